@@ -1,0 +1,56 @@
+# Each target installs what it needs: a fresh machine with python3, git and make is enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_FLAGS := --quiet --disable-pip-version-check
+
+PACKAGES ?=
+
+.PHONY: install dev apt demo test check format bench docs clean
+
+install: $(VENV)/.installed
+dev: $(VENV)/.developing
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || (echo "shoal needs Python 3.11 or newer: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1)
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || $(MAKE) --no-print-directory apt PACKAGES=python3-venv
+	@echo "creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+# Debian's packages, when root; else the line that says what is missing.
+apt:
+	@test "$$(id -u)" = 0 || (echo "missing: ask for it with 'sudo apt-get install $(PACKAGES)'"; exit 1)
+	@echo "installing $(PACKAGES)"
+	@apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(PACKAGES) >/dev/null
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "installing shoal"
+	@$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.developing: $(VENV)/.installed requirements-dev.txt
+	@echo "installing what the tests and checks need"
+	@$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -r requirements-dev.txt
+	@touch $@
+
+demo: install
+	@$(BIN)/shoal demo
+
+test: dev
+	$(BIN)/pytest -n 2 --dist worksteal
+
+check: dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: install
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) bench/.work shoal-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,34 @@
+"""Everything shoal raises on purpose.
+
+ShoalError                 one line for the user, and an exit code
+├── UsageError         2   the command, the spider file or a URL is not usable as given
+│   └── SettingError   2   a setting is unknown or has a value of the wrong kind
+├── ServerUnreachable  3   a queue, database or object server cannot be reached
+└── StorageError       1   a file or database refuses: locked, foreign, newer, full
+"""
+
+
+class ShoalError(Exception):
+    """A failure the user can act on. The message is one line and says what to do."""
+
+    exit_code = 1
+
+
+class UsageError(ShoalError):
+    """The command, the spider file or a URL is not usable as given."""
+
+    exit_code = 2
+
+
+class SettingError(UsageError):
+    """A setting is unknown or has a value of the wrong kind."""
+
+
+class ServerUnreachable(ShoalError):  # noqa: N818 -- reads as what happened
+    """A queue, database or object server cannot be reached."""
+
+    exit_code = 3
+
+
+class StorageError(ShoalError):
+    """A file or database refuses: locked, foreign, newer, full."""

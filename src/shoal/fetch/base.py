@@ -1,0 +1,68 @@
+"""The fetcher's contract: one request in, a response or a named fault out. It never raises for what a site does."""
+
+from __future__ import annotations
+
+import enum
+from typing import Protocol
+
+import msgspec
+
+from shoal.model import DIRECT
+
+
+class FaultKind(enum.StrEnum):
+    """Why there is no response. The table in `retries.py` says what each one means for the task."""
+
+    DNS = "dns"
+    REFUSED_ADDRESS = "refused_address"
+    CONNECT = "connect"
+    TLS = "tls"
+    TIMEOUT_CONNECT = "timeout_connect"
+    TIMEOUT_FIRST_BYTE = "timeout_first_byte"
+    TIMEOUT_IDLE = "timeout_idle"
+    TIMEOUT_TOTAL = "timeout_total"
+    TRUNCATED = "truncated"
+    TOO_LARGE = "too_large"
+    BOMB = "bomb"
+    BAD_ENCODING = "bad_encoding"
+    BAD_URL = "bad_url"
+    PROTOCOL = "protocol"
+    EXIT = "exit"
+    LOCAL = "local"
+
+
+class Fetch(msgspec.Struct, frozen=True, kw_only=True):
+    """One request to send, through one exit. The URL is in canonical form."""
+
+    url: str
+    method: str = "GET"
+    headers: dict[str, str] | None = None
+    body: bytes | None = None
+    exit: str = DIRECT
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """What a site answered. Header names are lower case; `body` is decompressed, `wire_size` is before that."""
+
+    url: str
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    wire_size: int
+    elapsed: float
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """Why there is no response, in one line."""
+
+    kind: FaultKind
+    message: str
+    elapsed: float = 0.0
+
+
+class Fetcher(Protocol):
+    async def fetch(self, request: Fetch) -> Response | Fault:
+        """Send the request and read the whole answer, within every limit. Follows no redirect."""
+
+    async def close(self) -> None:
+        """Close idle connections."""

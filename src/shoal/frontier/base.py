@@ -1,0 +1,128 @@
+"""The frontier's contract: the only authority on what is left to do.
+
+Mechanism, not policy: a frontier knows lanes, exits and times. It has never heard of robots.txt or of status 429.
+Every method is one atomic step (`settle`: one per result) and safe to repeat after a lost reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from shoal.model import (
+    Crawl,
+    CrawlState,
+    DeadFilter,
+    DeadLetter,
+    LaneStatus,
+    LaneUpdate,
+    Lease,
+    LeaseBatch,
+    Progress,
+    PutReport,
+    Result,
+    SettleReport,
+    Task,
+    TaskStatus,
+    WorkerBeat,
+)
+
+
+class Frontier(Protocol):
+    """Where tasks live. Times passed in and out are seconds from now, never clock times."""
+
+    async def open_crawl(self, crawl: Crawl) -> Crawl:
+        """Create the crawl. One that already has this id takes over settings, budgets, rules and pace, also on
+        the lanes whose pace was the crawl's own; state, tasks and counters stay."""
+
+    async def crawls(self) -> list[Crawl]:
+        """All crawls, newest first."""
+
+    async def set_state(self, crawl: str, state: CrawlState) -> None:
+        """Pause, resume or cancel. Holds from the next lease on; settles still work.
+
+        Cancelling turns queued and delayed tasks into cancelled ones; resuming turns them back. A finished crawl
+        stays finished."""
+
+    async def set_feeding(self, crawl: str, *, feeding: bool) -> None:
+        """While a source is feeding, the crawl is not finished, however empty it looks."""
+
+    async def delete_crawl(self, crawl: str) -> None:
+        """Remove a crawl with all its keys, lanes and letters."""
+
+    async def put(
+        self,
+        crawl: str,
+        tasks: Sequence[Task],
+        *,
+        rejected: Mapping[str, int] | None = None,
+        samples: Sequence[tuple[str, str]] = (),
+    ) -> PutReport:
+        """Store each task whose key was never put in this crawl and that fits the budgets.
+
+        A budget's refusal leaves the key unknown, so that a raised budget lets it in later. A put into a
+        finished crawl sets it running again. `rejected` and `samples` are counted as those of a settle."""
+
+    async def lease(
+        self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float
+    ) -> LeaseBatch:
+        """Lend up to `limit` tasks whose lanes may start within `horizon`, longest-waiting lane first,
+        inside a lane by priority, then age. Expired leases are taken back first. Attempts count from here.
+
+        A lane that needs rules and has none lends one lease with `opens_lane`, and nothing more before that
+        lease ends. `finished` names the crawls of this call that have nothing left to do."""
+
+    async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
+        """Keep the leases for `seconds` more; gives back those already lost."""
+
+    async def settle(self, results: Sequence[Result]) -> SettleReport:
+        """End leases. One atomic step per result: fence, state, found tasks, counters and the lane's update.
+
+        A result whose lease was lost changes nothing and is reported as stale. One that cannot be stored is
+        reported as failed; its lease stands and the others are applied."""
+
+    async def evict(self, worker: str) -> int:
+        """Take back at once what a worker known to be gone holds, as if its leases had expired."""
+
+    async def forget(self, crawl: str, keys: Sequence[int]) -> None:
+        """Let these keys be put again; dead letters among them are dropped. Tasks still waiting or leased are not
+        touched."""
+
+    async def progress(self, crawl: str) -> Progress:
+        """Exact counts, read in one step."""
+
+    async def lanes(self, crawl: str, *, limit: int = 100) -> list[LaneStatus]:
+        """Lanes with waiting or leased tasks, most waiting first."""
+
+    async def update_lane(self, crawl: str, lane: str, update: LaneUpdate) -> None:
+        """Change a lane's pace, rest it, or give it rules; creates the lane if need be."""
+
+    async def rules(self, crawl: str, lane: str) -> tuple[int, bytes]:
+        """The lane's rules and their version; version 0 when it has none that are still valid."""
+
+    async def reserve(self, crawl: str, lane: str) -> float:
+        """Take the lane's next start slot for a request that is not a task; gives the seconds to wait."""
+
+    async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
+        """Dead letters that match, newest first."""
+
+    async def requeue_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
+        """Queue up to `limit` matching dead letters again, attempts anew; gives how many. Zero: none left."""
+
+    async def drop_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
+        """Forget up to `limit` matching dead letters for good (their keys stay known, as done)."""
+
+    async def look_up(self, crawl: str, key: int) -> TaskStatus:
+        """What is known of one key."""
+
+    async def samples(self, crawl: str, reason: str) -> list[str]:
+        """A few of the URLs that were rejected or merged for this reason."""
+
+    async def beat(self, beat: WorkerBeat) -> None:
+        """Note a worker's sign of life."""
+
+    async def workers(self, *, within: float = 60.0) -> list[WorkerBeat]:
+        """Workers that gave a sign of life within the last seconds."""
+
+    async def close(self) -> None:
+        """Let go of connections. Leases stay until they expire."""

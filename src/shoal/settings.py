@@ -1,0 +1,189 @@
+"""Every setting in one table: its name, its type, its default and what it is for.
+
+A setting comes from, weakest first: the default, `shoal.toml`, `SHOAL_…` in the environment, the spider class,
+the command line. An unknown name or a value of the wrong kind is an error that says what was meant.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from shoal.errors import SettingError
+
+MIB = 1024 * 1024
+TRACKING_PARAMETERS = (
+    "utm_*",
+    "fbclid",
+    "gclid",
+    "gclsrc",
+    "dclid",
+    "gbraid",
+    "wbraid",
+    "msclkid",
+    "twclid",
+    "yclid",
+    "igshid",
+    "mc_cid",
+    "mc_eid",
+    "_ga",
+    "_gl",
+    "_hsenc",
+    "_hsmi",
+)
+
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+def _help(text: str) -> Meta:
+    return Meta(description=text)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table. Zero means "no limit" where a limit may be absent."""
+
+    rate: Annotated[str, _help('starts per host for the whole fleet: "4/s", "30/m", "unlimited"')] = "1/s"
+    per_host: Annotated[Positive, _help("requests in flight to one host, for the whole fleet")] = 8
+    pace: Annotated[
+        Literal["fixed", "adaptive"], _help("adaptive: slower when a host struggles, back to `rate` slowly")
+    ] = "adaptive"
+    concurrency: Annotated[Positive, _help("tasks a worker works on at once")] = 32
+
+    allow: Annotated[
+        tuple[str, ...],
+        _help(
+            "hosts (with a leading dot their subdomains too) or URL prefixes in scope; empty: the hosts of"
+            " `start`, and each page's own"
+        ),
+    ] = ()
+    deny: Annotated[tuple[str, ...], _help("URL patterns kept out, as regular expressions over the whole URL")] = ()
+    max_depth: Annotated[Count, _help("links away from a start URL; 0: no limit")] = 0
+    max_pages: Annotated[Count, _help("tasks a crawl accepts; 0: no limit")] = 0
+    max_per_host: Annotated[Count, _help("tasks a crawl accepts for one host; 0: no limit")] = 1_000_000
+    max_per_shape: Annotated[
+        Count, _help("tasks a crawl accepts for URLs of one shape (/list/2026/05?page=…) on one host; 0: no limit")
+    ] = 100_000
+    max_url_length: Annotated[Positive, _help("characters of a URL")] = 2048
+    max_path_segments: Annotated[Positive, _help("segments of a URL's path")] = 20
+    max_segment_repeats: Annotated[Positive, _help("times one path segment may stand in a URL")] = 3
+    max_links: Annotated[Positive, _help("links taken from one page")] = 10_000
+    strip_parameters: Annotated[
+        tuple[str, ...], _help("query parameters that do not make a page another page; a trailing * is a prefix")
+    ] = TRACKING_PARAMETERS
+
+    obey_robots: Annotated[bool, _help("obey robots.txt and its Crawl-delay")] = True
+    robots_seconds: Annotated[Seconds, _help("how long a robots.txt is good for")] = 86_400.0
+    max_robots_bytes: Annotated[Positive, _help("bytes of a robots.txt that are read")] = 512 * 1024
+    user_agent: Annotated[str, _help("what the sites see; name yourself and a way to reach you")] = (
+        "shoal/0.1 (+https://pypi.org/project/shoal)"
+    )
+    allow_private: Annotated[bool, _help("let requests go to private, loopback and other special addresses")] = False
+
+    max_attempts: Annotated[Positive, _help("attempts at a page before it is a dead letter")] = 4
+    handle_statuses: Annotated[
+        tuple[int, ...], _help("statuses besides 2xx that a spider's handlers want to see, such as 404")
+    ] = ()
+    max_free_retries: Annotated[Count, _help("retries for faults that are not the page's own")] = 20
+    retry_seconds: Annotated[Seconds, _help("backoff before the second attempt; doubles with each one")] = 2.0
+    max_retry_seconds: Annotated[Seconds, _help("longest backoff")] = 600.0
+    max_rest_seconds: Annotated[Seconds, _help("longest rest that a Retry-After may ask of a host")] = 3600.0
+
+    connect_seconds: Annotated[Seconds, _help("deadline for a connection")] = 10.0
+    first_byte_seconds: Annotated[Seconds, _help("deadline for the first byte of an answer")] = 30.0
+    idle_seconds: Annotated[Seconds, _help("longest silence inside an answer")] = 15.0
+    total_seconds: Annotated[Seconds, _help("deadline for a whole answer")] = 60.0
+    max_body_bytes: Annotated[Positive, _help("bytes of a page, after decompression")] = 10 * MIB
+    max_tags: Annotated[Positive, _help("tags in the HTML of a page that is to be parsed")] = 1_000_000
+    max_nesting: Annotated[Positive, _help("elements open inside each other in the HTML of a page")] = 1_000
+    max_ratio: Annotated[Positive, _help("how many times larger a page may get by decompression")] = 200
+    max_redirects: Annotated[Count, _help("redirects in a row")] = 10
+    handler_seconds: Annotated[Seconds, _help("deadline for a spider's handler on one page")] = 30.0
+
+    lease_seconds: Annotated[Seconds, _help("how long a silent worker keeps its tasks")] = 60.0
+    horizon_seconds: Annotated[Seconds, _help("how far ahead a worker takes start slots of a fast host")] = 1.0
+    grace_seconds: Annotated[Seconds, _help("how long a worker that was told to stop may finish its pages")] = 20.0
+    flush_pages: Annotated[Positive, _help("pages per write to the store and the frontier")] = 128
+    flush_seconds: Annotated[Seconds, _help("longest time a finished page waits for that write")] = 0.05
+    max_pending: Annotated[Positive, _help("waiting tasks above which sources stop feeding")] = 1_000_000
+
+    item_key: Annotated[str, _help("the field that identifies an item; empty: the page's URL")] = ""
+    keep_bodies: Annotated[bool, _help("`shoal crawl` keeps the text of each page, not only its title")] = True
+
+
+class Resolved(msgspec.Struct, frozen=True):
+    """Settings with where each value came from."""
+
+    values: Settings
+    origins: dict[str, str]
+
+
+FIELDS = {field.name: field for field in msgspec.structs.fields(Settings)}
+
+
+def resolve(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> Resolved:
+    """Merge layers, weakest first; each is (where it came from, its settings)."""
+    merged: dict[str, Any] = {}
+    origins = dict.fromkeys(FIELDS, "default")
+    for origin, layer in layers:
+        for name, value in layer.items():
+            merged[name] = _convert(name, value, origin)
+            origins[name] = origin
+    return Resolved(Settings(**merged), origins)
+
+
+def file_layer(path: Path) -> tuple[str, dict[str, Any]]:
+    """The settings of a shoal.toml; an absent file has none."""
+    if not path.exists():
+        return str(path), {}
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path} is not valid TOML: {error}") from None
+    return str(path), table
+
+
+def environment_layer(environ: Mapping[str, str] = os.environ) -> tuple[str, dict[str, Any]]:
+    """SHOAL_MAX_DEPTH=3 sets max_depth; tuples are comma-separated."""
+    layer = {name.removeprefix("SHOAL_").lower(): text for name, text in environ.items() if name.startswith("SHOAL_")}
+    return "environment", layer
+
+
+def parse_rate(text: str) -> float:
+    """The interval in seconds between starts: "4/s" is 0.25, "unlimited" is 0."""
+    if text == "unlimited":
+        return 0.0
+    count, slash, unit = text.partition("/")
+    seconds = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(unit)
+    try:
+        number = float(count)
+    except ValueError:
+        number = 0.0
+    if not slash or seconds is None or not 0 < number < float("inf"):
+        raise SettingError(f"rate {text!r} is not understood: write it as 4/s, 30/m, 100/h or unlimited")
+    return seconds / number
+
+
+def _convert(name: str, value: Any, origin: str) -> Any:
+    field = FIELDS.get(name)
+    if field is None:
+        near = difflib.get_close_matches(name, FIELDS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "; `shoal settings` lists them all"
+        raise SettingError(f"unknown setting {name!r} ({origin}){hint}")
+    if isinstance(value, str) and isinstance(field.default, tuple):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    try:
+        converted = msgspec.convert(value, field.type, strict=not isinstance(value, str))
+    except msgspec.ValidationError as error:
+        raise SettingError(f"setting {name!r} ({origin}): {str(error).lower()}, got {value!r}") from None
+    if name == "rate":
+        parse_rate(converted)
+    return converted
