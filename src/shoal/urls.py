@@ -1,0 +1,374 @@
+"""What a URL is to shoal: its canonical form, its key, its lane, and the rules that keep it out.
+
+Canonical form (fetched): WHATWG parsing, no fragment, no default port, no dot segments, escapes in upper case, escaped
+unreserved characters plain. Key form (compared): the same with the query sorted by name and tracking parameters gone.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import msgspec
+from ada_url import join_url
+
+from shoal.errors import SettingError, UsageError
+from shoal.scope import REASONS, Limits, Scope, Shapes, fingerprint
+from shoal.settings import MIB, TRACKING_PARAMETERS, Settings
+
+__all__ = ["REASONS", "Link", "UrlRules", "canonical", "fingerprint", "key_of", "lane_of", "origin_of", "read_scope"]
+
+_WEB = ("https://", "http://")
+_MEMO_BYTES = 32 * MIB
+_ENTRY_BYTES = 220  # a Link, its numbers and its place in the memo, beside the two texts
+_ORIGIN_BYTES = 400
+_LONGEST_HREF = 65_536  # beyond it nothing is parsed
+_SHOWN = 200  # characters of an unusable href that people get to see
+_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
+
+_CREDENTIALS = re.compile(r"//[^/?#]*@")
+_MAKES_A_HOST = frozenset("/\\\t\n\r")  # after one slash
+
+_SCHEME = re.compile(r"[\x00-\x20]*([A-Za-z][A-Za-z0-9+.-]*):")
+_NO_PAGE = re.compile(r"[\x00-\x20]*(?:(?:javascript|mailto|tel|data|sms|about|blob):|#|$)", re.IGNORECASE)
+_UNTIDY_ESCAPE = re.compile(
+    r"%(?:[0-9A-Fa-f][a-f]|[a-f][0-9A-F]|2[DE]|3[0-9]|[46][1-9A-F]|[57][0-9A]|5F|7E)",
+)
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
+_BASE = re.compile(r"(https?://[^/?#\\@\x00-\x20]+)(/(?:[^?#\\\x00-\x20]*/)?)([^/?#\\\x00-\x20]*)(?:\?[^#\x00-\x20]*)?")
+
+
+class Link(msgspec.Struct, frozen=True, gc=False):
+    """A URL found or given, with all that the rules say of it.
+
+    `merged`: the key form differs from the URL. `rejected`: the rule that keeps it out, one of REASONS; "out_of_scope"
+    is given only where no other rule does, so that a caller who overrides the scope has a link good to use.
+    """
+
+    url: str
+    key: int
+    lane: str
+    shape: int
+    merged: bool = False
+    rejected: str | None = None
+
+
+def canonical(url: str) -> str:
+    """The canonical form of a URL that a person gave; a UsageError that says what is wrong with it otherwise."""
+    text = url.strip()
+    form = _form(text, "")
+    if form is None:
+        raise UsageError(_what_is_wrong(text))
+    if "@" in lane_of(form):
+        raise UsageError(f"{_without_credentials(form)} was given with a user name or password: take it out of the URL")
+    return form
+
+
+def lane_of(url: str) -> str:
+    """The lane of a canonical URL: its host, and its port unless that is the scheme's own."""
+    start = url.index("//") + 2
+    return url[start : url.index("/", start)]
+
+
+def origin_of(url: str) -> str:
+    """The scheme, host and port of a canonical URL, without a slash at the end."""
+    return url[: url.index("/", 8)]
+
+
+def key_of(
+    url: str, *, method: str = "GET", body: bytes | None = None, strip: Sequence[str] = TRACKING_PARAMETERS
+) -> int:
+    """The key of a canonical URL, with its method and body unless it is a plain GET."""
+    return _key(_Stripped(strip).key_form(url)[0], method, body)
+
+
+def read_scope(allow: Iterable[str], *, start_hosts: Iterable[str] = ()) -> Scope:
+    """The scope that `allow` describes; without entries, the lanes of the start URLs."""
+    lanes, suffixes, prefixes = set(), [], []
+    entries = list(allow)
+    for entry in entries:
+        if "://" in entry:
+            prefixes.append(_prefix(entry))
+        elif entry.startswith("."):
+            host = _host(entry, entry[1:])
+            lanes.add(host)
+            suffixes.append("." + host)
+        elif entry != "*":
+            lanes.add(_host(entry, entry))
+    return Scope(
+        everything="*" in entries,
+        lanes=frozenset(lanes if entries else start_hosts),
+        suffixes=tuple(suffixes),
+        prefixes=tuple(prefixes),
+    )
+
+
+class UrlRules:
+    """Turns hrefs into links. Built once per worker; the same href on the same page gives the same link for ever.
+
+    The memo has one dict per origin. Its names are hrefs as found where those start with http:// or a slash, else the
+    rooted form of the relative ones, so that the pages of an origin share all they have in common.
+    """
+
+    def __init__(self, settings: Settings, *, start_hosts: Iterable[str] = (), memo_bytes: int = _MEMO_BYTES) -> None:
+        self._scope = read_scope(settings.allow, start_hosts=start_hosts)
+        self._is_open = not settings.allow
+        self._limits = Limits(settings)
+        self._shapes = Shapes()
+        self._stripped = _Stripped(settings.strip_parameters)
+        self._longest = settings.max_url_length
+        self._memo_bytes = self._room = memo_bytes
+        self._memos: dict[str, dict[str, Link]] = {}
+        self._lanes: dict[str, str] = {}
+        self._place = self._move_to("")
+
+    def resolve(self, href: str, base: str = "") -> Link:
+        """The link that an href on the page `base` stands for. Never raises."""
+        place = self._place
+        if place.given != base:
+            place = self._move_to(base)
+        return place.memo.get(href) or self._find(href, place) or self._link(href, place.base)
+
+    def resolve_all(self, hrefs: Iterable[str], base: str) -> list[Link]:
+        """The links of one page, each key once, in order; what leads to no other page (#top, mailto:) is left out."""
+        place = self._place
+        if place.given != base:
+            place = self._move_to(base)
+        unique = dict.fromkeys(hrefs)
+        known = list(map(place.memo.get, unique))
+        if all(known):
+            links = cast("list[Link]", known)
+        else:
+            pairs = zip(unique, known, strict=True)
+            links = [link for href, hit in pairs if (link := hit or self._find(href, place))]
+        by_key = dict(zip(map(_KEY, links), links, strict=True))
+        return links if len(by_key) == len(links) else _first_of_each_key(links)
+
+    def key_of(self, url: str, *, method: str = "GET", body: bytes | None = None) -> int:
+        """The key of a canonical URL under these settings."""
+        return _key(self._stripped.key_form(url)[0], method, body)
+
+    def check(self, url: str) -> str | None:
+        """The reason why this URL would be kept out, one of REASONS."""
+        return self._link(url, "").rejected
+
+    def _move_to(self, given: str) -> _Place:
+        base = given
+        parts = _BASE.fullmatch(base)
+        if parts is None or "/." in base or "/%" in base:  # perhaps dot segments
+            base = _form(given, "") or ""
+            parts = _BASE.fullmatch(base)
+        if parts is None:
+            place = _Place(given, base, base, "", "", self._memo_of(base))
+        else:
+            origin, folder, name = parts.groups()
+            # Rooted, //folder/x would name a host: nothing relative is remembered there.
+            page = folder + name if not folder.startswith("//") else ""
+            place = _Place(given, base, origin, folder if page else "", page, self._memo_of(origin))
+        self._place = place
+        return place
+
+    def _memo_of(self, origin: str) -> dict[str, Link]:
+        memo = self._memos.get(origin)
+        if memo is None:
+            self._room -= _ORIGIN_BYTES + len(origin)
+            if self._room < 0:
+                self._forget()
+            memo = self._memos[origin] = {}
+        return memo
+
+    def _forget(self) -> None:
+        self._memos.clear()
+        self._lanes.clear()
+        self._room = self._memo_bytes
+
+    def _find(self, href: str, place: _Place) -> Link | None:
+        if not href:
+            return None
+        first = href[0]
+        if first == "/" or href.startswith(_WEB):
+            name = href
+        elif first == "?":
+            name = place.page and place.page + href
+        elif first <= " " or first in "#\\" or ":" in href:
+            if _NO_PAGE.match(href):
+                return None
+            name = ""
+        elif first != ".":
+            name = place.folder and place.folder + href
+        else:
+            name = place.folder and _rooted(place.folder, href)
+        if not name:
+            return self._link(href, place.base)
+        link = place.memo.get(name)
+        if link is None:
+            link = self._link(href, place.base)
+            self._keep(name, link, place)
+        return link
+
+    def _keep(self, name: str, link: Link, place: _Place) -> None:
+        self._room -= _ENTRY_BYTES + sys.getsizeof(name) + sys.getsizeof(link.url)
+        if self._room < 0:
+            self._forget()
+            place.memo.clear()
+            self._memos[place.origin] = place.memo
+        place.memo[name] = link
+
+    def _link(self, href: str, base: str) -> Link:
+        if len(href) > _LONGEST_HREF:
+            return _unusable(href, "url_too_long")
+        url = _form(href, base)
+        if url is None:
+            return _unusable(href, _why_no_form(href))
+        if len(url) > self._longest:
+            return _unusable(url, "url_too_long")
+        slash = url.index("/", 8)
+        origin = url[:slash]
+        if "@" in origin:
+            return msgspec.structs.replace(self._link(_without_credentials(url), ""), rejected="credentials")
+        lane = self._lanes.get(origin)
+        if lane is None:
+            lane = self._lanes[origin] = lane_of(url)
+            self._room -= _ORIGIN_BYTES
+        form, path, parameters = self._stripped.key_form(url, slash)
+        reason = self._limits.broken_by(url, path)
+        if reason is None and not self._scope.covers(url, lane) and not self._stays_on_host(lane, base):
+            reason = "out_of_scope"
+        shape = self._shapes.of(lane, path, parameters)
+        return Link(url, fingerprint(form), lane, shape, form != url, reason)
+
+    def _stays_on_host(self, lane: str, base: str) -> bool:
+        """Without an `allow`, a page's own host is in scope wherever the page came from: a file, a redirect."""
+        return self._is_open and base != "" and lane_of(base) == lane
+
+
+class _Place:
+    """Where hrefs are found: a page's URL and what its relative hrefs are remembered under."""
+
+    __slots__ = ("base", "folder", "given", "memo", "origin", "page")
+
+    def __init__(self, given: str, base: str, origin: str, folder: str, page: str, memo: dict[str, Link]) -> None:
+        self.given = given
+        self.base = base
+        self.origin = origin
+        self.folder = folder
+        self.page = page
+        self.memo = memo
+
+
+class _Stripped:
+    """The query parameters that do not make a page another page."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._names = frozenset(pattern for pattern in patterns if not pattern.endswith("*"))
+        self._prefixes = tuple(pattern[:-1] for pattern in patterns if pattern.endswith("*"))
+
+    def key_form(self, url: str, slash: int = 8) -> tuple[str, str, list[str]]:
+        """The key form of a canonical URL, its path, and the sorted parameters left in its query."""
+        slash = url.index("/", slash)
+        question = url.find("?", slash)
+        if question < 0:
+            return url, url[slash:], []
+        named = [(piece.partition("=")[0], piece) for piece in url[question + 1 :].split("&") if piece]
+        kept = [pair for pair in named if pair[0] not in self._names and not pair[0].startswith(self._prefixes)]
+        kept.sort(key=_NAME)
+        parameters = [piece for _, piece in kept]
+        form = url[:question]
+        if parameters:
+            form += "?" + "&".join(parameters)
+        return form, url[slash:question], parameters
+
+
+_KEY = operator.attrgetter("key")
+_NAME = operator.itemgetter(0)
+_PLAIN_ESCAPES = {f"%{byte:02X}": chr(byte) if chr(byte) in _UNRESERVED else f"%{byte:02X}" for byte in range(256)}
+
+
+def _first_of_each_key(links: list[Link]) -> list[Link]:
+    by_key: dict[int, Link] = {}
+    for link in links:
+        by_key.setdefault(link.key, link)
+    return list(by_key.values())
+
+
+def _rooted(folder: str, href: str) -> str:
+    """A relative href as it would stand at the root of its host; empty if that could be read as a host."""
+    while href.startswith("../"):
+        href = href[3:]
+        folder = folder[: folder.rfind("/", 0, -1) + 1] or "/"
+    return folder + href if folder != "/" or href[:1] not in _MAKES_A_HOST else ""
+
+
+def _form(href: str, base: str) -> str | None:
+    """The canonical form, user name and password still in it; None for what is not on the web."""
+    try:
+        url = join_url(base, href) if base else join_url(href, "")
+    except ValueError:
+        return None
+    if not url.startswith(_WEB):
+        return None
+    if "#" in url:
+        url = url[: url.index("#")]
+    return _tidy(url) if "%" in url else url
+
+
+def _tidy(url: str) -> str:
+    # With a stray % in it, decoding could make an escape out of what was none: %%37E.
+    if not _UNTIDY_ESCAPE.search(url) or _BROKEN_ESCAPE.search(url):
+        return url
+    return _ESCAPE.sub(lambda escape: _PLAIN_ESCAPES[escape[0].upper()], url)
+
+
+def _key(form: str, method: str, body: bytes | None) -> int:
+    method = method.upper()
+    if method == "GET" and not body:
+        return fingerprint(form)
+    return fingerprint(f"{form}\n{method}\n", body or b"")
+
+
+def _unusable(href: str, reason: str) -> Link:
+    shown = _CREDENTIALS.sub("//", href[:_SHOWN].encode("utf-8", "replace").decode().replace("\0", "�"))
+    return Link(shown, fingerprint(href), "", 0, False, reason)
+
+
+def _why_no_form(href: str) -> str:
+    scheme = _SCHEME.match(href)
+    return "scheme" if scheme and scheme[1].lower() not in ("http", "https") else "invalid_url"
+
+
+def _without_credentials(url: str) -> str:
+    start = url.index("//") + 2
+    return url[:start] + url[url.rindex("@", start, url.index("/", start)) + 1 :]
+
+
+def _what_is_wrong(url: str) -> str:
+    shown = repr(url[:_SHOWN])
+    if not url:
+        return "a URL is empty: write one like https://example.com/"
+    guess = _form("https://" + url, "")
+    if guess and "://" not in url and "@" not in guess and url.isprintable():
+        return f"{shown} has no scheme: did you mean https://{url[:_SHOWN]}?"
+    if _why_no_form(url) == "scheme":
+        return f"{shown} is neither http nor https, and shoal fetches nothing else"
+    return f"{shown} is not a valid URL: write one like https://example.com/"
+
+
+def _host(entry: str, text: str) -> str:
+    form = _form(f"https://{text}/" if text.endswith(":443") else f"http://{text}/", "")
+    if form is None or "*" in text or "@" in text or form.count("/") != 3 or not form.endswith("/"):
+        raise SettingError(
+            f"allow entry {entry!r} is not understood: write a host (example.com), a host with its subdomains"
+            " (.example.com), a URL prefix (https://example.com/docs/) or *"
+        )
+    return lane_of(form)
+
+
+def _prefix(entry: str) -> str:
+    try:
+        return canonical(entry)
+    except UsageError as error:
+        raise SettingError(f"allow entry {entry!r} is not usable: {error}") from None
