@@ -1,0 +1,132 @@
+-- The tables of the SQLite frontier. Several processes share them; every verb is one immediate transaction.
+-- Times are seconds of the frontier's clock.
+
+-- A crawl and its counters. The counters change in the same transaction as what they count.
+CREATE TABLE crawl (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    state TEXT NOT NULL,
+    feeding INTEGER NOT NULL,
+    interval REAL NOT NULL,
+    cap INTEGER NOT NULL,
+    needs_rules INTEGER NOT NULL,
+    max_pages INTEGER NOT NULL,
+    max_per_lane INTEGER NOT NULL,
+    max_per_shape INTEGER NOT NULL,
+    finished REAL,
+    epoch INTEGER NOT NULL,
+    last_seq INTEGER NOT NULL,
+    last_token INTEGER NOT NULL,
+    queued INTEGER NOT NULL,
+    delayed INTEGER NOT NULL,
+    leased INTEGER NOT NULL,
+    done INTEGER NOT NULL,
+    dead INTEGER NOT NULL,
+    cancelled INTEGER NOT NULL,
+    duplicates INTEGER NOT NULL,
+    stale INTEGER NOT NULL,
+    retried INTEGER NOT NULL,
+    lost INTEGER NOT NULL
+);
+
+-- What a crawl was opened with and nothing here looks at. Apart, so that the counters' row stays short.
+CREATE TABLE crawl_about (
+    crawl INTEGER PRIMARY KEY,
+    spider TEXT NOT NULL,
+    settings BLOB NOT NULL,
+    created REAL NOT NULL
+);
+
+-- Every key a crawl ever accepted. A key whose task has no row any more is done.
+CREATE TABLE seen (
+    crawl INTEGER NOT NULL,
+    key INTEGER NOT NULL,
+    task INTEGER NOT NULL,
+    PRIMARY KEY (crawl, key)
+) WITHOUT ROWID;
+
+-- One row per task that is not done. id = crawl * 2^40 + sequence: rows are appended, and never get a used id.
+-- state: 0 queued, 1 delayed, 2 leased, 3 dead, 4 cancelled.
+-- at: due time when delayed, end of the lease when leased, time of death when dead.
+CREATE TABLE task (
+    id INTEGER PRIMARY KEY,
+    crawl INTEGER NOT NULL,
+    key INTEGER NOT NULL,
+    lane INTEGER NOT NULL,
+    ord INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    at REAL NOT NULL,
+    max_attempts INTEGER NOT NULL,
+    payload BLOB NOT NULL,
+    token INTEGER NOT NULL DEFAULT 0,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    free_retries INTEGER NOT NULL DEFAULT 0,
+    worker TEXT NOT NULL DEFAULT '',
+    reason TEXT NOT NULL DEFAULT '',
+    detail TEXT NOT NULL DEFAULT ''
+);
+CREATE INDEX task_queued ON task (lane, ord) WHERE state = 0;
+CREATE INDEX task_delayed ON task (crawl, at) WHERE state = 1;
+CREATE INDEX task_leased ON task (crawl, at) WHERE state = 2;
+CREATE INDEX task_dead ON task (crawl, at) WHERE state = 3;
+
+-- The row outlives the queue: its next start is the host's politeness.
+-- opener: token of the one lease that may open this lane; nothing else is lent while it is out.
+CREATE TABLE lane (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    crawl INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    next_start REAL NOT NULL,
+    last_start REAL NOT NULL,
+    blocked_until REAL NOT NULL,
+    interval REAL NOT NULL,
+    base_interval REAL NOT NULL,
+    cap INTEGER NOT NULL,
+    in_flight INTEGER NOT NULL,
+    waiting INTEGER NOT NULL,
+    known INTEGER NOT NULL,
+    opener INTEGER NOT NULL,
+    rules_until REAL NOT NULL,
+    rules_version INTEGER NOT NULL,
+    UNIQUE (crawl, name)
+);
+CREATE INDEX lane_ready ON lane (crawl, next_start) WHERE waiting > 0 AND in_flight < cap AND opener = 0;
+
+-- Apart from its lane: a lane's row is written at every lease.
+CREATE TABLE lane_rules (
+    lane INTEGER PRIMARY KEY,
+    rules BLOB NOT NULL
+);
+
+-- Tasks accepted per lane and path shape, for the budget.
+CREATE TABLE shape (
+    lane INTEGER NOT NULL,
+    shape INTEGER NOT NULL,
+    known INTEGER NOT NULL,
+    PRIMARY KEY (lane, shape)
+) WITHOUT ROWID;
+
+-- Counters with names: kind is 'outcome' or 'rejected'.
+CREATE TABLE counter (
+    crawl INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    value INTEGER NOT NULL,
+    PRIMARY KEY (crawl, kind, name)
+) WITHOUT ROWID;
+
+-- A few rejected or merged URLs per reason.
+CREATE TABLE sample (
+    crawl INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    url TEXT NOT NULL,
+    PRIMARY KEY (crawl, reason, position)
+) WITHOUT ROWID;
+
+CREATE TABLE worker (
+    name TEXT PRIMARY KEY,
+    crawl TEXT NOT NULL,
+    seen REAL NOT NULL,
+    beat BLOB NOT NULL
+) WITHOUT ROWID;

@@ -1,0 +1,207 @@
+"""Steering crawls: open, pause, resume, cancel, delete, forget, dead letters. These may take long; they are rare."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from shoal.errors import UsageError
+from shoal.frontier.sqlite_ledger import DEAD, Ledger, outcome
+from shoal.frontier.sqlite_put import SEQUENCES
+from shoal.model import Budgets, Crawl, CrawlState, DeadFilter
+
+EPOCHS = 2**20  # per crawl: one that is deleted and opened again must not meet an old epoch
+
+_CRAWLS = (
+    "SELECT name, spider, state, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, settings, feeding,"
+    " created, finished FROM crawl JOIN crawl_about ON crawl_about.crawl = crawl.id"
+)
+
+
+def load(db: sqlite3.Connection, name: str, *, now: float) -> Ledger:
+    """The crawl's ledger; an unknown crawl is the user's mistake."""
+    ledger = Ledger.load(db, name, now=now)
+    if ledger is None:
+        raise UsageError(f"there is no crawl {name!r}; `shoal status` lists them")
+    return ledger
+
+
+def open_crawl(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> Crawl:
+    found = db.execute(f"{_CRAWLS} WHERE name = ?", (crawl.id,)).fetchone()
+    if found:
+        return _crawl(found)
+    budgets = crawl.budgets
+    row_id = db.execute(
+        "INSERT INTO crawl (name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape,"
+        " epoch, last_seq, last_token,"
+        " queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)",
+        (
+            crawl.id, str(crawl.state), crawl.feeding, crawl.interval, crawl.cap, crawl.needs_rules, budgets.pages,
+            budgets.per_lane, budgets.per_shape,
+        ),
+    ).lastrowid  # fmt: skip
+    db.execute("UPDATE crawl SET epoch = id * ? WHERE id = ?", (EPOCHS, row_id))
+    db.execute(
+        "INSERT INTO crawl_about (crawl, spider, settings, created) VALUES (?, ?, ?, ?)",
+        (row_id, crawl.spider, msgspec.json.encode(crawl.settings), crawl.created or now),
+    )
+    return _crawl(db.execute(f"{_CRAWLS} WHERE name = ?", (crawl.id,)).fetchone())
+
+
+def crawls(db: sqlite3.Connection) -> list[Crawl]:
+    return [_crawl(row) for row in db.execute(f"{_CRAWLS} ORDER BY created DESC, id DESC")]
+
+
+def set_state(ledger: Ledger, state: CrawlState) -> None:
+    crawl = ledger.crawl
+    if state == CrawlState.FINISHED:
+        raise UsageError("a crawl finishes by itself: pause, resume or cancel it")
+    if crawl.state in (CrawlState.FINISHED, state):
+        return
+    if crawl.state == CrawlState.CANCELLED:
+        _restore(ledger)
+    if state == CrawlState.CANCELLED:
+        _cancel(ledger)
+    crawl.state = state
+    ledger.flush()
+
+
+def set_feeding(ledger: Ledger, *, feeding: bool) -> None:
+    ledger.crawl.feeding = feeding
+    if feeding:
+        ledger.revive()
+    ledger.flush()
+
+
+def delete_crawl(db: sqlite3.Connection, name: str) -> None:
+    row = db.execute("SELECT id FROM crawl WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        return
+    crawl = row[0]
+    lanes = "lane IN (SELECT id FROM lane WHERE crawl = ?)"
+    db.execute("DELETE FROM task WHERE id BETWEEN ? AND ?", _ids(crawl))
+    db.execute(f"DELETE FROM shape WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
+    db.execute(f"DELETE FROM lane_rules WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
+    for table in ("seen", "lane", "counter", "sample", "crawl_about"):
+        db.execute(f"DELETE FROM {table} WHERE crawl = ?", (crawl,))  # noqa: S608 -- constant
+    db.execute("DELETE FROM worker WHERE crawl = ?", (name,))
+    db.execute("DELETE FROM crawl WHERE id = ?", (crawl,))
+
+
+def forget(ledger: Ledger, keys: Sequence[int]) -> None:
+    """Done keys become unknown; so do dead ones, and their letters are dropped."""
+    crawl = ledger.crawl
+    rows = ledger.db.execute(
+        "SELECT value, task.id, task.reason FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND seen.key = value"
+        " LEFT JOIN task ON task.id = seen.task WHERE task.id IS NULL OR task.state = ?",
+        (msgspec.json.encode(list(dict.fromkeys(keys))).decode(), crawl.id, DEAD),
+    ).fetchall()
+    _drop(ledger, [(row_id, reason) for _, row_id, reason in rows if row_id is not None])
+    ledger.db.executemany("DELETE FROM seen WHERE crawl = ? AND key = ?", [(crawl.id, key) for key, _, _ in rows])
+    crawl.epoch += 1
+    ledger.flush()
+
+
+def requeue_dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> int:
+    rows = dead_rows(ledger, "task.id, task.lane, task.reason", which, limit=limit)
+    if rows:
+        ledger.revive()
+    changes = []
+    for row_id, lane_id, reason in rows:
+        ledger.count(DEAD, -1)
+        ledger.tally("outcome", outcome(reason), -1)
+        changes.append((*ledger.wait(ledger.lane_by_id(lane_id)), row_id))
+    ledger.db.executemany(
+        "UPDATE task SET state = ?, at = ?, attempts = 0, free_retries = 0, reason = '', detail = '' WHERE id = ?",
+        changes,
+    )
+    ledger.flush()
+    return len(rows)
+
+
+def drop_dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> int:
+    rows = dead_rows(ledger, "task.id, task.reason", which, limit=limit)
+    _drop(ledger, rows)
+    ledger.flush()
+    return len(rows)
+
+
+def dead_rows(ledger: Ledger, columns: str, which: DeadFilter, *, limit: int) -> list[tuple[Any, ...]]:
+    """Rows of the dead letters that match, newest first."""
+    tests = {
+        "lane.name = :lane": which.lane,
+        "substr(task.reason, 1, length(:reason)) = :reason": which.reason,
+        "task.at >= :since": which.since,
+        "task.key = :key": which.key,
+    }
+    where = " AND ".join(["task.crawl = :crawl", "task.state = 3", *(t for t, v in tests.items() if v is not None)])
+    select = (
+        f"SELECT {columns} FROM task JOIN lane ON lane.id = task.lane WHERE {where}"  # noqa: S608 -- constants only
+        " ORDER BY task.at DESC, task.id DESC LIMIT :limit"
+    )
+    return ledger.db.execute(
+        select, msgspec.structs.asdict(which) | {"crawl": ledger.crawl.id, "limit": limit}
+    ).fetchall()
+
+
+def _drop(ledger: Ledger, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Dead letters, as (id, reason), count as done from here on."""
+    for _, reason in rows:
+        ledger.tally("outcome", outcome(reason), -1)
+        ledger.tally("outcome", "dropped")
+    ledger.count(DEAD, -len(rows))
+    ledger.crawl.done += len(rows)
+    ledger.db.executemany("DELETE FROM task WHERE id = ?", [(row_id,) for row_id, _ in rows])
+
+
+def _cancel(ledger: Ledger) -> None:
+    """Waiting tasks keep their rows: a cancelled crawl can be resumed."""
+    crawl = ledger.crawl
+    ledger.db.execute("UPDATE task SET state = 4 WHERE id BETWEEN ? AND ? AND state IN (0, 1)", _ids(crawl.id))
+    ledger.db.execute("UPDATE lane SET waiting = 0 WHERE crawl = ?", (crawl.id,))
+    crawl.cancelled += crawl.queued + crawl.delayed
+    crawl.queued = crawl.delayed = 0
+    crawl.finished = ledger.now
+
+
+def _restore(ledger: Ledger) -> None:
+    crawl, db, now = ledger.crawl, ledger.db, ledger.now
+    db.execute(
+        "UPDATE task SET state = CASE WHEN at > ? THEN 1 ELSE 0 END WHERE id BETWEEN ? AND ? AND state = 4",
+        (now, *_ids(crawl.id)),
+    )
+    db.execute(
+        "UPDATE lane SET waiting = (SELECT count(*) FROM task WHERE task.lane = lane.id AND state = 0) WHERE crawl = ?",
+        (crawl.id,),
+    )
+    db.execute("UPDATE lane SET next_start = max(next_start, ?) WHERE crawl = ? AND waiting > 0", (now, crawl.id))
+    crawl.queued = db.execute("SELECT coalesce(sum(waiting), 0) FROM lane WHERE crawl = ?", (crawl.id,)).fetchone()[0]
+    crawl.delayed = crawl.cancelled - crawl.queued
+    crawl.cancelled = 0
+    crawl.finished = None
+
+
+def _ids(crawl: int) -> tuple[int, int]:
+    """The range of a crawl's task ids."""
+    return crawl * SEQUENCES, (crawl + 1) * SEQUENCES - 1
+
+
+def _crawl(row: tuple[Any, ...]) -> Crawl:
+    name, spider, state, interval, cap, needs_rules, *budgets, settings, feeding, created, finished = row
+    return Crawl(
+        id=name,
+        spider=spider,
+        state=CrawlState(state),
+        interval=interval,
+        cap=cap,
+        needs_rules=bool(needs_rules),
+        budgets=Budgets(pages=budgets[0], per_lane=budgets[1], per_shape=budgets[2]),
+        settings=msgspec.json.decode(settings),
+        feeding=bool(feeding),
+        created=created,
+        finished=finished,
+    )

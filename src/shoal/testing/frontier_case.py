@@ -1,0 +1,72 @@
+"""What the frontier's contract tests share: fixtures, and words for the usual calls."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.frontier.base import Frontier
+from shoal.model import Crawl, Lease, LeaseBatch, Task
+from shoal.testing.clock import FakeClock
+
+CRAWL = "contract"
+LEASE_SECONDS = 60.0
+
+
+def make_task(number: int, lane: str = "a.test", **fields: Any) -> Task:
+    """A task whose key is its number."""
+    return Task(url=f"https://{lane}/{number}", key=number, lane=lane, **fields)
+
+
+def keys(batch: LeaseBatch) -> list[int]:
+    return [lease.task.key for lease in batch.leases]
+
+
+async def take(frontier: Frontier, limit: int = 100, *, horizon: float = 0.0, worker: str = "w1") -> LeaseBatch:
+    """A lease call with this suite's usual terms."""
+    return await frontier.lease([CRAWL], limit, worker=worker, seconds=LEASE_SECONDS, horizon=horizon)
+
+
+async def take_one(frontier: Frontier) -> Lease:
+    """One lease, which must be there to be had."""
+    batch = await take(frontier, 1)
+    assert len(batch.leases) == 1
+    return batch.leases[0]
+
+
+async def check_counts(frontier: Frontier, **expected: int) -> None:
+    """These counters and no others are above zero, and together they are all that is known."""
+    progress = await frontier.progress(CRAWL)
+    names = ("queued", "delayed", "leased", "done", "dead", "cancelled")
+    assert {name: getattr(progress, name) for name in names if getattr(progress, name)} == expected
+    assert progress.known == sum(expected.values())
+
+
+class FrontierCase:
+    """The fixtures. A subclass says how to open its frontier."""
+
+    async def open(self, folder: Path, clock: Callable[[], float]) -> Frontier:
+        """The frontier whose state lies in this folder; opened again, a second view of the same state."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def clock(self) -> FakeClock:
+        return FakeClock()
+
+    @pytest.fixture
+    async def frontier(self, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Frontier]:
+        """A frontier with one crawl, whose lanes have no pace unless a test gives them one."""
+        frontier = await self.open(tmp_path, clock)
+        await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=100))
+        yield frontier
+        await frontier.close()
+
+    @pytest.fixture
+    async def second(self, frontier: Frontier, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Frontier]:
+        """Another process's view of the same frontier."""
+        second = await self.open(tmp_path, clock)
+        yield second
+        await second.close()

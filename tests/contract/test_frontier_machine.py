@@ -1,0 +1,222 @@
+"""The SQLite frontier does what the in-memory model does, whatever is asked of it and in whatever order."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, cast
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from shoal.frontier.base import Frontier
+from shoal.frontier.sqlite import SqliteFrontier
+from shoal.model import (
+    Budgets,
+    Crawl,
+    CrawlState,
+    Dead,
+    DeadFilter,
+    Done,
+    LaneUpdate,
+    Lease,
+    Released,
+    Result,
+    Retry,
+    Task,
+)
+from shoal.testing.clock import FakeClock
+from shoal.testing.memory_frontier import MemoryFrontier
+
+PLAIN, STRICT = "plain", "strict"
+LANES = ["a", "b", "c"]
+KEYS = range(24)
+SAMPLED = ["merged", "scope", "max_pages"]
+REASONS = ["http: 404", "http: 500", "timeout"]
+
+OPEN_PLAIN = Crawl(id=PLAIN, spider="s", interval=0.0, cap=3)
+
+crawl_names = st.sampled_from([PLAIN, STRICT])
+lane_names = st.sampled_from(LANES)
+tasks = st.builds(
+    Task,
+    url=st.sampled_from(["https://x.test/1", "https://x.test/2"]),
+    key=st.sampled_from(KEYS),
+    lane=lane_names,
+    priority=st.integers(-1, 2),
+    delay=st.sampled_from([0.0, 0.0, 0.0, 4.0]),
+    max_attempts=st.integers(1, 3),
+    shape=st.integers(0, 2),
+    merged=st.booleans(),
+)
+updates = st.builds(
+    LaneUpdate,
+    interval=st.sampled_from([None, 0.0, 0.5, 2.0]),
+    if_interval=st.sampled_from([None, 0.5, 1.0]),
+    base_interval=st.sampled_from([None, 0.7]),
+    cap=st.sampled_from([None, 1, 4]),
+    rest_seconds=st.sampled_from([None, None, 2.0, 6.0]),
+    rules=st.sampled_from([None, b"", b"rules"]),
+    rules_seconds=st.sampled_from([5.0, 100.0]),
+)
+maybe_updates = st.none() | updates
+filters = st.builds(
+    DeadFilter,
+    lane=st.none() | lane_names,
+    reason=st.sampled_from([None, "http", "worker lost"]),
+    key=st.none() | st.sampled_from(KEYS),
+)
+
+
+def make_result(lease: Lease, draw: Callable[[st.SearchStrategy[Any]], Any]) -> Result:
+    lane = draw(maybe_updates)
+    match draw(st.sampled_from(["done", "done", "retry", "retry", "dead", "released", "bad"])):
+        case "done":
+            found = draw(st.lists(tasks, max_size=4))
+            return Done(lease=lease, found=found, rejected={"scope": 2}, samples=[("scope", "u")], lane=lane)
+        case "retry":
+            delay = draw(st.sampled_from([0.0, 5.0]))
+            return Retry(lease=lease, reason="timeout", delay=delay, free=draw(st.booleans()), lane=lane)
+        case "dead":
+            return Dead(lease=lease, reason=draw(st.sampled_from(REASONS)), detail="why", lane=lane)
+        case "released":
+            return Released(lease=lease, lane=lane)
+        case _:
+            return Retry(lease=lease, reason=cast(str, object()), lane=lane)
+
+
+class FrontierMachine(RuleBasedStateMachine):
+    """Every call goes to both frontiers; their answers and all that can be seen of them must be the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.folder = Path(tempfile.mkdtemp())
+        self.runner = asyncio.Runner()
+        self.model: Frontier = MemoryFrontier(clock=self.clock)
+        self.real: Frontier = self.runner.run(SqliteFrontier.open(self.folder / "shoal.db", clock=self.clock))
+        self.leases: list[Lease] = []
+
+    def both(self, call: Callable[[Frontier], Coroutine[Any, Any, Any]]) -> Any:
+        expected = self.runner.run(call(self.model))
+        assert self.runner.run(call(self.real)) == expected
+        return expected
+
+    @initialize()
+    def open_crawls(self) -> None:
+        self.both(lambda frontier: frontier.open_crawl(OPEN_PLAIN))
+        budgets = Budgets(pages=16, per_lane=8, per_shape=4)
+        strict = Crawl(id=STRICT, spider="s", interval=1.0, cap=2, needs_rules=True, budgets=budgets)
+        self.both(lambda frontier: frontier.open_crawl(strict))
+
+    @rule(crawl=crawl_names, batch=st.lists(tasks, min_size=3, max_size=12))
+    def put(self, crawl: str, batch: list[Task]) -> None:
+        self.both(lambda frontier: frontier.put(crawl, batch, rejected={"depth": 1}))
+
+    @rule(
+        crawls=st.sampled_from([[PLAIN], [STRICT], [PLAIN, STRICT]]),
+        limit=st.integers(0, 6),
+        worker=st.sampled_from(["w1", "w2"]),
+        horizon=st.sampled_from([0.0, 1.0, 5.0]),
+    )
+    def lease(self, crawls: list[str], limit: int, worker: str, horizon: float) -> None:
+        batch = self.both(lambda frontier: frontier.lease(crawls, limit, worker=worker, seconds=10.0, horizon=horizon))
+        self.leases += batch.leases
+
+    @rule(data=st.data(), count=st.integers(1, 6))
+    def settle(self, data: st.DataObject, count: int) -> None:
+        results = [make_result(lease, data.draw) for lease in self.leases[-count:]]
+        self.both(lambda frontier: self.settled(frontier, results))
+
+    @rule(data=st.data(), count=st.integers(1, 4))
+    def settle_late_or_twice(self, data: st.DataObject, count: int) -> None:
+        if self.leases:
+            chosen = data.draw(st.lists(st.sampled_from(self.leases[-12:]), min_size=1, max_size=count))
+            results = [make_result(lease, data.draw) for lease in chosen]
+            self.both(lambda frontier: self.settled(frontier, results))
+
+    @staticmethod
+    async def settled(frontier: Frontier, results: list[Result]) -> tuple[Any, ...]:
+        report = await frontier.settle(results)
+        stale = sorted((lease.crawl, lease.token) for lease in report.stale)
+        return stale, report.refused, report.epoch, sorted(report.failed)
+
+    @rule(seconds=st.sampled_from([0.1, 0.3, 0.9, 3.0, 11.0]))
+    def let_time_pass(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule(crawl=crawl_names, lane=lane_names, update=updates, reserves=st.booleans())
+    def change_lane(self, crawl: str, lane: str, update: LaneUpdate, reserves: bool) -> None:
+        self.both(lambda frontier: frontier.update_lane(crawl, lane, update))
+        if reserves:
+            self.both(lambda frontier: frontier.reserve(crawl, lane))
+
+    @rule(crawl=crawl_names, which=filters, limit=st.integers(1, 3), drops=st.booleans())
+    def clear_dead(self, crawl: str, which: DeadFilter, limit: int, drops: bool) -> None:
+        if drops:
+            self.both(lambda frontier: frontier.drop_dead(crawl, which, limit=limit))
+        else:
+            self.both(lambda frontier: frontier.requeue_dead(crawl, which, limit=limit))
+
+    @rule(crawl=crawl_names, keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=8))
+    def forget(self, crawl: str, keys: list[int]) -> None:
+        self.both(lambda frontier: frontier.forget(crawl, keys))
+
+    @rule(data=st.data(), crawl=crawl_names)
+    def control(self, data: st.DataObject, crawl: str) -> None:
+        """One of the rare verbs: they share a rule so that a run is mostly work."""
+        match data.draw(st.sampled_from(["state", "resume", "feeding", "evict", "extend", "delete"])):
+            case "state":
+                state = data.draw(st.sampled_from([CrawlState.PAUSED, CrawlState.CANCELLED]))
+                self.both(lambda frontier: frontier.set_state(crawl, state))
+            case "resume":
+                self.both(lambda frontier: frontier.set_state(crawl, CrawlState.RUNNING))
+            case "feeding":
+                feeding = data.draw(st.booleans())
+                self.both(lambda frontier: frontier.set_feeding(crawl, feeding=feeding))
+            case "evict":
+                self.both(lambda frontier: frontier.evict("w1"))
+            case "extend":
+                self.both(lambda frontier: frontier.extend(self.leases[-5:], seconds=10.0))
+            case _:
+                self.both(lambda frontier: frontier.delete_crawl(PLAIN))
+                self.both(lambda frontier: frontier.open_crawl(OPEN_PLAIN))
+
+    @invariant()
+    def looks_the_same(self) -> None:
+        self.both(self.overview)
+
+    @rule()
+    def looks_the_same_in_detail(self) -> None:
+        self.both(self.details)
+
+    @staticmethod
+    async def overview(frontier: Frontier) -> list[Any]:
+        crawls = await frontier.crawls()
+        return [crawls, *[(await frontier.progress(crawl.id), await frontier.lanes(crawl.id)) for crawl in crawls]]
+
+    @staticmethod
+    async def details(frontier: Frontier) -> list[Any]:
+        seen: list[Any] = []
+        for crawl in await frontier.crawls():
+            seen.append(await frontier.dead(crawl.id, DeadFilter()))
+            seen.append(await asyncio.gather(*(frontier.look_up(crawl.id, key) for key in KEYS)))
+            seen.append(await asyncio.gather(*(frontier.rules(crawl.id, lane) for lane in LANES)))
+            seen.append(await asyncio.gather(*(frontier.samples(crawl.id, reason) for reason in SAMPLED)))
+        return seen
+
+    def teardown(self) -> None:
+        try:
+            self.both(self.details)
+        finally:
+            self.runner.run(self.real.close())
+            self.runner.close()
+            shutil.rmtree(self.folder)
+
+
+TestFrontierMachine = FrontierMachine.TestCase
+TestFrontierMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,0 +1,140 @@
+"""What `shoal.db` refuses, and how it says so."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import StorageError
+from shoal.sqlite_file import APPLICATION_ID, connect, storage_errors, transaction
+
+SCHEMA = "CREATE TABLE thing (a INTEGER); -- one; two\nCREATE TABLE other (\n    b TEXT\n);\n"
+
+
+def open_part(path: Path, *, part: str = "things", version: int = 1, busy_seconds: float = 5.0) -> sqlite3.Connection:
+    schema = SCHEMA.replace("thing", part.rstrip("s")).replace("other", f"{part}_other")
+    return connect(path, part=part, version=version, schema_sql=schema, busy_seconds=busy_seconds)
+
+
+def open_and_close(path: Path) -> None:
+    open_part(path).close()
+
+
+def test_makes_the_tables_of_each_part_once(tmp_path: Path) -> None:
+    path = tmp_path / "shoal.db"
+    for part in ("things", "beasts", "things"):
+        open_part(path, part=part).close()
+    connection = open_part(path)
+    assert connection.execute("SELECT part, version FROM shoal_schema ORDER BY part").fetchall() == [
+        ("beasts", 1),
+        ("things", 1),
+    ]
+    assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
+
+
+def test_processes_that_create_the_file_together_all_succeed(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=open_and_close, args=(tmp_path / "shoal.db",)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(30)
+    assert [process.exitcode for process in processes] == [0, 0, 0, 0]
+
+
+def test_refuses_a_file_that_is_no_database(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("milk, bread\n" * 100)
+    with pytest.raises(StorageError, match=r"notes.txt is not a shoal database: choose another file"):
+        open_part(path)
+    assert path.read_text().startswith("milk")
+
+
+def test_refuses_and_leaves_alone_the_database_of_another_program(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE mail (a)")
+    other.close()
+    before = path.read_bytes()
+    with pytest.raises(StorageError, match="is a database of another program"):
+        open_part(path)
+    assert path.read_bytes() == before
+
+
+def test_refuses_a_newer_file(tmp_path: Path) -> None:
+    open_part(tmp_path / "shoal.db", version=2).close()
+    with pytest.raises(StorageError, match="newer shoal: upgrade shoal"):
+        open_part(tmp_path / "shoal.db", version=1)
+
+
+def test_refuses_an_older_file(tmp_path: Path) -> None:
+    open_part(tmp_path / "shoal.db", version=1).close()
+    with pytest.raises(StorageError, match="older shoal"):
+        open_part(tmp_path / "shoal.db", version=2)
+
+
+def test_refuses_a_folder_and_a_path_that_leads_nowhere(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="is a folder"):
+        open_part(tmp_path)
+    with pytest.raises(StorageError, match="check that its folder exists"):
+        open_part(tmp_path / "missing" / "shoal.db")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_refuses_a_file_it_may_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "shoal.db"
+    open_part(path).close()
+    path.chmod(0)
+    with pytest.raises(StorageError, match="cannot be"):
+        open_part(path)
+
+
+def test_says_that_the_file_is_locked(tmp_path: Path) -> None:
+    holder = open_part(tmp_path / "shoal.db")
+    with transaction(holder), pytest.raises(StorageError, match="locked by another process"):
+        open_part(tmp_path / "shoal.db", part="beasts", busy_seconds=0.05)
+    holder.close()
+
+
+def test_says_that_the_disk_is_full_and_keeps_what_was_saved(tmp_path: Path) -> None:
+    path = tmp_path / "shoal.db"
+    connection = open_part(path)
+    with transaction(connection):
+        connection.execute("INSERT INTO thing (a) VALUES (1)")
+    connection.execute("PRAGMA max_page_count = 10")
+    with (
+        pytest.raises(StorageError, match="the disk is full"),
+        storage_errors(path),
+        transaction(connection),
+    ):
+        connection.executemany("INSERT INTO thing (a) VALUES (?)", [(number,) for number in range(100_000)])
+    assert connection.execute("SELECT a FROM thing").fetchall() == [(1,)]
+    connection.close()
+
+
+def test_says_that_the_file_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "shoal.db"
+    connection = open_part(path)
+    with transaction(connection):
+        connection.executemany("INSERT INTO thing (a) VALUES (?)", [(number,) for number in range(50_000)])
+    connection.close()
+    content = bytearray(path.read_bytes())
+    content[4096 * 4 : 4096 * 20] = b"\xff" * (4096 * 16)
+    path.write_bytes(content)
+    connection = open_part(path)
+    with pytest.raises(StorageError, match="is damaged"), storage_errors(path):
+        connection.execute("SELECT sum(a) FROM thing").fetchall()
+    connection.close()
+
+
+def test_a_mistake_in_a_statement_is_not_blamed_on_the_file(tmp_path: Path) -> None:
+    connection = open_part(tmp_path / "shoal.db")
+    with pytest.raises(sqlite3.ProgrammingError), storage_errors(tmp_path / "shoal.db"):
+        connection.execute("INSERT INTO thing (a) VALUES (?)", (object(),))
+    connection.close()
