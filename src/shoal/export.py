@@ -1,0 +1,310 @@
+"""Items as a file: JSON Lines, a JSON array, CSV or Parquet. Written whole or not at all, in flat memory."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import os
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import AsyncIterator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any, Protocol
+
+import msgspec
+
+from shoal.errors import StorageError, UsageError
+from shoal.store.base import Store, StoredItem
+
+STDOUT = "-"
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
+MAX_COLUMNS = 10_000
+BATCH_ROWS = 1000
+BATCH_BYTES = 4 * 1024 * 1024
+GROUP_ROWS = 10_000
+GROUP_BYTES = 32 * 1024 * 1024
+
+_OWN_COLUMNS = ("_key", "_url")
+# What spreadsheets take for the beginning of a formula, full-width forms included.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+
+# The kinds of values a column holds, as bits: a column's type follows from all of its values.
+_BOOL, _INT, _LONG, _FLOAT, _TEXT, _OTHER = 1, 2, 4, 8, 16, 32
+
+_Fields = dict[str, Any]
+
+
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Refuse what `export` could not write, before a long crawl instead of after it."""
+    if os.fspath(path) == STDOUT:
+        return
+    target = Path(path)
+    if target.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"cannot tell the format of {path}: end it in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    if not target.parent.is_dir():
+        raise UsageError(f"cannot write {path}: the folder {target.parent} does not exist")
+    if target.exists() and not target.is_file():
+        raise UsageError(f"cannot write {path}: it is not a file")
+    if target.suffix.lower() == ".parquet":
+        _pyarrow()
+
+
+async def export(
+    store: Store, path: str | os.PathLike[str], *, spider: str | None = None, crawl: str | None = None
+) -> int:
+    """Write the items to `path` in the format of its ending ("-": JSON Lines to stdout); gives how many.
+
+    A file that was there stays as it was until the new one is complete and on the disk."""
+    check_target(path)
+    items = store.items(spider, crawl=crawl)
+    if os.fspath(path) == STDOUT:
+        return await _copy(items, _JsonLines(sys.stdout.buffer))
+    target = Path(path)
+    try:
+        with _whole_file(target) as file, TemporaryFile(dir=target.parent) as spool:
+            count = await _copy(items, _sink(target.suffix.lower(), file, spool))
+            await asyncio.to_thread(_sync, file)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise StorageError(f"cannot write {path}: {why}; nothing was changed, mend that and export again") from error
+    return count
+
+
+class _Sink(Protocol):
+    def add(self, items: list[StoredItem]) -> None:
+        """Take the next items."""
+
+    def finish(self) -> None:
+        """Write what is still to be written."""
+
+
+class _JsonLines:
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._encoder = msgspec.json.Encoder()
+
+    def add(self, items: list[StoredItem]) -> None:
+        self._file.write(self._encoder.encode_lines(map(_fields, items)))
+
+    def finish(self) -> None:
+        self._file.flush()
+
+
+class _JsonArray:
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._before = b"[\n"
+
+    def add(self, items: list[StoredItem]) -> None:
+        for item in items:
+            self._file.write(self._before + msgspec.json.encode(_fields(item)))
+            self._before = b",\n"
+
+    def finish(self) -> None:
+        self._file.write(b"[]\n" if self._before == b"[\n" else b"\n]\n")
+
+
+class _Table:
+    """Rows and columns. The rows wait in `spool` until the last one has shown which columns there are."""
+
+    def __init__(self, file: IO[bytes], *, spool: IO[bytes], is_parquet: bool) -> None:
+        self._file = file
+        self._spool = spool
+        self._lay_out = _lay_out_parquet if is_parquet else _lay_out_csv
+        self._kinds: dict[str, int] = {}
+
+    def add(self, items: list[StoredItem]) -> None:
+        kinds = self._kinds
+        for item in items:
+            fields = _fields(item)
+            for name, value in fields.items():
+                kinds[name] = kinds.get(name, 0) | _kind(value)
+            self._spool.write(msgspec.json.encode(fields) + b"\n")
+        if len(kinds) > MAX_COLUMNS:
+            raise UsageError(f"the items have more than {MAX_COLUMNS:,} different fields: export them to .jsonl")
+
+    def finish(self) -> None:
+        names = [name for name in self._kinds if name not in _OWN_COLUMNS]
+        columns = {name: self._kinds.get(name, 0) for name in (*names, *_OWN_COLUMNS)}
+        self._spool.seek(0)
+        self._lay_out(self._file, columns, self._spool)
+
+
+def _sink(suffix: str, file: IO[bytes], spool: IO[bytes]) -> _Sink:
+    match suffix:
+        case ".json":
+            return _JsonArray(file)
+        case ".csv" | ".parquet":
+            return _Table(file, spool=spool, is_parquet=suffix == ".parquet")
+        case _:
+            return _JsonLines(file)
+
+
+async def _copy(items: AsyncIterator[StoredItem], sink: _Sink) -> int:
+    loop = asyncio.get_running_loop()
+    count = 0
+    # Leaving waits for the thread: nobody takes the file away under it.
+    with ThreadPoolExecutor(1, thread_name_prefix="shoal-export") as thread:
+        async for batch in _batches(items):
+            await loop.run_in_executor(thread, sink.add, batch)
+            count += len(batch)
+        await loop.run_in_executor(thread, sink.finish)
+    return count
+
+
+async def _batches(items: AsyncIterator[StoredItem]) -> AsyncIterator[list[StoredItem]]:
+    batch: list[StoredItem] = []
+    size = 0
+    async for item in items:
+        batch.append(item)
+        size += len(item.data)
+        if len(batch) >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+@contextmanager
+def _whole_file(path: Path) -> Iterator[IO[bytes]]:
+    # The file behind a link is what changes, not the link.
+    target = path.resolve()
+    part = target.with_name(f".shoal-{secrets.token_hex(8)}.part")
+    try:
+        with part.open("xb") as file:
+            yield file
+        if target.exists():
+            shutil.copymode(target, part)
+        part.replace(target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name outlive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _fields(item: StoredItem) -> _Fields:
+    """The item's own fields, then its key and URL unless it has fields of these names."""
+    decoded = msgspec.json.decode(item.data)
+    fields: _Fields = decoded if isinstance(decoded, dict) else {"value": decoded}
+    fields.setdefault("_key", item.key)
+    fields.setdefault("_url", item.url)
+    return fields
+
+
+class _Utf8:
+    """Text into a file of bytes. `io.TextIOWrapper` would close the file when it goes."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        return self._file.write(text.encode())
+
+
+def _lay_out_csv(file: IO[bytes], columns: dict[str, int], lines: Iterable[bytes]) -> None:
+    writer = csv.writer(_Utf8(file))
+    writer.writerow(map(_cell, columns))
+    for line in lines:
+        fields = msgspec.json.decode(line)
+        writer.writerow([_cell(fields.get(name)) for name in columns])
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        return msgspec.json.encode(value).decode()
+    if value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+        return f"'{value}"
+    return value
+
+
+def _lay_out_parquet(file: IO[bytes], columns: dict[str, int], lines: Iterable[bytes]) -> None:
+    arrow, parquet = _pyarrow()
+    kinds = {name: _column_type(bits) for name, bits in columns.items()}
+    schema = arrow.schema([(name, "string" if kind == "json" else kind) for name, kind in kinds.items()])
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        for group in _groups(lines):
+            arrays = [
+                arrow.array([_parquet_value(fields.get(name), kind) for fields in group], schema.field(name).type)
+                for name, kind in kinds.items()
+            ]
+            writer.write_table(arrow.Table.from_arrays(arrays, schema=schema), row_group_size=GROUP_ROWS)
+
+
+def _groups(lines: Iterable[bytes]) -> Iterator[list[_Fields]]:
+    group: list[_Fields] = []
+    size = 0
+    for line in lines:
+        group.append(msgspec.json.decode(line))
+        size += len(line)
+        if len(group) >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _kind(value: Any) -> int:
+    match value:
+        case None:
+            return 0
+        case str():
+            return _TEXT
+        case bool():
+            return _BOOL
+        case float():
+            return _FLOAT
+        case int() if -(2**53) <= value <= 2**53:
+            return _INT
+        case int() if -(2**63) <= value < 2**63:
+            return _LONG
+        case _:
+            return _OTHER
+
+
+def _column_type(bits: int) -> str:
+    """The narrowest type that keeps every value; "json" when only text that spells the value out does."""
+    if bits in (0, _TEXT):
+        return "string"
+    if bits == _BOOL:
+        return "bool"
+    if not bits & ~(_INT | _LONG):
+        return "int64"
+    # Whole numbers beyond 2**53 would lose digits as floats.
+    return "float64" if not bits & ~(_INT | _FLOAT) else "json"
+
+
+def _parquet_value(value: Any, kind: str) -> Any:
+    if value is None:
+        return None
+    return msgspec.json.encode(value).decode() if kind == "json" else value
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UsageError("Parquet files need pyarrow: pip install 'shoal[parquet]'") from None
+    return pyarrow, pyarrow.parquet

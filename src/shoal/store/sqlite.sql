@@ -1,0 +1,38 @@
+-- The tables of SqliteStore, one part of shoal.db.
+-- Guarantee: one row per item and per task of the fetch log, whoever writes how often; newer tokens win.
+
+CREATE TABLE item (
+    id         INTEGER PRIMARY KEY, -- order of first arrival; an upsert keeps it, so readers page by it
+    spider     TEXT    NOT NULL,
+    key        TEXT    NOT NULL,
+    crawl      TEXT    NOT NULL,    -- the crawl that wrote the row last
+    url        TEXT    NOT NULL,
+    data       TEXT    NOT NULL,    -- JSON
+    token      INTEGER NOT NULL,
+    first_seen REAL    NOT NULL,
+    last_seen  REAL    NOT NULL,
+    UNIQUE (spider, key)
+);
+
+-- Ends in the id as every index does: the items of a crawl come in order without a sort.
+CREATE INDEX item_by_crawl ON item (crawl);
+
+-- Not WITHOUT ROWID: keys are hashes, and only the small index should be written at random places.
+CREATE TABLE fetch (
+    crawl     TEXT    NOT NULL,
+    key       INTEGER NOT NULL,
+    url       TEXT    NOT NULL,
+    outcome   TEXT    NOT NULL,
+    token     INTEGER NOT NULL,
+    attempt   INTEGER NOT NULL,
+    at        REAL    NOT NULL,
+    status    INTEGER NOT NULL,
+    final_url TEXT    NOT NULL,
+    worker    TEXT    NOT NULL,
+    exit      TEXT    NOT NULL,
+    size      INTEGER NOT NULL,
+    elapsed   REAL    NOT NULL,
+    error     TEXT    NOT NULL,
+    parent    INTEGER,
+    UNIQUE (crawl, key)
+);

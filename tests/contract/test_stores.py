@@ -1,0 +1,90 @@
+"""Every store keeps the promises of the contract; what only one backend can show follows it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import StorageError, UsageError
+from shoal.store import open_store
+from shoal.store.base import Store
+from shoal.store.sqlite import SqliteStore, _item_query
+from shoal.testing.store_contract import Reopen, StoreContract, everything, fetch, files_no_larger_than, item
+
+
+class TestSqliteStore(StoreContract):
+    @pytest.fixture
+    async def reopen(self, tmp_path: Path) -> AsyncIterator[Reopen]:
+        async with AsyncExitStack() as opened:
+
+            async def open_again() -> Store:
+                store = await SqliteStore.open(tmp_path / "shoal.db")
+                opened.push_async_callback(store.close)
+                return store
+
+            yield open_again
+
+    @pytest.fixture
+    async def store(self, reopen: Reopen) -> Store:
+        return await reopen()
+
+    async def test_a_full_disk_loses_nothing_and_the_same_write_succeeds_later(
+        self, store: Store, reopen: Reopen, tmp_path: Path
+    ) -> None:
+        await store.write([item("kept")], [fetch(1)])
+        rows = [item(str(number), data=b'"' + b"x" * 2000 + b'"') for number in range(400)]
+        with files_no_larger_than(200_000), pytest.raises(StorageError, match=r"shoal\.db"):
+            await store.write(rows, [fetch(2)])
+        assert [stored.key for stored in await everything(store)] == ["kept"]
+        assert await store.fetches("c1", [1, 2]) == [fetch(1)]
+        await store.write(rows, [fetch(2)])
+        assert await store.count_items() == 401
+        await store.close()
+        assert await (await reopen()).count_items() == 401
+
+    async def test_people_can_read_items_with_sql(self, store: Store, tmp_path: Path) -> None:
+        await store.write([item("k", data='{"title":"Émile 🐟","price":2}'.encode())], [])
+        await store.close()
+        with sqlite3.connect(tmp_path / "shoal.db") as connection:
+            row = connection.execute("SELECT typeof(data), data ->> 'title', data ->> 'price' FROM item").fetchone()
+        connection.close()
+        assert row == ("text", "Émile 🐟", 2)
+
+    async def test_pages_through_items_without_sorting_them(self, store: Store, tmp_path: Path) -> None:
+        connection = sqlite3.connect(tmp_path / "shoal.db")
+        for spider, crawl in ((None, None), ("books", None), (None, "c1"), ("books", "c1")):
+            query, arguments = _item_query(spider, crawl)
+            plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", (*arguments, 0)).fetchall()
+            assert not [step for *_, step in plan if "TEMP B-TREE" in step]
+        connection.close()
+
+
+@pytest.mark.parametrize("prefix", ["", "sqlite:///"])
+async def test_opens_a_store_by_path_or_url(prefix: str, tmp_path: Path) -> None:
+    store = await open_store(f"{prefix}{tmp_path}/results.db")
+    await store.write([item()], [])
+    await store.close()
+    assert (tmp_path / "results.db").exists()
+
+
+async def test_three_slashes_are_a_path_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    await (await open_store("sqlite:///here.db")).close()
+    assert (tmp_path / "here.db").exists()
+
+
+@pytest.mark.parametrize(
+    "url", ["", "results", "results.csv", "sqlite://", "sqlite:///", "mongodb://h/x.db", "sqlite://x.db"]
+)
+async def test_an_unknown_store_is_refused_with_what_would_do(url: str) -> None:
+    with pytest.raises(UsageError, match=r"unknown store .*: give a path that ends in \.db, or sqlite:///PATH"):
+        await open_store(url)
+
+
+async def test_a_folder_that_does_not_exist_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot be opened"):
+        await open_store(str(tmp_path / "nowhere" / "shoal.db"))

@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import os
+import stat
+import sys
+import tracemalloc
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet
+import pytest
+
+from shoal.errors import StorageError, UsageError
+from shoal.export import check_target, export
+from shoal.store.base import FetchRow, ItemRow, StoredItem
+from shoal.store.sqlite import SqliteStore
+from shoal.testing.store_contract import files_no_larger_than, item
+
+FORMATS = ["jsonl", "ndjson", "json", "csv", "parquet"]
+
+
+class CannedStore:
+    """Streams the given items; an exception among them is raised at its place."""
+
+    def __init__(self, *steps: dict[str, Any] | BaseException) -> None:
+        self._steps = steps
+
+    async def items(self, spider: str | None = None, *, crawl: str | None = None) -> AsyncIterator[StoredItem]:
+        for number, step in enumerate(self._steps):
+            if isinstance(step, BaseException):
+                raise step
+            yield StoredItem(
+                spider="s",
+                key=f"k{number}",
+                crawl="c",
+                url=f"https://a.test/{number}",
+                data=msgspec.json.encode(step),
+                first_seen=1.0,
+                last_seen=1.0,
+            )
+
+    async def write(self, items: Sequence[ItemRow], fetches: Sequence[FetchRow]) -> None: ...
+
+    async def count_items(self, spider: str | None = None, *, crawl: str | None = None) -> int:
+        return len(self._steps)
+
+    async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
+        return []
+
+    async def delete_crawl(self, crawl: str) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+async def csv_rows(folder: Path, *items: dict[str, Any]) -> list[list[str]]:
+    await export(CannedStore(*items), folder / "out.csv")
+    return list(csv.reader(io.StringIO((folder / "out.csv").read_bytes().decode(), newline="")))
+
+
+async def parquet_table(folder: Path, *items: dict[str, Any]) -> pyarrow.Table:
+    await export(CannedStore(*items), folder / "out.parquet")
+    return pyarrow.parquet.read_table(folder / "out.parquet")
+
+
+async def test_json_lines_carry_the_fields_then_key_and_url(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    assert await export(CannedStore({"title": "Émile 🐟", "tags": ["a", {"b": None}]}, {}), out) == 2
+    assert out.read_text(encoding="utf-8") == (
+        '{"title":"Émile 🐟","tags":["a",{"b":null}],"_key":"k0","_url":"https://a.test/0"}\n'
+        '{"_key":"k1","_url":"https://a.test/1"}\n'
+    )
+
+
+async def test_an_items_own_fields_are_not_overwritten(tmp_path: Path) -> None:
+    await export(CannedStore({"_url": "mine", "_key": 5}), tmp_path / "out.jsonl")
+    assert json.loads((tmp_path / "out.jsonl").read_text()) == {"_url": "mine", "_key": 5}
+
+
+async def test_keeps_numbers_of_any_size(tmp_path: Path) -> None:
+    await export(CannedStore({"n": 10**30}), tmp_path / "out.jsonl")
+    assert json.loads((tmp_path / "out.jsonl").read_text())["n"] == 10**30
+
+
+async def test_a_json_file_is_one_array(tmp_path: Path) -> None:
+    await export(CannedStore({"a": 1}, {"a": 2}), tmp_path / "out.json")
+    assert [row["a"] for row in json.loads((tmp_path / "out.json").read_text())] == [1, 2]
+
+
+async def test_a_dash_is_json_lines_on_stdout(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert await export(CannedStore({"a": 1}), "-") == 1
+    assert capfdbinary.readouterr().out == b'{"a":1,"_key":"k0","_url":"https://a.test/0"}\n'
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+async def test_no_items_make_a_valid_file(suffix: str, tmp_path: Path) -> None:
+    out = tmp_path / f"out.{suffix}"
+    assert await export(CannedStore(), out) == 0
+    match suffix:
+        case "json":
+            assert json.loads(out.read_text()) == []
+        case "csv":
+            assert out.read_text() == "_key,_url\n"
+        case "parquet":
+            assert pyarrow.parquet.read_table(out).column_names == ["_key", "_url"]
+        case _:
+            assert out.read_bytes() == b""
+
+
+async def test_csv_columns_are_all_fields_in_order_of_appearance_then_key_and_url(tmp_path: Path) -> None:
+    rows = await csv_rows(tmp_path, {"b": 1, "a": 2}, {"c": 3, "a": 4}, {"_key": "own"})
+    assert rows == [
+        ["b", "a", "c", "_key", "_url"],
+        ["1", "2", "", "k0", "https://a.test/0"],
+        ["", "4", "3", "k1", "https://a.test/1"],
+        ["", "", "", "own", "https://a.test/2"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", "-", "+49 30 1234"]
+)
+async def test_csv_cells_never_start_a_formula(text: str, tmp_path: Path) -> None:
+    header, row = await csv_rows(tmp_path, {text: text})
+    assert header[0] == row[0] == f"'{text}"
+
+
+@pytest.mark.parametrize(
+    "text", ["-5", "+5", "-5.25", "-.5", "-1e9", "+1.5E-3", "plain", "1=1", "a\rb", 'say "hi", you\n']
+)
+async def test_csv_keeps_plain_numbers_and_other_text_as_they_are(text: str, tmp_path: Path) -> None:
+    _, row = await csv_rows(tmp_path, {"a": text})
+    assert row[0] == text
+
+
+async def test_csv_writes_other_values_as_json(tmp_path: Path) -> None:
+    values = [-5, 1.5, True, None, ["=1"], {"a": [1, None]}, 10**30]
+    _, row = await csv_rows(tmp_path, {str(number): value for number, value in enumerate(values)})
+    assert row[:-2] == ["-5", "1.5", "true", "", '["=1"]', '{"a":[1,null]}', str(10**30)]
+
+
+async def test_parquet_columns_have_the_type_that_keeps_every_value(tmp_path: Path) -> None:
+    table = await parquet_table(
+        tmp_path,
+        {"int": 1, "long": 2**60, "float": 1, "text": "a", "bool": True, "none": None, "late": None},
+        {"int": -2, "long": None, "float": 2.5, "text": "日本", "bool": False, "none": None, "late": 5},
+    )
+    types = {field.name: str(field.type) for field in table.schema}
+    assert types == {
+        "int": "int64",
+        "long": "int64",
+        "float": "double",
+        "text": "string",
+        "bool": "bool",
+        "none": "string",
+        "late": "int64",
+        "_key": "string",
+        "_url": "string",
+    }
+    assert table.column("float").to_pylist() == [1.0, 2.5]
+    assert table.column("late").to_pylist() == [None, 5]
+    assert table.column("long").to_pylist() == [2**60, None]
+
+
+@pytest.mark.parametrize(
+    "values", [[1, "a"], [True, 1], [[1], None], [{"a": 1}, "x"], [2**63, 1], [2**60, 0.5], ["a\u0000", 1.5]]
+)
+async def test_parquet_spells_mixed_and_nested_values_as_json(values: list[Any], tmp_path: Path) -> None:
+    table = await parquet_table(tmp_path, *({"v": value} for value in values))
+    assert str(table.schema.field("v").type) == "string"
+    read = [value if value is None else json.loads(value) for value in table.column("v").to_pylist()]
+    assert read == values
+
+
+async def test_parquet_without_pyarrow_names_the_install_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UsageError, match=r"pip install 'shoal\[parquet\]'"):
+        await export(CannedStore({"a": 1}), tmp_path / "out.parquet")
+    assert names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["out", "out.txt", "out.jsonl.gz", ".csv"])
+def test_an_unknown_ending_is_refused_with_the_known_ones(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"\.jsonl, \.ndjson, \.json, \.csv or \.parquet"):
+        check_target(tmp_path / name)
+
+
+def test_refuses_early_what_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(UsageError, match="is not a file"):
+        check_target(tmp_path / "folder.csv")
+    with pytest.raises(UsageError, match="does not exist"):
+        check_target(tmp_path / "nowhere" / "out.csv")
+
+
+def test_accepts_endings_in_capitals_and_stdout(tmp_path: Path) -> None:
+    check_target(tmp_path / "OUT.CSV")
+    check_target("-")
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("failure", [StorageError("gone"), asyncio.CancelledError(), ValueError("bug")])
+async def test_a_failure_leaves_the_old_file_and_nothing_else(
+    suffix: str, failure: BaseException, tmp_path: Path
+) -> None:
+    out = tmp_path / f"out.{suffix}"
+    out.write_bytes(b"old")
+    with pytest.raises(type(failure)):
+        await export(CannedStore(*[{"a": 1}] * 2500, failure), out)
+    assert out.read_bytes() == b"old"
+    assert names_in(tmp_path) == [out.name]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+async def test_a_full_disk_leaves_the_old_file_and_nothing_else(suffix: str, tmp_path: Path) -> None:
+    out = tmp_path / f"out.{suffix}"
+    out.write_bytes(b"old")
+    items = [{"a": os.urandom(500).hex()} for _ in range(300)]
+    with files_no_larger_than(50_000), pytest.raises(StorageError, match=r"cannot write .*nothing was changed"):
+        await export(CannedStore(*items), out)
+    assert out.read_bytes() == b"old"
+    assert names_in(tmp_path) == [out.name]
+    assert await export(CannedStore(*items), out) == 300
+
+
+async def test_a_table_that_does_not_fit_where_its_rows_did_leaves_nothing(tmp_path: Path) -> None:
+    items = [{"a" * 1000 + str(number): 1} for number in range(60)]
+    with files_no_larger_than(70_000), pytest.raises(StorageError, match="cannot write"):
+        await export(CannedStore(*items), tmp_path / "out.parquet")
+    assert names_in(tmp_path) == []
+
+
+async def test_a_new_file_has_the_usual_mode_and_a_replaced_one_keeps_its_own(tmp_path: Path) -> None:
+    (tmp_path / "touched").touch()
+    await export(CannedStore(), tmp_path / "new.csv")
+    assert (tmp_path / "new.csv").stat().st_mode == (tmp_path / "touched").stat().st_mode
+    (tmp_path / "new.csv").chmod(0o640)
+    await export(CannedStore(), tmp_path / "new.csv")
+    assert stat.S_IMODE((tmp_path / "new.csv").stat().st_mode) == 0o640
+
+
+async def test_replaces_the_file_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "out.csv").symlink_to(tmp_path / "real" / "latest")
+    await export(CannedStore({"a": 1}), tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").is_symlink()
+    assert (tmp_path / "real" / "latest").read_text().startswith("a,_key,_url")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+async def test_too_many_different_fields_are_refused_for_tables(suffix: str, tmp_path: Path) -> None:
+    items = [{f"{number}/{field}": 1 for field in range(100)} for number in range(101)]
+    with pytest.raises(UsageError, match=r"export them to \.jsonl"):
+        await export(CannedStore(*items), tmp_path / f"out.{suffix}")
+    assert await export(CannedStore(*items), tmp_path / "out.jsonl") == 101
+
+
+async def test_exports_one_crawl_of_one_spider_from_a_real_store(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "shoal.db")
+    await store.write([item("a", crawl="c1"), item("b", crawl="c2"), item("c", spider="shoes", crawl="c3")], [])
+    assert await export(store, tmp_path / "all.jsonl") == 3
+    assert await export(store, tmp_path / "spider.jsonl", spider="books") == 2
+    assert await export(store, tmp_path / "crawl.jsonl", crawl="c2") == 1
+    assert json.loads((tmp_path / "crawl.jsonl").read_text())["_key"] == "b"
+    await store.close()
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+async def test_memory_does_not_grow_with_the_items(suffix: str, tmp_path: Path) -> None:
+    async def peak(count: int) -> int:
+        steps = [{"text": "x" * 1000}] * count
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        await export(CannedStore(*steps), tmp_path / f"out.{suffix}")
+        return tracemalloc.get_traced_memory()[1] - before
+
+    tracemalloc.start()
+    try:
+        await peak(10)
+        small, large = await peak(2000), await peak(10_000)
+    finally:
+        tracemalloc.stop()
+    assert large < small * 1.2
