@@ -1,0 +1,89 @@
+"""What went wrong, told from the HTTP library's exceptions: a kind for the table in `retries.py` and one line."""
+
+from __future__ import annotations
+
+import errno
+import re
+from typing import Final
+
+from pyreqwest.exceptions import (
+    BodyDecodeError,
+    BuilderError,
+    ClientClosedError,
+    ConnectTimeoutError,
+    DecodeError,
+    DetailedPyreqwestError,
+    RequestTimeoutError,
+)
+
+from shoal.fetch.base import FaultKind
+
+LOCAL_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL})
+MAX_MESSAGE: Final = 200
+_OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
+_CONNECTING: Final = "client error (Connect)"
+_READING: Final = "error reading a body from connection"
+_ENDED_EARLY: Final = re.compile(r"\beof\b|end of file|closed|reset by peer|broken pipe", re.IGNORECASE)
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks or control characters, and not endless."""
+    line = " ".join(re.sub(r"[\x00-\x1f\x7f]+", " ", text[: 4 * MAX_MESSAGE]).split())
+    return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE - 1]}…"
+
+
+def never_connected(error: Exception) -> bool:
+    """No request left this machine: trying another address of the host repeats nothing."""
+    causes = _causes(error)
+    return _CONNECTING in causes and (isinstance(error, RequestTimeoutError) or "tcp connect error" in causes)
+
+
+def explain(error: Exception, *, secure: bool) -> tuple[FaultKind, str]:
+    """The kind of fault an exception stands for, and a line that names it without the URL."""
+    causes = _causes(error)
+    # The outermost causes repeat the URL, which may hold a password; the innermost one names the fault.
+    message = one_line(causes[-1]) if len(causes) > 1 else type(error).__name__
+    number = _os_error(causes)
+    if number in LOCAL_ERRORS or (isinstance(error, (OSError, MemoryError)) and not causes):
+        return FaultKind.LOCAL, message
+    if isinstance(error, RequestTimeoutError) or number == errno.ETIMEDOUT:
+        return _timed_out(error, causes), message
+    if _CONNECTING in causes:
+        return _not_connected(causes, number, secure=secure), message
+    if _READING in causes or isinstance(error, BodyDecodeError):
+        ended_early = number is not None or _ENDED_EARLY.search(message)
+        return (FaultKind.TRUNCATED if ended_early else FaultKind.PROTOCOL), message
+    if isinstance(error, DecodeError):
+        return FaultKind.PROTOCOL, message
+    if isinstance(error, BuilderError | ValueError | TypeError):
+        return FaultKind.BAD_URL, f"the request cannot be built: {message}"
+    if isinstance(error, ClientClosedError):
+        return FaultKind.LOCAL, "the fetcher was closed"
+    if number is not None or _ENDED_EARLY.search(message):
+        return FaultKind.CONNECT, message
+    return FaultKind.PROTOCOL, message
+
+
+def _timed_out(error: Exception, causes: list[str]) -> FaultKind:
+    if _CONNECTING in causes:
+        return FaultKind.TIMEOUT_CONNECT
+    return FaultKind.TIMEOUT_FIRST_BYTE if isinstance(error, ConnectTimeoutError) else FaultKind.TIMEOUT_IDLE
+
+
+def _not_connected(causes: list[str], number: int | None, *, secure: bool) -> FaultKind:
+    if "dns error" in causes:
+        return FaultKind.DNS
+    if not secure or number is not None or "tcp connect error" in causes:
+        return FaultKind.CONNECT
+    return FaultKind.TLS
+
+
+def _causes(error: Exception) -> list[str]:
+    if not isinstance(error, DetailedPyreqwestError):
+        return []
+    return [cause["message"] for cause in error.details.get("causes") or ()]
+
+
+def _os_error(causes: list[str]) -> int | None:
+    found = _OS_ERROR.search(causes[-1]) if causes else None
+    return int(found[1]) if found else None

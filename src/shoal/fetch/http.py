@@ -1,0 +1,211 @@
+"""Pages over HTTP/1.1 and HTTP/2: one request, one answer, every limit kept on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from pyreqwest.bytes import Bytes
+from pyreqwest.exceptions import PyreqwestError
+from pyreqwest.request import StreamRequest
+from pyreqwest.response import Response as Answer
+from pyreqwest.response import ResponseBodyReader
+
+from shoal.fetch.base import Fault, FaultKind, Fetch, Response
+from shoal.fetch.deadline import Deadline
+from shoal.fetch.decode import decompress, too_large
+from shoal.fetch.faults import explain, never_connected
+from shoal.fetch.resolver import Lookup
+from shoal.fetch.routes import FOREVER, Route, Routes
+from shoal.model import DIRECT
+from shoal.settings import Settings
+
+MAX_CHUNKS: Final = 4096
+INLINE_WIRE_BYTES: Final = 256 * 1024
+INLINE_BYTES: Final = 1024 * 1024
+
+# Ours to say: with them a request could name another host than the vetted one, or smuggle a second request.
+FORBIDDEN_HEADERS: Final = frozenset(
+    {
+        "connection",
+        "content-length",
+        "host",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+
+
+class HttpFetcher:
+    """Fetches pages. Connects only to addresses that the guard allows, and follows nothing."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        resolver: Lookup | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        trusted_roots: bytes | None = None,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._routes = Routes(settings, lookup=resolver, clock=clock, trusted_roots=trusted_roots)
+        self._max_bytes = settings.max_body_bytes
+        self._first_byte = settings.first_byte_seconds or FOREVER
+        self._total = settings.total_seconds or FOREVER
+        self._idle = settings.idle_seconds or FOREVER
+
+    async def fetch(self, request: Fetch) -> Response | Fault:
+        """Send the request and read the whole answer, within every limit. Follows no redirect."""
+        started = self._clock()
+        try:
+            answer = await self._fetch(request, started)
+        except Exception as error:  # whatever a site does is a value
+            kind, message = explain(error, secure=request.url.startswith("https:"))
+            answer = Fault(kind=kind, message=message)
+        if isinstance(answer, Fault):
+            return msgspec.structs.replace(answer, elapsed=self._clock() - started)
+        return answer
+
+    async def close(self) -> None:
+        """Close idle connections."""
+        await self._routes.close()
+
+    async def _fetch(self, request: Fetch, started: float) -> Response | Fault:
+        if request.exit != DIRECT:
+            return Fault(kind=FaultKind.EXIT, message=f"there is no exit {request.exit!r} here")
+        slash = request.url.find("/", 8)
+        origin, path = (request.url[:slash], request.url[slash:]) if slash > 0 else (request.url, "/")
+        until = asyncio.get_running_loop().time() + self._total
+        route = self._routes.known(origin) or await self._routes.find(origin)
+        while isinstance(route, Route):
+            try:
+                return await self._exchange(request, route, path, started, until)
+            except PyreqwestError as error:
+                following = self._routes.next_address(origin, route) if never_connected(error) else None
+                if following is None:
+                    raise
+                route = following
+        return route
+
+    async def _exchange(
+        self, request: Fetch, route: Route, path: str, started: float, until: float
+    ) -> Response | Fault:
+        now = asyncio.get_running_loop().time()
+        first_byte_at = min(until, now + self._first_byte)
+        headers: dict[str, str] | None = None
+        try:
+            with Deadline(first_byte_at, checked_at=min(first_byte_at, now + self._idle)) as deadline:
+                async with _built(request, route, path) as answer:
+                    status, headers = answer.status, _headers(answer)
+                    if request.method != "HEAD" and _announced(headers) > self._max_bytes:
+                        return too_large(self._max_bytes)
+                    chunks = await self._read(answer.body_reader, deadline, until)
+        except PyreqwestError:  # some of them are TimeoutErrors too
+            raise
+        except TimeoutError:
+            return self._timed_out(is_in_body=headers is not None, until=until)
+        if isinstance(chunks, Fault):
+            return chunks
+        body = chunks[0].to_bytes() if len(chunks) == 1 else b"".join(chunks)
+        wire_size = len(body)
+        encoding = headers.get("content-encoding")
+        if encoding and wire_size:
+            plain = await self._decompressed(body, encoding)
+            if isinstance(plain, Fault):
+                return plain
+            body = plain
+        return Response(
+            url=request.url,
+            status=status,
+            headers=headers,
+            body=body,
+            wire_size=wire_size,
+            elapsed=self._clock() - started,
+        )
+
+    async def _read(self, reader: ResponseBodyReader, deadline: Deadline, until: float) -> list[Bytes] | Fault:
+        """The body's chunks as they came; the deadline moves along with them."""
+        loop_time = asyncio.get_running_loop().time
+        chunks: list[Bytes] = []
+        size = 0
+        while True:
+            deadline.check()
+            deadline.at = min(until, loop_time() + self._idle)
+            chunk = await reader.read_chunk()
+            if chunk is None:
+                return chunks
+            size += len(chunk)
+            if size > self._max_bytes:
+                return too_large(self._max_bytes)
+            chunks.append(chunk)
+            if len(chunks) >= MAX_CHUNKS:
+                # Millions of one-byte chunks would weigh a hundred times what they hold.
+                chunks = [Bytes(b"".join(chunks))]
+
+    async def _decompressed(self, body: bytes, encoding: str) -> bytes | Fault:
+        """Small bodies here and now; what turns out large in a thread, where it holds up nobody."""
+        ratio = self._settings.max_ratio
+        if len(body) <= INLINE_WIRE_BYTES:
+            inline = min(INLINE_BYTES, self._max_bytes)
+            plain = decompress(body, encoding, max_bytes=inline, max_ratio=ratio)
+            is_cut = isinstance(plain, Fault) and plain.kind is FaultKind.TOO_LARGE
+            if not is_cut or inline == self._max_bytes:
+                return plain
+        return await asyncio.to_thread(decompress, body, encoding, max_bytes=self._max_bytes, max_ratio=ratio)
+
+    def _timed_out(self, *, is_in_body: bool, until: float) -> Fault:
+        settings = self._settings
+        if asyncio.get_running_loop().time() >= until:
+            return Fault(kind=FaultKind.TIMEOUT_TOTAL, message=f"not done within {settings.total_seconds:g} s")
+        if is_in_body:
+            return Fault(kind=FaultKind.TIMEOUT_IDLE, message=f"silent for {settings.idle_seconds:g} s")
+        return Fault(kind=FaultKind.TIMEOUT_FIRST_BYTE, message=f"no answer within {settings.first_byte_seconds:g} s")
+
+
+def _built(request: Fetch, route: Route, path: str) -> StreamRequest:
+    builder = route.client.request(request.method, route.prefix + path)
+    if route.host is not None:
+        builder.header("Host", route.host)
+    if request.headers:
+        builder.headers([pair for pair in request.headers.items() if pair[0].lower() not in FORBIDDEN_HEADERS])
+    if request.body is not None:
+        builder.body_bytes(request.body)
+    # No reading ahead: the answer is here once its headers are, which is what the first-byte deadline means.
+    builder.streamed_read_buffer_limit(0)
+    return builder.build_streamed()
+
+
+def _headers(answer: Answer) -> dict[str, str]:
+    try:
+        pairs = answer.headers.dict_multi_value()
+    except ValueError:
+        return _readable_headers(answer)
+    return {name: value if isinstance(value, str) else _joined(name, value) for name, value in pairs.items()}
+
+
+def _readable_headers(answer: Answer) -> dict[str, str]:
+    """The headers without those whose bytes the client will not show: they are not ASCII."""
+    headers: dict[str, str] = {}
+    for name in dict.fromkeys(answer.headers.keys()):
+        try:
+            headers[name] = _joined(name, answer.get_header_all(name))
+        except ValueError:
+            continue
+    return headers
+
+
+def _announced(headers: dict[str, str]) -> int:
+    length = headers.get("content-length", "")
+    return int(length) if length.isdecimal() and len(length) < 20 else 0
+
+
+def _joined(name: str, values: list[str]) -> str:
+    return ("\n" if name == "set-cookie" else ", ").join(values)

@@ -1,0 +1,93 @@
+"""What a response does to its lane's pace. Pure policy: the frontier applies it, once for the whole fleet."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+import msgspec
+
+from shoal.model import LaneUpdate, Lease
+from shoal.retries import Verdict
+
+SLOWEST_INTERVAL: Final = 60.0
+FIRST_SLOW_INTERVAL: Final = 0.1  # where a lane without an interval starts to have one
+GOOD_STREAK: Final = 10
+SPEED_UP: Final = 0.8
+TROUBLE: Final = 0.15  # two bad answers in about eight: a host struggles, and not just one of its pages
+SLOW_DOWN: Final = 2.0
+EASE_OFF: Final = 1.25
+SLOW_RATIO: Final = 3.0  # an answer this many times slower than usual is a sign
+SLOW_FLOOR: Final = 1.0  # but not below this many seconds
+AVERAGE_WEIGHT: Final = 0.1
+MAX_LANES: Final = 10_000
+
+
+class LaneMood(msgspec.Struct):
+    """What one worker has noticed of a lane: its usual latency, how many answers went well in a row, and the
+    share of those that did not."""
+
+    latency: float = 0.0
+    streak: int = 0
+    trouble: float = 0.0
+
+
+def after_response(
+    mood: LaneMood, verdict: Verdict, *, latency: float, interval: float, base_interval: float
+) -> LaneUpdate | None:
+    """The lane's new interval, if this response changes it. Notes the response in the mood.
+
+    Guarded by the interval the lease was lent with: many answers to one struggle slow the lane once."""
+    mood.trouble += AVERAGE_WEIGHT * (verdict.slows - mood.trouble)
+    if verdict.slows:
+        mood.streak = 0
+        # A host that says so itself (429, Retry-After) is believed at once.
+        if not verdict.free and mood.trouble < TROUBLE:
+            return None
+        return _changed(interval, _slower(interval, SLOW_DOWN, base_interval))
+    usual = mood.latency
+    mood.latency = usual + AVERAGE_WEIGHT * (latency - usual) if usual else latency
+    if latency > SLOW_FLOOR and usual and latency > SLOW_RATIO * usual:
+        mood.streak = 0
+        return _changed(interval, _slower(interval, EASE_OFF, base_interval))
+    mood.streak += 1
+    if mood.streak < GOOD_STREAK or interval <= base_interval:
+        return None
+    mood.streak = 0
+    faster = max(SPEED_UP * interval, base_interval)
+    # Without a base the pace would shrink for ever without arriving.
+    return _changed(interval, faster if faster >= 0.01 else base_interval)
+
+
+def _slower(interval: float, times: float, base_interval: float) -> float:
+    slower = times * interval if interval else FIRST_SLOW_INTERVAL
+    return min(slower, max(SLOWEST_INTERVAL, base_interval))
+
+
+def _changed(interval: float, new: float) -> LaneUpdate | None:
+    return LaneUpdate(interval=new, if_interval=interval) if new != interval else None
+
+
+class Moods:
+    """The moods of the lanes a worker serves, the least recently served forgotten first."""
+
+    def __init__(self, *, adaptive: bool, size: int = MAX_LANES) -> None:
+        self._adaptive = adaptive
+        self._size = size
+        self._moods: OrderedDict[str, LaneMood] = OrderedDict()
+
+    def after(self, lease: Lease, verdict: Verdict, elapsed: float) -> LaneUpdate | None:
+        """What this response does to the pace of its lane; with a fixed pace nothing ever does."""
+        if not self._adaptive:
+            return None
+        lane = lease.task.lane
+        mood = self._moods.get(lane)
+        if mood is None:
+            mood = self._moods[lane] = LaneMood()
+            if len(self._moods) > self._size:
+                self._moods.popitem(last=False)
+        else:
+            self._moods.move_to_end(lane)
+        return after_response(
+            mood, verdict, latency=elapsed, interval=lease.interval, base_interval=lease.base_interval
+        )

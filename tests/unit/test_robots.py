@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from protego import Protego
+
+from shoal.fetch.base import Fault, FaultKind, Fetch, Response
+from shoal.fetch.robots import Robots, RulesVerdict, compact, fetch_rules, product_token
+from shoal.settings import Settings
+
+AGENT = "shoal/0.1 (+https://pypi.org/project/shoal)"
+SITE = "https://example.com"
+
+
+def rules(text: str | bytes) -> Robots:
+    return Robots.parse(text.encode() if isinstance(text, str) else text, AGENT)
+
+
+def allows(text: str, path: str) -> bool:
+    return rules(text).allows(SITE + path)
+
+
+@pytest.mark.parametrize(
+    ("agent", "token"),
+    [
+        (AGENT, "shoal"),
+        ("MyBot", "mybot"),
+        ("my-bot_2/3.1 shoal", "my-bot_2"),
+        ("Mozilla/5.0 (compatible; FishBot/2.0; +https://a.example)", "fishbot"),
+        ("Mozilla/5.0 (X11; Linux)", "mozilla"),
+        ("", "*"),
+        ("()", "*"),
+    ],
+)
+def test_knows_its_own_name(agent: str, token: str) -> None:
+    assert product_token(agent) == token
+
+
+def test_obeys_the_group_for_everybody() -> None:
+    text = "User-agent: *\nDisallow: /private/\nAllow: /private/open\n"
+    assert not allows(text, "/private/x")
+    assert allows(text, "/private/open/x")
+    assert allows(text, "/public")
+    assert allows(text, "/")
+
+
+def test_its_own_group_replaces_the_one_for_everybody() -> None:
+    text = "User-agent: *\nDisallow: /\n\nUser-agent: SHOAL\nDisallow: /mine\n"
+    assert allows(text, "/x")
+    assert not allows(text, "/mine")
+
+
+def test_groups_with_its_name_are_one() -> None:
+    text = "User-agent: shoal\nDisallow: /a\n\nUser-agent: x\nUser-agent: shoal/9.9\nDisallow: /b\n"
+    assert not allows(text, "/a")
+    assert not allows(text, "/b")
+
+
+@pytest.mark.parametrize("name", ["sho", "shoalbot", "s", "not-shoal", "pypi", "https"])
+def test_a_name_that_is_only_alike_is_another(name: str) -> None:
+    assert allows(f"User-agent: {name}\nDisallow: /\n", "/x")
+
+
+def test_an_empty_disallow_allows_everything() -> None:
+    assert rules("User-agent: *\nDisallow:\n").allows_all
+
+
+def test_the_longest_match_wins_and_allow_wins_a_tie() -> None:
+    assert allows("User-agent: *\nDisallow: /a/\nAllow: /a/b\n", "/a/b")
+    assert not allows("User-agent: *\nAllow: /a/\nDisallow: /a/b\n", "/a/b")
+    assert allows("User-agent: *\nDisallow: /a\nAllow: /a\n", "/a")
+
+
+def test_wildcards_and_ends() -> None:
+    text = "User-agent: *\nDisallow: /*.pdf$\nDisallow: /*?sort=\nDisallow: *secret\n"
+    assert not allows(text, "/x/y.pdf")
+    assert allows(text, "/x/y.pdf?download=1")
+    assert not allows(text, "/list?sort=price")
+    assert allows(text, "/list?page=2")
+    assert not allows(text, "/my/secret/page")
+
+
+def test_escapes_compare_equal() -> None:
+    assert not allows("User-agent: *\nDisallow: /%7Ejoe\n", "/~joe/x")
+    assert not allows("User-agent: *\nDisallow: /a%20b\n", "/a%20b")
+    assert not allows("User-agent: *\nDisallow: /caf%c3%a9\n", "/caf%C3%A9")
+    assert not allows("User-agent: *\nDisallow: /café\n", "/caf%C3%A9")
+
+
+def test_paths_are_case_sensitive_and_directives_are_not() -> None:
+    assert allows("USER-AGENT: *\nDISALLOW: /A\n", "/a")
+    assert not allows("USER-AGENT: *\nDISALLOW: /A\n", "/A")
+
+
+def test_robots_txt_itself_may_always_be_fetched() -> None:
+    assert allows("User-agent: *\nDisallow: /\n", "/robots.txt")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_every_line_ending_and_a_byte_order_mark(end: str) -> None:
+    text = end.join(["\ufeffUser-agent: * # all", "Disallow: /a # comment", "# Disallow: /b", ""])
+    assert not allows(text, "/a")
+    assert allows(text, "/b")
+
+
+def test_reads_the_crawl_delay_of_its_group() -> None:
+    assert rules("User-agent: *\nCrawl-delay: 10\n").crawl_delay == 10.0
+    assert rules("User-agent: *\nCrawl-delay: 10\n\nUser-agent: shoal\nCrawl-delay: 2.5\n").crawl_delay == 2.5
+    assert rules("User-agent: x\nCrawl-delay: 10\n").crawl_delay is None
+
+
+@pytest.mark.parametrize("delay", ["-1", "nan", "inf", "soon", "", "1e999"])
+def test_ignores_a_crawl_delay_that_is_no_number(delay: str) -> None:
+    assert rules(f"User-agent: *\nCrawl-delay: {delay}\n").crawl_delay is None
+
+
+def test_lists_sitemaps_whoever_they_are_for() -> None:
+    text = "Sitemap: https://a/1.xml\nUser-agent: x\nDisallow: /\nSitemap:https://a/2.xml\n"
+    assert rules(text).sitemaps == ["https://a/1.xml", "https://a/2.xml"]
+
+
+def test_no_bytes_at_all_allow_everything() -> None:
+    robots = Robots.from_rules(b"", AGENT)
+    assert robots.allows_all
+    assert robots.allows(f"{SITE}/x")
+    assert robots.crawl_delay is None
+    assert robots.sitemaps == []
+
+
+def test_what_lies_on_a_lane_means_the_same() -> None:
+    text = b"# hello\nUser-agent: shoal # us\nDisallow: /a\nAllow: /a/b$\nCrawl-delay: 3\nHost: x\nSitemap: /s\n\n"
+    kept = compact(text)
+    assert len(kept) < len(text)
+    assert compact(kept) == kept
+    again = Robots.from_rules(kept, AGENT)
+    assert not again.allows(f"{SITE}/a/c")
+    assert again.allows(f"{SITE}/a/b")
+    assert (again.crawl_delay, again.sitemaps) == (3.0, ["/s"])
+
+
+def test_a_page_that_is_no_robots_txt_has_no_rules() -> None:
+    assert compact(b"<!doctype html><html><title>Not found</title><p>a: b</p>") == b""
+
+
+HOSTILE = {
+    "binary": bytes(range(256)) * 2000,
+    "nuls": b"User-agent: *\x00\nDisallow: /\x00private\n" + bytes(100_000),
+    "one giant line": b"User-agent: *\nDisallow: /" + b"a" * 500_000,
+    "giant wildcards": b"User-agent: *\n" + (b"Disallow: /" + b"*a" * 1000 + b"\n") * 250,
+    "many rules": b"User-agent: *\n" + b"".join(b"Disallow: /p/%d/\n" % number for number in range(30_000)),
+    "many wildcards": b"User-agent: *\n" + b"".join(b"Disallow: /*a*b*%d\n" % number for number in range(25_000)),
+    "many agents": b"".join(b"User-agent: a%d\n" % number for number in range(30_000)) + b"Disallow: /\n" * 1000,
+    "one agent again and again": b"User-agent: *\n" * 20_000 + b"Disallow: /p\n" * 15_000,
+    "empty lines": b"\n" * 512_000,
+    "colons": b":" * 512_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_robots_txt_costs_bounded_time(name: str) -> None:
+    started = time.perf_counter()
+    robots = rules(HOSTILE[name][: 512 * 1024])
+    for number in range(32):
+        robots.allows(f"{SITE}/a/page/{number}/b?x={number}")
+    assert time.perf_counter() - started < 3
+
+
+@given(st.binary(max_size=400))
+def test_never_raises(body: bytes) -> None:
+    robots = rules(body)
+    assert isinstance(robots.allows(f"{SITE}/a%FFb?c"), bool)
+    assert robots.crawl_delay is None or robots.crawl_delay >= 0
+    assert compact(compact(body)) == compact(body)
+
+
+# No letters that are digits of an escape too: the parser finds "F" inside the "%3F" it makes of a "?".
+PIECES = st.sampled_from(["/", "x", "y", "xy", ".", "?", "=", "~", "&", "%7E", "%2F", "%20"])
+PATTERN = st.lists(PIECES | st.sampled_from(["*", "$"]), max_size=8).map(lambda pieces: "/" + "".join(pieces))
+PATH = st.lists(PIECES, max_size=10).map(lambda pieces: "/" + "".join(pieces))
+
+
+@given(st.lists(st.tuples(st.booleans(), PATTERN), max_size=6), PATH)
+def test_the_short_cut_agrees_with_the_parser(lines: list[tuple[bool, str]], path: str) -> None:
+    text = "User-agent: *\n" + "".join(f"{'Allow' if allow else 'Disallow'}: {rule}\n" for allow, rule in lines)
+    url = SITE + path
+    assert rules(text).allows(url) == Protego.parse(text).can_fetch(url, "*")
+
+
+class Scripted:
+    """A fetcher that answers from a table and keeps what it was asked."""
+
+    def __init__(self, **answers: Response | Fault) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+        self.reserved: list[str] = []
+
+    async def fetch(self, request: Fetch) -> Response | Fault:
+        self.asked.append(request.url)
+        return self.answers[f"r{len(self.asked)}"] if "always" not in self.answers else self.answers["always"]
+
+    async def close(self) -> None:
+        pass
+
+    async def reserve(self, url: str) -> None:
+        self.reserved.append(url)
+
+    async def rules(self, *, settings: Settings | None = None, failures: int = 0) -> RulesVerdict:
+        return await fetch_rules(
+            SITE, fetcher=self, settings=settings or Settings(), reserve=self.reserve, failures=failures
+        )
+
+
+def response(status: int, body: bytes = b"", **headers: str) -> Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Response(url=SITE, status=status, headers=named, body=body, wire_size=len(body), elapsed=0.0)
+
+
+async def test_keeps_the_rules_for_a_day() -> None:
+    site = Scripted(always=response(200, b"User-agent: *\nDisallow: /a\nCrawl-delay: 4\n"))
+    verdict = await site.rules()
+    assert site.asked == [f"{SITE}/robots.txt"]
+    assert (verdict.seconds, verdict.crawl_delay, verdict.rest_seconds) == (86_400.0, 4.0, None)
+    assert not Robots.from_rules(verdict.rules, AGENT).allows(f"{SITE}/a")
+
+
+async def test_reads_only_the_first_bytes() -> None:
+    body = b"User-agent: *\nDisallow: /a\n" + b"#" * 1000 + b"\nDisallow: /late\n"
+    verdict = await Scripted(always=response(200, body)).rules(settings=Settings(max_robots_bytes=500))
+    assert Robots.from_rules(verdict.rules, AGENT).allows(f"{SITE}/late")
+    assert not Robots.from_rules(verdict.rules, AGENT).allows(f"{SITE}/a")
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 451])
+async def test_no_robots_txt_allows_everything_for_a_day(status: int) -> None:
+    verdict = await Scripted(always=response(status, b"User-agent: *\nDisallow: /\n")).rules()
+    assert (verdict.rules, verdict.seconds, verdict.rest_seconds) == (b"", 86_400.0, None)
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+async def test_a_server_in_trouble_rests_the_lane(status: int) -> None:
+    verdict = await Scripted(always=response(status)).rules()
+    assert verdict.rest_seconds == 60.0
+    assert verdict.problem == f"robots.txt: http_{status}"
+
+
+async def test_the_rests_grow_up_to_an_hour() -> None:
+    site = Scripted(always=response(503))
+    rests = [(await site.rules(failures=failures)).rest_seconds for failures in (0, 1, 2, 5, 6, 1000)]
+    assert rests == [60.0, 120.0, 240.0, 1920.0, 3600.0, 3600.0]
+
+
+async def test_a_retry_after_lengthens_the_rest() -> None:
+    assert (await Scripted(always=response(503, retry_after="600")).rules()).rest_seconds == 600.0
+    assert (await Scripted(always=response(503, retry_after="999999999")).rules()).rest_seconds == 3600.0
+    assert (await Scripted(always=response(503, retry_after="soon")).rules()).rest_seconds == 60.0
+
+
+@pytest.mark.parametrize(
+    "kind", [FaultKind.TIMEOUT_FIRST_BYTE, FaultKind.TRUNCATED, FaultKind.TOO_LARGE, FaultKind.LOCAL]
+)
+async def test_an_answer_that_cannot_be_read_rests_the_lane(kind: FaultKind) -> None:
+    verdict = await Scripted(always=Fault(kind=kind, message="why")).rules()
+    assert verdict.rest_seconds == 60.0
+    assert verdict.problem == f"robots.txt: {kind.value}: why"
+
+
+@pytest.mark.parametrize("kind", [FaultKind.DNS, FaultKind.CONNECT, FaultKind.REFUSED_ADDRESS, FaultKind.TLS])
+async def test_a_host_out_of_reach_lets_its_tasks_fail_under_their_own_name(kind: FaultKind) -> None:
+    verdict = await Scripted(always=Fault(kind=kind, message="why")).rules()
+    assert verdict.rest_seconds is None
+    assert (verdict.rules, verdict.seconds) == (b"", 30.0)
+
+
+async def test_follows_redirects_each_in_its_hosts_pace() -> None:
+    site = Scripted(
+        r1=response(301, location="/other.txt"),
+        r2=response(302, location="//www.example.com/robots.txt#x"),
+        r3=response(200, b"User-agent: *\nDisallow: /a\n"),
+    )
+    verdict = await site.rules()
+    assert site.asked[1:] == [f"{SITE}/other.txt", "https://www.example.com/robots.txt"]
+    assert site.reserved == site.asked[1:]
+    assert verdict.rules
+
+
+async def test_stops_after_five_redirects_and_allows_everything() -> None:
+    site = Scripted(always=response(302, location="/again"))
+    verdict = await site.rules()
+    assert len(site.asked) == 6
+    assert len(site.reserved) == 5
+    assert (verdict.rules, verdict.seconds) == (b"", 86_400.0)
+
+
+@pytest.mark.parametrize("location", ["", "file:///etc/passwd", "javascript:1", "http://[", "ftp://a/"])
+async def test_a_redirect_to_nowhere_allows_everything(location: str) -> None:
+    site = Scripted(always=response(302, location=location))
+    assert (await site.rules()).rules == b""
+    assert len(site.asked) == 1
