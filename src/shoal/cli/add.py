@@ -1,0 +1,118 @@
+"""`shoal add`: more URLs for a crawl, from anywhere."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from shoal.cli.figures import count
+from shoal.cli.options import json_option, place_options
+from shoal.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from shoal.crawl import Places
+
+STDIN = "-"
+BATCH = 500
+
+
+class Added(msgspec.Struct, kw_only=True):
+    """What became of the URLs."""
+
+    crawl: str
+    new: int = 0
+    duplicates: int = 0
+    rejected: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+@click.command(short_help="Add URLs to a crawl, running or finished.")
+@click.argument("crawl_or_url", metavar="[CRAWL]")
+@click.argument("urls", metavar="URL...|-", nargs=-1)
+@place_options(store=False)
+@json_option
+def add(crawl_or_url: str, urls: tuple[str, ...], *, places: Places, as_json: bool) -> None:
+    """Add URLs to a crawl, running or finished; - reads them from standard input, one a line.
+
+    \b
+    Example: shoal add books-1 https://books.toscrape.com/catalogue/page-7.html
+             zcat urls.gz | shoal add books -
+    """
+    from shoal.cli.loop import run
+
+    crawl: str | None = crawl_or_url
+    if "://" in crawl_or_url or crawl_or_url == STDIN:
+        crawl, urls = None, (crawl_or_url, *urls)
+    if not urls:
+        raise click.UsageError(
+            "Give the URLs to add, or - to read them from standard input", click.get_current_context()
+        )
+    report = run(_add(crawl, _given(urls), places=places))
+    screen = Screen()
+    if as_json:
+        screen.json(report)
+    else:
+        _show(report, screen, places=places)
+
+
+async def _add(crawl_name: str | None, urls: Iterable[str], *, places: Places) -> Added:
+    from shoal.cli.which import find_crawl
+    from shoal.crawl import intake_of
+    from shoal.frontier import open_frontier
+    from shoal.intake import Found
+    from shoal.spider import Request
+
+    frontier = await open_frontier(places.frontier)
+    try:
+        crawl = await find_crawl(frontier, crawl_name)
+        intake = intake_of(crawl)
+        added = Added(crawl=crawl.id)
+        for batch in _batches(urls):
+            found = Found()
+            for url in batch:
+                intake.request(Request(url), found, parent=None, base=url, scoped=False)
+            report = await frontier.put(
+                crawl.id, list(found.tasks.values()), rejected=found.rejected, samples=found.samples
+            )
+            added.new += report.new
+            added.duplicates += report.duplicates + found.rejected.pop("duplicate", 0)
+            added.rejected = dict(Counter(added.rejected) + Counter(found.rejected) + Counter(report.refused.values()))
+    finally:
+        await frontier.close()
+    return added
+
+
+def _given(urls: Iterable[str]) -> Iterator[str]:
+    """Those of the command line must be right; a long list's bad lines are counted instead."""
+    from shoal.urls import canonical
+
+    for url in [url if url == STDIN else canonical(url) for url in urls]:
+        if url == STDIN:
+            lines = (line.decode("utf-8", "replace").strip() for line in sys.stdin.buffer)
+            yield from (line for line in lines if line and not line.startswith("#"))
+        else:
+            yield url
+
+
+def _batches(urls: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    for url in urls:
+        batch.append(url)
+        if len(batch) >= BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _show(added: Added, screen: Screen, *, places: Places) -> None:
+    from shoal.scope import REASONS
+
+    screen.line(f"{added.crawl}: {count(added.new)} new, {count(added.duplicates)} known already")
+    rows = [(count(number), reason, REASONS.get(reason, "")) for reason, number in added.rejected.items()]
+    if rows:
+        screen.table(("urls", "kept out", ""), rows, right=("urls",))

@@ -1,0 +1,128 @@
+"""`shoal pause`, `resume`, `cancel` and `pace`: crawls steered while they run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.cli.figures import several
+from shoal.cli.options import crawl_argument, place_options
+from shoal.cli.screen import Screen
+from shoal.errors import UsageError
+from shoal.model import CrawlState, LaneUpdate
+
+if TYPE_CHECKING:
+    from shoal.crawl import Places
+
+RUN_AGAIN = "a worker that is running takes it up, or the command that began it"
+
+
+@click.command(short_help="Pause a crawl: nothing new is fetched until resume.")
+@crawl_argument
+@place_options(store=False)
+def pause(crawl: str | None, *, places: Places) -> None:
+    """Pause a crawl: nothing new is fetched until resume.
+
+    \b
+    Example: shoal pause books-1
+    """
+    _steer(crawl, CrawlState.PAUSED, places=places)
+
+
+@click.command(short_help="Let a paused or cancelled crawl go on.")
+@crawl_argument
+@place_options(store=False)
+def resume(crawl: str | None, *, places: Places) -> None:
+    """Let a paused or cancelled crawl go on.
+
+    \b
+    Example: shoal resume books-1
+    """
+    _steer(crawl, CrawlState.RUNNING, places=places)
+
+
+@click.command(short_help="Cancel a crawl: what still waits is set aside.")
+@crawl_argument
+@place_options(store=False)
+def cancel(crawl: str | None, *, places: Places) -> None:
+    """Cancel a crawl: what still waits is set aside, pages in hand are finished.
+
+    \b
+    Example: shoal cancel books-1
+    """
+    _steer(crawl, CrawlState.CANCELLED, places=places)
+
+
+@click.command(short_help="Change the pace of one host, from the next request on.")
+@click.argument("host")
+@click.argument("rate")
+@crawl_argument
+@place_options(store=False)
+def pace(host: str, rate: str, crawl: str | None, *, places: Places) -> None:
+    """Change the pace of one host, from the next request on.
+
+    \b
+    Example: shoal pace example.com 30/m books-1
+    """
+    from shoal.cli.loop import run
+
+    run(_pace(host, rate, crawl, places=places))
+
+
+def lane_given(host: str) -> str:
+    """The lane people mean by a host, a host with its port, or a URL."""
+    from shoal.urls import canonical, lane_of
+
+    try:
+        return lane_of(canonical(host if "://" in host else f"https://{host}/"))
+    except UsageError:
+        raise UsageError(f"{host!r} is no host: write it as example.com or example.com:8080") from None
+
+
+def _steer(crawl: str | None, state: CrawlState, *, places: Places) -> None:
+    from shoal.cli.loop import run
+
+    run(_set_state(crawl, state, places=places))
+
+
+async def _set_state(name: str | None, state: CrawlState, *, places: Places) -> None:
+    from shoal.cli.which import find_crawl
+    from shoal.frontier import open_frontier
+
+    frontier = await open_frontier(places.frontier)
+    try:
+        crawl = await find_crawl(frontier, name)
+        before = (await frontier.progress(crawl.id)).state
+        if before is CrawlState.FINISHED:
+            raise UsageError(f"{crawl.id} is finished: there is nothing to {_VERBS[state]}")
+        await frontier.set_state(crawl.id, state)
+        progress = await frontier.progress(crawl.id)
+    finally:
+        await frontier.close()
+    said = f"{crawl.id} is {progress.state}: {several(progress.left, 'task')} left"
+    if state is CrawlState.CANCELLED:
+        set_aside = several(progress.cancelled, "task")
+        said = f"{crawl.id} is {progress.state}: {set_aside} set aside, {progress.leased:,} in hand"
+    if state is CrawlState.RUNNING and before is not state:
+        said += f"; {RUN_AGAIN}"
+    Screen().line(said)
+
+
+async def _pace(host: str, rate: str, name: str | None, *, places: Places) -> None:
+    from shoal.cli.which import find_crawl
+    from shoal.frontier import open_frontier
+    from shoal.settings import parse_rate
+    from shoal.stats import describe_interval
+
+    lane, interval = lane_given(host), parse_rate(rate)
+    frontier = await open_frontier(places.frontier)
+    try:
+        crawl = await find_crawl(frontier, name)
+        await frontier.update_lane(crawl.id, lane, LaneUpdate(interval=interval, base_interval=interval))
+    finally:
+        await frontier.close()
+    Screen().line(f"{crawl.id}: {lane} at {describe_interval(interval)} from the next request on")
+
+
+_VERBS = {CrawlState.PAUSED: "pause", CrawlState.RUNNING: "resume", CrawlState.CANCELLED: "cancel"}

@@ -1,0 +1,46 @@
+"""`shoal crawl`: a site without any code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.cli.options import json_option, place_options, setting_options
+
+if TYPE_CHECKING:
+    from shoal.crawl import Places
+    from shoal.spider import Spider
+
+REFERENCE = "shoal.generic:SitePages"
+
+
+@click.command(short_help="No code: title, text, links and status of every page in scope.")
+@click.argument("urls", metavar="URL...", nargs=-1, required=True)
+@click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes to work with.")
+@click.option("-o", "--output", metavar="FILE", help="Write the pages to a .jsonl, .csv, .json or .parquet file, too.")
+@click.option("--fresh", is_flag=True, help="Forget the unfinished crawl and begin a new one.")
+@place_options(exists=False)
+@setting_options
+@json_option
+def crawl(urls: tuple[str, ...], *, places: Places, flags: dict[str, Any], **options: Any) -> int:
+    """No code: title, text, links and status of every page in scope.
+
+    \b
+    Example: shoal crawl https://example.com/docs/ --depth 2 -o docs.jsonl
+    """
+    from shoal.cli.loop import run
+    from shoal.cli.running import Job, run_job
+    from shoal.crawl import settings_of
+    from shoal.generic import SitePages
+    from shoal.urls import canonical, lane_of
+
+    start = [canonical(url) for url in urls]
+    kind = starting_at(SitePages, start, name=f"crawl-{lane_of(start[0])}")
+    settings = settings_of(kind, flags).values
+    return run(run_job(Job(spider=kind(), reference=REFERENCE, settings=settings, places=places, **options)))
+
+
+def starting_at(spider: type[Spider], start: list[Any], *, name: str) -> type[Spider]:
+    """The spider with another start and name. Worker processes need neither: they load the original."""
+    return type(spider.__name__, (spider,), {"start": start, "name": name})

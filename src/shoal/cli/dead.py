@@ -1,0 +1,202 @@
+"""`shoal dead`: the tasks that were given up."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.cli.figures import count, moment, moment_given, several
+from shoal.cli.options import Command, crawl_argument, json_option, place_options
+from shoal.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from shoal.crawl import Places
+    from shoal.frontier.base import Frontier
+    from shoal.model import Crawl, DeadFilter, DeadLetter
+
+STEP = 500
+
+
+def filter_options(command: Command) -> Command:
+    """Which dead letters are meant, handed on as one argument `which`."""
+
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any, host: str | None, reason: str | None, since: str | None, url: str | None, **rest: Any
+    ) -> Any:
+        which = {"host": host, "reason": reason, "since": since, "url": url}
+        return command(*args, which=which, **rest)
+
+    for name, kind, text in (
+        ("--url", "URL", "Only this URL."),
+        ("--since", "TIME", "Only those since 30m, 2h, 7d ago, or a date."),
+        ("--reason", "TEXT", "Only those whose reason begins like this: http_503, handler, timeout."),
+        ("--host", "HOST", "Only those of this host."),
+    ):
+        wrapped = click.option(name, metavar=kind, help=text)(wrapped)
+    return wrapped
+
+
+@click.group(short_help="List, requeue or drop the tasks that were given up.")
+def dead() -> None:
+    """List, requeue or drop the tasks that were given up.
+
+    \b
+    Example: shoal dead list books-1 --reason http_503
+    """
+
+
+@dead.command("list", short_help="Show dead letters, newest first.")
+@crawl_argument
+@filter_options
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="How many.")
+@click.option("-v", "--verbose", is_flag=True, help="With tracebacks and all that is known.")
+@place_options(store=False)
+@json_option
+def list_(crawl: str | None, *, places: Places, which: dict[str, Any], **options: Any) -> None:
+    """Show dead letters, newest first.
+
+    \b
+    Example: shoal dead list books-1 --host example.com -v
+    """
+    from shoal.cli.loop import run
+
+    run(_list(crawl, which, places=places, **options))
+
+
+@dead.command(short_help="Queue dead letters again, their attempts anew.")
+@crawl_argument
+@filter_options
+@place_options(store=False)
+def requeue(crawl: str | None, *, places: Places, which: dict[str, Any]) -> None:
+    """Queue dead letters again, their attempts anew.
+
+    \b
+    Example: shoal dead requeue books-1 --reason timeout
+    """
+    from shoal.cli.loop import run
+
+    name, number = run(_change(crawl, which, "requeue_dead", places=places))
+    what = "; run the command that began the crawl again" if number else ""
+    Screen().line(f"{name}: {count(number)} queued again{what}")
+
+
+@dead.command(short_help="Forget dead letters for good.")
+@crawl_argument
+@filter_options
+@place_options(store=False)
+def drop(crawl: str | None, *, places: Places, which: dict[str, Any]) -> None:
+    """Forget dead letters for good.
+
+    \b
+    Example: shoal dead drop books-1 --since 2h
+    """
+    from shoal.cli.loop import run
+
+    name, number = run(_change(crawl, which, "drop_dead", places=places))
+    Screen().line(f"{name}: {count(number)} dropped")
+
+
+async def _list(
+    crawl_name: str | None, which: dict[str, Any], *, places: Places, limit: int, verbose: bool, as_json: bool
+) -> None:
+    from shoal.cli.which import find_crawl
+    from shoal.frontier import open_frontier
+
+    frontier = await open_frontier(places.frontier)
+    try:
+        crawl = await find_crawl(frontier, crawl_name)
+        letters = await frontier.dead(crawl.id, _filter(which, crawl), limit=limit)
+        total = (await frontier.progress(crawl.id)).dead
+    finally:
+        await frontier.close()
+    screen = Screen()
+    if as_json:
+        screen.json([_document(letter) for letter in letters])
+    elif verbose:
+        _show_whole(letters, screen)
+    else:
+        _show(letters, screen)
+    if not as_json:
+        hint = "; -v shows why" if letters and not verbose else ""
+        shown = f"{count(len(letters))} of {several(total, 'dead letter')}" if total else "no dead letters"
+        screen.say(f"{crawl.id}: {shown}{hint}")
+
+
+async def _change(name: str | None, which: dict[str, Any], verb: str, *, places: Places) -> tuple[str, int]:
+    from shoal.cli.which import find_crawl
+    from shoal.frontier import open_frontier
+
+    frontier = await open_frontier(places.frontier)
+    try:
+        crawl = await find_crawl(frontier, name)
+        return crawl.id, await _in_steps(frontier, crawl, _filter(which, crawl), verb)
+    finally:
+        await frontier.close()
+
+
+async def _in_steps(frontier: Frontier, crawl: Crawl, which: DeadFilter, verb: str) -> int:
+    # No more than there are now: a worker may be filling up at the other end what is requeued here.
+    left = (await frontier.progress(crawl.id)).dead
+    total = 0
+    while left > 0:
+        number = await getattr(frontier, verb)(crawl.id, which, limit=min(STEP, left))
+        if not number:
+            break
+        total, left = total + number, left - number
+    return total
+
+
+def _filter(which: dict[str, Any], crawl: Crawl) -> DeadFilter:
+    from shoal.cli.control import lane_given
+    from shoal.crawl import record_of
+    from shoal.model import DeadFilter
+    from shoal.urls import canonical, key_of
+
+    key = None
+    if which["url"] is not None:
+        key = key_of(canonical(which["url"]), strip=record_of(crawl).settings.strip_parameters)
+    return DeadFilter(
+        lane=None if which["host"] is None else lane_given(which["host"]),
+        reason=which["reason"],
+        since=None if which["since"] is None else moment_given(which["since"]),
+        key=key,
+    )
+
+
+def _document(letter: DeadLetter) -> dict[str, Any]:
+    task = letter.task
+    return {
+        "url": task.url,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "at": letter.at,
+        "detail": letter.detail,
+        "handler": task.handler,
+        "depth": task.depth,
+        "method": task.method,
+        "key": task.key,
+        "lane": task.lane,
+    }
+
+
+def _show(letters: Sequence[DeadLetter], screen: Screen) -> None:
+    rows = [(letter.task.url, letter.reason, letter.attempts, moment(letter.at)) for letter in letters]
+    if rows:
+        screen.table(("url", "reason", "attempts", "when"), rows, right=("attempts",))
+
+
+def _show_whole(letters: Sequence[DeadLetter], screen: Screen) -> None:
+    for letter in letters:
+        screen.heading(letter.task.url)
+        rows = [
+            ("reason", letter.reason),
+            ("attempts", letter.attempts),
+            ("when", moment(letter.at)),
+            ("handler", letter.task.handler),
+            ("detail", letter.detail),
+        ]
+        screen.pairs([(name, value) for name, value in rows if value])

@@ -1,0 +1,127 @@
+"""`shoal demo`: a shop on loopback, crawled end to end before your eyes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from shoal.cli.running import Job
+    from shoal.cli.summary import Summary
+    from shoal.crawl import Places
+    from shoal.testing.site_process import SiteProcess
+
+REFERENCE = "shoal.cli.demo_spider:Shop"
+FOLDER = Path("shoal-demo")
+SAMPLE_ROWS = 6
+WINDOW_SECONDS = 5.0
+
+
+@click.command(short_help="See a crawl from start to results: a shop on loopback.")
+@click.option("--products", type=click.IntRange(1, 100_000), default=300, show_default=True, help="Books in the shop.")
+@click.option("--workers", type=click.IntRange(1, 64), default=3, show_default=True, help="Processes to work with.")
+def demo(products: int, workers: int) -> int:
+    """See a crawl from start to results: a shop on loopback, crawled by three worker processes.
+
+    \b
+    Example: shoal demo --products 1000 --workers 4
+    """
+    from shoal.cli.loop import run
+    from shoal.cli.running import exit_code, work
+    from shoal.testing.site_process import site_process
+
+    screen = Screen()
+    FOLDER.mkdir(exist_ok=True)
+    log = FOLDER / "site.jsonl"
+    log.unlink(missing_ok=True)
+    with site_process("--products", str(products), log=log) as site:
+        _introduce(site, screen, products=products)
+        job = _job(site, workers=workers)
+        summary = run(work(job, screen))
+        _show(summary, job.places, site, screen)
+    if not summary.interrupted:
+        run(_show_items(summary, job.places, screen))
+        _show_next(summary, site, screen)
+    return exit_code(summary)
+
+
+def _job(site: SiteProcess, *, workers: int) -> Job:
+    from shoal.cli.crawl import starting_at
+    from shoal.cli.running import Job
+    from shoal.crawl import Places, settings_of
+    from shoal.spider import Sitemap
+    from shoal.spider_file import load_spider
+    from shoal.urls import lane_of
+
+    start = [site.url, Sitemap(site.url, handler="book")]
+    kind = starting_at(load_spider(REFERENCE), start, name="demo")
+    flags: dict[str, Any] = {"allow": [lane_of(url) for url in site.urls], "allow_private": True}
+    database = str(FOLDER / "shoal.db")
+    return Job(
+        spider=kind(),
+        reference=REFERENCE,
+        settings=settings_of(kind, flags).values,
+        places=Places(frontier=database, store=database),
+        workers=workers,
+        # The shop of an earlier demo is gone, and its port with it.
+        fresh=True,
+    )
+
+
+def _introduce(site: SiteProcess, screen: Screen, *, products: int) -> None:
+    from shoal.cli.figures import count
+
+    reviews = f", its slow reviews on {site.urls[1]}" if len(site.urls) > 1 else ""
+    screen.say(f"a shop of {count(products)} books on {site.url}{reviews}")
+
+
+def _show(summary: Summary, places: Places, site: SiteProcess, screen: Screen) -> None:
+    from shoal.cli.figures import count
+    from shoal.cli.summary import show_summary
+    from shoal.testing.loopback import busiest_window
+
+    hits = site.hits()
+    fastest = busiest_window(hits, seconds=WINDOW_SECONDS) / WINDOW_SECONDS
+    seen = f"{count(len(hits))} requests, at most {fastest:.0f}/s to one host"
+    show_summary(summary, screen, places=places, more=[("the site saw", seen)])
+
+
+async def _show_items(summary: Summary, places: Places, screen: Screen) -> None:
+    import msgspec
+
+    from shoal.cli.screen import one_line
+    from shoal.store import open_store
+
+    rows: list[list[str]] = []
+    store = await open_store(places.store)
+    try:
+        async for item in store.items(summary.spider, crawl=summary.crawl):
+            fields = msgspec.json.decode(item.data)
+            if "price" in fields:
+                rows.append([item.key, *(one_line(fields.get(name, ""), 40) for name in ("title", "price", "stock"))])
+            if len(rows) == SAMPLE_ROWS:
+                break
+    finally:
+        await store.close()
+    screen.line()
+    screen.heading("some of the items")
+    screen.table(("key", "title", "price", "stock"), rows, right=("price", "stock"))
+
+
+def _show_next(summary: Summary, site: SiteProcess, screen: Screen) -> None:
+    screen.line()
+    screen.heading("next")
+    screen.pairs(
+        [
+            (f"cd {FOLDER}", "where it all lies"),
+            (f"shoal why {site.url}private/stock-0.html", "why it was not fetched"),
+            (f"shoal why {site.url}product/gone-0.html", "what became of it"),
+            ("shoal status", "counts, lanes, workers"),
+            (f"shoal export {summary.crawl} -o books.csv", "the items as a table"),
+            ("shoal crawl https://example.com/ --depth 2", "a site of your own"),
+        ]
+    )

@@ -1,0 +1,118 @@
+"""The life of one URL: what the frontier, the fetch log and the rules know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from shoal.crawl import record_of
+from shoal.fetch.robots import Robots
+from shoal.frontier.base import Frontier
+from shoal.model import Crawl, Progress, TaskState, TaskStatus
+from shoal.settings import Settings
+from shoal.store.base import FetchRow, Store
+from shoal.urls import REASONS, Link, UrlRules, canonical
+
+# Rules that depend on where and when a link was found: only the counters tell that they were met.
+CIRCUMSTANCES = ("max_pages", "max_per_host", "max_per_shape", "depth", "too_many_links")
+MERGED_SHOWN = 10
+
+
+class Fate(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a URL in one crawl. `kept_out` names the rule, `maybe` those that may have been it."""
+
+    url: str
+    crawl: str
+    key: int
+    lane: str
+    task: TaskStatus
+    fetch: FetchRow | None = None
+    found_on: str | None = None
+    kept_out: str | None = None
+    maybe: list[str] = msgspec.field(default_factory=list)
+    merged_with: str | None = None
+    merged: list[str] = msgspec.field(default_factory=list)
+
+    @property
+    def state(self) -> TaskState:
+        return self.task.state
+
+
+async def fate_of(url: str, crawls: Sequence[Crawl], *, frontier: Frontier, store: Store) -> Fate:
+    """The URL's life in the newest of these crawls that knows it; else what keeps it out of the newest."""
+    url = canonical(url)
+    for crawl in crawls:
+        link = _rules(crawl).resolve(url)
+        status = await frontier.look_up(crawl.id, link.key)
+        if status.state is not TaskState.UNKNOWN:
+            return await _known(url, link, crawl, status, frontier=frontier, store=store)
+    return await _unknown(url, crawls[0], frontier=frontier)
+
+
+async def _known(url: str, link: Link, crawl: Crawl, status: TaskStatus, *, frontier: Frontier, store: Store) -> Fate:
+    rows = await store.fetches(crawl.id, [link.key])
+    fetch = rows[0] if rows else None
+    parent = status.task.parent if status.task else fetch.parent if fetch else None
+    parents = await store.fetches(crawl.id, [parent]) if parent is not None else []
+    taken = status.task.url if status.task else fetch.url if fetch else url
+    return Fate(
+        url=url,
+        crawl=crawl.id,
+        key=link.key,
+        lane=link.lane,
+        task=status,
+        fetch=fetch,
+        found_on=parents[0].url if parents else None,
+        merged_with=taken if taken != url else None,
+        merged=await _merged(crawl, link.key, taken, frontier=frontier),
+    )
+
+
+async def _unknown(url: str, crawl: Crawl, *, frontier: Frontier) -> Fate:
+    link = _rules(crawl).resolve(url)
+    progress = await frontier.progress(crawl.id)
+    kept_out = await _sampled(url, crawl, progress, frontier=frontier) or link.rejected
+    if kept_out is None and not await _robots_allow(link, crawl, frontier=frontier):
+        kept_out = "robots"
+    maybe = [name for name in CIRCUMSTANCES if progress.rejected.get(name)]
+    return Fate(
+        url=url,
+        crawl=crawl.id,
+        key=link.key,
+        lane=link.lane,
+        task=TaskStatus(state=TaskState.UNKNOWN),
+        kept_out=kept_out,
+        maybe=[] if kept_out else maybe,
+    )
+
+
+async def _sampled(url: str, crawl: Crawl, progress: Progress, *, frontier: Frontier) -> str | None:
+    """The rule under which this very URL was noted."""
+    for reason in progress.rejected:
+        if reason in REASONS and reason != "merged" and url in await frontier.samples(crawl.id, reason):
+            return reason
+    return None
+
+
+async def _robots_allow(link: Link, crawl: Crawl, *, frontier: Frontier) -> bool:
+    if not crawl.needs_rules:
+        return True
+    version, rules = await frontier.rules(crawl.id, link.lane)
+    return version == 0 or Robots.from_rules(rules, _settings(crawl).user_agent).allows(link.url)
+
+
+async def _merged(crawl: Crawl, key: int, taken: str, *, frontier: Frontier) -> list[str]:
+    """Other spellings of this URL that were met, as far as they were noted."""
+    rules = _rules(crawl)
+    samples = await frontier.samples(crawl.id, "merged")
+    return [url for url in dict.fromkeys(samples) if url != taken and rules.resolve(url).key == key][:MERGED_SHOWN]
+
+
+def _settings(crawl: Crawl) -> Settings:
+    return record_of(crawl).settings
+
+
+def _rules(crawl: Crawl) -> UrlRules:
+    record = record_of(crawl)
+    return UrlRules(record.settings, start_hosts=record.start_lanes)

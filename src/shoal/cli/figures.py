@@ -1,0 +1,71 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime
+
+from shoal.errors import UsageError
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
+
+
+def count(number: int) -> str:
+    """12345 is 12,345."""
+    return f"{number:,}"
+
+
+def several(number: int, noun: str) -> str:
+    """1 page, 2 pages."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def per_second(rate: float) -> str:
+    """A rate with as many digits as it deserves."""
+    if rate >= 100:
+        return f"{rate:,.0f}/s"
+    return f"{rate:.1f}/s" if rate >= 1 or rate == 0 else f"{rate:.2f}/s"
+
+
+def duration(seconds: float) -> str:
+    """The two largest units: 95 is 1 m 35 s."""
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{round(seconds, 1):g} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02d} s"
+    if whole < 86_400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
+    return f"{whole // 86_400} d {whole % 86_400 // 3600:02d} h"
+
+
+def size(octets: int) -> str:
+    """Bytes in the unit that fits."""
+    amount = float(octets)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":
+            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return ""
+
+
+def moment(timestamp: float) -> str:
+    """A point in time, in the zone of this machine."""
+    return datetime.fromtimestamp(timestamp).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def moment_given(text: str, *, now: float | None = None) -> float:
+    """What people write for "since": 30m, 2h, 7d ago, or a date, with a time or without."""
+    ago = _AGO.fullmatch(text.strip())
+    if ago:
+        return (time.time() if now is None else now) - float(ago[1]) * _UNITS[ago[2]]
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except ValueError:
+        raise UsageError(f"{text!r} is no point in time: write 30m, 2h, 7d, or 2026-05-12T14:00") from None

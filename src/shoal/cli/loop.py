@@ -1,0 +1,26 @@
+"""The event loop under every command: uvloop where there is one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run to the end and give the result."""
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        try:
+            return runner.run(main)
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return new_event_loop()

@@ -1,0 +1,141 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.errors import UsageError
+from shoal.settings import FIELDS
+
+if TYPE_CHECKING:
+    from shoal.crawl import Places
+
+DEFAULT_FILE = "shoal.db"
+Command = Callable[..., Any]
+
+# Flags of their own for the settings people change most: flags, setting, metavar.
+_VALUES = (
+    (("--rate",), "rate", "RATE"),
+    (("--per-host",), "per_host", "N"),
+    (("--concurrency",), "concurrency", "N"),
+    (("--depth", "--max-depth"), "max_depth", "N"),
+    (("--max-pages",), "max_pages", "N"),
+    (("--user-agent",), "user_agent", "TEXT"),
+)
+_LISTS = (("--allow", "allow", "HOST"), ("--deny", "deny", "REGEX"))
+_SWITCHES = (
+    ("--ignore-robots", "obey_robots", False, "Do not ask for robots.txt; the summary says so."),
+    ("--allow-private", "allow_private", True, "Let requests go to private and loopback addresses."),
+)
+
+
+def setting_options(command: Command) -> Command:
+    """The flags for settings, handed on as one argument `flags`: what was given, by the setting's name."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, assignments: tuple[str, ...], **options: Any) -> Any:
+        flags: dict[str, Any] = dict(_assignment(text) for text in assignments)
+        for _, name, _ in (*_VALUES, *_LISTS):
+            value = options.pop(name)
+            if value:
+                flags[name] = list(value) if isinstance(value, tuple) else value
+        for _, name, value, _ in _SWITCHES:
+            if options.pop(name):
+                flags[name] = value
+        return command(*args, flags=flags, **options)
+
+    # Decorators apply from the last to the first: reversed, so that --help lists them in this order.
+    for flag, name, _, text in reversed(_SWITCHES):
+        wrapped = click.option(flag, name, is_flag=True, default=False, help=text)(wrapped)
+    for flag, name, kind in reversed(_LISTS):
+        text = f"{_sentence(name)}; repeatable."
+        wrapped = click.option(flag, name, metavar=kind, multiple=True, help=text)(wrapped)
+    for flags, name, kind in reversed(_VALUES):
+        wrapped = click.option(*flags, name, metavar=kind, help=f"{_sentence(name)}.")(wrapped)
+    return click.option(
+        "--set",
+        "assignments",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="Any other setting; `shoal settings` lists them. Repeatable.",
+    )(wrapped)
+
+
+def place_options(*, store: bool = True, exists: bool = True) -> Callable[[Command], Command]:
+    """--frontier and --store, handed on as one argument `places`. `exists`: nothing is to be created."""
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def wrapped(*args: Any, frontier: str, store: str | None = None, **options: Any) -> Any:
+            places = places_of(frontier, store)
+            if exists:
+                check_exists(places)
+            return command(*args, places=places, **options)
+
+        if store:
+            wrapped = click.option("--store", metavar="URL", help="Where the items are.  [default: as --frontier]")(
+                wrapped
+            )
+        return click.option(
+            "--frontier", metavar="URL", default=DEFAULT_FILE, show_default=True, help="Where the tasks are."
+        )(wrapped)
+
+    return decorate
+
+
+def json_option(command: Command) -> Command:
+    """--json, handed on as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, for scripts.")(command)
+
+
+def crawl_argument(command: Command) -> Command:
+    """CRAWL: an id, or a spider's name for its newest crawl."""
+    return click.argument("crawl", required=False)(command)
+
+
+def places_of(frontier: str, store: str | None) -> Places:
+    """The store lies in the frontier's file unless told otherwise."""
+    from shoal.crawl import Places
+
+    if store is None:
+        path = file_of(frontier)
+        store = DEFAULT_FILE if path is None else path if path.endswith(".db") else f"sqlite:///{path}"
+    return Places(frontier=frontier, store=store)
+
+
+def file_of(url: str) -> str | None:
+    """The path behind a URL, if a file is behind it."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    return rest[1:] if scheme == "sqlite" and rest.startswith("/") else None
+
+
+def check_exists(places: Places) -> None:
+    """Refuse to make an empty file where people want to look at a full one."""
+    path = file_of(places.frontier)
+    if path is not None and not Path(path).exists():
+        raise UsageError(f"there is no {path} here: `shoal run` or `shoal crawl` makes one, --frontier names another")
+
+
+def described(name: str) -> str:
+    """What a setting is for, from the table of settings."""
+    metas = getattr(FIELDS[name].type, "__metadata__", ())
+    return next((meta.description for meta in metas if meta.description), "")
+
+
+def _sentence(name: str) -> str:
+    text = described(name)
+    return text[:1].upper() + text[1:]
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise UsageError(f"--set {text!r} is not understood: write --set NAME=VALUE")
+    return name.strip().replace("-", "_"), value

@@ -1,0 +1,164 @@
+"""How a crawl goes, while it goes: a live display on a terminal, else a line now and then."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from shoal.cli.figures import count, duration, per_second, size
+from shoal.cli.screen import Screen, shown
+from shoal.model import CrawlState, LaneStatus
+from shoal.stats import Snapshot, describe_interval
+
+LINE_SECONDS = 5.0
+REFRESHES_PER_SECOND = 4
+POLITE_SHARE = 0.9
+LONG_SECONDS = 60.0
+STATE_STYLES = {CrawlState.RUNNING: "green", CrawlState.PAUSED: "yellow", CrawlState.CANCELLED: "red"}
+
+
+class Display:
+    """Shows one snapshot after the other; `say` writes a line without spoiling the picture."""
+
+    def __init__(self, screen: Screen, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._screen = screen
+        self._clock = clock
+        self._next_line = clock() + LINE_SECONDS
+        self._live = (
+            Live(console=screen.err, refresh_per_second=REFRESHES_PER_SECOND, transient=True)
+            if screen.err.is_terminal
+            else None
+        )
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, snapshot: Snapshot) -> None:
+        """The crawl at this moment."""
+        if self._live is not None:
+            self._live.update(picture(snapshot))
+        elif self._clock() >= self._next_line:
+            self._next_line = self._clock() + LINE_SECONDS
+            self._screen.say(line_of(snapshot))
+
+    def say(self, line: str) -> None:
+        """One message."""
+        self._screen.say(line)
+
+
+def line_of(snapshot: Snapshot) -> str:
+    """A snapshot in one line, for a log."""
+    progress = snapshot.progress
+    parts = [
+        f"{snapshot.crawl.id} {progress.state}",
+        f"{count(progress.done)} done",
+        f"{count(progress.queued)} queued",
+        f"{count(progress.leased)} in flight",
+        per_second(snapshot.rate) if progress.left else "",
+        f"{count(progress.retried)} retries",
+        f"{count(progress.dead)} dead",
+        f"{time_left(snapshot)} left" if progress.left else "",
+        f"bound by {snapshot.bound}" if progress.left else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def picture(snapshot: Snapshot, *, elapsed: float | None = None) -> RenderableType:
+    """A snapshot as a few lines; `elapsed` is that of the snapshot unless given."""
+    parts: list[RenderableType] = [
+        _head(snapshot, snapshot.elapsed if elapsed is None else elapsed),
+        _bar(snapshot),
+        _counts(snapshot),
+    ]
+    bound = snapshot.bound if snapshot.progress.left else ""
+    for label, text in (("bound by", bound), ("last", last_lane(snapshot)), ("workers", _workers(snapshot))):
+        if text:
+            parts.append(Text(f"{label:9}", style="dim").append(shown(text), style="default"))
+    return Group(*parts)
+
+
+def time_left(snapshot: Snapshot) -> str:
+    """How long still, as far as is known now."""
+    return "unknown" if snapshot.eta_seconds is None else duration(math.ceil(snapshot.eta_seconds))
+
+
+def last_lane(snapshot: Snapshot) -> str:
+    """The lane that finishes last, when its pace is what decides how long the crawl takes."""
+    lane = next((lane for lane in snapshot.lanes if lane.lane == snapshot.slowest_lane), None)
+    if lane is None or not snapshot.eta_seconds or lane.waiting < 2:
+        return ""
+    needs = _seconds_needed(lane)
+    if needs < max(LONG_SECONDS, POLITE_SHARE * snapshot.eta_seconds):
+        return ""
+    return f"{lane.lane} needs {duration(needs)} at {describe_interval(lane.interval)}"
+
+
+def _seconds_needed(lane: LaneStatus) -> float:
+    return lane.waiting * lane.interval + lane.starts_in
+
+
+def _head(snapshot: Snapshot, elapsed: float) -> Table:
+    state = snapshot.progress.state
+    left = Text(shown(snapshot.crawl.id), style="bold").append(f"  {state}", style=STATE_STYLES.get(state, "cyan"))
+    line = Table.grid(expand=True)
+    line.add_column()
+    line.add_column(justify="right")
+    line.add_row(left, Text(duration(elapsed), style="dim"))
+    return line
+
+
+def _bar(snapshot: Snapshot) -> Table:
+    """How much of what is known is done; more may be found."""
+    known, left = snapshot.progress.known, snapshot.progress.left
+    line = Table.grid(expand=True, padding=(0, 2, 0, 0))
+    line.add_column(ratio=1)
+    line.add_column(justify="right")
+    share = (known - left) / max(known, 1)
+    line.add_row(ProgressBar(total=1.0, completed=share, finished_style="green"), f"{math.floor(share * 100)} %")
+    return line
+
+
+def _counts(snapshot: Snapshot) -> Table:
+    progress = snapshot.progress
+    columns = [
+        ("done", count(progress.done), "green"),
+        ("queued", count(progress.queued), ""),
+        ("delayed", count(progress.delayed), ""),
+        ("in flight", count(progress.leased), ""),
+        ("pages", per_second(snapshot.rate), "bold"),
+        ("retries", count(progress.retried), "yellow" if progress.retried else ""),
+        ("dead", count(progress.dead), "red" if progress.dead else ""),
+        ("time left", time_left(snapshot), ""),
+    ]
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for name, value, style in columns:
+        # A fixed width keeps the columns still while the numbers grow.
+        table.add_column(name, justify="right", style=style, min_width=max(7, len(value)), no_wrap=True)
+    table.add_row(*(value for _, value, _ in columns))
+    return table
+
+
+def _workers(snapshot: Snapshot) -> str:
+    workers = snapshot.workers
+    if not workers:
+        return ""
+    busy, slots = sum(worker.busy for worker in workers), sum(worker.slots for worker in workers)
+    memory = size(sum(worker.memory_bytes for worker in workers))
+    return f"{len(workers)}, {busy} of {slots} slots busy, {memory} of memory"

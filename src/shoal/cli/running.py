@@ -1,0 +1,146 @@
+"""A crawl from the command line: begun or resumed, shown while it runs, summed up at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from dataclasses import dataclass
+
+import msgspec
+
+from shoal.cli.main import INTERRUPTED
+from shoal.cli.progress import Display
+from shoal.cli.screen import Screen
+from shoal.cli.stopping import Stopping
+from shoal.cli.summary import Summary, next_step, show_summary
+from shoal.coordinator import Coordinator
+from shoal.crawl import Places, begin, opened, record_of, run_crawl
+from shoal.export import STDOUT, check_target, export
+from shoal.model import Crawl, CrawlState, Progress
+from shoal.settings import Settings
+from shoal.sources import check_start
+from shoal.spider import Spider
+from shoal.store.base import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What is to be run. `reference` is how a worker process loads the spider."""
+
+    spider: Spider
+    reference: str
+    settings: Settings
+    places: Places
+    workers: int = 1
+    output: str | None = None
+    fresh: bool = False
+    as_json: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """The numbers before and after a run."""
+
+    before: Progress
+    after: Progress
+    seconds: float
+    interrupted: bool
+
+
+async def run_job(job: Job) -> int:
+    """Run to the end, show the summary, give the exit code."""
+    screen = Screen(results_to_stderr=job.output == STDOUT)
+    summary = await work(job, screen)
+    if job.as_json:
+        screen.json(summary)
+    else:
+        show_summary(summary, screen, places=job.places, more=[("next", next_step(summary, job.places))])
+    return exit_code(summary)
+
+
+def exit_code(summary: Summary) -> int:
+    """What a script is told."""
+    if summary.interrupted:
+        return INTERRUPTED
+    return int(summary.is_failure or summary.state is not CrawlState.FINISHED)
+
+
+async def work(job: Job, screen: Screen) -> Summary:
+    """Run to the end, or until told to stop; the items are written to a file then, if one was named."""
+    check_start(job.spider)
+    if job.output is not None:
+        check_target(job.output)
+    async with opened(job.places) as (frontier, store):
+        crawl, resumed = await begin(
+            frontier, store, job.spider, settings=job.settings, reference=job.reference, fresh=job.fresh
+        )
+        with Display(screen) as display:
+            _announce(crawl, job, resumed=resumed, display=display)
+            coordinator = Coordinator(crawl, frontier=frontier, store=store, show=display.show, say=display.say)
+            reading = await _run(crawl, job, coordinator)
+        output = None if reading.interrupted else job.output
+        if output is not None:
+            await export(store, output, spider=crawl.spider, crawl=crawl.id)
+        summary = await _sum_up(crawl, reading, store=store, places=job.places)
+        return msgspec.structs.replace(summary, resumed=resumed, output=output)
+
+
+async def _run(crawl: Crawl, job: Job, coordinator: Coordinator) -> Reading:
+    stopping = Stopping(say=coordinator.say, grace_seconds=record_of(crawl).settings.grace_seconds)
+    before = await coordinator.progress()
+    began = time.monotonic()
+    # What a spider prints is a message: stdout is for results.
+    with stopping.listening(), contextlib.redirect_stdout(sys.stderr):
+        with contextlib.suppress(asyncio.CancelledError):
+            await run_crawl(
+                crawl,
+                job.spider,
+                places=job.places,
+                workers=job.workers,
+                coordinator=coordinator,
+                stop=stopping.stop,
+            )
+        seconds = time.monotonic() - began
+        after = await coordinator.progress()
+    interrupted = stopping.stop.is_set() and after.state in (CrawlState.RUNNING, CrawlState.PAUSED)
+    return Reading(before=before, after=after, seconds=seconds, interrupted=interrupted)
+
+
+def _announce(crawl: Crawl, job: Job, *, resumed: bool, display: Display) -> None:
+    display.say(f"{'resuming' if resumed else 'beginning'} {crawl.id} in {job.places.frontier}")
+    if not resumed:
+        return
+    kept = msgspec.structs.asdict(record_of(crawl).settings)
+    ignored = [name for name, value in msgspec.structs.asdict(job.settings).items() if kept[name] != value]
+    if ignored:
+        display.say(f"it keeps the settings it began with; not applied: {', '.join(ignored)} (--fresh starts over)")
+
+
+async def _sum_up(crawl: Crawl, reading: Reading, *, store: Store, places: Places) -> Summary:
+    before, after = reading.before, reading.after
+    pages = after.done + after.dead - before.done - before.dead
+    return Summary(
+        crawl=crawl.id,
+        spider=crawl.spider,
+        state=after.state,
+        resumed=False,
+        interrupted=reading.interrupted,
+        seconds=round(reading.seconds, 3),
+        pages=pages,
+        pages_per_second=round(pages / max(reading.seconds, 0.001), 2),
+        done=after.done,
+        dead=after.dead,
+        left=after.left,
+        cancelled=after.cancelled,
+        retried=after.retried,
+        lost=after.lost,
+        duplicates=after.duplicates + after.rejected.get("duplicate", 0),
+        outcomes=after.outcomes,
+        rejected=after.rejected,
+        items=await store.count_items(crawl.spider, crawl=crawl.id),
+        store=places.store,
+        output=None,
+        robots_ignored=not crawl.needs_rules,
+    )

@@ -1,0 +1,96 @@
+"""What people see: rich on a terminal, plain lines in a pipe. Results on stdout, messages on stderr."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+# What a page says may steer a terminal; here it is only shown.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+Say = Callable[[str], None]
+
+
+def shown(value: Any) -> str:
+    """A value as text that cannot do anything to a terminal."""
+    return _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", str(value).replace("\r\n", "\n"))
+
+
+def one_line(value: Any, limit: int = 0) -> str:
+    """The same on one line, cut to a limit if one is given."""
+    text = " ".join(shown(value).split())
+    return text[: limit - 1] + "…" if limit and len(text) > limit else text
+
+
+class Screen:
+    """Where a command writes. `results_to_stderr` leaves stdout to the items."""
+
+    def __init__(self, *, results_to_stderr: bool = False) -> None:
+        self.err = _console(sys.stderr)
+        self.out = self.err if results_to_stderr else _console(sys.stdout)
+
+    def say(self, line: str) -> None:
+        """One message."""
+        self.err.print(Text(shown(line)), soft_wrap=True)
+
+    def line(self, text: str = "", *, style: str = "") -> None:
+        """One line of the result."""
+        self.out.print(Text(shown(text), style=style), soft_wrap=True)
+
+    def heading(self, text: str) -> None:
+        self.line(text, style="bold")
+
+    def json(self, value: Any) -> None:
+        """A result for scripts, on one line."""
+        sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+
+    def pairs(self, rows: Iterable[tuple[str, Any]], *, indent: str = "  ") -> None:
+        """Names and what belongs to them, in two columns."""
+        known = [(name, shown(value)) for name, value in rows]
+        width = max((len(name) for name, _ in known), default=0)
+        for name, value in known:
+            # Further lines of a value stand below its first one.
+            value = value.replace("\n", "\n" + indent + " " * (width + 2))
+            text = Text(indent).append(name.ljust(width), style="dim").append(f"  {value}")
+            self.out.print(text, soft_wrap=True)
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[str] = ()) -> None:
+        """A table; the columns named in `right` hold numbers."""
+        cells = [[one_line(cell) for cell in row] for row in rows]
+        numbers = [column in set(right) for column in columns]
+        if self.out.is_terminal:
+            self.out.print(_rich_table(columns, cells, numbers))
+            return
+        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+        for row in [columns, *cells]:
+            padded = (
+                cell.rjust(width) if number else cell.ljust(width)
+                for cell, width, number in zip(row, widths, numbers, strict=True)
+            )
+            self.out.file.write("  ".join(padded).rstrip() + "\n")
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Not an end of its own: whoever called decides what it means."""
+        raise BrokenPipeError
+
+
+def _console(file: Any) -> Console:
+    return _Console(file=file, highlight=False, markup=False, emoji=False)
+
+
+def _rich_table(columns: Sequence[str], cells: list[list[str]], numbers: Sequence[bool]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for name, is_number in zip(columns, numbers, strict=True):
+        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))
+    return table

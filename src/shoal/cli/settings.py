@@ -1,0 +1,54 @@
+"""`shoal settings`: every setting, its value, and where it came from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from shoal.cli.options import described, json_option, setting_options
+from shoal.cli.screen import Screen
+
+SHOWN = 3
+
+
+@click.command(short_help="Every setting, its value, and where it came from.")
+@click.argument("spider", metavar="[FILE[:SPIDER]]", required=False)
+@setting_options
+@json_option
+def settings(spider: str | None, *, flags: dict[str, Any], as_json: bool) -> None:
+    """Every setting, its value, and where it came from: the default, shoal.toml, SHOAL_… in the environment,
+    the spider, or the command line.
+
+    \b
+    Example: shoal settings books.py --rate 2/s
+    """
+    import msgspec
+
+    from shoal.crawl import settings_of
+    from shoal.spider import Spider
+    from shoal.spider_file import load_spider
+
+    resolved = settings_of(load_spider(spider) if spider else Spider, flags)
+    values = msgspec.structs.asdict(resolved.values)
+    screen = Screen()
+    if as_json:
+        screen.json(
+            {
+                name: {"value": value, "from": resolved.origins[name], "help": described(name)}
+                for name, value in values.items()
+            }
+        )
+        return
+    rows = [(name, _written(value), resolved.origins[name], described(name)) for name, value in values.items()]
+    screen.table(("setting", "value", "from", "what it is for"), rows)
+
+
+def _written(value: Any) -> str:
+    """As it would be written in a shoal.toml, or nearly."""
+    if isinstance(value, tuple):
+        more = f" and {len(value) - SHOWN} more" if len(value) > SHOWN else ""
+        return ",".join(map(str, value[:SHOWN])) + more or "(none)"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:g}" if isinstance(value, float) else str(value)

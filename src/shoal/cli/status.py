@@ -1,0 +1,131 @@
+"""`shoal status`: where crawls stand, now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.cli.figures import count, duration, moment
+from shoal.cli.options import crawl_argument, json_option, place_options
+from shoal.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from shoal.crawl import Places
+    from shoal.model import Progress
+    from shoal.stats import Snapshot
+
+CRAWLS_SHOWN = 20
+
+
+@click.command(short_help="Counts, rate, time left, lanes and workers of a crawl.")
+@crawl_argument
+@place_options()
+@json_option
+def status(crawl: str | None, *, places: Places, as_json: bool) -> None:
+    """Counts, rate, time left, lanes and workers of a crawl; without CRAWL, of all crawls.
+
+    \b
+    Example: shoal status books-1 --json
+    """
+    from shoal.cli.loop import run
+
+    run(_status(crawl, places=places, as_json=as_json))
+
+
+async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
+    from shoal.cli.which import choose
+    from shoal.coordinator import Coordinator
+    from shoal.crawl import opened
+
+    screen = Screen()
+    async with opened(places) as (frontier, store):
+        crawls = await frontier.crawls()
+        chosen = [choose(crawls, name)] if name is not None or not crawls else crawls
+        if len(chosen) > 1 and not as_json:
+            rows = [(crawl, await frontier.progress(crawl.id)) for crawl in chosen[:CRAWLS_SHOWN]]
+            _show_crawls(rows, len(chosen), screen)
+            return
+        snapshots, items = [], []
+        for crawl in chosen:
+            watcher = Coordinator(crawl, frontier=frontier, store=store, show=_ignore, say=screen.say)
+            snapshots.append(await watcher.look())
+            items.append(await store.count_items(crawl.spider, crawl=crawl.id))
+    if as_json:
+        documents = [document(snapshot, items=number) for snapshot, number in zip(snapshots, items, strict=True)]
+        screen.json(documents[0] if name is not None else documents)
+    else:
+        show_snapshot(snapshots[0], screen, items=items[0])
+
+
+def document(snapshot: Snapshot, *, items: int) -> dict[str, Any]:
+    """A snapshot for scripts."""
+    crawl, progress = snapshot.crawl, snapshot.progress
+    return {
+        "crawl": crawl.id,
+        "spider": crawl.spider,
+        "state": progress.state,
+        "created": crawl.created,
+        "finished": crawl.finished,
+        "progress": progress,
+        "left": progress.left,
+        "known": progress.known,
+        "items": items,
+        "pages_per_second": snapshot.rate,
+        "eta_seconds": snapshot.eta_seconds,
+        "slowest_lane": snapshot.slowest_lane,
+        "bound": snapshot.bound,
+        "lanes": snapshot.lanes,
+        "workers": snapshot.workers,
+    }
+
+
+def show_snapshot(snapshot: Snapshot, screen: Screen, *, items: int) -> None:
+    """For people."""
+    from shoal.cli.progress import last_lane, line_of, picture
+    from shoal.cli.tables import show_lanes, show_workers
+
+    crawl, progress = snapshot.crawl, snapshot.progress
+    if screen.out.is_terminal:
+        screen.out.print(picture(snapshot, elapsed=_lifetime(snapshot)))
+    else:
+        screen.line(line_of(snapshot))
+        if last_lane(snapshot):
+            screen.line(last_lane(snapshot))
+    ended = f", ended {moment(crawl.finished)}" if crawl.finished else ""
+    screen.line(f"began {moment(crawl.created)}{ended}, {count(items)} items")
+    outcomes = sorted(progress.outcomes.items(), key=lambda pair: -pair[1])
+    if outcomes:
+        screen.line()
+        screen.pairs([(name, count(number)) for name, number in outcomes], indent="")
+    show_lanes(snapshot.lanes, screen)
+    show_workers(snapshot.workers, screen)
+
+
+def _lifetime(snapshot: Snapshot) -> float:
+    return (snapshot.crawl.finished or time.time()) - snapshot.crawl.created
+
+
+def _show_crawls(rows: Sequence[tuple[Any, Progress]], total: int, screen: Screen) -> None:
+    columns = ("crawl", "state", "done", "left", "dead", "began", "took")
+    cells = [
+        (
+            crawl.id,
+            progress.state,
+            count(progress.done),
+            count(progress.left),
+            count(progress.dead),
+            moment(crawl.created),
+            duration((crawl.finished or time.time()) - crawl.created),
+        )
+        for crawl, progress in rows
+    ]
+    screen.table(columns, cells, right=("done", "left", "dead", "took"))
+    if total > len(rows):
+        screen.say(f"and {total - len(rows)} older ones; --json lists them all")
+
+
+def _ignore(snapshot: Snapshot) -> None:
+    """One reading is asked for, not a stream of them."""

@@ -1,0 +1,145 @@
+"""What a crawl came to: counts by outcome, what was kept out and why, where the items lie, what to try next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from shoal.cli.figures import count, duration, per_second, several
+from shoal.cli.screen import Screen
+from shoal.crawl import DEFAULT_FILE, Places
+from shoal.model import CrawlState
+from shoal.scope import REASONS
+
+OUTCOMES = {
+    "ok": "handled by the spider",
+    "redirected": "redirects, followed",
+    "robots": "not fetched: robots.txt disallows them",
+    "dropped": "dead letters that were dropped",
+    "http_404": "not found",
+    "http_410": "gone",
+    "http_403": "forbidden",
+    "http_401": "asked for a login",
+    "handler": "the spider's handler raised",
+    "worker lost": "each attempt ended with its worker",
+    "refused_address": "a private or special address: --allow-private lets requests go there",
+    "dns": "no address for the host's name",
+    "connect": "no connection",
+    "tls": "no secure connection",
+    "timeout_connect": "no connection in time",
+    "timeout_first_byte": "no answer in time",
+    "timeout_idle": "the answer came to a stand",
+    "timeout_total": "the answer took too long",
+    "truncated": "the answer broke off",
+    "too_large": "more bytes than max_body_bytes",
+    "bomb": "grew too much by decompression: max_ratio, max_body_bytes",
+    "redirect_loop": REASONS["redirect_loop"],
+}
+# What is said elsewhere in the summary, or is no news.
+_NOT_LISTED = frozenset({"duplicate", "merged"})
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of a run. `pages` and `seconds` are of this run, the counts of the whole crawl."""
+
+    crawl: str
+    spider: str
+    state: CrawlState
+    resumed: bool
+    interrupted: bool
+    seconds: float
+    pages: int
+    pages_per_second: float
+    done: int
+    dead: int
+    left: int
+    cancelled: int
+    retried: int
+    lost: int
+    duplicates: int
+    outcomes: dict[str, int]
+    rejected: dict[str, int]
+    items: int
+    store: str
+    output: str | None
+    robots_ignored: bool
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether nothing at all came of it."""
+        return self.dead > 0 and not self.outcomes.get("ok")
+
+
+def show_summary(summary: Summary, screen: Screen, *, places: Places, more: Iterable[tuple[str, str]] = ()) -> None:
+    """For people; `more` are further lines at the end."""
+    screen.heading(headline(summary))
+    screen.table(("pages", "outcome", ""), _outcome_rows(summary), right=("pages",))
+    kept_out = [(count(number), name, _sentence(name)) for name, number in _kept_out(summary)]
+    if kept_out:
+        screen.line()
+        screen.table(("links", "kept out", ""), kept_out, right=("links",))
+    screen.line()
+    screen.pairs([*_facts(summary, places), *more], indent="")
+
+
+def headline(summary: Summary) -> str:
+    """The run in one line."""
+    how = "interrupted" if summary.interrupted else str(summary.state)
+    took = f"{duration(summary.seconds)} ({per_second(summary.pages_per_second)})"
+    return f"{summary.crawl} {how}: {several(summary.pages, 'page')} in {took}"
+
+
+def command(line: str, places: Places) -> str:
+    """A command that works on the same crawl, as it is to be typed."""
+    words = ["shoal", line]
+    if places.frontier != DEFAULT_FILE:
+        words += ["--frontier", shlex.quote(places.frontier)]
+    return " ".join(words)
+
+
+def _outcome_rows(summary: Summary) -> Iterator[tuple[str, str, str]]:
+    by_number = sorted(summary.outcomes.items(), key=lambda pair: (pair[0] != "ok", -pair[1], pair[0]))
+    for name, number in by_number:
+        yield count(number), name, OUTCOMES.get(name, "")
+    if summary.left:
+        yield count(summary.left), "left", "still to do"
+    if summary.cancelled:
+        yield count(summary.cancelled), "cancelled", "`shoal resume` takes them up again"
+
+
+def _kept_out(summary: Summary) -> list[tuple[str, int]]:
+    rows = [(name, number) for name, number in summary.rejected.items() if name not in _NOT_LISTED]
+    return sorted(rows, key=lambda pair: (-pair[1], pair[0]))
+
+
+def _sentence(reason: str) -> str:
+    return REASONS.get(reason, "")
+
+
+def _facts(summary: Summary, places: Places) -> Iterator[tuple[str, str]]:
+    merged = summary.rejected.get("merged", 0)
+    spelt = f", {count(merged)} of them in another spelling" if merged else ""
+    if summary.duplicates:
+        yield "known", f"{several(summary.duplicates, 'link')} led to known pages{spelt}"
+    if summary.retried or summary.lost:
+        lost = f", {count(summary.lost)} tasks taken back from lost workers" if summary.lost else ""
+        yield "retries", f"{count(summary.retried)}{lost}"
+    if summary.dead:
+        yield "dead", f"{count(summary.dead)}: {command(f'dead list {summary.crawl}', places)}"
+    where = f"{summary.store} and {summary.output}" if summary.output else summary.store
+    yield "items", f"{count(summary.items)} in {where}"
+    if summary.robots_ignored:
+        yield "robots", "robots.txt was ignored"
+
+
+def next_step(summary: Summary, places: Places) -> str:
+    """What people will want to do now."""
+    if summary.interrupted:
+        return "run the same command again to resume"
+    if summary.is_failure:
+        return command(f"dead list {summary.crawl} -v", places)
+    if summary.items and not summary.output:
+        return command(f"export {summary.crawl} -o items.csv", places)
+    return command(f"status {summary.crawl}", places)

@@ -1,0 +1,69 @@
+"""Lanes and workers as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from shoal.cli.figures import count, duration, per_second, size
+from shoal.cli.screen import Screen, shown
+from shoal.model import LaneStatus, WorkerBeat
+from shoal.stats import describe_interval
+
+LANES_SHOWN = 10
+LANE_COLUMNS = ("lane", "waiting", "in flight", "pace", "next start")
+WORKER_COLUMNS = ("worker", "pages", "rate", "busy", "memory")
+
+
+def show_lanes(lanes: Sequence[LaneStatus], screen: Screen) -> None:
+    """The lanes with most to do."""
+    if lanes:
+        screen.line()
+        screen.table(LANE_COLUMNS, lane_rows(lanes[:LANES_SHOWN]), right=LANE_COLUMNS[1:])
+        if len(lanes) > LANES_SHOWN:
+            screen.line(f"and {len(lanes) - LANES_SHOWN} lanes more")
+
+
+def show_workers(workers: Sequence[WorkerBeat], screen: Screen) -> None:
+    """The workers that are alive."""
+    if workers:
+        screen.line()
+        screen.table(WORKER_COLUMNS, worker_rows(workers), right=WORKER_COLUMNS[1:])
+
+
+def lane_rows(lanes: Sequence[LaneStatus]) -> list[tuple[str, ...]]:
+    return [
+        (
+            lane.lane,
+            count(lane.waiting),
+            f"{lane.in_flight} of {lane.cap}",
+            describe_interval(lane.interval),
+            f"in {duration(lane.starts_in)}" if lane.starts_in > 0.05 else "now",
+        )
+        for lane in lanes
+    ]
+
+
+def worker_rows(workers: Sequence[WorkerBeat]) -> list[tuple[str, ...]]:
+    return [
+        (
+            worker.worker,
+            count(worker.pages),
+            per_second(worker.pages_per_second),
+            f"{worker.busy} of {worker.slots}",
+            size(worker.memory_bytes),
+        )
+        for worker in workers
+    ]
+
+
+def live_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table inside a live display: everything but the first column is a number."""
+    table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="dim")
+    for position, name in enumerate(columns):
+        table.add_column(name, justify="right" if position else "left", no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*(Text(shown(cell)) for cell in row))
+    return table

@@ -1,0 +1,142 @@
+"""`shoal top`: the same as status, live."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.cli.options import crawl_argument, place_options
+from shoal.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from shoal.coordinator import Coordinator
+    from shoal.crawl import Places
+    from shoal.frontier.base import Frontier
+    from shoal.stats import Snapshot
+    from shoal.store.base import Store
+
+LOOK_SECONDS = 0.5
+LANES_SHOWN = 8
+WORKERS_SHOWN = 12
+
+
+@click.command(short_help="Watch the unfinished crawls live; q leaves.")
+@crawl_argument
+@place_options()
+def top(crawl: str | None, *, places: Places) -> None:
+    """Watch the unfinished crawls live, or one crawl; q or Ctrl-C leaves.
+
+    \b
+    Example: shoal top books-1
+    """
+    from shoal.cli.loop import run
+
+    run(_top(crawl, places=places))
+
+
+async def _top(name: str | None, *, places: Places) -> None:
+    from shoal.cli.progress import line_of
+    from shoal.crawl import opened
+
+    screen = Screen()
+    async with opened(places) as (frontier, store):
+        watchers: dict[str, Coordinator] = {}
+        if screen.out.is_terminal:
+            await _watch(name, screen, frontier=frontier, store=store)
+            return
+        for snapshot in await _look(name, watchers, frontier=frontier, store=store):
+            screen.line(line_of(snapshot))
+
+
+async def _watch(name: str | None, screen: Screen, *, frontier: Frontier, store: Store) -> None:
+    from rich.live import Live
+
+    watchers: dict[str, Coordinator] = {}
+    leave = asyncio.Event()
+    with _keys(leave), Live(console=screen.out, screen=True, auto_refresh=False) as live:
+        while not leave.is_set():
+            live.update(_page(await _look(name, watchers, frontier=frontier, store=store)), refresh=True)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await leave.wait()
+
+
+async def _look(
+    name: str | None, watchers: dict[str, Coordinator], *, frontier: Frontier, store: Store
+) -> list[Snapshot]:
+    """A reading of each crawl that is shown. Watchers stay: they know the rate."""
+    from shoal.cli.which import choose, is_unfinished
+    from shoal.coordinator import Coordinator
+
+    crawls = await frontier.crawls()
+    shown = [choose(crawls, name)] if name is not None or not crawls else [c for c in crawls if is_unfinished(c)]
+    snapshots = []
+    for crawl in shown or crawls[:1]:
+        if crawl.id not in watchers:
+            watchers[crawl.id] = Coordinator(crawl, frontier=frontier, store=store, show=_ignore, say=_silent)
+        snapshots.append(await watchers[crawl.id].look())
+    return snapshots
+
+
+def _page(snapshots: list[Snapshot]) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from shoal.cli.progress import picture
+    from shoal.cli.tables import LANE_COLUMNS, WORKER_COLUMNS, lane_rows, live_table, worker_rows
+
+    parts: list[RenderableType] = []
+    for snapshot in snapshots:
+        parts += [picture(snapshot), Text()]
+        if snapshot.lanes:
+            parts += [live_table(LANE_COLUMNS, lane_rows(snapshot.lanes[:LANES_SHOWN])), Text()]
+        if snapshot.workers:
+            parts += [live_table(WORKER_COLUMNS, worker_rows(snapshot.workers[:WORKERS_SHOWN])), Text()]
+    return Group(*parts, Text("q leaves", style="dim"))
+
+
+@contextlib.contextmanager
+def _keys(leave: asyncio.Event) -> Iterator[None]:
+    """Set `leave` at q, Ctrl-C or SIGTERM; the terminal is as before afterwards."""
+    import termios
+    import tty
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, leave.set)
+    if not sys.stdin.isatty():
+        yield
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+    loop.add_reader(descriptor, _read_key, descriptor, leave)
+    try:
+        yield
+    finally:
+        loop.remove_reader(descriptor)
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _read_key(descriptor: int, leave: asyncio.Event) -> None:
+    import os
+
+    key = os.read(descriptor, 64)
+    if not key or b"q" in key.lower():
+        leave.set()
+
+
+def _ignore(snapshot: Snapshot) -> None:
+    """The readings are shown together."""
+
+
+def _silent(line: str) -> None:
+    """A line would spoil the picture; what is wrong shows in it."""

@@ -1,0 +1,127 @@
+"""`shoal why`: the life of a URL, or the rule that kept it out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from shoal.cli.figures import duration, moment, size
+from shoal.cli.options import crawl_argument, json_option, place_options
+from shoal.cli.screen import Screen
+from shoal.model import TaskState
+
+if TYPE_CHECKING:
+    from shoal.cli.fate import Fate
+    from shoal.crawl import Places
+    from shoal.store.base import FetchRow
+
+
+@click.command(short_help="The life of a URL, or the rule that kept it out.")
+@click.argument("url")
+@crawl_argument
+@place_options()
+@json_option
+def why(url: str, crawl: str | None, *, places: Places, as_json: bool) -> None:
+    """The life of a URL, or the rule that kept it out.
+
+    \b
+    Example: shoal why https://books.toscrape.com/catalogue/page-2.html
+    """
+    from shoal.cli.loop import run
+
+    fate = run(_why(url, crawl, places=places))
+    screen = Screen()
+    if as_json:
+        screen.json(document(fate))
+        return
+    screen.heading(fate.url)
+    screen.line(sentence(fate))
+    screen.pairs((name, value) for name, value in _facts(fate) if value not in (None, ""))
+
+
+async def _why(url: str, name: str | None, *, places: Places) -> Fate:
+    from shoal.cli.fate import fate_of
+    from shoal.cli.which import choose
+    from shoal.crawl import opened
+
+    async with opened(places) as (frontier, store):
+        crawls = await frontier.crawls()
+        if name is not None or not crawls:
+            crawls = [choose(crawls, name)]
+        return await fate_of(url, crawls, frontier=frontier, store=store)
+
+
+def document(fate: Fate) -> dict[str, Any]:
+    """For scripts."""
+    values: dict[str, Any] = msgspec.to_builtins(fate)
+    return {"state": fate.state, "sentence": sentence(fate), **values}
+
+
+def sentence(fate: Fate) -> str:
+    """What became of it, in one sentence."""
+    task, outcome = fate.task, fate.fetch.outcome if fate.fetch else ""
+    match fate.state:
+        case TaskState.UNKNOWN:
+            return _why_unknown(fate)
+        case TaskState.DONE if outcome == "redirected" and fate.fetch is not None:
+            return f"done: it redirects to {fate.fetch.final_url}"
+        case TaskState.DONE if outcome == "robots":
+            return f"not fetched: {_reason('robots')}"
+        case TaskState.DONE:
+            return f"done: {outcome or 'nothing more is known of it'}"
+        case TaskState.DEAD:
+            return f"dead after {_times(task.attempts)}: {task.reason}"
+        case TaskState.LEASED:
+            return f"in flight, attempt {task.attempts}, with {task.worker}"
+        case TaskState.DELAYED:
+            last = f" after {_times(task.attempts)}" if task.attempts else ""
+            return f"waiting for {duration(task.due_in)}{last}{f': {task.reason}' if task.reason else ''}"
+        case TaskState.CANCELLED:
+            return "set aside when the crawl was cancelled"
+        case _:
+            return "queued: it waits for its turn in its lane"
+
+
+def _why_unknown(fate: Fate) -> str:
+    if fate.kept_out is not None:
+        return f"kept out ({fate.kept_out}): {_reason(fate.kept_out)}"
+    if fate.maybe:
+        reasons = "; or ".join(f"{name}: {_reason(name)}" for name in fate.maybe)
+        return f"not known: never found, or kept out by one of the limits that were reached ({reasons})"
+    return "never found: no rule keeps it out, but no page, source or command has named it"
+
+
+def _reason(name: str) -> str:
+    from shoal.scope import REASONS
+
+    return REASONS.get(name, name)
+
+
+def _times(number: int) -> str:
+    return "1 attempt" if number == 1 else f"{number} attempts"
+
+
+def _facts(fate: Fate) -> Iterator[tuple[str, Any]]:
+    task = fate.task.task
+    yield "crawl", fate.crawl
+    yield "lane", fate.lane
+    yield "key", f"{fate.key & (1 << 64) - 1:016x}"
+    yield "merged with", fate.merged_with
+    yield "found on", fate.found_on
+    if task is not None:
+        yield "handler", f"{task.handler}, depth {task.depth}, priority {task.priority}"
+    if fate.fetch is not None:
+        yield from _fetch_facts(fate.fetch)
+    yield "detail", fate.task.detail
+    yield "also met as", "\n".join(fate.merged)
+
+
+def _fetch_facts(fetch: FetchRow) -> Iterator[tuple[str, Any]]:
+    status = f"status {fetch.status}, {size(fetch.size)}, " if fetch.status else ""
+    took = f" in {duration(fetch.elapsed)}" if fetch.elapsed else ""
+    yield "last attempt", f"{moment(fetch.at)}, number {fetch.attempt}: {status}{fetch.outcome}{took}"
+    yield "worker", fetch.worker
+    yield "error", fetch.error

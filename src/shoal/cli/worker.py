@@ -1,0 +1,43 @@
+"""`shoal worker`: a process that joins the fleet."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.cli.options import place_options
+from shoal.errors import ShoalError
+
+if TYPE_CHECKING:
+    from shoal.crawl import Places
+
+# Not one of the codes a worker means: whoever keeps the fleet starts a new one.
+BROKEN = 70
+
+
+@click.command(short_help="Join the fleet and work until told to stop.")
+@click.argument("spider", metavar="FILE[:SPIDER]")
+@place_options(exists=False)
+@click.option("--crawl", "crawl_id", metavar="ID", help="Work on this crawl alone.  [default: the spider's unfinished]")
+@click.option("--name", hidden=True, help="The worker's name.")
+@click.option("--parent", type=int, hidden=True, help="Stop when this process is no longer the parent.")
+@click.option("--burst", is_flag=True, help="End when the crawl is finished instead of waiting for the next.")
+def worker(spider: str, *, places: Places, **options: Any) -> int:
+    """Join the fleet and work until told to stop.
+
+    \b
+    Example: shoal worker books.py --frontier /srv/crawls/shoal.db
+    """
+    from shoal.cli.loop import run
+    from shoal.cli.working import Duty, work
+
+    try:
+        return run(work(Duty(reference=spider, places=places, **options)))
+    except (ShoalError, KeyboardInterrupt, BrokenPipeError):
+        raise
+    except Exception:
+        traceback.print_exc(file=sys.stderr)
+        return BROKEN

@@ -1,0 +1,200 @@
+"""Puts the parts together: the only place that knows which class keeps which contract."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shoal.coordinator import Coordinator
+from shoal.fetch.http import HttpFetcher
+from shoal.fleet import Fleet
+from shoal.frontier import open_frontier
+from shoal.frontier.base import Frontier
+from shoal.handlers import Handlers
+from shoal.intake import Intake, RecentKeys
+from shoal.journey import Journey
+from shoal.lane_rules import LaneRules
+from shoal.model import Budgets, Crawl, CrawlState
+from shoal.settings import Resolved, Settings, environment_layer, file_layer, parse_rate, resolve
+from shoal.sources import start_lanes
+from shoal.spider import Spider, spider_name
+from shoal.store import open_store
+from shoal.store.base import Store
+from shoal.urls import UrlRules
+from shoal.worker import Worker, WorkerParts, worker_name
+
+DEFAULT_FILE = "shoal.db"
+CONFIG_FILE = "shoal.toml"
+
+Say = Callable[[str], None]
+
+
+class Places(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a crawl lives: the URLs of its frontier and its store."""
+
+    frontier: str = DEFAULT_FILE
+    store: str = DEFAULT_FILE
+
+
+class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a crawl remembers of how it was started, so that every worker of the fleet agrees."""
+
+    settings: Settings
+    start_lanes: list[str] = msgspec.field(default_factory=list)
+    spider: str = ""
+
+
+@asynccontextmanager
+async def opened(places: Places) -> AsyncIterator[tuple[Frontier, Store]]:
+    """The frontier and the store, closed at the end."""
+    frontier = await open_frontier(places.frontier)
+    try:
+        store = await open_store(places.store)
+        try:
+            yield frontier, store
+        finally:
+            await store.close()
+    finally:
+        await frontier.close()
+
+
+def settings_of(spider: type[Spider], flags: dict[str, Any], *, folder: Path = Path()) -> Resolved:
+    """The settings a spider runs with, and where each came from."""
+    own = {name: getattr(spider, name) for name in msgspec.structs.asdict(Settings()) if hasattr(spider, name)}
+    return resolve(
+        [
+            file_layer(folder / CONFIG_FILE),
+            environment_layer(),
+            (f"spider {spider.__name__}", {**own, **spider.settings}),
+            ("command line", flags),
+        ]
+    )
+
+
+async def begin(
+    frontier: Frontier, store: Store, spider: Spider, *, settings: Settings, reference: str, fresh: bool = False
+) -> tuple[Crawl, bool]:
+    """The spider's unfinished crawl, or a new one; says whether it is resumed."""
+    name = spider_name(type(spider))
+    mine = [crawl for crawl in await frontier.crawls() if crawl.spider == name]
+    unfinished = [crawl for crawl in mine if crawl.state in (CrawlState.RUNNING, CrawlState.PAUSED)]
+    if fresh:
+        for crawl in unfinished:
+            await frontier.delete_crawl(crawl.id)
+            await store.delete_crawl(crawl.id)
+        unfinished = []
+    numbers = [int(match[1]) for crawl in mine if (match := re.search(r"-(\d+)$", crawl.id))]
+    crawl_id = unfinished[0].id if unfinished else f"{name}-{max(numbers, default=0) + 1}"
+    record = CrawlRecord(settings=settings, start_lanes=start_lanes(spider), spider=reference)
+    crawl = Crawl(
+        id=crawl_id,
+        spider=name,
+        interval=parse_rate(settings.rate),
+        cap=settings.per_host,
+        needs_rules=settings.obey_robots,
+        budgets=Budgets(pages=settings.max_pages, per_lane=settings.max_per_host, per_shape=settings.max_per_shape),
+        settings=msgspec.to_builtins(record),
+        feeding=True,
+    )
+    opened_crawl = await frontier.open_crawl(crawl)
+    await frontier.set_state(crawl_id, CrawlState.RUNNING)
+    await frontier.set_feeding(crawl_id, feeding=True)
+    return opened_crawl, bool(unfinished)
+
+
+def record_of(crawl: Crawl) -> CrawlRecord:
+    """How a crawl was started, as it remembers it."""
+    return msgspec.convert(crawl.settings, CrawlRecord)
+
+
+def intake_of(crawl: Crawl, *, known: RecentKeys | None = None) -> Intake:
+    """The rules under which a crawl takes in URLs."""
+    record = record_of(crawl)
+    return Intake(UrlRules(record.settings, start_hosts=record.start_lanes), record.settings, known=known)
+
+
+@asynccontextmanager
+async def worker_for(
+    crawl: Crawl, spider: Spider, *, frontier: Frontier, store: Store, say: Say, name: str | None = None
+) -> AsyncIterator[Worker]:
+    """A worker with all its parts, closed at the end."""
+    settings = record_of(crawl).settings
+    name = name or worker_name()
+    known = RecentKeys()
+    intake = intake_of(crawl, known=known)
+    fetcher = HttpFetcher(settings)
+    journey = Journey(
+        spider_name=crawl.spider,
+        worker=name,
+        settings=settings,
+        needs_rules=crawl.needs_rules,
+        fetcher=fetcher,
+        handlers=Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds),
+        intake=intake,
+        lane_rules=LaneRules(frontier=frontier, fetcher=fetcher, settings=settings),
+    )
+    parts = WorkerParts(spider=spider, frontier=frontier, store=store, journey=journey, known=known, say=say)
+    try:
+        yield Worker(crawl.id, name=name, settings=settings, parts=parts)
+    finally:
+        await fetcher.close()
+
+
+def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier, say: Say) -> Fleet:
+    """That many worker processes of this machine."""
+    record = record_of(crawl)
+
+    def command(name: str) -> list[str]:
+        flags = ["--frontier", places.frontier, "--store", places.store, "--crawl", crawl.id, "--name", name]
+        return [sys.executable, "-m", "shoal", "worker", record.spider, *flags, "--parent", str(os.getpid()), "--burst"]
+
+    async def gone(name: str) -> None:
+        await frontier.evict(name)
+
+    host, started = socket.gethostname(), f"{time.time_ns() // 1000 % 2**32:x}"
+    names = [f"{host}:{os.getpid()}.{started}:{number}" for number in range(1, workers + 1)]
+    return Fleet(names, command=command, gone=gone, say=say, grace_seconds=record.settings.grace_seconds)
+
+
+async def run_crawl(
+    crawl: Crawl, spider: Spider, *, places: Places, workers: int, coordinator: Coordinator, stop: asyncio.Event
+) -> None:
+    """Feed the crawl and work on it, here or in several processes, until it is finished or told to stop."""
+    frontier, store, say = coordinator.frontier, coordinator.store, coordinator.say
+    await coordinator.take_back_from_the_gone()
+    feeding = asyncio.create_task(coordinator.feed(spider, intake=intake_of(crawl)))
+    watching = asyncio.create_task(coordinator.watch())
+    try:
+        if workers > 1:
+            await _until(fleet_for(crawl, places, workers=workers, frontier=frontier, say=say).run(stop), feeding)
+        else:
+            async with worker_for(crawl, spider, frontier=frontier, store=store, say=say) as worker:
+                await _until(worker.run(stop), feeding)
+    finally:
+        for task in (feeding, watching):
+            task.cancel()
+        await asyncio.gather(feeding, watching, return_exceptions=True)
+
+
+async def _until(work: Any, feeding: asyncio.Task[None]) -> None:
+    """Wait for the work; a source that fails ends it at once, with its own error."""
+    working = asyncio.ensure_future(work)
+    waiting: Sequence[asyncio.Future[Any]] = [working, feeding]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if feeding.done() and not feeding.cancelled():
+            feeding.result()
+        await working
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)

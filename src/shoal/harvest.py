@@ -1,0 +1,96 @@
+"""What a handler yields becomes items and tasks here."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from shoal.intake import Found, Intake
+from shoal.page import Follow, Page
+from shoal.spider import Item, Request
+
+
+class KeyedItem(msgspec.Struct, frozen=True):
+    """An item ready for the store: its key, and its fields as JSON."""
+
+    key: str
+    data: bytes
+
+
+class Harvest:
+    """Collects what one page gave."""
+
+    __slots__ = ("_intake", "_item_key", "_keyless", "_page", "found", "items")
+
+    def __init__(self, page: Page, *, intake: Intake, item_key: str) -> None:
+        self.found = Found()
+        self.items: list[KeyedItem] = []
+        self._page = page
+        self._intake = intake
+        self._item_key = item_key
+        self._keyless = 0
+
+    def add(self, output: Any) -> None:
+        """Take in one thing a handler gave."""
+        if output is None:
+            return
+        if isinstance(output, Follow):
+            self._intake.follow(output, self.found)
+        elif isinstance(output, Request):
+            self._add_request(output)
+        elif isinstance(output, Item):
+            self._add_item(output.key, output)
+        else:
+            self._add_item(None, fields_of(output))
+
+    def _add_request(self, request: Request) -> None:
+        if len(self.found.tasks) >= self._intake.settings.max_links:
+            self.found.reject("too_many_links", request.url)
+        else:
+            self._intake.request(request, self.found, parent=self._page.task, base=self._page.base)
+
+    def _add_item(self, key: Any, fields: Mapping[str, Any]) -> None:
+        if key is None and self._item_key:
+            key = fields.get(self._item_key)
+        name = self._page_key() if key is None or key == "" else str(key)
+        self.items.append(KeyedItem(name, msgspec.json.encode(fields, enc_hook=_plain)))
+
+    def _page_key(self) -> str:
+        """The page's URL; the second and later items without a key get a number, or they would replace each other."""
+        self._keyless += 1
+        return self._page.url if self._keyless == 1 else f"{self._page.url}#{self._keyless}"
+
+
+def is_item(output: Any) -> bool:
+    """Is this one item, though perhaps one that could be iterated over?"""
+    return isinstance(output, Mapping | msgspec.Struct) or dataclasses.is_dataclass(output) or _is_model(output)
+
+
+def fields_of(output: Any) -> Mapping[str, Any]:
+    """The fields of a mapping, dataclass, msgspec struct or pydantic model."""
+    if isinstance(output, Mapping):
+        return output
+    if isinstance(output, msgspec.Struct):
+        return msgspec.structs.asdict(output)
+    if dataclasses.is_dataclass(output) and not isinstance(output, type):
+        return dataclasses.asdict(output)
+    if _is_model(output):
+        return dict(output.model_dump(mode="json"))
+    raise TypeError(
+        f"a handler may yield requests, items, mappings, dataclasses, pydantic models and msgspec structs, "
+        f"not {type(output).__name__}"
+    )
+
+
+def _is_model(output: Any) -> bool:
+    return hasattr(output, "model_dump") and not isinstance(output, type)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for: a mapping or model by its fields, anything else by its text."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value.model_dump(mode="json") if _is_model(value) else str(value)

@@ -1,0 +1,203 @@
+"""Requests become tasks here: canonical form, key, lane, scope and depth; or a named reason why not."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from shoal.errors import UsageError
+from shoal.model import DIRECT, Task, random_key
+from shoal.page import Follow, handler_name
+from shoal.settings import Settings
+from shoal.spider import Request
+from shoal.urls import Link, UrlRules, fingerprint, key_of
+
+SAMPLES_PER_PAGE = 3
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Task)
+# What `page.follow` may pass on to many links at once; anything else makes each link a request of its own.
+BULK_OPTIONS = frozenset({"priority", "meta", "delay", "max_attempts", "headers", "pool"})
+
+
+class RecentKeys:
+    """Keys the frontier has confirmed, so that most links never travel. Bounded: the older half goes first."""
+
+    def __init__(self, limit: int = 400_000) -> None:
+        self._half = max(1, limit // 2)
+        self._young: set[int] = set()
+        self._old: set[int] = set()
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._young or key in self._old
+
+    def add(self, key: int) -> None:
+        self._young.add(key)
+        if len(self._young) >= self._half:
+            self._old, self._young = self._young, set()
+
+    def clear(self) -> None:
+        self._young.clear()
+        self._old.clear()
+
+
+class Found:
+    """The tasks that one page led to, and what was kept out, counted by reason with a few samples."""
+
+    __slots__ = ("rejected", "samples", "tasks")
+
+    def __init__(self) -> None:
+        self.tasks: dict[int, Task] = {}
+        self.rejected: dict[str, int] = {}
+        self.samples: list[tuple[str, str]] = []
+
+    def reject(self, reason: str, url: str) -> None:
+        seen = self.rejected.get(reason, 0)
+        self.rejected[reason] = seen + 1
+        if seen < SAMPLES_PER_PAGE and reason != "duplicate":
+            self.samples.append((reason, url[:2048]))
+
+
+class Intake:
+    """Turns requests and links into tasks for one crawl."""
+
+    def __init__(
+        self,
+        rules: UrlRules,
+        settings: Settings,
+        *,
+        known: RecentKeys | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.rules = rules
+        self.known = known if known is not None else RecentKeys()
+        self.settings = settings
+        self._clock = clock
+
+    def follow(self, follow: Follow, into: Found, *, default_handler: str = "parse") -> None:
+        """Take in every link of a `page.follow`."""
+        if not BULK_OPTIONS.issuperset(follow.options):
+            for request in follow:
+                self.request(request, into, parent=follow.page.task, base=follow.page.url)
+            return
+        parent = follow.page.task
+        fields = self._shared_fields(follow, default_handler)
+        if self._too_deep(parent.depth + 1):
+            links = self.rules.resolve_all(follow.hrefs(), follow.page.base)
+            for link in links:
+                into.reject("depth", link.url)
+            return
+        check_task(Task(url=follow.page.url, key=0, lane="", **fields))
+        self._links(follow, into, fields=fields)
+
+    def request(self, request: Request, into: Found, *, parent: Task | None, base: str, scoped: bool = True) -> None:
+        """Take in one request, with everything it may override."""
+        depth = request.depth if request.depth is not None else (parent.depth + 1 if parent else 0)
+        link = self.rules.resolve(request.url, base)
+        if link.rejected and (scoped or link.rejected != "out_of_scope"):
+            into.reject(link.rejected, link.url or request.url)
+        elif self._too_deep(depth):
+            into.reject("depth", link.url)
+        else:
+            self._add(self._task_of(request, link, depth=depth, parent=parent), into)
+
+    def _links(self, follow: Follow, into: Found, *, fields: dict[str, Any]) -> None:
+        links = self.rules.resolve_all(follow.hrefs(), follow.page.base)
+        known, tasks, limit = self.known, into.tasks, self.settings.max_links
+        duplicates = 0
+        for link in links:
+            if link.rejected is not None:
+                into.reject(link.rejected, link.url)
+            elif link.key in known or link.key in tasks:
+                duplicates += 1
+                if link.merged:
+                    into.reject("merged", link.url)
+            elif len(tasks) >= limit:
+                into.reject("too_many_links", link.url)
+            else:
+                tasks[link.key] = Task(
+                    url=link.url, key=link.key, lane=link.lane, shape=link.shape, merged=link.merged, **fields
+                )
+        if duplicates:
+            into.rejected["duplicate"] = into.rejected.get("duplicate", 0) + duplicates
+
+    def _shared_fields(self, follow: Follow, default_handler: str) -> dict[str, Any]:
+        parent = follow.page.task
+        return {
+            "max_attempts": self.settings.max_attempts,
+            **follow.options,
+            "handler": follow.handler or default_handler,
+            "depth": parent.depth + 1,
+            "parent": parent.key,
+            "created": self._clock(),
+        }
+
+    def _add(self, task: Task, into: Found) -> None:
+        if task.key in self.known or task.key in into.tasks:
+            into.reject("duplicate", task.url)
+            if task.merged:
+                into.reject("merged", task.url)
+        else:
+            into.tasks[task.key] = task
+
+    def _too_deep(self, depth: int) -> bool:
+        return 0 < self.settings.max_depth < depth
+
+    def _task_of(self, request: Request, link: Link, *, depth: int, parent: Task | None) -> Task:
+        body, headers = _body_of(request)
+        task = Task(
+            url=link.url,
+            key=self._key_of(request, link, body),
+            lane=link.lane,
+            handler=handler_name(request.handler) or "parse",
+            depth=depth,
+            priority=request.priority,
+            delay=request.delay,
+            method=request.method.upper(),
+            headers=headers,
+            body=body,
+            meta=request.meta,
+            max_attempts=request.max_attempts or self.settings.max_attempts,
+            pool=request.pool,
+            parent=parent.key if parent else None,
+            created=self._clock(),
+            shape=link.shape,
+            merged=link.merged and request.dedup and request.key is None,
+        )
+        if headers or body or request.meta or type(request.priority) is not int or not _is_usual(task):
+            check_task(task)
+        return task
+
+    def _key_of(self, request: Request, link: Link, body: bytes | None) -> int:
+        if not request.dedup:
+            return random_key()
+        if request.key is not None:
+            return fingerprint(f"key:{request.key}")
+        if request.method.upper() == "GET" and not body:
+            return link.key
+        return key_of(link.url, method=request.method.upper(), body=body, strip=self.settings.strip_parameters)
+
+
+def check_task(task: Task) -> None:
+    """Refuse what a frontier could not keep, or not give back, where it is asked for: in the spider."""
+    try:
+        _DECODER.decode(_ENCODER.encode(task))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise UsageError(f"a request for {task.url[:200]} cannot be kept: {error}") from None
+    if not math.isfinite(task.delay):
+        raise UsageError(f"a request for {task.url[:200]} cannot be kept: its delay is {task.delay}")
+
+
+def _is_usual(task: Task) -> bool:
+    return type(task.depth) is int and type(task.max_attempts) is int and task.delay == 0 and task.pool == DIRECT
+
+
+def _body_of(request: Request) -> tuple[bytes | None, dict[str, str] | None]:
+    if request.json is not None:
+        headers = {"content-type": "application/json", **(request.headers or {})}
+        return msgspec.json.encode(request.json), headers
+    body = request.body.encode() if isinstance(request.body, str) else request.body
+    return body, request.headers

@@ -1,0 +1,225 @@
+"""The journey of one leased task: rules, fetch, judge, handle. Gives how the lease ends and what to store."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from shoal.fetch.base import Fault, Fetch, Fetcher, Response
+from shoal.handlers import Handlers, line_of, traceback_of
+from shoal.intake import Found, Intake
+from shoal.lane_rules import LaneRules
+from shoal.markup import MarkupLimits, UnfitMarkup
+from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Result, Retry, Task
+from shoal.page import Page
+from shoal.politeness import Moods
+from shoal.retries import Verdict, backoff, judge, plan
+from shoal.settings import Settings
+from shoal.spider import Request
+from shoal.store.base import FetchRow, ItemRow
+from shoal.urls import origin_of
+from shoal.writer import Finished
+
+# What must not follow a redirect to another origin.
+SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
+GET_AFTER = frozenset({301, 302, 303})
+
+
+class Journey:
+    """Takes leases from start to finish, one at a time each, with everything a worker knows."""
+
+    def __init__(  # noqa: PLR0913 -- the parts of a worker, put together in one place
+        self,
+        *,
+        spider_name: str,
+        worker: str,
+        settings: Settings,
+        needs_rules: bool,
+        fetcher: Fetcher,
+        handlers: Handlers,
+        intake: Intake,
+        lane_rules: LaneRules,
+        clock: Callable[[], float] = time.time,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._spider_name = spider_name
+        self._worker = worker
+        self._settings = settings
+        self._needs_rules = needs_rules
+        self._fetcher = fetcher
+        self._handlers = handlers
+        self._intake = intake
+        self._lane_rules = lane_rules
+        self._limits = MarkupLimits(settings.max_tags, settings.max_nesting)
+        self._moods = Moods(adaptive=settings.pace == "adaptive")
+        self._clock = clock
+        self._rng = rng or random.Random()  # noqa: S311 -- jitter, not secrets
+
+    async def take(self, lease: Lease) -> Finished:
+        """Work on the lease. Never raises for what a site or a handler does."""
+        if lease.opens_lane:
+            return Finished(await self._lane_rules.open(lease))
+        task = lease.task
+        if self._needs_rules and (refused := await self._refused(lease)):
+            return refused
+        answer = await self._fetcher.fetch(
+            Fetch(url=task.url, method=task.method, headers=task.headers, body=task.body, exit=lease.exit)
+        )
+        verdict = judge(answer, handle_statuses=self._settings.handle_statuses)
+        update = self._moods.after(lease, verdict, answer.elapsed)
+        if verdict.action == "retry" or isinstance(answer, Fault):
+            return self._failed(lease, verdict, answer, update)
+        if verdict.action == "redirect":
+            return self._redirected(lease, answer, update)
+        if verdict.action == "handle":
+            return await self._handled(lease, answer, verdict.outcome, update)
+        return Finished(
+            Done(lease=lease, outcome=verdict.outcome, lane=update), fetch=self._row(lease, verdict.outcome, answer)
+        )
+
+    async def _refused(self, lease: Lease) -> Finished | None:
+        robots, url = await self._lane_rules.of(lease), lease.task.url
+        if robots is None:
+            return Finished(Released(lease=lease))
+        if robots.allows(url):
+            return None
+        reason = "robots_unavailable" if robots.are_unavailable else "robots"
+        rejected = Done(lease=lease, outcome=reason, rejected={reason: 1}, samples=[(reason, url)])
+        return Finished(rejected, fetch=self._row(lease, reason))
+
+    def _failed(self, lease: Lease, verdict: Verdict, answer: Response | Fault, update: LaneUpdate | None) -> Finished:
+        result = plan(lease, verdict, answer, settings=self._settings, rng=self._rng, now=self._clock())
+        if update is not None:
+            result = msgspec.structs.replace(result, lane=_merged(update, result.lane))
+        outcome = verdict.outcome if isinstance(result, Dead) else f"retry:{verdict.outcome}"
+        return Finished(result, fetch=self._row(lease, outcome, answer, error=result.reason))
+
+    async def _handled(self, lease: Lease, response: Response, outcome: str, update: LaneUpdate | None) -> Finished:
+        page = Page(response, task=lease.task, resolver=self._intake.rules, limits=self._limits)
+        try:
+            harvest = await self._handlers.run(page)
+        except UnfitMarkup as error:
+            dead = Dead(lease=lease, reason=f"too_complex: {error}", lane=update)
+            return Finished(dead, fetch=self._row(lease, "too_complex", response, error=dead.reason))
+        except Exception as error:
+            return self._handler_failed(lease, response, error, update)
+        self._drop_disallowed(lease.task.lane, harvest.found)
+        at = self._clock()
+        items = [
+            ItemRow(
+                spider=self._spider_name,
+                key=item.key,
+                crawl=lease.crawl,
+                url=response.url,
+                data=item.data,
+                token=lease.token,
+                at=at,
+            )
+            for item in harvest.items
+        ]
+        row = self._row(lease, outcome, response)
+        return Finished(self._done(lease, outcome, harvest.found, update), items, row)
+
+    def _handler_failed(
+        self, lease: Lease, response: Response, error: Exception, update: LaneUpdate | None
+    ) -> Finished:
+        reason = f"handler: {line_of(error)}"
+        row = self._row(lease, "handler", response, error=reason)
+        if lease.attempt >= lease.task.max_attempts:
+            return Finished(Dead(lease=lease, reason=reason, detail=traceback_of(error), lane=update), fetch=row)
+        delay = backoff(lease.attempt, self._settings, self._rng)
+        return Finished(Retry(lease=lease, reason=reason, delay=delay, lane=update), fetch=row)
+
+    def _redirected(self, lease: Lease, response: Response, update: LaneUpdate | None) -> Finished:
+        """Every hop is a task of its own: it waits in its host's lane and is known by its key, so loops end."""
+        task, location = lease.task, response.headers["location"]
+        if task.hops >= self._settings.max_redirects:
+            dead = Dead(lease=lease, reason=f"redirect_loop: more than {task.hops} redirects in a row", lane=update)
+            return Finished(dead, fetch=self._row(lease, "redirect_loop", response, error=dead.reason))
+        found = Found()
+        # A start URL may lead anywhere: people type example.com and mean where it takes them.
+        link = self._intake.rules.resolve(location, response.url)
+        # What no rule can use is shown cut short: as it came it is refused by its name.
+        request = _next_request(task, response, link.url if link.lane else location)
+        self._intake.request(request, found, parent=task, base=response.url, scoped=task.depth > 0)
+        hops = {key: msgspec.structs.replace(hop, hops=task.hops + 1) for key, hop in found.tasks.items()}
+        if task.key in hops:
+            dead = Dead(lease=lease, reason="redirect_loop: the page redirects to itself", lane=update)
+            return Finished(dead, fetch=self._row(lease, "redirect_loop", response, error=dead.reason))
+        found.tasks = hops
+        row = self._row(lease, "redirected", response)
+        row = msgspec.structs.replace(row, final_url=next((hop.url for hop in hops.values()), location[:2048]))
+        return Finished(self._done(lease, "redirected", found, update), fetch=row)
+
+    def _done(self, lease: Lease, outcome: str, found: Found, update: LaneUpdate | None) -> Result:
+        return Done(
+            lease=lease,
+            outcome=outcome,
+            found=list(found.tasks.values()),
+            rejected=found.rejected,
+            samples=found.samples,
+            lane=update,
+        )
+
+    def _drop_disallowed(self, lane: str, found: Found) -> None:
+        """Links of this host that its rules forbid never become tasks; other hosts' rules are met when leased."""
+        robots = self._lane_rules.cached(lane) if self._needs_rules else None
+        if robots is None or robots.allows_all:
+            return
+        for key, task in list(found.tasks.items()):
+            if task.lane == lane and not robots.allows(task.url):
+                del found.tasks[key]
+                found.reject("robots", task.url)
+
+    def _row(self, lease: Lease, outcome: str, answer: Response | Fault | None = None, *, error: str = "") -> FetchRow:
+        task = lease.task
+        status, size = (answer.status, len(answer.body)) if isinstance(answer, Response) else (0, 0)
+        return FetchRow(
+            crawl=lease.crawl,
+            key=task.key,
+            url=task.url,
+            outcome=outcome,
+            token=lease.token,
+            attempt=lease.attempt,
+            at=self._clock(),
+            status=status,
+            worker=self._worker,
+            exit=lease.exit,
+            size=size,
+            elapsed=answer.elapsed if answer is not None else 0.0,
+            error=error,
+            parent=task.parent,
+        )
+
+
+def _next_request(task: Task, response: Response, target: str) -> Request:
+    """The request of the next hop: as the browsers do it, and without secrets for another origin."""
+    becomes_get = response.status in GET_AFTER and task.method not in ("GET", "HEAD")
+    headers = task.headers
+    # Compared after resolving: //other.example/ and /\\other.example/ look local and are not.
+    if headers and not target.startswith(origin_of(response.url) + "/"):
+        headers = {name: value for name, value in headers.items() if name.lower() not in SECRET_HEADERS}
+    if headers and becomes_get:
+        headers = {name: value for name, value in headers.items() if not name.lower().startswith("content-")}
+    return Request(
+        target,
+        handler=task.handler,
+        method="GET" if becomes_get else task.method,
+        headers=headers,
+        body=None if becomes_get else task.body,
+        meta=task.meta,
+        priority=task.priority,
+        depth=task.depth,
+        max_attempts=task.max_attempts,
+        pool=task.pool,
+    )
+
+
+def _merged(first: LaneUpdate, second: LaneUpdate | None) -> LaneUpdate:
+    """Both updates in one; the second's rest counts."""
+    if second is None:
+        return first
+    return msgspec.structs.replace(first, rest_seconds=second.rest_seconds)

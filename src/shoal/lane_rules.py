@@ -1,0 +1,79 @@
+"""robots.txt for a worker: fetched once per lane for the whole fleet, kept on the lane, inside its pace."""
+
+from __future__ import annotations
+
+import asyncio
+
+from shoal.fetch.base import Fetcher
+from shoal.fetch.robots import UNAVAILABLE, Robots, fetch_rules
+from shoal.frontier.base import Frontier
+from shoal.model import LaneUpdate, Lease, Released, Retry
+from shoal.settings import Settings
+from shoal.urls import lane_of, origin_of
+
+LANES_KEPT = 2000
+LONGEST_CRAWL_DELAY = 300.0
+MOST_FAILURES = 4
+CLOSED_SECONDS = 3600.0
+
+
+class LaneRules:
+    """The rules of the lanes a worker serves; parsed once each."""
+
+    def __init__(self, *, frontier: Frontier, fetcher: Fetcher, settings: Settings) -> None:
+        self._frontier = frontier
+        self._fetcher = fetcher
+        self._settings = settings
+        self._parsed: dict[str, tuple[int, Robots]] = {}
+
+    def cached(self, lane: str) -> Robots | None:
+        """The rules of a lane, if this worker has met them."""
+        entry = self._parsed.get(lane)
+        return entry[1] if entry else None
+
+    async def of(self, lease: Lease) -> Robots | None:
+        """The rules under which this lease was lent; None when they ran out meanwhile."""
+        entry = self._parsed.get(lease.task.lane)
+        if entry is None or entry[0] != lease.rules_version:
+            version, blob = await self._frontier.rules(lease.crawl, lease.task.lane)
+            if not version:
+                return None
+            entry = (version, Robots.from_rules(blob, self._settings.user_agent))
+            self._remember(lease.task.lane, entry)
+        return entry[1]
+
+    async def open(self, lease: Lease) -> Released | Retry:
+        """Fetch robots.txt with the start slot of this lease; what comes back belongs on the lane.
+
+        A host that cannot say is asked again, by the same task: its free retries count the failures. In the end
+        the lane is closed, so that its tasks end too."""
+
+        async def reserve(url: str) -> None:
+            # While a lane is being opened nobody else starts there: its own interval is enough.
+            same = lane_of(url) == lease.task.lane
+            await asyncio.sleep(lease.interval if same else await self._frontier.reserve(lease.crawl, lane_of(url)))
+
+        verdict = await fetch_rules(
+            origin_of(lease.task.url),
+            fetcher=self._fetcher,
+            settings=self._settings,
+            reserve=reserve,
+            failures=lease.free_retries,
+        )
+        rest = verdict.rest_seconds
+        if rest is not None and lease.free_retries < MOST_FAILURES:
+            update = LaneUpdate(rest_seconds=rest)
+            return Retry(lease=lease, reason=verdict.problem, delay=rest, free=True, lane=update)
+        if rest is not None:
+            closed = LaneUpdate(rules=UNAVAILABLE, rules_seconds=CLOSED_SECONDS)
+            return Released(lease=lease, lane=closed)
+        delay = verdict.crawl_delay
+        slower = delay is not None and delay > lease.interval
+        pace = min(delay, LONGEST_CRAWL_DELAY) if delay is not None and slower else None
+        update = LaneUpdate(rules=verdict.rules, rules_seconds=verdict.seconds, interval=pace, base_interval=pace)
+        return Released(lease=lease, lane=update)
+
+    def _remember(self, lane: str, entry: tuple[int, Robots]) -> None:
+        if len(self._parsed) >= LANES_KEPT:
+            del self._parsed[next(iter(self._parsed))]
+        self._parsed[lane] = entry

@@ -1,0 +1,199 @@
+"""Is a page's HTML fit to be parsed? A few kilobytes made for it keep the parser busy for hours or fill the memory.
+
+The parser looks through the open elements at each new block, copies the formatting that was left open into each new
+paragraph, and compares an attribute with all before it. So those are counted first, by a rough outline of the page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import Final, NamedTuple
+
+# Below all of these no page costs more than a moment, whatever it holds: nearly all pages end here.
+PLAIN_TAGS: Final = 1_000
+PLAIN_BYTES: Final = 32_768
+PLAIN_WORK: Final = 10_000
+PLAIN_SIZE: Final = 262_144
+# What a page may cost: steps of the parser (about 3 ns each), and elements it adds by itself (about 400 bytes each).
+MOST_STEPS: Final = 300_000_000
+MOST_COPIES: Final = 400_000
+LONG_TAG: Final = 200
+MOST_WALKED: Final = 5_000_000  # steps of our own
+
+_FORMATTING: Final = frozenset(b"b big code em font i nobr s small strike strong tt u".split())
+_FORMATTED: Final = re.compile(rb"<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)[\s/]", re.IGNORECASE)
+_VOID: Final = frozenset(b"area base br col embed hr img input keygen link meta param source track wbr".split())
+_RAW: Final = {name: re.compile(b"</" + name + rb"\b", re.IGNORECASE) for name in (b"script", b"style", b"textarea")}
+# An end tag does not reach through these.
+_WALLS: Final = frozenset(b"applet caption foreignobject html marquee object table td template th".split())
+_TABLE_PARTS: Final = frozenset(b"caption table tbody td template tfoot th thead tr".split())
+_CLOSES: Final[dict[bytes, frozenset[bytes]]] = {
+    b"a": frozenset({b"a"}),
+    b"button": frozenset({b"button"}),
+    b"li": frozenset({b"li", b"p"}),
+    **dict.fromkeys((b"dd", b"dt"), frozenset({b"dd", b"dt", b"p"})),
+    **dict.fromkeys((b"option", b"optgroup"), frozenset({b"option", b"optgroup"})),
+    **dict.fromkeys((b"rp", b"rt"), frozenset({b"rp", b"rt"})),
+    **dict.fromkeys((b"td", b"th"), frozenset({b"td", b"th"})),
+    b"tr": frozenset({b"td", b"th", b"tr"}),
+    **dict.fromkeys((b"tbody", b"thead", b"tfoot"), frozenset({b"tbody", b"thead", b"tfoot", b"td", b"th", b"tr"})),
+    **dict.fromkeys(
+        b"address article aside blockquote center details dialog dir div dl fieldset figcaption figure footer form h1"
+        b" h2 h3 h4 h5 h6 header hgroup hr main menu nav ol p pre section summary table ul".split(),
+        frozenset({b"p"}),
+    ),
+}
+# What a start tag may look past on its way to the element it closes.
+_PASSED: Final = _FORMATTING | frozenset(b"a abbr cite label p span sub sup".split())
+_TAG: Final = re.compile(
+    rb"""<(?:!--(?:(?!-->).)*+|(/?)([a-zA-Z][^\s/>]{0,40}+)((?:[^>"']++|"[^"]*+"|'[^']*+')*+))""", re.DOTALL
+)
+
+
+class UnfitMarkup(ValueError):  # noqa: N818 -- reads as what it is
+    """Parsing this page would cost too much."""
+
+
+class MarkupLimits(NamedTuple):
+    """What a page's HTML may hold."""
+
+    tags: int = 1_000_000
+    nesting: int = 1_000
+
+
+def check_markup(body: bytes, limits: MarkupLimits) -> None:
+    """Raise UnfitMarkup for a page that would keep the parser busy, or blow up in it."""
+    tags = body.count(b"<")
+    if tags > limits.tags:
+        raise UnfitMarkup(f"the page has more than {limits.tags:,} tags")
+    if not _is_plain(body, tags):
+        _Outline(limits).read(body)
+
+
+def _is_plain(body: bytes, tags: int) -> bool:
+    if tags <= PLAIN_TAGS and len(body) <= PLAIN_BYTES:
+        return True
+    if tags > PLAIN_WORK or len(body) > PLAIN_SIZE or _has_long_gap(body):
+        return False
+    # Formatting without attributes is left open at most three times of each kind.
+    formatting = len(_FORMATTED.findall(body)) + 3 * len(_FORMATTING)
+    return formatting * tags <= MOST_COPIES
+
+
+def _has_long_gap(body: bytes) -> bool:
+    """Is there a stretch without a > that is long enough for a tag of a great many attributes?"""
+    step = PLAIN_BYTES // 2
+    return any(body.find(b">", start, start + step) < 0 for start in range(0, len(body) - step, step))
+
+
+class _Outline:
+    """The elements that are open at each point of the page, near enough to what the parser will make of it."""
+
+    def __init__(self, limits: MarkupLimits) -> None:
+        self._deepest = limits.nesting
+        self._open: list[bytes] = []
+        self._count: defaultdict[bytes, int] = defaultdict(int)
+        self._active: dict[bytes, list[bytes]] = {}
+        self._lost: list[bytes] = []
+        self._steps = 0
+        self._walked = 0
+        self._copies = 0
+
+    def read(self, body: bytes) -> None:
+        """Go through the tags of the page."""
+        position, search = 0, _TAG.search
+        while match := search(body, position):
+            position = match.end()
+            slash, name, attributes = match.groups()
+            if name is None:
+                continue
+            name = name.lower()
+            if slash:
+                self._end(name)
+                continue
+            self._start(name, attributes)
+            if name in _RAW:
+                end = _RAW[name].search(body, position)
+                position = end.start() if end else len(body)
+
+    def _start(self, name: bytes, attributes: bytes) -> None:
+        if self._lost:
+            self._reopen()
+        if len(attributes) > LONG_TAG:
+            self._steps += len(attributes.split()) ** 2
+        if name in _CLOSES:
+            self._steps += len(self._open)
+            self._close_any(_CLOSES[name])
+        if name not in _VOID:
+            if name in _FORMATTING:
+                self._format(name, attributes)
+            self._open.append(name)
+            self._count[name] += 1
+            if len(self._open) > self._deepest:
+                raise UnfitMarkup(f"elements lie more than {self._deepest:,} deep in each other")
+        if self._steps > MOST_STEPS or self._walked > MOST_WALKED:
+            raise UnfitMarkup("its tags are nested or filled with attributes in a way that takes too long to parse")
+
+    def _end(self, name: bytes) -> None:
+        if name in _FORMATTING:
+            self._unformat(name)
+        if not self._count[name]:
+            return
+        opened = self._open
+        if opened[-1] == name:
+            opened.pop()
+            self._count[name] -= 1
+            return
+        walls = _WALLS if name not in _TABLE_PARTS else ()
+        for depth in range(len(opened) - 2, -1, -1):
+            self._walked += 1
+            if opened[depth] == name:
+                self._cut(depth)
+                return
+            if opened[depth] in walls:
+                return
+
+    def _close_any(self, names: frozenset[bytes]) -> None:
+        """A new block ends an open paragraph, a new list item the one before it."""
+        opened = self._open
+        for depth in range(len(opened) - 1, -1, -1):
+            self._walked += 1
+            if opened[depth] in names:
+                self._cut(depth)
+                if len(names) == 1:
+                    return
+            elif opened[depth] not in _PASSED:
+                return
+
+    def _cut(self, depth: int) -> None:
+        """Close everything from here on; formatting inside it is not ended by that."""
+        gone = self._open[depth:]
+        del self._open[depth:]
+        for name in gone:
+            self._count[name] -= 1
+        if len(gone) > 1:
+            self._lost += [name for name in gone[1:] if self._active.get(name)]
+
+    def _format(self, name: bytes, attributes: bytes) -> None:
+        active = self._active.setdefault(name, [])
+        self._walked += len(active) // 10
+        if active.count(attributes) < 3:
+            active.append(attributes)
+
+    def _unformat(self, name: bytes) -> None:
+        if self._active.get(name):
+            self._active[name].pop()
+        if name in self._lost:
+            self._lost.remove(name)
+
+    def _reopen(self) -> None:
+        """Formatting that was left open goes on in the next block: the parser makes its elements anew."""
+        room = sum(map(len, self._active.values()))
+        again, self._lost = self._lost[-room:] if room else [], []
+        self._copies += len(again)
+        if self._copies > MOST_COPIES:
+            raise UnfitMarkup("formatting is left open so often that the page would grow without end")
+        self._open += again
+        for name in again:
+            self._count[name] += 1

@@ -1,0 +1,247 @@
+"""What a handler is given: one fetched page, parsed when asked."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, overload
+from xml.etree import ElementTree
+
+import msgspec
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from shoal.charset import charset_of, text_of
+from shoal.fetch.base import Response
+from shoal.markup import MarkupLimits, check_markup
+from shoal.model import Task
+from shoal.spider import Request
+from shoal.urls import UrlRules
+from shoal.xml import parse_xml
+
+HEAD_BYTES = 8192
+DEFAULT_LIMITS = MarkupLimits()
+HREF_STARTS = ("http://", "https://", "/", "./", "../", "?", "#")
+
+
+class Element:
+    """One element of an HTML page."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: LexborNode) -> None:
+        self.node = node
+
+    def css(self, selector: str) -> list[Element]:
+        """Every element below this one that matches."""
+        return [Element(node) for node in self.node.css(selector)]
+
+    def text(self, selector: str | None = None, default: str = "") -> str:
+        """The text of this element, or of the first match below it, with white space folded."""
+        node = self.node if selector is None else self.node.css_first(selector)
+        return default if node is None else _folded(node)
+
+    def attr(self, name: str, default: str = "") -> str:
+        """The value of an attribute."""
+        value = self.node.attributes.get(name)
+        return default if value is None else value
+
+    @property
+    def tag(self) -> str:
+        return self.node.tag or ""
+
+    @property
+    def html(self) -> str:
+        return self.node.html or ""
+
+    def __repr__(self) -> str:
+        return f"<Element {self.tag}>"
+
+
+class Page:
+    """A fetched page. `url` is where it really lies, `meta` what the request brought along."""
+
+    __slots__ = ("_encoding", "_limits", "_resolver", "_tree", "meta", "response", "task")
+
+    def __init__(
+        self, response: Response, *, task: Task, resolver: UrlRules, limits: MarkupLimits = DEFAULT_LIMITS
+    ) -> None:
+        self.response = response
+        self.task = task
+        self.meta: dict[str, Any] = dict(task.meta) if task.meta else {}
+        self._resolver = resolver
+        self._limits = limits
+        self._tree: LexborHTMLParser | None = None
+        self._encoding: str | None = None
+
+    @property
+    def url(self) -> str:
+        return self.response.url
+
+    @property
+    def status(self) -> int:
+        return self.response.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Header names are lower case."""
+        return self.response.headers
+
+    @property
+    def body(self) -> bytes:
+        return self.response.body
+
+    @property
+    def depth(self) -> int:
+        return self.task.depth
+
+    @property
+    def content_type(self) -> str:
+        """The media type alone, such as "text/html"; empty when the site gave none."""
+        return self.response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def encoding(self) -> str:
+        """The page's charset: byte-order mark, header, document, then what the bytes look like."""
+        if self._encoding is None:
+            self._encoding = charset_of(self.body, self.response.headers.get("content-type"))
+        return self._encoding
+
+    @property
+    def content(self) -> str:
+        """The whole body as text; bytes that do not decode are replaced."""
+        return text_of(self.body, self.encoding)
+
+    @property
+    def is_html(self) -> bool:
+        kind = self.content_type
+        if kind:
+            return kind in ("text/html", "application/xhtml+xml")
+        return self.body[:512].lstrip()[:1] == b"<"
+
+    def json(self) -> Any:
+        """The body as JSON; raises ValueError when it is not."""
+        try:
+            return msgspec.json.decode(self._utf8().removeprefix(codecs.BOM_UTF8))
+        except RecursionError:
+            raise ValueError("not usable JSON: nested too deep") from None
+
+    def xml(self) -> ElementTree.Element:
+        """The body as XML; raises ValueError when it is not, or when it declares entities."""
+        return parse_xml(self._utf8().removeprefix(codecs.BOM_UTF8).lstrip())
+
+    @property
+    def tree(self) -> LexborHTMLParser:
+        """The parsed document, for what the methods here do not cover. Raises UnfitMarkup for one made to choke on."""
+        if self._tree is None:
+            markup = self._utf8()
+            check_markup(markup, self._limits)
+            self._tree = LexborHTMLParser(markup)
+        return self._tree
+
+    def css(self, selector: str) -> list[Element]:
+        """Every element that matches."""
+        return [Element(node) for node in self.tree.css(selector)]
+
+    def text(self, selector: str | None = None, default: str = "") -> str:
+        """The text of the first match with white space folded; without a selector, of the whole page."""
+        if selector is None:
+            return self._whole_text()
+        node = self.tree.css_first(selector)
+        return default if node is None else _folded(node)
+
+    def attr(self, selector: str, name: str, default: str = "") -> str:
+        """An attribute of the first match."""
+        node = self.tree.css_first(selector)
+        value = None if node is None else node.attributes.get(name)
+        return default if value is None else value
+
+    def links(self, selector: str = "a[href]") -> list[str]:
+        """Absolute URLs of the matching elements, each once, in the order of the page."""
+        return self.absolute(self.hrefs(selector))
+
+    def absolute(self, hrefs: list[str]) -> list[str]:
+        """These hrefs as absolute canonical URLs, each once; what is not http or https is left out."""
+        return [link.url for link in self._resolver.resolve_all(hrefs, self.base) if link.lane]
+
+    def hrefs(self, selector: str = "a[href]") -> list[str]:
+        """The raw href attributes of the matching elements."""
+        found = (node.attributes.get("href") for node in self.tree.css(selector))
+        return [href for href in found if href]
+
+    @property
+    def base(self) -> str:
+        """What relative links are relative to: the page's <base>, else its URL."""
+        # Looked for where it may stand, and only then in the tree: most pages have none.
+        head = self.body[:HEAD_BYTES]
+        if b"<base" not in head and b"<BASE" not in head:
+            return self.url
+        href = self.attr("base[href]", "href")
+        link = self._resolver.resolve(href, self.url)
+        return link.url if link.lane else self.url
+
+    def follow(
+        self,
+        target: str | Element | Iterable[str | Element] = "a[href]",
+        handler: Handler | str | None = None,
+        **options: Any,
+    ) -> Follow:
+        """Requests for what `target` names: a selector, an href, an element, or any number of the last two.
+
+        Lazy: nothing is looked up until it is iterated or yielded. `options` are those of `Request`."""
+        return Follow(self, target, handler_name(handler), options)
+
+    def _utf8(self) -> bytes:
+        # The parsers take UTF-8 as it is: decoding the usual page first would cost as much as parsing it.
+        return self.body if self.encoding == "utf-8" else self.content.encode("utf-8", "replace")
+
+    def _whole_text(self) -> str:
+        if not self.is_html:
+            return self.content
+        body = self.tree.body
+        return "" if body is None else _folded(body)
+
+    def __repr__(self) -> str:
+        return f"<Page {self.status} {self.url}>"
+
+
+Handler = Callable[[Page], Any]
+
+
+class Follow:
+    """The links of one `page.follow`, turned into requests when iterated."""
+
+    __slots__ = ("_target", "handler", "options", "page")
+
+    def __init__(self, page: Page, target: Any, handler: str | None, options: dict[str, Any]) -> None:
+        self.page = page
+        self._target = target
+        self.handler = handler
+        self.options = options
+
+    def hrefs(self) -> list[str]:
+        """The hrefs meant, as they stand in the page."""
+        target = self._target
+        if isinstance(target, str):
+            return [target] if target.startswith(HREF_STARTS) else self.page.hrefs(target)
+        if isinstance(target, Element):
+            return [target.attr("href")]
+        return [part.attr("href") if isinstance(part, Element) else part for part in target]
+
+    def __iter__(self) -> Iterator[Request]:
+        for url in self.page.absolute(self.hrefs()):
+            yield Request(url, handler=self.handler, **self.options)
+
+
+@overload
+def handler_name(handler: None) -> None: ...
+@overload
+def handler_name(handler: Handler | str) -> str: ...
+def handler_name(handler: Handler | str | None) -> str | None:
+    """The name under which a task remembers its handler."""
+    if handler is None or isinstance(handler, str):
+        return handler
+    return handler.__name__
+
+
+def _folded(node: LexborNode) -> str:
+    return " ".join(node.text(separator="").split())

@@ -1,0 +1,168 @@
+"""Where tasks come from before there are pages: what a spider's `start` names, fed in batches."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from shoal.errors import UsageError
+from shoal.frontier.base import Frontier
+from shoal.handlers import PAGES, SITEMAP
+from shoal.intake import Found, Intake
+from shoal.model import PutReport
+from shoal.page import handler_name
+from shoal.patience import patiently
+from shoal.spider import Pages, Request, Sitemap, Source, Spider, Stdin, UrlFile
+from shoal.urls import canonical, lane_of
+
+BATCH = 500
+FULL_PAUSE_SECONDS = 0.5
+START_LANES = 1000
+
+
+async def requests_of(spider: Spider) -> AsyncIterator[Request]:
+    """Every request that the spider's `start` names, in order."""
+    start = spider.start() if callable(spider.start) else spider.start
+    if inspect.isawaitable(start):
+        start = await start
+    if hasattr(start, "__aiter__"):
+        async for source in start:
+            for request in _expand(source):
+                yield request
+        return
+    if not hasattr(start, "__iter__") and not isinstance(start, Source):
+        raise _no_source(start)
+    for source in [start] if isinstance(start, Source) else start:
+        for request in _expand(source):
+            yield request
+
+
+def start_lanes(spider: Spider) -> list[str]:
+    """The hosts of the URLs that stand in `start` itself; a file's or a generator's are met as they come."""
+    sources = _listed(spider)
+    urls = [source if isinstance(source, str) else getattr(source, "url", None) for source in sources[:START_LANES]]
+    urls += [source.template for source in sources if isinstance(source, Pages)]
+    return sorted({lane_of(canonical(url)) for url in urls if url})
+
+
+def check_start(spider: Spider) -> None:
+    """Refuse a spider that names nothing to start from, or a URL that is none, before anything is created."""
+    if not callable(spider.start) and not hasattr(spider.start, "__aiter__") and not spider.start:
+        raise UsageError(f"{type(spider).__name__} has no start: give it a `start` URL or a list of them")
+    start_lanes(spider)
+    for source in _listed(spider):
+        if isinstance(source, UrlFile):
+            _open_file(source.path).close()
+        elif not isinstance(source, Source):
+            raise _no_source(source)
+
+
+def _listed(spider: Spider) -> list[Any]:
+    """What `start` lists, as far as that can be looked at without using it up."""
+    start = spider.start
+    if isinstance(start, Source):
+        return [start]
+    if callable(start) or hasattr(start, "__aiter__") or hasattr(start, "__next__"):
+        return []
+    if not hasattr(start, "__iter__"):
+        raise _no_source(start)
+    return list(start)
+
+
+async def feed(
+    frontier: Frontier, crawl: str, requests: AsyncIterator[Request], *, intake: Intake, max_pending: int, say: Say
+) -> PutReport:
+    """Put every request in batches, waiting while the frontier holds enough. Repeating it is harmless."""
+    new = duplicates = 0
+    found = Found()
+    async for request in requests:
+        # Its own URL as the base: a start URL is always in scope.
+        intake.request(request, found, parent=None, base=request.url, scoped=False)
+        if len(found.tasks) >= BATCH:
+            report = await _put(frontier, crawl, found, say=say)
+            new, duplicates, found = new + report.new, duplicates + report.duplicates, Found()
+            await _wait_for_room(frontier, crawl, max_pending, say=say)
+    report = await _put(frontier, crawl, found, say=say)
+    return PutReport(new=new + report.new, duplicates=duplicates + report.duplicates)
+
+
+Say = Callable[[str], None]
+
+
+async def _put(frontier: Frontier, crawl: str, found: Found, *, say: Say) -> PutReport:
+    tasks = list(found.tasks.values())
+    return await patiently(lambda: frontier.put(crawl, tasks, rejected=found.rejected, samples=found.samples), say=say)
+
+
+async def _wait_for_room(frontier: Frontier, crawl: str, max_pending: int, *, say: Say) -> None:
+    while True:
+        progress = await patiently(lambda: frontier.progress(crawl), say=say)
+        if progress.queued + progress.delayed < max_pending:
+            return
+        await asyncio.sleep(FULL_PAUSE_SECONDS)
+
+
+def _expand(source: Any) -> Iterator[Request]:
+    if isinstance(source, str):
+        yield Request(canonical(source))
+    elif isinstance(source, Request):
+        yield source
+    elif isinstance(source, Sitemap):
+        yield _sitemap_request(source)
+    elif isinstance(source, Pages):
+        yield from _pages_requests(source)
+    elif isinstance(source, UrlFile):
+        with _open_file(source.path) as file:
+            yield from _lines(file, source.handler)
+    elif isinstance(source, Stdin):
+        yield from _lines(sys.stdin, source.handler)
+    else:
+        raise _no_source(source)
+
+
+def _no_source(source: Any) -> UsageError:
+    kind = type(source).__name__
+    return UsageError(f"start holds a {kind}: write URLs, requests, or Sitemap, Pages, UrlFile, Stdin")
+
+
+def _sitemap_request(source: Sitemap) -> Request:
+    url = canonical(source.url)
+    bare = url.count("/") == 3 and url.endswith("/")
+    meta = {"handler": handler_name(source.handler) or "parse"}
+    return Request(url + "robots.txt" if bare else url, handler=SITEMAP, meta=meta)
+
+
+def _pages_requests(source: Pages) -> Iterator[Request]:
+    if "{}" not in source.template:
+        raise UsageError(f"Pages({source.template!r}) has no {{}} where the page number goes")
+    if isinstance(source.last, int):
+        # Known beforehand: no page has to wait for the first one, nor is lost with it.
+        for number in range(source.first, max(source.first, source.last) + 1):
+            yield Request(source.template.replace("{}", str(number)), handler=source.handler)
+        return
+    meta = {
+        "handler": handler_name(source.handler) or "parse",
+        "template": source.template,
+        "first": source.first,
+        "last": source.last,
+        "meta": {},
+    }
+    yield Request(source.template.replace("{}", str(source.first)), handler=PAGES, meta=meta)
+
+
+def _open_file(path: str) -> TextIO:
+    try:
+        return Path(path).open(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"the URL file {path} cannot be read: {error.strerror}") from None
+
+
+def _lines(lines: Iterable[str], handler: Any) -> Iterator[Request]:
+    for line in lines:
+        url = line.strip()
+        if url and not url.startswith("#"):
+            yield Request(url, handler=handler)

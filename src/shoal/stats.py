@@ -1,0 +1,132 @@
+"""What people want to know of a running crawl: how fast, how long still, and what bounds it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
+
+WINDOW_SECONDS = 60.0
+BOUND_SHARE = 0.7
+SLOWED = 1.01
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A crawl at one moment. `rate` is tasks ended per second over the last minute at most."""
+
+    crawl: Crawl
+    progress: Progress
+    lanes: Sequence[LaneStatus] = ()
+    workers: Sequence[WorkerBeat] = ()
+    elapsed: float = 0.0
+    rate: float = 0.0
+    eta_seconds: float | None = None
+    slowest_lane: str = ""
+    bound: str = ""
+
+    @property
+    def errors(self) -> int:
+        return self.progress.dead + self.progress.retried
+
+
+class Meter:
+    """Turns one reading after another into snapshots."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[float, int]] = deque()
+        self._began: float | None = None
+
+    def read(
+        self,
+        crawl: Crawl,
+        progress: Progress,
+        *,
+        lanes: Sequence[LaneStatus],
+        workers: Sequence[WorkerBeat],
+        now: float,
+    ) -> Snapshot:
+        """Take in one reading."""
+        began = self._began = now if self._began is None else self._began
+        is_first = not self._readings
+        rate = self._rate(now, progress.done + progress.dead)
+        if is_first:
+            rate = sum((worker.pages_per_second for worker in workers), 0.0)
+        slowest = max(lanes, key=_seconds_left, default=None)
+        polite = _seconds_left(slowest) if slowest else 0.0
+        return Snapshot(
+            crawl=crawl,
+            progress=progress,
+            lanes=lanes,
+            workers=workers,
+            elapsed=now - began,
+            rate=rate,
+            eta_seconds=eta(progress, rate, polite),
+            slowest_lane=slowest.lane if slowest else "",
+            bound=bound_of(progress, lanes, workers, interval=crawl.interval),
+        )
+
+    def _rate(self, now: float, ended: int) -> float:
+        self._readings.append((now, ended))
+        while len(self._readings) > 2 and now - self._readings[0][0] > WINDOW_SECONDS:
+            self._readings.popleft()
+        then, before = self._readings[0]
+        return (ended - before) / (now - then) if now > then else 0.0
+
+
+def eta(progress: Progress, rate: float, polite_seconds: float) -> float | None:
+    """Seconds to the end of what is known now: what the hosts' pace asks for, or the work at this rate."""
+    if progress.left == 0:
+        return 0.0
+    if rate <= 0:
+        return polite_seconds or None
+    return max(polite_seconds, progress.left / rate)
+
+
+def bound_of(progress: Progress, lanes: Sequence[LaneStatus], workers: Sequence[WorkerBeat], *, interval: float) -> str:
+    """One line on what holds the crawl back right now. `interval` is the pace that was asked for."""
+    if progress.state is not CrawlState.RUNNING:
+        return str(progress.state)
+    if progress.left == 0:
+        return "waiting for a source" if progress.feeding else "finished"
+    if not workers:
+        return "workers: none is at work"
+    busy, slots = sum(worker.busy for worker in workers), sum(worker.slots for worker in workers)
+    resting = [lane for lane in lanes if lane.waiting and lane.starts_in > max(2.0, 2 * lane.interval)]
+    waiting = [lane for lane in lanes if lane.waiting]
+    if waiting and len(resting) == len(waiting):
+        first = min(resting, key=lambda lane: lane.starts_in)
+        return f"every host rests; {first.lane} for {first.starts_in:.0f} s more"
+    slow = max(waiting, key=_seconds_left, default=None)
+    if slow is not None and _is_paced(slow):
+        pace = f"politeness: {slow.lane} at {describe_interval(slow.interval)}"
+        if slow.interval > SLOWED * interval:
+            return f"{pace}, slower than asked for: its robots.txt or its answers call for that"
+        return f"{pace}; --rate changes it"
+    if slots and busy >= BOUND_SHARE * slots:
+        return "the answers of the sites, or this machine: --concurrency and --workers change it"
+    if progress.delayed and progress.delayed == progress.left:
+        return "retries that wait for their time"
+    return "the sites' answers"
+
+
+def describe_interval(interval: float) -> str:
+    """An interval as the rate people write: 0.25 is 4/s."""
+    if interval <= 0:
+        return "unlimited"
+    if interval <= 1:
+        return f"{1 / interval:.3g}/s"
+    if interval <= 60:
+        return f"{60 / interval:.3g}/m"
+    return f"{3600 / interval:.3g}/h"
+
+
+def _is_paced(lane: LaneStatus) -> bool:
+    """Is the lane held by its interval? One held by its requests in flight is due, but may not start."""
+    return lane.interval > 0 and lane.starts_in > 0
+
+
+def _seconds_left(lane: LaneStatus) -> float:
+    return lane.waiting * lane.interval + lane.starts_in if lane.waiting else 0.0

@@ -1,0 +1,154 @@
+"""Between pages and the stores: a bounded buffer, written in batches. The store first, then the frontier."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from shoal.frontier.base import Frontier
+from shoal.model import Done, Result, Retry, SettleReport, Task
+from shoal.patience import patiently
+from shoal.store.base import FetchRow, ItemRow, Store
+
+FOUND_PER_SETTLE = 500
+REFUSED_RETRY_SECONDS = 1.0
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A page's work in hand: how its lease ends, and the rows that must be stored before that."""
+
+    result: Result
+    items: Sequence[ItemRow] = ()
+    fetch: FetchRow | None = None
+
+
+class Writer:
+    """Writes finished pages every `pages` pages or `seconds` seconds, whichever is first."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        frontier: Frontier,
+        pages: int,
+        seconds: float,
+        settled: Callable[[list[Result], SettleReport], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._frontier = frontier
+        self._pages = pages
+        self._seconds = seconds
+        self._settled = settled
+        self._say = say
+        self._buffer: list[Finished] = []
+        self._arrived = asyncio.Event()
+        self._full = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._closing = False
+        self._has_ended = False
+
+    @property
+    def backlog(self) -> int:
+        return len(self._buffer)
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._buffer) < 2 * self._pages
+
+    async def add(self, finished: Finished) -> None:
+        """Hand over a page; waits while the buffer is full, so that a slow store slows the worker down."""
+        while not self.has_room and not self._has_ended:
+            self._room.clear()
+            await self._room.wait()
+        self._buffer.append(finished)
+        self._arrived.set()
+        if len(self._buffer) >= self._pages:
+            self._full.set()
+
+    def hurry(self) -> None:
+        """Do not wait for more: what is here holds something up."""
+        if self._buffer:
+            self._full.set()
+
+    async def run(self) -> None:
+        """Write until closed and empty."""
+        try:
+            while True:
+                await self._arrived.wait()
+                await self._linger()
+                batch = self._take()
+                if not batch:
+                    return
+                await self._write(batch)
+        finally:
+            # Nobody takes from the buffer any more: whoever waits for room would wait for ever.
+            self._has_ended = True
+            self._room.set()
+
+    def _take(self) -> list[Finished]:
+        batch, self._buffer = self._buffer, []
+        self._full.clear()
+        self._room.set()
+        # Once closing it stays set: the run ends with the first empty batch.
+        if not self._closing:
+            self._arrived.clear()
+        return batch
+
+    def close(self) -> None:
+        """Write what is there without lingering, then end."""
+        self._closing = True
+        self._arrived.set()
+        self._full.set()
+
+    async def _linger(self) -> None:
+        if self._closing or self._full.is_set():
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._seconds):
+                await self._full.wait()
+
+    async def _write(self, batch: list[Finished]) -> None:
+        items = [row for finished in batch for row in finished.items]
+        fetches = [finished.fetch for finished in batch if finished.fetch is not None]
+        if items or fetches:
+            await patiently(lambda: self._store.write(items, fetches), say=self._say)
+        await self._send_long_lists_ahead(batch)
+        await self._settle([finished.result for finished in batch])
+
+    async def _settle(self, results: list[Result]) -> None:
+        shortened = [_shortened(result) for result in results]
+        report = await patiently(lambda: self._frontier.settle(shortened), say=self._say)
+        self._settled([result for place, result in enumerate(results) if place not in report.failed], report)
+        again = [_refused(results[place], why) for place, why in report.failed.items()]
+        if again:
+            second = await patiently(lambda: self._frontier.settle(again), say=self._say)
+            self._settled(again, second)
+
+    async def _send_long_lists_ahead(self, batch: list[Finished]) -> None:
+        """A page with thousands of links sends the first by put, which may be repeated, the last with its settle."""
+        for finished in batch:
+            result = finished.result
+            if isinstance(result, Done) and len(result.found) > FOUND_PER_SETTLE:
+                ahead = result.found[:-FOUND_PER_SETTLE]
+                for start in range(0, len(ahead), FOUND_PER_SETTLE):
+                    await self._put(result.lease.crawl, ahead[start : start + FOUND_PER_SETTLE])
+
+    async def _put(self, crawl: str, tasks: list[Task]) -> None:
+        await patiently(lambda: self._frontier.put(crawl, tasks), say=self._say)
+
+
+def _refused(result: Result, why: str) -> Result:
+    """What the frontier cannot take ends as a failed attempt, not as a lease that nobody ends."""
+    reason = f"unsettled: {' '.join(why.split())}"[:500].encode("utf-8", "backslashreplace").decode()
+    return Retry(lease=result.lease, reason=reason, delay=REFUSED_RETRY_SECONDS)
+
+
+def _shortened(result: Result) -> Result:
+    if isinstance(result, Done) and len(result.found) > FOUND_PER_SETTLE:
+        return msgspec.structs.replace(result, found=result.found[-FOUND_PER_SETTLE:])
+    return result

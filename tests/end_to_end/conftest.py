@@ -1,0 +1,119 @@
+"""A crawl of a numbered graph by worker processes that can be killed, and what must be true at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.crawl import Places, begin, intake_of, opened, settings_of
+from shoal.frontier.base import Frontier
+from shoal.model import Progress
+from shoal.sources import feed, requests_of
+from shoal.spider_file import load_spider
+from shoal.store.base import Store
+from shoal.testing.site_process import SiteProcess, site_process
+
+SPIDER = Path(__file__).with_name("graph_spider.py")
+PAGES = 400
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[SiteProcess]:
+    with site_process("--graph", str(PAGES), log=tmp_path / "hits.jsonl") as site:
+        yield site
+
+
+@dataclass
+class GraphCrawl:
+    """One crawl of the graph, its workers, and the proof at the end."""
+
+    db: Path
+    site: SiteProcess
+    settings: dict[str, Any]
+    crawl: str = ""
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    async def prepare(self) -> None:
+        """Open the crawl and put its start page."""
+        spider_class = load_spider(str(SPIDER))
+        spider = spider_class()
+        spider.start = [self.site.url]  # type: ignore[misc]  # an instance may have a start of its own
+        settings = settings_of(spider_class, {"allow_private": True, "obey_robots": False, **self.settings}).values
+        async with self.opened() as (frontier, store):
+            crawl, _ = await begin(frontier, store, spider, settings=settings, reference=str(SPIDER))
+            self.crawl = crawl.id
+            await feed(frontier, crawl.id, requests_of(spider), intake=intake_of(crawl), max_pending=10**6, say=print)
+            await frontier.set_feeding(crawl.id, feeding=False)
+
+    def start_worker(self, *, at: str = "never", call: int = 1) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "shoal.testing.killing", str(self.db), self.crawl, str(SPIDER)]
+        worker = subprocess.Popen([*command, "--at", at, "--call", str(call)])
+        self.workers.append(worker)
+        return worker
+
+    @asynccontextmanager
+    async def opened(self) -> Any:
+        async with opened(Places(frontier=str(self.db), store=str(self.db))) as parts:
+            yield parts
+
+    async def finish(self, seconds: float = 60.0) -> None:
+        """One worker that lives works to the end."""
+        worker = self.start_worker()
+        async with asyncio.timeout(seconds):
+            assert await asyncio.to_thread(worker.wait) == 0
+
+    async def check(self, pages: int = PAGES) -> Progress:
+        """Every page once in the store, none lost, counters equal to a recount."""
+        async with self.opened() as (frontier, store):
+            progress = await frontier.progress(self.crawl)
+            assert progress.is_finished
+            assert progress.dead == 0
+            assert progress.done == progress.known == pages
+            assert progress.outcomes == {"ok": pages}
+            await self._check_rows(frontier, store, pages)
+            return progress
+
+    async def _check_rows(self, frontier: Frontier, store: Store, pages: int) -> None:
+        items = [item async for item in store.items("graph")]
+        assert len(items) == pages
+        assert len({item.key for item in items}) == pages
+        intake = intake_of(next(crawl for crawl in await frontier.crawls() if crawl.id == self.crawl))
+        keys = [intake.rules.resolve(item.key).key for item in items]
+        rows = await store.fetches(self.crawl, keys)
+        assert len(rows) == pages
+        assert {row.outcome for row in rows} == {"ok"}
+
+    def end_workers(self) -> None:
+        for worker in self.workers:
+            if worker.poll() is None:
+                worker.kill()
+                worker.wait()
+
+
+@pytest.fixture
+def new_crawl(tmp_path: Path, graph: SiteProcess) -> Iterator[Any]:
+    crawls: list[GraphCrawl] = []
+
+    async def make(**settings: Any) -> GraphCrawl:
+        crawl = GraphCrawl(tmp_path / "shoal.db", graph, settings)
+        crawls.append(crawl)
+        await crawl.prepare()
+        return crawl
+
+    yield make
+    for crawl in crawls:
+        crawl.end_workers()
+
+
+@pytest.fixture
+def rng() -> random.Random:
+    return random.Random(20)

@@ -1,0 +1,57 @@
+"""Workers are killed with SIGKILL at every step and at random moments: nothing is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from typing import Any
+
+import pytest
+
+from shoal.testing.killing import STEPS
+from shoal.testing.loopback import busiest_window
+
+# Short leases: what a killed worker held comes back within the test.
+SHORT = {"rate": "unlimited", "per_host": 64, "lease_seconds": 1.0, "flush_pages": 16, "max_attempts": 50}
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_kill_at_any_step_loses_and_doubles_nothing(new_crawl: Any, step: str) -> None:
+    crawl = await new_crawl(**SHORT)
+    for call in (1, 3, 6):
+        worker = crawl.start_worker(at=step, call=call)
+        assert await asyncio.to_thread(worker.wait, 30) == -signal.SIGKILL
+    await crawl.finish()
+    await crawl.check()
+
+
+async def test_kills_at_random_moments_lose_and_double_nothing(new_crawl: Any, rng: random.Random) -> None:
+    crawl = await new_crawl(**{**SHORT, "rate": "150/s"})
+    for _ in range(8):
+        crew = [crawl.start_worker() for _ in range(2)]
+        await asyncio.sleep(rng.uniform(0.4, 1.0))
+        for worker in crew:
+            worker.kill()
+            worker.wait()
+    await crawl.finish()
+    await crawl.check()
+
+
+async def test_the_pace_of_a_host_holds_through_kills_and_for_all_workers(new_crawl: Any, rng: random.Random) -> None:
+    rate = 40
+    crawl = await new_crawl(**{**SHORT, "rate": f"{rate}/s", "pace": "fixed"})
+    for _ in range(3):
+        crew = [crawl.start_worker() for _ in range(3)]
+        await asyncio.sleep(rng.uniform(1.0, 1.6))
+        crew[0].kill()
+        for worker in crew[1:]:
+            worker.terminate()
+        for worker in crew:
+            worker.wait()
+    await crawl.finish()
+    await crawl.check()
+    hits = crawl.site.hits()
+    # By the site's own clock: a window holds what the rate allows, and the one start that opens it.
+    assert busiest_window(hits, seconds=1.0) <= rate + 1
+    assert busiest_window(hits, seconds=0.5) <= rate / 2 + 2

@@ -1,0 +1,99 @@
+"""Running `shoal` as people do: a process of its own, in a folder of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from shoal.frontier import open_frontier
+
+SECONDS = 60.0
+SHOP = """
+from shoal import Item, Spider
+
+class Books(Spider):
+    start = ["{url}catalogue/page-1.html"]
+    rate = "{rate}"
+    settings = {{"allow_private": True, "pace": "fixed", "retry_seconds": 0.1}}
+
+    def parse(self, page):
+        yield page.follow("article h3 a", self.book, priority=1)
+        yield page.follow("li.next a")
+
+    def book(self, page):
+        {first}
+        yield Item(key=page.text("tr:nth-child(1) td"), title=page.text("h1"), price=page.text(".price_color"))
+        yield page.follow("footer a", self.book)
+"""
+
+
+class Folder:
+    """A folder in which commands are run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def spider(self, url: str, *, rate: str = "unlimited", first: str = "pass") -> str:
+        """Write books.py, a spider for the shop; `first` is what its handler does before anything else."""
+        (self.path / "books.py").write_text(SHOP.format(url=url, rate=rate, first=first))
+        return "books.py"
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "shoal", *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
+        return subprocess.Popen(command, cwd=self.path, env=environ, **{**pipes, **options})
+
+    def run(self, *arguments: str, code: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run to the end; the exit code must be this one."""
+        with self.start(*arguments, stdin=subprocess.PIPE) as process:
+            out, err = process.communicate(stdin, timeout=SECONDS)
+        assert process.returncode == code, f"{arguments}: {process.returncode}\n{out}\n{err}"
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    def json(self, *arguments: str, code: int = 0, stdin: str = "") -> Any:
+        """What a command prints with --json."""
+        return json.loads(self.run(*arguments, "--json", code=code, stdin=stdin).stdout)
+
+    def refusal(self, *arguments: str, code: int = 2) -> str:
+        """The one line on stderr with which a command refuses."""
+        result = self.run(*arguments, code=code)
+        assert result.stdout == ""
+        (line,) = result.stderr.splitlines()
+        assert line.startswith("shoal: ")
+        return line
+
+    def wait_for_pages(self, pages: int, *, crawl: str = "books-1", workers: int = 1) -> list[int]:
+        """The processes of the workers, once there are that many and that many pages are done."""
+        return asyncio.run(self._wait_for_pages(pages, crawl, workers))
+
+    async def _wait_for_pages(self, pages: int, crawl: str, workers: int) -> list[int]:
+        async with asyncio.timeout(20):
+            frontier = await open_frontier(str(self.path / "shoal.db"))
+            try:
+                while True:
+                    beats = await frontier.workers()
+                    known = {found.id for found in await frontier.crawls()}
+                    if crawl in known and len(beats) >= workers and (await frontier.progress(crawl)).done >= pages:
+                        return [beat.pid for beat in beats]
+                    await asyncio.sleep(0.05)
+            finally:
+                await frontier.close()
+
+
+def interrupt(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that ended and was not yet waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

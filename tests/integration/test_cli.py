@@ -1,0 +1,213 @@
+"""Commands that need no crawl: help, settings, and what bad usage is told."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from command_line import Folder
+
+from shoal.cli.figures import duration, moment_given, per_second, several, size
+from shoal.cli.main import COMMANDS, shoal
+from shoal.cli.screen import one_line, shown
+from shoal.errors import UsageError
+from shoal.version import __version__
+
+ROOT = Path(__file__).parents[2]
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(shoal, list(arguments))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    monkeypatch.chdir(tmp_path)
+    return Folder(tmp_path)
+
+
+def refusal(*arguments: str, code: int = 2) -> str:
+    result = invoke(*arguments)
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("shoal: ")
+    return line
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_says_what_it_does_and_shows_an_example(name: str) -> None:
+    result = invoke(name, "--help")
+    assert result.exit_code == 0
+    assert f"Example: shoal {name}" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["list", "requeue", "drop"])
+def test_the_commands_for_dead_letters_show_an_example(name: str) -> None:
+    assert f"Example: shoal dead {name}" in invoke("dead", name, "--help").stdout
+
+
+def test_help_lists_every_command_in_the_order_people_meet_them() -> None:
+    text = invoke("--help").stdout
+    listed = [line.split()[0] for line in text[text.index("Commands:") :].splitlines()[1:] if line.strip()]
+    assert listed == list(COMMANDS)
+
+
+def test_without_a_command_help_is_shown() -> None:
+    assert invoke().stdout == invoke("--help").stdout
+
+
+def test_loading_the_group_loads_no_command() -> None:
+    source = "import sys, shoal.cli.main; print([m for m in sys.modules if m.startswith(('rich', 'shoal.cli.'))])"
+    out = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "['shoal.cli.main']"
+
+
+def test_the_version_is_told() -> None:
+    assert invoke("--version").stdout == f"shoal {__version__}\n"
+
+
+def test_an_unknown_command_is_one_line_with_the_way_to_help() -> None:
+    line = refusal("rum", "books.py")
+    assert "No such command 'rum'" in line
+    assert "shoal --help" in line
+
+
+def test_an_unknown_option_is_one_line_with_the_way_to_help() -> None:
+    assert "`shoal run --help`" in refusal("run", "books.py", "--wrokers", "3")
+
+
+def test_settings_are_listed_with_their_value_and_where_it_came_from(folder: Folder) -> None:
+    (folder.path / "shoal.toml").write_text("per_host = 3\n")
+    rows = json.loads(invoke("settings", str(ROOT / "examples/books.py"), "--depth", "2", "--json").stdout)
+    assert (rows["rate"]["value"], rows["rate"]["from"]) == ("4/s", "spider Books")
+    assert (rows["per_host"]["value"], rows["per_host"]["from"]) == (3, "shoal.toml")
+    assert (rows["max_depth"]["value"], rows["max_depth"]["from"]) == (2, "command line")
+    assert rows["concurrency"]["from"] == "default"
+    assert all(row["help"] for row in rows.values())
+
+
+def test_settings_are_a_table_for_people(folder: Folder) -> None:
+    lines = invoke("settings", "--ignore-robots", "--set", "lease_seconds=5").stdout.splitlines()
+    assert lines[0].split() == ["setting", "value", "from", "what", "it", "is", "for"]
+    assert any(line.split()[:4] == ["obey_robots", "false", "command", "line"] for line in lines)
+    assert any(line.split()[:2] == ["lease_seconds", "5"] for line in lines)
+
+
+def test_an_unknown_setting_is_refused_with_what_was_meant(folder: Folder) -> None:
+    assert "did you mean 'max_depth'?" in refusal("settings", "--set", "max_dept=3")
+
+
+def test_a_setting_of_the_wrong_kind_is_refused(folder: Folder) -> None:
+    assert "per_host" in refusal("crawl", "http://127.0.0.1/", "--per-host", "many")
+    assert "4/s, 30/m" in refusal("crawl", "http://127.0.0.1/", "--rate", "fast")
+    assert "NAME=VALUE" in refusal("settings", "--set", "rate")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (None, "no spider file books.py"),
+        ("class Books(", "line 1"),
+        ("import nothing_of_this_name", "ModuleNotFoundError"),
+        ("x = 1", "has no spider"),
+        ("from shoal import Spider\nclass A(Spider): pass\nclass B(Spider): pass", "name one, as in books.py:A"),
+        ("from shoal import Spider\nclass Books(Spider): pass", "has no start"),
+        ("from shoal import Spider\nclass Books(Spider):\n    start = ['nonsense']", "did you mean https://nonsense"),
+        ("from shoal import Spider\nclass Books(Spider):\n    start = 'http://a/'\n    max_depth = 'x'", "max_depth"),
+    ],
+)
+def test_an_unusable_spider_is_one_line_and_leaves_nothing_behind(
+    folder: Folder, source: str | None, said: str
+) -> None:
+    if source is not None:
+        (folder.path / "books.py").write_text(source)
+    assert said in refusal("run", "books.py")
+    assert not (folder.path / "shoal.db").exists()
+
+
+@pytest.mark.parametrize("url", ["nonsense", "ftp://example.com/", "http://", "https://me:secret@example.com/"])
+def test_an_unusable_url_is_one_line(folder: Folder, url: str) -> None:
+    assert "secret" not in refusal("crawl", url)
+
+
+@pytest.mark.parametrize("name", ["books.xls", "books", "no/folder/books.csv"])
+def test_an_output_that_cannot_be_written_is_refused_before_the_crawl(folder: Folder, name: str) -> None:
+    assert name in refusal("crawl", "http://127.0.0.1:9/", "-o", name)
+    assert not (folder.path / "shoal.db").exists()
+
+
+def test_looking_at_a_file_that_is_not_there_does_not_make_one(folder: Folder) -> None:
+    for command in (["status"], ["top"], ["why", "http://a/"], ["dead", "list"], ["pause"], ["export", "-o", "a.csv"]):
+        assert "there is no shoal.db here" in refusal(*command)
+    assert list(folder.path.iterdir()) == []
+
+
+def test_a_foreign_database_is_left_alone(folder: Folder) -> None:
+    with sqlite3.connect("shoal.db") as db:
+        db.execute("CREATE TABLE birds (name TEXT)")
+    db.close()
+    before = Path("shoal.db").read_bytes()
+    assert "another program" in refusal("crawl", "http://127.0.0.1:9/", code=1)
+    assert Path("shoal.db").read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_left_alone(folder: Folder) -> None:
+    Path("shoal.db").write_text("a shopping list, much longer than any header of a database would be " * 20)
+    assert "not a shoal database" in refusal("status", code=1)
+
+
+def test_a_database_of_a_newer_shoal_is_refused(folder: Folder) -> None:
+    invoke("crawl", "http://127.0.0.1:9/", "--max-pages", "1", "--deny", ".")
+    with sqlite3.connect("shoal.db") as db:
+        db.execute("UPDATE shoal_schema SET version = 99")
+    db.close()
+    assert "newer shoal" in refusal("status", code=1)
+
+
+def test_an_unknown_kind_of_frontier_is_refused(folder: Folder) -> None:
+    assert "carrier-pigeon://" in refusal("crawl", "http://127.0.0.1:9/", "--frontier", "carrier-pigeon://roof")
+
+
+def test_nothing_of_a_page_can_steer_the_terminal() -> None:
+    assert shown("\x1b[2Jgone\x07\r\nnext\x9b1m") == "\\x1b[2Jgone\\x07\nnext\\x9b1m"
+    assert one_line("a\n  b\tc" * 30, 10) == "a b ca b …"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "0 s"), (0.25, "250 ms"), (5.25, "5.2 s"), (59.6, "1 m 00 s"), (147_600, "1 d 17 h"), (5400, "1 h 30 m")],
+)
+def test_durations_are_told_in_their_two_largest_units(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
+
+
+def test_figures_are_told_as_people_read_them() -> None:
+    assert (per_second(0.5), per_second(12.34), per_second(2500)) == ("0.50/s", "12.3/s", "2,500/s")
+    assert (size(999), size(1_500), size(250_000_000)) == ("999 B", "1.5 kB", "250 MB")
+    assert (several(1, "page"), several(2000, "page")) == ("1 page", "2,000 pages")
+
+
+def test_a_point_in_time_is_given_as_an_age_or_a_date() -> None:
+    assert moment_given("2h", now=10_000) == 2800
+    assert moment_given("2026-05-12T14:00+00:00") == 1_778_594_400
+    with pytest.raises(UsageError, match="no point in time"):
+        moment_given("yesterday")
+
+
+def test_a_closed_pipe_is_no_failure_to_shout_about(folder: Folder) -> None:
+    command = f"{sys.executable} -m shoal settings | (exec <&-; sleep 2); echo ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, cwd=folder.path)
+    assert (result.stdout, result.stderr) == ("141\n", "")
+
+
+def test_the_commands_are_what_click_takes_them_for() -> None:
+    with click.Context(shoal) as context:
+        assert all(shoal.get_command(context, name) is not None for name in COMMANDS)
+        assert shoal.get_command(context, "nothing") is None

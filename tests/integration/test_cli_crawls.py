@@ -1,0 +1,280 @@
+"""Looking at crawls and steering them: status, top, why, dead, add, pause, resume, cancel, pace, export."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from command_line import Folder
+from msgspec.structs import replace
+from rich.console import Console
+
+from shoal.cli.main import shoal
+from shoal.cli.progress import Display, last_lane, line_of, picture
+from shoal.cli.screen import Screen
+from shoal.cli.which import choose
+from shoal.errors import UsageError
+from shoal.model import Crawl, CrawlState, LaneStatus, Progress
+from shoal.stats import Meter, Snapshot
+from shoal.testing.site_process import SiteProcess, site_process
+
+PRODUCTS = 40
+BROKEN = "000007-"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteProcess]:
+    log = tmp_path_factory.mktemp("site") / "hits.jsonl"
+    with site_process("--products", str(PRODUCTS), "--hosts", "127.0.0.1", log=log) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, site: SiteProcess) -> Path:
+    """A finished crawl with one dead letter, and a folder to copy it from."""
+    folder = Folder(tmp_path_factory.mktemp("finished"))
+    first = f"assert {BROKEN!r} not in page.url, 'book seven is broken'"
+    folder.run("run", folder.spider(site.url, first=first), "--set", "max_attempts=2")
+    return folder.path
+
+
+@pytest.fixture
+def crawl(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return "books-1"
+
+
+def shoal_(*arguments: str, code: int = 0, stdin: str | None = None) -> Result:
+    result = CliRunner().invoke(shoal, list(arguments), input=stdin)
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
+
+
+def json_of(*arguments: str, stdin: str | None = None) -> Any:
+    return json.loads(shoal_(*arguments, "--json", stdin=stdin).stdout)
+
+
+def test_status_tells_counts_outcomes_and_items(crawl: str) -> None:
+    status = json_of("status", crawl)
+    assert (status["crawl"], status["state"], status["items"]) == (crawl, "finished", PRODUCTS - 1)
+    assert (status["progress"]["dead"], status["left"]) == (1, 0)
+    text = shoal_("status").stdout
+    assert text.startswith("books-1 finished, ")
+    assert f"{PRODUCTS - 1} items" in text
+
+
+def test_a_spider_name_means_its_newest_crawl(crawl: str) -> None:
+    assert json_of("status", "books")["crawl"] == crawl
+
+
+def test_status_without_a_name_lists_several_crawls(crawl: str) -> None:
+    shoal_("crawl", "http://127.0.0.1:9/", "--deny", ".")
+    lines = shoal_("status").stdout.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["crawl", "state"],
+        ["crawl-127.0.0.1:9-1", "finished"],
+        ["books-1", "finished"],
+    ]
+    assert [status["crawl"] for status in json_of("status")] == ["crawl-127.0.0.1:9-1", "books-1"]
+
+
+def test_an_unknown_crawl_is_refused_with_the_known_ones(crawl: str) -> None:
+    for command in (
+        ["status", "bokos"],
+        ["pause", "bokos"],
+        ["export", "bokos", "-o", "a.csv"],
+        ["dead", "list", "bokos"],
+    ):
+        assert shoal_(*command, code=2).stderr == "shoal: there is no crawl 'bokos'; there are books-1\n"
+
+
+def test_top_prints_one_reading_into_a_pipe(crawl: str) -> None:
+    (line,) = shoal_("top").stdout.splitlines()
+    assert line.startswith("books-1 finished, ")
+
+
+def test_why_tells_the_life_of_a_page(crawl: str, site: SiteProcess) -> None:
+    url = f"{site.url}catalogue/page-2.html"
+    fate = json_of("why", url)
+    assert (fate["state"], fate["crawl"], fate["fetch"]["status"]) == ("done", crawl, 200)
+    assert fate["found_on"] == f"{site.url}catalogue/page-1.html"
+    text = shoal_("why", url).stdout
+    assert text.splitlines()[:2] == [url, "done: ok"]
+    assert "status 200" in text
+
+
+def test_why_tells_of_a_page_that_is_gone_and_of_one_that_moved(crawl: str, site: SiteProcess) -> None:
+    assert json_of("why", f"{site.url}product/gone-0.html")["sentence"] == "done: http_404"
+    listing = shoal_("why", f"{site.url}catalogue/page-2.html").stdout
+    assert listing
+    moved = next(hit.path for hit in site.hits() if hit.path.startswith("/redirect/"))
+    assert json_of("why", site.url + moved[1:])["sentence"].startswith(f"done: it redirects to {site.url}product/")
+
+
+def test_why_tells_which_url_another_spelling_is_merged_with(crawl: str, site: SiteProcess) -> None:
+    url = f"{site.url}catalogue/page-2.html"
+    fate = json_of("why", f"{url}?utm_source=letter#top")
+    assert (fate["state"], fate["merged_with"]) == ("done", url)
+
+
+def test_why_shows_the_traceback_of_a_dead_page(crawl: str, site: SiteProcess) -> None:
+    (letter,) = json_of("dead", "list")
+    text = shoal_("why", letter["url"]).stdout
+    assert "dead after 2 attempts: handler: AssertionError: book seven is broken" in text
+    assert "Traceback" in text
+    assert "books.py" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "rule"),
+    [("private/stock-3.html", "robots"), ("a/a/a/a/a/a.html", "path_repeats"), ("x" * 3000, "url_too_long")],
+)
+def test_why_names_the_rule_that_kept_a_url_out(crawl: str, site: SiteProcess, path: str, rule: str) -> None:
+    fate = json_of("why", site.url + path)
+    assert (fate["state"], fate["kept_out"]) == ("unknown", rule)
+    assert fate["sentence"].startswith(f"kept out ({rule}): ")
+
+
+def test_why_says_out_of_scope_and_never_found(crawl: str, site: SiteProcess) -> None:
+    assert json_of("why", "https://example.com/")["kept_out"] == "out_of_scope"
+    assert json_of("why", f"{site.url}nobody/links/here")["sentence"].startswith("never found")
+    assert "did you mean https://example.com" in shoal_("why", "example.com", code=2).stderr
+
+
+def test_why_names_the_limits_that_may_have_kept_a_url_out(crawl: str, site: SiteProcess) -> None:
+    shoal_("run", "books.py", "--max-pages", "3")
+    fate = json_of("why", f"{site.url}nobody/links/here", "books-2")
+    assert fate["maybe"] == ["max_pages"]
+    assert "max_pages" in fate["sentence"]
+
+
+def test_why_finds_the_crawl_that_knows_the_url(crawl: str, site: SiteProcess) -> None:
+    shoal_("crawl", "http://127.0.0.1:9/", "--deny", ".")
+    assert json_of("why", f"{site.url}catalogue/page-2.html")["crawl"] == crawl
+
+
+def test_dead_letters_are_listed_and_filtered(crawl: str, site: SiteProcess) -> None:
+    result = shoal_("dead", "list")
+    assert result.stdout.splitlines()[0].split() == ["url", "reason", "attempts", "when"]
+    assert "handler: AssertionError: book seven is broken" in result.stdout
+    assert "books-1: 1 of 1 dead letter; -v shows why" in result.stderr
+    assert "Traceback" in shoal_("dead", "list", crawl, "-v").stdout
+    (letter,) = json_of("dead", "list", "--reason", "handler", "--since", "1h", "--host", site.url)
+    assert "book seven is broken" in letter["detail"]
+    assert json_of("dead", "list", "--url", letter["url"] + "?utm_source=x") == [letter]
+    for nothing in (["--reason", "http_503"], ["--since", "2099-01-01"], ["--host", "example.com"]):
+        assert json_of("dead", "list", *nothing) == []
+
+
+def test_a_requeued_dead_letter_is_tried_again_by_the_same_command(crawl: str, site: SiteProcess) -> None:
+    assert shoal_("dead", "requeue", "--reason", "handler").stdout.startswith("books-1: 1 queued again")
+    assert json_of("status", crawl)["state"] == "running"
+    Folder(Path()).spider(site.url)
+    summary = json_of("run", "books.py")
+    assert (summary["crawl"], summary["resumed"], summary["dead"], summary["items"]) == (crawl, True, 0, PRODUCTS)
+
+
+def test_a_dropped_dead_letter_is_gone(crawl: str) -> None:
+    assert shoal_("dead", "drop").stdout == "books-1: 1 dropped\n"
+    assert shoal_("dead", "list").stderr == "books-1: no dead letters\n"
+
+
+def test_urls_are_added_from_the_command_line_and_from_stdin(crawl: str, site: SiteProcess) -> None:
+    new, known = f"{site.url}plain.txt", f"{site.url}catalogue/page-1.html"
+    added = json_of("add", crawl, new, known)
+    assert (added["new"], added["duplicates"]) == (1, 1)
+    lines = f"# a comment\n\n{site.url}\nnonsense\n{known}\n"
+    added = json_of("add", "-", stdin=lines)
+    assert (added["crawl"], added["new"], added["duplicates"], added["rejected"]) == (crawl, 1, 1, {"invalid_url": 1})
+    assert json_of("why", new)["state"] == "queued"
+    assert shoal_("add", new).stdout == "books-1: 0 new, 1 known already\n"
+
+
+def test_an_invalid_url_adds_nothing(crawl: str, site: SiteProcess) -> None:
+    assert "not a valid URL" in shoal_("add", crawl, f"{site.url}new", "http://[", code=2).stderr
+    assert json_of("why", f"{site.url}new")["state"] == "unknown"
+    assert "Give the URLs" in shoal_("add", crawl, code=2).stderr
+
+
+def test_a_crawl_is_paused_resumed_and_cancelled(crawl: str, site: SiteProcess) -> None:
+    assert "finished: there is nothing to pause" in shoal_("pause", code=2).stderr
+    shoal_("add", f"{site.url}plain.txt")
+    assert shoal_("pause").stdout == "books-1 is paused: 1 task left\n"
+    assert json_of("status", crawl)["bound"] == "paused"
+    assert shoal_("resume", crawl).stdout.startswith("books-1 is running: 1 task left; ")
+    assert shoal_("cancel", "books").stdout == "books-1 is cancelled: 1 task set aside, 0 in hand\n"
+    assert "set aside" in json_of("why", f"{site.url}plain.txt")["sentence"]
+
+
+def test_without_a_name_the_only_unfinished_crawl_is_meant_else_the_newest() -> None:
+    newest, older, oldest = (Crawl(id=f"news-{number}", spider="news") for number in (3, 2, 1))
+    ended = [replace(crawl, state=CrawlState.FINISHED) for crawl in (newest, older, oldest)]
+    assert choose(ended, None).id == "news-3"
+    assert choose([ended[0], older, ended[2]], None).id == "news-2"
+    with pytest.raises(UsageError, match="name one of news-3, news-1"):
+        choose([newest, ended[1], oldest], None)
+    with pytest.raises(UsageError, match="there is no crawl yet"):
+        choose([], None)
+
+
+def test_the_pace_of_a_host_is_changed(crawl: str, site: SiteProcess) -> None:
+    shoal_("add", f"{site.url}plain.txt")
+    host = site.url.split("/")[2]
+    assert shoal_("pace", host, "30/m").stdout == f"books-1: {host} at 30/m from the next request on\n"
+    (lane,) = json_of("status", crawl)["lanes"]
+    assert (lane["lane"], lane["interval"]) == (host, 2.0)
+    assert "4/s, 30/m" in shoal_("pace", host, "fast", code=2).stderr
+    assert "no host" in shoal_("pace", "not a host", "1/s", code=2).stderr
+
+
+def test_items_are_exported_by_crawl_or_all_of_a_spider(crawl: str) -> None:
+    result = shoal_("export", "-o", "books.jsonl")
+    assert result.stderr == f"{PRODUCTS - 1} items of books-1 in books.jsonl\n"
+    assert len(Path("books.jsonl").read_text().splitlines()) == PRODUCTS - 1
+    shoal_("run", "books.py", "--max-pages", "3")
+    assert shoal_("export", "books-1", "-o", "a.csv").stderr.startswith(f"{PRODUCTS - 3} items of books-1")
+    assert shoal_("export", "books-2", "-o", "a.csv").stderr.startswith("2 items of books-2")
+    assert shoal_("export", "books", "--all", "-o", "a.csv").stderr.startswith(f"{PRODUCTS - 1} items of books ")
+    assert "cannot tell the format" in shoal_("export", "-o", "a.doc", code=2).stderr
+
+
+def reading(*lanes: LaneStatus, **counts: Any) -> Snapshot:
+    crawl = Crawl(id="news-1", spider="news")
+    progress = Progress(state=CrawlState.RUNNING, **counts)
+    return Meter().read(crawl, progress, lanes=lanes, workers=[], now=0.0)
+
+
+def test_a_slow_host_is_named_with_the_time_it_needs() -> None:
+    slow = LaneStatus(lane="example.com", waiting=73_800, in_flight=1, interval=2.0, cap=8, starts_in=1.0)
+    quick = LaneStatus(lane="example.org", waiting=10, in_flight=1, interval=1.0, cap=8)
+    assert last_lane(reading(slow, quick, queued=73_810)) == "example.com needs 1 d 17 h at 30/m"
+    assert last_lane(reading(quick, queued=10)) == ""
+
+
+def test_a_piped_progress_line_comes_at_most_every_five_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    now = [0.0]
+    snapshot = reading(done=7, queued=3)
+    with Display(Screen(), clock=lambda: now[0]) as display:
+        for now[0] in (0.0, 4.9, 5.1, 6.0, 10.0, 10.2):
+            display.show(snapshot)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [line_of(snapshot)] * 2
+
+
+def test_the_live_picture_shows_what_people_watch_for() -> None:
+    console = Console(width=100, file=io.StringIO(), record=True, force_terminal=True)
+    console.print(picture(reading(done=312, queued=1204, leased=24, retried=2, dead=1)))
+    head, bar, names, values, bound = console.export_text().splitlines()
+    assert head.split()[:2] == ["news-1", "running"]
+    assert bar.split()[1:] == ["20", "%"]
+    assert names.split() == ["done", "queued", "delayed", "in", "flight", "pages", "retries", "dead", "time", "left"]
+    assert values.split()[:4] == ["312", "1,204", "0", "24"]
+    assert bound.startswith("bound by workers: none")

@@ -1,0 +1,240 @@
+"""`shoal run`, `crawl` and `worker` as real processes: to the end, interrupted, resumed, killed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_line import SECONDS, Folder, interrupt, is_alive
+
+from shoal.testing.site_process import SiteProcess, site_process
+
+PRODUCTS = 60
+# Books and listing pages, two moved books, three first editions that are gone.
+DONE = PRODUCTS + 3 + 2 + 3
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteProcess]:
+    log = tmp_path_factory.mktemp("site") / "hits.jsonl"
+    with site_process("--products", str(PRODUCTS), "--hosts", "127.0.0.1", log=log) as running:
+        yield running
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_spider_runs_to_the_end_and_is_summed_up(folder: Folder, site: SiteProcess) -> None:
+    result = folder.run("run", folder.spider(site.url), "-o", "books.csv")
+    assert len(rows_of(folder.path / "books.csv")) == PRODUCTS
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert lines[0].startswith(f"books-1 finished: {DONE} pages in ")
+    assert f"{PRODUCTS + 3} ok handled by the spider" in lines
+    assert "3 http_404 not found" in lines
+    assert f"items {PRODUCTS} in shoal.db and books.csv" in lines
+    assert "60 robots the host's robots.txt disallows it" in lines
+    assert "ignored" not in result.stdout
+    assert "beginning books-1 in shoal.db" in result.stderr
+
+
+def test_several_processes_share_the_work(folder: Folder, site: SiteProcess) -> None:
+    before = len(site.hits())
+    name = folder.spider(site.url, first="print('a word from', page.url)")
+    summary = folder.json("run", name, "--workers", "3", "-o", "books.jsonl")
+    assert summary["state"] == "finished"
+    assert summary["done"] == DONE
+    assert summary["outcomes"] == {"ok": PRODUCTS + 3, "redirected": 2, "http_404": 3}
+    assert summary["items"] == PRODUCTS == len((folder.path / "books.jsonl").read_text().splitlines())
+    fetched = Counter(hit.path for hit in site.hits()[before:])
+    assert max(fetched.values()) == 1
+
+
+def test_a_finished_spider_run_again_is_a_new_crawl(folder: Folder, site: SiteProcess) -> None:
+    name = folder.spider(site.url)
+    assert folder.json("run", name, "--max-pages", "5")["crawl"] == "books-1"
+    second = folder.json("run", name, "--max-pages", "5", "--ignore-robots")
+    assert (second["crawl"], second["resumed"], second["robots_ignored"]) == ("books-2", False, True)
+    assert second["rejected"]["max_pages"] > 0
+    assert "robots.txt was ignored" in folder.run("run", name, "--max-pages", "1", "--ignore-robots").stdout
+
+
+def test_a_site_is_crawled_without_code(folder: Folder, site: SiteProcess) -> None:
+    flags = ["--allow-private", "--rate", "unlimited", "--set", "pace=fixed", "--depth", "1", "--workers", "2"]
+    result = folder.run("crawl", site.url, *flags, "--set", "retry_seconds=0.1", "-o", "-")
+    pages = [json.loads(line) for line in result.stdout.splitlines()]
+    host = site.url.split("/")[2]
+    assert f"crawl-{host}-1 finished" in result.stderr
+    assert {page["url"] for page in pages} > {site.url, f"{site.url}category/travel.html"}
+    front = next(page for page in pages if page["url"] == site.url)
+    assert (front["status"], front["title"]) == (200, "The catalogue")
+    assert f"{site.url}catalogue/page-1.html" in front["links"]
+    assert "more links away from a start URL than max_depth" in result.stderr
+
+
+def test_a_site_that_cannot_be_reached_is_a_failure(folder: Folder) -> None:
+    flags = ["--allow-private", "--ignore-robots", "--set", "max_attempts=1"]
+    summary = folder.json("crawl", "http://127.0.0.1:9/", *flags, code=1)
+    assert summary["dead"] == 1
+    assert summary["outcomes"] == {"connect": 1}
+
+
+def test_ctrl_c_stops_in_good_order_and_the_same_command_resumes(folder: Folder, site: SiteProcess) -> None:
+    name = folder.spider(site.url, rate="40/s")
+    with folder.start("run", name) as process:
+        folder.wait_for_pages(5)
+        interrupt(process)
+        out, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130
+    assert "stopping: finishing pages in hand, up to 20 s; Ctrl-C again to stop at once" in err
+    assert "run the same command again to resume" in out
+    status = folder.json("status", "books-1")
+    assert status["state"] == "running"
+    assert status["progress"]["leased"] == 0
+
+    result = folder.run("run", name, "--rate", "500/s", "--json")
+    summary = json.loads(result.stdout)
+    assert (summary["crawl"], summary["resumed"], summary["done"]) == ("books-1", True, DONE)
+    assert "it keeps the settings it began with; not applied: rate" in result.stderr
+    assert (summary["items"], summary["dead"], summary["lost"]) == (PRODUCTS, 0, 0)
+
+
+def test_fresh_forgets_the_unfinished_crawl(folder: Folder, site: SiteProcess) -> None:
+    with folder.start("run", folder.spider(site.url, rate="40/s"), "--workers", "2") as process:
+        folder.wait_for_pages(3)
+        interrupt(process)
+        process.communicate(timeout=SECONDS)
+    assert process.returncode == 130
+    summary = folder.json("run", folder.spider(site.url), "--fresh")
+    assert (summary["resumed"], summary["done"]) == (False, DONE)
+    assert [crawl["state"] for crawl in folder.json("status")] == ["finished"]
+
+
+def test_a_second_ctrl_c_stops_at_once(folder: Folder, tmp_path: Path) -> None:
+    with site_process("--products", "20", "--latency", "15", log=tmp_path / "slow.jsonl") as slow:
+        for workers in ("1", "2"):
+            flags = ["--ignore-robots", "--workers", workers, "--fresh"]
+            with folder.start("run", folder.spider(slow.url), *flags) as process:
+                while not any("catalogue" in hit.path for hit in slow.hits()[int(workers) - 1 :]):
+                    time.sleep(0.05)
+                interrupt(process)
+                time.sleep(0.5)
+                assert process.poll() is None
+                began = time.monotonic()
+                interrupt(process)
+                _, err = process.communicate(timeout=SECONDS)
+            assert time.monotonic() - began < 3
+            assert process.returncode == 130
+            assert "stopping at once" in err
+
+
+def test_a_handler_that_never_yields_cannot_keep_ctrl_c_out(folder: Folder, site: SiteProcess) -> None:
+    name = folder.spider(site.url, first="print('stuck', flush=True)\n        while True: pass")
+    with folder.start("run", name) as process:
+        assert process.stderr is not None
+        while "stuck" not in process.stderr.readline():
+            pass
+        interrupt(process)
+        time.sleep(0.2)
+        interrupt(process)
+        assert process.wait(timeout=10) == 130
+
+
+def test_workers_stop_when_their_coordinator_is_killed(folder: Folder, site: SiteProcess) -> None:
+    name = folder.spider(site.url, rate="40/s", first="print('busy')")
+    with folder.start("run", name, "--workers", "2") as process:
+        pids = folder.wait_for_pages(3, workers=2)
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=SECONDS)
+    give_up = time.monotonic() + 10
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < give_up
+        time.sleep(0.1)
+    summary = folder.json("run", name, "--workers", "2")
+    assert (summary["crawl"], summary["done"], summary["dead"]) == ("books-1", DONE, 0)
+
+
+def test_a_killed_worker_is_replaced(folder: Folder, site: SiteProcess) -> None:
+    with folder.start("run", folder.spider(site.url, rate="40/s"), "--workers", "2", "--json") as process:
+        os.kill(folder.wait_for_pages(3, workers=2)[0], signal.SIGKILL)
+        out, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0
+    assert "ended with SIGKILL; its tasks go back, a new one starts" in err
+    summary = json.loads(out)
+    assert (summary["done"], summary["dead"], summary["items"]) == (DONE, 0, PRODUCTS)
+
+
+def test_a_worker_joins_a_crawl_and_a_burst_ends_with_it(folder: Folder, site: SiteProcess) -> None:
+    name = folder.spider(site.url, rate="40/s")
+    assert "no crawl of 'books' is unfinished" in folder.refusal("worker", name, "--burst")
+    with folder.start("run", name) as process:
+        folder.wait_for_pages(3)
+        interrupt(process)
+        process.communicate(timeout=SECONDS)
+    folder.run("worker", name, "--burst")
+    assert folder.json("status", "books")["progress"]["done"] == DONE
+
+
+def test_a_worker_that_stays_takes_up_what_is_added(folder: Folder, site: SiteProcess) -> None:
+    name = folder.spider(site.url)
+    folder.run("run", name, "--max-pages", "2")
+    with folder.start("worker", name) as process:
+        folder.run("add", "books", "--json", "-", stdin=f"{site.url}\n")
+        time.sleep(1)
+        interrupt(process)
+        process.communicate(timeout=SECONDS)
+    assert process.returncode == 0
+
+
+def test_a_worker_that_breaks_says_why_and_wants_to_be_replaced(folder: Folder, site: SiteProcess) -> None:
+    path = folder.path / folder.spider(site.url)
+    folder.run("run", "books.py", "--max-pages", "1")
+    path.write_text(path.read_text() + "\n    async def started(self):\n        raise RuntimeError('no luck')\n")
+    result = folder.run("worker", "books.py", "--crawl", "books-1", "--burst", code=70)
+    assert "RuntimeError: no luck" in result.stderr
+    # The fleet tries a few times, then gives up.
+    result = folder.run("run", "books.py", "--workers", "2", code=1)
+    assert "ended with code 70; its tasks go back, a new one starts" in result.stderr
+    assert result.stderr.splitlines()[-1] == "shoal: a worker could not go on; its line above says why"
+
+
+def test_the_example_spider_works(folder: Folder, site: SiteProcess) -> None:
+    lines = [
+        "import sys; sys.path.insert(0, {!r})".format(str(ROOT / "examples")),
+        "import books",
+        "class Shop(books.Books):",
+        f"    start = {site.url + 'catalogue/page-1.html'!r}",
+        "    rate = 'unlimited'",
+    ]
+    (folder.path / "shop.py").write_text("\n".join(lines))
+    summary = folder.json("run", "shop.py", "--allow-private")
+    assert (summary["crawl"], summary["items"]) == ("shop-1", PRODUCTS)
+
+
+def test_the_demo_shows_a_crawl_from_start_to_results(folder: Folder) -> None:
+    result = folder.run("demo", "--products", "20", "--workers", "2")
+    assert "demo-1 finished" in result.stdout
+    assert "http_404" in result.stdout
+    assert "redirected" in result.stdout
+    assert "robots.txt disallows it" in result.stdout
+    assert "retries" in result.stdout
+    assert "volume 1 " in result.stdout
+    assert "shoal export demo-1 -o books.csv" in result.stdout
+    demo = Folder(folder.path / "shoal-demo")
+    assert demo.json("status", "demo")["items"] == 22
+    url = next(word for word in result.stdout.split() if word.endswith("/private/stock-0.html"))
+    assert demo.json("why", url)["kept_out"] == "robots"

@@ -1,0 +1,256 @@
+"""The documents are true: their code runs, their links lead somewhere, and nothing that exists is left out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from shoal.cli.main import COMMANDS
+from shoal.crawl import settings_of
+from shoal.frontier.sqlite import SqliteFrontier
+from shoal.model import Crawl
+from shoal.settings import FIELDS, Settings
+from shoal.sources import check_start
+from shoal.spider import Spider
+from shoal.testing.site import CatalogueSite
+from shoal.urls import UrlRules
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")])
+SECONDS = 30.0
+# On a busy machine answers are slow now and then, and an adaptive pace would take that for a struggling site.
+STEADY = os.environ | {"SHOAL_PACE": "fixed"}
+
+YOURS = {"books.py", "shop.py"}
+
+FENCE = re.compile(r"^( *)```(\w*)(?: +(\S+))?\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, the file it is meant to be, and its text."""
+
+    language: str
+    name: str
+    text: str
+
+
+def blocks(path: Path) -> list[Block]:
+    found = FENCE.findall(path.read_text(encoding="utf-8"))
+    return [Block(language, name, textwrap.dedent(text)) for _, language, name, text in found]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def anchors(path: Path) -> set[str]:
+    headings = HEADING.findall(path.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.fixture
+async def shop() -> AsyncIterator[CatalogueSite]:
+    async with CatalogueSite(products=60) as site:
+        yield site
+
+
+async def shoal(arguments: list[str], folder: Path) -> str:
+    """Run a command as people do; gives all it wrote."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "shoal", *arguments),
+        cwd=folder,
+        env=STEADY,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(SECONDS):
+        output, _ = await process.communicate()
+    assert process.returncode == 0, f"shoal {shlex.join(arguments)}\n{output.decode()}"
+    return output.decode()
+
+
+async def test_the_readmes_spider_finds_every_book(shop: CatalogueSite, tmp_path: Path) -> None:
+    source = next(block.text for block in blocks(ROOT / "README.md") if block.name == "books.py")
+    assert len(source.splitlines()) <= 15
+    start = "https://books.toscrape.com/"
+    assert start in source
+    (tmp_path / "books.py").write_text(source.replace(start, f"{shop.url}catalogue/page-1.html"), encoding="utf-8")
+    await shoal(["run", "books.py", "--allow-private", "--rate", "unlimited", "-o", "books.jsonl"], tmp_path)
+    with (tmp_path / "books.jsonl").open(encoding="utf-8") as lines:
+        items = [json.loads(line) for line in lines]
+    assert {item["_key"] for item in items} == shop.expected_products()
+    assert all(item["title"] and item["price"].startswith("£") for item in items)
+
+
+async def test_the_tutorial_does_what_it_says(shop: CatalogueSite, tmp_path: Path) -> None:
+    output: list[str] = []
+    was_text = True
+    for block in blocks(ROOT / "docs" / "tutorial.md"):
+        text = block.text.replace("http://127.0.0.1:8000/", shop.url)
+        if block.language == "python":
+            (tmp_path / block.name).write_text(text, encoding="utf-8")
+        elif block.language == "sh":
+            output = [] if was_text else output
+            for line in text.splitlines():
+                if line.startswith("shoal "):
+                    output += (await shoal(shlex.split(line)[1:], tmp_path)).splitlines()
+        else:
+            check_shown(text.splitlines(), output)
+        was_text = block.language == "text"
+    assert (tmp_path / "books.csv").read_text(encoding="utf-8").startswith("title,price,_key,_url")
+
+
+def check_shown(expected: list[str], output: list[str]) -> None:
+    """Each line that a document shows was written, in this order; … stands for anything."""
+    lines = iter(output)
+    for line in expected:
+        pattern = re.compile(".*".join(map(re.escape, line.strip().split("…"))))
+        assert any(pattern.fullmatch(written.strip()) for written in lines), f"{line!r} is not in\n" + "\n".join(output)
+
+
+def python_blocks() -> Iterator[tuple[str, str]]:
+    for path in DOCUMENTS:
+        for number, block in enumerate(blocks(path)):
+            if block.language == "python":
+                yield f"{name_of(path)}, block {number}", block.text
+
+
+def test_all_python_in_the_documents_compiles() -> None:
+    found = dict(python_blocks())
+    assert len(found) >= 5
+    for place, source in found.items():
+        compile(source, place, "exec")
+
+
+def test_spiders_in_the_documents_have_settings_that_exist() -> None:
+    number = 0
+    for place, source in python_blocks():
+        if "(Spider):" in source:
+            names: dict[str, Any] = {}
+            exec(compile(source, place, "exec"), names)
+            for spider in [value for value in names.values() if isinstance(value, type) and value is not Spider]:
+                if issubclass(spider, Spider):
+                    settings_of(spider, {}, folder=ROOT / "docs")
+                    check_start(spider())
+                    number += 1
+    assert number >= 5
+
+
+def test_the_table_of_spellings_is_true() -> None:
+    text = (ROOT / "docs" / "explanation" / "urls.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(.+?)` \| `(.+?)` \| (.+?) \|$", text, re.MULTILINE)
+    assert len(rows) >= 3
+    rules = UrlRules(Settings(allow=("*",)))
+    for found, fetched, same in rows:
+        link = rules.resolve(found, "http://example.com/page")
+        assert link.url == fetched
+        other = same.strip("`") if same.startswith("`") else "http://example.com" + found.lower()
+        assert (link.key == rules.resolve(other).key) == same.startswith("`")
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = []
+    for path in DOCUMENTS:
+        for target in LINK.findall(FENCE.sub("", path.read_text(encoding="utf-8"))):
+            if "://" in target:
+                continue
+            file, _, anchor = target.partition("#")
+            there = (path.parent / file).resolve() if file else path
+            if not there.exists() or (anchor and anchor not in anchors(there)):
+                broken.append(f"{name_of(path)}: {target}")
+    assert not broken
+
+
+def test_every_document_is_linked_from_another() -> None:
+    linked = set()
+    for path in DOCUMENTS:
+        targets = LINK.findall(path.read_text(encoding="utf-8"))
+        files = {target.partition("#")[0] for target in targets if "://" not in target}
+        linked |= {(path.parent / file).resolve() for file in files if file} - {path}
+    assert [name_of(path) for path in DOCUMENTS if path not in linked and path.name != "README.md"] == []
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_a_how_to_page_is_one_screen() -> None:
+    for path in (ROOT / "docs" / "how-to").glob("*.md"):
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 60, path.name
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    check = [sys.executable, "docs/generate.py", "--check"]
+    result = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert result.returncode == 0, result.stderr
+
+
+def test_every_command_is_in_the_reference_and_the_readme() -> None:
+    reference = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for command in COMMANDS:
+        assert f"## shoal {command}\n" in reference
+        assert f"`shoal {command}" in readme
+
+
+async def test_what_a_resumed_crawl_does_with_new_settings_is_as_written(tmp_path: Path) -> None:
+    frontier = await SqliteFrontier.open(tmp_path / "shoal.db")
+    await frontier.open_crawl(Crawl(id="c", spider="s", interval=1.0))
+    again = await frontier.open_crawl(Crawl(id="c", spider="s", interval=2.0))
+    await frontier.close()
+    page = (ROOT / "docs" / "how-to" / "resume.md").read_text(encoding="utf-8")
+    assert ("keeps the settings it began with" in page) == (again.interval == 1.0)
+
+
+def test_every_command_line_in_the_documents_names_a_command() -> None:
+    unknown = []
+    for path in DOCUMENTS:
+        for block in blocks(path):
+            lines = block.text.splitlines() if block.language == "sh" else []
+            commands = [line.split()[1] for line in lines if line.startswith("shoal ")]
+            unknown += [f"{name_of(path)}: {command}" for command in commands if command not in COMMANDS]
+    assert not unknown
+
+
+def test_every_setting_is_in_the_reference() -> None:
+    reference = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    assert [name for name in FIELDS if f"| `{name}` |" not in reference] == []
+
+
+def test_every_module_is_on_the_map() -> None:
+    source = ROOT / "src" / "shoal"
+    modules = [path for path in source.rglob("*.py") if path.stat().st_size]
+    named = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert [str(path.relative_to(source)) for path in modules if f"`{path.relative_to(source)}`" not in named] == []
+
+
+def test_the_documents_name_no_file_that_is_gone() -> None:
+    tests = {path.name for path in ROOT.glob("tests/**/*.py")}
+    gone = []
+    for path in DOCUMENTS:
+        named = re.findall(r"`([\w/]+\.(?:py|sql))`", path.read_text(encoding="utf-8"))
+        places = (ROOT, ROOT / "src" / "shoal", ROOT / "src" / "shoal" / "frontier")
+        found = {name for name in named if name in tests or any((place / name).exists() for place in places)}
+        gone += [f"{name_of(path)}: {name}" for name in named if name not in found | YOURS]
+    assert not gone
+
+
+def test_the_map_names_no_module_that_is_gone() -> None:
+    rows = re.findall(r"^\| (`.+?) \|", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.MULTILINE)
+    named = re.findall(r"`(.+?)`", " ".join(rows))
+    assert len(named) > 50
+    assert [name for name in named if not (ROOT / "src" / "shoal" / name).exists()] == []

@@ -1,0 +1,296 @@
+"""Handlers of every form, their deadlines, and the handlers shoal has itself: page ranges and sitemaps."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import re
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import msgspec
+import pydantic
+import pytest
+
+from shoal import Item, Page, Request, Spider
+from shoal.handlers import PAGES, SITEMAP, HandlerGaveUp, Handlers, HandlerTimeout, last_page, line_of, traceback_of
+from shoal.harvest import Harvest
+from shoal.intake import Intake
+from shoal.settings import Settings
+from shoal.testing.fakes import make_page
+from shoal.urls import UrlRules
+
+LIMIT = 0.2
+
+
+class Model(pydantic.BaseModel):
+    a: int = 1
+
+
+class Struct(msgspec.Struct):
+    a: int = 1
+
+
+class Forms(Spider):
+    def parse(self, page: Page) -> Iterator[Any]:
+        yield Item(key="k", a=1)
+        yield Request("/1")
+        yield None
+        yield page.follow("a")
+
+    def listed(self, page: Page) -> list[Any]:
+        return [Item(key="k", a=1), Request("/1"), page.follow("a")]
+
+    def nothing(self, page: Page) -> None:
+        return None
+
+    def mapping(self, page: Page) -> dict[str, int]:
+        return {"a": 1}
+
+    def model(self, page: Page) -> Model:
+        return Model()
+
+    def struct(self, page: Page) -> Struct:
+        return Struct()
+
+    def request(self, page: Page) -> Request:
+        return Request("/1")
+
+    def followed(self, page: Page) -> Any:
+        return page.follow("a")
+
+    async def awaited(self, page: Page) -> list[Any]:
+        await asyncio.sleep(0)
+        return self.listed(page)
+
+    async def awaited_item(self, page: Page) -> Model:
+        return Model()
+
+    async def awaited_nothing(self, page: Page) -> None:
+        await asyncio.sleep(0)
+
+    async def streamed(self, page: Page) -> AsyncIterator[Any]:
+        for part in self.listed(page):
+            await asyncio.sleep(0.001)
+            yield part
+
+    def text(self, page: Page) -> str:
+        return "text"
+
+
+class Failing(Spider):
+    def raises(self, page: Page) -> None:
+        raise ValueError("no\nprice")
+
+    async def raises_later(self, page: Page) -> AsyncIterator[Any]:
+        yield {"a": 1}
+        await asyncio.sleep(0)
+        raise ValueError("no price")
+
+    def exits(self, page: Page) -> None:
+        sys.exit(3)
+
+    async def exits_later(self, page: Page) -> None:
+        await asyncio.sleep(0)
+        sys.exit(3)
+
+    async def cancelled(self, page: Page) -> None:
+        other = asyncio.ensure_future(asyncio.sleep(10))
+        other.cancel()
+        await other
+
+    async def own_timeout(self, page: Page) -> None:
+        raise TimeoutError("mine")
+
+    def loops(self, page: Page) -> None:
+        while True:
+            pass
+
+    def generates_for_ever(self, page: Page) -> Iterator[Any]:
+        while True:
+            yield None
+
+    def regex(self, page: Page) -> Any:
+        return re.match(r"(a+)+$", "a" * 60 + "b")
+
+    async def sleeps(self, page: Page) -> None:
+        await asyncio.sleep(60)
+
+    async def loops_in_async(self, page: Page) -> None:
+        await asyncio.sleep(0)
+        while True:
+            pass
+
+    async def streams_for_ever(self, page: Page) -> AsyncIterator[Any]:
+        while True:
+            await asyncio.sleep(0.01)
+            yield None
+
+
+def handlers(spider: Spider, **settings: Any) -> Handlers:
+    values = Settings(**settings)
+    intake = Intake(UrlRules(values, start_hosts=["a.test"]), values)
+    return Handlers(spider, intake=intake, item_key="", seconds=LIMIT)
+
+
+async def run(name: str, spider: Spider | None = None, **page: Any) -> Harvest:
+    given = make_page("<a href=/1></a><a href=/2></a>", handler=name, **page)
+    return await handlers(spider or Forms()).run(given)
+
+
+def found(harvest: Harvest) -> list[str]:
+    return [task.url.removeprefix("https://a.test") for task in harvest.found.tasks.values()]
+
+
+@pytest.mark.parametrize("name", ["parse", "listed", "awaited", "streamed"])
+async def test_handlers_may_yield_or_return_many_things(name: str) -> None:
+    harvest = await run(name)
+    assert [item.key for item in harvest.items] == ["k"]
+    assert found(harvest) == ["/1", "/2"]
+
+
+@pytest.mark.parametrize("name", ["mapping", "model", "struct", "awaited_item"])
+async def test_handlers_may_return_one_item(name: str) -> None:
+    [item] = (await run(name)).items
+    assert json.loads(item.data) == {"a": 1}
+
+
+async def test_handlers_may_return_one_request_links_or_nothing() -> None:
+    assert found(await run("request")) == ["/1"]
+    assert found(await run("followed")) == ["/1", "/2"]
+    for name in ("nothing", "awaited_nothing"):
+        harvest = await run(name)
+        assert (harvest.items, harvest.found.tasks) == ([], {})
+
+
+async def test_a_handler_that_does_not_exist_is_named() -> None:
+    for name in ("missing", "start"):
+        with pytest.raises(LookupError, match=f"Forms has no handler '{name}'"):
+            await run(name)
+    with pytest.raises(TypeError, match="a handler may yield"):
+        await run("text")
+
+
+async def test_what_a_handler_raises_comes_through() -> None:
+    for name in ("raises", "raises_later"):
+        with pytest.raises(ValueError, match=r"no\sprice"):
+            await run(name, Failing())
+    with pytest.raises(TimeoutError, match="mine"):
+        await run("own_timeout", Failing())
+
+
+@pytest.mark.parametrize("name", ["exits", "exits_later", "cancelled"])
+async def test_a_handler_cannot_end_its_worker(name: str) -> None:
+    with pytest.raises(HandlerGaveUp):
+        await run(name, Failing())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["loops", "generates_for_ever", "regex", "sleeps", "loops_in_async", "streams_for_ever"],
+)
+async def test_a_handler_that_takes_too_long_is_stopped(name: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(HandlerTimeout, match=r"longer than 0.2 s"):
+        await run(name, Failing())
+    assert LIMIT * 0.9 <= time.monotonic() - began < 5
+    await asyncio.sleep(LIMIT * 1.2)  # no alarm is left over
+
+
+async def test_a_handler_that_is_cancelled_from_outside_stays_cancelled() -> None:
+    working = asyncio.create_task(run("sleeps", Failing()))
+    await asyncio.sleep(0.01)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+
+
+def test_an_error_in_one_line_and_its_last_frames() -> None:
+    class Broken(Exception):  # noqa: N818 -- a test's own
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert line_of(ValueError("no\n price \ud800")) == "ValueError: no price \\ud800"
+    assert line_of(Broken()) == "Broken: (no text)"
+    assert len(line_of(ValueError("x" * 10_000))) == 500
+    try:
+        raise ValueError("deep \ud800")
+    except ValueError as error:
+        lines = traceback_of(error)
+    assert lines.endswith("ValueError: deep \\ud800")
+    assert "test_handlers.py" in lines
+
+
+@pytest.mark.parametrize(
+    ("body", "selector", "last"),
+    [
+        ("<a class=last href='/list?page=12&x=3'>Last</a>", "a.last", 12),
+        ("<a class=last href='/elsewhere'>Page 7</a>", "a.last", 7),
+        ("<a>1</a><a>2</a><a>9</a>", "a", 9),
+        ("<option value=31>x</option>", "option", 31),
+        ("<p>Page 3 of 40</p>", "p", 40),
+    ],
+)
+def test_the_last_page_is_read_off_a_link_a_text_or_a_value(body: str, selector: str, last: int) -> None:
+    assert last_page(make_page(body), selector, "https://a.test/list?page={}") == last
+
+
+def test_a_last_page_that_is_not_there_is_an_error_that_says_so() -> None:
+    with pytest.raises(LookupError, match=r"no element matches 'a\.last'"):
+        last_page(make_page("<p>x"), "a.last", "https://a.test/{}")
+    with pytest.raises(LookupError, match="names no number"):
+        last_page(make_page("<a class=last>last</a>"), "a.last", "https://a.test/{}")
+    assert last_page(make_page(""), 5, "https://a.test/{}") == 5
+
+
+async def test_the_first_page_of_a_range_gives_the_others() -> None:
+    class Shop(Spider):
+        def listing(self, page: Page) -> Iterator[Any]:
+            yield {"meta": page.meta}
+
+    options = {"handler": "listing", "template": "https://a.test/p/{}", "first": 2, "last": "b", "meta": {}}
+    page = make_page("<b>5</b>", handler=PAGES, meta=options, priority=4, depth=1)
+    harvest = await handlers(Shop()).run(page)
+    assert found(harvest) == ["/p/3", "/p/4", "/p/5"]
+    assert {(task.handler, task.depth, task.priority) for task in harvest.found.tasks.values()} == {("listing", 1, 4)}
+    assert json.loads(harvest.items[0].data) == {"meta": {}}
+
+
+async def test_a_range_that_claims_a_billion_pages_is_cut_with_a_reason() -> None:
+    options = {"handler": "nothing", "template": "https://a.test/p/{}", "first": 1, "last": "b", "meta": {}}
+    page = make_page("<b>99999999999</b>", handler=PAGES, meta=options)
+    harvest = await handlers(Forms(), max_per_shape=50).run(page)
+    assert len(harvest.found.tasks) == 50
+    assert harvest.found.rejected == {"max_per_shape": 1}
+
+
+async def take_sitemap(body: bytes, url: str) -> Harvest:
+    page = make_page(body, url=url, kind="", handler=SITEMAP, meta={"handler": "item"})
+    return await handlers(Forms()).run(page)
+
+
+async def test_a_sitemap_gives_pages_and_further_sitemaps() -> None:
+    urlset = b"<urlset><url><loc>https://a.test/1</loc></url><url><loc>https://other.test/2</loc></url></urlset>"
+    for body in (urlset, gzip.compress(urlset)):
+        harvest = await take_sitemap(body, "https://a.test/map.xml")
+        assert [(task.url, task.handler, task.depth) for task in harvest.found.tasks.values()] == [
+            ("https://a.test/1", "item", 0)
+        ]
+        assert harvest.found.rejected == {"out_of_scope": 1}
+    index = b"<sitemapindex><sitemap><loc>https://cdn.test/more.xml</loc></sitemap></sitemapindex>"
+    [nested] = (await take_sitemap(index, "https://a.test/map.xml")).found.tasks.values()
+    assert (nested.url, nested.handler, nested.meta) == ("https://cdn.test/more.xml", SITEMAP, {"handler": "item"})
+
+
+async def test_the_sitemap_lines_of_robots_txt_are_followed() -> None:
+    harvest = await take_sitemap(b"User-agent: *\nSitemap: /map.xml\nSITEMAP: /map2.xml", "https://a.test/robots.txt")
+    assert found(harvest) == ["/map.xml", "/map2.xml"]
+
+
+async def test_a_broken_sitemap_is_counted_and_what_it_gave_is_kept() -> None:
+    harvest = await take_sitemap(b"<urlset><url><loc>https://a.test/1</loc></url><url", "https://a.test/map.xml")
+    assert found(harvest) == ["/1"]
+    assert harvest.found.rejected == {"bad_sitemap": 1}

@@ -1,0 +1,186 @@
+"""Requests and links become tasks, or are kept out with a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shoal import Request
+from shoal.errors import UsageError
+from shoal.intake import Found, Intake, RecentKeys
+from shoal.model import Task
+from shoal.settings import Settings
+from shoal.testing.fakes import make_page, task_for
+from shoal.urls import UrlRules, key_of
+
+HERE = "https://a.test/dir/page"
+
+
+def make_intake(known: RecentKeys | None = None, **settings: Any) -> Intake:
+    values = Settings(**settings)
+    return Intake(UrlRules(values, start_hosts=["a.test"]), values, known=known, clock=lambda: 50.0)
+
+
+def take(request: Request, *, intake: Intake | None = None, **parent: Any) -> Found:
+    found = Found()
+    (intake or make_intake()).request(request, found, parent=task_for(HERE, **parent), base=HERE)
+    return found
+
+
+def taken(request: Request, **parent: Any) -> Task:
+    [task] = take(request, **parent).tasks.values()
+    return task
+
+
+def follow(body: str, target: Any = "a", *, intake: Intake | None = None, **options: Any) -> Found:
+    found = Found()
+    (intake or make_intake()).follow(make_page(body).follow(target, **options), found)
+    return found
+
+
+def test_a_plain_request_becomes_a_task_one_deeper() -> None:
+    task = taken(Request("next?b=1"), depth=3)
+    assert (task.url, task.lane, task.handler) == ("https://a.test/dir/next?b=1", "a.test", "parse")
+    assert (task.depth, task.parent, task.created) == (4, key_of(HERE), 50.0)
+    assert task.key == key_of(task.url)
+    assert task.max_attempts == Settings().max_attempts
+
+
+def test_a_request_overrides_everything() -> None:
+    def book(page: Any) -> None: ...
+
+    request = Request(
+        "/x",
+        handler=book,
+        method="post",
+        headers={"X-A": "b"},
+        body="é",
+        meta={"n": [1, {"a": None}]},
+        priority=-5,
+        depth=9,
+        delay=2.5,
+        max_attempts=1,
+        pool="eu",
+    )
+    task = taken(request)
+    assert (task.handler, task.method, task.headers, task.body) == ("book", "POST", {"X-A": "b"}, "é".encode())
+    assert (task.meta, task.priority, task.depth, task.delay) == ({"n": [1, {"a": None}]}, -5, 9, 2.5)
+    assert (task.max_attempts, task.pool) == (1, "eu")
+    assert task.key == key_of(task.url, method="POST", body="é".encode()) != key_of(task.url)
+    assert taken(Request("/x", handler="book")).handler == "book"
+
+
+def test_json_is_a_body_with_its_content_type() -> None:
+    task = taken(Request("/api", method="POST", json={"a": 1}, headers={"X-A": "b"}))
+    assert (task.body, task.headers) == (b'{"a":1}', {"content-type": "application/json", "X-A": "b"})
+
+
+def test_a_key_of_ones_own_merges_and_no_dedup_never_does() -> None:
+    assert taken(Request("/x", key="k")).key == taken(Request("/y", key="k")).key
+    assert taken(Request("/x", key="k")).key != taken(Request("/x")).key
+    assert taken(Request("/x", dedup=False)).key != taken(Request("/x", dedup=False)).key
+    assert not taken(Request("/x?utm_source=1", dedup=False)).merged
+    assert taken(Request("/x?utm_source=1")).merged
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("https://other.test/", "out_of_scope"),
+        ("ftp://a.test/", "scheme"),
+        ("http://[", "invalid_url"),
+        ("/" + "x" * 3000, "url_too_long"),
+        ("/a/a/a/a", "path_repeats"),
+        ("https://user:secret@a.test/", "credentials"),
+        ("/private/x", "denied"),
+    ],
+)
+def test_what_a_rule_keeps_out_is_counted_with_samples(url: str, reason: str) -> None:
+    intake = make_intake(deny=["/private/"])
+    found = take(Request(url), intake=intake)
+    assert not found.tasks
+    assert found.rejected == {reason: 1}
+    [(named, sample)] = found.samples
+    assert named == reason
+    assert "secret" not in sample
+    linked = follow(f'<a href="{url}">', intake=intake)
+    assert (linked.rejected, linked.tasks) == ({reason: 1}, {})
+
+
+def test_depth_is_limited_for_requests_and_links() -> None:
+    intake = make_intake(max_depth=2)
+    assert take(Request("/x"), intake=intake, depth=1).tasks
+    found = take(Request("/x"), intake=intake, depth=2)
+    assert (found.rejected, found.samples) == ({"depth": 1}, [("depth", "https://a.test/x")])
+    page = make_page("<a href=/1></a><a href=/2></a>", depth=2)
+    intake.follow(page.follow("a"), found)
+    assert found.rejected == {"depth": 3}
+    assert take(Request("/x", depth=0), intake=intake, depth=2).tasks
+
+
+def test_links_beyond_the_limit_of_a_page_are_named() -> None:
+    intake = make_intake(max_links=3)
+    page = make_page("".join(f"<a href=/{number}></a>" for number in range(10)))
+    found = Found()
+    intake.follow(page.follow("a"), found)
+    intake.follow(page.follow(["/more"]), found)
+    assert (len(found.tasks), found.rejected) == (3, {"too_many_links": 8})
+    assert len(found.samples) == 3
+
+
+def test_known_keys_and_repeated_ones_are_duplicates() -> None:
+    known = RecentKeys()
+    known.add(key_of("https://a.test/1"))
+    intake = make_intake(known)
+    found = follow("<a href=/1></a><a href=/2></a><a href=/2#x></a><a href=/1?utm_source=x></a>", intake=intake)
+    assert [task.url for task in found.tasks.values()] == ["https://a.test/2"]
+    assert found.rejected == {"duplicate": 1}
+    intake.request(Request("/2"), found, parent=None, base=HERE)
+    intake.request(Request("/2?utm_source=x"), found, parent=None, base=HERE)
+    assert found.rejected == {"duplicate": 3, "merged": 1}
+    assert found.samples == [("merged", "https://a.test/2?utm_source=x")]
+
+
+def test_follow_shares_its_options_among_all_links() -> None:
+    found = follow("<a href=/1></a><a href=/2></a>", handler="item", priority=2, meta={"a": 1}, delay=1.0)
+    assert {(task.handler, task.priority, task.delay, task.depth) for task in found.tasks.values()} == {
+        ("item", 2, 1.0, 1)
+    }
+    own = follow("<a href=/1></a>", method="POST", dedup=True)
+    assert [task.method for task in own.tasks.values()] == ["POST"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"headers": {"X-Count": 1}},
+        {"headers": ["a"]},
+        {"meta": [1]},
+        {"meta": {"a": object()}},
+        {"meta": {"a": 2**70}},
+        {"meta": {"a": "\ud800"}},
+        {"priority": "high"},
+        {"priority": 1.5},
+        {"delay": "1"},
+        {"delay": float("nan")},
+        {"max_attempts": "3"},
+        {"pool": None},
+    ],
+)
+def test_what_a_frontier_could_not_keep_is_refused_in_the_spider(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="cannot be kept"):
+        take(Request("/x", **options))
+    with pytest.raises(UsageError, match="cannot be kept"):
+        follow("<a href=/1>", **options)
+
+
+def test_recent_keys_forget_the_older_half() -> None:
+    known = RecentKeys(limit=10)
+    for key in range(12):
+        known.add(key)
+    assert 11 in known
+    assert 5 in known
+    assert 0 not in known
+    known.clear()
+    assert 11 not in known

@@ -1,0 +1,273 @@
+"""What a handler is given: parsing, text, links and encodings, whatever the bytes are."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selectolax.lexbor import SelectolaxError
+
+from shoal import Request, Spider
+from shoal.markup import MarkupLimits, UnfitMarkup, check_markup
+from shoal.page import Element, Page, handler_name
+from shoal.testing.fakes import make_page
+
+SHOP = """<html><head><title> The  Shop </title></head><body>
+<h1 class=name>A <b>bold</b>
+ name</h1>
+<ul><li><a href="/one?b=2&a=1" title="One">1</a></li><li><a href="two.html">2</a></li>
+<li><a href="/one?b=2&a=1#part">again</a></li><li><a href="mailto:x@a.test">mail</a></li>
+<li><a href="https://other.test/x">away</a></li><li><a>no href</a></li></ul></body></html>"""
+DEEPEST = 1_000
+
+
+def urls(requests: Any) -> list[str]:
+    return [request.url for request in requests]
+
+
+def test_css_gives_elements_with_text_and_attributes() -> None:
+    page = make_page(SHOP)
+    found = page.css("li a")
+    assert [element.text() for element in found] == ["1", "2", "again", "mail", "away", "no href"]
+    assert found[0].attr("title") == "One"
+    assert found[0].attr("rel") == ""
+    assert found[0].attr("rel", "none") == "none"
+    assert (found[0].tag, repr(found[0])) == ("a", "<Element a>")
+    assert found[0].html.startswith("<a href=")
+    assert [inner.text() for inner in page.css("ul")[0].css("a[title]")] == ["1"]
+    assert page.css("ul")[0].text("a[title]") == "1"
+    assert page.css("ul")[0].text("h9", "nothing") == "nothing"
+
+
+def test_text_is_folded_and_has_a_default() -> None:
+    page = make_page(SHOP)
+    assert page.text("h1") == "A bold name"
+    assert page.text("title") == "The Shop"
+    assert page.text("h2") == ""
+    assert page.text("h2", "none") == "none"
+    assert page.text().startswith("A bold name")
+    assert page.attr("a", "title") == "One"
+    assert page.attr("a", "rel", "none") == page.attr("h9", "rel", "none") == "none"
+
+
+def test_an_attribute_without_a_value_reads_as_the_default() -> None:
+    page = make_page("<input checked><a href>x</a>")
+    assert page.attr("input", "checked", "no") == "no"
+    assert page.hrefs() == []
+
+
+def test_links_are_absolute_and_once_each() -> None:
+    page = make_page(SHOP)
+    assert page.links() == [
+        "https://a.test/one?b=2&a=1",
+        "https://a.test/dir/two.html",
+        "https://other.test/x",
+    ]
+    assert page.hrefs("a[title]") == ["/one?b=2&a=1"]
+
+
+@pytest.mark.parametrize(
+    ("base", "expected"),
+    [
+        ("<base href='/root/'>", "https://a.test/root/x"),
+        ("<BASE HREF='https://cdn.test/y/z'>", "https://cdn.test/y/x"),
+        ("<base href='javascript:1'>", "https://a.test/dir/x"),
+        ("<base target=_blank>", "https://a.test/dir/x"),
+        ("<!-- <base href='/no/'> -->", "https://a.test/dir/x"),
+    ],
+)
+def test_relative_links_are_relative_to_the_base(base: str, expected: str) -> None:
+    page = make_page(f"<head>{base}</head><a href=x>x</a>")
+    assert page.links() == [expected]
+    assert urls(page.follow("a")) == [expected]
+
+
+def test_follow_takes_a_selector_an_href_an_element_or_many() -> None:
+    page = make_page(SHOP)
+    elements = page.css("a[href]")
+    assert urls(page.follow("a[title]")) == ["https://a.test/one?b=2&a=1"]
+    assert urls(page.follow("/direct")) == ["https://a.test/direct"]
+    assert urls(page.follow("?page=2")) == ["https://a.test/dir/page?page=2"]
+    assert urls(page.follow("https://x.test/")) == ["https://x.test/"]
+    assert urls(page.follow(elements[1])) == ["https://a.test/dir/two.html"]
+    assert urls(page.follow([elements[1], "/x", "y"])) == [
+        "https://a.test/dir/two.html",
+        "https://a.test/x",
+        "https://a.test/dir/y",
+    ]
+    assert len(list(page.follow())) == 3
+    assert list(page.follow("h9")) == []
+    assert list(page.follow(page.css("a:not([href])"))) == []
+
+
+def test_follow_is_lazy_and_passes_its_options_on() -> None:
+    class Shop(Spider):
+        def item(self, page: Page) -> None: ...
+
+    broken = make_page(SHOP).follow("a[[")  # nothing is looked up yet
+    with pytest.raises(SelectolaxError, match="selector"):
+        list(broken)
+    [request] = make_page(SHOP).follow("a[title]", Shop().item, priority=3, meta={"a": 1})
+    assert request == Request("https://a.test/one?b=2&a=1", handler="item", priority=3, meta={"a": 1})
+    assert handler_name("item") == "item"
+    assert handler_name(None) is None
+
+
+def test_json_pages() -> None:
+    kind = "application/json"
+    assert make_page('{"a": [1, "é"]}', kind=kind).json() == {"a": [1, "é"]}
+    assert make_page('{"a": "é"}'.encode("latin-1"), kind=kind).json() == {"a": "é"}
+    assert make_page(b'\xef\xbb\xbf{"a": 1}', kind=kind).json() == {"a": 1}
+    assert make_page('{"a": 1}'.encode("utf-16"), kind=kind).json() == {"a": 1}
+    assert not make_page("{}", kind=kind).is_html
+    assert make_page('{"a": 1}', kind=kind).text() == '{"a": 1}'
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"<html>", b"\xff\xfe\x00", b"[" * 100_000])
+def test_what_is_not_json_is_a_value_error(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        make_page(body, kind="application/json").json()
+
+
+def test_xml_pages() -> None:
+    kind = "application/xml"
+    root = make_page('<r xmlns="urn:u" id="1"><c x="2">é</c></r>', kind=kind).xml()
+    assert (root.tag, root.attrib, root.findtext("{urn:u}c")) == ("{urn:u}r", {"id": "1"}, "é")
+    for charset in ("windows-1252", "shift_jis", "utf-16", "utf-8"):
+        text = "日本" if charset == "shift_jis" else "é"
+        body = f'<?xml version="1.0" encoding="{charset}"?><r>{text}</r>'.encode(charset)
+        assert make_page(body, kind=kind).xml().text == text
+    assert make_page("<r>é</r>".encode("latin-1"), kind="text/xml; charset=iso-8859-1").xml().text == "é"
+    assert make_page('\n <?xml version="1.0"?><r/>', kind=kind).xml().tag == "r"
+    assert make_page('<?xml version="1.0" encoding="klingon"?><r/>', kind=kind).xml().tag == "r"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<a>",
+        b"{}",
+        b"\x00\xff",
+        b'<!DOCTYPE r [<!ENTITY x "y">]><r>&x;</r>',
+        b'<!DOCTYPE r [<!ENTITY % x "y">]><r/>',
+        b'<!DOCTYPE r [<!ENTITY x SYSTEM "file:///etc/passwd">]><r>&x;</r>',
+        b"<r>&undeclared;</r>",
+    ],
+)
+def test_bad_xml_and_entities_are_a_value_error(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r"XML|entities"):
+        make_page(body, kind="text/xml").xml()
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "encoding", "text"),
+    [
+        ("<p>café</p>".encode(), "text/html", "utf-8", "café"),
+        ("<p>café</p>".encode("latin-1"), "text/html; charset=ISO-8859-1", "windows-1252", "café"),
+        ("<meta charset=windows-1251><p>дом</p>".encode("cp1251"), "text/html", "cp1251", "дом"),
+        ("\ufeff<p>café</p>".encode(), "text/html; charset=latin-1", "utf-8", "café"),
+        ("<p>café</p>".encode("utf-16"), "text/html", "utf-16-le", "café"),
+        ("<p>café</p>".encode("latin-1"), "", "windows-1252", "café"),
+        ("<p>café</p>".encode(), "text/html; charset=klingon-9", "utf-8", "café"),
+        ("<p>café</p>".encode("latin-1"), "text/html; charset=utf-8", "utf-8", "caf�"),
+        (b"<p>x</p>", "text/html; charset=rot13", "utf-8", "x"),
+    ],
+)
+def test_the_charset_is_found_and_a_wrong_one_never_raises(body: bytes, kind: str, encoding: str, text: str) -> None:
+    page = make_page(body, kind=kind)
+    assert (page.encoding, page.text("p")) == (encoding, text)
+    assert text in page.content
+
+
+def test_bytes_that_are_no_utf8_are_replaced_everywhere() -> None:
+    body = b"<title>\xff\xfe caf\xe9</title><p title='\xff\xed\xa0\x80'>a\xc3(b</p><a href='/\xff'>x</a>"
+    page = make_page(body, kind="text/html; charset=utf-8")
+    assert page.text("title") == "�� caf�"
+    assert page.text("p") == "a�(b"
+    assert page.attr("p", "title").startswith("�")
+    assert page.css("p")[0].html
+    assert page.links() == ["https://a.test/%EF%BF%BD"]
+    page.text().encode()
+
+
+@pytest.mark.parametrize("kind", ["text/html", "text/html; charset=utf-8", "application/octet-stream", ""])
+@pytest.mark.parametrize(
+    "body", [b"", b"\x00", bytes(range(256)) * 20, b"\xff\xfe\x00\xd8", gzip.compress(b"x" * 1000, mtime=0), b"<" * 500]
+)
+def test_no_body_makes_a_page_raise(body: bytes, kind: str) -> None:
+    page = make_page(body, kind=kind)
+    page.text().encode()
+    page.content.encode()
+    assert page.css("a") == page.links() == []
+    assert isinstance(page.is_html, bool)
+    assert page.base == page.url
+
+
+def test_a_page_knows_its_response_and_task() -> None:
+    page = make_page("text", kind="Text/Plain; charset=utf-8", meta={"a": 1}, depth=2)
+    assert (page.url, page.status, page.depth, page.meta) == ("https://a.test/dir/page", 200, 2, {"a": 1})
+    assert (page.content_type, page.is_html, page.text()) == ("text/plain", False, "text")
+    assert page.body == b"text"
+    assert page.headers["content-type"].startswith("Text/Plain")
+    page.meta["a"] = 2
+    assert page.task.meta == {"a": 1}
+    assert repr(page) == "<Page 200 https://a.test/dir/page>"
+    assert isinstance(make_page("<p>").css("p")[0], Element)
+    assert make_page("<p>", kind="").is_html
+
+
+HARD = {
+    "deep blocks": b"<div>" * 50_000,
+    "deep templates": b"<template>" * 50_000,
+    "deep tables": b"<table><tr><td>" * 20_000,
+    "deep inline": b"<b>" * 100_000,
+    "blocks that end nothing": b"<div><table><td></div></td></table>" * 20_000,
+    "formatting left open": b"".join(b"<font a=%d><p>" % number for number in range(4_000)),
+    "little formatting left open": b"".join(b"<b a=%d><p>" % number for number in range(1_100)),
+    "one tag of many attributes": b"<div " + b" ".join(b"a%d" % number for number in range(100_000)) + b">",
+    "many tags of many attributes": (b"<p " + b" ".join(b"a%d" % number for number in range(400)) + b">") * 4_000,
+    "shallow, but long at it": b"<div>" * 900 + b"<p>x" * 400_000,
+    "a great many tags": b"<i>a</i>" * 600_000,
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_markup_made_to_choke_on_is_refused_in_a_moment(name: str) -> None:
+    clock = asyncio.new_event_loop()
+    began = clock.time()
+    with pytest.raises(UnfitMarkup):
+        make_page(HARD[name]).text("h1")
+    assert clock.time() - began < 5.0
+    clock.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<div>" * 990 + b"x" + b"</div>" * 990,
+        b"<ul>" + b"<li>a<li>b" * 20_000 + b"</ul>",
+        b"<p>one<p>two" * 20_000,
+        b"<table>" + b"<tr><td><font color=red>a<td><b>b" * 10_000 + b"</table>",
+        b"<dl>" + b"<dt>a<dd>b" * 20_000,
+        b"<select>" + b"<option>a" * 20_000,
+        b"<p><b>never closed" * 20_000,
+        b"<a href=x>never closed" * 20_000,
+        b"<script>" + b"if (a<b) x='<div>';" * 20_000 + b"</script>",
+        b"<!--" + b"<div>" * 20_000 + b"--><p>x",
+        b"<br><img src=x><hr>" * 20_000,
+        b"<div class='a b' data-x=\"1 > 2\">x</div>" * 20_000,
+        b"<p>" + b"word " * 100_000,
+        b"<img src='data:," + b"A" * 400_000 + b"'>",
+    ],
+)
+def test_large_pages_of_the_usual_kinds_are_parsed(body: bytes) -> None:
+    check_markup(body, MarkupLimits(nesting=DEEPEST))
+    make_page(body).css("h9")
+
+
+def test_what_editors_complete_is_typed() -> None:
+    assert (Path(make_page.__code__.co_filename).parents[1] / "py.typed").exists()

@@ -1,0 +1,99 @@
+"""Settings: where they come from, which one counts, and how a wrong one is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from shoal import Spider
+from shoal.crawl import settings_of
+from shoal.errors import SettingError
+from shoal.settings import FIELDS, Settings, environment_layer, file_layer, parse_rate, resolve
+
+
+def test_the_stronger_layer_counts_and_is_named() -> None:
+    resolved = resolve([("file", {"rate": "2/s", "max_depth": 3}), ("environment", {"rate": "3/s"}), ("flag", {})])
+    assert (resolved.values.rate, resolved.values.max_depth) == ("3/s", 3)
+    assert (resolved.origins["rate"], resolved.origins["max_depth"]) == ("environment", "file")
+    assert resolved.origins["per_host"] == "default"
+
+
+def test_a_spiders_settings_lie_between_the_environment_and_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Mine(Spider):
+        rate = "5/s"
+        max_depth = 2
+        settings = {"max_attempts": 9}  # noqa: RUF012 -- as people write it
+
+    (tmp_path / "shoal.toml").write_text('rate = "1/s"\nper_host = 3\nallow = [".a.test"]\n')
+    monkeypatch.setenv("SHOAL_RATE", "2/s")
+    monkeypatch.setenv("SHOAL_PER_HOST", "4")
+    resolved = settings_of(Mine, {"max_depth": 7}, folder=tmp_path)
+    values = resolved.values
+    assert (values.rate, values.per_host, values.max_depth, values.max_attempts) == ("5/s", 4, 7, 9)
+    assert values.allow == (".a.test",)
+    assert resolved.origins["rate"] == "spider Mine"
+    assert resolved.origins["max_depth"] == "command line"
+
+
+def test_the_environment_speaks_in_text() -> None:
+    _, layer = environment_layer(
+        {"SHOAL_MAX_DEPTH": "3", "SHOAL_ALLOW": "a.test, .b.test", "SHOAL_OBEY_ROBOTS": "false", "PATH": "x"}
+    )
+    values = resolve([("environment", layer)]).values
+    assert (values.max_depth, values.allow, values.obey_robots) == (3, ("a.test", ".b.test"), False)
+
+
+@pytest.mark.parametrize(
+    ("layer", "line"),
+    [
+        ({"max_dept": 3}, r"unknown setting 'max_dept' \(here\); did you mean 'max_depth'\?"),
+        ({"zzzz": 3}, r"`shoal settings` lists them all"),
+        ({"max_depth": -1}, r"setting 'max_depth' \(here\): expected `int` >= 0, got -1"),
+        ({"max_depth": "many"}, r"setting 'max_depth'"),
+        ({"max_depth": 2.5}, r"setting 'max_depth'"),
+        ({"concurrency": 0}, r">= 1"),
+        ({"pace": "quick"}, r"setting 'pace'"),
+        ({"obey_robots": "perhaps"}, r"setting 'obey_robots'"),
+        ({"handle_statuses": ["x"]}, r"setting 'handle_statuses'"),
+        ({"rate": "fast"}, r"write it as 4/s, 30/m, 100/h or unlimited"),
+    ],
+)
+def test_a_wrong_setting_is_refused_in_one_line(layer: dict[str, Any], line: str) -> None:
+    with pytest.raises(SettingError, match=line) as raised:
+        resolve([("here", layer)])
+    assert "\n" not in str(raised.value)
+
+
+def test_a_file_that_is_absent_has_no_settings_and_a_broken_one_is_named(tmp_path: Path) -> None:
+    assert file_layer(tmp_path / "shoal.toml")[1] == {}
+    (tmp_path / "shoal.toml").write_text("rate = ")
+    with pytest.raises(SettingError, match=r"shoal\.toml is not valid TOML"):
+        file_layer(tmp_path / "shoal.toml")
+    (tmp_path / "shoal.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingError, match=r"shoal\.toml is not valid TOML"):
+        file_layer(tmp_path / "shoal.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "interval"), [("4/s", 0.25), ("30/m", 2.0), ("100/h", 36.0), ("0.5/s", 2.0), ("unlimited", 0.0)]
+)
+def test_a_rate_is_an_interval(text: str, interval: float) -> None:
+    assert parse_rate(text) == interval
+
+
+@pytest.mark.parametrize("text", ["", "4", "4/", "/s", "0/s", "-1/s", "nan/s", "inf/s", "4/day", "1/s/s"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="is not understood"):
+        parse_rate(text)
+
+
+def test_every_setting_has_help_and_survives_the_wire() -> None:
+    for name, field in FIELDS.items():
+        schema = msgspec.json.schema(field.type)
+        assert schema.get("description"), name
+    assert msgspec.convert(msgspec.to_builtins(Settings()), Settings) == Settings()

@@ -1,0 +1,102 @@
+"""What only the SQLite frontier has: its file, its query plans, its processes."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import StorageError, UsageError
+from shoal.frontier import open_frontier, sqlite_lease, sqlite_put, sqlite_settle
+from shoal.frontier.sqlite import SqliteFrontier
+from shoal.model import Crawl, Done, Task
+
+CRAWL = "c"
+HOT_QUERIES = {
+    "expired leases": sqlite_lease.EXPIRED,
+    "due tasks": sqlite_lease.DUE,
+    "ready lanes": sqlite_lease.READY,
+    "next tasks": sqlite_lease.NEXT_TASKS,
+    "next lane": sqlite_lease.NEXT_LANE,
+    "next due task": sqlite_lease.NEXT_DUE,
+    "next expiry": sqlite_lease.NEXT_EXPIRY,
+    "held tasks": sqlite_settle.HELD,
+    "known keys": sqlite_put.KNOWN,
+}
+
+
+@pytest.mark.parametrize("query", HOT_QUERIES.values(), ids=HOT_QUERIES.keys())
+async def test_no_hot_query_looks_through_all_rows(tmp_path: Path, query: str) -> None:
+    await (await SqliteFrontier.open(tmp_path / "shoal.db")).close()
+    connection = sqlite3.connect(tmp_path / "shoal.db")
+    values = ["[1]"] + [1] * 9 if "json_each" in query else [1] * 9
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", values[: query.count("?")]).fetchall()
+    connection.close()
+    for *_, step in plan:
+        assert step.startswith("SEARCH") or step == "SCAN json_each VIRTUAL TABLE INDEX 1:"
+
+
+async def test_opens_by_scheme_or_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for url in ("one.db", "sqlite:///two.db", f"sqlite:///{tmp_path}/three.db"):
+        frontier = await open_frontier(url)
+        await frontier.open_crawl(Crawl(id=CRAWL, spider="s"))
+        await frontier.close()
+    assert {name for name in os.listdir(tmp_path) if name.endswith(".db")} == {"one.db", "two.db", "three.db"}
+
+
+@pytest.mark.parametrize("url", ["mongo://host/x", "sqlite://", "sqlite:///", "sqlite://host"])
+async def test_refuses_a_url_it_has_no_frontier_for(url: str) -> None:
+    with pytest.raises(UsageError, match="sqlite://"):
+        await open_frontier(url)
+
+
+async def test_says_that_it_is_closed(tmp_path: Path) -> None:
+    frontier = await SqliteFrontier.open(tmp_path / "shoal.db")
+    await frontier.close()
+    await frontier.close()
+    with pytest.raises(StorageError, match="is closed"):
+        await frontier.progress(CRAWL)
+
+
+def work_through(path: Path, name: str) -> None:
+    """A worker process: lease and settle until the crawl is finished."""
+
+    async def work() -> None:
+        frontier = await SqliteFrontier.open(path)
+        while True:
+            batch = await frontier.lease([CRAWL], 16, worker=name, seconds=60.0, horizon=0.0)
+            if batch.finished:
+                break
+            results = []
+            for lease in batch.leases:
+                children = [lease.task.key * 3 + child for child in (1, 2, 3)]
+                found = [Task(url=str(key), key=key, lane=f"{key % 5}.test") for key in children if key < 2000]
+                results.append(Done(lease=lease, found=found))
+            assert (await frontier.settle(results)).stale == []
+            if not batch.leases:
+                await asyncio.sleep(batch.ask_again)
+        await frontier.close()
+
+    asyncio.run(work())
+
+
+async def test_several_processes_finish_a_crawl_together(tmp_path: Path) -> None:
+    path = tmp_path / "shoal.db"
+    frontier = await SqliteFrontier.open(path)
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=1000))
+    await frontier.put(CRAWL, [Task(url="0", key=0, lane="0.test")])
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=work_through, args=(path, f"w{number}")) for number in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        await asyncio.to_thread(process.join, 60)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    progress = await frontier.progress(CRAWL)
+    assert (progress.done, progress.known, progress.stale, progress.lost) == (2000, 2000, 0, 0)
+    await frontier.close()

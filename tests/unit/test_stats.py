@@ -1,0 +1,85 @@
+"""How fast, how long still, and what bounds the crawl."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
+from shoal.stats import Meter, bound_of, describe_interval, eta
+
+CRAWL = Crawl(id="c", spider="s", interval=1.0)
+
+
+def running(**counts: Any) -> Progress:
+    return Progress(**{"state": CrawlState.RUNNING, **counts})
+
+
+def lane(name: str = "a.test", **fields: Any) -> LaneStatus:
+    return LaneStatus(**{"lane": name, "waiting": 10, "in_flight": 1, "interval": 1.0, "cap": 8, **fields})
+
+
+def worker(**fields: Any) -> WorkerBeat:
+    values = {"worker": "w", "crawl": "c", "host": "h", "pid": 1, "version": "0", "slots": 10, **fields}
+    return WorkerBeat(**values)
+
+
+def bound(progress: Progress, lanes: list[LaneStatus], *workers: WorkerBeat, interval: float = 1.0) -> str:
+    return bound_of(progress, lanes, workers or [worker()], interval=interval)
+
+
+def test_the_rate_is_that_of_the_last_minute() -> None:
+    meter = Meter()
+    rates = []
+    for now, done in ((0, 0), (10, 50), (60, 50), (120, 50), (130, 60)):
+        progress = running(queued=5, done=done, dead=0)
+        rates.append(meter.read(CRAWL, progress, lanes=[], workers=[], now=float(now)).rate)
+    assert rates[:2] == [0.0, 5.0]
+    assert rates[3] == 0.0
+    assert rates[4] == 1.0
+
+
+def test_the_first_rate_is_what_the_workers_say() -> None:
+    snapshot = Meter().read(
+        CRAWL, running(queued=5, retried=2, dead=1), lanes=[], workers=[worker(pages_per_second=4.0)], now=7.0
+    )
+    assert (snapshot.rate, snapshot.elapsed, snapshot.errors) == (4.0, 0.0, 3)
+    assert snapshot.eta_seconds == pytest.approx(5 / 4)
+
+
+def test_the_slowest_lane_names_the_time_that_politeness_asks_for() -> None:
+    lanes = [lane(waiting=10), lane("slow.test", waiting=4, interval=30.0, starts_in=5.0)]
+    snapshot = Meter().read(CRAWL, running(queued=14), lanes=lanes, workers=[], now=0.0)
+    assert (snapshot.slowest_lane, snapshot.eta_seconds) == ("slow.test", 125.0)
+
+
+def test_the_time_left() -> None:
+    assert eta(running(), 5.0, 3.0) == 0.0
+    assert eta(running(queued=10), 0.0, 0.0) is None
+    assert eta(running(queued=10), 0.0, 3.0) == 3.0
+    assert eta(running(queued=10), 2.0, 1.0) == 5.0
+    assert eta(running(queued=10), 2.0, 9.0) == 9.0
+
+
+def test_what_bounds_a_crawl() -> None:
+    left = running(queued=20)
+    assert bound_of(left, [], [], interval=1.0) == "workers: none is at work"
+    assert bound(Progress(state=CrawlState.PAUSED, queued=1), []) == "paused"
+    assert bound(running(), []) == "finished"
+    assert bound(running(feeding=True), []) == "waiting for a source"
+    assert bound(left, [lane()]) == "politeness: a.test at 1/s; --rate changes it"
+    assert "slower than asked for" in bound(left, [lane(interval=4.0)])
+    assert bound(left, [lane(starts_in=90.0)]) == "every host rests; a.test for 90 s more"
+    assert "--concurrency" in bound(left, [lane(interval=0.0)], worker(busy=9))
+    assert bound(running(delayed=3), []) == "retries that wait for their time"
+    assert bound(left, [lane(interval=0.0)]) == "the sites' answers"
+    assert bound(left, [lane(in_flight=8)]) == "the sites' answers"
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [(0.0, "unlimited"), (0.25, "4/s"), (1.0, "1/s"), (2.0, "30/m"), (60.0, "1/m"), (120.0, "30/h")],
+)
+def test_an_interval_reads_as_the_rate_people_write(interval: float, text: str) -> None:
+    assert describe_interval(interval) == text
