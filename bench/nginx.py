@@ -1,0 +1,112 @@
+"""nginx from Debian's packages, as a private server on loopback for one benchmark."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+START_SECONDS = 10.0
+CONFIG = """
+daemon off;
+worker_processes 1;
+pid {work}/nginx.pid;
+error_log {work}/nginx-error.log warn;
+{user}
+events {{ worker_connections 4096; }}
+http {{
+  types {{ text/html html; }}
+  default_type text/html;
+  charset utf-8;
+  access_log off;
+  sendfile on;
+  tcp_nopush on;
+  keepalive_timeout 300s;
+  keepalive_requests 100000000;
+  client_body_temp_path {work}/client;
+  proxy_temp_path {work}/proxy;
+  fastcgi_temp_path {work}/fastcgi;
+  uwsgi_temp_path {work}/uwsgi;
+  scgi_temp_path {work}/scgi;
+  server {{
+    listen 127.0.0.1:{port} backlog=4096;
+    root {root};
+    location = /-/status {{ stub_status; }}
+    location /copy/ {{ rewrite ^/copy/[0-9]+/(.*)$ /$1 break; }}
+  }}
+}}
+"""
+
+
+def find_nginx() -> str:
+    """The nginx program; installed with apt-get when it is missing and we may."""
+    path = _search()
+    if path is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        # Run level 1 keeps the package from starting its own server.
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+        subprocess.run(["apt-get", "update", "-qq"], check=True, env=environment)
+        subprocess.run(["apt-get", "install", "-y", "-qq", "nginx"], check=True, env=environment)
+        path = _search()
+    if path is None:
+        raise SystemExit("nginx is missing: install it with `sudo apt-get install nginx`")
+    return path
+
+
+def free_port() -> int:
+    """A port below those that the system hands out itself, so that it is likely to be free next time, too."""
+    return next(port for port in range(21_000, 32_000) if is_free(port))
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+@contextlib.contextmanager
+def serve(root: Path, *, port: int, work: Path) -> Iterator[str]:
+    """Serve a folder, and the same again under /copy/N/, until the block ends. Gives the address."""
+    program = find_nginx()
+    work.mkdir(parents=True, exist_ok=True)
+    user = "user root;" if os.geteuid() == 0 else ""
+    config = work / "nginx.conf"
+    config.write_text(CONFIG.format(work=work.resolve(), root=root.resolve(), port=port, user=user))
+    process = subprocess.Popen([program, "-p", str(work), "-c", str(config.resolve())], stderr=subprocess.DEVNULL)
+    try:
+        address = f"http://127.0.0.1:{port}"
+        _wait_until_up(process, address, log=work / "nginx-error.log")
+        yield address
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+
+
+def requests_served(address: str) -> int:
+    """How many requests nginx has taken since it started."""
+    with urllib.request.urlopen(f"{address}/-/status", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return int(lines[2].split()[2])
+
+
+def _wait_until_up(process: subprocess.Popen[bytes], address: str, *, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError):
+            requests_served(address)
+            return
+        time.sleep(0.05)
+    raise SystemExit(f"nginx did not start: see {log}")
+
+
+def _search() -> str | None:
+    return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")

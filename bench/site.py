@@ -1,0 +1,120 @@
+"""The site that the benchmarks crawl: static pages of 16 kB with 32 links each, the same on every machine."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+TEXT = (
+    "harbour lantern archive orchard compass winter atlas tide garden paper river station signal window market "
+    "measure letter season engine bridge shelter number colour distance evening reason village copper silver "
+    "north south above under between against during without because although however therefore a an the of to in "
+    "for on with by from at is was are were be been has had it its this that these those and or but not which who "
+    "every several many few other another first second last small large early late quiet bright narrow open"
+)
+WORDS = TEXT.split()
+SECTION_PAGES = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class SitePlan:
+    """What is generated. Without a `base` every link is relative, so that copies under other paths hold together."""
+
+    pages: int = 20_000
+    page_bytes: int = 16 * 1024
+    links: int = 32
+    base: str = ""
+    seed: int = 1
+
+    def path(self, number: int) -> str:
+        return f"section-{number // SECTION_PAGES:03d}/page-{number:06d}.html"
+
+    def targets(self, number: int) -> list[int]:
+        """The pages that a page links to: its two children in a tree, so that all are reachable, and any others."""
+        children = [child for child in (2 * number + 1, 2 * number + 2) if child < self.pages]
+        draw = random.Random(f"{self.seed}/links/{number}")
+        return children + [draw.randrange(self.pages) for _ in range(self.links - len(children))]
+
+
+def build_site(plan: SitePlan, *, folder: Path) -> bool:
+    """Write the site unless this very one is there already; says whether it had to."""
+    manifest = folder / "manifest.json"
+    wanted = json.dumps(asdict(plan))
+    if manifest.exists() and manifest.read_text() == wanted:
+        return False
+    shutil.rmtree(folder, ignore_errors=True)
+    for first in range(0, plan.pages, SECTION_PAGES):
+        (folder / plan.path(first)).parent.mkdir(parents=True, exist_ok=True)
+    for number in range(plan.pages):
+        (folder / plan.path(number)).write_text(_page(plan, number), encoding="ascii")
+    manifest.write_text(wanted)
+    return True
+
+
+def stored_plan(folder: Path) -> SitePlan | None:
+    """The plan of the site in this folder."""
+    manifest = folder / "manifest.json"
+    return SitePlan(**json.loads(manifest.read_text())) if manifest.exists() else None
+
+
+def _page(plan: SitePlan, number: int) -> str:
+    draw = random.Random(f"{plan.seed}/page/{number}")
+    anchors = [_anchor(plan, number, target, draw=draw) for target in plan.targets(number)]
+    navigation = "".join(f"<li>{anchor}</li>" for anchor in anchors[:6])
+    related = "".join(f'<li class="related">{anchor}</li>' for anchor in anchors[-8:])
+    title = f"Page {number}: {_words(draw, 4)}"
+    head = (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta name="description" content="{_words(draw, 20)}">\n'
+        '<link rel="stylesheet" href="/static/site.css">\n<script src="/static/site.js" defer></script>\n</head>\n'
+        f'<body>\n<header class="site"><nav><ul>{navigation}</ul></nav></header>\n'
+        f'<main id="content">\n<h1>{title}</h1>\n'
+    )
+    tail = f'</main>\n<aside><h2>Related</h2><ul>{related}</ul></aside>\n<footer class="site">'
+    end = "</footer>\n</body>\n</html>\n"
+    body = _body(draw, anchors[6:-8], room=plan.page_bytes - len(head) - len(tail) - len(end))
+    return head + body + tail + end
+
+
+def _body(draw: random.Random, anchors: list[str], *, room: int) -> str:
+    """Paragraphs of running text with the anchors spread over them, exactly as long as the room."""
+    parts = []
+    size = 0
+    waiting = list(anchors)
+    share = room / (len(anchors) + 1)
+    while size < room - 700 or waiting:
+        anchor = ""
+        if waiting and size >= share * (len(anchors) - len(waiting)):
+            anchor = f"{waiting.pop()} "
+        inner = f"{_words(draw, 18)} <em>{_words(draw, 2)}</em> {anchor}{_words(draw, 24)} "
+        part = (
+            f'<div class="block"><h2>{_words(draw, 3)}</h2>\n<p>{inner}<strong>{_words(draw, 2)}</strong>.</p></div>\n'
+        )
+        parts.append(part)
+        size += len(part)
+    filler = room - size - len("<p></p>")
+    if filler < 0:
+        raise ValueError("the links of a page do not fit into its size")
+    parts.append(f"<p>{_words(draw, filler)[:filler]}</p>")
+    return "".join(parts)
+
+
+def _anchor(plan: SitePlan, number: int, target: int, *, draw: random.Random) -> str:
+    path = plan.path(target)
+    relative = path.partition("/")[2] if target // SECTION_PAGES == number // SECTION_PAGES else f"../{path}"
+    style = draw.random()
+    if not plan.base or style < 0.25:
+        href = relative
+    elif style < 0.5:
+        href = f"{plan.base}/{path}"
+    else:
+        href = f"/{path}"
+    return f'<a class="link" href="{href}">{_words(draw, 3)}</a>'
+
+
+def _words(draw: random.Random, count: int) -> str:
+    return " ".join(draw.choices(WORDS, k=count))

@@ -1,0 +1,239 @@
+"""Writes docs/reference/ from the code: `python docs/generate.py`. With `--check` it only says what is stale.
+
+What can be told from the code is not written by hand: the commands from click's help, the settings from their table,
+the reasons and outcomes from the tables that decide them.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import typing
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from shoal import politeness
+from shoal.cli.main import COMMANDS, shoal
+from shoal.fetch.base import FaultKind
+from shoal.retries import FAULTS, REDIRECTS, RETRIED_STATUSES, Verdict
+from shoal.settings import FIELDS
+from shoal.urls import REASONS
+
+FOLDER = Path(__file__).resolve().parent / "reference"
+WIDTH = 100
+NOTE = "<!-- Written by docs/generate.py. Do not edit. -->\n\n"
+
+SHOWN_DEFAULTS = 3
+FAULT_TEXTS = {
+    FaultKind.DNS: "the host name has no address",
+    FaultKind.REFUSED_ADDRESS: "the host's address is private or special, and allow_private is off",
+    FaultKind.CONNECT: "the connection was refused or broken",
+    FaultKind.TLS: "the certificate or the handshake is not in order",
+    FaultKind.TIMEOUT_CONNECT: "no connection within connect_seconds",
+    FaultKind.TIMEOUT_FIRST_BYTE: "no answer within first_byte_seconds",
+    FaultKind.TIMEOUT_IDLE: "silence for idle_seconds inside the answer",
+    FaultKind.TIMEOUT_TOTAL: "the whole answer took longer than total_seconds",
+    FaultKind.TRUNCATED: "the answer ended early",
+    FaultKind.TOO_LARGE: "the page is larger than max_body_bytes",
+    FaultKind.BOMB: "the page grows more than max_ratio times by decompression",
+    FaultKind.BAD_ENCODING: "the body is not what its Content-Encoding says",
+    FaultKind.BAD_URL: "no request can be made of this URL and these headers",
+    FaultKind.PROTOCOL: "the answer is not HTTP",
+    FaultKind.EXIT: "the way out is not there",
+    FaultKind.LOCAL: "this machine lacks sockets, memory or the like",
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Write what is stale, or with `--check` name it; the exit code says whether anything was."""
+    pages = {"cli.md": cli_page(), "settings.md": settings_page(), "reasons.md": reasons_page()}
+    stale = [name for name, text in pages.items() if _read(FOLDER / name) != text]
+    if "--check" in arguments:
+        for name in stale:
+            sys.stderr.write(f"docs/reference/{name} is stale: run `python docs/generate.py`\n")
+        return int(bool(stale))
+    FOLDER.mkdir(exist_ok=True)
+    for name in stale:
+        (FOLDER / name).write_text(pages[name], encoding="utf-8")
+        sys.stdout.write(f"wrote docs/reference/{name}\n")
+    return 0
+
+
+def cli_page() -> str:
+    """Every command's help."""
+    root = click.Context(shoal, info_name="shoal", terminal_width=WIDTH, **shoal.context_settings)
+    parts = [
+        "# Commands",
+        "CRAWL is a crawl's id, or a spider's name for its newest crawl; it may be left out where only one can be "
+        "meant. Exit codes: 0 finished, 1 failed, 2 usage or settings, 3 a server cannot be reached, 130 interrupted "
+        "and resumable.",
+        _help(shoal, root),
+    ]
+    for name in COMMANDS:
+        command = shoal.get_command(root, name)
+        if command is None:
+            raise SystemExit(f"shoal {name} is announced in COMMANDS, but there is no such command")
+        parts += _command_parts(command, root, name)
+    return _page(parts)
+
+
+def _command_parts(command: click.Command, parent: click.Context, name: str) -> Iterator[str]:
+    context = click.Context(command, info_name=name, parent=parent, terminal_width=WIDTH)
+    yield f"## {context.command_path}"
+    yield _help(command, context)
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            found = command.get_command(context, inner)
+            if found is not None:
+                yield from _command_parts(found, context, inner)
+
+
+def _help(command: click.Command, context: click.Context) -> str:
+    lines = command.get_help(context).splitlines()
+    return "```text\n" + "\n".join(line.rstrip() for line in lines) + "\n```"
+
+
+def settings_page() -> str:
+    """Every setting, its kind, default and flag."""
+    flags = _flags()
+    rows = [
+        (f"`{name}`", _kind(field.type), _written(field.default), flags.get(name, ""), _described(field.type))
+        for name, field in FIELDS.items()
+    ]
+    parts = [
+        "# Settings",
+        "Where a value may stand and which one wins: [how to use settings](../how-to/settings.md). Settings without a "
+        "flag of their own are given as `--set NAME=VALUE`. `shoal settings` shows the values in force.",
+        _table(("setting", "kind", "default", "flag", "what it is for"), rows),
+    ]
+    return _page(parts)
+
+
+def _flags() -> dict[str, str]:
+    """The flags of `shoal run` that set a setting."""
+    run = shoal.get_command(click.Context(shoal), "run")
+    params = run.params if run else []
+    return {str(param.name): " ".join(f"`{flag}`" for flag in param.opts) for param in params if param.name in FIELDS}
+
+
+def reasons_page() -> str:
+    """Why URLs are kept out, and what each answer means for its task."""
+    parts = [
+        "# Reasons and outcomes",
+        "The names that `shoal status`, `shoal why`, the summary and the dead letters use.",
+        "## Why a URL did not become a task",
+        _table(("reason", "the URL was kept out because"), [(f"`{name}`", text) for name, text in REASONS.items()]),
+        "## How a task ends",
+        _table(("outcome", "meaning"), _outcomes()),
+        "## Statuses that are tried again",
+        "A free retry uses up no attempt, and has its own cap, `max_free_retries`. 503 is free too when it comes with "
+        "`Retry-After`. Any status can be handed to the spider instead with `handle_statuses`.",
+        _table(("status", "retry", "slows the host"), [_verdict_row(s, v) for s, v in RETRIED_STATUSES.items()]),
+        "## Faults: why there was no answer",
+        _table(
+            ("fault", "meaning", "what follows", "slows the host"),
+            [(f"`{kind}`", FAULT_TEXTS[kind], _action(v), _yes(v.slows)) for kind, v in FAULTS.items()],
+        ),
+        "## What an adaptive pace does",
+        'With `pace = "adaptive"`, the default. Each change holds for all workers and is made once, however many '
+        "answers call for it; see [how the pace holds](../explanation/pace.md).",
+        _table(("an answer that", "makes the interval between starts"), _paces()),
+    ]
+    return _page(parts)
+
+
+def _outcomes() -> list[tuple[str, str]]:
+    redirects = ", ".join(map(str, sorted(REDIRECTS)))
+    return [
+        ("`ok`", "2xx: the spider's handler has dealt with it"),
+        ("`redirected`", f"{redirects} with a Location: the target is a task of its own"),
+        ("`robots`", "not fetched: robots.txt disallows it"),
+        ("`robots_unavailable`", "not fetched: " + REASONS["robots_unavailable"]),
+        ("`http_404` and the like", "another final status: the handler is not called"),
+        ("`dropped`", "a dead letter that `shoal dead drop` let go"),
+        ("`handler`", "dead: the spider's handler raised or took too long; `shoal dead list -v` shows its traceback"),
+        ("`too_complex`", "dead: parsing its HTML would take too long (`max_tags`, `max_nesting` and the like)"),
+        ("`worker lost`", "dead: every attempt ended with the loss of its worker"),
+        ("`redirect_loop`", "dead: " + REASONS["redirect_loop"]),
+        ("`internal`", "dead: a fault of shoal's own; please report it"),
+        ("a status or fault below", "dead: it came back until the attempts were used up"),
+    ]
+
+
+def _paces() -> list[tuple[str, str]]:
+    first = f"; {politeness.FIRST_SLOW_INTERVAL:g} s for a host without an interval"
+    return [
+        ("slows the host, and is free: it says so itself", f"{politeness.SLOW_DOWN:g} times as long{first}"),
+        ("slows the host, not for the first time lately", "the same"),
+        (
+            f"takes more than {politeness.SLOW_FLOOR:g} s and {politeness.SLOW_RATIO:g} times as long as usual",
+            f"{politeness.EASE_OFF:g} times as long",
+        ),
+        (
+            f"is the {politeness.GOOD_STREAK}th good one in a row at one worker",
+            f"{politeness.SPEED_UP:g} times as long, never shorter than `rate` asks for",
+        ),
+        ("any of these", f"{politeness.SLOWEST_INTERVAL:g} s at most, unless `rate` itself is slower"),
+    ]
+
+
+def _verdict_row(status: int, verdict: Verdict) -> tuple[str, str, str]:
+    return str(status), "free" if verdict.free else "yes", _yes(verdict.slows)
+
+
+def _action(verdict: Verdict) -> str:
+    if verdict.action == "retry":
+        return "free retry" if verdict.free else "retry"
+    return "dead at once"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else ""
+
+
+def _kind(kind: Any) -> str:
+    """A type as people would say it."""
+    origin = typing.get_origin(kind)
+    if origin is typing.Annotated:
+        return _kind(typing.get_args(kind)[0])
+    if origin is Literal:
+        return " or ".join(f"`{value}`" for value in typing.get_args(kind))
+    if origin is tuple or isinstance(kind, types.GenericAlias):
+        return f"list of {_kind(typing.get_args(kind)[0])}"
+    return {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}[kind.__name__]
+
+
+def _described(kind: Any) -> str:
+    return next((meta.description for meta in kind.__metadata__ if getattr(meta, "description", None)), "")
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, tuple):
+        more = f" and {len(value) - SHOWN_DEFAULTS} more" if len(value) > SHOWN_DEFAULTS else ""
+        return ", ".join(f"`{part}`" for part in value[:SHOWN_DEFAULTS]) + more
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return f"{value:.10g}"
+    return f"`{value}`" if value else ""
+
+
+def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(columns)
+    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _page(parts: Iterable[str]) -> str:
+    return NOTE + "\n".join(f"\n{part}" for part in parts).lstrip("\n") + "\n"
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
