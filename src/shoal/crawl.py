@@ -83,8 +83,8 @@ def settings_of(spider: type[Spider], flags: dict[str, Any], *, folder: Path = P
 
 async def begin(
     frontier: Frontier, store: Store, spider: Spider, *, settings: Settings, reference: str, fresh: bool = False
-) -> tuple[Crawl, bool]:
-    """The spider's unfinished crawl, or a new one; says whether it is resumed."""
+) -> tuple[Crawl, Crawl | None]:
+    """The spider's unfinished crawl with the settings as they are now, or a new one; and the former as it was."""
     name = spider_name(type(spider))
     mine = [crawl for crawl in await frontier.crawls() if crawl.spider == name]
     unfinished = [crawl for crawl in mine if crawl.state in (CrawlState.RUNNING, CrawlState.PAUSED)]
@@ -109,7 +109,7 @@ async def begin(
     opened_crawl = await frontier.open_crawl(crawl)
     await frontier.set_state(crawl_id, CrawlState.RUNNING)
     await frontier.set_feeding(crawl_id, feeding=True)
-    return opened_crawl, bool(unfinished)
+    return opened_crawl, unfinished[0] if unfinished else None
 
 
 def record_of(crawl: Crawl) -> CrawlRecord:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.model import DIRECT, Task, random_key
+from shoal.model import DIRECT, DUPLICATE, Task, random_key
 from shoal.page import Follow, handler_name
 from shoal.settings import Settings
 from shoal.spider import Request
@@ -57,7 +57,7 @@ class Found:
     def reject(self, reason: str, url: str) -> None:
         seen = self.rejected.get(reason, 0)
         self.rejected[reason] = seen + 1
-        if seen < SAMPLES_PER_PAGE and reason != "duplicate":
+        if seen < SAMPLES_PER_PAGE and reason != DUPLICATE:
             self.samples.append((reason, url[:2048]))
 
 
@@ -122,7 +122,7 @@ class Intake:
                     url=link.url, key=link.key, lane=link.lane, shape=link.shape, merged=link.merged, **fields
                 )
         if duplicates:
-            into.rejected["duplicate"] = into.rejected.get("duplicate", 0) + duplicates
+            into.rejected[DUPLICATE] = into.rejected.get(DUPLICATE, 0) + duplicates
 
     def _shared_fields(self, follow: Follow, default_handler: str) -> dict[str, Any]:
         parent = follow.page.task
@@ -137,7 +137,7 @@ class Intake:
 
     def _add(self, task: Task, into: Found) -> None:
         if task.key in self.known or task.key in into.tasks:
-            into.reject("duplicate", task.url)
+            into.reject(DUPLICATE, task.url)
             if task.merged:
                 into.reject("merged", task.url)
         else:

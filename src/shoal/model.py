@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 DIRECT = "direct"
+DUPLICATE = "duplicate"  # the reason under which links to known pages are counted
 
 
 class Task(msgspec.Struct, frozen=True, array_like=True, kw_only=True):

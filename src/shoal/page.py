@@ -198,7 +198,7 @@ class Page:
         if not self.is_html:
             return self.content
         body = self.tree.body
-        return "" if body is None else _folded(body)
+        return "" if body is None else _folded(body, separator=" ")
 
     def __repr__(self) -> str:
         return f"<Page {self.status} {self.url}>"
@@ -243,5 +243,6 @@ def handler_name(handler: Handler | str | None) -> str | None:
     return handler.__name__
 
 
-def _folded(node: LexborNode) -> str:
-    return " ".join(node.text(separator="").split())
+def _folded(node: LexborNode, separator: str = "") -> str:
+    """Inside an element nothing separates <b>a</b>b; between the blocks of a page something must."""
+    return " ".join(node.text(separator=separator).split())

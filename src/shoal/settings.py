@@ -116,7 +116,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_pending: Annotated[Positive, _help("waiting tasks above which sources stop feeding")] = 1_000_000
 
     item_key: Annotated[str, _help("the field that identifies an item; empty: the page's URL")] = ""
-    keep_bodies: Annotated[bool, _help("`shoal crawl` keeps the text of each page, not only its title")] = True
 
 
 class Resolved(msgspec.Struct, frozen=True):

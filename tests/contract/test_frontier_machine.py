@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -24,6 +25,7 @@ from shoal.model import (
     Done,
     LaneUpdate,
     Lease,
+    LeaseBatch,
     Released,
     Result,
     Retry,
@@ -103,7 +105,11 @@ class FrontierMachine(RuleBasedStateMachine):
 
     def both(self, call: Callable[[Frontier], Coroutine[Any, Any, Any]]) -> Any:
         expected = self.runner.run(call(self.model))
-        assert self.runner.run(call(self.real)) == expected
+        answer = self.runner.run(call(self.real))
+        if isinstance(answer, LeaseBatch):
+            # A time of the machine's own, which no model can know.
+            answer = msgspec.structs.replace(answer, at=None)
+        assert answer == expected
         return expected
 
     @initialize()

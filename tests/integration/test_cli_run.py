@@ -109,7 +109,7 @@ def test_ctrl_c_stops_in_good_order_and_the_same_command_resumes(folder: Folder,
     result = folder.run("run", name, "--rate", "500/s", "--json")
     summary = json.loads(result.stdout)
     assert (summary["crawl"], summary["resumed"], summary["done"]) == ("books-1", True, DONE)
-    assert "it keeps the settings it began with; not applied: rate" in result.stderr
+    assert "its settings changed: rate '40/s' is now '500/s'" in result.stderr
     assert (summary["items"], summary["dead"], summary["lost"]) == (PRODUCTS, 0, 0)
 
 

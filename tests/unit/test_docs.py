@@ -18,8 +18,6 @@ import pytest
 
 from shoal.cli.main import COMMANDS
 from shoal.crawl import settings_of
-from shoal.frontier.sqlite import SqliteFrontier
-from shoal.model import Crawl
 from shoal.settings import FIELDS, Settings
 from shoal.sources import check_start
 from shoal.spider import Spider
@@ -205,15 +203,6 @@ def test_every_command_is_in_the_reference_and_the_readme() -> None:
     for command in COMMANDS:
         assert f"## shoal {command}\n" in reference
         assert f"`shoal {command}" in readme
-
-
-async def test_what_a_resumed_crawl_does_with_new_settings_is_as_written(tmp_path: Path) -> None:
-    frontier = await SqliteFrontier.open(tmp_path / "shoal.db")
-    await frontier.open_crawl(Crawl(id="c", spider="s", interval=1.0))
-    again = await frontier.open_crawl(Crawl(id="c", spider="s", interval=2.0))
-    await frontier.close()
-    page = (ROOT / "docs" / "how-to" / "resume.md").read_text(encoding="utf-8")
-    assert ("keeps the settings it began with" in page) == (again.interval == 1.0)
 
 
 def test_every_command_line_in_the_documents_names_a_command() -> None:

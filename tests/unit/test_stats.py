@@ -17,7 +17,9 @@ def running(**counts: Any) -> Progress:
 
 
 def lane(name: str = "a.test", **fields: Any) -> LaneStatus:
-    return LaneStatus(**{"lane": name, "waiting": 10, "in_flight": 1, "interval": 1.0, "cap": 8, **fields})
+    return LaneStatus(
+        **{"lane": name, "waiting": 10, "in_flight": 1, "interval": 1.0, "cap": 8, "starts_in": 0.5, **fields}
+    )
 
 
 def worker(**fields: Any) -> WorkerBeat:
@@ -74,7 +76,7 @@ def test_what_bounds_a_crawl() -> None:
     assert "--concurrency" in bound(left, [lane(interval=0.0)], worker(busy=9))
     assert bound(running(delayed=3), []) == "retries that wait for their time"
     assert bound(left, [lane(interval=0.0)]) == "the sites' answers"
-    assert bound(left, [lane(in_flight=8)]) == "the sites' answers"
+    assert bound(left, [lane(in_flight=8, starts_in=0.0)]) == "the sites' answers"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import msgspec
 from shoal.cli.figures import count
 from shoal.cli.options import json_option, place_options
 from shoal.cli.screen import Screen
+from shoal.model import DUPLICATE
 
 if TYPE_CHECKING:
     from shoal.crawl import Places
@@ -79,7 +80,7 @@ async def _add(crawl_name: str | None, urls: Iterable[str], *, places: Places) -
                 crawl.id, list(found.tasks.values()), rejected=found.rejected, samples=found.samples
             )
             added.new += report.new
-            added.duplicates += report.duplicates + found.rejected.pop("duplicate", 0)
+            added.duplicates += report.duplicates + found.rejected.pop(DUPLICATE, 0)
             added.rejected = dict(Counter(added.rejected) + Counter(found.rejected) + Counter(report.refused.values()))
     finally:
         await frontier.close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,11 +115,20 @@ async def _show_items(summary: Summary, places: Places, screen: Screen) -> None:
     screen.table(("key", "title", "price", "stock"), rows, right=("price", "stock"))
 
 
+def _activation() -> list[tuple[str, str]]:
+    """How to call shoal by its name, where the shell does not know it yet."""
+    script = Path(sys.prefix) / "bin" / "activate"
+    if shutil.which("shoal") or not script.exists():
+        return []
+    return [(f". {os.path.relpath(script)}", "puts shoal on your path")]
+
+
 def _show_next(summary: Summary, site: SiteProcess, screen: Screen) -> None:
     screen.line()
     screen.heading("next")
     screen.pairs(
         [
+            *_activation(),
             (f"cd {FOLDER}", "where it all lies"),
             (f"shoal why {site.url}private/stock-0.html", "why it was not fetched"),
             (f"shoal why {site.url}product/gone-0.html", "what became of it"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from typing import Any
 
 import click
@@ -90,7 +91,17 @@ def shoal() -> None:
 
 def main() -> None:
     """The entry point."""
-    shoal.main()
+    code: Any = 1
+    try:
+        shoal.main()
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Everything is closed. The HTTP client's own thread may still run, and can abort a Python that is taken down.
+    os._exit(code if isinstance(code, int) else 0)
 
 
 def _refuse(line: str, code: int) -> int:

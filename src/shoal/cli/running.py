@@ -73,18 +73,18 @@ async def work(job: Job, screen: Screen) -> Summary:
     if job.output is not None:
         check_target(job.output)
     async with opened(job.places) as (frontier, store):
-        crawl, resumed = await begin(
+        crawl, before = await begin(
             frontier, store, job.spider, settings=job.settings, reference=job.reference, fresh=job.fresh
         )
         with Display(screen) as display:
-            _announce(crawl, job, resumed=resumed, display=display)
+            _announce(crawl, before, job, display=display)
             coordinator = Coordinator(crawl, frontier=frontier, store=store, show=display.show, say=display.say)
             reading = await _run(crawl, job, coordinator)
         output = None if reading.interrupted else job.output
         if output is not None:
             await export(store, output, spider=crawl.spider, crawl=crawl.id)
         summary = await _sum_up(crawl, reading, store=store, places=job.places)
-        return msgspec.structs.replace(summary, resumed=resumed, output=output)
+        return msgspec.structs.replace(summary, resumed=before is not None, output=output)
 
 
 async def _run(crawl: Crawl, job: Job, coordinator: Coordinator) -> Reading:
@@ -108,14 +108,15 @@ async def _run(crawl: Crawl, job: Job, coordinator: Coordinator) -> Reading:
     return Reading(before=before, after=after, seconds=seconds, interrupted=interrupted)
 
 
-def _announce(crawl: Crawl, job: Job, *, resumed: bool, display: Display) -> None:
-    display.say(f"{'resuming' if resumed else 'beginning'} {crawl.id} in {job.places.frontier}")
-    if not resumed:
+def _announce(crawl: Crawl, before: Crawl | None, job: Job, *, display: Display) -> None:
+    display.say(f"{'resuming' if before else 'beginning'} {crawl.id} in {job.places.frontier}")
+    if before is None:
         return
-    kept = msgspec.structs.asdict(record_of(crawl).settings)
-    ignored = [name for name, value in msgspec.structs.asdict(job.settings).items() if kept[name] != value]
-    if ignored:
-        display.say(f"it keeps the settings it began with; not applied: {', '.join(ignored)} (--fresh starts over)")
+    then = msgspec.structs.asdict(record_of(before).settings)
+    now = msgspec.structs.asdict(job.settings)
+    changed = [f"{name} {then[name]!r} is now {value!r}" for name, value in now.items() if then[name] != value]
+    if changed:
+        display.say(f"its settings changed: {'; '.join(changed)}")
 
 
 async def _sum_up(crawl: Crawl, reading: Reading, *, store: Store, places: Places) -> Summary:
@@ -136,7 +137,7 @@ async def _sum_up(crawl: Crawl, reading: Reading, *, store: Store, places: Place
         cancelled=after.cancelled,
         retried=after.retried,
         lost=after.lost,
-        duplicates=after.duplicates + after.rejected.get("duplicate", 0),
+        duplicates=after.duplicates,
         outcomes=after.outcomes,
         rejected=after.rejected,
         items=await store.count_items(crawl.spider, crawl=crawl.id),

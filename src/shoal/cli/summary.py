@@ -38,7 +38,7 @@ OUTCOMES = {
     "redirect_loop": REASONS["redirect_loop"],
 }
 # What is said elsewhere in the summary, or is no news.
-_NOT_LISTED = frozenset({"duplicate", "merged"})
+_NOT_LISTED = frozenset({"merged"})
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

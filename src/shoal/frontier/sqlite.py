@@ -11,6 +11,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from shoal.errors import StorageError
 from shoal.frontier import sqlite_control as control
 from shoal.frontier import sqlite_views as views
@@ -98,7 +100,12 @@ class SqliteFrontier:
         self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float
     ) -> LeaseBatch:
         terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon)
-        return await self._write(lambda db, now: lease(db, crawls, terms, now=now))
+
+        def work(db: sqlite3.Connection, now: float) -> LeaseBatch:
+            at = time.monotonic()
+            return msgspec.structs.replace(lease(db, crawls, terms, now=now), at=at)
+
+        return await self._write(work)
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
         return await self._write(lambda db, now: extend(db, leases, seconds=seconds, now=now))

@@ -30,9 +30,36 @@ def load(db: sqlite3.Connection, name: str, *, now: float) -> Ledger:
 
 
 def open_crawl(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> Crawl:
-    found = db.execute(f"{_CRAWLS} WHERE name = ?", (crawl.id,)).fetchone()
+    found = db.execute("SELECT id, interval, cap FROM crawl WHERE name = ?", (crawl.id,)).fetchone()
     if found:
-        return _crawl(found)
+        _take_over(db, crawl, *found)
+    else:
+        _create(db, crawl, now=now)
+    return _crawl(db.execute(f"{_CRAWLS} WHERE name = ?", (crawl.id,)).fetchone())
+
+
+def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: float, cap: int) -> None:
+    """What a crawl is run with may change; the lanes whose pace was the crawl's own follow."""
+    budgets = crawl.budgets
+    db.execute(
+        "UPDATE crawl SET interval = ?, cap = ?, needs_rules = ?, max_pages = ?, max_per_lane = ?, max_per_shape = ?"
+        " WHERE id = ?",
+        (
+            crawl.interval, crawl.cap, crawl.needs_rules, budgets.pages, budgets.per_lane, budgets.per_shape, row_id,
+        ),
+    )  # fmt: skip
+    db.execute("UPDATE crawl_about SET settings = ? WHERE crawl = ?", (msgspec.json.encode(crawl.settings), row_id))
+    db.execute("UPDATE lane SET cap = ? WHERE crawl = ? AND cap = ?", (crawl.cap, row_id, cap))
+    if crawl.interval != interval:
+        db.execute(
+            "UPDATE lane SET interval = CASE WHEN interval = base_interval THEN :new ELSE interval END,"
+            " base_interval = :new, next_start = max(next_start, last_start + :new)"
+            " WHERE crawl = :crawl AND base_interval = :old",
+            {"new": crawl.interval, "old": interval, "crawl": row_id},
+        )
+
+
+def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
     budgets = crawl.budgets
     row_id = db.execute(
         "INSERT INTO crawl (name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape,"
@@ -49,7 +76,6 @@ def open_crawl(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> Crawl:
         "INSERT INTO crawl_about (crawl, spider, settings, created) VALUES (?, ?, ?, ?)",
         (row_id, crawl.spider, msgspec.json.encode(crawl.settings), crawl.created or now),
     )
-    return _crawl(db.execute(f"{_CRAWLS} WHERE name = ?", (crawl.id,)).fetchone())
 
 
 def crawls(db: sqlite3.Connection) -> list[Crawl]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.model import CrawlState, LaneUpdate
+from shoal.model import DUPLICATE, CrawlState, LaneUpdate
 
 QUEUED, DELAYED, LEASED, DEAD, CANCELLED = range(5)
 COUNTS = ("queued", "delayed", "leased", "dead", "cancelled")  # the counter of each state, in the order of the states
@@ -193,7 +193,10 @@ class Ledger:
     def reject(self, counts: Mapping[str, int], samples: Iterable[tuple[str, str]]) -> None:
         """Count what never became a task, and keep a few of the URLs."""
         for reason, count in counts.items():
-            self.tally("rejected", reason, count)
+            if reason == DUPLICATE:
+                self.crawl.duplicates += count
+            else:
+                self.tally("rejected", reason, count)
         self._samples += samples
 
     def samples(self, reason: str) -> list[str]:

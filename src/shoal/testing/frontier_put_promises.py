@@ -10,7 +10,7 @@ import pytest
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
-from shoal.model import Budgets, Crawl, Dead, Done, TaskState
+from shoal.model import Budgets, Crawl, Dead, Done, LaneUpdate, TaskState
 from shoal.testing.clock import FakeClock
 from shoal.testing.frontier_case import CRAWL, FrontierCase, check_counts, keys, make_task, take, take_one
 
@@ -49,8 +49,29 @@ class PutPromises(FrontierCase):
     async def test_gives_back_a_crawl_that_is_opened_again(self, frontier: Frontier) -> None:
         crawl = Crawl(id="other", spider="s", interval=2.0, needs_rules=True, settings={"a": [1]}, created=5.0)
         assert await frontier.open_crawl(crawl) == crawl
-        assert await frontier.open_crawl(Crawl(id="other", spider="t")) == crawl
+        assert await frontier.open_crawl(crawl) == crawl
         assert [one.id for one in await frontier.crawls()] == [CRAWL, "other"]
+
+    async def test_a_crawl_opened_again_takes_over_what_it_is_run_with(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        first = await frontier.open_crawl(Crawl(id="other", spider="s", interval=5.0, cap=2, created=5.0))
+        await frontier.put("other", [make_task(number) for number in range(4)])
+        await frontier.put("other", [make_task(9, "b.test")])
+        await frontier.update_lane("other", "b.test", LaneUpdate(interval=30.0, base_interval=30.0, cap=1))
+        budgets = Budgets(pages=5)
+        again = Crawl(id="other", spider="t", interval=0.5, cap=3, budgets=budgets, settings={"a": 1})
+        taken = await frontier.open_crawl(again)
+        assert (taken.spider, taken.created, taken.budgets, taken.settings) == ("s", 5.0, budgets, {"a": 1})
+        assert taken.state == first.state
+        lanes = {lane.lane: (lane.interval, lane.cap) for lane in await frontier.lanes("other")}
+        assert lanes == {"a.test": (0.5, 3), "b.test": (30.0, 1)}
+        assert (await frontier.put("other", [make_task(100)])).refused == {100: "max_pages"}
+
+    async def test_counts_the_links_to_known_pages_that_never_travelled(self, frontier: Frontier) -> None:
+        await frontier.put(CRAWL, [make_task(1)], rejected={"duplicate": 3, "depth": 2})
+        progress = await frontier.progress(CRAWL)
+        assert (progress.duplicates, progress.rejected) == (3, {"depth": 2})
 
     async def test_names_a_crawl_that_does_not_exist(self, frontier: Frontier) -> None:
         with pytest.raises(UsageError, match="no crawl 'none'"):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from shoal.model import Crawl, CrawlState, DeadFilter, LaneUpdate, Task, TaskState
+from shoal.model import DUPLICATE, Crawl, CrawlState, DeadFilter, LaneUpdate, Task, TaskState
 
 MAX_PRIORITY = 2**22
 MAX_SAMPLES = 20
@@ -130,7 +130,8 @@ class ModelCrawl:
         return sum(task.lane is lane and task.state == TaskState.LEASED for task in self.tasks.values())
 
     def reject(self, counts: Mapping[str, int], samples: Iterable[tuple[str, str]]) -> None:
-        self.rejected.update(counts)
+        self.duplicates += counts.get(DUPLICATE, 0)
+        self.rejected.update({reason: count for reason, count in counts.items() if reason != DUPLICATE})
         for reason, url in samples:
             kept = self.samples.setdefault(reason, [])
             if len(kept) < MAX_SAMPLES and url not in kept:

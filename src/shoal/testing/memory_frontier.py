@@ -51,7 +51,9 @@ class MemoryFrontier:
 
     async def open_crawl(self, crawl: Crawl) -> Crawl:
         now = self._clock()
-        if crawl.id not in self._crawls:
+        if crawl.id in self._crawls:
+            _take_over(self._crawls[crawl.id], crawl)
+        else:
             age = next(self._crawl_ages)
             crawl = msgspec.structs.replace(crawl, created=crawl.created or now)
             self._crawls[crawl.id] = ModelCrawl(crawl, age, age * EPOCHS, now, state=crawl.state, feeding=crawl.feeding)
@@ -394,6 +396,19 @@ def _retry(one: ModelCrawl, task: ModelTask, result: Retry) -> None:
 def _dead(one: ModelCrawl, which: DeadFilter) -> list[ModelTask]:
     """Matching dead letters, newest first."""
     return [task for task in reversed(one.in_state(TaskState.DEAD)) if task.matches(which)]
+
+
+def _take_over(one: ModelCrawl, crawl: Crawl) -> None:
+    before = one.crawl
+    one.crawl = msgspec.structs.replace(crawl, spider=before.spider, created=before.created)
+    for lane in one.lanes.values():
+        if lane.cap == before.cap:
+            lane.cap = crawl.cap
+        if lane.base_interval == before.interval != crawl.interval:
+            if lane.interval == lane.base_interval:
+                lane.interval = crawl.interval
+            lane.base_interval = crawl.interval
+            lane.next_start = max(lane.next_start, lane.last_start + crawl.interval)
 
 
 def _described(one: ModelCrawl) -> Crawl:

@@ -1,0 +1,229 @@
+"""Between pages and the stores: order, batches, pushing back, and what happens when a store fails."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from shoal.errors import ServerUnreachable, StorageError
+from shoal.model import Crawl, Done, Lease, Result, SettleReport
+from shoal.store.base import FetchRow, ItemRow
+from shoal.testing.fakes import MemoryStore, Watched, task_for
+from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.writer import FOUND_PER_SETTLE, Finished, Writer
+
+
+class Desk:
+    """A writer with its two sides, and everything that was called."""
+
+    def __init__(self, *, pages: int = 4, seconds: float = 30.0) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self.said: list[str] = []
+        self.settled: list[tuple[list[Result], SettleReport]] = []
+        self.memory = MemoryFrontier(clock=time.time)
+        self.store = MemoryStore()
+        self.watched_store: Any = Watched(self.store, self.calls)
+        self.frontier: Any = Watched(self.memory, self.calls)
+        self.writer = Writer(
+            store=self.watched_store,
+            frontier=self.frontier,
+            pages=pages,
+            seconds=seconds,
+            settled=lambda results, report: self.settled.append((results, report)),
+            say=self.said.append,
+        )
+
+    async def leases(self, count: int) -> list[Lease]:
+        await self.memory.open_crawl(Crawl(id="c", spider="s", interval=0.0, cap=1000))
+        await self.memory.put("c", [task_for(f"https://a.test/{number}") for number in range(count)])
+        batch = await self.memory.lease(["c"], count, worker="w", seconds=60, horizon=0)
+        return batch.leases
+
+    def verbs(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+
+def finished(lease: Lease, **done: Any) -> Finished:
+    url, key = lease.task.url, lease.task.key
+    item = ItemRow(spider="s", key=url, crawl="c", url=url, data=b"{}", token=lease.token, at=1.0)
+    row = FetchRow(crawl="c", key=key, url=url, outcome="ok", token=lease.token, attempt=1, at=1.0)
+    return Finished(Done(lease=lease, **done), [item], row)
+
+
+async def soon(check: Any, seconds: float = 3.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not check():  # noqa: ASYNC110 -- what is awaited has no event
+            await asyncio.sleep(0.005)
+
+
+async def test_the_store_is_written_before_anything_is_settled() -> None:
+    desk = Desk()
+    writing = asyncio.create_task(desk.writer.run())
+    for lease in await desk.leases(4):
+        await desk.writer.add(finished(lease))
+    desk.writer.close()
+    await writing
+    assert desk.verbs() == ["write", "settle"]
+    assert len(desk.store.rows) == len(desk.store.log) == 4
+    assert (await desk.memory.progress("c")).done == 4
+    [(results, report)] = desk.settled
+    assert (len(results), report.stale) == (4, [])
+
+
+async def test_a_batch_is_written_as_soon_as_it_is_full() -> None:
+    desk = Desk(pages=2, seconds=30.0)
+    leases = await desk.leases(3)
+    writing = asyncio.create_task(desk.writer.run())
+    await desk.writer.add(finished(leases[0]))
+    await asyncio.sleep(0.03)
+    assert desk.calls == []
+    await desk.writer.add(finished(leases[1]))
+    await soon(lambda: desk.settled)
+    await desk.writer.add(finished(leases[2]))
+    await asyncio.sleep(0.03)
+    assert len(desk.settled) == 1
+    desk.writer.close()
+    await writing
+    assert len(desk.settled) == 2
+
+
+async def test_a_lone_page_waits_no_longer_than_the_flush_time() -> None:
+    desk = Desk(pages=100, seconds=0.05)
+    [lease] = await desk.leases(1)
+    writing = asyncio.create_task(desk.writer.run())
+    await desk.writer.add(finished(lease))
+    await soon(lambda: desk.settled, 1.0)
+    desk.writer.close()
+    await writing
+
+
+async def test_hurry_ends_the_wait_for_more_pages() -> None:
+    desk = Desk(pages=100, seconds=30.0)
+    [lease] = await desk.leases(1)
+    writing = asyncio.create_task(desk.writer.run())
+    desk.writer.hurry()
+    await desk.writer.add(finished(lease))
+    desk.writer.hurry()
+    await soon(lambda: desk.settled, 1.0)
+    desk.writer.close()
+    await writing
+
+
+async def test_a_slow_store_pushes_back() -> None:
+    desk = Desk(pages=2)
+    gate = asyncio.Event()
+    desk.watched_store.meddle = lambda name, *_: gate.wait() if name == "write" else None
+    leases = await desk.leases(10)
+    writing = asyncio.create_task(desk.writer.run())
+
+    async def add_all() -> None:
+        for lease in leases:
+            await desk.writer.add(finished(lease))
+
+    adding = asyncio.create_task(add_all())
+    await asyncio.sleep(0.05)
+    assert not adding.done()
+    # One batch in the store's hands, twice a batch in the buffer, and not one page more.
+    assert desk.writer.backlog == 4
+    assert not desk.writer.has_room
+    gate.set()
+    await adding
+    desk.writer.close()
+    await writing
+    assert (await desk.memory.progress("c")).done == 10
+
+
+@pytest.mark.parametrize("error", [StorageError("the disk is full"), ServerUnreachable("no server")])
+@pytest.mark.parametrize("verb", ["write", "settle"])
+async def test_a_side_that_fails_for_a_moment_is_waited_for(verb: str, error: Exception) -> None:
+    desk = Desk()
+    failures = [error, error]
+
+    def meddle(name: str, *_: Any) -> None:
+        if name == verb and failures:
+            raise failures.pop()
+
+    desk.watched_store.meddle = desk.frontier.meddle = meddle
+    [lease] = await desk.leases(1)
+    await desk.writer.add(finished(lease))
+    desk.writer.close()
+    await desk.writer.run()
+    assert desk.said == [f"{error}; waiting"]
+    assert desk.verbs().count(verb) == 3
+    assert desk.verbs()[-1] == "settle"
+    assert (await desk.memory.progress("c")).done == 1
+
+
+async def test_a_store_that_keeps_failing_ends_the_writer_and_nothing_is_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shoal.patience.STORAGE_PATIENCE_SECONDS", 0.2)
+    desk = Desk(pages=1)
+
+    def meddle(name: str, *_: Any) -> None:
+        raise StorageError("the disk is full")
+
+    desk.watched_store.meddle = meddle
+    leases = await desk.leases(9)
+    writing = asyncio.create_task(desk.writer.run())
+
+    async def add_all() -> None:
+        for lease in leases:
+            await desk.writer.add(finished(lease))
+
+    adding = asyncio.create_task(add_all())
+    with pytest.raises(StorageError, match="the disk is full"):
+        await writing
+    # Whoever waited for room is not left waiting.
+    async with asyncio.timeout(1):
+        await adding
+    assert "settle" not in desk.verbs()
+    assert (await desk.memory.progress("c")).leased == 9
+    assert desk.settled == []
+
+
+async def test_long_lists_of_links_go_ahead_in_parts() -> None:
+    desk = Desk()
+    [lease] = await desk.leases(1)
+    found = [task_for(f"https://b.test/{number}") for number in range(2 * FOUND_PER_SETTLE + 7)]
+    await desk.writer.add(finished(lease, found=found))
+    desk.writer.close()
+    await desk.writer.run()
+    assert desk.verbs() == ["write", "put", "put", "settle"]
+    settled = next(argument for name, argument in desk.calls if name == "settle")
+    assert len(settled[0].found) == FOUND_PER_SETTLE
+    assert (await desk.memory.progress("c")).known == len(found) + 1
+    # Whoever hears of it hears of all links: they are all known now.
+    [(results, _)] = desk.settled
+    assert isinstance(results[0], Done)
+    assert len(results[0].found) == len(found)
+
+
+async def test_a_result_the_frontier_cannot_take_ends_as_a_failed_attempt() -> None:
+    desk = Desk()
+    good, bad = await desk.leases(2)
+    broken = task_for("https://b.test/", meta={"a": object()})
+    await desk.writer.add(finished(bad, found=[broken]))
+    await desk.writer.add(finished(good))
+    desk.writer.close()
+    await desk.writer.run()
+    progress = await desk.memory.progress("c")
+    assert (progress.done, progress.delayed, progress.leased, progress.retried) == (1, 1, 0, 1)
+    status = await desk.memory.look_up("c", bad.task.key)
+    assert status.reason.startswith("unsettled: ")
+    assert [isinstance(result, Done) for results, _ in desk.settled for result in results] == [True, False]
+
+
+async def test_a_lost_lease_is_reported_and_changes_nothing() -> None:
+    desk = Desk()
+    [lease] = await desk.leases(1)
+    await desk.memory.evict("w")
+    await desk.writer.add(finished(lease, found=[task_for("https://b.test/")]))
+    desk.writer.close()
+    await desk.writer.run()
+    [(_, report)] = desk.settled
+    assert report.stale == [lease]
+    assert (await desk.memory.progress("c")).known == 1
