@@ -129,8 +129,8 @@ def crawl_with_scrapy(program: Path, *, start: str, limit: int, total: int) -> R
     return Run("Scrapy", len(urls), cost)
 
 
-def crawl_with_shoal(start: str, *, total: int) -> Run:
-    folder = fresh_folder("shoal-run")
+def crawl_with_shoal(start: str, *, total: int, folder: Path | None = None) -> Run:
+    folder = folder or fresh_folder("shoal-run")
     command = [str(Path(sys.executable).with_name("shoal")), "run", str(HERE / "shoal_spider.py"), "--workers", "1"]
     cost = run_measured(command, folder=folder, environment={"BENCH_URL": start})
     with closing(sqlite3.connect(folder / "shoal.db")) as database:

@@ -1,7 +1,8 @@
 """Does a task cost more when the crawl is large? `python -m bench.growth`.
 
-Grows a SQLite frontier to each size through its own verbs, half of the tasks done and half waiting, then measures
-put, lease and settle: CPU-seconds per 1,000 tasks, where each task settled has found one new link and seven known ones.
+First whole crawls: the benchmark's site in a crawl that already knows each number of URLs. Then the frontier alone,
+grown to each size through its own verbs, half of the tasks done and half waiting: put, lease and settle, where each
+task settled has found one new link and seven known ones. All in CPU-seconds per 1,000 tasks.
 """
 
 from __future__ import annotations
@@ -13,14 +14,20 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
+import msgspec
+
+from bench.crawl import WORK, crawl_with_shoal, fresh_folder, prepare_site
+from bench.nginx import serve
+from shoal.crawl import CrawlRecord
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Done, Lease, Task
+from shoal.settings import Settings
 
 CRAWL = "growth"
 LANES = 100
@@ -36,25 +43,25 @@ T = TypeVar("T")
 class Growth:
     """A frontier that is grown to a size and then measured."""
 
-    def __init__(self, frontier: Frontier, *, seed: int = 1) -> None:
+    def __init__(self, frontier: Frontier, *, crawl: str = CRAWL, seed: int = 1) -> None:
         self._frontier = frontier
+        self._crawl = crawl
         self._known = 0
         self._draw = random.Random(seed)
         self._spent = dict.fromkeys(("put", "lease", "settle"), 0.0)
 
-    async def grow(self, size: int) -> None:
-        """Make `size` tasks known and settle half of them."""
-        await self._frontier.open_crawl(Crawl(id=CRAWL, spider="growth", interval=0.0, cap=1_000_000))
+    async def grow(self, size: int, *, done: float = 0.5) -> None:
+        """Make `size` tasks known and settle that share of them."""
         while self._known < size:
-            await self._frontier.put(CRAWL, self._new_tasks(min(BATCH, size - self._known)))
-        for _ in range(size // 2 // BATCH):
+            await self._frontier.put(self._crawl, self._new_tasks(min(BATCH, size - self._known)))
+        for _ in range(int(size * done) // BATCH):
             leases = await self._lease(BATCH)
             await self._settle([Done(lease=lease) for lease in leases])
 
     async def measure(self) -> dict[str, float]:
         """CPU-seconds that the next 1,000 tasks take, by verb."""
         self._spent = dict.fromkeys(self._spent, 0.0)
-        await self._timed("put", self._frontier.put(CRAWL, self._new_tasks(BATCH)))
+        await self._timed("put", self._frontier.put(self._crawl, self._new_tasks(BATCH)))
         leases = await self._lease(BATCH)
         await self._settle([Done(lease=lease, found=self._found()) for lease in leases])
         return {**self._spent, "total": sum(self._spent.values())}
@@ -64,7 +71,9 @@ class Growth:
         while len(leases) < count:
             batch = await self._timed(
                 "lease",
-                self._frontier.lease([CRAWL], min(LEASES, count - len(leases)), worker="w", seconds=600, horizon=1),
+                self._frontier.lease(
+                    [self._crawl], min(LEASES, count - len(leases)), worker="w", seconds=600, horizon=1
+                ),
             )
             if not batch.leases:
                 raise SystemExit("the frontier lends nothing although tasks are waiting")
@@ -95,18 +104,56 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.growth", description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 1_000_000], help="known tasks")
     parser.add_argument("--samples", type=int, default=20, help="measurements of 1,000 tasks at each size")
+    parser.add_argument("--rounds", type=int, default=2, help="whole crawls at each size, interleaved")
+    parser.add_argument("--no-crawls", action="store_true", help="the frontier alone")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
+    crawls = {} if options.no_crawls else measure_crawls(options.sizes, rounds=options.rounds)
+    if crawls:
+        print("a whole crawl, CPU-seconds per 1,000 pages")
+        for size, cost in crawls.items():
+            print(f"{size:12,}{cost:10.4f}")
+        print(f"{'ratio':>12}{crawls[max(crawls)] / crawls[min(crawls)]:10.2f}")
     rows = {size: asyncio.run(_measure(size, samples=options.samples)) for size in options.sizes}
     verbs = list(next(iter(rows.values())))
-    print("CPU-seconds per 1,000 tasks")
+    print("the frontier alone, CPU-seconds per 1,000 tasks")
     print(f"{'known':>12}" + "".join(f"{verb:>10}" for verb in verbs))
     for size, row in rows.items():
         print(f"{size:12,}" + "".join(f"{row[verb]:10.4f}" for verb in verbs))
     smallest, largest = rows[min(rows)], rows[max(rows)]
     print(f"{'ratio':>12}" + "".join(f"{largest[verb] / smallest[verb]:10.2f}" for verb in verbs))
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=2) + "\n")
+        options.json.write_text(json.dumps({"crawls": crawls, "frontier": rows}, indent=2) + "\n")
+
+
+def measure_crawls(sizes: Sequence[int], *, rounds: int) -> dict[int, float]:
+    """CPU-seconds per 1,000 pages of the same site, by the number of URLs the crawl knew before."""
+    plan = prepare_site(20_000)
+    costs: dict[int, list[float]] = {size: [] for size in sizes}
+    with serve(WORK / "site", port=int(plan.base.rpartition(":")[2]), work=WORK / "nginx") as address:
+        for _ in range(rounds):
+            for size in sizes:
+                folder = fresh_folder("growth-run")
+                asyncio.run(_prepare_crawl(folder, size))
+                run = crawl_with_shoal(f"{address}/{plan.path(0)}", total=plan.pages, folder=folder)
+                costs[size].append(run.cpu_per_thousand)
+                print(f"{size:,} known before: {run.cpu_per_thousand:.3f} CPU-s per 1,000 pages", file=sys.stderr)
+    return {size: statistics.median(found) for size, found in costs.items()}
+
+
+async def _prepare_crawl(folder: Path, size: int) -> None:
+    """An unfinished crawl of the benchmark's spider, which `shoal run` resumes, with `size` tasks done."""
+    frontier = await open_frontier(str(folder / "shoal.db"))
+    growth = Growth(frontier, crawl="bench-1")
+    await frontier.open_crawl(
+        Crawl(id="bench-1", spider="bench", interval=0.0, cap=1_000_000, feeding=True, settings=_record())
+    )
+    await growth.grow(size, done=1.0)
+    await frontier.close()
+
+
+def _record() -> dict[str, object]:
+    return msgspec.to_builtins(CrawlRecord(settings=Settings()))  # type: ignore[no-any-return]  # a struct becomes a dict
 
 
 async def _measure(size: int, *, samples: int) -> dict[str, float]:
@@ -121,6 +168,7 @@ async def _samples(size: int, *, count: int) -> list[dict[str, float]]:
     with TemporaryDirectory(prefix="shoal-growth-") as folder:
         frontier = await open_frontier(f"{folder}/shoal.db")
         growth = Growth(frontier)
+        await frontier.open_crawl(Crawl(id=CRAWL, spider="growth", interval=0.0, cap=1_000_000))
         try:
             started = time.perf_counter()
             await growth.grow(size)

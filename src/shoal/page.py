@@ -8,7 +8,7 @@ from typing import Any, overload
 from xml.etree import ElementTree
 
 import msgspec
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
 from shoal.charset import charset_of, text_of
 from shoal.fetch.base import Response
@@ -135,7 +135,8 @@ class Page:
         if self._tree is None:
             markup = self._utf8()
             check_markup(markup, self._limits)
-            self._tree = LexborHTMLParser(markup)
+            # Without events: the copies a browser makes of chosen options cost the square of their number.
+            self._tree = LexborHTMLParser(markup, options=LexborDocumentOptions.WO_EVENTS.value)
         return self._tree
 
     def css(self, selector: str) -> list[Element]:

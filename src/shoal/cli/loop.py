@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from shoal.memory import keep_freed_memory
+
 T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run to the end and give the result."""
+    keep_freed_memory()
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         try:
             return runner.run(main)

@@ -32,13 +32,13 @@ def load(db: sqlite3.Connection, name: str, *, now: float) -> Ledger:
 def open_crawl(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> Crawl:
     found = db.execute("SELECT id, interval, cap FROM crawl WHERE name = ?", (crawl.id,)).fetchone()
     if found:
-        _take_over(db, crawl, *found)
+        _take_over(db, crawl, *found, now=now)
     else:
         _create(db, crawl, now=now)
     return _crawl(db.execute(f"{_CRAWLS} WHERE name = ?", (crawl.id,)).fetchone())
 
 
-def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: float, cap: int) -> None:
+def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: float, cap: int, *, now: float) -> None:
     """What a crawl is run with may change; the lanes whose pace was the crawl's own follow."""
     budgets = crawl.budgets
     db.execute(
@@ -53,9 +53,9 @@ def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: floa
     if crawl.interval != interval:
         db.execute(
             "UPDATE lane SET interval = CASE WHEN interval = base_interval THEN :new ELSE interval END,"
-            " base_interval = :new, next_start = max(next_start, last_start + :new)"
+            " base_interval = :new, next_start = max(last_start + :new, blocked_until, min(next_start, :now))"
             " WHERE crawl = :crawl AND base_interval = :old",
-            {"new": crawl.interval, "old": interval, "crawl": row_id},
+            {"new": crawl.interval, "old": interval, "crawl": row_id, "now": now},
         )
 
 

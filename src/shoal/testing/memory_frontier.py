@@ -52,7 +52,7 @@ class MemoryFrontier:
     async def open_crawl(self, crawl: Crawl) -> Crawl:
         now = self._clock()
         if crawl.id in self._crawls:
-            _take_over(self._crawls[crawl.id], crawl)
+            _take_over(self._crawls[crawl.id], crawl, now)
         else:
             age = next(self._crawl_ages)
             crawl = msgspec.structs.replace(crawl, created=crawl.created or now)
@@ -398,7 +398,7 @@ def _dead(one: ModelCrawl, which: DeadFilter) -> list[ModelTask]:
     return [task for task in reversed(one.in_state(TaskState.DEAD)) if task.matches(which)]
 
 
-def _take_over(one: ModelCrawl, crawl: Crawl) -> None:
+def _take_over(one: ModelCrawl, crawl: Crawl, now: float) -> None:
     before = one.crawl
     one.crawl = msgspec.structs.replace(crawl, spider=before.spider, created=before.created)
     for lane in one.lanes.values():
@@ -408,7 +408,8 @@ def _take_over(one: ModelCrawl, crawl: Crawl) -> None:
             if lane.interval == lane.base_interval:
                 lane.interval = crawl.interval
             lane.base_interval = crawl.interval
-            lane.next_start = max(lane.next_start, lane.last_start + crawl.interval)
+            paced = max(lane.last_start + crawl.interval, lane.blocked_until)
+            lane.next_start = max(paced, min(lane.next_start, now))
 
 
 def _described(one: ModelCrawl) -> Crawl:
