@@ -52,5 +52,8 @@ format: dev
 bench: install
 	$(BIN)/python -m bench
 
+docs: install
+	$(BIN)/python docs/generate.py
+
 clean:
 	rm -rf $(VENV) bench/.work shoal-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -141,4 +141,6 @@ def _worker_refused(code: int) -> ShoalError:
 
 
 def _ending(code: int) -> str:
-    return signal.Signals(-code).name if code < 0 else f"code {code}"
+    if code >= 0:
+        return f"code {code}"
+    return signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"

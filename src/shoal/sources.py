@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,23 +23,25 @@ from shoal.urls import canonical, lane_of
 
 BATCH = 500
 FULL_PAUSE_SECONDS = 0.5
+ARRIVING_BYTES = 65_536
+ARRIVING_CHUNKS = 4
 START_LANES = 1000
 
 
-async def requests_of(spider: Spider) -> AsyncIterator[Request]:
-    """Every request that the spider's `start` names, in order."""
+async def requests_of(spider: Spider) -> AsyncIterator[Request | None]:
+    """Every request that the spider's `start` names, in order; None where the next may be long in coming."""
     start = spider.start() if callable(spider.start) else spider.start
     if inspect.isawaitable(start):
         start = await start
     if hasattr(start, "__aiter__"):
         async for source in start:
-            for request in _expand(source):
+            async for request in _expand(source):
                 yield request
         return
     if not hasattr(start, "__iter__") and not isinstance(start, Source):
         raise _no_source(start)
     for source in [start] if isinstance(start, Source) else start:
-        for request in _expand(source):
+        async for request in _expand(source):
             yield request
 
 
@@ -74,15 +78,22 @@ def _listed(spider: Spider) -> list[Any]:
 
 
 async def feed(
-    frontier: Frontier, crawl: str, requests: AsyncIterator[Request], *, intake: Intake, max_pending: int, say: Say
+    frontier: Frontier,
+    crawl: str,
+    requests: AsyncIterator[Request | None],
+    *,
+    intake: Intake,
+    max_pending: int,
+    say: Say,
 ) -> PutReport:
     """Put every request in batches, waiting while the frontier holds enough. Repeating it is harmless."""
     new = duplicates = 0
     found = Found()
     async for request in requests:
-        # Its own URL as the base: a start URL is always in scope.
-        intake.request(request, found, parent=None, base=request.url, scoped=False)
-        if len(found.tasks) >= BATCH:
+        if request is not None:
+            # Its own URL as the base: a start URL is always in scope.
+            intake.request(request, found, parent=None, base=request.url, scoped=False)
+        if len(found.tasks) >= BATCH or request is None:
             report = await _put(frontier, crawl, found, say=say)
             new, duplicates, found = new + report.new, duplicates + report.duplicates, Found()
             await _wait_for_room(frontier, crawl, max_pending, say=say)
@@ -106,7 +117,18 @@ async def _wait_for_room(frontier: Frontier, crawl: str, max_pending: int, *, sa
         await asyncio.sleep(FULL_PAUSE_SECONDS)
 
 
-def _expand(source: Any) -> Iterator[Request]:
+async def _expand(source: Any) -> AsyncIterator[Request | None]:
+    if isinstance(source, Stdin):
+        async for lines in _arriving(sys.stdin):
+            for request in _lines(lines, source.handler):
+                yield request
+            yield None
+    else:
+        for request in _expand_at_once(source):
+            yield request
+
+
+def _expand_at_once(source: Any) -> Iterator[Request]:
     if isinstance(source, str):
         yield Request(canonical(source))
     elif isinstance(source, Request):
@@ -118,10 +140,28 @@ def _expand(source: Any) -> Iterator[Request]:
     elif isinstance(source, UrlFile):
         with _open_file(source.path) as file:
             yield from _lines(file, source.handler)
-    elif isinstance(source, Stdin):
-        yield from _lines(sys.stdin, source.handler)
     else:
         raise _no_source(source)
+
+
+async def _arriving(stream: TextIO) -> AsyncIterator[list[str]]:
+    """The lines of a stream as they come, some at a time. Whoever writes them may take all day."""
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Queue[bytes] = asyncio.Queue(ARRIVING_CHUNKS)
+
+    def read() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is gone
+            while chunk := stream.buffer.read1(ARRIVING_BYTES):  # type: ignore[attr-defined]  # a buffered reader
+                asyncio.run_coroutine_threadsafe(arrived.put(chunk), loop).result()
+            asyncio.run_coroutine_threadsafe(arrived.put(b""), loop).result()
+
+    # A daemon: a read that waits for input must not hold up the end of the process.
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+    rest = b""
+    while chunk := await arrived.get():
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield [line.decode("utf-8", "replace") for line in lines]
+    yield [rest.decode("utf-8", "replace")]
 
 
 def _no_source(source: Any) -> UsageError:

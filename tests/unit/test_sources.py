@@ -28,7 +28,7 @@ def spider_from(start: Any) -> Spider:
 
 
 async def requests(start: Any) -> list[Request]:
-    return [request async for request in requests_of(spider_from(start))]
+    return [request async for request in requests_of(spider_from(start)) if request is not None]
 
 
 async def urls(start: Any) -> list[str]:
@@ -82,7 +82,7 @@ async def test_a_file_that_cannot_be_read_is_said_before_anything_begins(tmp_pat
 
 
 async def test_stdin_gives_a_url_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("https://a.test/1\n\nhttps://a.test/2\n"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"https://a.test/1\n\nhttps://a.test/2")))
     assert await urls(Stdin()) == ["https://a.test/1", "https://a.test/2"]
 
 
