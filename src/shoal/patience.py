@@ -14,8 +14,12 @@ LONGEST_PAUSE_SECONDS = 5.0
 T = TypeVar("T")
 
 
-async def patiently(step: Callable[[], Awaitable[T]], *, say: Callable[[str], None]) -> T:
-    """Wait out a server that is gone, however long, and for a while a file that refuses. Says so once."""
+async def patiently(
+    step: Callable[[], Awaitable[T]], *, say: Callable[[str], None], stop: asyncio.Event | None = None
+) -> T:
+    """Wait out a server that is gone, however long, and for a while a file that refuses. Says so once.
+
+    Once `stop` is set there is nothing to wait for: the refusal is raised."""
     loop = asyncio.get_running_loop()
     began, pause, said = loop.time(), 0.1, False
     while True:
@@ -23,6 +27,8 @@ async def patiently(step: Callable[[], Awaitable[T]], *, say: Callable[[str], No
             return await step()
         except (StorageError, ServerUnreachable) as error:
             if isinstance(error, StorageError) and loop.time() - began > STORAGE_PATIENCE_SECONDS:
+                raise
+            if stop is not None and stop.is_set():
                 raise
             if not said:
                 say(f"{error}; waiting")

@@ -19,7 +19,7 @@ REASONS = {
     "url_too_long": "it has more characters than max_url_length",
     "path_too_deep": "its path has more segments than max_path_segments, as endless folders do",
     "path_repeats": "it repeats one path segment more often than max_segment_repeats, as loops of relative links do",
-    "out_of_scope": "its host or prefix is not in allow (by default: the hosts of the start URLs)",
+    "out_of_scope": "it is not in allow (by default: the host of its page, and the hosts of the start URLs)",
     "denied": "it matches a pattern of deny",
     "depth": "it is more links away from a start URL than max_depth",
     "too_many_links": "its page had more links than max_links, and it was beyond them",

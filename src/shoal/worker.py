@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+from shoal.errors import ServerUnreachable, StorageError
 from shoal.frontier.base import Frontier
 from shoal.handlers import line_of, traceback_of
 from shoal.intake import RecentKeys
 from shoal.journey import Journey
 from shoal.model import Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport, WorkerBeat
-from shoal.patience import patiently
+from shoal.patience import STORAGE_PATIENCE_SECONDS, patiently
 from shoal.settings import Settings
 from shoal.spider import Spider
 from shoal.store.base import Store
@@ -87,7 +88,7 @@ class Worker:
                     part.result()
             await leasing
             await self._wind_down()
-            await writing
+            await self._last_words(writing)
         finally:
             parts = [leasing, writing, waking, *aside, *self._working.values()]
             for part in parts:
@@ -106,7 +107,9 @@ class Worker:
                 await _wait(self._slot_free, LONGEST_WAIT_SECONDS)
                 continue
             self._news.clear()
-            batch = await patiently(partial(self._lease, free), say=self._say)
+            batch = await self._lease_patiently(free, stop)
+            if batch is None:
+                return
             self._see_epoch(batch.epoch)
             if batch.finished and not self._stays:
                 return
@@ -118,6 +121,15 @@ class Worker:
             if self._is_hungry:
                 self._hurry()
                 await _wait(self._news, min(batch.ask_again, LONGEST_WAIT_SECONDS))
+
+    async def _lease_patiently(self, limit: int, stop: asyncio.Event) -> LeaseBatch | None:
+        """Leases, however long the frontier cannot be reached; None when told to stop meanwhile."""
+        try:
+            return await patiently(partial(self._lease, limit), say=self._say, stop=stop)
+        except (ServerUnreachable, StorageError):
+            if not stop.is_set():
+                raise
+            return None
 
     async def _lease(self, limit: int) -> LeaseBatch:
         return await self._frontier.lease(
@@ -235,6 +247,16 @@ class Worker:
             await asyncio.wait(self._working.values(), timeout=self._settings.grace_seconds)
         await self._hand_back(self._working)
         self._writer.close()
+
+    async def _last_words(self, writing: asyncio.Task[None]) -> None:
+        """Wait for the last write, but not for a server that may be gone for good."""
+        patience = max(self._settings.grace_seconds, STORAGE_PATIENCE_SECONDS) + 1
+        await asyncio.wait([writing], timeout=patience)
+        if not writing.done():
+            raise ServerUnreachable(
+                f"{len(self._held)} pages could not be handed in; their leases run out and they are done again"
+            )
+        await writing
 
     async def _hand_back(self, tokens: Iterable[int]) -> None:
         # No await between these two steps: a page that finishes in between would be settled twice.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shoal import Item, Page, Spider
-from shoal.errors import StorageError
+from shoal.errors import ServerUnreachable, StorageError
 from shoal.fetch.base import Fetch, Response
 from shoal.handlers import Handlers
 from shoal.intake import Intake, RecentKeys
@@ -377,3 +377,32 @@ async def test_a_worker_gives_signs_of_life() -> None:
     assert (beat.worker, beat.crawl, beat.slots) == ("w", "c", bench.settings.concurrency)
     assert beat.memory_bytes == pytest.approx(resident_bytes(), rel=0.5)
     assert worker_name() != worker_name()
+
+
+async def test_a_worker_told_to_stop_does_not_wait_for_a_frontier_that_is_gone() -> None:
+    bench = Bench({"/": ""})
+    await bench.begin("/")
+
+    def meddle(name: str, *_: Any) -> None:
+        if name == "lease":
+            bench.stop.set()
+            raise ServerUnreachable("the queue is gone")
+
+    bench.frontier.meddle = meddle
+    assert await bench.run() == 0
+
+
+async def test_pages_that_cannot_be_handed_in_do_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.worker.STORAGE_PATIENCE_SECONDS", 0.0)
+    bench = Bench({"/": ""}, grace_seconds=0.1)
+    await bench.begin("/")
+
+    def meddle(name: str, *_: Any) -> None:
+        if name == "settle":
+            bench.stop.set()
+            raise ServerUnreachable("the queue is gone")
+
+    bench.frontier.meddle = meddle
+    with pytest.raises(ServerUnreachable, match="1 pages could not be handed in"):
+        await bench.run()
+    assert (await bench.memory.progress("c")).leased == 1
