@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from shoal.spider import Request
 from shoal.urls import Link, UrlRules, fingerprint, key_of
 
 SAMPLES_PER_PAGE = 3
+_KEY = operator.attrgetter("key")
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Task)
 # What `page.follow` may pass on to many links at once; anything else makes each link a request of its own.
@@ -33,6 +35,11 @@ class RecentKeys:
 
     def __contains__(self, key: int) -> bool:
         return key in self._young or key in self._old
+
+    def unknown(self, keys: Iterable[int]) -> set[int]:
+        """Those of the keys that are not here."""
+        # One after the other: given both at once, Python walks through the whole of the second.
+        return set(keys).difference(self._young).difference(self._old)
 
     def add(self, key: int) -> None:
         self._young.add(key)
@@ -90,7 +97,8 @@ class Intake:
             for link in links:
                 into.reject("depth", link.url)
             return
-        check_task(Task(url=follow.page.url, key=0, lane="", **fields))
+        if follow.options:
+            check_task(Task(url=follow.page.url, key=0, lane="", **fields))
         self._links(follow, into, fields=fields)
 
     def request(self, request: Request, into: Found, *, parent: Task | None, base: str, scoped: bool = True) -> None:
@@ -106,23 +114,30 @@ class Intake:
 
     def _links(self, follow: Follow, into: Found, *, fields: dict[str, Any]) -> None:
         links = self.rules.resolve_all(follow.hrefs(), follow.page.base)
-        known, tasks, limit = self.known, into.tasks, self.settings.max_links
-        duplicates = 0
+        fresh = self.known.unknown(map(_KEY, links)).difference(into.tasks)
+        # Most links of most pages are known: only those that are not, and those with something to tell, are looked at.
+        accepted = [link for link in links if link.rejected is None]
+        if len(accepted) < len(links):
+            for link in links:
+                if link.rejected is not None:
+                    into.reject(link.rejected, link.url)
+        new = [link for link in accepted if link.key in fresh] if fresh else []
+        for link in accepted:
+            if link.merged and link.key not in fresh:
+                into.reject("merged", link.url)
+        self._take(new, into, fields=fields)
+        if len(new) < len(accepted):
+            into.rejected[DUPLICATE] = into.rejected.get(DUPLICATE, 0) + len(accepted) - len(new)
+
+    def _take(self, links: list[Link], into: Found, *, fields: dict[str, Any]) -> None:
+        tasks, limit = into.tasks, self.settings.max_links
         for link in links:
-            if link.rejected is not None:
-                into.reject(link.rejected, link.url)
-            elif link.key in known or link.key in tasks:
-                duplicates += 1
-                if link.merged:
-                    into.reject("merged", link.url)
-            elif len(tasks) >= limit:
+            if len(tasks) >= limit:
                 into.reject("too_many_links", link.url)
             else:
                 tasks[link.key] = Task(
                     url=link.url, key=link.key, lane=link.lane, shape=link.shape, merged=link.merged, **fields
                 )
-        if duplicates:
-            into.rejected[DUPLICATE] = into.rejected.get(DUPLICATE, 0) + duplicates
 
     def _shared_fields(self, follow: Follow, default_handler: str) -> dict[str, Any]:
         parent = follow.page.task

@@ -173,8 +173,8 @@ class Page:
     def base(self) -> str:
         """What relative links are relative to: the page's <base>, else its URL."""
         # Looked for where it may stand, and only then in the tree: most pages have none.
-        head = self.body[:HEAD_BYTES]
-        if b"<base" not in head and b"<BASE" not in head:
+        body = self.body
+        if body.find(b"<base", 0, HEAD_BYTES) < 0 and body.find(b"<BASE", 0, HEAD_BYTES) < 0:
             return self.url
         href = self.attr("base[href]", "href")
         link = self._resolver.resolve(href, self.url)
