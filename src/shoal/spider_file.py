@@ -15,6 +15,14 @@ from shoal.spider import Spider
 
 def load_spider(reference: str) -> type[Spider]:
     """The spider class that a reference names; without a class name, the only one of its file."""
+    spiders = load_spiders(reference)
+    if len(spiders) > 1:
+        raise UsageError(f"{reference} has several spiders: name one, as in {reference}:{spiders[0].__name__}")
+    return spiders[0]
+
+
+def load_spiders(reference: str) -> list[type[Spider]]:
+    """The spider class that a reference names; without a class name, all of its file."""
     place, _, name = reference.rpartition(":") if ":" in reference else (reference, "", "")
     module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
     spiders = [
@@ -23,12 +31,10 @@ def load_spider(reference: str) -> type[Spider]:
         if isinstance(value, type) and issubclass(value, Spider) and value.__module__ == module.__name__
     ]
     if name:
-        return _named(spiders, name, place)
-    if len(spiders) == 1:
-        return spiders[0]
+        return [_named(spiders, name, place)]
     if not spiders:
         raise UsageError(f"{place} has no spider: write a class that derives from shoal.Spider")
-    raise UsageError(f"{place} has several spiders: name one, as in {place}:{spiders[0].__name__}")
+    return spiders
 
 
 def _named(spiders: list[type[Spider]], name: str, place: str) -> type[Spider]:

@@ -200,9 +200,26 @@ def test_a_worker_that_stays_takes_up_what_is_added(folder: Folder, site: SitePr
     assert process.returncode == 0
 
 
+def test_a_worker_serves_all_crawls_of_its_spiders(folder: Folder, site: SiteProcess) -> None:
+    name = folder.spider(site.url)
+    text = (folder.path / name).read_text()
+    (folder.path / name).write_text(text + text[text.index("class Books") :].replace("class Books", "class More"))
+    for spider in ("Books", "More"):
+        with folder.start("run", f"{name}:{spider}", "--rate", "20/s") as process:
+            folder.wait_for_pages(2, crawl=f"{spider.lower()}-1")
+            interrupt(process)
+            process.communicate(timeout=SECONDS)
+    folder.run("worker", name, "--burst")
+    states = {crawl["crawl"]: crawl["state"] for crawl in folder.json("status")}
+    assert states == {"books-1": "finished", "more-1": "finished"}
+
+
 def test_a_worker_that_breaks_says_why_and_wants_to_be_replaced(folder: Folder, site: SiteProcess) -> None:
-    path = folder.path / folder.spider(site.url)
-    folder.run("run", "books.py", "--max-pages", "1")
+    path = folder.path / folder.spider(site.url, rate="40/s")
+    with folder.start("run", "books.py") as process:
+        folder.wait_for_pages(2)
+        interrupt(process)
+        process.communicate(timeout=SECONDS)
     path.write_text(path.read_text() + "\n    async def started(self):\n        raise RuntimeError('no luck')\n")
     result = folder.run("worker", "books.py", "--crawl", "books-1", "--burst", code=70)
     assert "RuntimeError: no luck" in result.stderr

@@ -1,4 +1,4 @@
-"""One worker process: finds its crawl, works on it, and waits for the next one if it is to stay."""
+"""One worker process: finds its crawls, works on them, and waits for the next ones if it is to stay."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import sys
+from asyncio import FIRST_COMPLETED
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -21,7 +22,8 @@ from shoal.model import Crawl
 from shoal.patience import patiently
 from shoal.settings import Settings
 from shoal.spider import Spider, spider_name
-from shoal.spider_file import load_spider
+from shoal.spider_file import load_spiders
+from shoal.store.base import Store
 
 LOOK_SECONDS = 1.0
 
@@ -39,72 +41,112 @@ class Duty:
 
 
 async def work(duty: Duty) -> int:
-    """Work until told to stop, or with `burst` until the crawl is finished."""
-    voice = Voice(sys.stderr)
-    with contextlib.redirect_stdout(voice), contextlib.redirect_stderr(voice):
-        say = Screen().say
-        stopping = Stopping(say=say if duty.parent is None else _silent, grace_seconds=Settings().grace_seconds)
-        watching = asyncio.create_task(_watch(duty.parent, stopping.stop))
-        try:
-            with stopping.listening():
-                await _serve(duty, load_spider(duty.reference), stop=stopping.stop, say=say)
-        finally:
-            watching.cancel()
+    """Work until told to stop, or with `burst` until the crawls are finished."""
+    spiders = {spider_name(spider): spider for spider in load_spiders(duty.reference)}
+    say = Screen().say
+    stopping = Stopping(say=say if duty.parent is None else _silent, grace_seconds=Settings().grace_seconds)
+    watching = asyncio.create_task(_watch(duty.parent, stopping.stop))
+    try:
+        voice = Voice(sys.stderr)
+        with stopping.listening(), contextlib.redirect_stdout(voice), contextlib.redirect_stderr(voice):
+            async with opened(duty.places) as (frontier, store):
+                await Shift(duty, spiders=spiders, frontier=frontier, store=store, say=say).run(stopping.stop)
+    finally:
+        watching.cancel()
     # To stop a worker that stays is its normal end; one of a fleet is missed.
     return INTERRUPTED if duty.burst and stopping.stop.is_set() else 0
 
 
-async def _serve(duty: Duty, spider: type[Spider], *, stop: asyncio.Event, say: Say) -> None:
-    async with opened(duty.places) as (frontier, store):
-        while not stop.is_set():
-            crawl = await _next_crawl(frontier, spider, duty, stop=stop)
-            if crawl is None:
-                return
-            parts = worker_for(crawl, spider(), frontier=frontier, store=store, say=say, name=duty.name)
-            async with parts as worker:
-                await worker.run(stop)
-            if duty.burst:
-                return
-
-
 class Voice(io.TextIOBase):
-    """What a worker and its spider write. That nobody reads it any more is no fault of a page."""
+    """Where a spider's prints go. When nobody listens any more, a print must not fail its page."""
 
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
 
     def write(self, text: str) -> int:
         with contextlib.suppress(BrokenPipeError):
-            self._file.write(text)
+            self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
         with contextlib.suppress(BrokenPipeError):
-            self._file.flush()
+            self._stream.flush()
 
 
-async def _next_crawl(frontier: Frontier, spider: type[Spider], duty: Duty, *, stop: asyncio.Event) -> Crawl | None:
-    """The crawl to work on: the one named, or the spider's newest unfinished one as soon as there is one."""
-    said = False
-    while not stop.is_set():
-        crawls = await patiently(frontier.crawls, say=_silent)
-        if duty.crawl_id is not None and duty.burst:
-            return choose(crawls, duty.crawl_id)
-        mine = [crawl for crawl in crawls if duty.crawl_id in (None, crawl.id)]
-        if duty.crawl_id is None:
-            mine = [crawl for crawl in mine if crawl.spider == spider_name(spider)]
-        open_ones = [crawl for crawl in mine if is_unfinished(crawl)]
-        if open_ones:
-            return open_ones[0]
-        if duty.burst:
-            raise UsageError(f"no crawl of {spider_name(spider)!r} is unfinished: `shoal run` begins one")
-        if not said:
-            Screen().say(f"waiting for a crawl of {spider_name(spider)!r}")
-            said = True
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_SECONDS):
-                await stop.wait()
-    return None
+class Shift:
+    """Works on every unfinished crawl of its spiders, side by side, and on those that begin meanwhile."""
+
+    def __init__(
+        self, duty: Duty, *, spiders: dict[str, type[Spider]], frontier: Frontier, store: Store, say: Say
+    ) -> None:
+        self._duty = duty
+        self._spiders = spiders
+        self._frontier = frontier
+        self._store = store
+        self._say = say
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._has_worked = False
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until told to stop, or with `burst` until there is nothing left."""
+        stopped = asyncio.create_task(stop.wait())
+        has_waited = False
+        try:
+            while not stop.is_set():
+                for crawl in await self._open_crawls():
+                    if crawl.id not in self._running:
+                        self._running[crawl.id] = asyncio.create_task(self._work_on(crawl, stop))
+                        self._has_worked = True
+                if not self._running and self._duty.burst:
+                    return
+                if not self._running and not has_waited:
+                    self._say(f"waiting for a crawl of {self._names()}")
+                    has_waited = True
+                await asyncio.wait(
+                    [stopped, *self._running.values()], timeout=LOOK_SECONDS, return_when=FIRST_COMPLETED
+                )
+                self._let_go()
+            await asyncio.gather(*self._running.values())
+        finally:
+            stopped.cancel()
+            for task in self._running.values():
+                task.cancel()
+            await asyncio.gather(stopped, *self._running.values(), return_exceptions=True)
+
+    async def _work_on(self, crawl: Crawl, stop: asyncio.Event) -> None:
+        spider = self._spiders[crawl.spider]()
+        async with worker_for(
+            crawl, spider, frontier=self._frontier, store=self._store, say=self._say, name=self._duty.name
+        ) as worker:
+            await worker.run(stop)
+
+    def _let_go(self) -> None:
+        """Forget the crawls that ended; one that failed ends the shift."""
+        for name, task in list(self._running.items()):
+            if task.done():
+                del self._running[name]
+                task.result()
+
+    async def _open_crawls(self) -> list[Crawl]:
+        crawls = await patiently(self._frontier.crawls, say=_silent)
+        named = self._duty.crawl_id
+        if named is not None:
+            crawls = [choose(crawls, named)] if self._duty.burst else [one for one in crawls if one.id == named]
+            crawls = [self._as_served(crawl) for crawl in crawls]
+        mine = [crawl for crawl in crawls if crawl.spider in self._spiders]
+        unfinished = [crawl for crawl in mine if is_unfinished(crawl)]
+        if self._duty.burst and named is None and not unfinished and not self._has_worked:
+            raise UsageError(f"no crawl of {self._names()} is unfinished: `shoal run` begins one")
+        return unfinished
+
+    def _as_served(self, crawl: Crawl) -> Crawl:
+        """A crawl that is asked for by its id is served by the file's only spider, whatever that one is called."""
+        if crawl.spider not in self._spiders and len(self._spiders) == 1:
+            self._spiders[crawl.spider] = next(iter(self._spiders.values()))
+        return crawl
+
+    def _names(self) -> str:
+        return " or ".join(repr(name) for name in self._spiders)
 
 
 async def _watch(parent: int | None, stop: asyncio.Event) -> None:
