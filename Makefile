@@ -6,7 +6,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 
 PACKAGES ?=
 
-.PHONY: install dev apt demo test check format bench docs clean
+.PHONY: install dev apt servers demo test check format bench docs clean
 
 install: $(VENV)/.installed
 dev: $(VENV)/.developing
@@ -21,7 +21,7 @@ $(VENV)/bin/python:
 apt:
 	@test "$$(id -u)" = 0 || (echo "missing: ask for it with 'sudo apt-get install $(PACKAGES)'"; exit 1)
 	@echo "installing $(PACKAGES)"
-	@apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(PACKAGES) >/dev/null
+	@apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(PACKAGES) >/dev/null
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "installing shoal"
@@ -36,7 +36,15 @@ $(VENV)/.developing: $(VENV)/.installed requirements-dev.txt
 demo: install
 	@$(BIN)/shoal demo
 
-test: dev
+# Servers that the tests start by themselves. Where we may not install them, tests that need a missing one are skipped.
+servers:
+	@for pair in redis-server:redis-server ip:iproute2; do \
+	  command -v $${pair%%:*} >/dev/null || PATH=$$PATH:/usr/sbin:/sbin command -v $${pair%%:*} >/dev/null || missing="$$missing $${pair##*:}"; \
+	done; \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory apt PACKAGES="$$missing"; \
+	elif [ -n "$$missing" ]; then echo "tests that need$$missing are skipped"; fi
+
+test: dev servers
 	$(BIN)/pytest -n 2 --dist worksteal
 
 check: dev

@@ -1,4 +1,4 @@
-"""The SQLite frontier does what the in-memory model does, whatever is asked of it and in whatever order."""
+"""Real frontiers do what the in-memory model does, whatever is asked of it and in whatever order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import msgspec
 from hypothesis import settings
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from shoal.frontier.base import Frontier
+from shoal.frontier.redis import RedisFrontier
 from shoal.frontier.sqlite import SqliteFrontier
 from shoal.model import (
     Budgets,
@@ -33,6 +34,7 @@ from shoal.model import (
 )
 from shoal.testing.clock import FakeClock
 from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.testing.servers import RedisServer
 
 PLAIN, STRICT = "plain", "strict"
 LANES = ["a", "b", "c"]
@@ -64,6 +66,16 @@ updates = st.builds(
     rest_seconds=st.sampled_from([None, None, 2.0, 6.0]),
     rules=st.sampled_from([None, b"", b"rules"]),
     rules_seconds=st.sampled_from([5.0, 100.0]),
+)
+changed_crawls = st.builds(
+    Crawl,
+    id=crawl_names,
+    spider=st.just("other"),
+    interval=st.sampled_from([0.0, 0.5, 1.0, 2.0]),
+    cap=st.integers(1, 4),
+    needs_rules=st.booleans(),
+    budgets=st.builds(Budgets, pages=st.sampled_from([0, 12, 16]), per_lane=st.sampled_from([0, 6])),
+    settings=st.sampled_from([{}, {"depth": 3}]),
 )
 maybe_updates = st.none() | updates
 filters = st.builds(
@@ -100,8 +112,12 @@ class FrontierMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.runner = asyncio.Runner()
         self.model: Frontier = MemoryFrontier(clock=self.clock)
-        self.real: Frontier = self.runner.run(SqliteFrontier.open(self.folder / "shoal.db", clock=self.clock))
+        self.real: Frontier = self.runner.run(self.open())
         self.leases: list[Lease] = []
+
+    async def open(self) -> Frontier:
+        """The frontier to compare, empty."""
+        raise NotImplementedError
 
     def both(self, call: Callable[[Frontier], Coroutine[Any, Any, Any]]) -> Any:
         expected = self.runner.run(call(self.model))
@@ -175,7 +191,7 @@ class FrontierMachine(RuleBasedStateMachine):
     @rule(data=st.data(), crawl=crawl_names)
     def control(self, data: st.DataObject, crawl: str) -> None:
         """One of the rare verbs: they share a rule so that a run is mostly work."""
-        match data.draw(st.sampled_from(["state", "resume", "feeding", "evict", "extend", "delete"])):
+        match data.draw(st.sampled_from(["state", "resume", "feeding", "evict", "extend", "reopen", "delete"])):
             case "state":
                 state = data.draw(st.sampled_from([CrawlState.PAUSED, CrawlState.CANCELLED]))
                 self.both(lambda frontier: frontier.set_state(crawl, state))
@@ -188,6 +204,9 @@ class FrontierMachine(RuleBasedStateMachine):
                 self.both(lambda frontier: frontier.evict("w1"))
             case "extend":
                 self.both(lambda frontier: frontier.extend(self.leases[-5:], seconds=10.0))
+            case "reopen":
+                again = data.draw(changed_crawls)
+                self.both(lambda frontier: frontier.open_crawl(again))
             case _:
                 self.both(lambda frontier: frontier.delete_crawl(PLAIN))
                 self.both(lambda frontier: frontier.open_crawl(OPEN_PLAIN))
@@ -224,5 +243,32 @@ class FrontierMachine(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-TestFrontierMachine = FrontierMachine.TestCase
-TestFrontierMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+class SqliteMachine(FrontierMachine):
+    async def open(self) -> Frontier:
+        return await SqliteFrontier.open(self.folder / "shoal.db", clock=self.clock)
+
+
+class RedisMachine(FrontierMachine):
+    server: ClassVar[RedisServer]
+
+    async def open(self) -> Frontier:
+        self.server.call("FLUSHALL")
+        return await RedisFrontier.open(self.server.url, clock=self.clock)
+
+
+class TestSqliteMachine(SqliteMachine.TestCase):  # type: ignore[name-defined, misc]
+    settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+class TestRedisMachine(RedisMachine.TestCase):  # type: ignore[name-defined, misc]
+    settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.folder = Path(tempfile.mkdtemp())
+        RedisMachine.server = RedisServer(cls.folder, "--appendfsync", "no").start()
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        RedisMachine.server.kill()
+        shutil.rmtree(cls.folder)

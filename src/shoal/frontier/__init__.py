@@ -5,17 +5,28 @@ from __future__ import annotations
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 
-SCHEMES = ("sqlite",)
+REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
+SCHEMES = ("sqlite", *REDIS_SCHEMES)
 
 
 async def open_frontier(url: str) -> Frontier:
-    """Open the frontier at this URL: `sqlite:///path/to/shoal.db`, or the bare path of a file."""
+    """Open the frontier at this URL: `sqlite:///path/to/shoal.db`, the bare path of a file, or a Redis server's:
+    `redis://host/0`, `rediss://…` with TLS, `unix:///path/to/socket`, `redis+sentinel://host1,host2/mymaster/0`."""
     scheme, separator, rest = url.partition("://")
     match scheme if separator else "sqlite":
         case "sqlite":
             from shoal.frontier.sqlite import SqliteFrontier
 
             return await SqliteFrontier.open(_sqlite_path(rest, url) if separator else url)
+        case name if name in REDIS_SCHEMES:
+            try:
+                from shoal.frontier.redis import RedisFrontier
+            except ModuleNotFoundError as error:
+                if error.name not in ("redis", "hiredis"):
+                    raise
+                raise UsageError(f"{scheme}:// needs the redis library: pip install 'shoal[redis]'") from None
+
+            return await RedisFrontier.open(url)
         case _:
             known = ", ".join(f"{name}://" for name in SCHEMES)
             raise UsageError(f"no frontier for {scheme}://: use one of {known} or the path of a file")

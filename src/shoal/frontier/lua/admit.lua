@@ -1,0 +1,106 @@
+-- Letting tasks in: dedup and budgets. Shared by put and settle.
+--
+-- A kind of task is four values: lane, −priority · 2^31, delay, "1" if its URL was merged. A task is three: its key in
+-- decimals, the number of its kind, the task.
+local NO_SHAPE = string.rep('\0', 8)
+local kinds = {}
+local admitted, admitted_list = {}, {}
+local refused, merged, duplicates, examined = {}, {}, 0, 0
+local numbers = call('HMGET', P .. 'count', 'sequence', 'seen', 'queued', 'delayed', 'leased', 'done', 'dead', 'cancelled')
+local sequence, seen, known = tonumber(numbers[1]) or 0, tonumber(numbers[2]) or 0, 0
+for i = 3, 8 do known = known + (tonumber(numbers[i]) or 0) end
+
+-- Gives the place behind the last kind.
+local function read_kinds(at)
+  local total = tonumber(ARGV[at])
+  for i = 1, total do
+    local first = at + 4 * i - 3
+    kinds[tostring(i)] = {
+      lane = ARGV[first], offset = assert(tonumber(ARGV[first + 1])), delay = assert(tonumber(ARGV[first + 2])),
+      is_merged = ARGV[first + 3] == '1',
+    }
+  end
+  return at + 4 * total + 1
+end
+
+-- Before the first write: scripts are atomic but do not roll back.
+local function check_tasks(at, total)
+  for i = at, at + 3 * total - 1, 3 do
+    assert(kinds[ARGV[i + 1]] and #ARGV[i + 2] > 18)
+  end
+end
+
+-- The budget that keeps a task out, or nil.
+local function refusal(kind, task)
+  if crawl.pages > 0 and known >= crawl.pages then return 'max_pages' end
+  if crawl.per_lane > 0 then
+    local lane = find_lane(kind.lane)
+    if lane and lane.known >= crawl.per_lane then return 'max_per_host' end
+  end
+  if crawl.per_shape > 0 then
+    local shape = string.sub(task, 11, 18)
+    if shape ~= NO_SHAPE then
+      local accepted = tonumber(call('HGET', P .. 'shape:' .. kind.lane, shape) or 0)
+      if accepted >= crawl.per_shape then return 'max_per_shape' end
+    end
+  end
+  return nil
+end
+
+local has_budgets = crawl.pages > 0 or crawl.per_lane > 0 or crawl.per_shape > 0
+
+local function accept(key, kind, task, bucket)
+  local lane = kind.in_lane
+  if not lane then
+    lane = need_lane(kind.lane)
+    kind.in_lane = lane
+  end
+  if crawl.per_shape > 0 and string.sub(task, 11, 18) ~= NO_SHAPE then
+    call('HINCRBY', P .. 'shape:' .. kind.lane, string.sub(task, 11, 18), 1)
+  end
+  lane.known = lane.known + 1
+  known = known + 1
+  sequence = sequence + 1
+  admitted[key] = bucket
+  admitted_list[#admitted_list + 1] = key
+  wait(lane, kind.offset + sequence, task, kind.delay)
+end
+
+-- Take in the tasks from ARGV[at] on. Refused and merged ones are noted by their place in the call.
+local function admit(at, total)
+  local size = half * 2
+  for i = at, at + 3 * total - 1, 3 do
+    local key, kind, task = ARGV[i], kinds[ARGV[i + 1]], ARGV[i + 2]
+    local place = low_of_task(task) % size
+    local bucket = seen_prefix .. (place < buckets and place or place - half)
+    if admitted[key] or call('SISMEMBER', bucket, key) == 1 then
+      duplicates = duplicates + 1
+      if kind.is_merged then merged[#merged + 1] = examined end
+    else
+      local reason = has_budgets and refusal(kind, task)
+      if reason then
+        refused[#refused + 1] = examined
+        refused[#refused + 1] = reason
+      else
+        accept(key, kind, task, bucket)
+      end
+    end
+    examined = examined + 1
+  end
+end
+
+-- Call it after save_queues: a key may be unknown for a task that waits, never known for one that does not.
+local function save_admitted()
+  if duplicates > 0 then count('duplicates', duplicates) end
+  if #merged > 0 then tally('rejected', 'merged', #merged) end
+  for i = 2, #refused, 2 do tally('rejected', refused[i], 1) end
+  if #admitted_list == 0 then return end
+  for i = 1, #admitted_list do
+    local key = admitted_list[i]
+    call('SADD', admitted[key], key)
+  end
+  revive()
+  count('seen', #admitted_list)
+  count('sequence', #admitted_list)
+  grow_seen(seen + #admitted_list)
+end

@@ -1,0 +1,22 @@
+-- include: crawl lanes
+-- busy: lanes with waiting or leased tasks, most waiting first. A cancelled crawl has no waiting ones.
+--
+-- ARGV[3]  rank to begin with
+-- ARGV[4]  limit
+-- Reply    {"ok", number looked at; lane, waiting, in flight, interval, cap, starts in, known, has rules ("1"), … for each}
+local first = tonumber(ARGV[3])
+local members = call('ZRANGE', P .. 'busy', first, first + tonumber(ARGV[4]) - 1)
+local reply = {'ok', #members}
+for _, member in ipairs(members) do
+  local lane = find_lane(string.sub(member, 9))
+  if lane then
+    for _, value in ipairs({
+      lane.name, format('%.0f', is_cancelled and 0 or lane.waiting), format('%.0f', lane.flight),
+      format('%.17g', lane.interval), format('%.0f', lane.cap), format('%.17g', math.max(0, lane.next - now)),
+      format('%.0f', lane.known), lane.rules_until > now and '1' or '0',
+    }) do
+      reply[#reply + 1] = value
+    end
+  end
+end
+return reply

@@ -1,0 +1,56 @@
+-- include: crawl lanes tasks letters
+-- dead: list, requeue or drop dead letters that match, newest first, a bounded number per call.
+--
+-- ARGV[3]  "list", "requeue" or "drop"
+-- ARGV[4]  how many letters, newest first, to skip: those looked at before and still there
+-- ARGV[5]  limit
+-- ARGV[6]  "=" and the lane, or ""
+-- ARGV[7]  "=" and the beginning of the reason, or ""
+-- ARGV[8]  earliest time of death, or "-inf"
+-- ARGV[9]  key (8 bytes), or ""
+-- Reply    {"ok", how many to skip next time, "1" when nothing is left to look at, number found, letters when listing}
+local MAX_EXAMINED = 500
+local verb, skip, limit = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local wanted_lane, wanted_reason, since, wanted_key = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+
+local function matches(letter)
+  return (wanted_lane == '' or string.sub(wanted_lane, 2) == letter.lane)
+    and (wanted_reason == '' or string.sub(letter.reason, 1, #wanted_reason - 1) == string.sub(wanted_reason, 2))
+    and (since == '-inf' or letter.at >= tonumber(since))
+end
+
+local keys = {}
+if wanted_key ~= '' then
+  keys[1] = skip == 0 and wanted_key or nil
+else
+  for i, grave in ipairs(call('ZREVRANGEBYSCORE', P .. 'graves', '+inf', since, 'LIMIT', skip, MAX_EXAMINED)) do
+    keys[i] = string.sub(grave, 5)
+  end
+end
+local values = #keys > 0 and call('HMGET', P .. 'dead', unpack(keys)) or {}
+local found, listed, examined = {}, {}, 0
+while examined < #keys and #found < limit do
+  examined = examined + 1
+  local letter = values[examined] and read_dead(values[examined])
+  if letter and matches(letter) then
+    letter.key = keys[examined]
+    found[#found + 1] = letter
+    if verb == 'list' then listed[#listed + 1] = values[examined] end
+  end
+end
+local is_last = examined == #keys and (wanted_key ~= '' or #keys < MAX_EXAMINED)
+if verb == 'list' then
+  return {'ok', skip + examined, is_last and '1' or '0', #found, listed}
+end
+
+if verb == 'requeue' then
+  for _, letter in ipairs(found) do wait(need_lane(letter.lane), letter.order, letter.task, 0) end
+  save_queues()
+  if #found > 0 then revive() end
+end
+for _, letter in ipairs(found) do
+  if verb == 'requeue' then unbury(letter.key, letter) else drop(letter.key, letter) end
+end
+save_lanes()
+save_counts()
+return {'ok', skip + examined - #found, is_last and '1' or '0', #found, {}}

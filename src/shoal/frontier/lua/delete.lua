@@ -1,0 +1,31 @@
+-- delete: remove a crawl's keys, a bounded number per call. From the first call on nobody sees the crawl.
+--
+-- KEYS[1]  the prefix of the crawl's keys
+-- Reply    "1" while something is left
+local MAX_LANES, MAX_BUCKETS = 200, 500
+local P, call = KEYS[1], redis.call
+if call('EXISTS', P .. 'crawl') == 0 then return '0' end
+call('HSET', P .. 'crawl', 'state', 'deleting')
+
+local page = call('HSCAN', P .. 'lanes', 0, 'COUNT', MAX_LANES)[2]
+if #page > 0 then
+  for i = 1, #page, 2 do
+    call('UNLINK', P .. 'q:' .. page[i], P .. 'shape:' .. page[i])
+    call('HDEL', P .. 'lanes', page[i])
+  end
+  return '1'
+end
+local buckets = tonumber(call('HGET', P .. 'crawl', 'buckets') or 0)
+if buckets > 0 then
+  local last = math.max(0, buckets - MAX_BUCKETS)
+  for bucket = last, buckets - 1 do call('UNLINK', P .. 'seen:' .. bucket) end
+  call('HSET', P .. 'crawl', 'buckets', last)
+  return '1'
+end
+for _, name in ipairs({
+  'ready', 'busy', 'later', 'held', 'leases', 'tries', 'dead', 'graves', 'count', 'outcomes', 'rejected', 'samples',
+  'rules', 'repair', 'crawl',
+}) do
+  call('UNLINK', P .. name)
+end
+return '0'

@@ -1,0 +1,27 @@
+-- include: crawl lanes tasks lending
+-- lease: lend up to a limit of tasks whose lanes may start within the horizon, fairly. What expired is taken back and
+-- what is due is woken first, a bounded number of each.
+--
+-- ARGV[3]  limit
+-- ARGV[4]  worker
+-- ARGV[5]  seconds a lease lasts
+-- ARGV[6]  horizon in seconds
+-- Reply    {"ok", epoch, ask again in seconds, finished ("1"), seven values for each lane that lends (see lend)}
+local limit, horizon = tonumber(ARGV[3]), tonumber(ARGV[6])
+local terms = {worker = ARGV[4], seconds = tonumber(ARGV[5])}
+take_back()
+wake_due()
+save_lanes()
+lanes, lane_list = {}, {}
+
+local chosen, rooms, reply = ready_lanes(limit, horizon), {}, {}
+for i = 1, #chosen do rooms[i] = room_of(chosen[i], limit, horizon) end
+local given = share_out(rooms, limit)
+for i = 1, #chosen do
+  if given[i] > 0 then lend(chosen[i], given[i], terms, reply) end
+end
+save_lent()
+save_lanes()
+save_counts()
+local finished = is_finished()
+return {'ok', crawl.epoch, ask_again(), finished and '1' or '0', unpack(reply)}

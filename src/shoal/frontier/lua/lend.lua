@@ -1,0 +1,21 @@
+-- include: crawl lanes tasks lending
+-- lend: the second half of a lease from several crawls: lend so many tasks of each lane, as far as its pace allows.
+--
+-- ARGV[3]  worker
+-- ARGV[4]  seconds a lease lasts
+-- ARGV[5]  horizon in seconds
+-- then     lane, number of tasks, … for each lane
+-- Reply    as that of lease
+local terms, horizon, reply = {worker = ARGV[3], seconds = tonumber(ARGV[4])}, tonumber(ARGV[5]), {}
+if crawl.state == 'running' then
+  for i = 6, #ARGV, 2 do
+    local lane = need_lane(ARGV[i])
+    local total = math.min(tonumber(ARGV[i + 1]), room_of(lane, tonumber(ARGV[i + 1]), horizon))
+    if total > 0 and lane.next <= now + horizon then lend(lane, total, terms, reply) end
+  end
+end
+save_lent()
+save_lanes()
+save_counts()
+local finished = is_finished()
+return {'ok', crawl.epoch, ask_again(), finished and '1' or '0', unpack(reply)}

@@ -1,0 +1,8 @@
+-- include: crawl
+-- progress: all counters of a crawl, read in one step.
+--
+-- Reply  {"ok", state, feeding ("1"), epoch, {counter, value, …}, {outcome, value, …}, {rejection, value, …}}
+return {
+  'ok', crawl.state, crawl.feeding and '1' or '0', crawl.epoch, call('HGETALL', P .. 'count'),
+  call('HGETALL', P .. 'outcomes'), call('HGETALL', P .. 'rejected'),
+}

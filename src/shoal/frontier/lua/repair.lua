@@ -1,0 +1,226 @@
+-- include: crawl lanes tasks seen
+-- repair: after a restart of the server, make the crawl's data agree with itself again, a bounded part per call.
+-- A crash may have kept the first half of a script's writes. Scripts write so that a task may then be in two places or
+-- unknown to the dedup, never in none; here it gets back to one: leased before queued before delayed before dead.
+-- Meanwhile every other verb that changes something is refused.
+--
+-- ARGV[3]  who repairs: the server's run_id and a name
+-- ARGV[4]  step: begin, renew, reset, held, leases, later, dead, graves, queues, seen, clear, lanes, finish
+-- ARGV[5]  begin and finish: the server's run_id; lanes: seconds to rest; queues: the order of the last task looked at
+--          in the first lane, or "-inf"; else where to go on, "0" to begin with
+-- ARGV[6…] reset, queues, lanes: names of lanes; finish: number of waiting tasks, number of keys, last sequence
+-- Reply    {"ok", where to go on, "0" at the end; a number: what the step counted}
+--          queues: {"ok", number of lanes done, last sequence, order to go on with in the next one}
+--          begin: {"mine"}, {"locked"} or {"done"}; any other: {"lost"} when somebody else repairs now
+local LOCK_MILLISECONDS, PAGE, MAX_TASKS = 10000, 100, 500
+local owner, step, place = ARGV[3], ARGV[4], ARGV[5]
+
+if step == 'begin' then
+  if record[10] == place then return {'done'} end
+  -- Whoever began under an earlier run of the server lost the connection with it.
+  local holder = call('GET', P .. 'repair')
+  if holder and holder ~= owner and string.sub(holder, 1, #place) == place then return {'locked'} end
+  call('SET', P .. 'repair', owner, 'PX', LOCK_MILLISECONDS)
+  return {'mine'}
+end
+if call('GET', P .. 'repair') ~= owner then return {'lost'} end
+call('PEXPIRE', P .. 'repair', LOCK_MILLISECONDS)
+
+-- Eight bytes as a signed number in decimals. It does not fit into Lua's numbers: three limbs of seven digits do.
+local function decimals_of(key)
+  local words = {unpack_struct('>I2I2I2I2', key)}
+  local is_negative = words[1] >= 32768
+  if is_negative then
+    local carry = 1
+    for i = 4, 1, -1 do
+      words[i] = 65535 - words[i] + carry
+      carry = words[i] == 65536 and 1 or 0
+      words[i] = words[i] % 65536
+    end
+  end
+  local low, middle, high = 0, 0, 0
+  for i = 1, 4 do
+    low = low * 65536 + words[i]
+    middle = middle * 65536 + math.floor(low / 10000000)
+    high = high * 65536 + math.floor(middle / 10000000)
+    low, middle = low % 10000000, middle % 10000000
+  end
+  local text = string.gsub(format('%.0f%07.0f%07.0f', high, middle, low), '^0+(%d)', '%1')
+  return is_negative and '-' .. text or text
+end
+
+local function make_known(task)
+  local key = decimals_of(key_of(task))
+  local bucket = bucket_at(low_of_task(task))
+  if call('SISMEMBER', bucket, key) == 0 then call('SADD', bucket, key) end
+end
+
+local function later_entry(order, lane, task)
+  return pack('>dI2', order, #lane) .. lane .. task
+end
+
+local function forget_letter(key, letter)
+  call('HDEL', P .. 'dead', key)
+  call('ZREM', P .. 'graves', grave_of(letter.order, key))
+end
+
+local function each_lane(change)
+  for i = 6, #ARGV do change(need_lane(ARGV[i])) end
+  save_lanes()
+end
+
+-- Whether a set was the source of one of the last splits; a script makes at most eight.
+local function was_split_lately(bucket)
+  for new = math.max(1, buckets - 8), buckets - 1 do
+    local size = 1
+    while size * 2 <= new do size = size * 2 end
+    if bucket == new - size then return true end
+  end
+  return false
+end
+
+local steps = {}
+
+function steps.renew()
+  return {'ok', '0', 0}
+end
+
+-- Nobody is in flight until `held` says so; an opening lease is in doubt: its token is negative until it is found.
+function steps.reset()
+  each_lane(function(lane)
+    lane.flight, lane.opener = 0, -math.abs(lane.opener)
+  end)
+  return {'ok', '0', 0}
+end
+
+function steps.held()
+  local page = call('HSCAN', P .. 'held', place, 'COUNT', PAGE)
+  for i = 1, #page[2], 2 do
+    local key, held = page[2][i], read_held(page[2][i + 1])
+    local lane = need_lane(held.lane)
+    lane.flight = lane.flight + 1
+    if lane.opener == -held.token then lane.opener = held.token end
+    lane.waiting = lane.waiting - call('ZREM', P .. 'q:' .. held.lane, held.task)
+    call('ZREM', P .. 'later', later_entry(held.order, held.lane, held.task))
+    call('HDEL', P .. 'tries', key)
+    local letter = call('HGET', P .. 'dead', key)
+    if letter then forget_letter(key, read_dead(letter)) end
+    call('ZADD', P .. 'leases', 'NX', now, key)
+    make_known(held.task)
+  end
+  save_lanes()
+  return {'ok', page[1], 0}
+end
+
+function steps.leases()
+  local page = call('ZSCAN', P .. 'leases', place, 'COUNT', PAGE)
+  for i = 1, #page[2], 2 do
+    if call('HEXISTS', P .. 'held', page[2][i]) == 0 then call('ZREM', P .. 'leases', page[2][i]) end
+  end
+  return {'ok', page[1], 0}
+end
+
+function steps.later()
+  local page = call('ZSCAN', P .. 'later', place, 'COUNT', PAGE)
+  local last = 0
+  for i = 1, #page[2], 2 do
+    local order, name, task = read_later(page[2][i])
+    last = math.max(last, order % SEQUENCES)
+    if call('ZSCORE', P .. 'q:' .. name, task) then call('ZREM', P .. 'later', page[2][i]) end
+    need_lane(name)
+    make_known(task)
+  end
+  save_lanes()
+  return {'ok', page[1], last}
+end
+
+function steps.dead()
+  local page = call('HSCAN', P .. 'dead', place, 'COUNT', PAGE)
+  for i = 1, #page[2], 2 do
+    local key, letter = page[2][i], read_dead(page[2][i + 1])
+    if call('ZSCORE', P .. 'q:' .. letter.lane, letter.task) then
+      forget_letter(key, letter)
+    else
+      call('ZADD', P .. 'graves', letter.at, grave_of(letter.order, key))
+      need_lane(letter.lane)
+      make_known(letter.task)
+    end
+  end
+  save_lanes()
+  return {'ok', page[1], 0}
+end
+
+function steps.graves()
+  local page = call('ZSCAN', P .. 'graves', place, 'COUNT', PAGE)
+  for i = 1, #page[2], 2 do
+    if call('HEXISTS', P .. 'dead', string.sub(page[2][i], 5)) == 0 then call('ZREM', P .. 'graves', page[2][i]) end
+  end
+  return {'ok', page[1], 0}
+end
+
+-- Every waiting task is known, and waits once.
+function steps.queues()
+  local order, room, last = place, MAX_TASKS, 0
+  for i = 6, #ARGV do
+    local from = order == '-inf' and order or '(' .. order
+    local entries = call('ZRANGEBYSCORE', P .. 'q:' .. ARGV[i], from, '+inf', 'WITHSCORES', 'LIMIT', 0, room)
+    for j = 1, #entries, 2 do
+      make_known(entries[j])
+      last = math.max(last, tonumber(entries[j + 1]) % SEQUENCES)
+    end
+    room = room - #entries / 2
+    if room <= 0 then return {'ok', i - 6, last, entries[#entries]} end
+    order = '-inf'
+  end
+  return {'ok', #ARGV - 5, last, '-inf'}
+end
+
+-- The number of keys. The sets split last may still hold keys that were moved out of them.
+function steps.seen()
+  local first, total = tonumber(place), 0
+  local last = math.min(first + 10 * PAGE, buckets)
+  for bucket = first, last - 1 do
+    local set = P .. 'seen:' .. bucket
+    if was_split_lately(bucket) then
+      for _, key in ipairs(call('SMEMBERS', set)) do
+        if bucket_at(low_of_decimals(key, half * 2)) ~= set then call('SREM', set, key) end
+      end
+    end
+    total = total + call('SCARD', set)
+  end
+  return {'ok', last < buckets and format('%.0f', last) or '0', total}
+end
+
+function steps.clear()
+  call('UNLINK', P .. 'ready', P .. 'busy')
+  return {'ok', '0', 0}
+end
+
+-- Re-arm every lane. It rests: the lost second may have lent start slots.
+function steps.lanes()
+  local waiting, rest = 0, tonumber(place)
+  each_lane(function(lane)
+    lane.opener = math.max(0, lane.opener)
+    lane.next = math.max(lane.next, now + rest)
+    lane.was_ready, lane.was_waiting = false, -1
+    waiting = waiting + lane.waiting
+  end)
+  return {'ok', '0', waiting}
+end
+
+function steps.finish()
+  local waiting, keys, last = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+  local later, leased, dead = call('ZCARD', P .. 'later'), call('HLEN', P .. 'held'), call('HLEN', P .. 'dead')
+  local stored = call('HMGET', P .. 'count', 'forgotten', 'sequence')
+  local done = keys + (tonumber(stored[1]) or 0) - waiting - later - leased - dead
+  call('HSET', P .. 'count', 'queued', is_cancelled and 0 or waiting, 'delayed', is_cancelled and 0 or later, 'cancelled',
+    is_cancelled and waiting + later or 0, 'leased', leased, 'dead', dead, 'seen', keys, 'done', math.max(0, done),
+    'sequence', format('%.0f', math.max(last, tonumber(stored[2]) or 0)))
+  if waiting + later + leased > 0 then revive() end
+  call('HINCRBY', P .. 'crawl', 'epoch', 1)
+  call('HSET', P .. 'crawl', 'run', place)
+  call('DEL', P .. 'repair')
+  return {'ok', '0', 0}
+end
+
+return steps[step]()

@@ -1,0 +1,122 @@
+-- include: crawl lanes tasks seen admit
+-- settle: end leases. Each result is applied whole or, when its lease was lost, not at all.
+--
+-- ARGV[3]  number of kinds, the kinds (see admit); then number of results, and for each:
+--          verb, key (8 bytes), token, lane's update: "0", or "1" and seven values (see update_lane), then by verb
+--   done     outcome; number of rejections, for each: reason, count; number of found tasks, the tasks (see admit)
+--   found    number of found tasks, the tasks: a part of a long list, sent ahead; the lease stands
+--   retry    reason, delay, "1" if free
+--   dead     reason, detail
+--   release
+--   check    a result that cannot be written: only says whether its lease stands
+-- Reply    {"ok", epoch, a letter per result: "s" stale, "a" applied or standing, {place, reason, …} refused, {place, …} merged}
+local at = read_kinds(3)
+local results = tonumber(ARGV[at])
+at = at + 1
+
+-- Where each result begins; its parts are read before the first write.
+local function read_result()
+  local result = {verb = ARGV[at], key = ARGV[at + 1], token = assert(tonumber(ARGV[at + 2]))}
+  at = at + 3
+  if ARGV[at] == '1' then
+    result.update = at + 1
+    at = at + 7
+  end
+  at = at + 1
+  if result.verb == 'done' then
+    result.outcome, result.rejections, result.rejected = ARGV[at], tonumber(ARGV[at + 1]), at + 2
+    for i = 1, result.rejections do assert(tonumber(ARGV[at + 1 + 2 * i])) end
+    at = at + 2 + 2 * result.rejections
+  end
+  if result.verb == 'done' or result.verb == 'found' then
+    result.total, result.found = tonumber(ARGV[at]), at + 1
+    check_tasks(result.found, result.total)
+    at = at + 1 + 3 * result.total
+  elseif result.verb == 'retry' then
+    result.reason, result.delay, result.is_free = ARGV[at], assert(tonumber(ARGV[at + 1])), ARGV[at + 2] == '1'
+    at = at + 3
+  elseif result.verb == 'dead' then
+    result.reason, result.detail = ARGV[at], ARGV[at + 1]
+    at = at + 2
+  end
+  return result
+end
+
+local read, keys = {}, {}
+for i = 1, results do
+  read[i] = read_result()
+  keys[i] = read[i].key
+end
+local held_values = results > 0 and call('HMGET', P .. 'held', unpack(keys)) or {}
+
+local outcomes, rejected, has_ended = {}, {}, {}
+
+local function finish(result)
+  count('done', 1)
+  outcomes[result.outcome] = (outcomes[result.outcome] or 0) + 1
+  for i = 0, result.rejections - 1 do
+    local reason, amount = ARGV[result.rejected + 2 * i], tonumber(ARGV[result.rejected + 2 * i + 1])
+    rejected[reason] = (rejected[reason] or 0) + amount
+  end
+  admit(result.found, result.total)
+end
+
+local function retry(lane, held, result)
+  if not result.is_free and held.attempts >= max_attempts_of(held.task) then
+    bury(held, result.reason, '')
+    return
+  end
+  count('retried', 1)
+  if result.is_free then
+    held.attempts, held.free = held.attempts - 1, held.free + 1
+  end
+  held.reason = result.reason
+  put_back(lane, held, result.delay)
+end
+
+local function apply(held, result)
+  if result.verb == 'found' then
+    admit(result.found, result.total)
+    return
+  elseif result.verb == 'check' then
+    return
+  end
+  has_ended[result.key] = true
+  local lane = need_lane(held.lane)
+  if result.update then update_lane(lane, result.update) end
+  end_lease(lane, held)
+  if result.verb == 'done' then
+    finish(result)
+  elseif result.verb == 'retry' then
+    retry(lane, held, result)
+  elseif result.verb == 'dead' then
+    bury(held, result.reason, result.detail)
+  else
+    held.attempts, held.reason = held.attempts - 1, ''
+    put_back(lane, held, 0)
+  end
+end
+
+local fates = {}
+for i = 1, results do
+  local result, value = read[i], held_values[i]
+  local held = value and not has_ended[result.key] and read_held(value)
+  if held and held.token == result.token then
+    apply(held, result)
+    fates[i] = 'a'
+  else
+    if result.verb ~= 'found' then count('stale', 1) end
+    examined = examined + (result.total or 0)
+    fates[i] = 's'
+  end
+end
+save_queues()
+save_admitted()
+save_ended()
+for name, amount in pairs(outcomes) do tally('outcomes', name, amount) end
+for reason, amount in pairs(rejected) do
+  if reason == 'duplicate' then count('duplicates', amount) else tally('rejected', reason, amount) end
+end
+save_lanes()
+save_counts()
+return {'ok', crawl.epoch, table.concat(fates), refused, merged}

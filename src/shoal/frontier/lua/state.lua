@@ -1,0 +1,36 @@
+-- include: crawl lanes tasks
+-- state: pause, resume or cancel a crawl. A finished crawl stays finished.
+-- Cancelling moves no task: those that wait are counted as cancelled instead.
+--
+-- ARGV[3]  the new state
+-- ARGV[4]  "1" when the lanes were walked, which leaving the cancelled state takes (see walk)
+-- Reply    {"ok"}, {"walk", now}: walk the lanes first, {"again"}: the same call once more
+local MAX_WOKEN = 500
+local state = ARGV[3]
+if crawl.state == 'finished' or crawl.state == state then return {'ok'} end
+
+if is_cancelled then
+  if ARGV[4] ~= '1' then return {'walk', format('%.17g', now)} end
+  local due = call('ZRANGEBYSCORE', P .. 'later', '-inf', now, 'LIMIT', 0, MAX_WOKEN)
+  for _, entry in ipairs(due) do
+    local order, name, task = read_later(entry)
+    count('cancelled', -1)
+    wait(need_lane(name), order, task, 0)
+  end
+  save_queues()
+  if #due > 0 then call('ZREM', P .. 'later', unpack(due)) end
+  save_lanes()
+  save_counts()
+  if #due == MAX_WOKEN then return {'again'} end
+  local cancelled, delayed = tonumber(call('HGET', P .. 'count', 'cancelled') or 0), call('ZCARD', P .. 'later')
+  call('HSET', P .. 'count', 'queued', format('%.0f', cancelled - delayed), 'delayed', delayed, 'cancelled', 0)
+  call('HDEL', P .. 'crawl', 'finished')
+end
+if state == 'cancelled' then
+  local waiting = call('HMGET', P .. 'count', 'queued', 'delayed', 'cancelled')
+  local total = (tonumber(waiting[1]) or 0) + (tonumber(waiting[2]) or 0) + (tonumber(waiting[3]) or 0)
+  call('HSET', P .. 'count', 'queued', 0, 'delayed', 0, 'cancelled', format('%.0f', total))
+  call('HSET', P .. 'crawl', 'finished', now)
+end
+call('HSET', P .. 'crawl', 'state', state)
+return {'ok'}

@@ -1,0 +1,42 @@
+"""Asks sentinels which server is the master now."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from redis import exceptions
+from redis.asyncio.connection import AbstractConnection
+
+from shoal.errors import ServerUnreachable
+from shoal.frontier.redis_address import Address, new_connection
+
+
+async def masters(address: Address) -> AsyncGenerator[tuple[str, int], None]:
+    """What each sentinel that answers calls the master: one that was cut off may still name the former."""
+    reached = False
+    reason = ""
+    for pool in address.sentinels:
+        connection = new_connection(pool)
+        try:
+            named = await _master(connection, address.service)
+        except (exceptions.RedisError, OSError, TimeoutError) as error:
+            reason = address.mask.over(str(error)) or "no answer"
+            continue
+        finally:
+            await connection.disconnect(nowait=True)
+        reached = True
+        if named is not None:
+            yield named
+    if not reached:
+        raise ServerUnreachable(f"cannot reach a sentinel at {address.shown}: {reason}")
+
+
+def no_master(address: Address) -> ServerUnreachable:
+    return ServerUnreachable(f"the sentinels at {address.shown} name no master {address.service!r} that can be reached")
+
+
+async def _master(connection: AbstractConnection, service: str) -> tuple[str, int] | None:
+    await connection.connect()  # type: ignore[no-untyped-call]  # the library has no annotation here
+    await connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
+    answer = await connection.read_response()
+    return (answer[0].decode(), int(answer[1])) if answer else None

@@ -1,0 +1,329 @@
+"""The Redis frontier on a real server that is killed, restarted, filled up and reset."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import ServerUnreachable, UsageError
+from shoal.frontier import open_frontier
+from shoal.frontier.base import Frontier
+from shoal.frontier.redis import RedisFrontier
+from shoal.model import Crawl, Dead, Done, LaneUpdate, Lease, Progress, Released, Result, Retry, Task, TaskState
+from shoal.patience import patiently
+from shoal.testing.frontier_case import make_task
+from shoal.testing.servers import RedisServer
+
+CRAWL = "books"
+PREFIX = f"shoal:{{{CRAWL}.0}}:"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path / "redis").start()
+    yield server
+    server.kill()
+
+
+async def opened(server: RedisServer, **fields: float) -> RedisFrontier:
+    frontier = await RedisFrontier.open(server.url)
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="s", **{"interval": 0.0, "cap": 1000, **fields}))  # type: ignore[arg-type]
+    return frontier
+
+
+async def take(frontier: Frontier, limit: int = 100, *, seconds: float = 60.0) -> list[Lease]:
+    return (await frontier.lease([CRAWL], limit, worker="w", seconds=seconds, horizon=0.0)).leases
+
+
+async def take_when_rested(frontier: Frontier, limit: int = 100) -> list[Lease]:
+    """Leases after a restart: the lanes rest for a horizon first."""
+    for _ in range(200):
+        leases = await patiently(lambda: take(frontier, limit), say=str)
+        if leases:
+            return leases
+        await asyncio.sleep(0.05)
+    return []
+
+
+def recounted(server: RedisServer) -> dict[str, int]:
+    """What the keys themselves say, whatever the counters claim."""
+    lanes = [name.decode() for name in server.call("HKEYS", PREFIX + "lanes")]
+    buckets = int(server.call("HGET", PREFIX + "crawl", "buckets"))
+    waiting = {
+        "queued": sum(server.call("ZCARD", f"{PREFIX}q:{lane}") for lane in lanes),
+        "delayed": server.call("ZCARD", PREFIX + "later"),
+        "leased": server.call("HLEN", PREFIX + "held"),
+        "dead": server.call("HLEN", PREFIX + "dead"),
+    }
+    known = sum(server.call("SCARD", f"{PREFIX}seen:{bucket}") for bucket in range(buckets))
+    return {**waiting, "done": known - sum(waiting.values())}
+
+
+def claimed(progress: Progress) -> dict[str, int]:
+    return {name: getattr(progress, name) for name in ("queued", "delayed", "leased", "dead", "done")}
+
+
+async def test_opens_by_url(server: RedisServer) -> None:
+    frontier = await open_frontier(server.url)
+    assert await frontier.crawls() == []
+    await frontier.close()
+
+
+async def test_opens_a_socket_in_the_file_system(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path / "redis", "--unixsocket", str(tmp_path / "s")).start()
+    frontier = await open_frontier(f"unix://{tmp_path / 's'}")
+    assert await frontier.crawls() == []
+    await frontier.close()
+    server.kill()
+
+
+async def test_masks_the_password_of_a_server_that_is_gone() -> None:
+    with pytest.raises(ServerUnreachable) as caught:
+        await open_frontier("redis://me:s3cret@127.0.0.1:1/0")
+    assert "redis://me:***@127.0.0.1:1/0" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+async def test_says_that_the_password_is_wrong_without_saying_it(server: RedisServer) -> None:
+    server.call("CONFIG", "SET", "requirepass", "right")
+    with pytest.raises(UsageError, match="refuses us") as caught:
+        await open_frontier(server.url.replace("//", "//:wr0ng@"))
+    assert "wr0ng" not in str(caught.value)
+
+
+async def test_says_how_to_set_up_a_server_that_would_lose_work(
+    server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.call("CONFIG", "SET", "appendonly", "no")
+    server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    with caplog.at_level(logging.WARNING, logger="shoal"):
+        frontier = await open_frontier(server.url)
+    await frontier.close()
+    assert ["appendonly yes" in line for line in caplog.messages] == [True, False]
+    assert "maxmemory-policy noeviction" in caplog.messages[1]
+
+
+async def test_waits_while_the_server_is_at_its_memory_limit(server: RedisServer) -> None:
+    frontier = await opened(server)
+    await frontier.put(CRAWL, [make_task(1), make_task(2)])
+    first, second = await take(frontier)
+    server.call("CONFIG", "SET", "maxmemory", "1mb")
+    with pytest.raises(ServerUnreachable, match="at maxmemory"):
+        await frontier.settle([Done(lease=first, found=[make_task(3)])])
+    assert (await frontier.settle([Done(lease=second)])).stale == []
+    assert (await frontier.progress(CRAWL)).leased == 1
+    server.call("CONFIG", "SET", "maxmemory", "0")
+    report = await frontier.settle([Done(lease=first, found=[make_task(3)])])
+    assert report.stale == []
+    assert claimed(await frontier.progress(CRAWL)) == {"queued": 1, "delayed": 0, "leased": 0, "dead": 0, "done": 2}
+    await frontier.close()
+
+
+async def test_a_result_that_went_through_before_the_limit_is_not_stale_when_sent_again(server: RedisServer) -> None:
+    frontier = await opened(server)
+    await frontier.put(CRAWL, [make_task(number) for number in range(101)])
+    leases = [*await take(frontier), *await take(frontier)]
+    results = [*(Done(lease=lease) for lease in leases[:100]), Done(lease=leases[100], found=[make_task(500)])]
+    server.call("CONFIG", "SET", "maxmemory", "1mb")
+    with pytest.raises(ServerUnreachable, match="at maxmemory"):
+        await frontier.settle(results)
+    server.call("CONFIG", "SET", "maxmemory", "0")
+    assert (await frontier.settle(results)).stale == []
+    progress = await frontier.progress(CRAWL)
+    assert (progress.done, progress.queued, progress.stale) == (101, 1, 0)
+    assert (await frontier.settle(results)).stale == leases
+    await frontier.close()
+
+
+async def test_goes_on_after_the_server_was_away(server: RedisServer) -> None:
+    frontier = await opened(server)
+    await frontier.put(CRAWL, [make_task(number) for number in range(4)])
+    lease = (await take(frontier, 1))[0]
+    before = (await frontier.progress(CRAWL)).epoch
+    server.stop()
+    with pytest.raises(ServerUnreachable, match="cannot reach Redis"):
+        await frontier.progress(CRAWL)
+    said: list[str] = []
+    settling = asyncio.create_task(patiently(lambda: frontier.settle([Done(lease=lease)]), say=said.append))
+    await asyncio.sleep(0.3)
+    server.start()
+    report = await settling
+    assert (report.stale, len(said)) == ([], 1)
+    assert report.epoch > before
+    assert len(await take_when_rested(frontier)) == 3
+    await frontier.close()
+
+
+async def test_lanes_rest_after_a_restart(server: RedisServer) -> None:
+    frontier = await opened(server)
+    await frontier.put(CRAWL, [make_task(1)])
+    server.restart()
+    assert await patiently(lambda: take(frontier), say=str) == []
+    assert (await frontier.lanes(CRAWL))[0].starts_in > 0.5
+    await frontier.close()
+
+
+async def test_two_that_meet_a_restarted_server_repair_it_once(server: RedisServer) -> None:
+    first, second = await opened(server), await opened(server)
+    await first.put(CRAWL, [make_task(number) for number in range(50)])
+    epoch = (await first.progress(CRAWL)).epoch
+    server.restart()
+    await asyncio.gather(*(patiently(lambda one=one: take(one), say=str) for one in (first, second, first)))  # type: ignore[misc]
+    assert (await second.progress(CRAWL)).epoch == epoch + 1
+    await first.close()
+    await second.close()
+
+
+async def test_repairs_what_a_torn_write_left(server: RedisServer) -> None:
+    """Each half of a script's writes that a crash can keep, made by hand."""
+    frontier = await opened(server)
+    keys = [*range(100, 400), -(2**63), -1, 0, 7, 2**31, 2**32 - 1, -(2**32), -(2**53) - 1, 2**63 - 1]
+    await frontier.put(CRAWL, [make_task(key, "a.test") for key in keys])
+    await frontier.put(CRAWL, [make_task(key, "b.test", delay=50.0) for key in range(1000, 1010)])
+    leases = await take(frontier, 40)
+    await frontier.settle([Done(lease=lease) for lease in leases[:10]])
+    await frontier.settle([Dead(lease=lease, reason="gone") for lease in leases[10:20]])
+    await frontier.settle([Retry(lease=lease, reason="timeout", delay=30.0) for lease in leases[20:25]])
+    expected = claimed(await frontier.progress(CRAWL))
+    for bucket in range(int(server.call("HGET", PREFIX + "crawl", "buckets"))):
+        for key in (-(2**63), -(2**53) - 1, -(2**32), -1, 2**32 - 1, 2**63 - 1, 115, 122, 130, 300, 1003):
+            server.call("SREM", f"{PREFIX}seen:{bucket}", key)
+    task = server.call("ZRANGE", PREFIX + "q:a.test", 0, 0)[0]
+    server.call("ZADD", PREFIX + "later", 1, bytes(8) + (6).to_bytes(2, "big") + b"a.test" + task)
+    server.call("HSET", PREFIX + "count", "done", 77, "queued", -3)
+    server.call("DEL", PREFIX + "ready", PREFIX + "busy", PREFIX + "graves")
+    server.call("ZADD", PREFIX + "leases", 5, "12345678")
+    server.restart()
+    assert len(await take_when_rested(frontier, 5)) == 5
+    expected["queued"] -= 5
+    expected["leased"] += 5
+    progress = await frontier.progress(CRAWL)
+    assert claimed(progress) == expected == recounted(server)
+    lanes = {lane.lane: lane for lane in await frontier.lanes(CRAWL)}
+    assert (lanes["a.test"].waiting, lanes["a.test"].in_flight) == (expected["queued"], expected["leased"])
+    assert (await frontier.put(CRAWL, [make_task(key) for key in keys])).new == 0
+    await frontier.close()
+
+
+class Site:
+    """A link graph that always is the same: page n leads to pages that follow from n."""
+
+    def __init__(self, pages: int) -> None:
+        self.pages = pages
+
+    def links(self, page: int) -> list[Task]:
+        draw = random.Random(page)
+        found = {
+            (page * 2 + 1) % self.pages,
+            (page * 2 + 2) % self.pages,
+            *(draw.randrange(self.pages) for _ in range(4)),
+        }
+        return [
+            make_task(number, f"{number % 7}.test", priority=number % 3, max_attempts=50) for number in sorted(found)
+        ]
+
+    def result(self, lease: Lease, draw: random.Random) -> Result:
+        dice = draw.random()
+        if dice < 0.05:
+            return Retry(lease=lease, reason="timeout", delay=0.05, free=draw.random() < 0.5)
+        if dice < 0.1:
+            return Released(lease=lease, lane=LaneUpdate(rest_seconds=0.01))
+        return Done(lease=lease, found=self.links(lease.task.key))
+
+
+async def work(server: RedisServer, site: Site, name: str, stop: asyncio.Event) -> set[int]:
+    """A worker that waits out the server and now and then drops what it holds."""
+    frontier = await patiently(lambda: RedisFrontier.open(server.url), say=str)
+    draw = random.Random(name)
+    stored: set[int] = set()
+    while not stop.is_set():
+        batch = await patiently(lambda: frontier.lease([CRAWL], 20, worker=name, seconds=0.7, horizon=0.1), say=str)
+        if batch.finished:
+            break
+        if draw.random() < 0.05:
+            continue
+        results = [site.result(lease, draw) for lease in batch.leases]
+        stored |= {result.lease.task.key for result in results if isinstance(result, Done)}
+        await patiently(lambda: frontier.settle(results), say=str)  # noqa: B023 -- awaited at once
+        await asyncio.sleep(0 if batch.leases else min(batch.ask_again, 0.05))
+    await frontier.close()
+    return stored
+
+
+def cut_tail(server: RedisServer, draw: random.Random, *, safe: tuple[Path, int]) -> None:
+    """What a crash of the machine does: the last bytes were never written. Those of the seed were."""
+    path = server.append_only_file
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.truncate(max(safe[1] if path == safe[0] else 0, size - draw.randrange(1, 4000)))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_nothing_is_lost_when_the_server_dies_and_its_files_tail_is_gone(server: RedisServer, seed: int) -> None:
+    site, draw, stop = Site(1500), random.Random(seed), asyncio.Event()
+    frontier = await opened(server)
+    await frontier.put(CRAWL, [make_task(0, "0.test", max_attempts=50)])
+    server.wait_for_the_file()
+    safe = (server.append_only_file, server.append_only_file.stat().st_size)
+    workers = [asyncio.create_task(work(server, site, f"w{number}", stop)) for number in range(3)]
+    for _ in range(3):
+        await asyncio.sleep(draw.uniform(0.1, 0.3))
+        server.kill()
+        cut_tail(server, draw, safe=safe)
+        server.start()
+    stored = set[int]().union(*await asyncio.gather(*workers))
+    progress = await frontier.progress(CRAWL)
+    assert claimed(progress) == recounted(server) == {"queued": 0, "delayed": 0, "leased": 0, "dead": 0, "done": 1500}
+    assert stored == set(range(1500))
+    assert (await frontier.look_up(CRAWL, 77)).state == TaskState.DONE
+    await frontier.close()
+
+
+async def test_deleting_a_crawl_leaves_the_keys_of_the_others_alone(server: RedisServer) -> None:
+    frontier = await opened(server)
+    await frontier.open_crawl(Crawl(id="books}", spider="s"))
+    for crawl in (CRAWL, "books}"):
+        await frontier.put(crawl, [make_task(number, f"{number % 300}.test", shape=3) for number in range(2000)])
+    await take(frontier)
+    before = server.call("DBSIZE")
+    await frontier.delete_crawl(CRAWL)
+    assert [key for key in server.call("KEYS", "*") if b"{books." in key] == []
+    assert server.call("DBSIZE") > before / 3
+    assert (await frontier.progress("books}")).queued == 2000
+    await frontier.close()
+
+
+async def test_a_page_with_thousands_of_links_is_fenced_in_all_its_parts(server: RedisServer) -> None:
+    frontier = await opened(server)
+    await frontier.put(CRAWL, [make_task(0), make_task(1)])
+    lost, kept = await take(frontier, 2, seconds=0.05)
+    await asyncio.sleep(0.06)
+    again = await take(frontier)
+    found = [make_task(number) for number in range(10, 1010)]
+    assert (await frontier.settle([Done(lease=lost, found=found)])).stale == [lost]
+    assert (await frontier.progress(CRAWL)).known == 2
+    mine = next(lease for lease in again if lease.task.key == kept.task.key)
+    assert (await frontier.settle([Done(lease=mine, found=found)])).stale == []
+    assert (await frontier.progress(CRAWL)).queued == 1000
+    await frontier.close()
+
+
+async def test_keys_stay_in_compact_sets_as_they_grow(server: RedisServer) -> None:
+    frontier = await opened(server)
+    draw = random.Random(3)
+    keys = [draw.getrandbits(64) - 2**63 for _ in range(6000)]
+    for start in range(0, 6000, 1500):
+        await frontier.put(CRAWL, [make_task(key) for key in keys[start : start + 1500]])
+    buckets = int(server.call("HGET", PREFIX + "crawl", "buckets"))
+    sizes = [server.call("SCARD", f"{PREFIX}seen:{bucket}") for bucket in range(buckets)]
+    encodings = {server.call("OBJECT", "ENCODING", f"{PREFIX}seen:{bucket}") for bucket in range(buckets)}
+    assert (sum(sizes), encodings) == (6000, {b"intset"})
+    assert max(sizes) < 400
+    assert (await frontier.put(CRAWL, [make_task(key) for key in keys])).duplicates == 6000
+    await frontier.forget(CRAWL, keys[:1])
+    await frontier.close()
