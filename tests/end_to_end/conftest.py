@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 
 from shoal.crawl import Places, begin, intake_of, opened, settings_of
-from shoal.frontier.base import Frontier
 from shoal.model import Progress
 from shoal.sources import feed, requests_of
 from shoal.spider_file import load_spider
-from shoal.store.base import Store
+from shoal.testing.chaos_report import survey
 from shoal.testing.site_process import SiteProcess, site_process
 
-SPIDER = Path(__file__).with_name("graph_spider.py")
+SPIDER = "shoal.testing.graph_spider:Graph"
 PAGES = 400
 
 
@@ -44,18 +43,18 @@ class GraphCrawl:
 
     async def prepare(self) -> None:
         """Open the crawl and put its start page."""
-        spider_class = load_spider(str(SPIDER))
+        spider_class = load_spider(SPIDER)
         spider = spider_class()
         spider.start = [self.site.url]  # type: ignore[misc]  # an instance may have a start of its own
         settings = settings_of(spider_class, {"allow_private": True, "obey_robots": False, **self.settings}).values
         async with self.opened() as (frontier, store):
-            crawl, _ = await begin(frontier, store, spider, settings=settings, reference=str(SPIDER))
+            crawl, _ = await begin(frontier, store, spider, settings=settings, reference=SPIDER)
             self.crawl = crawl.id
             await feed(frontier, crawl.id, requests_of(spider), intake=intake_of(crawl), max_pending=10**6, say=print)
             await frontier.set_feeding(crawl.id, feeding=False)
 
     def start_worker(self, *, at: str = "never", call: int = 1) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "shoal.testing.killing", str(self.db), self.crawl, str(SPIDER)]
+        command = [sys.executable, "-m", "shoal.testing.killing", str(self.db), self.crawl, SPIDER]
         worker = subprocess.Popen([*command, "--at", at, "--call", str(call)])
         self.workers.append(worker)
         return worker
@@ -74,23 +73,11 @@ class GraphCrawl:
     async def check(self, pages: int = PAGES) -> Progress:
         """Every page once in the store, none lost, counters equal to a recount."""
         async with self.opened() as (frontier, store):
-            progress = await frontier.progress(self.crawl)
-            assert progress.is_finished
-            assert progress.dead == 0
-            assert progress.done == progress.known == pages
-            assert progress.outcomes == {"ok": pages}
-            await self._check_rows(frontier, store, pages)
-            return progress
-
-    async def _check_rows(self, frontier: Frontier, store: Store, pages: int) -> None:
-        items = [item async for item in store.items("graph")]
-        assert len(items) == pages
-        assert len({item.key for item in items}) == pages
-        intake = intake_of(next(crawl for crawl in await frontier.crawls() if crawl.id == self.crawl))
-        keys = [intake.rules.resolve(item.key).key for item in items]
-        rows = await store.fetches(self.crawl, keys)
-        assert len(rows) == pages
-        assert {row.outcome for row in rows} == {"ok"}
+            crawl = next(crawl for crawl in await frontier.crawls() if crawl.id == self.crawl)
+            found = await survey(frontier, store, crawl)
+            assert found.faults == []
+            assert found.ok == found.progress.done == found.progress.known == pages
+            return found.progress
 
     def end_workers(self) -> None:
         for worker in self.workers:

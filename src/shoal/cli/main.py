@@ -36,6 +36,7 @@ COMMANDS = {
     "why": "why",
     "dead": "dead",
     "export": "export",
+    "chaos": "chaos",
     "settings": "settings",
 }
 

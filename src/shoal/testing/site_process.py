@@ -7,7 +7,7 @@ import json
 import select
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,9 +29,9 @@ class SiteProcess(NamedTuple):
 
 
 @contextlib.contextmanager
-def site_process(*arguments: str, log: Path) -> Iterator[SiteProcess]:
-    """Run `python -m shoal.testing.site` with these arguments until the block ends."""
-    command = [sys.executable, "-m", "shoal.testing.site", "--log", str(log), *arguments]
+def site_process(*arguments: str, log: Path, prefix: Sequence[str] = ()) -> Iterator[SiteProcess]:
+    """Run `python -m shoal.testing.site` with these arguments until the block ends; the prefix runs it elsewhere."""
+    command = [*prefix, sys.executable, "-m", "shoal.testing.site", "--log", str(log), *arguments]
     # A session of its own: Ctrl-C is for the crawl, which still finishes its pages.
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True

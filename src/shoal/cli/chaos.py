@@ -1,0 +1,152 @@
+"""`shoal chaos`: the crash promise, proved on your own machine."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+import msgspec
+from rich.live import Live
+from rich.text import Text
+
+from shoal.cli.figures import count, duration
+from shoal.cli.options import json_option
+from shoal.cli.screen import Screen
+from shoal.errors import ShoalError
+
+if TYPE_CHECKING:
+    from shoal.testing.chaos import Restart
+    from shoal.testing.chaos_plan import Plan
+    from shoal.testing.chaos_report import Report
+
+OWN_REDIS = "redis"
+KILLS_PER_RESTART = 5
+
+
+@click.command(short_help="Kill workers while they work, and prove that nothing is lost.")
+@click.option(
+    "--frontier",
+    metavar="URL",
+    help="Where the tasks are; just redis: a server of its own, killed as well.  [default: a file of its own]",
+)
+@click.option("--kills", type=click.IntRange(0, 1000), default=10, show_default=True, help="Workers to kill.")
+@click.option("--workers", type=click.IntRange(2, 64), default=3, show_default=True, help="Processes to work with.")
+@click.option("--pages", type=click.IntRange(100, 1_000_000), help="Pages of the site.  [default: 180 per kill]")
+@click.option("--seed", type=click.IntRange(0), help="What is done when; the report names it.  [default: any]")
+@json_option
+def chaos(*, seed: int | None, as_json: bool, **options: Any) -> int:
+    """Kill workers while they work, and prove that nothing is lost.
+
+    Crawls a site of its own, whose every page is known, kills workers with SIGKILL, stops one for longer than its
+    leases last, and then looks up every page. Exit code 1 unless nothing was lost, nothing is there twice and the
+    site's own clock says that the pace was kept.
+
+    \b
+    Example: shoal chaos --kills 30 --workers 4
+    """
+    from shoal.cli.loop import run
+
+    screen = Screen()
+    folder = Path(tempfile.mkdtemp(prefix="shoal-chaos-"))
+    chosen = random.randrange(10**6) if seed is None else seed  # noqa: S311 -- variety, not secrets
+    is_of_interest = False
+    try:
+        report = run(_run(folder, screen, seed=chosen, **options))
+        is_of_interest = not report.is_kept
+    except ShoalError:
+        is_of_interest = True
+        raise
+    finally:
+        if is_of_interest:
+            screen.say(f"{folder} is kept for a look")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    if as_json:
+        screen.json(report)
+    else:
+        _show(report, screen)
+    return 0 if report.is_kept else 1
+
+
+async def _run(folder: Path, screen: Screen, *, frontier: str | None, pages: int | None, **options: Any) -> Report:
+    from shoal.testing.chaos_plan import Plan, pages_for
+    from shoal.testing.chaos_server import redis_server
+
+    pages = pages or pages_for(options["kills"])
+    plan = Plan(folder=folder, frontier=frontier or str(folder / "shoal.db"), pages=pages, **options)
+    if frontier != OWN_REDIS:
+        return await _watched(plan, screen)
+    async with redis_server(folder, seed=plan.seed) as (url, restart):
+        restarts = max(1, plan.kills // KILLS_PER_RESTART)
+        return await _watched(msgspec.structs.replace(plan, frontier=url, restarts=restarts), screen, restart=restart)
+
+
+async def _watched(plan: Plan, screen: Screen, *, restart: Restart | None = None) -> Report:
+    from shoal.testing.chaos import Audience, run_chaos
+
+    site = f"a site of {count(plan.pages)} pages at {plan.rate}/s per host"
+    screen.say(f"{plan.workers} workers crawl {site}; seed {plan.seed}")
+    with Display(screen, pages=plan.pages) as display:
+        return await run_chaos(plan, audience=Audience(show=display.show, say=screen.say), restart=restart)
+
+
+class Display:
+    """One live line on a terminal; in a pipe a line for everything that is done."""
+
+    def __init__(self, screen: Screen, *, pages: int) -> None:
+        self._screen = screen
+        self._pages = count(pages)
+        self._doing = ""
+        self._live = Live(console=screen.err, transient=True) if screen.err.is_terminal else None
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, done: int, doing: str) -> None:
+        """The crawl at this moment."""
+        if self._live is not None:
+            self._live.update(Text().append(f"{count(done)} of {self._pages} done  ", style="dim").append(doing))
+        elif doing != self._doing:
+            self._screen.say(f"{count(done)} of {self._pages} done: {doing}")
+        self._doing = doing
+
+
+def _show(report: Report, screen: Screen) -> None:
+    pace = f"at most {report.busiest_second} in a second, {report.allowed_second} allowed"
+    rows: list[tuple[str, int, str]] = [
+        ("attempted", report.attempted, "pages of the site"),
+        ("acknowledged", report.acknowledged, "accepted by the frontier"),
+        ("ok", report.ok, "done, with their rows"),
+        ("lost", report.lost, "not done, or without their rows"),
+        ("duplicated", report.duplicated, "rows too many"),
+        ("recovered", report.recovered, "leases taken back from the killed and the silent"),
+        ("unexpected", report.unexpected, "whatever else is not as promised"),
+        ("stale settles", report.stale_settles_refused, "late results, refused"),
+        ("pace violations", report.pace_violations, f"by the site's own clock: {pace}"),
+        ("kills", report.kills, "workers ended with SIGKILL"),
+        ("freezes", report.freezes, "workers stopped past their leases"),
+        ("restarts", report.restarts, "of the queue server"),
+    ]
+    width = max(len(count(number)) for _, number, _ in rows)
+    screen.pairs((name, f"{count(number).rjust(width)}  {text}") for name, number, text in rows)
+    screen.line()
+    if report.is_kept:
+        done = duration(report.seconds)
+        screen.line(f"kept in {done}: nothing lost, nothing twice, the pace held", style="bold green")
+        return
+    screen.line(f"broken in {duration(report.seconds)}, with seed {report.seed}", style="bold red")
+    for line in [*report.lost_pages, *report.surprises]:
+        screen.line(f"  {line}")
