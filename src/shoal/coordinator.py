@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import sys
 import time
 from collections.abc import Callable
 
 from shoal.frontier.base import Frontier
 from shoal.intake import Intake
+from shoal.machine import is_running, this_machine
 from shoal.model import Crawl, Progress
 from shoal.patience import patiently
 from shoal.sources import feed, requests_of
@@ -44,9 +43,9 @@ class Coordinator:
 
     async def take_back_from_the_gone(self) -> None:
         """Leases of this machine's workers whose process no longer runs need not wait for their deadline."""
-        host = socket.gethostname()
+        here = this_machine()
         for worker in await self.frontier.workers(within=A_WEEK):
-            if worker.host == host and worker.crawl == self.crawl.id and not _is_running(worker.pid):
+            if worker.machine == here and worker.crawl == self.crawl.id and not is_running(worker.pid):
                 await self.frontier.evict(worker.worker)
 
     async def feed(self, spider: Spider, *, intake: Intake) -> None:
@@ -69,24 +68,14 @@ class Coordinator:
             self._show(await self.look())
             await asyncio.sleep(WATCH_SECONDS)
 
-    async def look(self) -> Snapshot:
-        """One reading."""
+    async def look(self, *, lanes: int = LANES_SHOWN) -> Snapshot:
+        """One reading, with the lanes in which most waits."""
         progress = await self.progress()
-        lanes = await patiently(lambda: self.frontier.lanes(self.crawl.id, limit=LANES_SHOWN), say=self.say)
+        busy = await patiently(lambda: self.frontier.lanes(self.crawl.id, limit=lanes), say=self.say)
         workers = await patiently(lambda: self.frontier.workers(within=10.0), say=self.say)
         mine = [worker for worker in workers if worker.crawl == self.crawl.id]
-        return self._meter.read(self.crawl, progress, lanes=lanes, workers=mine, now=time.monotonic())
+        return self._meter.read(self.crawl, progress, lanes=busy, workers=mine, now=time.monotonic())
 
-    async def progress(self) -> Progress:
-        """The crawl's counters."""
-        return await patiently(lambda: self.frontier.progress(self.crawl.id), say=self.say)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    async def progress(self, *, stop: asyncio.Event | None = None) -> Progress:
+        """The crawl's counters; once `stop` is set they are not waited for."""
+        return await patiently(lambda: self.frontier.progress(self.crawl.id), say=self.say, stop=stop)

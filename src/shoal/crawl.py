@@ -18,13 +18,15 @@ import msgspec
 from shoal.coordinator import Coordinator
 from shoal.fetch.http import HttpFetcher
 from shoal.fleet import Fleet
-from shoal.frontier import open_frontier
+from shoal.frontier import REDIS_SCHEMES, open_frontier
 from shoal.frontier.base import Frontier
 from shoal.handlers import Handlers
+from shoal.inbox import Inbox, Listener, NoInbox
 from shoal.intake import Intake, RecentKeys
 from shoal.journey import Journey
 from shoal.lane_rules import LaneRules
 from shoal.model import Budgets, Crawl, CrawlState
+from shoal.patience import patiently
 from shoal.settings import Resolved, Settings, environment_layer, file_layer, parse_rate, resolve
 from shoal.sources import start_lanes
 from shoal.spider import Spider, spider_name
@@ -55,9 +57,14 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def opened(places: Places) -> AsyncIterator[tuple[Frontier, Store]]:
-    """The frontier and the store, closed at the end."""
-    frontier = await open_frontier(places.frontier)
+async def opened(places: Places, *, wait: Say | None = None) -> AsyncIterator[tuple[Frontier, Store]]:
+    """The frontier and the store, closed at the end. A worker that is part of a fleet waits for a server that is
+    away, and says so with `wait`; people want to be told at once."""
+
+    async def reach() -> Frontier:
+        return await open_frontier(places.frontier)
+
+    frontier = await (reach() if wait is None else patiently(reach, say=wait))
     try:
         store = await open_store(places.store)
         try:
@@ -112,6 +119,36 @@ async def begin(
     return opened_crawl, unfinished[0] if unfinished else None
 
 
+@asynccontextmanager
+async def inbox_at(places: Places) -> AsyncIterator[Inbox]:
+    """The inbox beside the frontier, closed at the end."""
+    inbox: Inbox = NoInbox()
+    if places.frontier.partition("://")[0] in REDIS_SCHEMES:
+        from shoal.frontier.redis_inbox import RedisInbox
+
+        inbox = RedisInbox(places.frontier)
+    try:
+        yield inbox
+    finally:
+        await inbox.close()
+
+
+@asynccontextmanager
+async def listener_at(places: Places, *, frontier: Frontier, say: Say) -> AsyncIterator[Listener]:
+    """What turns pushed URLs into tasks, closed at the end."""
+    async with inbox_at(places) as inbox:
+        yield Listener(inbox, frontier=frontier, intake_of=intake_of, say=say)
+
+
+async def empty_inboxes(places: Places, spider: Spider, *, frontier: Frontier) -> None:
+    """Drop what was pushed for the spider's unfinished crawls: they are about to be deleted."""
+    name = spider_name(type(spider))
+    async with inbox_at(places) as inbox:
+        for crawl in await frontier.crawls():
+            if crawl.spider == name and crawl.state in (CrawlState.RUNNING, CrawlState.PAUSED):
+                await inbox.delete(crawl.id)
+
+
 def record_of(crawl: Crawl) -> CrawlRecord:
     """How a crawl was started, as it remembers it."""
     return msgspec.convert(crawl.settings, CrawlRecord)
@@ -159,7 +196,7 @@ def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier,
         return [sys.executable, "-m", "shoal", "worker", record.spider, *flags, "--parent", str(os.getpid()), "--burst"]
 
     async def gone(name: str) -> None:
-        await frontier.evict(name)
+        await patiently(lambda: frontier.evict(name), say=say)
 
     host, started = socket.gethostname(), f"{time.time_ns() // 1000 % 2**32:x}"
     names = [f"{host}:{os.getpid()}.{started}:{number}" for number in range(1, workers + 1)]
@@ -171,19 +208,32 @@ async def run_crawl(
 ) -> None:
     """Feed the crawl and work on it, here or in several processes, until it is finished or told to stop."""
     frontier, store, say = coordinator.frontier, coordinator.store, coordinator.say
-    await coordinator.take_back_from_the_gone()
-    feeding = asyncio.create_task(coordinator.feed(spider, intake=intake_of(crawl)))
-    watching = asyncio.create_task(coordinator.watch())
-    try:
+
+    async def work() -> None:
         if workers > 1:
-            await _until(fleet_for(crawl, places, workers=workers, frontier=frontier, say=say).run(stop), feeding)
+            await fleet_for(crawl, places, workers=workers, frontier=frontier, say=say).run(stop)
         else:
             async with worker_for(crawl, spider, frontier=frontier, store=store, say=say) as worker:
-                await _until(worker.run(stop), feeding)
-    finally:
-        for task in (feeding, watching):
-            task.cancel()
-        await asyncio.gather(feeding, watching, return_exceptions=True)
+                await worker.run(stop)
+
+    await coordinator.take_back_from_the_gone()
+    async with listener_at(places, frontier=frontier, say=say) as listener:
+        feeding = asyncio.create_task(coordinator.feed(spider, intake=intake_of(crawl)))
+        aside = [asyncio.create_task(part) for part in (coordinator.watch(), listener.listen(crawl))]
+        try:
+            await _until(work(), feeding)
+            while not stop.is_set() and await _goes_on(coordinator, listener):
+                await work()
+        finally:
+            for task in (feeding, *aside):
+                task.cancel()
+            await asyncio.gather(feeding, *aside, return_exceptions=True)
+
+
+async def _goes_on(coordinator: Coordinator, listener: Listener) -> bool:
+    """Whether something came in at the last moment, when the workers had just found nothing left."""
+    await listener.take_in([coordinator.crawl])
+    return (await coordinator.progress()).state in (CrawlState.RUNNING, CrawlState.PAUSED)
 
 
 async def _until(work: Any, feeding: asyncio.Task[None]) -> None:

@@ -14,7 +14,9 @@ LONGEST_PAUSE_SECONDS = 30.0
 LONGEST_LINE = 1_000_000
 LAST_WORDS_SECONDS = 1.0
 # A worker that says so itself will say so again: starting it anew would only repeat the line.
-FINAL_CODES = frozenset({1, 2, 3})
+FINAL_CODES = frozenset({1, 2})
+# A server that is away comes back: whoever starts meanwhile is started again.
+SERVER_AWAY = 3
 MOST_BREAKS = 3
 
 
@@ -78,7 +80,7 @@ class Fleet:
             if asyncio.get_running_loop().time() - began > LONGEST_PAUSE_SECONDS:
                 pause, breaks = FIRST_PAUSE_SECONDS, 0
             # A signal comes from outside; a code is the worker's own, given again and again by one that cannot start.
-            breaks += code > 0
+            breaks += code > 0 and code != SERVER_AWAY
             if code in FINAL_CODES or breaks >= MOST_BREAKS:
                 raise _worker_refused(code if code in FINAL_CODES else 1)
             self._say(f"worker {name} ended with {_ending(code)}; its tasks go back, a new one starts")

@@ -19,6 +19,7 @@ from shoal.spider import Request, Spider
 
 SITEMAP = "@sitemap"
 PAGES = "@pages"
+INBOX = "@inbox"  # a task of this name was no request: it ends as a dead letter
 TRACEBACK_LINES = 30
 MOST_PAGES = 1_000_000
 

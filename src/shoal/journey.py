@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from shoal.fetch.base import Fault, Fetch, Fetcher, Response
-from shoal.handlers import Handlers, line_of, traceback_of
+from shoal.handlers import INBOX, Handlers, line_of, traceback_of
 from shoal.intake import Found, Intake
 from shoal.lane_rules import LaneRules
 from shoal.markup import MarkupLimits, UnfitMarkup
@@ -60,6 +60,8 @@ class Journey:
 
     async def take(self, lease: Lease) -> Finished:
         """Work on the lease. Never raises for what a site or a handler does."""
+        if lease.task.handler == INBOX:
+            return self._unusable(lease)
         if lease.opens_lane:
             return Finished(await self._lane_rules.open(lease))
         task = lease.task
@@ -89,6 +91,10 @@ class Journey:
         reason = "robots_unavailable" if robots.are_unavailable else "robots"
         rejected = Done(lease=lease, outcome=reason, rejected={reason: 1}, samples=[(reason, url)])
         return Finished(rejected, fetch=self._row(lease, reason))
+
+    def _unusable(self, lease: Lease) -> Finished:
+        reason = f"inbox: {(lease.task.meta or {}).get('reason', 'not a request')}"
+        return Finished(Dead(lease=lease, reason=reason), fetch=self._row(lease, "inbox", error=reason))
 
     def _failed(self, lease: Lease, verdict: Verdict, answer: Response | Fault, update: LaneUpdate | None) -> Finished:
         result = plan(lease, verdict, answer, settings=self._settings, rng=self._rng, now=self._clock())

@@ -259,7 +259,7 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker's sign of life."""
+    """A worker's sign of life. `machine` says where its `pid` means something."""
 
     worker: str
     crawl: str
@@ -273,6 +273,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int = 0
     started: float = 0.0
     seen: float = 0.0
+    machine: str = ""
 
 
 def random_key() -> int:

@@ -12,10 +12,13 @@ from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 WINDOW_SECONDS = 60.0
 BOUND_SHARE = 0.7
 SLOWED = 1.01
+LAST_LANES = 3
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A crawl at one moment. `rate` is tasks ended per second over the last minute at most."""
+    """A crawl at one moment. `rate` is tasks ended per second over the last minute at most.
+
+    `last_lanes` finish last at their pace, the slowest first."""
 
     crawl: Crawl
     progress: Progress
@@ -24,19 +27,43 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     elapsed: float = 0.0
     rate: float = 0.0
     eta_seconds: float | None = None
-    slowest_lane: str = ""
+    last_lanes: Sequence[LaneStatus] = ()
     bound: str = ""
+
+    @property
+    def slowest_lane(self) -> str:
+        """The lane that finishes last at its pace."""
+        return self.last_lanes[0].lane if self.last_lanes else ""
 
     @property
     def errors(self) -> int:
         return self.progress.dead + self.progress.retried
 
 
+class RecentRate:
+    """How fast a count grows: per second, over the last minute at most."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[float, int]] = deque()
+
+    def __bool__(self) -> bool:
+        """Whether anything was read yet."""
+        return bool(self._readings)
+
+    def read(self, now: float, count: int) -> float:
+        """Take in one reading."""
+        self._readings.append((now, count))
+        while len(self._readings) > 2 and now - self._readings[0][0] > WINDOW_SECONDS:
+            self._readings.popleft()
+        then, before = self._readings[0]
+        return (count - before) / (now - then) if now > then else 0.0
+
+
 class Meter:
     """Turns one reading after another into snapshots."""
 
     def __init__(self) -> None:
-        self._readings: deque[tuple[float, int]] = deque()
+        self._rate = RecentRate()
         self._began: float | None = None
 
     def read(
@@ -50,12 +77,12 @@ class Meter:
     ) -> Snapshot:
         """Take in one reading."""
         began = self._began = now if self._began is None else self._began
-        is_first = not self._readings
-        rate = self._rate(now, progress.done + progress.dead)
+        is_first = not self._rate
+        rate = self._rate.read(now, progress.done + progress.dead)
         if is_first:
             rate = sum((worker.pages_per_second for worker in workers), 0.0)
-        slowest = max(lanes, key=_seconds_left, default=None)
-        polite = _seconds_left(slowest) if slowest else 0.0
+        last = sorted(lanes, key=seconds_left, reverse=True)[:LAST_LANES]
+        polite = seconds_left(last[0]) if last else 0.0
         return Snapshot(
             crawl=crawl,
             progress=progress,
@@ -64,16 +91,9 @@ class Meter:
             elapsed=now - began,
             rate=rate,
             eta_seconds=eta(progress, rate, polite),
-            slowest_lane=slowest.lane if slowest else "",
+            last_lanes=last,
             bound=bound_of(progress, lanes, workers, interval=crawl.interval),
         )
-
-    def _rate(self, now: float, ended: int) -> float:
-        self._readings.append((now, ended))
-        while len(self._readings) > 2 and now - self._readings[0][0] > WINDOW_SECONDS:
-            self._readings.popleft()
-        then, before = self._readings[0]
-        return (ended - before) / (now - then) if now > then else 0.0
 
 
 def eta(progress: Progress, rate: float, polite_seconds: float) -> float | None:
@@ -99,7 +119,7 @@ def bound_of(progress: Progress, lanes: Sequence[LaneStatus], workers: Sequence[
     if waiting and len(resting) == len(waiting):
         first = min(resting, key=lambda lane: lane.starts_in)
         return f"every host rests; {first.lane} for {first.starts_in:.0f} s more"
-    slow = max(waiting, key=_seconds_left, default=None)
+    slow = max(waiting, key=seconds_left, default=None)
     if slow is not None and _is_paced(slow):
         pace = f"politeness: {slow.lane} at {describe_interval(slow.interval)}"
         if slow.interval > SLOWED * interval:
@@ -128,5 +148,6 @@ def _is_paced(lane: LaneStatus) -> bool:
     return lane.interval > 0 and lane.starts_in > 0
 
 
-def _seconds_left(lane: LaneStatus) -> float:
+def seconds_left(lane: LaneStatus) -> float:
+    """How long the lane's pace makes what waits there take."""
     return lane.waiting * lane.interval + lane.starts_in if lane.waiting else 0.0

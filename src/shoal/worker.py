@@ -16,10 +16,12 @@ from shoal.frontier.base import Frontier
 from shoal.handlers import line_of, traceback_of
 from shoal.intake import RecentKeys
 from shoal.journey import Journey
+from shoal.machine import this_machine
 from shoal.model import Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport, WorkerBeat
 from shoal.patience import STORAGE_PATIENCE_SECONDS, patiently
 from shoal.settings import Settings
 from shoal.spider import Spider
+from shoal.stats import RecentRate
 from shoal.store.base import Store
 from shoal.version import __version__
 from shoal.writer import Finished, Writer
@@ -28,6 +30,7 @@ BEAT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 0.5
 BROKEN_RETRY_SECONDS = 10.0
 SHORTEST_SLACK_SECONDS = 0.01
+LAST_ANSWER_SECONDS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,14 +82,15 @@ class Worker:
         writing = asyncio.create_task(self._writer.run())
         leasing = asyncio.create_task(self._lease_until(stop))
         aside = [asyncio.create_task(part) for part in (self._renew(), self._beats())]
-        waking = asyncio.create_task(self._wake_on(stop))
+        waking = asyncio.create_task(self._wake_on(stop, leasing))
         try:
             # Whichever part ends first, by an error too, ends the worker: its leases then wait for another one.
             await asyncio.wait([leasing, writing, *aside], return_when=asyncio.FIRST_COMPLETED)
             for part in (writing, *aside):
                 if part.done():
                     part.result()
-            await leasing
+            if not leasing.cancelled():
+                await leasing
             await self._wind_down()
             await self._last_words(writing)
         finally:
@@ -211,12 +215,9 @@ class Worker:
                     task.cancel()
 
     async def _beats(self) -> None:
-        before, pages_before = time.monotonic(), 0
+        rate = RecentRate()
         while True:
-            now = time.monotonic()
-            rate = (self._pages - pages_before) / max(now - before, 0.001)
-            before, pages_before = now, self._pages
-            beat = self._beat(rate)
+            beat = self._beat(rate.read(time.monotonic(), self._pages))
             await patiently(partial(self._frontier.beat, beat), say=self._say)
             await asyncio.sleep(BEAT_SECONDS)
 
@@ -233,12 +234,16 @@ class Worker:
             pages_per_second=rate,
             memory_bytes=resident_bytes(),
             started=self._started,
+            machine=this_machine(),
         )
 
-    async def _wake_on(self, stop: asyncio.Event) -> None:
+    async def _wake_on(self, stop: asyncio.Event, leasing: asyncio.Task[None]) -> None:
         await stop.wait()
         self._slot_free.set()
         self._news.set()
+        # A server that does not answer must not hold up the end; what it may have lent us runs out.
+        await asyncio.wait([leasing], timeout=LAST_ANSWER_SECONDS)
+        leasing.cancel()
 
     async def _wind_down(self) -> None:
         """Finish what can be finished in the grace period, hand back the rest, write everything."""

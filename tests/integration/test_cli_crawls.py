@@ -17,10 +17,14 @@ from rich.console import Console
 
 from shoal.cli.main import shoal
 from shoal.cli.progress import Display, last_lane, line_of, picture
-from shoal.cli.screen import Screen
+from shoal.cli.screen import Screen, without_password
+from shoal.cli.status import document
+from shoal.cli.summary import command as command_line
+from shoal.cli.tables import lane_rows, show_workers
 from shoal.cli.which import choose
+from shoal.crawl import Places
 from shoal.errors import UsageError
-from shoal.model import Crawl, CrawlState, LaneStatus, Progress
+from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 from shoal.stats import Meter, Snapshot
 from shoal.testing.site_process import SiteProcess, site_process
 
@@ -256,6 +260,51 @@ def test_a_slow_host_is_named_with_the_time_it_needs() -> None:
     quick = LaneStatus(lane="example.org", waiting=10, in_flight=1, interval=1.0, cap=8)
     assert last_lane(reading(slow, quick, queued=73_810)) == "example.com needs 1 d 17 h at 30/m"
     assert last_lane(reading(quick, queued=10)) == ""
+
+
+def test_the_hosts_that_finish_last_are_named_even_if_others_have_more_waiting() -> None:
+    lanes = [
+        LaneStatus(lane=f"{name}.com", waiting=waiting, in_flight=1, interval=interval, cap=8)
+        for name, waiting, interval in (("many", 9000, 0.01), ("slow", 100, 60.0), ("also", 80, 60.0), ("c", 9, 1.0))
+    ]
+    snapshot = reading(*lanes, queued=9189)
+    assert last_lane(snapshot) == "slow.com needs 1 h 40 m at 1/m, also.com needs 1 h 20 m at 1/m"
+    assert document(snapshot, items=0)["last_lanes"][:2] == [
+        {"lane": "slow.com", "seconds": 6000.0},
+        {"lane": "also.com", "seconds": 4800.0},
+    ]
+    assert [row[-1] for row in lane_rows(lanes)] == ["1 m 30 s", "1 h 40 m", "1 h 20 m", "9 s"]
+
+
+def test_a_fleets_workers_are_shown_with_what_each_of_them_does(capsys: pytest.CaptureFixture[str]) -> None:
+    beats = [
+        WorkerBeat(
+            worker=f"{host}:7:1", crawl="c", host=host, pid=7, version="1.2", slots=32, busy=30, pages=pages,
+            pages_per_second=pages / 60, memory_bytes=60_000_000,
+        )
+        for host, pages in (("one", 6000), ("two", 3000))
+    ]  # fmt: skip
+    show_workers(beats, Screen())
+    _, _, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split() for row in rows] == [
+        ["one:7:1", "6,000", "100/s", "30", "of", "32", "60.0", "MB", "1.2"],
+        ["two:7:1", "3,000", "50.0/s", "30", "of", "32", "60.0", "MB", "1.2"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("url", "seen"),
+    [
+        ("redis://:secret@host:6379/0", "redis://:***@host:6379/0"),
+        ("rediss://me:se@cret@host/0?shards=3", "rediss://me:***@host/0?shards=3"),
+        ("unix:///run/redis.sock?db=1&password=secret", "unix:///run/redis.sock?db=1&password=***"),
+        ("redis://host:6379/0", "redis://host:6379/0"),
+        ("shoal.db", "shoal.db"),
+    ],
+)
+def test_a_password_is_never_shown(url: str, seen: str) -> None:
+    assert without_password(url) == seen
+    assert "secret" not in command_line("status", Places(frontier=url))
 
 
 def test_a_piped_progress_line_comes_at_most_every_five_seconds(capsys: pytest.CaptureFixture[str]) -> None:

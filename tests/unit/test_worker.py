@@ -392,6 +392,24 @@ async def test_a_worker_told_to_stop_does_not_wait_for_a_frontier_that_is_gone()
     assert await bench.run() == 0
 
 
+async def test_a_worker_told_to_stop_does_not_wait_for_a_frontier_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shoal.worker.LAST_ANSWER_SECONDS", 0.05)
+    bench = Bench({"/": ""})
+    await bench.begin("/")
+
+    def meddle(name: str, *_: Any) -> Any:
+        if name == "lease":
+            bench.stop.set()
+            return asyncio.sleep(60)
+        return None
+
+    bench.frontier.meddle = meddle
+    async with asyncio.timeout(5):
+        assert await bench.run() == 0
+
+
 async def test_pages_that_cannot_be_handed_in_do_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.worker.STORAGE_PATIENCE_SECONDS", 0.0)
     bench = Bench({"/": ""}, grace_seconds=0.1)

@@ -17,11 +17,12 @@ from rich.text import Text
 from shoal.cli.figures import count, duration, per_second, size
 from shoal.cli.screen import Screen, shown
 from shoal.model import CrawlState, LaneStatus
-from shoal.stats import Snapshot, describe_interval
+from shoal.stats import Snapshot, describe_interval, seconds_left
 
 LINE_SECONDS = 5.0
 REFRESHES_PER_SECOND = 4
 POLITE_SHARE = 0.9
+LAST_SHARE = 0.5
 LONG_SECONDS = 60.0
 STATE_STYLES = {CrawlState.RUNNING: "green", CrawlState.PAUSED: "yellow", CrawlState.CANCELLED: "red"}
 
@@ -100,18 +101,16 @@ def time_left(snapshot: Snapshot) -> str:
 
 
 def last_lane(snapshot: Snapshot) -> str:
-    """The lane that finishes last, when its pace is what decides how long the crawl takes."""
-    lane = next((lane for lane in snapshot.lanes if lane.lane == snapshot.slowest_lane), None)
-    if lane is None or not snapshot.eta_seconds or lane.waiting < 2:
+    """The lanes that finish last, when their pace is what decides how long the crawl takes."""
+    lanes, whole = snapshot.last_lanes, snapshot.eta_seconds or 0.0
+    if not lanes or not whole or seconds_left(lanes[0]) < POLITE_SHARE * whole:
         return ""
-    needs = _seconds_needed(lane)
-    if needs < max(LONG_SECONDS, POLITE_SHARE * snapshot.eta_seconds):
-        return ""
-    return f"{lane.lane} needs {duration(needs)} at {describe_interval(lane.interval)}"
+    least = max(LONG_SECONDS, LAST_SHARE * whole)
+    return ", ".join(_needs(lane) for lane in lanes if lane.waiting > 1 and seconds_left(lane) >= least)
 
 
-def _seconds_needed(lane: LaneStatus) -> float:
-    return lane.waiting * lane.interval + lane.starts_in
+def _needs(lane: LaneStatus) -> str:
+    return f"{lane.lane} needs {duration(seconds_left(lane))} at {describe_interval(lane.interval)}"
 
 
 def _head(snapshot: Snapshot, elapsed: float) -> Table:

@@ -12,13 +12,14 @@ import msgspec
 
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.progress import Display
-from shoal.cli.screen import Screen
+from shoal.cli.screen import Screen, without_password
 from shoal.cli.stopping import Stopping
 from shoal.cli.summary import Summary, next_step, show_summary
 from shoal.coordinator import Coordinator
-from shoal.crawl import Places, begin, opened, record_of, run_crawl
+from shoal.crawl import Places, begin, empty_inboxes, opened, record_of, run_crawl
 from shoal.export import STDOUT, check_target, export
 from shoal.model import Crawl, CrawlState, Progress
+from shoal.patience import SaidOnce
 from shoal.settings import Settings
 from shoal.sources import check_start
 from shoal.spider import Spider
@@ -73,12 +74,15 @@ async def work(job: Job, screen: Screen) -> Summary:
     if job.output is not None:
         check_target(job.output)
     async with opened(job.places) as (frontier, store):
+        if job.fresh:
+            await empty_inboxes(job.places, job.spider, frontier=frontier)
         crawl, before = await begin(
             frontier, store, job.spider, settings=job.settings, reference=job.reference, fresh=job.fresh
         )
         with Display(screen) as display:
             _announce(crawl, before, job, display=display)
-            coordinator = Coordinator(crawl, frontier=frontier, store=store, show=display.show, say=display.say)
+            say = SaidOnce(display.say)
+            coordinator = Coordinator(crawl, frontier=frontier, store=store, show=display.show, say=say)
             reading = await _run(crawl, job, coordinator)
         output = None if reading.interrupted else job.output
         if output is not None:
@@ -103,13 +107,13 @@ async def _run(crawl: Crawl, job: Job, coordinator: Coordinator) -> Reading:
                 stop=stopping.stop,
             )
         seconds = time.monotonic() - began
-        after = await coordinator.progress()
+        after = await coordinator.progress(stop=stopping.stop)
     interrupted = stopping.stop.is_set() and after.state in (CrawlState.RUNNING, CrawlState.PAUSED)
     return Reading(before=before, after=after, seconds=seconds, interrupted=interrupted)
 
 
 def _announce(crawl: Crawl, before: Crawl | None, job: Job, *, display: Display) -> None:
-    display.say(f"{'resuming' if before else 'beginning'} {crawl.id} in {job.places.frontier}")
+    display.say(f"{'resuming' if before else 'beginning'} {crawl.id} in {without_password(job.places.frontier)}")
     if before is None:
         return
     then = msgspec.structs.asdict(record_of(before).settings)
@@ -141,7 +145,7 @@ async def _sum_up(crawl: Crawl, reading: Reading, *, store: Store, places: Place
         outcomes=after.outcomes,
         rejected=after.rejected,
         items=await store.count_items(crawl.spider, crawl=crawl.id),
-        store=places.store,
+        store=without_password(places.store),
         output=None,
         robots_ignored=not crawl.needs_rules,
     )

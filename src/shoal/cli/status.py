@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from shoal.stats import Snapshot
 
 CRAWLS_SHOWN = 20
+# The lane that finishes last need not be one of those with most waiting.
+LANES_READ = 2000
 
 
 @click.command(short_help="Counts, rate, time left, lanes and workers of a crawl.")
@@ -51,7 +53,7 @@ async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
         snapshots, items = [], []
         for crawl in chosen:
             watcher = Coordinator(crawl, frontier=frontier, store=store, show=_ignore, say=screen.say)
-            snapshots.append(await watcher.look())
+            snapshots.append(await watcher.look(lanes=LANES_READ))
             items.append(await store.count_items(crawl.spider, crawl=crawl.id))
     if as_json:
         documents = [document(snapshot, items=number) for snapshot, number in zip(snapshots, items, strict=True)]
@@ -62,6 +64,8 @@ async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
 
 def document(snapshot: Snapshot, *, items: int) -> dict[str, Any]:
     """A snapshot for scripts."""
+    from shoal.stats import seconds_left
+
     crawl, progress = snapshot.crawl, snapshot.progress
     return {
         "crawl": crawl.id,
@@ -76,6 +80,7 @@ def document(snapshot: Snapshot, *, items: int) -> dict[str, Any]:
         "pages_per_second": snapshot.rate,
         "eta_seconds": snapshot.eta_seconds,
         "slowest_lane": snapshot.slowest_lane,
+        "last_lanes": [{"lane": lane.lane, "seconds": seconds_left(lane)} for lane in snapshot.last_lanes],
         "bound": snapshot.bound,
         "lanes": snapshot.lanes,
         "workers": snapshot.workers,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from shoal.cli.figures import count, duration, per_second, several
-from shoal.cli.screen import Screen
+from shoal.cli.screen import Screen, without_password
 from shoal.crawl import DEFAULT_FILE, Places
 from shoal.model import CrawlState
 from shoal.scope import REASONS
@@ -95,7 +95,7 @@ def command(line: str, places: Places) -> str:
     """A command that works on the same crawl, as it is to be typed."""
     words = ["shoal", line]
     if places.frontier != DEFAULT_FILE:
-        words += ["--frontier", shlex.quote(places.frontier)]
+        words += ["--frontier", shlex.quote(without_password(places.frontier))]
     return " ".join(words)
 
 

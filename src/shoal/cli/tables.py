@@ -10,11 +10,11 @@ from rich.text import Text
 from shoal.cli.figures import count, duration, per_second, size
 from shoal.cli.screen import Screen, shown
 from shoal.model import LaneStatus, WorkerBeat
-from shoal.stats import describe_interval
+from shoal.stats import describe_interval, seconds_left
 
 LANES_SHOWN = 10
-LANE_COLUMNS = ("lane", "waiting", "in flight", "pace", "next start")
-WORKER_COLUMNS = ("worker", "pages", "rate", "busy", "memory")
+LANE_COLUMNS = ("lane", "waiting", "in flight", "pace", "next start", "needs")
+WORKER_COLUMNS = ("worker", "pages", "rate", "busy", "memory", "version")
 
 
 def show_lanes(lanes: Sequence[LaneStatus], screen: Screen) -> None:
@@ -41,6 +41,7 @@ def lane_rows(lanes: Sequence[LaneStatus]) -> list[tuple[str, ...]]:
             f"{lane.in_flight} of {lane.cap}",
             describe_interval(lane.interval),
             f"in {duration(lane.starts_in)}" if lane.starts_in > 0.05 else "now",
+            duration(seconds_left(lane)) if lane.waiting and lane.interval else "",
         )
         for lane in lanes
     ]
@@ -54,6 +55,7 @@ def worker_rows(workers: Sequence[WorkerBeat]) -> list[tuple[str, ...]]:
             per_second(worker.pages_per_second),
             f"{worker.busy} of {worker.slots}",
             size(worker.memory_bytes),
+            worker.version,
         )
         for worker in workers
     ]

@@ -15,11 +15,12 @@ from shoal.cli.main import INTERRUPTED
 from shoal.cli.screen import Say, Screen
 from shoal.cli.stopping import Stopping
 from shoal.cli.which import choose, is_unfinished
-from shoal.crawl import Places, opened, worker_for
+from shoal.crawl import Places, listener_at, opened, worker_for
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
+from shoal.inbox import Listener
 from shoal.model import Crawl
-from shoal.patience import patiently
+from shoal.patience import SaidOnce, patiently
 from shoal.settings import Settings
 from shoal.spider import Spider, spider_name
 from shoal.spider_file import load_spiders
@@ -43,14 +44,18 @@ class Duty:
 async def work(duty: Duty) -> int:
     """Work until told to stop, or with `burst` until the crawls are finished."""
     spiders = {spider_name(spider): spider for spider in load_spiders(duty.reference)}
-    say = Screen().say
+    say = SaidOnce(Screen().say)
     stopping = Stopping(say=say if duty.parent is None else _silent, grace_seconds=Settings().grace_seconds)
     watching = asyncio.create_task(_watch(duty.parent, stopping.stop))
     try:
         voice = Voice(sys.stderr)
         with stopping.listening(), contextlib.redirect_stdout(voice), contextlib.redirect_stderr(voice):
-            async with opened(duty.places) as (frontier, store):
-                await Shift(duty, spiders=spiders, frontier=frontier, store=store, say=say).run(stopping.stop)
+            async with (
+                opened(duty.places, wait=None if duty.parent is None else say) as (frontier, store),
+                listener_at(duty.places, frontier=frontier, say=say) as listener,
+            ):
+                shift = Shift(duty, spiders=spiders, frontier=frontier, store=store, say=say)
+                await shift.run(stopping.stop, listener=listener)
     finally:
         watching.cancel()
     # To stop a worker that stays is its normal end; one of a fleet is missed.
@@ -87,12 +92,13 @@ class Shift:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._has_worked = False
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Until told to stop, or with `burst` until there is nothing left."""
+    async def run(self, stop: asyncio.Event, *, listener: Listener) -> None:
+        """Until told to stop, or with `burst` until there is nothing left. What is pushed meanwhile is taken in."""
         stopped = asyncio.create_task(stop.wait())
         has_waited = False
         try:
             while not stop.is_set():
+                await self._take_in(listener)
                 for crawl in await self._open_crawls():
                     if crawl.id not in self._running:
                         self._running[crawl.id] = asyncio.create_task(self._work_on(crawl, stop))
@@ -113,6 +119,11 @@ class Shift:
                 task.cancel()
             await asyncio.gather(stopped, *self._running.values(), return_exceptions=True)
 
+    async def _take_in(self, listener: Listener) -> None:
+        """Also for crawls that are finished: a push sets them running again. A fleet's coordinator does it itself."""
+        if self._duty.parent is None:
+            await listener.take_in([crawl for crawl in await self._crawls() if crawl.spider in self._spiders])
+
     async def _work_on(self, crawl: Crawl, stop: asyncio.Event) -> None:
         spider = self._spiders[crawl.spider]()
         async with worker_for(
@@ -127,12 +138,16 @@ class Shift:
                 del self._running[name]
                 task.result()
 
-    async def _open_crawls(self) -> list[Crawl]:
+    async def _crawls(self) -> list[Crawl]:
         crawls = await patiently(self._frontier.crawls, say=_silent)
         named = self._duty.crawl_id
-        if named is not None:
-            crawls = [choose(crawls, named)] if self._duty.burst else [one for one in crawls if one.id == named]
-            crawls = [self._as_served(crawl) for crawl in crawls]
+        if named is None:
+            return crawls
+        crawls = [choose(crawls, named)] if self._duty.burst else [one for one in crawls if one.id == named]
+        return [self._as_served(crawl) for crawl in crawls]
+
+    async def _open_crawls(self) -> list[Crawl]:
+        crawls, named = await self._crawls(), self._duty.crawl_id
         mine = [crawl for crawl in crawls if crawl.spider in self._spiders]
         unfinished = [crawl for crawl in mine if is_unfinished(crawl)]
         if self._duty.burst and named is None and not unfinished and not self._has_worked:

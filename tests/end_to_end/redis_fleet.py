@@ -1,0 +1,157 @@
+"""A crawl of a numbered graph over a real Redis server by real `shoal` processes, and the proof at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shoal.crawl import Places, intake_of, opened
+from shoal.frontier import open_frontier
+from shoal.model import Progress, WorkerBeat
+from shoal.testing.servers import RedisServer
+from shoal.testing.site_process import SiteProcess
+
+SECONDS = 30.0
+SPIDER = """
+from shoal import Item, Spider
+
+class {name}(Spider):
+    start = ["{url}"]
+    rate = "{rate}"
+    settings = {settings!r}
+
+    def parse(self, page):
+        yield Item(key=page.url, number=page.text("h1"))
+        yield page.follow("a")
+"""
+
+
+@dataclass
+class RedisFleet:
+    """One spider, its site, its Redis server, and the processes that work on them."""
+
+    folder: Path
+    site: SiteProcess
+    url: str
+    crawl: str = "graph-1"
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def spider(self, *, name: str = "Graph", rate: str = "unlimited", **settings: Any) -> str:
+        """Write the spider's file."""
+        always = {"allow_private": True, "obey_robots": False, "pace": "fixed", "per_host": 64, "grace_seconds": 3.0}
+        text = SPIDER.format(name=name, url=self.site.url, rate=rate, settings={**always, **settings})
+        (self.folder / f"{name.lower()}.py").write_text(text)
+        return f"{name.lower()}.py"
+
+    def start(
+        self, *arguments: str, prefix: tuple[str, ...] = (), frontier: str | None = None
+    ) -> subprocess.Popen[str]:
+        """A `shoal` command on this fleet's Redis; the prefix runs it somewhere else."""
+        command = [*prefix, sys.executable, "-m", "shoal", *arguments, "--frontier", frontier or self.url]
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
+        process = subprocess.Popen(
+            command, cwd=self.folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.processes.append(process)
+        return process
+
+    def shoal(self, *arguments: str) -> str:
+        """A command that ends well; what it prints."""
+        out, err, code = ended(self.start(*arguments))
+        assert code == 0, f"{arguments}: {code}\n{out}\n{err}"
+        return out
+
+    def status(self, *more: str) -> Any:
+        return json.loads(self.shoal("status", self.crawl, "--json", *more))
+
+    def wait_for(self, is_so: Callable[[Progress], bool], *, crawl: str | None = None) -> Progress:
+        """The crawl's counters, once this holds of them."""
+        return asyncio.run(self._wait_for(is_so, crawl or self.crawl))
+
+    def wait_for_pages(self, pages: int) -> Progress:
+        return self.wait_for(lambda progress: progress.done >= pages)
+
+    def wait_for_worker(self, process: subprocess.Popen[str]) -> WorkerBeat:
+        """The sign of life of a worker that has done a page."""
+        return asyncio.run(self._wait_for_worker(process.pid))
+
+    def progress(self) -> Progress:
+        return self.wait_for(lambda _: True)
+
+    def fetches(self) -> Counter[str]:
+        """How often the site was asked for each page."""
+        return Counter(hit.path for hit in self.site.hits())
+
+    def check(self, pages: int) -> Progress:
+        """Every page once in the store, none lost, counters equal to the rows."""
+        return asyncio.run(self._check(pages))
+
+    def end(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+    async def _wait_for(self, is_so: Callable[[Progress], bool], crawl: str) -> Progress:
+        async with asyncio.timeout(SECONDS):
+            frontier = await open_frontier(self.url)
+            try:
+                while True:
+                    if crawl in {one.id for one in await frontier.crawls()}:
+                        progress = await frontier.progress(crawl)
+                        if is_so(progress):
+                            return progress
+                    await asyncio.sleep(0.02)
+            finally:
+                await frontier.close()
+
+    async def _wait_for_worker(self, pid: int) -> WorkerBeat:
+        async with asyncio.timeout(SECONDS):
+            frontier = await open_frontier(self.url)
+            try:
+                while True:
+                    for beat in await frontier.workers():
+                        if beat.pid == pid and beat.pages:
+                            return beat
+                    await asyncio.sleep(0.05)
+            finally:
+                await frontier.close()
+
+    async def _check(self, pages: int) -> Progress:
+        store_url = str(self.folder / "shoal.db")
+        async with opened(Places(frontier=self.url, store=store_url)) as (frontier, store):
+            progress = await frontier.progress(self.crawl)
+            assert progress.is_finished
+            assert (progress.done, progress.known, progress.dead) == (pages, pages, 0)
+            assert progress.outcomes == {"ok": pages}
+            (crawl,) = [one for one in await frontier.crawls() if one.id == self.crawl]
+            items = [item async for item in store.items(crawl.spider)]
+            assert len(items) == len({item.key for item in items}) == pages
+            rules = intake_of(crawl).rules
+            rows = await store.fetches(self.crawl, [rules.resolve(item.key).key for item in items])
+            assert len(rows) == pages
+            assert {row.outcome for row in rows} == {"ok"}
+            return progress
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[str, str, int]:
+    """What a process wrote, and its exit code."""
+    out, err = process.communicate(timeout=SECONDS)
+    return out, err, process.returncode
+
+
+def keys_of(server: RedisServer) -> set[str]:
+    """Every key on the server."""
+    cursor, keys = -1, set[str]()
+    while cursor:
+        cursor, found = server.call("SCAN", max(cursor, 0), "COUNT", 1000)
+        keys |= {key.decode() for key in found}
+    return keys

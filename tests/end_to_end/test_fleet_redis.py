@@ -1,0 +1,145 @@
+"""A fleet over Redis as users see it: real processes, a real server that is killed, filled and steered."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis_fleet import RedisFleet, ended, keys_of
+
+from shoal.model import CrawlState
+from shoal.testing.loopback import busiest_window
+from shoal.testing.servers import RedisServer
+from shoal.testing.site_process import site_process
+
+PAGES = 300
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path / "redis").start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, server: RedisServer) -> Iterator[RedisFleet]:
+    with site_process("--graph", str(PAGES), "--latency", "0.02", log=tmp_path / "hits.jsonl") as site:
+        fleet = RedisFleet(tmp_path, site, server.url)
+        yield fleet
+        fleet.end()
+
+
+def test_a_fleet_fetches_every_page_once_and_another_worker_may_join(fleet: RedisFleet) -> None:
+    spider = fleet.spider(rate="50/s")
+    run = fleet.start("run", spider, "--workers", "2", "--json")
+    fleet.wait_for_pages(5)
+    joined = fleet.start("worker", spider, "--burst")
+    fleet.wait_for_worker(joined)
+    status = fleet.status()
+    out, err, code = ended(run)
+    assert code == 0, err
+    assert ended(joined)[2] == 0
+    assert len({worker["worker"] for worker in status["workers"]}) == 3
+    assert sum(worker["pages_per_second"] for worker in status["workers"]) > 0
+    summary = json.loads(out)
+    assert (summary["done"], summary["items"], summary["lost"]) == (PAGES, PAGES, 0)
+    fleet.check(PAGES)
+    assert set(fleet.fetches().values()) == {1}
+    assert len(fleet.fetches()) == PAGES
+
+
+def test_a_worker_that_is_told_to_stop_loses_nothing_and_leaves_nothing_to_be_done_again(fleet: RedisFleet) -> None:
+    spider = fleet.spider(rate="40/s")
+    run = fleet.start("run", spider)
+    fleet.wait_for_pages(5)
+    worker = fleet.start("worker", spider)
+    fleet.wait_for_worker(worker)
+    told = time.monotonic()
+    worker.send_signal(signal.SIGTERM)
+    assert ended(worker)[2] == 0
+    assert time.monotonic() - told < 3.0
+    assert not fleet.progress().is_finished
+    assert ended(run)[2] == 0
+    progress = fleet.check(PAGES)
+    assert (progress.lost, progress.stale, progress.retried) == (0, 0, 0)
+    assert set(fleet.fetches().values()) == {1}
+
+
+def test_workers_wait_for_a_killed_server_and_go_on(fleet: RedisFleet, server: RedisServer) -> None:
+    run = fleet.start("run", fleet.spider(rate="100/s"), "--workers", "2")
+    fleet.wait_for_pages(60)
+    server.kill()
+    time.sleep(2.0)
+    server.start()
+    _, err, code = ended(run)
+    assert code == 0, err
+    assert err.count("cannot reach Redis") == 1, err
+    fleet.check(PAGES)
+
+
+def test_a_server_without_memory_is_waited_for(fleet: RedisFleet, server: RedisServer) -> None:
+    run = fleet.start("run", fleet.spider(rate="100/s"), "--workers", "2")
+    fleet.wait_for_pages(60)
+    server.call("CONFIG", "SET", "maxmemory", "1mb")
+    time.sleep(0.5)
+    done = fleet.progress().done
+    time.sleep(1.0)
+    assert fleet.progress().done == done < PAGES
+    assert run.poll() is None
+    server.call("CONFIG", "SET", "maxmemory", "0")
+    _, err, code = ended(run)
+    assert code == 0, err
+    assert err.count("is at maxmemory: raise it (redis-cli CONFIG SET maxmemory") == 1, err
+    fleet.check(PAGES)
+
+
+def test_pause_resume_pace_and_cancel_reach_every_worker(fleet: RedisFleet) -> None:
+    run = fleet.start("run", fleet.spider(rate="60/s"), "--workers", "2")
+    fleet.wait_for_pages(20)
+    assert "is paused" in fleet.shoal("pause", fleet.crawl)
+    paused = fleet.wait_for(lambda progress: progress.leased == 0)
+    time.sleep(0.5)
+    assert fleet.progress().done == paused.done
+    assert "is running" in fleet.shoal("resume", fleet.crawl)
+    fleet.wait_for(lambda progress: progress.done > paused.done)
+    lane = fleet.site.url.split("/")[2]
+    assert "at 10/s" in fleet.shoal("pace", lane, "10/s", fleet.crawl)
+    # What was lent before may start within the horizon.
+    time.sleep(1.2)
+    since = len(fleet.site.hits())
+    time.sleep(1.5)
+    assert busiest_window(fleet.site.hits()[since:], seconds=1.0) <= 12
+    assert "is cancelled" in fleet.shoal("cancel", fleet.crawl)
+    assert ended(run)[2] == 1
+    progress = fleet.progress()
+    assert progress.state is CrawlState.CANCELLED
+    assert progress.left == 0
+    assert progress.done + progress.cancelled == progress.known
+    assert sum(fleet.fetches().values()) == progress.done
+
+
+def test_crawls_on_one_server_do_not_see_each_other_and_a_deleted_one_leaves_no_key(
+    fleet: RedisFleet, server: RedisServer
+) -> None:
+    first = fleet.start("run", fleet.spider(rate="80/s"))
+    fleet.wait_for_pages(20)
+    fleet.shoal("run", fleet.spider(name="Other"))
+    other = fleet.wait_for(lambda progress: progress.is_finished, crawl="other-1")
+    assert (other.done, other.duplicates > 0) == (PAGES, True)
+    assert fleet.progress().known <= PAGES
+    first.send_signal(signal.SIGTERM)
+    ended(first)
+    server.call("LPUSH", f"shoal:inbox:{fleet.crawl}", "https://example.com/")
+    kept = {key for key in keys_of(server) if "other-1" in key}
+    assert any(fleet.crawl in key for key in keys_of(server))
+    fleet.shoal("run", fleet.spider(), "--fresh")
+    keys = keys_of(server)
+    assert not [key for key in keys if fleet.crawl in key]
+    assert kept <= keys
+    fleet.crawl = "graph-2"
+    fleet.check(PAGES)

@@ -1,0 +1,185 @@
+"""Several hosts for real: network namespaces on one switch, Redis in one, workers in others, and a cut cable."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis_fleet import SECONDS, RedisFleet, ended
+
+from shoal.testing.servers import find_program
+from shoal.testing.site_process import site_process
+
+PAGES = 160
+RATE = 25
+LEASE_SECONDS = 2.0
+CUT_SECONDS = 4.0
+SITE = "10.86.0.1"
+WORKERS = ("10.86.0.2", "10.86.0.3")
+SPIDER = f"""
+import asyncio
+
+from shoal import Item, Spider
+
+class Graph(Spider):
+    start = ["{{url}}"]
+    rate = "{RATE}/s"
+    settings = {{{{
+        "allow_private": True, "obey_robots": False, "pace": "fixed", "per_host": 64,
+        "lease_seconds": {LEASE_SECONDS}, "max_attempts": 20, "total_seconds": 20.0,
+    }}}}
+
+    async def parse(self, page):
+        await asyncio.sleep(0.5)  # so that pages are in hand when the cable is cut
+        yield Item(key=page.url, number=page.text("h1"))
+        yield page.follow("a")
+"""
+
+
+class Network:
+    """Hosts on one switch, all of them namespaces of their own: nothing of the machine's network is touched."""
+
+    def __init__(self) -> None:
+        self._program = shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin")
+        self._switch = self._namespace("switch")
+        self._made: list[str] = []
+
+    def open(self) -> None:
+        """Make the switch, or say why this machine cannot."""
+        if os.geteuid() != 0:
+            pytest.skip("network namespaces need root")
+        if self._program is None:
+            self._refuse("ip is not installed: apt-get install iproute2")
+        self._sweep()
+        try:
+            self._add(self._switch)
+            self._ip("-n", self._switch, "link", "add", "bridge", "type", "bridge", "forward_delay", "0")
+            self._ip("-n", self._switch, "link", "set", "bridge", "up")
+        except subprocess.CalledProcessError as error:
+            self._refuse(f"this machine lets nobody make network namespaces: {error.stderr.strip()}")
+
+    def host(self, address: str) -> tuple[str, ...]:
+        """A host with this address; gives what a command begins with to run there."""
+        name, port = self._namespace(address), _port(address)
+        self._add(name)
+        self._ip("-n", self._switch, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
+        self._ip("-n", self._switch, "link", "set", port, "master", "bridge", "up")
+        self._ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
+        for link in ("lo", "eth0"):
+            self._ip("-n", name, "link", "set", link, "up")
+        return (str(self._program), "netns", "exec", name)
+
+    @contextlib.contextmanager
+    def cut(self, address: str) -> Iterator[None]:
+        """Pull the host's cable out of the switch."""
+        self._ip("-n", self._switch, "link", "set", _port(address), "down")
+        try:
+            yield
+        finally:
+            self._ip("-n", self._switch, "link", "set", _port(address), "up")
+
+    def close(self) -> None:
+        for name in self._made:
+            subprocess.run([str(self._program), "netns", "delete", name], check=False, capture_output=True)
+
+    def _add(self, name: str) -> None:
+        self._ip("netns", "add", name)
+        self._made.append(name)
+
+    def _ip(self, *arguments: str) -> str:
+        command = [str(self._program), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS).stdout
+
+    def _sweep(self) -> None:
+        """What a killed run left behind."""
+        for name, pid in re.findall(r"^(shoal-(\d+)-\S+)", self._ip("netns", "list"), re.MULTILINE):
+            if not Path(f"/proc/{pid}").exists():
+                self._ip("netns", "delete", name)
+
+    def _refuse(self, reason: str) -> None:
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+    @staticmethod
+    def _namespace(name: str) -> str:
+        return f"shoal-{os.getpid()}-{name}"
+
+
+def _port(address: str) -> str:
+    return f"port{address.rpartition('.')[2]}"
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    network = Network()
+    try:
+        network.open()
+        yield network
+    finally:
+        network.close()
+
+
+@contextlib.contextmanager
+def redis_at(host: tuple[str, ...], address: str, folder: Path) -> Iterator[str]:
+    """Redis on that host, and on a socket of the shared file system for the test itself."""
+    folder.mkdir()
+    socket = folder / "redis.sock"
+    command = [
+        *host, find_program("redis-server"), "--bind", address, "--port", "6379", "--protected-mode", "no",
+        "--unixsocket", str(socket), "--dir", str(folder), "--appendonly", "yes", "--save", "",
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        try:
+            deadline = time.monotonic() + SECONDS
+            while not socket.exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            yield f"unix://{socket}"
+        finally:
+            server.kill()
+
+
+@pytest.fixture
+def fleet(network: Network, tmp_path: Path) -> Iterator[RedisFleet]:
+    host = network.host(SITE)
+    with (
+        redis_at(host, SITE, tmp_path / "redis") as url,
+        site_process("--graph", str(PAGES), "--hosts", SITE, log=tmp_path / "hits.jsonl", prefix=host) as site,
+    ):
+        (tmp_path / "graph.py").write_text(SPIDER.format(url=site.url))
+        fleet = RedisFleet(tmp_path, site, url)
+        try:
+            yield fleet
+        finally:
+            fleet.end()
+
+
+def test_a_worker_cut_off_for_longer_than_its_lease_changes_nothing_when_it_is_back(
+    network: Network, fleet: RedisFleet
+) -> None:
+    there = f"redis://{SITE}:6379/0"
+    steady, unlucky = (network.host(address) for address in WORKERS)
+    run = fleet.start("run", "graph.py", prefix=steady, frontier=there)
+    fleet.wait_for_pages(5)
+    worker = fleet.start("worker", "graph.py", "--burst", prefix=unlucky, frontier=there)
+    fleet.wait_for_worker(worker)
+    with network.cut(WORKERS[1]):
+        before = fleet.progress()
+        time.sleep(CUT_SECONDS)
+        during = fleet.progress()
+    assert during.done > before.done
+    assert during.lost > 0
+    for process in (run, worker):
+        _, err, code = ended(process)
+        assert code == 0, err
+    progress = fleet.check(PAGES)
+    assert progress.stale > 0
+    assert progress.lost >= progress.stale
+    assert len(fleet.fetches()) == PAGES

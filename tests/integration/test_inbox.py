@@ -1,0 +1,233 @@
+"""URLs pushed with LPUSH: taken once, kept when the taker dies, put as tasks or told of as dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from command_line import Folder
+
+from shoal.crawl import CrawlRecord, intake_of
+from shoal.frontier.redis import RedisFrontier
+from shoal.frontier.redis_inbox import RedisInbox, inbox_keys
+from shoal.inbox import BATCH, Listener, NoInbox, request_of
+from shoal.model import Crawl, CrawlState, DeadFilter, Progress
+from shoal.settings import Settings
+from shoal.testing.servers import RedisServer
+from shoal.testing.site_process import SiteProcess, site_process
+
+CRAWL = "books-1"
+INBOX = f"shoal:inbox:{CRAWL}"
+SPIDER = """
+from shoal import Spider
+
+class Books(Spider):
+    start = ["{url}?start"]
+    rate = "unlimited"
+    settings = {{"allow_private": True}}
+
+    def parse(self, page):
+        return None
+"""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server(running: RedisServer) -> RedisServer:
+    running.call("FLUSHALL")
+    return running
+
+
+@pytest.fixture
+async def frontier(server: RedisServer) -> AsyncIterator[RedisFrontier]:
+    frontier = await RedisFrontier.open(server.url)
+    yield frontier
+    await frontier.close()
+
+
+@pytest.fixture
+async def inbox(server: RedisServer) -> AsyncIterator[RedisInbox]:
+    inbox = RedisInbox(server.url, taker_seconds=0.3)
+    yield inbox
+    await inbox.close()
+
+
+async def opened_crawl(frontier: RedisFrontier, **settings: Any) -> Crawl:
+    record = CrawlRecord(settings=Settings(**settings), start_lanes=["example.com"])
+    kept = msgspec.to_builtins(record)
+    return await frontier.open_crawl(Crawl(id=CRAWL, spider="books", settings=kept, needs_rules=True))
+
+
+def listener_for(inbox: RedisInbox, frontier: RedisFrontier) -> Listener:
+    return Listener(inbox, frontier=frontier, intake_of=intake_of, say=print)
+
+
+async def test_pushed_urls_and_objects_become_tasks_oldest_first(
+    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+) -> None:
+    crawl = await opened_crawl(frontier)
+    entry = {"url": "https://b.test/2", "handler": "book", "meta": {"n": 1}, "priority": 3, "depth": 2}
+    server.call("LPUSH", INBOX, "https://a.test/1 ", json.dumps(entry))
+    server.call("LPUSH", INBOX, json.dumps({"url": "https://c.test/", "method": "post", "headers": {"x": "y"}}))
+    assert await listener_for(inbox, frontier).take_in([crawl]) == 3
+    assert server.call("EXISTS", *inbox_keys(CRAWL)) == 0
+    tasks = await waiting_tasks(frontier, 3)
+    assert list(tasks) == ["https://a.test/1", "https://b.test/2", "https://c.test/"]
+    book = tasks["https://b.test/2"]
+    assert (book.handler, book.meta, book.priority, book.depth) == ("book", {"n": 1}, 3, 2)
+    assert (tasks["https://c.test/"].method, tasks["https://c.test/"].headers) == ("POST", {"x": "y"})
+
+
+async def waiting_tasks(frontier: RedisFrontier, count: int) -> dict[str, Any]:
+    batch = await frontier.lease([CRAWL], count, worker="w", seconds=60, horizon=1.0)
+    return {lease.task.url: lease.task for lease in sorted(batch.leases, key=lambda lease: lease.task.url)}
+
+
+async def test_an_entry_pushed_again_is_known_already_unless_it_says_otherwise(
+    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+) -> None:
+    crawl = await opened_crawl(frontier)
+    listener = listener_for(inbox, frontier)
+    for _ in range(2):
+        server.call("LPUSH", INBOX, "https://a.test/", json.dumps({"url": "https://a.test/", "dedup": False}))
+        await listener.take_in([crawl])
+    progress = await frontier.progress(CRAWL)
+    assert (progress.queued, progress.duplicates) == (3, 1)
+
+
+async def test_what_a_dead_taker_took_goes_to_the_next_one(server: RedisServer, inbox: RedisInbox) -> None:
+    other = RedisInbox(server.url, taker_seconds=0.3)
+    try:
+        server.call("LPUSH", INBOX, "https://a.test/", "https://b.test/", "https://c.test/")
+        taken = await inbox.take(CRAWL, 2)
+        assert taken == [b"https://a.test/", b"https://b.test/"]
+        assert await inbox.take(CRAWL, 2) == taken
+        assert await other.take(CRAWL, 2) == []
+        await asyncio.sleep(0.4)
+        assert await other.waiting([CRAWL, "another"]) == [CRAWL]
+        assert await other.take(CRAWL, 2) == taken
+        await inbox.forget(CRAWL)
+        assert await other.take(CRAWL, 2) == taken
+        await other.forget(CRAWL)
+        assert await other.take(CRAWL, 2) == [b"https://c.test/"]
+    finally:
+        await other.close()
+
+
+async def test_feeding_pauses_above_max_pending_and_resumes(
+    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+) -> None:
+    crawl = await opened_crawl(frontier, max_pending=BATCH)
+    total = 2 * BATCH + 10
+    server.call("LPUSH", INBOX, *(f"https://a.test/{number}" for number in range(total)))
+    listener = listener_for(inbox, frontier)
+    assert await listener.take_in([crawl]) == BATCH
+    assert await listener.take_in([crawl]) == 0
+    assert server.call("LLEN", INBOX) == total - BATCH
+    await frontier.open_crawl(crawl)
+    raised = await opened_crawl(frontier, max_pending=10**6)
+    assert await listener.take_in([raised]) == total - BATCH
+    assert (await frontier.progress(CRAWL)).queued == total
+
+
+async def test_a_cancelled_crawl_leaves_its_inbox_alone_and_a_finished_one_runs_again(
+    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+) -> None:
+    await opened_crawl(frontier)
+    await waiting_tasks(frontier, 1)
+    (crawl,) = await frontier.crawls()
+    assert crawl.state is CrawlState.FINISHED
+    server.call("LPUSH", INBOX, "https://a.test/")
+    assert await listener_for(inbox, frontier).take_in([crawl]) == 1
+    assert (await frontier.progress(CRAWL)).state is CrawlState.RUNNING
+    await frontier.set_state(CRAWL, CrawlState.CANCELLED)
+    server.call("LPUSH", INBOX, "https://b.test/")
+    # Also by one that knew the crawl before.
+    assert await listener_for(inbox, frontier).take_in([crawl]) == 0
+    assert server.call("LLEN", INBOX) == 1
+
+
+async def test_a_key_of_another_kind_is_told_of_and_left_alone(
+    server: RedisServer, inbox: RedisInbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.call("SADD", INBOX, "https://a.test/")
+    for _ in range(2):
+        assert await inbox.waiting([CRAWL]) == []
+    assert [record.message for record in caplog.records] == [
+        f"{INBOX} is a set, not a list: DEL it and push with LPUSH"
+    ]
+
+
+async def test_a_frontier_without_an_inbox_has_nothing_waiting() -> None:
+    inbox = NoInbox()
+    assert (await inbox.waiting(["a"]), await inbox.take("a", 1)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        (b"{", "truncated"),
+        (b'{"url": 3}', "Expected `str`, got `int`"),
+        (b'{"handler": "book"}', "missing required field `url`"),
+        (b'{"url": "https://a.test/", "prority": 1}', "unknown field `prority`"),
+        (b'{"url": "https://a.test/", "handler": "@sitemap"}', "'@sitemap' is not the name of a handler"),
+        (b'{"url": "https://a.test/", "handler": "__init__"}', "'__init__' is not the name of a handler"),
+        (b'{"url": "https://a.test/", "priority": 99999999999}', "<= 4194304"),
+        (b"https://a.test/\xff", "utf-8"),
+    ],
+)
+def test_an_entry_that_is_no_request_is_refused_with_the_reason(entry: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        request_of(entry)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteProcess]:
+    log = tmp_path_factory.mktemp("site") / "hits.jsonl"
+    with site_process("--products", "5", "--hosts", "127.0.0.1", log=log) as running:
+        yield running
+
+
+async def until(frontier: RedisFrontier, **counts: int) -> Progress:
+    async with asyncio.timeout(20):
+        while True:
+            progress = await frontier.progress(CRAWL)
+            if progress.is_finished and all(getattr(progress, name) == count for name, count in counts.items()):
+                return progress
+            await asyncio.sleep(0.05)
+
+
+async def test_bad_entries_end_as_dead_letters_and_a_staying_worker_takes_up_a_finished_crawl(
+    server: RedisServer, frontier: RedisFrontier, site: SiteProcess, tmp_path: Path
+) -> None:
+    folder = Folder(tmp_path)
+    spider = "books.py"
+    (tmp_path / spider).write_text(SPIDER.format(url=site.url))
+    server.call("LPUSH", INBOX, f"{site.url}?first", "ftp://a.test/", "{broken", "no url")
+    await asyncio.to_thread(folder.run, "run", spider, "--frontier", server.url, code=0)
+    await until(frontier, done=2, dead=3)
+    letters = await frontier.dead(CRAWL, DeadFilter(reason="inbox: "))
+    assert {letter.task.url: letter.reason.split(":")[1].strip()[:11] for letter in letters} == {
+        "ftp://a.test/": "scheme",
+        "{broken": "JSON is mal",
+        "no url": "invalid_url",
+    }
+    with folder.start("worker", spider, "--frontier", server.url) as worker:
+        server.call("LPUSH", INBOX, f"{site.url}?second")
+        await until(frontier, done=3, dead=3)
+        worker.terminate()
+        assert await asyncio.to_thread(worker.wait, 20) == 0
+        worker.communicate()
+    assert server.call("EXISTS", *inbox_keys(CRAWL)) == 0

@@ -1,0 +1,48 @@
+"""Who is gone: only processes of this machine can be asked for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from shoal.coordinator import Coordinator
+from shoal.machine import is_running, this_machine
+from shoal.model import Crawl, Task, WorkerBeat
+from shoal.testing.clock import FakeClock
+from shoal.testing.fakes import MemoryStore
+from shoal.testing.memory_frontier import MemoryFrontier
+
+
+def ended_process() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_process_is_running_until_it_has_ended() -> None:
+    assert is_running(os.getpid())
+    assert is_running(1)
+    assert not is_running(ended_process())
+
+
+def test_all_processes_of_a_machine_agree_on_which_it_is() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", "from shoal.machine import this_machine; print(this_machine())"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert told.strip() == this_machine()
+
+
+async def test_workers_of_a_machine_with_the_same_name_are_left_alone() -> None:
+    frontier = MemoryFrontier(clock=FakeClock())
+    crawl = await frontier.open_crawl(Crawl(id="c", spider="s", interval=0.0))
+    await frontier.put("c", [Task(url=f"http://a.test/{key}", key=key, lane="a.test") for key in (1, 2)])
+    pid = ended_process()
+    for name, machine in (("here", this_machine()), ("elsewhere", "another boot")):
+        await frontier.lease(["c"], 1, worker=name, seconds=60, horizon=0)
+        beat = WorkerBeat(worker=name, crawl="c", host="vm", pid=pid, version="1", slots=1, machine=machine)
+        await frontier.beat(beat)
+    watcher = Coordinator(crawl, frontier=frontier, store=MemoryStore(), show=print, say=print)
+    await watcher.take_back_from_the_gone()
+    assert (await frontier.progress("c")).leased == 1
