@@ -1,13 +1,15 @@
-"""`make bench`: shoal against Scrapy, the cost of a task as the crawl grows, a worker's memory over a long crawl."""
+"""`make bench`: all parts one after the other; each may be run alone, `python -m bench.crawl`."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
+PARTS = ("crawl", "growth", "soak", "fleet", "redis_frontier", "pace")
+
 
 def main() -> None:
-    for part in ("crawl", "growth", "soak"):
+    for part in PARTS:
         print(f"== {part}", flush=True)
         subprocess.run([sys.executable, "-m", f"bench.{part}"], check=True)
 

@@ -27,6 +27,7 @@ from shoal.journey import Journey
 from shoal.lane_rules import LaneRules
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.patience import patiently
+from shoal.politeness import lent_interval
 from shoal.settings import Resolved, Settings, environment_layer, file_layer, parse_rate, resolve
 from shoal.sources import start_lanes
 from shoal.spider import Spider, spider_name
@@ -106,12 +107,13 @@ async def begin(
     crawl = Crawl(
         id=crawl_id,
         spider=name,
-        interval=parse_rate(settings.rate),
+        interval=lent_interval(parse_rate(settings.rate)),
         cap=settings.per_host,
         needs_rules=settings.obey_robots,
         budgets=Budgets(pages=settings.max_pages, per_lane=settings.max_per_host, per_shape=settings.max_per_shape),
         settings=msgspec.to_builtins(record),
         feeding=True,
+        dedup=settings.dedup,
     )
     opened_crawl = await frontier.open_crawl(crawl)
     await frontier.set_state(crawl_id, CrawlState.RUNNING)

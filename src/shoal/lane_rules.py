@@ -8,6 +8,7 @@ from shoal.fetch.base import Fetcher
 from shoal.fetch.robots import UNAVAILABLE, Robots, fetch_rules
 from shoal.frontier.base import Frontier
 from shoal.model import LaneUpdate, Lease, Released, Retry
+from shoal.politeness import lent_interval
 from shoal.settings import Settings
 from shoal.urls import lane_of, origin_of
 
@@ -68,8 +69,8 @@ class LaneRules:
             closed = LaneUpdate(rules=UNAVAILABLE, rules_seconds=CLOSED_SECONDS)
             return Released(lease=lease, lane=closed)
         delay = verdict.crawl_delay
-        slower = delay is not None and delay > lease.interval
-        pace = min(delay, LONGEST_CRAWL_DELAY) if delay is not None and slower else None
+        slower = delay is not None and lent_interval(delay) > lease.interval
+        pace = lent_interval(min(delay, LONGEST_CRAWL_DELAY)) if delay is not None and slower else None
         update = LaneUpdate(rules=verdict.rules, rules_seconds=verdict.seconds, interval=pace, base_interval=pace)
         return Released(lease=lease, lane=update)
 

@@ -170,6 +170,7 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     feeding: bool = False
     created: float = 0.0
     finished: float | None = None
+    dedup: str = "exact"
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,9 @@ import msgspec
 from shoal.model import LaneUpdate, Lease
 from shoal.retries import Verdict
 
+# Slots are lent a hundredth further apart than the rate allows: what a busy machine or the way to the host delays must
+# not crowd a second.
+MARGIN: Final = 1.01
 SLOWEST_INTERVAL: Final = 60.0
 FIRST_SLOW_INTERVAL: Final = 0.1  # where a lane without an interval starts to have one
 GOOD_STREAK: Final = 10
@@ -21,6 +24,16 @@ SLOW_RATIO: Final = 3.0  # an answer this many times slower than usual is a sign
 SLOW_FLOOR: Final = 1.0  # but not below this many seconds
 AVERAGE_WEIGHT: Final = 0.1
 MAX_LANES: Final = 10_000
+
+
+def lent_interval(allowed: float) -> float:
+    """The interval at which a lane lends its slots, so that starts keep the one that is allowed."""
+    return MARGIN * allowed
+
+
+def allowed_interval(lent: float) -> float:
+    """The interval that people asked for."""
+    return lent / MARGIN
 
 
 class LaneMood(msgspec.Struct):

@@ -19,6 +19,7 @@ from msgspec import Meta
 from shoal.errors import SettingError
 
 MIB = 1024 * 1024
+MIN_BLOOM_ERROR, MAX_BLOOM_ERROR = 1e-9, 0.1
 TRACKING_PARAMETERS = (
     "utm_*",
     "fbclid",
@@ -79,6 +80,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     strip_parameters: Annotated[
         tuple[str, ...], _help("query parameters that do not make a page another page; a trailing * is a prefix")
     ] = TRACKING_PARAMETERS
+
+    dedup: Annotated[
+        str,
+        _help(
+            'how a crawl knows the URLs it has had: "exact", or "bloom:0.001" to save memory in Redis and miss one new'
+            " URL in a thousand; of a new crawl"
+        ),
+    ] = "exact"
 
     obey_robots: Annotated[bool, _help("obey robots.txt and its Crawl-delay")] = True
     robots_seconds: Annotated[Seconds, _help("how long a robots.txt is good for")] = 86_400.0
@@ -171,6 +180,17 @@ def parse_rate(text: str) -> float:
     return seconds / number
 
 
+def check_dedup(text: str) -> None:
+    """Only "exact", or "bloom:" and a share of new URLs that may be missed."""
+    kind, _, share = text.partition(":")
+    try:
+        is_right = kind == "bloom" and MIN_BLOOM_ERROR <= float(share) <= MAX_BLOOM_ERROR
+    except ValueError:
+        is_right = False
+    if text != "exact" and not is_right:
+        raise SettingError(f"dedup {text!r} is not understood: write exact, or bloom:0.001 (at most {MAX_BLOOM_ERROR})")
+
+
 def _convert(name: str, value: Any, origin: str) -> Any:
     field = FIELDS.get(name)
     if field is None:
@@ -185,4 +205,6 @@ def _convert(name: str, value: Any, origin: str) -> Any:
         raise SettingError(f"setting {name!r} ({origin}): {str(error).lower()}, got {value!r}") from None
     if name == "rate":
         parse_rate(converted)
+    if name == "dedup":
+        check_dedup(converted)
     return converted

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
+from shoal.politeness import allowed_interval
 
 WINDOW_SECONDS = 60.0
 BOUND_SHARE = 0.7
@@ -133,9 +134,10 @@ def bound_of(progress: Progress, lanes: Sequence[LaneStatus], workers: Sequence[
 
 
 def describe_interval(interval: float) -> str:
-    """An interval as the rate people write: 0.25 is 4/s."""
+    """A lane's interval as the rate people write: 4/s."""
     if interval <= 0:
         return "unlimited"
+    interval = allowed_interval(interval)
     if interval <= 1:
         return f"{1 / interval:.3g}/s"
     if interval <= 60:

@@ -25,6 +25,7 @@ from shoal.cli.which import choose
 from shoal.crawl import Places
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
+from shoal.politeness import lent_interval
 from shoal.stats import Meter, Snapshot
 from shoal.testing.site_process import SiteProcess, site_process
 
@@ -233,7 +234,7 @@ def test_the_pace_of_a_host_is_changed(crawl: str, site: SiteProcess) -> None:
     host = site.url.split("/")[2]
     assert shoal_("pace", host, "30/m").stdout == f"books-1: {host} at 30/m from the next request on\n"
     (lane,) = json_of("status", crawl)["lanes"]
-    assert (lane["lane"], lane["interval"]) == (host, 2.0)
+    assert (lane["lane"], lane["interval"]) == (host, lent_interval(2.0))
     assert "4/s, 30/m" in shoal_("pace", host, "fast", code=2).stderr
     assert "no host" in shoal_("pace", "not a host", "1/s", code=2).stderr
 
@@ -256,7 +257,9 @@ def reading(*lanes: LaneStatus, **counts: Any) -> Snapshot:
 
 
 def test_a_slow_host_is_named_with_the_time_it_needs() -> None:
-    slow = LaneStatus(lane="example.com", waiting=73_800, in_flight=1, interval=2.0, cap=8, starts_in=1.0)
+    slow = LaneStatus(
+        lane="example.com", waiting=73_800, in_flight=1, interval=lent_interval(2.0), cap=8, starts_in=1.0
+    )
     quick = LaneStatus(lane="example.org", waiting=10, in_flight=1, interval=1.0, cap=8)
     assert last_lane(reading(slow, quick, queued=73_810)) == "example.com needs 1 d 17 h at 30/m"
     assert last_lane(reading(quick, queued=10)) == ""
@@ -264,16 +267,16 @@ def test_a_slow_host_is_named_with_the_time_it_needs() -> None:
 
 def test_the_hosts_that_finish_last_are_named_even_if_others_have_more_waiting() -> None:
     lanes = [
-        LaneStatus(lane=f"{name}.com", waiting=waiting, in_flight=1, interval=interval, cap=8)
+        LaneStatus(lane=f"{name}.com", waiting=waiting, in_flight=1, interval=lent_interval(interval), cap=8)
         for name, waiting, interval in (("many", 9000, 0.01), ("slow", 100, 60.0), ("also", 80, 60.0), ("c", 9, 1.0))
     ]
     snapshot = reading(*lanes, queued=9189)
-    assert last_lane(snapshot) == "slow.com needs 1 h 40 m at 1/m, also.com needs 1 h 20 m at 1/m"
+    assert last_lane(snapshot) == "slow.com needs 1 h 41 m at 1/m, also.com needs 1 h 20 m at 1/m"
     assert document(snapshot, items=0)["last_lanes"][:2] == [
-        {"lane": "slow.com", "seconds": 6000.0},
-        {"lane": "also.com", "seconds": 4800.0},
+        {"lane": "slow.com", "seconds": 6060.0},
+        {"lane": "also.com", "seconds": 4848.0},
     ]
-    assert [row[-1] for row in lane_rows(lanes)] == ["1 m 30 s", "1 h 40 m", "1 h 20 m", "9 s"]
+    assert [row[-1] for row in lane_rows(lanes)] == ["1 m 31 s", "1 h 41 m", "1 h 20 m", "9.1 s"]
 
 
 def test_a_fleets_workers_are_shown_with_what_each_of_them_does(capsys: pytest.CaptureFixture[str]) -> None:

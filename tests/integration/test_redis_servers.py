@@ -37,11 +37,13 @@ class TlsServer:
         authority.cert_pem.write_to_path(self.authority)
         certificate.private_key_pem.write_to_path(key)
         certificate.cert_chain_pems[0].write_to_path(chain)
+        self.settings = {
+            "tls-cert-file": str(chain), "tls-key-file": str(key), "tls-ca-cert-file": str(self.authority),
+            "tls-auth-clients": "no", "tls-replication": "yes",
+        }  # fmt: skip
         self.port = free_port()
-        self.plain = RedisServer(
-            folder / "redis", "--tls-port", str(self.port), "--tls-cert-file", str(chain), "--tls-key-file", str(key),
-            "--tls-ca-cert-file", str(self.authority), "--tls-auth-clients", "no",
-        ).start()  # fmt: skip
+        options = [word for name, value in self.settings.items() for word in (f"--{name}", value)]
+        self.plain = RedisServer(folder / "redis", "--tls-port", str(self.port), *options).start()
         self.plain.call("ACL", "SETUSER", "me", "on", f">{PASSWORD}", "~*", "&*", "+@all")
 
     def url(self, authority: Path | None = None, *, password: str = PASSWORD) -> str:
@@ -66,6 +68,7 @@ async def refusal(url: str) -> ShoalError:
     for secret in (PASSWORD, quote(PASSWORD, safe=""), SHOWN):
         assert secret not in line
     assert caught.value.__cause__ is None
+    await asyncio.sleep(0.05)  # TLS says goodbye
     return caught.value
 
 
@@ -90,7 +93,10 @@ async def test_refuses_a_server_whose_authority_is_unknown(tls: TlsServer) -> No
         ("redis://me:{}@127.0.0.1:port/0", "Port could not be cast"),
         ("redis://127.0.0.1:1/0?password={}&sharks=3", "an option that is not known"),
         ("redis://me:{}@127.0.0.1:1/0?db=many", "Invalid value for 'db'"),
-        ("redis+sentinel://me:{}@127.0.0.1:1,127.0.0.1:2/mymaster?sentinel_password={}", "cannot reach a sentinel at"),
+        (
+            "redis+sentinel://me:{}@127.0.0.1:1,127.0.0.1:2/mymaster?sentinel_password={}",
+            "cannot reach Redis at redis+sentinel://me:***@",
+        ),
         ("redis+sentinel://me:{}@127.0.0.1:1", "names no sentinel or no master"),
         ("redis+cluster://me:{}@127.0.0.1:1", "no frontier for redis+cluster://"),
         ("redis://me:{}@127.0.0.1\u2100:1/0", "is not a Redis URL"),
@@ -119,6 +125,36 @@ async def test_no_log_line_shows_a_password(tls: TlsServer, caplog: pytest.LogCa
     assert SHOWN not in caplog.text
 
 
+def start_sentinel(folder: Path, settings: list[str]) -> subprocess.Popen[bytes]:
+    folder.mkdir()
+    (folder / "sentinel.conf").write_text("\n".join(["bind 127.0.0.1", f"dir {folder}", *settings, ""]))
+    with (folder / "sentinel.log").open("wb") as log:
+        command = [find_program("redis-server"), str(folder / "sentinel.conf"), "--sentinel"]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+
+async def test_finds_a_master_with_tls_and_passwords_on_the_way(tls: TlsServer, tmp_path: Path) -> None:
+    port = free_port()
+    monitor = f"sentinel monitor mymaster 127.0.0.1 {tls.port} 1"
+    own = ["port 0", f"tls-port {port}", "requirepass s3cr3t-of-sentinels"]
+    sentinel = start_sentinel(
+        tmp_path / "sentinel", [*own, *(f"{name} {value}" for name, value in tls.settings.items()), monitor]
+    )
+    url = f"{tls.url(tls.authority)}&sentinel_password=s3cr3t-of-sentinels"
+    url = url.replace("rediss://", "rediss+sentinel://").replace(f":{tls.port}/", f":{port}/mymaster/")
+    said: list[str] = []
+    try:
+        async with asyncio.timeout(10.0):
+            frontier = await patiently(lambda: open_frontier(url), say=said.append)
+            assert isinstance(await frontier.crawls(), list)
+            await frontier.close()
+        assert "refuses us" in str(await refusal(url.replace("of-sentinels", "of-nobody")))
+    finally:
+        sentinel.kill()
+        sentinel.wait()
+    assert SHOWN not in "".join(said)
+
+
 class Watched:
     """A master, its replica and three sentinels that watch them."""
 
@@ -131,15 +167,15 @@ class Watched:
         self.url = f"redis+sentinel://{','.join(f'127.0.0.1:{port}' for port in self.ports)}/mymaster/0"
 
     def _sentinel(self, folder: Path, port: int) -> subprocess.Popen[bytes]:
-        folder.mkdir()
-        settings = (
-            f"port {port}\nbind 127.0.0.1\ndir {folder}\nsentinel monitor mymaster 127.0.0.1 {self.master.port} 2\n"
-            "sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 2000\n"
+        return start_sentinel(
+            folder,
+            [
+                f"port {port}",
+                f"sentinel monitor mymaster 127.0.0.1 {self.master.port} 2",
+                "sentinel down-after-milliseconds mymaster 500",
+                "sentinel failover-timeout mymaster 2000",
+            ],
         )
-        (folder / "sentinel.conf").write_text(settings)
-        with (folder / "sentinel.log").open("wb") as log:
-            command = [find_program("redis-server"), str(folder / "sentinel.conf"), "--sentinel"]
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     async def is_ready(self) -> None:
         """Until the replica follows and every sentinel knows it and the other two."""

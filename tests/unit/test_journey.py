@@ -15,6 +15,7 @@ from shoal.intake import Intake
 from shoal.journey import Journey
 from shoal.lane_rules import MOST_FAILURES, LaneRules
 from shoal.model import Crawl, Dead, Done, LaneUpdate, Lease, Released, Retry, Task
+from shoal.politeness import lent_interval
 from shoal.settings import Settings
 from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, respond
 from shoal.testing.memory_frontier import MemoryFrontier
@@ -129,7 +130,11 @@ async def test_opening_a_lane_fetches_robots_txt_and_hands_the_page_back() -> No
     assert update is not None
     assert update.rules is not None
     assert b"disallow:/x" in update.rules
-    assert (update.interval, update.base_interval, update.rules_seconds) == (9.0, 9.0, 86_400.0)
+    assert (update.interval, update.base_interval, update.rules_seconds) == (
+        lent_interval(9.0),
+        lent_interval(9.0),
+        86_400.0,
+    )
     assert [request.url for request in trip.fetcher.requests] == ["https://a.test/robots.txt"]
     assert (finished.items, finished.fetch) == ((), None)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
+from shoal.politeness import lent_interval
 from shoal.stats import Meter, bound_of, describe_interval, eta
 
 CRAWL = Crawl(id="c", spider="s", interval=1.0)
@@ -18,7 +19,15 @@ def running(**counts: Any) -> Progress:
 
 def lane(name: str = "a.test", **fields: Any) -> LaneStatus:
     return LaneStatus(
-        **{"lane": name, "waiting": 10, "in_flight": 1, "interval": 1.0, "cap": 8, "starts_in": 0.5, **fields}
+        **{
+            "lane": name,
+            "waiting": 10,
+            "in_flight": 1,
+            "interval": lent_interval(1.0),
+            "cap": 8,
+            "starts_in": 0.5,
+            **fields,
+        }
     )
 
 
@@ -84,4 +93,4 @@ def test_what_bounds_a_crawl() -> None:
     [(0.0, "unlimited"), (0.25, "4/s"), (1.0, "1/s"), (2.0, "30/m"), (60.0, "1/m"), (120.0, "30/h")],
 )
 def test_an_interval_reads_as_the_rate_people_write(interval: float, text: str) -> None:
-    assert describe_interval(interval) == text
+    assert describe_interval(lent_interval(interval)) == text

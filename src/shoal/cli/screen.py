@@ -15,7 +15,7 @@ from rich.text import Text
 # What a page says may steer a terminal; here it is only shown.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 # In front of the host, or among the options.
-_PASSWORD = re.compile(r"((?<=://)[^:/?#]*:|[?&]password=)(?:(?<==)[^&#]*|[^/?#]*(?=@))")
+_PASSWORD = re.compile(r"((?<=://)[^:/?#]*:|[?&](?:sentinel_|ssl_)?password=)(?:(?<==)[^&#]*|[^/?#]*(?=@))")
 
 Say = Callable[[str], None]
 

@@ -67,7 +67,8 @@ class Routes:
         self._clock = clock
         self._trusted_roots = trusted_roots
         self._resolver = Resolver(lookup, clock=clock)
-        self._plain_client: Client | None = None
+        # Built now: a first request that waits for its client starts late.
+        self._plain_client: Client | None = self._builder().build()
         self._plain: OrderedDict[str, Route] = OrderedDict()
         self._secure: OrderedDict[str, Route] = OrderedDict()
 

@@ -12,17 +12,19 @@ from shoal.frontier.redis_link import Argument
 from shoal.frontier.redis_views import beats, waiting_among
 from shoal.frontier.redis_wire import KEY, decode_crawl, decode_dead, number, pairs
 from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter
+from shoal.settings import check_dedup
 
 MAX_KEYS = 200
 
 
 async def open_crawl(desk: Desk, crawl: Crawl) -> Crawl:
     """Create the crawl, or let the one that exists take over what may change."""
+    check_dedup(crawl.dedup)
     settings = msgspec.json.encode(crawl.settings)
     fields: list[Argument] = [
         number(crawl.interval), crawl.cap, int(crawl.needs_rules), crawl.budgets.pages, crawl.budgets.per_lane,
         crawl.budgets.per_shape, settings, crawl.id, crawl.spider, str(crawl.state), int(crawl.feeding),
-        number(crawl.created),
+        number(crawl.created), crawl.dedup,
     ]  # fmt: skip
     given, walked = "", 0
     while True:
@@ -92,7 +94,8 @@ async def forget(desk: Desk, crawl: str, keys: Sequence[int]) -> None:
         args: list[Argument] = []
         for key in free[start : start + MAX_KEYS]:
             args += (key, KEY.pack(key))
-        await desk.change(crawl, "forget", *args)
+        if (await desk.change(crawl, "forget", *args))[0] == b"bloom":
+            raise UsageError(f"crawl {crawl!r} keeps its keys in a Bloom filter, which cannot forget")
 
 
 async def dead(desk: Desk, crawl: str, which: DeadFilter, *, limit: int) -> list[DeadLetter]:

@@ -92,8 +92,10 @@ class Line:
         self._sent.clear()
         return answers
 
-    async def close(self) -> None:
-        await self._connection.disconnect(nowait=True)
+    async def close(self, *, waits: bool = False) -> None:
+        """Hang up. One that waits lets TLS say goodbye first."""
+        with contextlib.suppress(exceptions.RedisError):
+            await self._connection.disconnect(nowait=not waits)
 
     async def _write(self, packed: bytes) -> None:
         self._sent.append(packed)
@@ -148,7 +150,7 @@ class RedisLink:
     async def close(self) -> None:
         self._closed = True
         for line in self._idle:
-            await line.close()
+            await line.close(waits=True)
         self._idle.clear()
 
     async def _take(self) -> Line:

@@ -13,22 +13,22 @@ from shoal.frontier.redis_address import Address, new_connection
 
 async def masters(address: Address) -> AsyncGenerator[tuple[str, int], None]:
     """What each sentinel that answers calls the master: one that was cut off may still name the former."""
-    reached = False
-    reason = ""
+    failure: Exception | None = None
+    is_reached = False
     for pool in address.sentinels:
         connection = new_connection(pool)
         try:
             named = await _master(connection, address.service)
         except (exceptions.RedisError, OSError, TimeoutError) as error:
-            reason = address.mask.over(str(error)) or "no answer"
+            failure = error
             continue
         finally:
             await connection.disconnect(nowait=True)
-        reached = True
+        is_reached = True
         if named is not None:
             yield named
-    if not reached:
-        raise ServerUnreachable(f"cannot reach a sentinel at {address.shown}: {reason}")
+    if failure is not None and not is_reached:
+        raise failure
 
 
 def no_master(address: Address) -> ServerUnreachable:

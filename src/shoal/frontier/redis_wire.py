@@ -253,6 +253,7 @@ def decode_crawl(fields: Mapping[bytes, bytes]) -> Crawl:
             "settings": msgspec.json.decode(fields[b"settings"]),
             "feeding": fields[b"feeding"] == b"1",
             "created": float(fields[b"created"]),
+            "dedup": fields.get(b"dedup", b"exact").decode(),
             "finished": None if finished is None else float(finished),
         },
         Crawl,

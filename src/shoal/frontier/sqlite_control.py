@@ -30,6 +30,10 @@ def load(db: sqlite3.Connection, name: str, *, now: float) -> Ledger:
 
 
 def open_crawl(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> Crawl:
+    if crawl.dedup != "exact":
+        raise UsageError(
+            f"dedup {crawl.dedup!r} needs a Redis frontier: set dedup to exact, or use --frontier redis://…"
+        )
     found = db.execute("SELECT id, interval, cap FROM crawl WHERE name = ?", (crawl.id,)).fetchone()
     if found:
         _take_over(db, crawl, *found, now=now)

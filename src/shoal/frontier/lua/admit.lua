@@ -49,7 +49,8 @@ end
 
 local has_budgets = crawl.pages > 0 or crawl.per_lane > 0 or crawl.per_shape > 0
 
-local function accept(key, kind, task, bucket)
+-- `place` is the set for the key, or what the filters know it by.
+local function accept(key, kind, task, place)
   local lane = kind.in_lane
   if not lane then
     lane = need_lane(kind.lane)
@@ -61,7 +62,7 @@ local function accept(key, kind, task, bucket)
   lane.known = lane.known + 1
   known = known + 1
   sequence = sequence + 1
-  admitted[key] = bucket
+  admitted[key] = place
   admitted_list[#admitted_list + 1] = key
   wait(lane, kind.offset + sequence, task, kind.delay)
 end
@@ -73,7 +74,15 @@ local function admit(at, total)
     local key, kind, task = ARGV[i], kinds[ARGV[i + 1]], ARGV[i + 2]
     local place = low_of_task(task) % size
     local bucket = seen_prefix .. (place < buckets and place or place - half)
-    if admitted[key] or call('SISMEMBER', bucket, key) == 1 then
+    local is_known
+    if admitted[key] then
+      is_known = true
+    elseif asked then
+      is_known = bloom_knows(string.sub(task, 1, 8))
+    else
+      is_known = call('SISMEMBER', bucket, key) == 1
+    end
+    if is_known then
       duplicates = duplicates + 1
       if kind.is_merged then merged[#merged + 1] = examined end
     else
@@ -82,7 +91,7 @@ local function admit(at, total)
         refused[#refused + 1] = examined
         refused[#refused + 1] = reason
       else
-        accept(key, kind, task, bucket)
+        accept(key, kind, task, asked and string.sub(task, 1, 8) or bucket)
       end
     end
     examined = examined + 1
@@ -97,7 +106,7 @@ local function save_admitted()
   if #admitted_list == 0 then return end
   for i = 1, #admitted_list do
     local key = admitted_list[i]
-    call('SADD', admitted[key], key)
+    if asked then bloom_learn(admitted[key]) else call('SADD', admitted[key], key) end
   end
   revive()
   count('seen', #admitted_list)

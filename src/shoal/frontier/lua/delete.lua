@@ -22,6 +22,7 @@ if buckets > 0 then
   call('HSET', P .. 'crawl', 'buckets', last)
   return '1'
 end
+for number = 1, tonumber(call('HGET', P .. 'crawl', 'filters') or 1) do call('UNLINK', P .. 'bloom:' .. number) end
 for _, name in ipairs({
   'ready', 'busy', 'later', 'held', 'leases', 'tries', 'dead', 'graves', 'count', 'outcomes', 'rejected', 'samples',
   'rules', 'repair', 'crawl',

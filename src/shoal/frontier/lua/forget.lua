@@ -1,9 +1,10 @@
--- include: crawl lanes tasks seen letters
+-- include: crawl lanes tasks bloom seen letters
 -- forget: let these keys be put again. Dead letters among them are dropped; leased tasks are not touched.
 -- The caller leaves out the keys of tasks that wait.
 --
 -- ARGV[3…]  key in decimals, key (8 bytes), … for each
--- Reply     {"ok"}
+-- Reply     {"ok"}, or {"bloom"}: a Bloom filter cannot forget
+if asked then return {'bloom'} end
 local forgotten = 0
 for i = 3, #ARGV, 2 do
   local decimals, key = ARGV[i], ARGV[i + 1]

@@ -1,10 +1,16 @@
--- include: crawl tasks seen
+-- include: crawl tasks bloom seen
 -- look_up: what can be said of one key without looking through the tasks that wait.
 --
 -- ARGV[3]  key in decimals
 -- ARGV[4]  key (8 bytes)
 -- Reply    {"ok", "unknown"}, {"ok", "held", ends in seconds, held}, {"ok", "dead", letter} or {"ok", "known", state of the crawl}
-if call('SISMEMBER', bucket_at(low_of_task(ARGV[4])), ARGV[3]) == 0 then return {'ok', 'unknown'} end
+local is_known
+if asked then
+  is_known = bloom_knows(ARGV[4])
+else
+  is_known = call('SISMEMBER', bucket_at(low_of_task(ARGV[4])), ARGV[3]) == 1
+end
+if not is_known then return {'ok', 'unknown'} end
 local held = call('HGET', P .. 'held', ARGV[4])
 if held then
   local ends = tonumber(call('ZSCORE', P .. 'leases', ARGV[4]) or now)

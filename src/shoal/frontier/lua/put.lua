@@ -1,4 +1,4 @@
--- include: crawl lanes tasks seen admit
+-- include: crawl lanes tasks bloom seen admit
 -- put: store each task whose key was never put in this crawl and that fits the budgets. Idempotent.
 --
 -- ARGV[3]  number of rejections, then for each: reason, count

@@ -1,4 +1,4 @@
--- include: crawl lanes tasks seen
+-- include: crawl lanes tasks bloom seen
 -- repair: after a restart of the server, make the crawl's data agree with itself again, a bounded part per call.
 -- A crash may have kept the first half of a script's writes. Scripts write so that a task may then be in two places or
 -- unknown to the dedup, never in none; here it gets back to one: leased before queued before delayed before dead.
@@ -50,6 +50,10 @@ local function decimals_of(key)
 end
 
 local function make_known(task)
+  if asked then
+    if not bloom_knows(key_of(task)) then bloom_learn(key_of(task)) end
+    return
+  end
   local key = decimals_of(key_of(task))
   local bucket = bucket_at(low_of_task(task))
   if call('SISMEMBER', bucket, key) == 0 then call('SADD', bucket, key) end
@@ -175,8 +179,9 @@ function steps.queues()
   return {'ok', #ARGV - 5, last, '-inf'}
 end
 
--- The number of keys. The sets split last may still hold keys that were moved out of them.
+-- The number of keys. Filters have none: there the counter must do. The sets split last may still hold keys that were moved out of them.
 function steps.seen()
+  if asked then return {'ok', '0', tonumber(call('HGET', P .. 'count', 'seen') or 0)} end
   local first, total = tonumber(place), 0
   local last = math.min(first + 10 * PAGE, buckets)
   for bucket = first, last - 1 do

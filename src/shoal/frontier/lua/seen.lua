@@ -1,7 +1,7 @@
 -- Dedup: every key a crawl accepted, as 64-bit integers in sets small enough to stay intsets.
 -- The sets grow one by one (linear hashing over the key's low 24 bits): one set is split for every 224 keys.
 local PER_BUCKET, MAX_BUCKETS = 224, 16777216
-local buckets = tonumber(call('HGET', P .. 'crawl', 'buckets') or 1)
+local buckets = tonumber(dedup[3]) or 1
 local seen_prefix, half = P .. 'seen:', 1
 while half * 2 <= buckets do half = half * 2 end
 
@@ -47,6 +47,7 @@ local function split_bucket()
 end
 
 local function grow_seen(keys)
+  if asked then return grow_bloom(keys) end
   local splits = 0
   while keys > PER_BUCKET * buckets and buckets < MAX_BUCKETS and splits < 8 do
     split_bucket()

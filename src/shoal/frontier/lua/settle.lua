@@ -1,4 +1,4 @@
--- include: crawl lanes tasks seen admit
+-- include: crawl lanes tasks bloom seen admit
 -- settle: end leases. Each result is applied whole or, when its lease was lost, not at all.
 --
 -- ARGV[3]  number of kinds, the kinds (see admit); then number of results, and for each:

@@ -1,0 +1,121 @@
+"""redis-server from Debian's packages, as a private server on loopback for one benchmark, append-only file on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+START_SECONDS = 20.0
+
+
+class RedisServer:
+    """A running server: its address and what it says about itself."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"redis://127.0.0.1:{port}/0"
+        self._client = Redis(port=port, protocol=2, socket_timeout=60.0, driver_info=None)
+
+    def info(self, section: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._client.info(section)
+        return found
+
+    @property
+    def version(self) -> str:
+        return str(self.info("server")["redis_version"])
+
+    @property
+    def used_bytes(self) -> int:
+        """Memory of the data, without what the connections and the append-only file's buffers take."""
+        memory = self.info("memory")
+        return int(memory["used_memory"]) - int(memory["mem_clients_normal"]) - int(memory["mem_aof_buffer"])
+
+    @property
+    def cpu_seconds(self) -> float:
+        cpu = self.info("cpu")
+        return float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
+
+    @property
+    def commands(self) -> dict[str, dict[str, Any]]:
+        """Calls and microseconds by command, since the last `empty`."""
+        return {name.removeprefix("cmdstat_"): stats for name, stats in self.info("commandstats").items()}
+
+    def empty(self) -> None:
+        """As after a start: no data, no statistics."""
+        self._client.flushall()
+        self._client.config_resetstat()
+
+    def is_up(self) -> bool:
+        try:
+            return bool(self._client.ping())
+        except (RedisError, OSError):
+            return False
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def find_redis() -> str:
+    """The redis-server program; installed with apt-get when it is missing and we may."""
+    path = shutil.which("redis-server")
+    if path is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        # Run level 1 keeps the package from starting its own server.
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+        subprocess.run(["apt-get", "update", "-qq"], check=True, env=environment)
+        subprocess.run(["apt-get", "install", "-y", "-qq", "redis-server"], check=True, env=environment)
+        path = shutil.which("redis-server")
+    if path is None:
+        raise SystemExit("redis-server is missing: install it with `sudo apt-get install redis-server`")
+    return path
+
+
+@contextlib.contextmanager
+def redis_server(folder: Path) -> Iterator[RedisServer]:
+    """An empty server until the block ends; what it writes goes into the folder and away with it."""
+    program = find_redis()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    port = _free_port()
+    with (folder / "redis.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                program, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder.resolve()), "--save", "",
+                "--appendonly", "yes", "--appendfsync", "everysec",
+            ],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        )  # fmt: skip
+    server = RedisServer(port)
+    try:
+        _wait_until_up(process, server, log=folder / "redis.log")
+        yield server
+    finally:
+        server.close()
+        process.kill()
+        process.wait(timeout=START_SECONDS)
+        shutil.rmtree(folder / "appendonlydir", ignore_errors=True)
+
+
+def _free_port() -> int:
+    """Any: unlike the site's, it need not be the same next time."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _wait_until_up(process: subprocess.Popen[bytes], server: RedisServer, *, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        if server.is_up():
+            return
+        time.sleep(0.02)
+    raise SystemExit(f"redis-server did not start: see {log}")

@@ -1,0 +1,125 @@
+"""Dedup by Bloom filters: how often they are wrong, what they cost, and that nothing else changes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import SettingError, UsageError
+from shoal.frontier.redis import RedisFrontier
+from shoal.frontier.sqlite import SqliteFrontier
+from shoal.model import Crawl, Done, TaskState
+from shoal.patience import patiently
+from shoal.settings import resolve
+from shoal.testing.frontier_case import make_task
+from shoal.testing.servers import RedisServer
+
+ASKED = 0.01
+KEYS = 50_000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"), "--appendfsync", "no").start()
+    yield server
+    server.kill()
+
+
+async def opened(server: RedisServer, crawl: str, dedup: str) -> RedisFrontier:
+    frontier = await RedisFrontier.open(server.url)
+    await frontier.open_crawl(Crawl(id=crawl, spider="s", interval=0.0, cap=1000, dedup=dedup))
+    return frontier
+
+
+def memory_of(server: RedisServer, pattern: str) -> int:
+    return sum(server.call("MEMORY", "USAGE", key.decode(), "SAMPLES", 0) for key in server.call("KEYS", pattern))
+
+
+async def put_all(frontier: RedisFrontier, crawl: str, keys: list[int]) -> int:
+    """How many of them were new."""
+    new = 0
+    for start in range(0, len(keys), 5000):
+        new += (await frontier.put(crawl, [make_task(key) for key in keys[start : start + 5000]])).new
+    return new
+
+
+async def test_a_filter_misses_no_more_new_keys_than_asked_and_is_smaller(server: RedisServer) -> None:
+    draw = random.Random(5)
+    hashed = [draw.getrandbits(64) - 2**63 for _ in range(KEYS)]
+    counted = [*range(KEYS)]
+    frontier = await opened(server, "bloom", f"bloom:{ASKED}")
+    assert await put_all(frontier, "bloom", hashed) > KEYS * (1 - 3 * ASKED)
+    small = memory_of(server, "shoal:{bloom.0}:bloom:*")
+    assert await put_all(frontier, "bloom", hashed) == 0
+    assert await put_all(frontier, "bloom", counted) > KEYS * (1 - 3 * ASKED)
+    assert server.call("HGET", "shoal:{bloom.0}:crawl", "filters") == b"2"
+    await frontier.open_crawl(Crawl(id="exact", spider="s", interval=0.0))
+    assert await put_all(frontier, "exact", hashed) == KEYS
+    assert small < memory_of(server, "shoal:{exact.0}:seen:*") / 3
+    assert memory_of(server, "shoal:{bloom.0}:seen:*") == 0
+    for crawl in ("bloom", "exact"):
+        await frontier.delete_crawl(crawl)
+        assert server.call("KEYS", f"shoal:{{{crawl}.*") == []
+    await frontier.close()
+
+
+async def test_a_crawl_with_a_filter_runs_to_its_end(server: RedisServer) -> None:
+    frontier = await opened(server, "run", "bloom:0.000001")
+    await frontier.put("run", [make_task(0)])
+    while True:
+        batch = await frontier.lease(["run"], 50, worker="w", seconds=60.0, horizon=1.0)
+        if batch.finished:
+            break
+        found = {
+            lease.token: [make_task((lease.task.key * 7 + step) % 997) for step in range(9)] for lease in batch.leases
+        }
+        await frontier.settle([Done(lease=lease, found=found[lease.token]) for lease in batch.leases])
+    assert (await frontier.progress("run")).done == 997
+    assert (await frontier.look_up("run", 5)).state == TaskState.DONE
+    assert (await frontier.look_up("run", 5000)).state == TaskState.UNKNOWN
+    with pytest.raises(UsageError, match="Bloom filter, which cannot forget"):
+        await frontier.forget("run", [5])
+    await frontier.close()
+
+
+async def test_a_crawl_keeps_the_dedup_it_began_with(server: RedisServer) -> None:
+    frontier = await opened(server, "kept", "bloom:0.001")
+    await frontier.put("kept", [make_task(1)])
+    again = await frontier.open_crawl(Crawl(id="kept", spider="s", dedup="exact"))
+    assert again.dedup == "bloom:0.001"
+    assert (await frontier.put("kept", [make_task(1)])).new == 0
+    await frontier.close()
+
+
+async def test_a_filter_is_repaired_after_a_restart(server: RedisServer) -> None:
+    frontier = await opened(server, "again", "bloom:0.000001")
+    await frontier.put("again", [make_task(number) for number in range(300)])
+    leases = (await frontier.lease(["again"], 20, worker="w", seconds=60.0, horizon=0.0)).leases
+    await frontier.settle([Done(lease=lease) for lease in leases[:10]])
+    server.call("DEL", "shoal:{again.0}:bloom:1")
+    server.restart()
+    waiting = [make_task(number) for number in range(300) if number not in {lease.task.key for lease in leases[:10]}]
+    assert (await patiently(lambda: frontier.put("again", waiting), say=str)).new == 0
+    progress = await frontier.progress("again")
+    assert (progress.done, progress.leased, progress.queued) == (10, 10, 280)
+    await frontier.close()
+
+
+async def test_sqlite_refuses_a_filter(tmp_path: Path) -> None:
+    frontier = await SqliteFrontier.open(tmp_path / "shoal.db")
+    with pytest.raises(UsageError, match="needs a Redis frontier"):
+        await frontier.open_crawl(Crawl(id="c", spider="s", dedup="bloom:0.001"))
+    await frontier.close()
+
+
+@pytest.mark.parametrize("text", ["bloom", "bloom:", "bloom:0", "bloom:2", "bloom:nan", "cuckoo:0.1", "exact:1", ""])
+def test_a_dedup_that_is_not_understood_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="write exact, or bloom"):
+        resolve([("command line", {"dedup": text})])
+
+
+def test_a_dedup_may_be_a_filter() -> None:
+    assert resolve([("command line", {"dedup": "bloom:0.001"})]).values.dedup == "bloom:0.001"
