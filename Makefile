@@ -57,7 +57,7 @@ format: dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: install
+bench: dev
 	$(BIN)/python -m bench
 
 docs: install
