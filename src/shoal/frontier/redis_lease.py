@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from shoal.frontier.fairness import share_out
 from shoal.frontier.redis_desk import CRAWLS, Desk, needs_repair, prefix_of
 from shoal.frontier.redis_link import Argument
 from shoal.frontier.redis_wire import decode_task, number
@@ -40,21 +41,6 @@ async def lease(desk: Desk, crawls: Sequence[str], terms: Terms) -> LeaseBatch:
             break
     leases.sort(key=lambda lease: lease.wait)
     return msgspec.structs.replace(batch, leases=leases)
-
-
-def share_out(rooms: Sequence[int], limit: int) -> list[int]:
-    """Give each lane the same share, then what is left to those that can still take some."""
-    given = [0] * len(rooms)
-    while limit > 0:
-        hungry = [place for place, room in enumerate(rooms) if given[place] < room]
-        if not hungry:
-            break
-        share = max(1, limit // len(hungry))
-        for place in hungry:
-            part = min(share, rooms[place] - given[place], limit)
-            given[place] += part
-            limit -= part
-    return given
 
 
 async def evict(desk: Desk, worker: str) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from shoal.frontier.fairness import share_out
 from shoal.frontier.sqlite_ledger import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow, Ledger
 from shoal.model import CrawlState, Lease, LeaseBatch, Task
 
@@ -69,21 +70,6 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, now: f
         epoch=sum(ledger.crawl.epoch for ledger in ledgers),
         finished=tuple(finished),
     )
-
-
-def share_out(rooms: Sequence[int], limit: int) -> list[int]:
-    """Give each lane the same share, then what is left to those that can still take some."""
-    given = [0] * len(rooms)
-    while limit > 0:
-        open_lanes = [index for index, room in enumerate(rooms) if given[index] < room]
-        if not open_lanes:
-            break
-        share = max(1, limit // len(open_lanes))
-        for index in open_lanes:
-            part = min(share, rooms[index] - given[index], limit)
-            given[index] += part
-            limit -= part
-    return given
 
 
 def evict(db: sqlite3.Connection, worker: str, *, now: float) -> int:
