@@ -15,7 +15,7 @@ def keep_freed_memory() -> None:
     """Let glibc keep what a page's tree freed for the next page.
 
     Left alone it gives the memory back to the system after each page and asks for it again at the next: a quarter
-    of a worker's CPU time went into that (`make bench`)."""
+    of a worker's CPU time went into that on the benchmark's site."""
     if not sys.platform.startswith("linux"):
         return
     try:

@@ -36,10 +36,6 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         """The lane that finishes last at its pace."""
         return self.last_lanes[0].lane if self.last_lanes else ""
 
-    @property
-    def errors(self) -> int:
-        return self.progress.dead + self.progress.retried
-
 
 class RecentRate:
     """How fast a count grows: per second, over the last minute at most."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from shoal.frontier.base import Frontier
-from shoal.model import Done, Result, Retry, SettleReport, Task
+from shoal.model import Done, PutReport, Result, Retry, SettleReport, Task
 from shoal.patience import patiently
 from shoal.store.base import FetchRow, ItemRow, Store
 
@@ -117,29 +117,37 @@ class Writer:
         fetches = [finished.fetch for finished in batch if finished.fetch is not None]
         if items or fetches:
             await patiently(lambda: self._store.write(items, fetches), say=self._say)
-        await self._send_long_lists_ahead(batch)
-        await self._settle([finished.result for finished in batch])
+        refused = await self._send_long_lists_ahead(batch)
+        await self._settle([finished.result for finished in batch], refused)
 
-    async def _settle(self, results: list[Result]) -> None:
+    async def _settle(self, results: list[Result], refused: dict[int, str]) -> None:
         shortened = [_shortened(result) for result in results]
         report = await patiently(lambda: self._frontier.settle(shortened), say=self._say)
+        if refused:
+            # Keys that a budget kept out stay unknown, whichever way they were sent.
+            report = msgspec.structs.replace(report, refused={**refused, **report.refused})
         self._settled([result for place, result in enumerate(results) if place not in report.failed], report)
         again = [_refused(results[place], why) for place, why in report.failed.items()]
         if again:
             second = await patiently(lambda: self._frontier.settle(again), say=self._say)
             self._settled(again, second)
 
-    async def _send_long_lists_ahead(self, batch: list[Finished]) -> None:
-        """A page with thousands of links sends the first by put, which may be repeated, the last with its settle."""
+    async def _send_long_lists_ahead(self, batch: list[Finished]) -> dict[int, str]:
+        """A page with thousands of links sends the first by put, which may be repeated, the last with its settle.
+
+        Gives the keys that a budget kept out."""
+        refused: dict[int, str] = {}
         for finished in batch:
             result = finished.result
             if isinstance(result, Done) and len(result.found) > FOUND_PER_SETTLE:
                 ahead = result.found[:-FOUND_PER_SETTLE]
                 for start in range(0, len(ahead), FOUND_PER_SETTLE):
-                    await self._put(result.lease.crawl, ahead[start : start + FOUND_PER_SETTLE])
+                    report = await self._put(result.lease.crawl, ahead[start : start + FOUND_PER_SETTLE])
+                    refused |= report.refused
+        return refused
 
-    async def _put(self, crawl: str, tasks: list[Task]) -> None:
-        await patiently(lambda: self._frontier.put(crawl, tasks), say=self._say)
+    async def _put(self, crawl: str, tasks: list[Task]) -> PutReport:
+        return await patiently(lambda: self._frontier.put(crawl, tasks), say=self._say)
 
 
 def _refused(result: Result, why: str) -> Result:

@@ -253,6 +253,15 @@ async def test_links_that_a_budget_refused_do_not_become_known() -> None:
     assert key_of(f"{HOST}/y") not in bench.known
 
 
+async def test_links_that_a_budget_refused_ahead_of_the_settle_do_not_become_known() -> None:
+    bench = Bench({"/": " ".join(f"/{number}" for number in range(700))})
+    bench.crawl = Crawl(id="c", spider="links", interval=0.0, budgets=Budgets(pages=2))
+    await bench.begin("/")
+    await bench.run()
+    assert key_of(f"{HOST}/0") in bench.known
+    assert key_of(f"{HOST}/1") not in bench.known
+
+
 async def test_a_new_epoch_empties_the_known_keys() -> None:
     bench = Bench({"/": "/x", "/x": ""})
     await bench.begin("/")

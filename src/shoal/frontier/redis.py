@@ -1,4 +1,4 @@
-"""The fleet's frontier: one Redis server (or Valkey), shared by the workers of many machines."""
+"""The fleet's frontier: one Redis server, shared by the workers of many machines."""
 
 from __future__ import annotations
 
