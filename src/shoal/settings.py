@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,6 +40,9 @@ TRACKING_PARAMETERS = (
     "_hsenc",
     "_hsmi",
 )
+
+_DURATION = re.compile(r"(?:(\d{1,9}(?:\.\d{1,6})?)([smhdw]))?")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -178,6 +182,14 @@ def parse_rate(text: str) -> float:
     if not slash or seconds is None or not 0 < number < float("inf"):
         raise SettingError(f"rate {text!r} is not understood: write it as 4/s, 30/m, 100/h or unlimited")
     return seconds / number
+
+
+def parse_duration(text: str) -> float:
+    """Seconds: "90s", "30m", "1h", "7d" or "2w"; an empty text is 0."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise SettingError(f"duration {text!r} is not understood: write it as 90s, 30m, 1h, 7d or 2w")
+    return float(match[1]) * _UNITS[match[2]] if match[1] else 0.0
 
 
 def check_dedup(text: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from shoal import Spider
 from shoal.crawl import settings_of
 from shoal.errors import SettingError
-from shoal.settings import FIELDS, Settings, environment_layer, file_layer, parse_rate, resolve
+from shoal.settings import FIELDS, Settings, environment_layer, file_layer, parse_duration, parse_rate, resolve
 
 
 def test_the_stronger_layer_counts_and_is_named() -> None:
@@ -97,3 +97,17 @@ def test_every_setting_has_help_and_survives_the_wire() -> None:
         schema = msgspec.json.schema(field.type)
         assert schema.get("description"), name
     assert msgspec.convert(msgspec.to_builtins(Settings()), Settings) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("", 0.0), ("90s", 90.0), ("30m", 1800.0), ("1.5h", 5400.0), ("7d", 604_800.0), ("2w", 1_209_600.0)],
+)
+def test_reads_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["1", "h", "-1h", "1 h", "1y", "nans"])
+def test_refuses_what_is_no_duration(text: str) -> None:
+    with pytest.raises(SettingError, match="write it as 90s"):
+        parse_duration(text)
