@@ -76,6 +76,7 @@ changed_crawls = st.builds(
     needs_rules=st.booleans(),
     budgets=st.builds(Budgets, pages=st.sampled_from([0, 12, 16]), per_lane=st.sampled_from([0, 6])),
     settings=st.sampled_from([{}, {"depth": 3}]),
+    dedup_ttl=st.sampled_from([0.0, 3.0, 8.0, 20.0]),
 )
 maybe_updates = st.none() | updates
 filters = st.builds(
@@ -114,6 +115,7 @@ class FrontierMachine(RuleBasedStateMachine):
         self.model: Frontier = MemoryFrontier(clock=self.clock)
         self.real: Frontier = self.runner.run(self.open())
         self.leases: list[Lease] = []
+        self.plain = OPEN_PLAIN
 
     async def open(self) -> Frontier:
         """The frontier to compare, empty."""
@@ -128,9 +130,10 @@ class FrontierMachine(RuleBasedStateMachine):
         assert answer == expected
         return expected
 
-    @initialize()
-    def open_crawls(self) -> None:
-        self.both(lambda frontier: frontier.open_crawl(OPEN_PLAIN))
+    @initialize(ttl=st.sampled_from([0.0, 8.0]))
+    def open_crawls(self, ttl: float) -> None:
+        self.plain = msgspec.structs.replace(OPEN_PLAIN, dedup_ttl=ttl)
+        self.both(lambda frontier: frontier.open_crawl(self.plain))
         budgets = Budgets(pages=16, per_lane=8, per_shape=4)
         strict = Crawl(id=STRICT, spider="s", interval=1.0, cap=2, needs_rules=True, budgets=budgets)
         self.both(lambda frontier: frontier.open_crawl(strict))
@@ -209,7 +212,7 @@ class FrontierMachine(RuleBasedStateMachine):
                 self.both(lambda frontier: frontier.open_crawl(again))
             case _:
                 self.both(lambda frontier: frontier.delete_crawl(PLAIN))
-                self.both(lambda frontier: frontier.open_crawl(OPEN_PLAIN))
+                self.both(lambda frontier: frontier.open_crawl(self.plain))
 
     @invariant()
     def looks_the_same(self) -> None:

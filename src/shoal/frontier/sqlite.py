@@ -20,6 +20,7 @@ from shoal.frontier.sqlite_lease import Terms, evict, lease
 from shoal.frontier.sqlite_ledger import Ledger
 from shoal.frontier.sqlite_put import put
 from shoal.frontier.sqlite_settle import extend, settle
+from shoal.frontier.sqlite_turns import turn
 from shoal.model import (
     Crawl,
     CrawlState,
@@ -39,7 +40,7 @@ from shoal.model import (
 )
 from shoal.sqlite_file import connect, storage_errors, transaction
 
-VERSION = 1
+VERSION = 2
 
 T = TypeVar("T")
 
@@ -89,6 +90,7 @@ class SqliteFrontier:
         samples: Sequence[tuple[str, str]] = (),
     ) -> PutReport:
         def work(ledger: Ledger) -> PutReport:
+            turn(ledger)
             ledger.reject(rejected or {}, samples)
             report = put(ledger, list(tasks))
             ledger.flush()

@@ -9,6 +9,7 @@ import msgspec
 
 from shoal.frontier.fairness import share_out
 from shoal.frontier.sqlite_ledger import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow, Ledger
+from shoal.frontier.sqlite_turns import turn
 from shoal.model import CrawlState, Lease, LeaseBatch, Task
 
 WORKER_LOST = "worker lost"
@@ -51,6 +52,7 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, now: f
     found = {name: Ledger.load(db, name, now=now) for name in crawls}
     ledgers = [ledger for ledger in found.values() if ledger]
     for ledger in ledgers:
+        turn(ledger)
         if _take_back(ledger) + _wake(ledger):
             ledger.flush()
     leases: list[Lease] = []

@@ -16,7 +16,8 @@ COUNTS = ("queued", "delayed", "leased", "dead", "cancelled")  # the counter of 
 MAX_SAMPLES = 20
 
 _CRAWL_COLUMNS = (
-    "id, name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, finished, epoch,"
+    "id, name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, finished,"
+    " dedup_ttl, generation, turned, epoch,"
     " last_seq, last_token, queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost"
 )
 LANE_COLUMNS = (
@@ -39,6 +40,9 @@ class CrawlRow(msgspec.Struct):
     max_per_lane: int
     max_per_shape: int
     finished: float | None
+    dedup_ttl: float
+    generation: int
+    turned: float
     epoch: int
     last_seq: int
     last_token: int

@@ -13,7 +13,8 @@ from shoal.testing.frontier_control_promises import ControlPromises
 from shoal.testing.frontier_lease_promises import LeasePromises
 from shoal.testing.frontier_put_promises import PutPromises
 from shoal.testing.frontier_settle_promises import SettlePromises
+from shoal.testing.frontier_ttl_promises import TtlPromises
 
 
-class FrontierContract(PutPromises, LeasePromises, SettlePromises, ControlPromises):
+class FrontierContract(PutPromises, LeasePromises, SettlePromises, ControlPromises, TtlPromises):
     """All of them."""

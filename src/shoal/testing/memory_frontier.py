@@ -57,6 +57,7 @@ class MemoryFrontier:
             age = next(self._crawl_ages)
             crawl = msgspec.structs.replace(crawl, created=crawl.created or now)
             self._crawls[crawl.id] = ModelCrawl(crawl, age, age * EPOCHS, now, state=crawl.state, feeding=crawl.feeding)
+            self._crawls[crawl.id].turned = now
         return _described(self._crawls[crawl.id])
 
     async def crawls(self) -> list[Crawl]:
@@ -101,6 +102,7 @@ class MemoryFrontier:
     ) -> PutReport:
         one = self._crawl(crawl)
         msgspec.msgpack.encode(tasks)
+        one.turn()
         one.reject(rejected or {}, samples)
         return self._admit(one, tasks)
 
@@ -111,6 +113,7 @@ class MemoryFrontier:
         names = list(dict.fromkeys(crawls))
         ours = [self._crawl(name) for name in names if name in self._crawls]
         for one in ours:
+            one.turn()
             take_back_and_wake(one)
         ready = [(one, lane) for one in ours for lane in ready_lanes(one) if lane.next_start <= now + horizon]
         chosen = sorted(ready, key=lambda entry: (entry[1].next_start, entry[1].age))[:limit]
@@ -173,7 +176,7 @@ class MemoryFrontier:
             if task and task.state == TaskState.DEAD:
                 one.drop(task)
             if key not in one.tasks:
-                one.seen.discard(key)
+                one.forget(key)
         one.epoch += 1
 
     async def progress(self, crawl: str) -> Progress:
@@ -249,6 +252,7 @@ class MemoryFrontier:
 
     async def drop_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
         one = self._crawl(crawl)
+        one.turn()
         letters = _dead(one, which)[:limit]
         for task in letters:
             one.drop(task)
@@ -258,7 +262,7 @@ class MemoryFrontier:
         one = self._crawl(crawl)
         task = one.tasks.get(key)
         if task is None:
-            return TaskStatus(state=TaskState.DONE if key in one.seen else TaskState.UNKNOWN)
+            return TaskStatus(state=TaskState.DONE if one.knows(key) else TaskState.UNKNOWN)
         timed = task.state in (TaskState.DELAYED, TaskState.LEASED)
         return TaskStatus(
             state=task.state,
@@ -299,7 +303,7 @@ class MemoryFrontier:
         new = duplicates = 0
         refused: dict[int, str] = {}
         for task in tasks:
-            if task.key in one.seen:
+            if one.knows(task.key):
                 duplicates += 1
                 if task.merged:
                     one.reject({"merged": 1}, [("merged", task.url)])
@@ -347,16 +351,18 @@ class MemoryFrontier:
         task = self._held(result.lease)
         if task is None:
             if result.lease.crawl in self._crawls:
-                self._crawls[result.lease.crawl].stale += 1
+                one = self._crawl(result.lease.crawl)
+                one.turn()
+                one.stale += 1
             return False
         one = self._crawl(result.lease.crawl)
+        one.turn()
         if result.lane is not None:
             task.lane.update(result.lane, one.now)
         one.end_lease(task)
         match result:
             case Done():
-                del one.tasks[task.task.key]
-                one.done += 1
+                one.retire(task.task.key)
                 one.outcomes[result.outcome] += 1
                 one.reject(result.rejected, result.samples)
             case Retry():
@@ -399,8 +405,11 @@ def _dead(one: ModelCrawl, which: DeadFilter) -> list[ModelTask]:
 
 
 def _take_over(one: ModelCrawl, crawl: Crawl, now: float) -> None:
+    one.now = now
+    one.change_ttl(crawl.dedup_ttl)
     before = one.crawl
-    one.crawl = msgspec.structs.replace(crawl, spider=before.spider, created=before.created)
+    kept = {"spider": before.spider, "created": before.created, "dedup_ttl": before.dedup_ttl}
+    one.crawl = msgspec.structs.replace(crawl, **kept)
     for lane in one.lanes.values():
         if lane.cap == before.cap:
             lane.cap = crawl.cap
