@@ -7,7 +7,7 @@
 -- ARGV[4]     "1" when the lanes were walked, which a change of pace takes (see walk)
 -- ARGV[5…7]   interval, cap, needs_rules
 -- ARGV[8…11]  pages, per_lane, per_shape, settings
--- ARGV[12…]   of a new crawl alone: id, spider, state, feeding, created ("0" is now), dedup
+-- ARGV[12…]   of a new crawl alone: id, spider, state, feeding, created ("0" is now), dedup, which shard, of how many
 -- Reply       {"none"}: does not exist, a number is needed; {"deleting"}: finish that first;
 --             {"pace", old interval, old cap}: walk the lanes first; {"ok", {field, value, …}}
 local EPOCHS = 1048576
@@ -23,6 +23,7 @@ if not old[1] then
   call('HSET', key, 'id', ARGV[12], 'spider', ARGV[13], 'state', ARGV[14], 'feeding', ARGV[15], 'created',
     created == 0 and now or created, 'number', ARGV[3], 'epoch', string.format('%.0f', ARGV[3] * EPOCHS), 'run', ARGV[2],
     'buckets', 1, 'dedup', ARGV[17])
+  if ARGV[19] ~= '1' then call('HSET', key, 'shard', ARGV[18], 'shards', ARGV[19]) end
 elseif (tonumber(old[2]) ~= tonumber(ARGV[5]) or tonumber(old[3]) ~= tonumber(ARGV[6])) and ARGV[4] ~= '1' then
   return {'pace', old[2], old[3]}
 end
