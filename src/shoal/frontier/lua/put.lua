@@ -9,7 +9,7 @@ local at = 4 + 2 * rejections
 at = read_kinds(at)
 check_tasks(at + 1, tonumber(ARGV[at]))
 for i = 1, rejections do assert(tonumber(ARGV[2 * i + 3])) end
-turn()
+if ttl then turn() end
 admit(at + 1, tonumber(ARGV[at]))
 save_queues()
 save_admitted()
