@@ -15,7 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from bench.bullmq import BullRates, measure_bullmq
 from bench.crawl import WORK
@@ -73,6 +73,8 @@ class Stopwatch:
 class Subject:
     """A frontier with one crawl, filled with numbered tasks."""
 
+    dedup_ttl: ClassVar[float] = 0.0
+
     def __init__(self, server: RedisServer, frontier: Frontier, *, lanes: int = LANES) -> None:
         self.server = server
         self.frontier = frontier
@@ -83,7 +85,8 @@ class Subject:
     async def open(cls, server: RedisServer, *, lanes: int = LANES) -> Subject:
         server.empty()
         frontier = await open_frontier(server.url)
-        await frontier.open_crawl(Crawl(id=CRAWL, spider="bench", interval=0.0, cap=1_000_000))
+        crawl = Crawl(id=CRAWL, spider="bench", interval=0.0, cap=1_000_000, dedup_ttl=cls.dedup_ttl)
+        await frontier.open_crawl(crawl)
         return cls(server, frontier, lanes=lanes)
 
     def new_tasks(self, count: int, *, lane: str | None = None) -> list[Task]:
@@ -211,12 +214,14 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="URLs whose memory is measured")
     parser.add_argument("--lanes", type=int, default=LANES, help="lanes over which these URLs are spread")
+    parser.add_argument("--dedup-ttl", type=float, default=0.0, help="seconds; keys of the crawl then expire")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     return parser.parse_args()
 
 
 def main() -> None:
     options = _options()
+    Subject.dedup_ttl = options.dedup_ttl
     figures: dict[str, object] = {}
     with redis_server(WORK / "redis-frontier") as server:
         print(f"Redis {server.version}, append-only file on, one client")

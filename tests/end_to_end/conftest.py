@@ -38,6 +38,7 @@ class GraphCrawl:
     db: Path
     site: SiteProcess
     settings: dict[str, Any]
+    frontier: str
     crawl: str = ""
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -55,13 +56,13 @@ class GraphCrawl:
 
     def start_worker(self, *, at: str = "never", call: int = 1) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "shoal.testing.killing", str(self.db), self.crawl, SPIDER]
-        worker = subprocess.Popen([*command, "--at", at, "--call", str(call)])
+        worker = subprocess.Popen([*command, "--frontier", self.frontier, "--at", at, "--call", str(call)])
         self.workers.append(worker)
         return worker
 
     @asynccontextmanager
     async def opened(self) -> Any:
-        async with opened(Places(frontier=str(self.db), store=str(self.db))) as parts:
+        async with opened(Places(frontier=self.frontier, store=str(self.db))) as parts:
             yield parts
 
     async def finish(self, seconds: float = 60.0) -> None:
@@ -90,8 +91,9 @@ class GraphCrawl:
 def new_crawl(tmp_path: Path, graph: SiteProcess) -> Iterator[Any]:
     crawls: list[GraphCrawl] = []
 
-    async def make(**settings: Any) -> GraphCrawl:
-        crawl = GraphCrawl(tmp_path / "shoal.db", graph, settings)
+    async def make(frontier: str | None = None, **settings: Any) -> GraphCrawl:
+        db = tmp_path / "shoal.db"
+        crawl = GraphCrawl(db, graph, settings, frontier or str(db))
         crawls.append(crawl)
         await crawl.prepare()
         return crawl

@@ -41,8 +41,8 @@ def test_workers_that_are_killed_and_stopped_lose_and_double_nothing(tmp_path: P
     assert (report["lost"], report["duplicated"], report["unexpected"], report["pace_violations"]) == (0, 0, 0, 0)
     assert (report["kills"], report["freezes"]) == (4, 1)
     assert report["recovered"] > 0
-    # Each of the straggler's leases was settled late twice; how many it could borrow is up to the machine.
-    assert report["stale_settles_refused"] >= 2
+    # Each lease that the straggler could borrow is settled late twice.
+    assert report["stale_settles_refused"] >= report["late_settles"] >= 2
     assert "gets SIGKILL" in result.stderr
     assert "is stopped past its leases" in result.stderr
 

@@ -5,20 +5,41 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from shoal.testing.killing import STEPS
 from shoal.testing.loopback import busiest_window
+from shoal.testing.servers import RedisServer
 
 # Short leases: what a killed worker held comes back within the test.
 SHORT = {"rate": "unlimited", "per_host": 64, "lease_seconds": 1.0, "flush_pages": 16, "max_attempts": 50}
 
 
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"), "--appendfsync", "no").start()
+    yield server
+    server.kill()
+
+
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_kill_at_any_step_loses_and_doubles_nothing(new_crawl: Any, step: str) -> None:
-    crawl = await new_crawl(**SHORT)
+    await kill_at(await new_crawl(**SHORT), step)
+
+
+@pytest.mark.parametrize("step", ["leased", "settle", "settled"])
+async def test_a_kill_at_a_step_over_redis_loses_and_doubles_nothing(
+    new_crawl: Any, redis_server: RedisServer, step: str
+) -> None:
+    redis_server.call("FLUSHALL")
+    await kill_at(await new_crawl(redis_server.url, **SHORT), step)
+
+
+async def kill_at(crawl: Any, step: str) -> None:
+    """Three workers die at this step, each a little later; another one finishes."""
     for call in (1, 3, 6):
         worker = crawl.start_worker(at=step, call=call)
         assert await asyncio.to_thread(worker.wait, 30) == -signal.SIGKILL

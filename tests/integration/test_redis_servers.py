@@ -80,6 +80,12 @@ async def test_connects_with_tls_to_a_server_whose_authority_is_given(tls: TlsSe
     await frontier.close()
 
 
+async def test_says_at_once_that_a_port_does_not_speak_tls(tls: TlsServer) -> None:
+    error = await refusal(tls.url(tls.authority).replace(f":{tls.port}/", f":{tls.plain.port}/"))
+    assert isinstance(error, UsageError)
+    assert f"rediss://me:***@127.0.0.1:{tls.plain.port}/0 does not speak TLS on this port" in str(error)
+
+
 async def test_refuses_a_server_whose_authority_is_unknown(tls: TlsServer) -> None:
     error = await refusal(tls.url())
     assert isinstance(error, UsageError)

@@ -92,7 +92,7 @@ async def test_what_expired_is_deleted_a_little_with_every_call(server: RedisSer
     before = server.call("DBSIZE")
     clock.advance(1.5 * TTL)
     sizes = [before]
-    while server.call("KEYS", PREFIX + "past:*"):
+    while server.call("KEYS", PREFIX + "past:*") and len(sizes) < 10:
         assert (await frontier.look_up(CRAWL, 7)).state == TaskState.UNKNOWN
         await frontier.lease([CRAWL], 1, worker="w", seconds=10.0, horizon=0.0)
         sizes.append(server.call("DBSIZE"))
@@ -155,11 +155,13 @@ async def test_counts_are_right_after_a_restart_that_came_after_an_expiry(server
     await frontier.forget(CRAWL, [1])
     await finish(frontier, [1, 2])
     await frontier.forget(CRAWL, [1])
+    clock.advance(1.5 * TTL)
+    await finish(frontier, [3])
     before = await frontier.progress(CRAWL)
     server.restart()
     await patiently(lambda: frontier.put(CRAWL, []), say=str)
     after = await frontier.progress(CRAWL)
-    assert (before.done, after.done, after.known) == (152, 152, 152)
+    assert (before.done, after.done, after.known) == (153, 153, 153)
     assert after.epoch == before.epoch + 1
     await frontier.close()
 

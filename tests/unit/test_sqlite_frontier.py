@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
 import sqlite3
@@ -14,6 +15,7 @@ from shoal.errors import StorageError, UsageError
 from shoal.frontier import open_frontier, sqlite_lease, sqlite_put, sqlite_settle, sqlite_turns
 from shoal.frontier.sqlite import SqliteFrontier
 from shoal.model import Crawl, Done, Task
+from shoal.testing.clock import FakeClock
 
 CRAWL = "c"
 HOT_QUERIES = {
@@ -101,4 +103,21 @@ async def test_several_processes_finish_a_crawl_together(tmp_path: Path) -> None
     assert [process.exitcode for process in processes] == [0, 0, 0]
     progress = await frontier.progress(CRAWL)
     assert (progress.done, progress.known, progress.stale, progress.lost) == (2000, 2000, 0, 0)
+    await frontier.close()
+
+
+async def test_keys_that_expired_are_removed_a_few_with_every_call(tmp_path: Path) -> None:
+    clock = FakeClock()
+    frontier = await SqliteFrontier.open(tmp_path / "shoal.db", clock=clock)
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=5000, dedup_ttl=100.0))
+    await frontier.put(CRAWL, [Task(url=str(key), key=key, lane="a.test") for key in range(1200)])
+    batch = await frontier.lease([CRAWL], 1200, worker="w", seconds=60.0, horizon=0.0)
+    await frontier.settle([Done(lease=lease) for lease in batch.leases])
+    clock.advance(150.0)
+    left = []
+    with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db")) as db:
+        for _ in range(4):
+            left.append(db.execute("SELECT count(*) FROM past").fetchone()[0])
+            await frontier.lease([CRAWL], 1, worker="w", seconds=60.0, horizon=0.0)
+    assert left == [1200, 700, 200, 0]
     await frontier.close()

@@ -134,7 +134,11 @@ def _show(report: Report, screen: Screen) -> None:
         ("duplicated", report.duplicated, "rows too many"),
         ("recovered", report.recovered, "leases taken back from the killed and the silent"),
         ("unexpected", report.unexpected, "whatever else is not as promised"),
-        ("stale settles", report.stale_settles_refused, "late results, refused"),
+        (
+            "stale settles",
+            report.stale_settles_refused,
+            f"late results, refused; {report.late_settles} were late on purpose",
+        ),
         ("pace violations", report.pace_violations, f"by the site's own clock: {pace}"),
         ("kills", report.kills, "workers ended with SIGKILL"),
         ("freezes", report.freezes, "workers stopped past their leases"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import hiredis
 from redis import exceptions
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import AbstractConnection, SSLConnection
 
 from shoal.errors import ServerUnreachable, ShoalError, StorageError, UsageError
 from shoal.frontier.redis_address import CLUSTER_EXAMPLE, new_connection, parse_address
@@ -18,6 +18,7 @@ from shoal.frontier.redis_bundle import Bundle
 from shoal.frontier.redis_cluster import Place, SlotMap
 from shoal.frontier.redis_scripts import Script, load_scripts
 from shoal.frontier.redis_sentinel import masters, no_master
+from shoal.frontier.redis_tls import connected
 
 ANSWER_SECONDS = 20.0
 IDLE_CONNECTIONS = 8
@@ -224,10 +225,14 @@ class RedisLink:
         return await (self._connect_to_master() if self._address.sentinels else self._connect())
 
     async def _connect(self, **place: str | int) -> Line:
-        line = Line(new_connection(self._address.server, **place), self._scripts)
+        connection = new_connection(self._address.server, **place)
+        line = Line(connection, self._scripts)
         line.clock = self._clock
         try:
-            await line.connect()
+            if isinstance(connection, SSLConnection):
+                await connected(line.connect(), host=connection.host, port=connection.port, shown=self.shown)
+            else:
+                await line.connect()
         except BaseException:
             await line.close()
             raise

@@ -175,6 +175,7 @@ def _report(plan: Plan, found: Survey, hits: list[Hit], *, mischief: Mischief, s
         duplicated=found.duplicated,
         recovered=found.progress.lost,
         unexpected=len(all_surprises),
+        late_settles=mischief.straggler.late_settles,
         stale_settles_refused=found.progress.stale,
         pace_violations=pace.violations,
         busiest_second=pace.busiest_second,

@@ -88,6 +88,7 @@ class Straggler:
         self._frontier = frontier
         self._rules = intake_of(crawl).rules
         self._leases: list[Lease] = []
+        self.late_settles = 0
 
     async def borrow(self) -> None:
         """Take what can be had; early on there may be nothing yet."""
@@ -119,6 +120,7 @@ class Straggler:
     async def _settle(self, leases: Sequence[Lease]) -> list[str]:
         results = [Done(lease=lease, found=[self._no_page(lease.task)]) for lease in leases]
         report = await patiently(lambda: self._frontier.settle(results), say=_unsaid)
+        self.late_settles += len(leases)
         refused = {lease.token for lease in report.stale}
         return [f"the late settle of {lease.task.url} was taken" for lease in leases if lease.token not in refused]
 

@@ -52,7 +52,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """How a disturbed crawl ended, in the words of queue checkers.
 
     `attempted` are the pages of the site, `acknowledged` those the frontier has accepted, `ok` those that are done and
-    have their rows. `recovered` are leases taken back, `unexpected` how many `surprises` there were."""
+    have their rows. `recovered` are leases taken back, `late_settles` results sent late on purpose, `unexpected` how
+    many `surprises` there were."""
 
     frontier: str
     attempted: int
@@ -62,6 +63,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     duplicated: int
     recovered: int
     unexpected: int
+    late_settles: int
     stale_settles_refused: int
     pace_violations: int
     busiest_second: int

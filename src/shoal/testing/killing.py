@@ -1,6 +1,6 @@
 """A worker process that kills itself with SIGKILL at one chosen step: for proving that no step is special.
 
-    python -m shoal.testing.killing DB CRAWL SPIDER_FILE --at settled --call 3
+    python -m shoal.testing.killing DB CRAWL SPIDER_FILE --at settled --call 3 [--frontier redis://…]
 
 The steps lie between fetch, store and settle; `--at never` works to the end.
 """
@@ -60,9 +60,9 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def work(db: str, crawl_id: str, spider_file: str, *, at: str, call: int) -> None:
+async def work(places: Places, crawl_id: str, spider_file: str, *, at: str, call: int) -> None:
     """Be a worker of the crawl until the trap springs or nothing is left."""
-    async with opened(Places(frontier=db, store=db)) as (frontier, store):
+    async with opened(places) as (frontier, store):
         crawl = next(crawl for crawl in await frontier.crawls() if crawl.id == crawl_id)
         if at != "never":
             verb, before = STEPS[at]
@@ -77,10 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("db")
     parser.add_argument("crawl")
     parser.add_argument("spider")
+    parser.add_argument("--frontier", help="where the tasks are, if not in the database")
     parser.add_argument("--at", choices=[*STEPS, "never"], default="never")
     parser.add_argument("--call", type=int, default=1)
     given = parser.parse_args(arguments)
-    asyncio.run(work(given.db, given.crawl, given.spider, at=given.at, call=given.call))
+    places = Places(frontier=given.frontier or given.db, store=given.db)
+    asyncio.run(work(places, given.crawl, given.spider, at=given.at, call=given.call))
 
 
 if __name__ == "__main__":

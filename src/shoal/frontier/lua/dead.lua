@@ -1,4 +1,4 @@
--- include: crawl turns lanes tasks bloom seen retire letters
+-- include: crawl turns lanes tasks bloom seen decimals retire letters
 -- dead: list, requeue or drop dead letters that match, newest first, a bounded number per call.
 --
 -- ARGV[3]  "list", "requeue" or "drop"
@@ -48,7 +48,7 @@ if verb == 'requeue' then
   save_queues()
   if #found > 0 then revive() end
 end
-if verb == 'drop' then
+if verb == 'drop' and ttl then
   local dropped = {}
   for i, letter in ipairs(found) do dropped[i] = letter.key end
   turn()

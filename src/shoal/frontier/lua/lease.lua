@@ -9,7 +9,7 @@
 -- Reply    {"ok", epoch, ask again in seconds, finished (see ending), seven values for each lane that lends (see lend)}
 local limit, horizon = tonumber(ARGV[3]), tonumber(ARGV[6])
 local terms = {worker = ARGV[4], seconds = tonumber(ARGV[5])}
-turn()
+if ttl then turn() end
 take_back()
 wake_due()
 save_lanes()

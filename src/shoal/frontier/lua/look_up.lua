@@ -1,4 +1,4 @@
--- include: crawl turns tasks bloom seen
+-- include: crawl turns tasks bloom seen holder
 -- look_up: what can be said of one key without looking through the tasks that wait.
 --
 -- ARGV[3]  key in decimals

@@ -11,7 +11,7 @@ local at = 4 + 2 * rejections
 at = read_kinds(at)
 check_tasks(at + 1, tonumber(ARGV[at]))
 for i = 1, rejections do assert(tonumber(ARGV[2 * i + 3])) end
-turn()
+if ttl then turn() end
 local grant = at + 1 + 3 * tonumber(ARGV[at])
 local is_granted = ARGV[grant] and ARGV[grant] == (call('HGET', P .. 'count', 'generation') or '0')
 if is_granted then

@@ -1,4 +1,4 @@
--- include: crawl turns lanes tasks bloom seen retire
+-- include: crawl turns lanes tasks bloom seen decimals
 -- repair: after a restart of the server, make the crawl's data agree with itself again, a bounded part per call.
 -- A crash may have kept the first half of a script's writes. Scripts write so that a task may then be in two places or
 -- unknown to the dedup, never in none; here it gets back to one: leased before queued before delayed before dead.
@@ -26,7 +26,7 @@ end
 if call('GET', P .. 'repair') ~= owner then return {'lost'} end
 call('PEXPIRE', P .. 'repair', LOCK_MILLISECONDS)
 
-local kept = generations()
+local kept = ttl and generations() or {}
 
 -- The task is there, so it has not ended.
 local function make_known(task)

@@ -32,17 +32,11 @@ local function low_of_decimals(key, size)
   return string.byte(key) == 45 and (size - low) % size or low
 end
 
--- What the names of sets that are split together begin with.
-local function split_prefixes()
-  local prefixes = {seen_prefix}
-  for _, number in ipairs(generations()) do prefixes[#prefixes + 1] = past_set(number, '') end
-  return prefixes
-end
-
 -- Move the half of one set that belongs into a new one. The moved keys go last from the old set: a crash in between
 -- leaves some of them twice, never none.
 local function split_bucket()
-  local old, new, size, prefixes, moved = buckets - half, buckets, half * 2, split_prefixes(), {}
+  local old, new, size, prefixes, moved = buckets - half, buckets, half * 2, {seen_prefix}, {}
+  for _, number in ipairs(ttl and generations() or {}) do prefixes[#prefixes + 1] = past_set(number, '') end
   for i, prefix in ipairs(prefixes) do
     local keys = {}
     for _, key in ipairs(call('SMEMBERS', prefix .. old)) do
@@ -66,12 +60,4 @@ local function grow_seen(keys)
     split_bucket()
     splits = splits + 1
   end
-end
-
--- The set that holds a key, and the generation if it is one of those; nil when the key is not known.
-local function set_of(place, decimals)
-  if call('SISMEMBER', seen_prefix .. place, decimals) == 1 then return seen_prefix .. place end
-  local number = ttl and generation_of(place, decimals)
-  if number then return past_set(number, place), number end
-  return nil
 end

@@ -1,4 +1,4 @@
--- include: crawl turns lanes tasks bloom seen retire admit outbox
+-- include: crawl turns lanes tasks bloom seen decimals retire admit outbox
 -- settle: end leases. Each result is applied whole or, when its lease was lost, not at all.
 --
 -- ARGV[3]  number of kinds, the kinds (see admit); then number of results, and for each:
@@ -105,7 +105,7 @@ for i = 1, results do
   local held = value and not has_ended[result.key] and read_held(value)
   local stands = held and held.token == result.token
   -- A question changes nothing.
-  if not stands or result.verb ~= 'check' then turn() end
+  if ttl and (not stands or result.verb ~= 'check') then turn() end
   if stands then
     apply(held, result)
     fates[i] = 'a'
@@ -118,7 +118,7 @@ end
 local last_posted = save_outbox()
 save_queues()
 save_admitted()
-retire(finished)
+if ttl then retire(finished) end
 save_ended()
 for name, amount in pairs(outcomes) do tally('outcomes', name, amount) end
 for reason, amount in pairs(rejected) do

@@ -5,7 +5,7 @@
 -- ARGV[4]  horizon in seconds
 -- Reply    {"ok", epoch, ask again in seconds, finished (see ending); next start, age (8 bytes), lane, room, … for each lane}
 local limit, horizon = tonumber(ARGV[3]), tonumber(ARGV[4])
-turn()
+if ttl then turn() end
 take_back()
 wake_due()
 save_lanes()
