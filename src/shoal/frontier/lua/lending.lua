@@ -76,6 +76,12 @@ end
 local held_fields, lease_fields, used_tries = {}, {}, {}
 local token
 
+-- It grows even if the last second of this server was lost. No two shards give the same one.
+local function next_token()
+  local least = math.max(token + 1, math.floor(now * 1000) * 1024)
+  return crawl.is_sharded and least + (record[13] - least) % record[11] or least
+end
+
 local function hold(lane, task, order, terms, tries)
   local key = key_of(task)
   local held = {
@@ -104,16 +110,16 @@ local function tries_of(entries)
 end
 
 -- Lend the lane's next tasks. Adds to the reply: lane, interval, base interval, opens ("1"), rules' version, first
--- token, and a list with the wait, attempt and free retries (8, 4 and 4 bytes) before each task.
+-- token (the others follow, as many apart as there are shards), and a list with the wait, attempt and free retries (8, 4 and 4 bytes) before each task.
 local function lend(lane, total, terms, reply)
   local entries = call('ZRANGE', P .. 'q:' .. lane.name, 0, total - 1, 'WITHSCORES')
   local tries = tries_of(entries)
   local opens, version = needs_opening(lane), lane.rules_until > now and lane.version or 0
   local interval, base = lane.interval, lane.base
   token = token or tonumber(call('HGET', P .. 'count', 'token') or 0)
-  local first, start, lent = math.max(token + 1, math.floor(now * 1000) * 1024), math.max(now, lane.next), {}
+  local first, start, lent = next_token(), math.max(now, lane.next), {}
   for i = 1, #entries, 2 do
-    token = math.max(token + 1, math.floor(now * 1000) * 1024)
+    token = next_token()
     local held = hold(lane, entries[i], tonumber(entries[i + 1]), terms, tries[(i + 1) / 2])
     lent[#lent + 1] = pack('>dI4I4', start - now, held.attempts, held.free) .. held.task
     start_lane(lane, start)
