@@ -196,7 +196,8 @@ class FrontierMachine(RuleBasedStateMachine):
         theirs = [msgspec.structs.replace(result, lease=self.twin(result.lease, frontier)) for result in results]
         report = await frontier.settle(theirs)
         stale = sorted((lease.crawl, lease.task.key if self.is_sharded else lease.token) for lease in report.stale)
-        return stale, report.refused, report.epoch, sorted(report.failed)
+        # Another shard's epoch is learned with the next lease.
+        return stale, report.refused, 0 if self.is_sharded else report.epoch, sorted(report.failed)
 
     async def extended(self, frontier: Frontier) -> list[Any]:
         leases = [self.twin(lease, frontier) for lease in self.leases[-5:]]

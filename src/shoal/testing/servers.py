@@ -179,7 +179,8 @@ class RedisCluster:
     def node_of(self, key: str) -> RedisServer:
         """The node that has this key."""
         step = -(-self.SLOTS // self.NODES)
-        return self.nodes[self.nodes[0].call("CLUSTER", "KEYSLOT", key) // step]
+        slot: int = self.nodes[0].call("CLUSTER", "KEYSLOT", key)
+        return self.nodes[slot // step]
 
     def flush(self) -> None:
         for node in self.nodes:
