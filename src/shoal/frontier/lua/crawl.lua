@@ -50,6 +50,11 @@ local function stir()
   if crawl.is_sharded then call('HINCRBY', P .. 'count', 'moves', 1) end
 end
 
+-- The run of the server is part of it: a count that was lost with the last second could come up again.
+local function moves_so_far()
+  return (call('HGET', P .. 'count', 'moves') or 0) .. ' ' .. record[10]
+end
+
 -- Whether nobody seems to deliver this entry of an outbox: whoever wrote it would have done so by now.
 local function is_left_behind(entry)
   local _, posted = unpack_struct('>dd', entry)

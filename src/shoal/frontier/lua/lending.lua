@@ -153,7 +153,7 @@ local function save_lent()
 end
 
 -- "1" when the crawl has nothing left to do; a running one is then finished from here on. Counters are saved.
--- Of a crawl in several shards: "q" and the number of moves when this one is quiet, "o" when its outbox waits for a postman.
+-- Of a crawl in several shards: "q" and its moves so far when this one is quiet, "o" when its outbox waits for a postman.
 local function ending()
   local left = 0
   for _, number in ipairs(call('HMGET', P .. 'count', 'queued', 'delayed', 'leased')) do
@@ -164,7 +164,7 @@ local function ending()
     if oldest then return is_left_behind(oldest) and 'o' or '0' end
   end
   if left ~= 0 or crawl.feeding or crawl.state == 'paused' then return '0' end
-  if crawl.is_sharded then return 'q' .. (call('HGET', P .. 'count', 'moves') or 0) end
+  if crawl.is_sharded then return 'q' .. moves_so_far() end
   if crawl.state == 'running' then
     call('HSET', P .. 'crawl', 'state', 'finished', 'finished', now)
   end
