@@ -87,11 +87,18 @@ filters = st.builds(
 )
 
 
-def make_result(lease: Lease, draw: Callable[[st.SearchStrategy[Any]], Any]) -> Result:
+def in_its_lane(task: Task) -> Task:
+    """The task in the one lane that its key belongs to, as the URL of a real one decides."""
+    return msgspec.structs.replace(task, lane=LANES[task.key % len(LANES)])
+
+
+def make_result(
+    lease: Lease, draw: Callable[[st.SearchStrategy[Any]], Any], *, placed: Callable[[Task], Task]
+) -> Result:
     lane = draw(maybe_updates)
     match draw(st.sampled_from(["done", "done", "retry", "retry", "dead", "released", "bad"])):
         case "done":
-            found = draw(st.lists(tasks, max_size=4))
+            found = [placed(task) for task in draw(st.lists(tasks, max_size=4))]
             return Done(lease=lease, found=found, rejected={"scope": 2}, samples=[("scope", "u")], lane=lane)
         case "retry":
             delay = draw(st.sampled_from([0.0, 5.0]))
@@ -107,6 +114,8 @@ def make_result(lease: Lease, draw: Callable[[st.SearchStrategy[Any]], Any]) -> 
 class FrontierMachine(RuleBasedStateMachine):
     """Every call goes to both frontiers; their answers and all that can be seen of them must be the same."""
 
+    is_sharded: ClassVar[bool] = False
+
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
@@ -116,6 +125,7 @@ class FrontierMachine(RuleBasedStateMachine):
         self.real: Frontier = self.runner.run(self.open())
         self.leases: list[Lease] = []
         self.plain = OPEN_PLAIN
+        self.twins: dict[tuple[str, int, int], Lease] = {}
 
     async def open(self) -> Frontier:
         """The frontier to compare, empty."""
@@ -127,8 +137,24 @@ class FrontierMachine(RuleBasedStateMachine):
         if isinstance(answer, LeaseBatch):
             # A time of the machine's own, which no model can know.
             answer = msgspec.structs.replace(answer, at=None)
+        if isinstance(answer, LeaseBatch) and self.is_sharded:
+            assert len(answer.leases) == len(expected.leases)
+            for ours, theirs in zip(expected.leases, answer.leases, strict=True):
+                self.twins[ours.crawl, ours.task.key, ours.token] = theirs
+            # Shards number their leases each for itself.
+            numbered = [
+                msgspec.structs.replace(theirs, token=ours.token, shard=0)
+                for ours, theirs in zip(expected.leases, answer.leases, strict=True)
+            ]
+            answer = msgspec.structs.replace(answer, leases=numbered)
         assert answer == expected
         return expected
+
+    def twin(self, lease: Lease, frontier: Frontier) -> Lease:
+        """The lease as this frontier gave it."""
+        if not self.is_sharded or frontier is self.model:
+            return lease
+        return self.twins[lease.crawl, lease.task.key, lease.token]
 
     @initialize(ttl=st.sampled_from([0.0, 8.0]))
     def open_crawls(self, ttl: float) -> None:
@@ -140,7 +166,8 @@ class FrontierMachine(RuleBasedStateMachine):
 
     @rule(crawl=crawl_names, batch=st.lists(tasks, min_size=3, max_size=12))
     def put(self, crawl: str, batch: list[Task]) -> None:
-        self.both(lambda frontier: frontier.put(crawl, batch, rejected={"depth": 1}))
+        placed = [self.placed(task) for task in batch]
+        self.both(lambda frontier: frontier.put(crawl, placed, rejected={"depth": 1}))
 
     @rule(
         crawls=st.sampled_from([[PLAIN], [STRICT], [PLAIN, STRICT]]),
@@ -154,21 +181,31 @@ class FrontierMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), count=st.integers(1, 6))
     def settle(self, data: st.DataObject, count: int) -> None:
-        results = [make_result(lease, data.draw) for lease in self.leases[-count:]]
+        results = [make_result(lease, data.draw, placed=self.placed) for lease in self.leases[-count:]]
         self.both(lambda frontier: self.settled(frontier, results))
 
     @rule(data=st.data(), count=st.integers(1, 4))
     def settle_late_or_twice(self, data: st.DataObject, count: int) -> None:
         if self.leases:
             chosen = data.draw(st.lists(st.sampled_from(self.leases[-12:]), min_size=1, max_size=count))
-            results = [make_result(lease, data.draw) for lease in chosen]
+            results = [make_result(lease, data.draw, placed=self.placed) for lease in chosen]
             self.both(lambda frontier: self.settled(frontier, results))
 
-    @staticmethod
-    async def settled(frontier: Frontier, results: list[Result]) -> tuple[Any, ...]:
-        report = await frontier.settle(results)
-        stale = sorted((lease.crawl, lease.token) for lease in report.stale)
-        return stale, report.refused, report.epoch, sorted(report.failed)
+    def placed(self, task: Task) -> Task:
+        """A key of several lanes would be known to each of their shards."""
+        return in_its_lane(task) if self.is_sharded else task
+
+    async def settled(self, frontier: Frontier, results: list[Result]) -> tuple[Any, ...]:
+        theirs = [msgspec.structs.replace(result, lease=self.twin(result.lease, frontier)) for result in results]
+        report = await frontier.settle(theirs)
+        stale = sorted((lease.crawl, lease.task.key if self.is_sharded else lease.token) for lease in report.stale)
+        # Another shard's epoch is learned with the next lease.
+        return stale, report.refused, 0 if self.is_sharded else report.epoch, sorted(report.failed)
+
+    async def extended(self, frontier: Frontier) -> list[Any]:
+        leases = [self.twin(lease, frontier) for lease in self.leases[-5:]]
+        lost = await frontier.extend(leases, seconds=10.0)
+        return sorted((lease.crawl, lease.task.key, lease.attempt) for lease in lost)
 
     @rule(seconds=st.sampled_from([0.1, 0.3, 0.9, 3.0, 11.0]))
     def let_time_pass(self, seconds: float) -> None:
@@ -182,6 +219,8 @@ class FrontierMachine(RuleBasedStateMachine):
 
     @rule(crawl=crawl_names, which=filters, limit=st.integers(1, 3), drops=st.booleans())
     def clear_dead(self, crawl: str, which: DeadFilter, limit: int, drops: bool) -> None:
+        if self.is_sharded:
+            limit = len(KEYS)  # else it may be any of those that died in different shards
         if drops:
             self.both(lambda frontier: frontier.drop_dead(crawl, which, limit=limit))
         else:
@@ -206,7 +245,7 @@ class FrontierMachine(RuleBasedStateMachine):
             case "evict":
                 self.both(lambda frontier: frontier.evict("w1"))
             case "extend":
-                self.both(lambda frontier: frontier.extend(self.leases[-5:], seconds=10.0))
+                self.both(self.extended)
             case "reopen":
                 again = data.draw(changed_crawls)
                 self.both(lambda frontier: frontier.open_crawl(again))
@@ -227,14 +266,17 @@ class FrontierMachine(RuleBasedStateMachine):
         crawls = await frontier.crawls()
         return [crawls, *[(await frontier.progress(crawl.id), await frontier.lanes(crawl.id)) for crawl in crawls]]
 
-    @staticmethod
-    async def details(frontier: Frontier) -> list[Any]:
+    async def details(self, frontier: Frontier) -> list[Any]:
         seen: list[Any] = []
         for crawl in await frontier.crawls():
-            seen.append(await frontier.dead(crawl.id, DeadFilter()))
+            letters = await frontier.dead(crawl.id, DeadFilter())
+            # Of those that died in the same moment, any may be the first when they are of different shards.
+            seen.append(sorted(letters, key=lambda letter: letter.task.key) if self.is_sharded else letters)
             seen.append(await asyncio.gather(*(frontier.look_up(crawl.id, key) for key in KEYS)))
             seen.append(await asyncio.gather(*(frontier.rules(crawl.id, lane) for lane in LANES)))
-            seen.append(await asyncio.gather(*(frontier.samples(crawl.id, reason) for reason in SAMPLED)))
+            samples = await asyncio.gather(*(frontier.samples(crawl.id, reason) for reason in SAMPLED))
+            # A put into several shards gathers them shard by shard.
+            seen.append([sorted(urls) for urls in samples] if self.is_sharded else samples)
         return seen
 
     def teardown(self) -> None:
@@ -259,19 +301,41 @@ class RedisMachine(FrontierMachine):
         return await RedisFrontier.open(self.server.url, clock=self.clock)
 
 
+class ShardsMachine(RedisMachine):
+    """Three lanes, each in a shard of its own."""
+
+    is_sharded = True
+
+    async def open(self) -> Frontier:
+        self.server.call("FLUSHALL")
+        return await RedisFrontier.open(f"{self.server.url}?shards=5", clock=self.clock)
+
+
 class TestSqliteMachine(SqliteMachine.TestCase):  # type: ignore[name-defined, misc]
     settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-class TestRedisMachine(RedisMachine.TestCase):  # type: ignore[name-defined, misc]
+class OnRedis:
+    """A server for all examples of one machine."""
+
+    folder: ClassVar[Path]
     settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+    machine: ClassVar[type[RedisMachine]]
 
     @classmethod
     def setUpClass(cls) -> None:
         cls.folder = Path(tempfile.mkdtemp())
-        RedisMachine.server = RedisServer(cls.folder, "--appendfsync", "no").start()
+        cls.machine.server = RedisServer(cls.folder, "--appendfsync", "no").start()
 
     @classmethod
     def tearDownClass(cls) -> None:
-        RedisMachine.server.kill()
+        cls.machine.server.kill()
         shutil.rmtree(cls.folder)
+
+
+class TestRedisMachine(OnRedis, RedisMachine.TestCase):  # type: ignore[name-defined, misc]
+    machine = RedisMachine
+
+
+class TestShardsMachine(OnRedis, ShardsMachine.TestCase):  # type: ignore[name-defined, misc]
+    machine = ShardsMachine

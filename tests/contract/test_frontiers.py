@@ -10,9 +10,10 @@ import pytest
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis import RedisFrontier
 from shoal.frontier.sqlite import SqliteFrontier
+from shoal.testing.frontier_case import CRAWL, check_counts, make_task
 from shoal.testing.frontier_contract import FrontierContract
 from shoal.testing.memory_frontier import MemoryFrontier
-from shoal.testing.servers import RedisServer
+from shoal.testing.servers import RedisCluster, RedisServer
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +21,13 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
     server = RedisServer(tmp_path_factory.mktemp("redis"), "--appendfsync", "no").start()
     yield server
     server.kill()
+
+
+@pytest.fixture(scope="module")
+def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    cluster = RedisCluster(tmp_path_factory.mktemp("cluster"), "--appendfsync", "no").start()
+    yield cluster
+    cluster.kill()
 
 
 class TestSqliteFrontier(FrontierContract):
@@ -52,3 +60,24 @@ class TestRedisShards(TestRedisFrontier):
 
     async def open(self, folder: Path, clock: Callable[[], float]) -> Frontier:
         return await RedisFrontier.open(f"{self._url}?shards=3", clock=clock)
+
+    async def test_stores_a_key_put_twice_once(self, frontier: Frontier) -> None:
+        """A shard knows the keys of its own lanes. A URL's key belongs to one lane; one that a spider chose may not."""
+        report = await frontier.put(CRAWL, [make_task(1), make_task(2, "b.test"), make_task(1)])
+        assert (report.new, report.duplicates) == (2, 1)
+        report = await frontier.put(CRAWL, [make_task(2, "b.test"), make_task(3, "c.test")])
+        assert (report.new, report.duplicates) == (1, 1)
+        assert (await frontier.progress(CRAWL)).duplicates == 2
+        await check_counts(frontier, queued=3)
+
+
+class TestRedisCluster(TestRedisShards):
+    """A crawl in five shards on a cluster of three nodes."""
+
+    @pytest.fixture(autouse=True)
+    def _empty_server(self, redis_cluster: RedisCluster) -> None:
+        redis_cluster.flush()
+        self._url = redis_cluster.url
+
+    async def open(self, folder: Path, clock: Callable[[], float]) -> Frontier:
+        return await RedisFrontier.open(f"{self._url}?shards=5", clock=clock)

@@ -104,7 +104,11 @@ async def test_refuses_a_server_whose_authority_is_unknown(tls: TlsServer) -> No
             "cannot reach Redis at redis+sentinel://me:***@",
         ),
         ("redis+sentinel://me:{}@127.0.0.1:1", "names no sentinel or no master"),
-        ("redis+cluster://me:{}@127.0.0.1:1", "no frontier for redis+cluster://"),
+        ("redis+cluster://me:{}@127.0.0.1:1", "cannot reach Redis at redis+cluster://me:***@127.0.0.1:1"),
+        ("redis+cluster://me:{}@127.0.0.1:1/3", "names a database"),
+        ("redis+cluster://me:{}@/", "names no node of a cluster"),
+        ("redis://me:{}@127.0.0.1:1/0?shards=many", "shards is a number"),
+        ("redis+what://me:{}@127.0.0.1:1", "no frontier for redis+what://"),
         ("redis://me:{}@127.0.0.1\u2100:1/0", "is not a Redis URL"),
     ],
 )

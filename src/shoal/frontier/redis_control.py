@@ -184,7 +184,7 @@ async def dead(desk: Desk, crawl: str, which: DeadFilter, *, limit: int) -> list
     for shard in shards:
         letters += await _dead_in(desk, shard, which, limit=limit)
     if len(shards) > 1:
-        letters.sort(key=lambda letter: letter.at, reverse=True)
+        letters.sort(key=lambda letter: (letter.at, letter.task.key), reverse=True)
     return letters[:limit]
 
 

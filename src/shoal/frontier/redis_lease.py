@@ -172,7 +172,7 @@ def _leases(shard: Shard, answer: list[Any]) -> list[Lease]:
             Lease(
                 crawl=shard.crawl,
                 task=decode_task(data, lane, _LENT.size),
-                token=first + place,
+                token=first + place * shard.of,
                 attempt=attempt,
                 free_retries=free_retries,
                 wait=wait,

@@ -2,7 +2,8 @@
 
 An entry leaves its outbox only when it is in its shard. So a kill at any moment leaves it in one of the two, or in
 both, which the dedup there makes harmless. The settler delivers at once what it wrote; what it left behind is delivered
-by whoever asks for work next.
+by whoever asks for work next. What was delivered is kept aside for a while, and sent again when a server that may have
+lost its last second is repaired.
 """
 
 from __future__ import annotations
@@ -65,10 +66,22 @@ class Outbox:
         return delivered
 
     async def _take_out(self, posted: Sequence[Posted]) -> None:
-        numbers: dict[Shard, list[Argument]] = {}
+        numbers: dict[Shard, list[int]] = {}
         for entry in posted:
             numbers.setdefault(entry.shard, []).append(entry.number)
-        await self._desk.run([(shard, "delivered", ours) for shard, ours in numbers.items()])
+        await self._desk.run([(shard, "delivered", _ranges(ours)) for shard, ours in numbers.items()])
+
+
+def _ranges(numbers: Sequence[int]) -> list[Argument]:
+    """First and last of each range, none of them long."""
+    ranges: list[Argument] = []
+    first = last = None
+    for number in sorted(numbers):
+        if first is None or last is None or number > last + 1 or number >= first + MAX_ENTRIES:
+            ranges += () if first is None or last is None else (first, last)
+            first = number
+        last = number
+    return ranges if first is None or last is None else [*ranges, first, last]
 
 
 def _read(shard: Shard, entry: bytes) -> Posted:

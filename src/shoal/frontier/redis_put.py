@@ -112,22 +112,26 @@ async def deliver(
     shards = await desk.shards(crawl)
     chunks = _chunks(shards, list(enumerate(tasks)))
     calls = [chunk.args(counts if chunk is chunks[0] else (0,)) for chunk in chunks]
+    waiting: list[int] = []
     while True:
         answers = await desk.run([(chunk.shard, "put", args) for chunk, args in zip(chunks, calls, strict=True)])
         if any(answer[0] == b"none" for answer in answers):
             if await desk.learn(crawl):
                 return False
             raise no_such_crawl(crawl)
-        without: list[int] = []
         for chunk, answer in zip(chunks, answers, strict=True):
             desk.see_epoch(chunk.shard, int(answer[1]))
-            without += tally.take(chunk, answer)
-        if not without:
+            waiting += tally.take(chunk, answer)
+        if not waiting:
             return True
-        without.sort()
-        grants = await ask_for_allowance(desk, shards, [tasks[place] for place in without])
-        chunks = _chunks(shards, [(place, tasks[place]) for place in without])
+        first = {tasks[place].key: place for place in sorted(waiting, reverse=True)}
+        wanted = sorted(first.values())
+        served, grants = await ask_for_allowance(desk, shards, [tasks[place] for place in wanted])
+        # Only those that were served are sent: a shard would give what one does not use to the next in line there.
+        sent = set(wanted[:served] if served else waiting)
+        chunks = _chunks(shards, [(place, tasks[place]) for place in sorted(sent)])
         calls = [chunk.args(grant=grants[chunk.shard.number]) for chunk in chunks]
+        waiting = [place for place in waiting if place not in sent]
 
 
 def _chunks(shards: Sequence[Shard], numbered: Sequence[tuple[int, Task]]) -> list[Chunk]:

@@ -17,7 +17,7 @@ from redis.exceptions import ResponseError
 from shoal.errors import ServerUnreachable
 from shoal.frontier.redis_checks import info, warn
 from shoal.frontier.redis_link import ANSWER_SECONDS, Argument, Line, RedisLink
-from shoal.frontier.redis_shard import Shard
+from shoal.frontier.redis_shard import Shard, shards_of
 from shoal.frontier.redis_views import lane_names
 
 REWRITTEN = "shoal:rewritten"  # the run of the server whose append-only file was written anew
@@ -77,7 +77,19 @@ class Repair:
             keys = sum(await self._pages(line, shard, "seen"))
             await self._step(line, shard, "clear")
             waiting = await self._lanes(line, shard, "lanes", repr(self._rest))
+            await self._have_links_resent(line, shard)
             await self._step(line, shard, "finish", line.run_id, waiting, keys, last)
+
+    async def _have_links_resent(self, line: Line, shard: Shard) -> None:
+        """The lost second may have held links from other shards."""
+        for other in shards_of(shard.crawl, shard.of) if shard.of > 1 else ():
+            is_done = False
+            while not is_done:
+                await self._step(line, shard, "renew")
+                async with self._link.line() as any_node:
+                    await any_node.send_script("resend", other.prefix, (), looks=True)
+                    (answer,) = await any_node.answers()
+                is_done = answer[0] == b"none" or answer[1] == b"0"
 
     async def _pages(self, line: Line, shard: Shard, step: str) -> list[int]:
         """A step from its beginning to its end; gives what each page counted."""

@@ -66,8 +66,9 @@ def _is_left(answers: Sequence[list[Any]]) -> bool:
     )
 
 
-def _moves(answer: list[Any]) -> int:
-    return _numbers(answer[4]).get("moves", 0)
+def _moves(answer: list[Any]) -> tuple[int, int]:
+    """Another one when something came into the shard, or when it was repaired."""
+    return _numbers(answer[4]).get("moves", 0), int(answer[3])
 
 
 async def lanes(desk: Desk, crawl: str, *, limit: int) -> list[LaneStatus]:

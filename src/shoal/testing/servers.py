@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,14 @@ def find_program(name: str) -> str:
     return path
 
 
+def _wait_until(is_so: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise RuntimeError(otherwise)
+        time.sleep(0.02)
+
+
 def free_port() -> int:
     """A loopback port that nobody listens on."""
     with socket.socket() as probe:
@@ -42,6 +51,7 @@ class RedisServer:
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._options = options
+        self.bus_port = int(options[options.index("--cluster-port") + 1]) if "--cluster-port" in options else 0
         self._program = find_program("redis-server")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -126,3 +136,64 @@ class RedisServer:
                 return connection.recv(16).startswith(b"+PONG")
         except OSError:
             return False
+
+
+class RedisCluster:
+    """A Redis Cluster of three masters, each with a third of the slots."""
+
+    NODES, SLOTS = 3, 16384
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.nodes = [
+            RedisServer(
+                folder / f"node{number}", "--cluster-enabled", "yes", "--cluster-port", str(free_port()),
+                "--cluster-node-timeout", "3000", *options,
+            )
+            for number in range(self.NODES)
+        ]  # fmt: skip
+
+    @property
+    def url(self) -> str:
+        return f"redis+cluster://{','.join(f'127.0.0.1:{node.port}' for node in self.nodes)}/"
+
+    def start(self) -> RedisCluster:
+        """Start the nodes, share out the slots, and wait until each node sees all of them."""
+        step = -(-self.SLOTS // self.NODES)
+        for number, node in enumerate(self.nodes):
+            node.start()
+            node.call("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            node.call("CLUSTER", "ADDSLOTSRANGE", number * step, min((number + 1) * step, self.SLOTS) - 1)
+        for node in self.nodes[1:]:
+            self.nodes[0].call("CLUSTER", "MEET", "127.0.0.1", node.port, node.bus_port)
+        try:
+            self.wait()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def wait(self) -> None:
+        """Until every node says that all slots are served."""
+        _wait_until(lambda: all(self._is_well(node) for node in self.nodes), "the cluster does not come together")
+
+    def node_of(self, key: str) -> RedisServer:
+        """The node that has this key."""
+        step = -(-self.SLOTS // self.NODES)
+        slot: int = self.nodes[0].call("CLUSTER", "KEYSLOT", key)
+        return self.nodes[slot // step]
+
+    def flush(self) -> None:
+        for node in self.nodes:
+            node.call("FLUSHALL")
+
+    def keys(self) -> set[bytes]:
+        """Every key of every node."""
+        return {key for node in self.nodes for key in node.call("KEYS", "*")}
+
+    def kill(self) -> None:
+        for node in self.nodes:
+            node.kill()
+
+    def _is_well(self, node: RedisServer) -> bool:
+        state = node.call("CLUSTER", "INFO").decode().split()
+        return "cluster_state:ok" in state and f"cluster_known_nodes:{self.NODES}" in state

@@ -12,7 +12,7 @@ local server_time = call('TIME')
 local now = tonumber(ARGV[1]) or server_time[1] + server_time[2] / 1000000
 
 local record = call('HMGET', P .. 'crawl', 'state', 'feeding', 'interval', 'cap', 'needs_rules', 'pages', 'per_lane',
-  'per_shape', 'epoch', 'run', 'dedup_ttl', 'shards', 'spent')
+  'per_shape', 'epoch', 'run', 'dedup_ttl', 'shards', 'spent', 'shard')
 if not record[1] or record[1] == 'deleting' then return {'none'} end
 if ARGV[2] ~= '' and record[10] ~= ARGV[2] then return {'repair'} end
 local crawl = {
@@ -48,6 +48,11 @@ end
 -- A shard counts what can end its quiet: a crawl is finished when all its shards were quiet at one moment.
 local function stir()
   if crawl.is_sharded then call('HINCRBY', P .. 'count', 'moves', 1) end
+end
+
+-- The run of the server is part of it: a count that was lost with the last second could come up again.
+local function moves_so_far()
+  return (call('HGET', P .. 'count', 'moves') or 0) .. ' ' .. record[10]
 end
 
 -- Whether nobody seems to deliver this entry of an outbox: whoever wrote it would have done so by now.

@@ -4,7 +4,8 @@
 --
 -- ARGV[3]  number of shards, then for each: generation, number of accepted tasks (see reclaim)
 -- then     numbers of the shards that want to accept one task more, in the order in which they are served
--- Reply    {"ok", "1" when that was all, what each of them may keep beyond its wants; generation, allowance, … for each shard}
+-- Reply    {"ok", how many of the wants were granted, how much a shard may keep beyond its wants; generation, allowance, …
+--          for each shard}
 --
 -- grants   shard → its generation and allowance
 local AMPLE, SHARE, MOST = 64, 4, 10000
@@ -20,16 +21,15 @@ for i = 1, shards do
   granted = granted + accepted
 end
 
-local free, is_all, wanting = math.max(0, crawl.pages - granted), false, {}
-for i = 2 * shards + 4, #ARGV do
-  local report = reports[tonumber(ARGV[i]) + 1]
-  if free > 0 then
-    report.allowance, free = report.allowance + 1, free - 1
-    wanting[#wanting + 1] = report
-  else
-    is_all = crawl.pages > 0
-  end
+local wants = #ARGV - 2 * shards - 3
+local free, wanting = crawl.pages > 0 and math.max(0, crawl.pages - granted) or wants, {}
+local served = math.min(free, wants)
+for i = 1, served do
+  local report = reports[tonumber(ARGV[2 * shards + 3 + i]) + 1]
+  report.allowance = report.allowance + 1
+  wanting[i] = report
 end
+free = free - served
 -- While there is plenty, a shard that asked gets more than it needs, so that it need not ask for every task.
 local kept = free >= AMPLE * shards and math.min(MOST, math.floor(free / (SHARE * shards))) or 0
 for _, report in ipairs(wanting) do
@@ -37,7 +37,7 @@ for _, report in ipairs(wanting) do
     report.allowance, report.has_more = report.allowance + kept, true
   end
 end
-local reply = {'ok', is_all and '1' or '0', format('%.0f', kept)}
+local reply = {'ok', served, format('%.0f', kept)}
 for i = 1, shards do
   local report = reports[i]
   call('HSET', P .. 'grants', i - 1, report.generation .. ' ' .. format('%.0f', report.allowance))

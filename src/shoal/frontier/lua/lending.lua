@@ -76,6 +76,12 @@ end
 local held_fields, lease_fields, used_tries = {}, {}, {}
 local token
 
+-- It grows even if the last second of this server was lost. No two shards give the same one.
+local function next_token()
+  local least = math.max(token + 1, math.floor(now * 1000) * 1024)
+  return crawl.is_sharded and least + (record[14] - least) % record[12] or least
+end
+
 local function hold(lane, task, order, terms, tries)
   local key = key_of(task)
   local held = {
@@ -104,16 +110,16 @@ local function tries_of(entries)
 end
 
 -- Lend the lane's next tasks. Adds to the reply: lane, interval, base interval, opens ("1"), rules' version, first
--- token, and a list with the wait, attempt and free retries (8, 4 and 4 bytes) before each task.
+-- token (the others follow, as many apart as there are shards), and a list with the wait, attempt and free retries (8, 4 and 4 bytes) before each task.
 local function lend(lane, total, terms, reply)
   local entries = call('ZRANGE', P .. 'q:' .. lane.name, 0, total - 1, 'WITHSCORES')
   local tries = tries_of(entries)
   local opens, version = needs_opening(lane), lane.rules_until > now and lane.version or 0
   local interval, base = lane.interval, lane.base
   token = token or tonumber(call('HGET', P .. 'count', 'token') or 0)
-  local first, start, lent = math.max(token + 1, math.floor(now * 1000) * 1024), math.max(now, lane.next), {}
+  local first, start, lent = next_token(), math.max(now, lane.next), {}
   for i = 1, #entries, 2 do
-    token = math.max(token + 1, math.floor(now * 1000) * 1024)
+    token = next_token()
     local held = hold(lane, entries[i], tonumber(entries[i + 1]), terms, tries[(i + 1) / 2])
     lent[#lent + 1] = pack('>dI4I4', start - now, held.attempts, held.free) .. held.task
     start_lane(lane, start)
@@ -147,7 +153,7 @@ local function save_lent()
 end
 
 -- "1" when the crawl has nothing left to do; a running one is then finished from here on. Counters are saved.
--- Of a crawl in several shards: "q" and the number of moves when this one is quiet, "o" when its outbox waits for a postman.
+-- Of a crawl in several shards: "q" and its moves so far when this one is quiet, "o" when its outbox waits for a postman.
 local function ending()
   local left = 0
   for _, number in ipairs(call('HMGET', P .. 'count', 'queued', 'delayed', 'leased')) do
@@ -158,7 +164,7 @@ local function ending()
     if oldest then return is_left_behind(oldest) and 'o' or '0' end
   end
   if left ~= 0 or crawl.feeding or crawl.state == 'paused' then return '0' end
-  if crawl.is_sharded then return 'q' .. (call('HGET', P .. 'count', 'moves') or 0) end
+  if crawl.is_sharded then return 'q' .. moves_so_far() end
   if crawl.state == 'running' then
     call('HSET', P .. 'crawl', 'state', 'finished', 'finished', now)
   end

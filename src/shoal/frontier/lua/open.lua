@@ -28,6 +28,8 @@ if not old[1] then
     created == 0 and now or created, 'number', ARGV[3], 'epoch', string.format('%.0f', ARGV[3] * EPOCHS), 'run', ARGV[2],
     'buckets', 1, 'dedup', ARGV[17])
   if ARGV[20] ~= '1' then call('HSET', key, 'shard', ARGV[19], 'shards', ARGV[20]) end
+  -- Whether a source feeds the crawl is for its first shard to know.
+  if ARGV[19] ~= '0' then call('HSET', key, 'feeding', 0) end
   if ttl > 0 then call('HSET', key, 'dedup_ttl', ARGV[18]) end
 elseif (tonumber(old[2]) ~= tonumber(ARGV[5]) or tonumber(old[3]) ~= tonumber(ARGV[6])) and ARGV[4] ~= '1' then
   return {'pace', old[2], old[3]}
