@@ -15,8 +15,13 @@ import pytest
 from shoal.errors import ServerUnreachable, UsageError
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
+from shoal.frontier.redis_allowance import ask_for_allowance
+from shoal.frontier.redis_desk import Desk
 from shoal.frontier.redis_inbox import RedisInbox
+from shoal.frontier.redis_link import RedisLink
+from shoal.frontier.redis_repair import Repair
 from shoal.frontier.redis_shard import prefix_of, shard_of
+from shoal.frontier.redis_wire import Batch
 from shoal.model import Budgets, Crawl, CrawlState, DeadFilter, Done, Lease, Retry, Task, TaskState
 from shoal.patience import patiently
 from shoal.testing.frontier_case import make_task
@@ -234,6 +239,32 @@ async def test_links_that_a_crashed_shard_lost_with_its_last_second_are_sent_aga
         cluster.kill()
 
 
+async def test_a_crawl_goes_on_on_the_node_that_takes_over(tmp_path: Path) -> None:
+    cluster = RedisCluster(tmp_path).start()
+    try:
+        master = cluster.nodes[0]
+        replica = cluster.add_replica(master)
+        frontier = await opened(sharded(cluster.url))
+        await frontier.put(CRAWL, [make_task(number, f"{number % 30}.test") for number in range(90)])
+        held = await take(frontier, 40)
+        epoch = (await frontier.progress(CRAWL)).epoch
+        assert master.call("WAIT", 1, 5000) == 1
+        master.kill()
+        replica.call("CLUSTER", "FAILOVER", "TAKEOVER")
+        async with asyncio.timeout(SECONDS):
+            report = await patiently(lambda: frontier.settle([Done(lease=lease) for lease in held]), say=lambda _: None)
+            assert report.stale == []
+            left: set[int] = set()
+            while len(left) < 50:
+                left |= {lease.task.key for lease in await take_patiently(frontier)}
+        progress = await frontier.progress(CRAWL)
+        assert (progress.done, progress.leased, progress.known) == (40, 50, 90)
+        assert progress.epoch > epoch
+        await frontier.close()
+    finally:
+        cluster.kill()
+
+
 def place_of(lane: str) -> str:
     """The prefix of the shard of a lane."""
     return prefix_of(CRAWL, shard_of(lane, of=SHARDS), of=SHARDS)
@@ -408,3 +439,56 @@ async def test_a_slot_on_its_way_to_another_node_is_waited_for(cluster: RedisClu
         for node in (source, target, *cluster.nodes):
             node.call("CLUSTER", "SETSLOT", slot, "NODE", names[source])
     await frontier.close()
+
+
+@pytest.fixture
+async def desk(server: RedisServer, frontier: Frontier) -> AsyncIterator[Desk]:
+    """Another process's way to the scripts, step by step."""
+    link = RedisLink(sharded(server.url))
+    yield Desk(link, Repair(link).run)
+    await link.close()
+
+
+async def test_a_shard_that_moved_after_the_first_look_is_not_finished_by_the_second(
+    frontier: Frontier, desk: Desk
+) -> None:
+    """The end is told by two looks. Between the first looks at two shards a link goes from the second to the first."""
+    first, second = lanes_apart(2)
+    await frontier.put(CRAWL, [make_task(1, second)])
+    (lease,) = await take(frontier)
+    shards = {lane: (await desk.shards(CRAWL))[shard_of(lane, of=SHARDS)] for lane in (first, second)}
+
+    async def look(lane: str) -> bytes:
+        ending: bytes = (await desk.change_in(shards[lane], "survey", 1, 0.0))[3]
+        return ending
+
+    async def look_again(lane: str, seen: bytes) -> bool:
+        return bool((await desk.change_in(shards[lane], "finish", seen.removeprefix(b"q")))[1] == b"1")
+
+    seen_first = await look(first)
+    await frontier.settle([Done(lease=lease, found=[make_task(2, first)])])
+    seen_second = await look(second)
+    assert (seen_first[:1], seen_second[:1]) == (b"q", b"q")
+    assert not await look_again(first, seen_first)
+    await frontier.settle([Done(lease=lease) for lease in await take(frontier)])
+    assert not await look_again(first, seen_first)
+    assert await look_again(second, seen_second)
+    assert (await frontier.progress(CRAWL)).state == CrawlState.RUNNING
+    assert await look_again(first, await look(first))
+
+
+async def test_an_allowance_that_comes_late_counts_for_nothing(server: RedisServer, desk: Desk) -> None:
+    other = await opened(sharded(server.url), pages=10)
+    a, b = lanes_apart(2)
+    late = [make_task(number, a) for number in range(10)]
+    shards = await desk.shards(CRAWL)
+    served, grants = await ask_for_allowance(desk, shards, late)
+    assert served == 10
+    assert (await other.put(CRAWL, [make_task(100 + number, b) for number in range(12)])).new == 10
+    shard = shards[shard_of(a, of=SHARDS)]
+    batch = Batch(shard)
+    tasks = batch.encode(late)
+    answer = await desk.change_in(shard, "put", 0, *batch.kinds, len(late), *tasks, *grants[shard.number])
+    assert (answer[2], len(answer[6])) == (0, 10)
+    assert (await other.put(CRAWL, late)).refused == {task.key: "max_pages" for task in late}
+    await other.close()

@@ -144,13 +144,10 @@ class RedisCluster:
     NODES, SLOTS = 3, 16384
 
     def __init__(self, folder: Path, *options: str) -> None:
-        self.nodes = [
-            RedisServer(
-                folder / f"node{number}", "--cluster-enabled", "yes", "--cluster-port", str(free_port()),
-                "--cluster-node-timeout", "3000", *options,
-            )
-            for number in range(self.NODES)
-        ]  # fmt: skip
+        self._folder = folder
+        self._options = options
+        self._replicas: list[RedisServer] = []
+        self.nodes = [self._node(f"node{number}") for number in range(self.NODES)]
 
     @property
     def url(self) -> str:
@@ -190,9 +187,30 @@ class RedisCluster:
         """Every key of every node."""
         return {key for node in self.nodes for key in node.call("KEYS", "*")}
 
+    def add_replica(self, master: RedisServer) -> RedisServer:
+        """A fourth node that follows one of the masters."""
+        replica = self._node("replica").start()
+        self._replicas.append(replica)
+        master.call("CLUSTER", "MEET", "127.0.0.1", replica.port, replica.bus_port)
+        everybody = f"cluster_known_nodes:{self.NODES + 1}"
+        _wait_until(
+            lambda: all(everybody in node.call("CLUSTER", "INFO").decode() for node in (*self.nodes, replica)),
+            "the replica does not meet the others",
+        )
+        replica.call("CLUSTER", "REPLICATE", master.call("CLUSTER", "MYID").decode())
+        _wait_until(
+            lambda: replica.call("INFO", "replication").get("master_link_status") == "up",
+            "the replica does not follow its master",
+        )
+        return replica
+
     def kill(self) -> None:
-        for node in self.nodes:
+        for node in (*self.nodes, *self._replicas):
             node.kill()
+
+    def _node(self, name: str) -> RedisServer:
+        bus = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()), "--cluster-node-timeout", "3000")
+        return RedisServer(self._folder / name, *bus, "--repl-diskless-sync-delay", "0", *self._options)
 
     def _is_well(self, node: RedisServer) -> bool:
         state = node.call("CLUSTER", "INFO").decode().split()
