@@ -158,7 +158,8 @@ class FrontierMachine(RuleBasedStateMachine):
 
     @initialize(ttl=st.sampled_from([0.0, 8.0]))
     def open_crawls(self, ttl: float) -> None:
-        self.plain = msgspec.structs.replace(OPEN_PLAIN, dedup_ttl=ttl)
+        # Each shard begins its generations, and with them epochs, by itself.
+        self.plain = msgspec.structs.replace(OPEN_PLAIN, dedup_ttl=0.0 if self.is_sharded else ttl)
         self.both(lambda frontier: frontier.open_crawl(self.plain))
         budgets = Budgets(pages=16, per_lane=8, per_shape=4)
         strict = Crawl(id=STRICT, spider="s", interval=1.0, cap=2, needs_rules=True, budgets=budgets)

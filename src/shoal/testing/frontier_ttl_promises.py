@@ -100,11 +100,12 @@ class TtlPromises(FrontierCase):
         expected = [TaskState.DEAD, TaskState.DELAYED, TaskState.LEASED, TaskState.DELAYED, TaskState.QUEUED]
         for _ in range(8):
             clock.advance(TTL)
-            assert await put(frontier, 1, 2, 3, 4, 5) == 0
+            assert await put(frontier, 1, 2, 3, 4) == 0
+            assert (await frontier.put(WEEKLY.id, [make_task(5, "b.test")])).new == 0
             assert await states(frontier, range(1, 6)) == expected
         await frontier.set_state(WEEKLY.id, CrawlState.CANCELLED)
         clock.advance(9 * TTL)
-        assert await put(frontier, 1, 2, 3, 4, 5) == 0
+        assert await put(frontier, 1, 2, 3, 4) == 0
         progress = await frontier.progress(WEEKLY.id)
         assert (progress.known, progress.cancelled) == (5, 3)
 

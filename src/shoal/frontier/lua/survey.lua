@@ -1,8 +1,9 @@
 -- include: crawl turns lanes tasks lending
 -- survey: the first half of a lease from several crawls or shards: take back, wake, and say which lanes could lend how much.
 --
--- ARGV[3]  limit
+-- ARGV[3]  how many lanes at most
 -- ARGV[4]  horizon in seconds
+-- ARGV[5]  how many tasks at most of one lane
 -- Reply    {"ok", epoch, ask again in seconds, finished (see ending); next start, age (8 bytes), lane, room, … for each lane}
 local limit, horizon = tonumber(ARGV[3]), tonumber(ARGV[4])
 if ttl then turn() end
@@ -19,6 +20,6 @@ for _, lane in ipairs(ready) do
   reply[#reply + 1] = format('%.17g', lane.next)
   reply[#reply + 1] = pack('>d', lane.age)
   reply[#reply + 1] = lane.name
-  reply[#reply + 1] = format('%.0f', room_of(lane, limit, horizon))
+  reply[#reply + 1] = format('%.0f', room_of(lane, tonumber(ARGV[5]), horizon))
 end
 return reply
