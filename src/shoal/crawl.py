@@ -172,13 +172,14 @@ async def worker_for(
     known = RecentKeys()
     intake = intake_of(crawl, known=known)
     fetcher = HttpFetcher(settings)
+    handlers = Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds)
     journey = Journey(
         spider_name=crawl.spider,
         worker=name,
         settings=settings,
         needs_rules=crawl.needs_rules,
         fetcher=fetcher,
-        handlers=Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds),
+        handlers=handlers,
         intake=intake,
         lane_rules=LaneRules(frontier=frontier, fetcher=fetcher, settings=settings),
     )
@@ -186,6 +187,7 @@ async def worker_for(
     try:
         yield Worker(crawl.id, name=name, settings=settings, parts=parts)
     finally:
+        handlers.close()
         await fetcher.close()
 
 

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import re
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -82,6 +83,9 @@ class Forms(Spider):
 
 
 class Failing(Spider):
+    def takes_a_while(self, page: Page) -> None:
+        time.sleep(LIMIT * 0.4)
+
     def raises(self, page: Page) -> None:
         raise ValueError("no\nprice")
 
@@ -198,6 +202,33 @@ async def test_a_handler_that_takes_too_long_is_stopped(name: str) -> None:
         await run(name, Failing())
     assert LIMIT * 0.9 <= time.monotonic() - began < 5
     await asyncio.sleep(LIMIT * 1.2)  # no alarm is left over
+
+
+async def test_each_page_has_its_own_deadline_though_the_timer_runs_on() -> None:
+    subject = handlers(Failing())
+    for _ in range(4):
+        await subject.run(make_page("", handler="takes_a_while"))
+    began = time.monotonic()
+    with pytest.raises(HandlerTimeout):
+        await subject.run(make_page("", handler="loops"))
+    assert time.monotonic() - began >= LIMIT * 0.9
+
+
+async def test_the_alarms_of_two_crawls_in_one_process_do_not_silence_each_other() -> None:
+    both = [handlers(Failing()) for _ in range(2)]
+    for subject in (*both, *both):
+        await subject.run(make_page("", handler="takes_a_while"))
+    for subject in both:
+        with pytest.raises(HandlerTimeout):
+            await subject.run(make_page("", handler="loops"))
+
+
+async def test_a_closed_alarm_does_not_ring() -> None:
+    subject = handlers(Failing())
+    await subject.run(make_page("", handler="takes_a_while"))
+    assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    subject.close()
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 async def test_a_handler_that_is_cancelled_from_outside_stays_cancelled() -> None:
