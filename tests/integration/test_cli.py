@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from command_line import Folder
 
 from shoal.cli.figures import duration, moment_given, per_second, several, size
+from shoal.cli.lines import one_line, shown
 from shoal.cli.main import COMMANDS, shoal
-from shoal.cli.screen import one_line, shown
 from shoal.errors import UsageError
 from shoal.version import __version__
 

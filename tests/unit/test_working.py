@@ -1,6 +1,9 @@
-"""How often a worker that stays looks for crawls."""
+"""A worker process: what its start loads, and how often one that stays looks for crawls."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import pytest
 
@@ -12,3 +15,9 @@ from shoal.cli.working import LONGEST_LOOK_SECONDS, LOOK_SECONDS, pause_after
 )
 def test_where_looking_takes_long_it_is_done_less_often(look: float, pause: float) -> None:
     assert pause_after(look) == pytest.approx(pause)
+
+
+def test_a_worker_starts_without_what_only_people_at_a_terminal_need() -> None:
+    script = "import sys, shoal.cli.worker, shoal.cli.working; print('rich.console' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert done.stdout == "False\n"

@@ -12,8 +12,8 @@ from asyncio import FIRST_COMPLETED
 from dataclasses import dataclass
 from typing import TextIO
 
+from shoal.cli.lines import Say, say_on
 from shoal.cli.main import INTERRUPTED
-from shoal.cli.screen import Say, Screen
 from shoal.cli.stopping import Stopping
 from shoal.cli.which import choose, is_unfinished
 from shoal.crawl import Places, listener_at, opened, worker_for
@@ -47,7 +47,7 @@ class Duty:
 async def work(duty: Duty) -> int:
     """Work until told to stop, or with `burst` until the crawls are finished."""
     spiders = {spider_name(spider): spider for spider in load_spiders(duty.reference)}
-    say = SaidOnce(Screen().say)
+    say = SaidOnce(say_on(sys.stderr))
     stopping = Stopping(say=say if duty.parent is None else _silent, grace_seconds=Settings().grace_seconds)
     watching = asyncio.create_task(_watch(duty.parent, stopping.stop))
     try:
