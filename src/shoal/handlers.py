@@ -185,13 +185,11 @@ class Alarm:
         self._is_set = bool(seconds) and threading.current_thread() is threading.main_thread()
         self._until: float | None = None
         self._is_ticking = False
-        self._listener = self._ring  # each look at a method makes a new object, and it is compared below
 
     def __enter__(self) -> None:
         if self._is_set:
             self._until = time.monotonic() + self._seconds
-            # The alarm of another crawl in this process may have taken the signal over.
-            if not self._is_ticking or signal.getsignal(signal.SIGALRM) is not self._listener:
+            if not self._is_ticking:
                 self._wind(self._seconds)
 
     def __exit__(self, *_: object) -> None:
@@ -199,12 +197,15 @@ class Alarm:
 
     def stop(self) -> None:
         """Let the timer ring no more: nobody listens when the process ends."""
-        if self._is_ticking and signal.getsignal(signal.SIGALRM) is self._listener:
+        if self._is_ticking:
             signal.setitimer(signal.ITIMER_REAL, 0)
         self._is_ticking = False
 
     def _wind(self, seconds: float) -> None:
-        signal.signal(signal.SIGALRM, self._listener)
+        former = getattr(signal.signal(signal.SIGALRM, self._ring), "__self__", None)
+        if isinstance(former, Alarm):
+            # There is one timer in a process: another crawl's alarm has to wind it up again for itself.
+            former._is_ticking = False
         signal.setitimer(signal.ITIMER_REAL, seconds)
         self._is_ticking = True
 
