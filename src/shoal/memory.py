@@ -16,7 +16,7 @@ _MMAP_THRESHOLD = -3
 def collect_rarely() -> None:
     """Look for cycles after every 20,000 new objects instead of 700, and never among those that are there now.
 
-    A page makes some hundred objects and hardly a cycle: 2 to 3 % of a worker's time went into looking."""
+    A page makes some hundred objects and hardly a cycle: 1 % of a worker's time went into looking."""
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS, 10, 10)
 
