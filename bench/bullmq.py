@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from bench.crawl import HERE, WORK
+from bench.crawlers import HERE, WORK
 
 PACKAGES = ("bullmq@6.7.0", "ioredis@6.0.0")
 TIMEOUT_SECONDS = 600.0

@@ -9,23 +9,17 @@ import argparse
 import json
 import os
 import platform
-import shutil
-import sqlite3
 import statistics
 import subprocess
-import sys
 import time
-import venv
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.measure import Cost, run_measured
+from bench.crawlers import HERE, WORK, Limit, fresh_folder, scrapy_crawl, scrapy_program, shoal_crawl
+from bench.measure import Cost
 from bench.nginx import find_nginx, free_port, is_free, serve
 from bench.site import SitePlan, build_site, stored_plan
 
-HERE = Path(__file__).resolve().parent
-WORK = HERE / ".work"
 MIB = 1024 * 1024
 
 
@@ -59,14 +53,17 @@ class Median(NamedTuple):
 def main() -> None:
     options = _options()
     plan = prepare_site(options.pages)
-    scrapy = None if options.only == "shoal" else scrapy_program()
+    scrapy = None if options.only == "shoal" else scrapy_program("scrapy")
     runs: list[Run] = []
     with serve(WORK / "site", port=int(plan.base.rpartition(":")[2]), work=WORK / "nginx") as address:
         start = f"{address}/{plan.path(0)}"
         for number in range(1, options.rounds + 1):
             if scrapy is not None:
-                limit = min(options.scrapy_pages or plan.pages, plan.pages)
-                runs.append(crawl_with_scrapy(scrapy, start=start, limit=limit, total=plan.pages))
+                limit = Limit(min(options.scrapy_pages or plan.pages, plan.pages), plan.pages)
+                folder = fresh_folder("scrapy-run")
+                runs.append(
+                    Run("Scrapy", *scrapy_crawl(scrapy, "scrapy_spider.py", start=start, limit=limit, folder=folder))
+                )
                 _say(number, runs[-1])
             if options.only != "scrapy":
                 runs.append(crawl_with_shoal(start, total=plan.pages))
@@ -101,42 +98,9 @@ def prepare_site(pages: int) -> SitePlan:
     return plan
 
 
-def scrapy_program() -> Path:
-    """Scrapy in a virtual environment of its own, made when it is not there."""
-    folder = WORK / "scrapy-venv"
-    wanted = (HERE / "scrapy-requirements.txt").read_text()
-    marker = folder / "installed.txt"
-    if not marker.exists() or marker.read_text() != wanted:
-        print(f"installing Scrapy into {folder}")
-        venv.create(folder, clear=True, with_pip=True)
-        subprocess.run(
-            [folder / "bin" / "pip", "install", "-q", "-r", HERE / "scrapy-requirements.txt"], check=True, cwd=WORK
-        )
-        marker.write_text(wanted)
-    return folder / "bin" / "scrapy"
-
-
-def crawl_with_scrapy(program: Path, *, start: str, limit: int, total: int) -> Run:
-    folder = fresh_folder("scrapy-run")
-    items = folder / "items.jsonl"
-    command = [str(program), "runspider", str(HERE / "scrapy_spider.py"), "-a", f"url={start}", "-O", str(items)]
-    if limit < total:
-        command += ["-s", f"CLOSESPIDER_PAGECOUNT={limit}"]
-    cost = run_measured(command, folder=folder)
-    with items.open("rb") as lines:
-        urls = {json.loads(line)["url"] for line in lines}
-    _check("Scrapy", found=len(urls), wanted=limit, is_exact=limit == total)
-    return Run("Scrapy", len(urls), cost)
-
-
 def crawl_with_shoal(start: str, *, total: int, folder: Path | None = None) -> Run:
     folder = folder or fresh_folder("shoal-run")
-    command = [str(Path(sys.executable).with_name("shoal")), "run", str(HERE / "shoal_spider.py"), "--workers", "1"]
-    cost = run_measured(command, folder=folder, environment={"BENCH_URL": start})
-    with closing(sqlite3.connect(folder / "shoal.db")) as database:
-        (found,) = database.execute("SELECT count(*) FROM item").fetchone()
-    _check("shoal", found=found, wanted=total, is_exact=True)
-    return Run("shoal", found, cost)
+    return Run("shoal", total, shoal_crawl(start, "--workers", "1", total=total, folder=folder))
 
 
 def summarise(runs: list[Run]) -> list[Median]:
@@ -190,18 +154,6 @@ def _report(medians: list[Median], *, runs: list[Run], plan: SitePlan) -> dict[s
         "ratios": _ratios(medians),
         "runs": [{"system": run.system, "pages": run.pages, **run.cost._asdict()} for run in runs],
     }
-
-
-def _check(system: str, *, found: int, wanted: int, is_exact: bool) -> None:
-    if found < wanted or (is_exact and found != wanted):
-        raise SystemExit(f"{system} has items of {found:,} pages instead of {wanted:,}")
-
-
-def fresh_folder(name: str) -> Path:
-    folder = WORK / name
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    return folder
 
 
 def _say(number: int, run: Run) -> None:

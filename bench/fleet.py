@@ -10,17 +10,13 @@ import argparse
 import json
 import os
 import platform
-import sqlite3
 import statistics
-import subprocess
-import sys
-import venv
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.crawl import HERE, MIB, WORK, fresh_folder, prepare_site
-from bench.measure import Cost, run_measured
+from bench.crawl import MIB, prepare_site
+from bench.crawlers import HERE, WORK, Limit, fresh_folder, scrapy_crawl, scrapy_program, shoal_crawl
+from bench.measure import Cost
 from bench.nginx import serve
 from bench.redis_server import redis_server
 from bench.site import SitePlan
@@ -66,13 +62,13 @@ class Row(NamedTuple):
 def main() -> None:
     options = _options()
     plan = prepare_site(options.pages)
-    scrapy = None if options.only == OURS else scrapy_redis_program()
+    scrapy = None if options.only == OURS else scrapy_program(THEIRS)
     runs: list[FleetRun] = []
     with serve(WORK / "site", port=int(plan.base.rpartition(":")[2]), work=WORK / "nginx") as address:
         start = f"{address}/{plan.path(0)}"
         if scrapy is not None:
-            limit = min(options.scrapy_pages or plan.pages, plan.pages)
-            runs.append(crawl_with_scrapy_redis(scrapy, start=start, limit=limit, total=plan.pages))
+            limit = Limit(min(options.scrapy_pages or plan.pages, plan.pages), plan.pages)
+            runs.append(crawl_with_scrapy_redis(scrapy, start=start, limit=limit))
             _say(runs[-1])
         if options.only != THEIRS:
             for _ in range(options.rounds):
@@ -99,45 +95,20 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def scrapy_redis_program() -> Path:
-    """scrapy-redis in a virtual environment of its own, made when it is not there."""
-    folder = WORK / "scrapy-redis-venv"
-    requirements = HERE / "scrapy-redis-requirements.txt"
-    marker = folder / "installed.txt"
-    if not marker.exists() or marker.read_text() != requirements.read_text():
-        print(f"installing scrapy-redis into {folder}")
-        venv.create(folder, clear=True, with_pip=True)
-        subprocess.run([folder / "bin" / "pip", "install", "-q", "-r", requirements], check=True, cwd=WORK)
-        marker.write_text(requirements.read_text())
-    return folder / "bin" / "scrapy"
-
-
-def crawl_with_scrapy_redis(program: Path, *, start: str, limit: int, total: int) -> FleetRun:
+def crawl_with_scrapy_redis(program: Path, *, start: str, limit: Limit) -> FleetRun:
     folder = fresh_folder("scrapy-redis-run")
-    items = folder / "items.jsonl"
-    command = [str(program), "runspider", str(HERE / "scrapy_redis_spider.py"), "-a", f"url={start}", "-O", str(items)]
-    if limit < total:
-        command += ["-s", f"CLOSESPIDER_PAGECOUNT={limit}"]
     with redis_server(WORK / "redis-fleet") as server:
-        cost = run_measured([*command, "-s", f"REDIS_URL={server.url}"], folder=folder)
-        redis_cpu = server.cpu_seconds
-    with items.open("rb") as lines:
-        urls = {json.loads(line)["url"] for line in lines}
-    _check(THEIRS, found=len(urls), wanted=limit, is_exact=limit == total)
-    return FleetRun(THEIRS, len(urls), cost, redis_cpu)
+        address = f"REDIS_URL={server.url}"
+        pages, cost = scrapy_crawl(program, "scrapy_redis_spider.py", address, start=start, limit=limit, folder=folder)
+        return FleetRun(THEIRS, pages, cost, server.cpu_seconds)
 
 
 def crawl_with_shoal(start: str, *, total: int, workers: int) -> FleetRun:
     folder = fresh_folder("shoal-redis-run")
-    shoal = str(Path(sys.executable).with_name("shoal"))
     with redis_server(WORK / "redis-fleet") as server:
-        command = [shoal, "run", str(HERE / "shoal_spider.py"), "--workers", str(workers), "--frontier", server.url]
-        cost = run_measured(command, folder=folder, environment={"BENCH_URL": start})
-        redis_cpu = server.cpu_seconds
-    with closing(sqlite3.connect(folder / "shoal.db")) as database:
-        (found,) = database.execute("SELECT count(*) FROM item").fetchone()
-    _check(OURS, found=found, wanted=total, is_exact=True)
-    return FleetRun(OURS if workers == 1 else OURS_TWICE, found, cost, redis_cpu)
+        flags = ("--workers", str(workers), "--frontier", server.url)
+        cost = shoal_crawl(start, *flags, total=total, folder=folder)
+        return FleetRun(OURS if workers == 1 else OURS_TWICE, total, cost, server.cpu_seconds)
 
 
 def summarise(runs: list[FleetRun]) -> list[Row]:
@@ -201,11 +172,6 @@ def _report(rows: list[Row], *, runs: list[FleetRun], plan: SitePlan) -> dict[st
             for run in runs
         ],
     }
-
-
-def _check(system: str, *, found: int, wanted: int, is_exact: bool) -> None:
-    if found < wanted or (is_exact and found != wanted):
-        raise SystemExit(f"{system} has items of {found:,} pages instead of {wanted:,}")
 
 
 def _say(run: FleetRun) -> None:

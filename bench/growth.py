@@ -21,7 +21,8 @@ from typing import TypeVar
 
 import msgspec
 
-from bench.crawl import WORK, crawl_with_shoal, fresh_folder, prepare_site
+from bench.crawl import crawl_with_shoal, prepare_site
+from bench.crawlers import WORK, fresh_folder
 from bench.nginx import serve
 from shoal.crawl import CrawlRecord
 from shoal.frontier import open_frontier

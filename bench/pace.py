@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.crawl import HERE, WORK, fresh_folder
+from bench.crawlers import HERE, WORK, fresh_folder
 from bench.measure import run_measured
 from bench.redis_server import redis_server
 from shoal.testing.loopback import Hit, busiest_window

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from bench.bullmq import BullRates, measure_bullmq
-from bench.crawl import WORK
+from bench.crawlers import WORK
 from bench.redis_server import RedisServer, redis_server
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import psutil
 
-from bench.crawl import HERE, MIB, WORK, fresh_folder
+from bench.crawl import MIB
+from bench.crawlers import HERE, WORK, fresh_folder
 from bench.nginx import free_port, requests_served, serve
 from bench.site import SitePlan, build_site
 

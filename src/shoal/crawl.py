@@ -17,7 +17,7 @@ import msgspec
 
 from shoal.coordinator import Coordinator
 from shoal.fetch.http import HttpFetcher
-from shoal.fleet import Fleet
+from shoal.fleet import Fleet, Start
 from shoal.frontier import REDIS_SCHEMES, open_frontier
 from shoal.frontier.base import Frontier
 from shoal.handlers import Handlers
@@ -28,7 +28,17 @@ from shoal.lane_rules import LaneRules
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.patience import patiently
 from shoal.politeness import lent_interval
-from shoal.settings import Resolved, Settings, environment_layer, file_layer, parse_duration, parse_rate, resolve
+from shoal.settings import (
+    FRONTIER_VARIABLE,
+    STORE_VARIABLE,
+    Resolved,
+    Settings,
+    environment_layer,
+    file_layer,
+    parse_duration,
+    parse_rate,
+    resolve,
+)
 from shoal.sources import start_lanes
 from shoal.spider import Spider, spider_name
 from shoal.store import open_store
@@ -173,13 +183,14 @@ async def worker_for(
     known = RecentKeys()
     intake = intake_of(crawl, known=known)
     fetcher = HttpFetcher(settings)
+    handlers = Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds)
     journey = Journey(
         spider_name=crawl.spider,
         worker=name,
         settings=settings,
         needs_rules=crawl.needs_rules,
         fetcher=fetcher,
-        handlers=Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds),
+        handlers=handlers,
         intake=intake,
         lane_rules=LaneRules(frontier=frontier, fetcher=fetcher, settings=settings),
     )
@@ -187,23 +198,27 @@ async def worker_for(
     try:
         yield Worker(crawl.id, name=name, settings=settings, parts=parts)
     finally:
+        handlers.close()
         await fetcher.close()
 
 
 def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier, say: Say) -> Fleet:
     """That many worker processes of this machine."""
     record = record_of(crawl)
+    # Not on the command line: everybody on the machine could read the passwords in them there.
+    environment = {**os.environ, FRONTIER_VARIABLE: places.frontier, STORE_VARIABLE: places.store}
 
     def command(name: str) -> list[str]:
-        flags = ["--frontier", places.frontier, "--store", places.store, "--crawl", crawl.id, "--name", name]
-        return [sys.executable, "-m", "shoal", "worker", record.spider, *flags, "--parent", str(os.getpid()), "--burst"]
+        flags = ["--crawl", crawl.id, "--name", name, "--parent", str(os.getpid()), "--burst"]
+        return [sys.executable, "-m", "shoal", "worker", record.spider, *flags]
 
     async def gone(name: str) -> None:
         await patiently(lambda: frontier.evict(name), say=say)
 
     host, started = socket.gethostname(), f"{time.time_ns() // 1000 % 2**32:x}"
     names = [f"{host}:{os.getpid()}.{started}:{number}" for number in range(1, workers + 1)]
-    return Fleet(names, command=command, gone=gone, say=say, grace_seconds=record.settings.grace_seconds)
+    start = Start(command=command, environment=environment)
+    return Fleet(names, start=start, gone=gone, say=say, grace_seconds=record.settings.grace_seconds)
 
 
 async def run_crawl(

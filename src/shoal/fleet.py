@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from shoal.errors import ShoalError, StorageError
 
@@ -20,6 +21,13 @@ SERVER_AWAY = 3
 MOST_BREAKS = 3
 
 
+class Start(NamedTuple):
+    """How a worker of some name is started."""
+
+    command: Callable[[str], list[str]]
+    environment: Mapping[str, str]
+
+
 class Fleet:
     """Keeps `names` workers running until each ends by itself or `stop` is set."""
 
@@ -27,13 +35,13 @@ class Fleet:
         self,
         names: Sequence[str],
         *,
-        command: Callable[[str], list[str]],
+        start: Start,
         gone: Callable[[str], Awaitable[None]],
         say: Callable[[str], None],
         grace_seconds: float,
     ) -> None:
         self._names = names
-        self._command = command
+        self._start = start
         self._gone = gone
         self._say = say
         self._grace = grace_seconds
@@ -65,7 +73,8 @@ class Fleet:
         while not stop.is_set():
             # A session of its own: Ctrl-C reaches the coordinator alone, which then asks each worker once.
             process = await asyncio.create_subprocess_exec(
-                *self._command(name),
+                *self._start.command(name),
+                env=self._start.environment,
                 start_new_session=True,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,

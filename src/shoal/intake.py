@@ -113,9 +113,23 @@ class Intake:
             self._add(self._task_of(request, link, depth=depth, parent=parent), into)
 
     def _links(self, follow: Follow, into: Found, *, fields: dict[str, Any]) -> None:
-        links = self.rules.resolve_all(follow.hrefs(), follow.page.base)
+        hrefs, base = follow.hrefs(), follow.page.base
+        plain, others = self.rules.sort_out(hrefs, base)
+        if others and not _are_only_rejected(others, plain):
+            self._mixed_links(self.rules.resolve_all(hrefs, base), into, fields=fields)
+            return
+        for link in others:
+            into.reject(link.rejected or "", link.url)
+        # Most links of most pages are known: only those that are not are looked at.
+        fresh = self.known.unknown(plain).difference(into.tasks)
+        wanted = {plain[key] for key in fresh}
+        new = [self.rules.resolve(href, base) for href in dict.fromkeys(hrefs) if href in wanted] if wanted else []
+        self._take(new, into, fields=fields)
+        self._count_duplicates(len(plain) - len(new), into)
+
+    def _mixed_links(self, links: list[Link], into: Found, *, fields: dict[str, Any]) -> None:
+        """Links of which some share their key with others that are written differently: the first of each counts."""
         fresh = self.known.unknown(map(_KEY, links)).difference(into.tasks)
-        # Most links of most pages are known: only those that are not, and those with something to tell, are looked at.
         accepted = [link for link in links if link.rejected is None]
         if len(accepted) < len(links):
             for link in links:
@@ -126,8 +140,11 @@ class Intake:
             if link.merged and link.key not in fresh:
                 into.reject("merged", link.url)
         self._take(new, into, fields=fields)
-        if len(new) < len(accepted):
-            into.rejected[DUPLICATE] = into.rejected.get(DUPLICATE, 0) + len(accepted) - len(new)
+        self._count_duplicates(len(accepted) - len(new), into)
+
+    def _count_duplicates(self, number: int, into: Found) -> None:
+        if number:
+            into.rejected[DUPLICATE] = into.rejected.get(DUPLICATE, 0) + number
 
     def _take(self, links: list[Link], into: Found, *, fields: dict[str, Any]) -> None:
         tasks, limit = into.tasks, self.settings.max_links
@@ -204,6 +221,12 @@ def check_task(task: Task) -> None:
         raise UsageError(f"a request for {task.url[:200]} cannot be kept: {error}") from None
     if not math.isfinite(task.delay):
         raise UsageError(f"a request for {task.url[:200]} cannot be kept: its delay is {task.delay}")
+
+
+def _are_only_rejected(links: list[Link], plain: dict[int, str]) -> bool:
+    """Whether each of these is kept out, and none has its key in common with another one."""
+    keys = {link.key for link in links if link.rejected is not None}
+    return len(keys) == len(links) and keys.isdisjoint(plain)
 
 
 def _is_usual(task: Task) -> bool:

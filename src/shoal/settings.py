@@ -20,6 +20,8 @@ from msgspec import Meta
 from shoal.errors import SettingError
 
 MIB = 1024 * 1024
+# Where a crawl lives is no setting of it; the command line reads these itself.
+FRONTIER_VARIABLE, STORE_VARIABLE = "SHOAL_FRONTIER", "SHOAL_STORE"
 MIN_BLOOM_ERROR, MAX_BLOOM_ERROR = 1e-9, 0.1
 TRACKING_PARAMETERS = (
     "utm_*",
@@ -174,8 +176,12 @@ def file_layer(path: Path) -> tuple[str, dict[str, Any]]:
 
 def environment_layer(environ: Mapping[str, str] = os.environ) -> tuple[str, dict[str, Any]]:
     """SHOAL_MAX_DEPTH=3 sets max_depth; tuples are comma-separated."""
-    layer = {name.removeprefix("SHOAL_").lower(): text for name, text in environ.items() if name.startswith("SHOAL_")}
+    layer = {name.removeprefix("SHOAL_").lower(): text for name, text in environ.items() if _is_setting(name)}
     return "environment", layer
+
+
+def _is_setting(variable: str) -> bool:
+    return variable.startswith("SHOAL_") and variable not in (FRONTIER_VARIABLE, STORE_VARIABLE)
 
 
 def parse_rate(text: str) -> float:

@@ -16,45 +16,31 @@ import msgspec
 from ada_url import join_url
 
 from shoal.errors import SettingError, UsageError
+from shoal.link_memo import WEB, Link, Memo, Place, name_of
 from shoal.scope import REASONS, Limits, Scope, Shapes, fingerprint
 from shoal.settings import MIB, TRACKING_PARAMETERS, Settings
 
 __all__ = ["REASONS", "Link", "UrlRules", "canonical", "fingerprint", "key_of", "lane_of", "origin_of", "read_scope"]
 
-_WEB = ("https://", "http://")
 _MEMO_BYTES = 32 * MIB
-_ENTRY_BYTES = 220  # a Link, its numbers and its place in the memo, beside the two texts
+_ENTRY_BYTES = 280  # a Link, its numbers and its places in the memo, beside the two texts
 _ORIGIN_BYTES = 400
 _LONGEST_HREF = 65_536  # beyond it nothing is parsed
 _SHOWN = 200  # characters of an unusable href that people get to see
 _UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 
 _CREDENTIALS = re.compile(r"//[^/?#]*@")
-_MAKES_A_HOST = frozenset("/\\\t\n\r")  # after one slash
 
 _SCHEME = re.compile(r"[\x00-\x20]*([A-Za-z][A-Za-z0-9+.-]*):")
 _NO_PAGE = re.compile(r"[\x00-\x20]*(?:(?:javascript|mailto|tel|data|sms|about|blob):|#|$)", re.IGNORECASE)
 _UNTIDY_ESCAPE = re.compile(
     r"%(?:[0-9A-Fa-f][a-f]|[a-f][0-9A-F]|2[DE]|3[0-9]|[46][1-9A-F]|[57][0-9A]|5F|7E)",
 )
+# Nothing in it that a parser would change: no escapes, no empty or dot segments.
+_PLAIN_PATH = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9_~.-]*+)++/?")
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _BASE = re.compile(r"(https?://[^/?#\\@\x00-\x20]+)(/(?:[^?#\\\x00-\x20]*/)?)([^/?#\\\x00-\x20]*)(?:\?[^#\x00-\x20]*)?")
-
-
-class Link(msgspec.Struct, frozen=True, gc=False):
-    """A URL found or given, with all that the rules say of it.
-
-    `merged`: the key form differs from the URL. `rejected`: the rule that keeps it out, one of REASONS; "out_of_scope"
-    is given only where no other rule does, so that a caller who overrides the scope has a link good to use.
-    """
-
-    url: str
-    key: int
-    lane: str
-    shape: int
-    merged: bool = False
-    rejected: str | None = None
 
 
 def canonical(url: str) -> str:
@@ -108,11 +94,7 @@ def read_scope(allow: Iterable[str], *, start_hosts: Iterable[str] = ()) -> Scop
 
 
 class UrlRules:
-    """Turns hrefs into links. Built once per worker; the same href on the same page gives the same link for ever.
-
-    The memo has one dict per origin. Its names are hrefs as found where those start with http:// or a slash, else the
-    rooted form of the relative ones, so that the pages of an origin share all they have in common.
-    """
+    """Turns hrefs into links. Built once per worker; the same href on the same page gives the same link for ever."""
 
     def __init__(self, settings: Settings, *, start_hosts: Iterable[str] = (), memo_bytes: int = _MEMO_BYTES) -> None:
         self._scope = read_scope(settings.allow, start_hosts=start_hosts)
@@ -122,7 +104,7 @@ class UrlRules:
         self._stripped = _Stripped(settings.strip_parameters)
         self._longest = settings.max_url_length
         self._memo_bytes = self._room = memo_bytes
-        self._memos: dict[str, dict[str, Link]] = {}
+        self._memos: dict[str, Memo] = {}
         self._lanes: dict[str, str] = {}
         self._place = self._move_to("")
 
@@ -131,7 +113,7 @@ class UrlRules:
         place = self._place
         if place.given != base:
             place = self._move_to(base)
-        return place.memo.get(href) or self._find(href, place) or self._link(href, place.base)
+        return place.memo.links.get(href) or self._find(href, place) or self._link(href, place.base)
 
     def resolve_all(self, hrefs: Iterable[str], base: str) -> list[Link]:
         """The links of one page, each key once, in order; what leads to no other page (#top, mailto:) is left out."""
@@ -139,7 +121,7 @@ class UrlRules:
         if place.given != base:
             place = self._move_to(base)
         unique = dict.fromkeys(hrefs)
-        known = list(map(place.memo.get, unique))
+        known = list(map(place.memo.links.get, unique))
         if all(known):
             links = cast("list[Link]", known)
         else:
@@ -147,6 +129,31 @@ class UrlRules:
             links = [link for href, hit in pairs if (link := hit or self._find(href, place))]
         by_key = dict(zip(map(_KEY, links), links, strict=True))
         return links if len(by_key) == len(links) else _first_of_each_key(links)
+
+    def sort_out(self, hrefs: Iterable[str], base: str) -> tuple[dict[int, str], list[Link]]:
+        """The links of one page: the keys of plain ones with an href for each, in any order, and the others.
+
+        Most links of most pages are plain and were met before: those cost two look-ups and nothing more."""
+        place = self._place
+        if place.given != base:
+            place = self._move_to(base)
+        unique = dict.fromkeys(hrefs)
+        hits = list(map(place.memo.keys.get, unique))
+        # Backwards: of hrefs with one key the first is kept.
+        plain = dict(zip(reversed(hits), reversed(unique), strict=True))
+        others = []
+        if None in plain:
+            del plain[None]
+            for href in [href for href, hit in zip(unique, hits, strict=True) if hit is None]:
+                key = place.memo.keys.get(name_of(href, place))
+                if key is not None:
+                    plain.setdefault(key, href)
+                elif link := self._find(href, place):
+                    if link.is_plain:
+                        plain.setdefault(link.key, href)
+                    else:
+                        others.append(link)
+        return cast("dict[int, str]", plain), others
 
     def key_of(self, url: str, *, method: str = "GET", body: bytes | None = None) -> int:
         """The key of a canonical URL under these settings."""
@@ -156,29 +163,29 @@ class UrlRules:
         """The reason why this URL would be kept out, one of REASONS."""
         return self._link(url, "").rejected
 
-    def _move_to(self, given: str) -> _Place:
+    def _move_to(self, given: str) -> Place:
         base = given
         parts = _BASE.fullmatch(base)
         if parts is None or "/." in base or "/%" in base:  # perhaps dot segments
             base = _form(given, "") or ""
             parts = _BASE.fullmatch(base)
         if parts is None:
-            place = _Place(given, base, base, "", "", self._memo_of(base))
+            place = Place(given, base, base, "", "", self._memo_of(base))
         else:
             origin, folder, name = parts.groups()
             # Rooted, //folder/x would name a host: nothing relative is remembered there.
             page = folder + name if not folder.startswith("//") else ""
-            place = _Place(given, base, origin, folder if page else "", page, self._memo_of(origin))
+            place = Place(given, base, origin, folder if page else "", page, self._memo_of(origin))
         self._place = place
         return place
 
-    def _memo_of(self, origin: str) -> dict[str, Link]:
+    def _memo_of(self, origin: str) -> Memo:
         memo = self._memos.get(origin)
         if memo is None:
             self._room -= _ORIGIN_BYTES + len(origin)
             if self._room < 0:
                 self._forget()
-            memo = self._memos[origin] = {}
+            memo = self._memos[origin] = Memo()
         return memo
 
     def _forget(self) -> None:
@@ -186,42 +193,40 @@ class UrlRules:
         self._lanes.clear()
         self._room = self._memo_bytes
 
-    def _find(self, href: str, place: _Place) -> Link | None:
-        if not href:
-            return None
-        first = href[0]
-        if first == "/" or href.startswith(_WEB):
-            name = href
-        elif first == "?":
-            name = place.page and place.page + href
-        elif first <= " " or first in "#\\" or ":" in href:
-            if _NO_PAGE.match(href):
-                return None
-            name = ""
-        elif first != ".":
-            name = place.folder and place.folder + href
-        else:
-            name = place.folder and _rooted(place.folder, href)
+    def _find(self, href: str, place: Place) -> Link | None:
+        name = name_of(href, place)
         if not name:
-            return self._link(href, place.base)
-        link = place.memo.get(name)
+            return None if _NO_PAGE.match(href) else self._link(href, place.base)
+        link = place.memo.links.get(name)
         if link is None:
-            link = self._link(href, place.base)
+            link = place.memo.links.get(place.other_name(name))
+            if link is None:
+                link = self._link(href, place.base, plain=self._plain_form(name, place))
             self._keep(name, link, place)
         return link
 
-    def _keep(self, name: str, link: Link, place: _Place) -> None:
+    def _keep(self, name: str, link: Link, place: Place) -> None:
         self._room -= _ENTRY_BYTES + sys.getsizeof(name) + sys.getsizeof(link.url)
         if self._room < 0:
             self._forget()
             place.memo.clear()
             self._memos[place.origin] = place.memo
-        place.memo[name] = link
+        place.memo.links[name] = link
+        if link.is_plain:
+            place.memo.keys[name] = link.key
 
-    def _link(self, href: str, base: str) -> Link:
+    def _plain_form(self, name: str, place: Place) -> str | None:
+        """The canonical form where it can be seen at a glance: the parser's answer costs a third of a new link."""
+        rooted = name.removeprefix(place.origin)
+        # The origins among the lanes are canonical, for they were cut from canonical URLs.
+        if place.origin in self._lanes and len(rooted) < self._longest and _PLAIN_PATH.fullmatch(rooted):
+            return place.origin + rooted
+        return None
+
+    def _link(self, href: str, base: str, *, plain: str | None = None) -> Link:
         if len(href) > _LONGEST_HREF:
             return _unusable(href, "url_too_long")
-        url = _form(href, base)
+        url = plain or _form(href, base)
         if url is None:
             return _unusable(href, _why_no_form(href))
         if len(url) > self._longest:
@@ -244,20 +249,6 @@ class UrlRules:
     def _stays_on_host(self, lane: str, base: str) -> bool:
         """Without an `allow`, a page's own host is in scope wherever the page came from: a file, a redirect."""
         return self._is_open and base != "" and lane_of(base) == lane
-
-
-class _Place:
-    """Where hrefs are found: a page's URL and what its relative hrefs are remembered under."""
-
-    __slots__ = ("base", "folder", "given", "memo", "origin", "page")
-
-    def __init__(self, given: str, base: str, origin: str, folder: str, page: str, memo: dict[str, Link]) -> None:
-        self.given = given
-        self.base = base
-        self.origin = origin
-        self.folder = folder
-        self.page = page
-        self.memo = memo
 
 
 class _Stripped:
@@ -295,21 +286,13 @@ def _first_of_each_key(links: list[Link]) -> list[Link]:
     return list(by_key.values())
 
 
-def _rooted(folder: str, href: str) -> str:
-    """A relative href as it would stand at the root of its host; empty if that could be read as a host."""
-    while href.startswith("../"):
-        href = href[3:]
-        folder = folder[: folder.rfind("/", 0, -1) + 1] or "/"
-    return folder + href if folder != "/" or href[:1] not in _MAKES_A_HOST else ""
-
-
 def _form(href: str, base: str) -> str | None:
     """The canonical form, user name and password still in it; None for what is not on the web."""
     try:
         url = join_url(base, href) if base else join_url(href, "")
     except ValueError:
         return None
-    if not url.startswith(_WEB):
+    if not url.startswith(WEB):
         return None
     if "#" in url:
         url = url[: url.index("#")]

@@ -52,11 +52,15 @@ class RedisFleet:
         return f"{name.lower()}.py"
 
     def start(
-        self, *arguments: str, prefix: tuple[str, ...] = (), frontier: str | None = None
+        self, *arguments: str, prefix: tuple[str, ...] = (), frontier: str | None = None, hidden: bool = False
     ) -> subprocess.Popen[str]:
-        """A `shoal` command on this fleet's Redis; the prefix runs it somewhere else."""
-        command = [*prefix, sys.executable, "-m", "shoal", *arguments, "--frontier", frontier or self.url]
+        """A `shoal` command on this fleet's Redis; the prefix runs it somewhere else. Hidden: nobody sees the URL."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
+        command = [*prefix, sys.executable, "-m", "shoal", *arguments]
+        if hidden:
+            environ["SHOAL_FRONTIER"] = self.url
+        else:
+            command += ["--frontier", frontier or self.url]
         process = subprocess.Popen(
             command, cwd=self.folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from redis_fleet import RedisFleet, ended, keys_of
 
@@ -17,6 +18,7 @@ from shoal.testing.servers import RedisServer
 from shoal.testing.site_process import site_process
 
 PAGES = 300
+SECRET = "s3cr3t"
 
 
 @pytest.fixture
@@ -51,6 +53,21 @@ def test_a_fleet_fetches_every_page_once_and_another_worker_may_join(fleet: Redi
     fleet.check(PAGES)
     assert set(fleet.fetches().values()) == {1}
     assert len(fleet.fetches()) == PAGES
+
+
+def test_no_process_of_a_fleet_shows_the_password_of_its_server(fleet: RedisFleet, server: RedisServer) -> None:
+    fleet.url = server.url.replace("//", f"//:{SECRET}@")
+    server.call("CONFIG", "SET", "requirepass", SECRET)
+    run = fleet.start("run", fleet.spider(rate="100/s"), "--workers", "2", hidden=True)
+    fleet.wait_for_pages(5)
+    root = psutil.Process(run.pid)
+    lines = [Path(f"/proc/{process.pid}/cmdline").read_bytes() for process in (root, *root.children(recursive=True))]
+    out, err, code = ended(run)
+    assert code == 0, err
+    assert sum(b"\0worker\0" in line for line in lines) == 2
+    assert not any(SECRET.encode() in line for line in lines)
+    assert SECRET not in out + err
+    fleet.check(PAGES)
 
 
 def test_a_worker_that_is_told_to_stop_loses_nothing_and_leaves_nothing_to_be_done_again(fleet: RedisFleet) -> None:

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from command_line import Folder
 
 from shoal.cli.figures import duration, moment_given, per_second, several, size
+from shoal.cli.lines import one_line, shown
 from shoal.cli.main import COMMANDS, shoal
-from shoal.cli.screen import one_line, shown
 from shoal.errors import UsageError
 from shoal.version import __version__
 
@@ -173,6 +173,18 @@ def test_a_database_of_a_newer_shoal_is_refused(folder: Folder) -> None:
 
 def test_an_unknown_kind_of_frontier_is_refused(folder: Folder) -> None:
     assert "carrier-pigeon://" in refusal("crawl", "http://127.0.0.1:9/", "--frontier", "carrier-pigeon://roof")
+
+
+def test_the_environment_may_name_frontier_and_store_and_the_command_line_wins(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOAL_FRONTIER", "tasks.db")
+    monkeypatch.setenv("SHOAL_STORE", "items.db")
+    invoke("crawl", "http://127.0.0.1:9/", "--max-pages", "1", "--deny", ".")
+    assert {path.name for path in folder.path.glob("*.db")} == {"tasks.db", "items.db"}
+    assert invoke("status").exit_code == 0
+    assert "there is no other.db" in refusal("status", "--frontier", "other.db")
+    assert "there is no crawl yet" in refusal("dead", "list", "--frontier", "items.db")
 
 
 def test_nothing_of_a_page_can_steer_the_terminal() -> None:

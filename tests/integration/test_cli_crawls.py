@@ -15,9 +15,10 @@ from command_line import Folder
 from msgspec.structs import replace
 from rich.console import Console
 
+from shoal.cli.lines import without_password
 from shoal.cli.main import shoal
 from shoal.cli.progress import Display, last_lane, line_of, picture
-from shoal.cli.screen import Screen, without_password
+from shoal.cli.screen import Screen
 from shoal.cli.status import document
 from shoal.cli.summary import command as command_line
 from shoal.cli.tables import lane_rows, show_workers

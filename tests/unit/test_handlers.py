@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import re
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -82,6 +83,12 @@ class Forms(Spider):
 
 
 class Failing(Spider):
+    def takes_a_while(self, page: Page) -> None:
+        time.sleep(LIMIT)
+
+    def is_quick(self, page: Page) -> None:
+        return None
+
     def raises(self, page: Page) -> None:
         raise ValueError("no\nprice")
 
@@ -130,10 +137,10 @@ class Failing(Spider):
             yield None
 
 
-def handlers(spider: Spider, **settings: Any) -> Handlers:
+def handlers(spider: Spider, *, seconds: float = LIMIT, **settings: Any) -> Handlers:
     values = Settings(**settings)
     intake = Intake(UrlRules(values, start_hosts=["a.test"]), values)
-    return Handlers(spider, intake=intake, item_key="", seconds=LIMIT)
+    return Handlers(spider, intake=intake, item_key="", seconds=seconds)
 
 
 async def run(name: str, spider: Spider | None = None, **page: Any) -> Harvest:
@@ -198,6 +205,34 @@ async def test_a_handler_that_takes_too_long_is_stopped(name: str) -> None:
         await run(name, Failing())
     assert LIMIT * 0.9 <= time.monotonic() - began < 5
     await asyncio.sleep(LIMIT * 1.2)  # no alarm is left over
+
+
+async def test_each_page_has_its_own_deadline_though_the_timer_runs_on() -> None:
+    limit = 5 * LIMIT
+    subject = handlers(Failing(), seconds=limit)
+    for _ in range(6):
+        await subject.run(make_page("", handler="takes_a_while"))
+    began = time.monotonic()
+    with pytest.raises(HandlerTimeout):
+        await subject.run(make_page("", handler="loops"))
+    assert time.monotonic() - began >= limit * 0.9
+
+
+async def test_the_alarms_of_two_crawls_in_one_process_do_not_silence_each_other() -> None:
+    both = [handlers(Failing()) for _ in range(2)]
+    for subject in (*both, *both):
+        await subject.run(make_page("", handler="is_quick"))
+    for subject in both:
+        with pytest.raises(HandlerTimeout):
+            await subject.run(make_page("", handler="loops"))
+
+
+async def test_a_closed_alarm_does_not_ring() -> None:
+    subject = handlers(Failing(), seconds=100.0)
+    await subject.run(make_page("", handler="is_quick"))
+    assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    subject.close()
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 async def test_a_handler_that_is_cancelled_from_outside_stays_cancelled() -> None:

@@ -142,6 +142,27 @@ def test_known_keys_and_repeated_ones_are_duplicates() -> None:
     assert found.samples == [("merged", "https://a.test/2?utm_source=x")]
 
 
+def test_links_become_tasks_in_the_order_of_the_page() -> None:
+    intake = make_intake()
+    follow("<a href=/3></a><a href=/outside></a>", intake=intake)  # met before, but not known to the frontier
+    body = "<a href=2></a><a href=/3></a><a href=//b.test/></a><a href=https://a.test/1></a><a href=/1></a>"
+    for _ in range(2):
+        found = follow(body, intake=intake)
+        assert [task.url for task in found.tasks.values()] == [f"https://a.test/{path}" for path in ("dir/2", "3", "1")]
+        assert found.rejected == {"out_of_scope": 1}
+        assert found.samples == [("out_of_scope", "https://b.test/")]
+
+
+def test_of_links_with_one_key_the_first_on_the_page_counts() -> None:
+    intake = make_intake(deny=["/1[?]utm_source=x"])
+    first = "<a href=/1?utm_source=x></a><a href=/1></a>"
+    assert follow(first, intake=intake).rejected == {"denied": 1}
+    assert not follow(first, intake=intake).tasks
+    assert [task.url for task in follow("<a href=/2?utm_id=x></a><a href=/2></a>").tasks.values()] == [
+        "https://a.test/2?utm_id=x"
+    ]
+
+
 def test_follow_shares_its_options_among_all_links() -> None:
     found = follow("<a href=/1></a><a href=/2></a>", handler="item", priority=2, meta={"a": 1}, delay=1.0)
     assert {(task.handler, task.priority, task.delay, task.depth) for task in found.tasks.values()} == {

@@ -74,6 +74,7 @@ def test_links_are_absolute_and_once_each() -> None:
     [
         ("<base href='/root/'>", "https://a.test/root/x"),
         ("<BASE HREF='https://cdn.test/y/z'>", "https://cdn.test/y/x"),
+        ("<Base href='/root/'>", "https://a.test/root/x"),
         ("<base href='javascript:1'>", "https://a.test/dir/x"),
         ("<base target=_blank>", "https://a.test/dir/x"),
         ("<!-- <base href='/no/'> -->", "https://a.test/dir/x"),

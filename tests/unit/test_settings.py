@@ -48,6 +48,10 @@ def test_the_environment_speaks_in_text() -> None:
     assert (values.max_depth, values.allow, values.obey_robots) == (3, ("a.test", ".b.test"), False)
 
 
+def test_where_a_crawl_lives_is_no_setting_of_it() -> None:
+    assert environment_layer({"SHOAL_FRONTIER": "redis://h/0", "SHOAL_STORE": "x.db"}) == ("environment", {})
+
+
 @pytest.mark.parametrize(
     ("layer", "line"),
     [

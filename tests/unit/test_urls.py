@@ -316,6 +316,9 @@ def test_pages_of_one_origin_share_the_links_they_have_in_common() -> None:
     assert subject.resolve("../p/1", "https://example.com/q/r") is first
     assert subject.resolve("../../../p/1", "https://example.com/q/r") is first
     assert subject.resolve("1", "https://example.com/p/2") is first
+    assert subject.resolve("https://example.com/p/1", "https://example.com/") is first
+    whole = subject.resolve("https://example.com/p/3", "https://example.com/")
+    assert subject.resolve("/p/3", "https://example.com/x/") is whole
     assert subject.resolve("/p/1", "http://example.com/").url == "http://example.com/p/1"
 
 
@@ -327,6 +330,9 @@ def test_pages_of_one_origin_share_the_links_they_have_in_common() -> None:
 @example([("..//x", "https://example.com/a/"), ("//x", "https://example.com/")])
 @example([("../x", "https://example.com/a/../b"), ("/a/x", "https://example.com/")])
 @example([("http:2", "http://user@h"), ("http:2", "http://h/")])
+@example([("/\t/x", "https://example.com/"), ("https://example.com/\t/x", "https://example.com/")])
+@example([("//x", "https://example.com/"), ("https://example.com//x", "https://example.com/")])
+@example([("/x", "http://user@h/a/"), ("http://user@h/a//x", "http://user@h/a/")])
 @example([("https:?q", "https://example.com/a"), ("https:?q", "https://example.com/b")])
 def test_what_is_remembered_is_what_a_parser_would_say(found: list[tuple[str, str]]) -> None:
     shared = UrlRules(EVERYTHING)
@@ -337,6 +343,21 @@ def test_what_is_remembered_is_what_a_parser_would_say(found: list[tuple[str, st
             assert canonical(link.url) == link.url
             assert link.url == UrlRules(EVERYTHING).resolve(join_url(base, href)).url
             assert shared.resolve_all([href], base) in ([link], [])
+
+
+@settings(deadline=None)
+@given(st.lists(HREFS, max_size=8), BASES)
+@example(["/a?utm_source=x", "a", "/a", "https://example.com/a", "/b?y&x", "#top", "//other.example/"], BASE)
+def test_links_sorted_out_are_the_links_resolved(hrefs: list[str], base: str) -> None:
+    subject = rules()
+    for _ in range(2):
+        plain, others = subject.sort_out(hrefs, base)
+        assert all(subject.resolve(href, base).key == key for key, href in plain.items())
+        assert all(subject.resolve(href, base).is_plain for href in plain.values())
+        assert not any(link.is_plain for link in others)
+        resolved = subject.resolve_all(hrefs, base)
+        assert {*plain, *(link.key for link in others)} == {link.key for link in resolved}
+        assert {link for link in resolved if not link.is_plain} <= set(others)
 
 
 @settings(deadline=None)

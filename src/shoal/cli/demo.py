@@ -96,7 +96,7 @@ def _show(summary: Summary, places: Places, site: SiteProcess, screen: Screen) -
 async def _show_items(summary: Summary, places: Places, screen: Screen) -> None:
     import msgspec
 
-    from shoal.cli.screen import one_line
+    from shoal.cli.lines import one_line
     from shoal.store import open_store
 
     rows: list[list[str]] = []

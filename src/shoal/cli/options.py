@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.errors import UsageError
-from shoal.settings import FIELDS
+from shoal.settings import FIELDS, FRONTIER_VARIABLE, STORE_VARIABLE
 
 if TYPE_CHECKING:
     from shoal.crawl import Places
@@ -78,11 +78,16 @@ def place_options(*, store: bool = True, exists: bool = True) -> Callable[[Comma
             return command(*args, places=places, **options)
 
         if store:
-            wrapped = click.option("--store", metavar="URL", help="Where the items are.  [default: as --frontier]")(
-                wrapped
-            )
+            text = f"Where the items are.  [env var: {STORE_VARIABLE}; default: as --frontier]"
+            wrapped = click.option("--store", metavar="URL", envvar=STORE_VARIABLE, help=text)(wrapped)
         return click.option(
-            "--frontier", metavar="URL", default=DEFAULT_FILE, show_default=True, help="Where the tasks are."
+            "--frontier",
+            metavar="URL",
+            default=DEFAULT_FILE,
+            show_default=True,
+            envvar=FRONTIER_VARIABLE,
+            show_envvar=True,
+            help="Where the tasks are.",
         )(wrapped)
 
     return decorate

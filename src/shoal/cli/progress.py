@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.figures import count, duration, per_second, size
-from shoal.cli.screen import Screen, shown
+from shoal.cli.lines import shown
+from shoal.cli.screen import Screen
 from shoal.model import CrawlState, LaneStatus
 from shoal.stats import Snapshot, describe_interval, seconds_left
 

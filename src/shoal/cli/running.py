@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from shoal.cli.lines import without_password
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.progress import Display
-from shoal.cli.screen import Screen, without_password
+from shoal.cli.screen import Screen
 from shoal.cli.stopping import Stopping
 from shoal.cli.summary import Summary, next_step, show_summary
 from shoal.coordinator import Coordinator

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+from shoal.cli.lines import Say
 from shoal.cli.main import INTERRUPTED
-from shoal.cli.screen import Say
 
 LAST_SECONDS = 3.0
 

@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.figures import count, duration, per_second, size
-from shoal.cli.screen import Screen, shown
+from shoal.cli.lines import shown
+from shoal.cli.screen import Screen
 from shoal.model import LaneStatus, WorkerBeat
 from shoal.stats import describe_interval, seconds_left
 

@@ -7,12 +7,13 @@ import contextlib
 import io
 import os
 import sys
+import time
 from asyncio import FIRST_COMPLETED
 from dataclasses import dataclass
 from typing import TextIO
 
+from shoal.cli.lines import Say, say_on
 from shoal.cli.main import INTERRUPTED
-from shoal.cli.screen import Say, Screen
 from shoal.cli.stopping import Stopping
 from shoal.cli.which import choose, is_unfinished
 from shoal.crawl import Places, listener_at, opened, worker_for
@@ -27,6 +28,8 @@ from shoal.spider_file import load_spiders
 from shoal.store.base import Store
 
 LOOK_SECONDS = 1.0
+LONGEST_LOOK_SECONDS = 15.0
+LOOK_SHARE = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +47,7 @@ class Duty:
 async def work(duty: Duty) -> int:
     """Work until told to stop, or with `burst` until the crawls are finished."""
     spiders = {spider_name(spider): spider for spider in load_spiders(duty.reference)}
-    say = SaidOnce(Screen().say)
+    say = SaidOnce(say_on(sys.stderr))
     stopping = Stopping(say=say if duty.parent is None else _silent, grace_seconds=Settings().grace_seconds)
     watching = asyncio.create_task(_watch(duty.parent, stopping.stop))
     try:
@@ -98,8 +101,8 @@ class Shift:
         has_waited = False
         try:
             while not stop.is_set():
-                await self._take_in(listener)
-                for crawl in await self._open_crawls():
+                began = time.monotonic()
+                for crawl in self._unfinished(await self._look(listener)):
                     if crawl.id not in self._running:
                         self._running[crawl.id] = asyncio.create_task(self._work_on(crawl, stop))
                         self._has_worked = True
@@ -108,9 +111,8 @@ class Shift:
                 if not self._running and not has_waited:
                     self._say(f"waiting for a crawl of {self._names()}")
                     has_waited = True
-                await asyncio.wait(
-                    [stopped, *self._running.values()], timeout=LOOK_SECONDS, return_when=FIRST_COMPLETED
-                )
+                pause = pause_after(time.monotonic() - began)
+                await asyncio.wait([stopped, *self._running.values()], timeout=pause, return_when=FIRST_COMPLETED)
                 self._let_go()
             await asyncio.gather(*self._running.values())
         finally:
@@ -119,10 +121,14 @@ class Shift:
                 task.cancel()
             await asyncio.gather(stopped, *self._running.values(), return_exceptions=True)
 
-    async def _take_in(self, listener: Listener) -> None:
-        """Also for crawls that are finished: a push sets them running again. A fleet's coordinator does it itself."""
-        if self._duty.parent is None:
-            await listener.take_in([crawl for crawl in await self._crawls() if crawl.spider in self._spiders])
+    async def _look(self, listener: Listener) -> list[Crawl]:
+        """The crawls there are, once what was pushed is taken in. A fleet's coordinator takes in by itself."""
+        crawls = await self._crawls()
+        if self._duty.parent is not None:
+            return crawls
+        # Also for crawls that are finished: a push sets them running again.
+        taken = await listener.take_in([crawl for crawl in crawls if crawl.spider in self._spiders])
+        return await self._crawls() if taken else crawls
 
     async def _work_on(self, crawl: Crawl, stop: asyncio.Event) -> None:
         spider = self._spiders[crawl.spider]()
@@ -146,11 +152,10 @@ class Shift:
         crawls = [choose(crawls, named)] if self._duty.burst else [one for one in crawls if one.id == named]
         return [self._as_served(crawl) for crawl in crawls]
 
-    async def _open_crawls(self) -> list[Crawl]:
-        crawls, named = await self._crawls(), self._duty.crawl_id
+    def _unfinished(self, crawls: list[Crawl]) -> list[Crawl]:
         mine = [crawl for crawl in crawls if crawl.spider in self._spiders]
         unfinished = [crawl for crawl in mine if is_unfinished(crawl)]
-        if self._duty.burst and named is None and not unfinished and not self._has_worked:
+        if self._duty.burst and self._duty.crawl_id is None and not unfinished and not self._has_worked:
             raise UsageError(f"no crawl of {self._names()} is unfinished: `shoal run` begins one")
         return unfinished
 
@@ -162,6 +167,11 @@ class Shift:
 
     def _names(self) -> str:
         return " or ".join(repr(name) for name in self._spiders)
+
+
+def pause_after(look: float) -> float:
+    """How long to wait after a look that took so long: where thousands of crawls lie, looking is no small work."""
+    return min(max(LOOK_SECONDS, look / LOOK_SHARE), LONGEST_LOOK_SECONDS)
 
 
 async def _watch(parent: int | None, stop: asyncio.Event) -> None:
