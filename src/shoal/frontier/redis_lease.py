@@ -92,7 +92,9 @@ async def _lease_one(desk: Desk, shard: Shard, terms: Terms) -> _Lent:
 async def _lease_many(desk: Desk, shards: Sequence[Shard], terms: Terms) -> _Lent:
     """A look at all of them, then a script for each one whose lanes are the next to be served."""
     limit = min(terms.limit, max(LEAST_LANES, 2 * terms.limit // len(shards)))
-    surveys = await _ask_each(desk, {shard: ("survey", (limit, number(terms.horizon), terms.limit)) for shard in shards})
+    surveys = await _ask_each(
+        desk, {shard: ("survey", (limit, number(terms.horizon), terms.limit)) for shard in shards}
+    )
     ready = []
     for shard, answer in surveys.items():
         for start, age, lane, room in zip(*(answer[4 + column :: 4] for column in range(4)), strict=True):
