@@ -340,3 +340,4 @@ class TestRedisMachine(OnRedis, RedisMachine.TestCase):  # type: ignore[name-def
 
 class TestShardsMachine(OnRedis, ShardsMachine.TestCase):  # type: ignore[name-defined, misc]
     machine = ShardsMachine
+    settings = settings(max_examples=15, stateful_step_count=40, deadline=None)

@@ -73,7 +73,8 @@ class Bundle:
                     await self._send(key, send)
                 else:
                     self._sent.append((key, send, _Answered(answer)))
-        return await self._read(self._sent)
+        sent, self._sent = self._sent, []
+        return await self._read(sent)
 
     async def _send(self, key: str, send: Callable[[Line], Awaitable[None]]) -> None:
         try:

@@ -178,6 +178,8 @@ class RedisLink:
                 if self._keeps(line, place):
                     line = None
         except (exceptions.RedisError, OSError, TimeoutError) as error:
+            if self._slots is not None:
+                self._slots.doubt()
             raise self._in_our_words(error) from None
         finally:
             if line is not None:
