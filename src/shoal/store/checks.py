@@ -100,7 +100,8 @@ def _fields_of(data: bytes) -> _Fields | str:
 
 
 def _nesting(fields: _Fields) -> int:
-    depth, level = 0, [fields]
+    depth = 0
+    level: list[Any] = [fields]
     while level:
         depth += 1
         level = [child for parent in level for child in _children(parent) if isinstance(child, dict | list)]
