@@ -1,0 +1,117 @@
+"""Items and the fetch log in a PostgreSQL database, shared by the workers of many machines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import asyncpg
+
+from shoal.store import postgres_read, postgres_schema
+from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, StoredItem
+from shoal.store.checks import mended, storable
+from shoal.store.postgres_address import parse_address
+from shoal.store.postgres_link import Connection, PostgresLink, RowRefused, in_our_words
+from shoal.store.postgres_schema import Weeks, week_of
+from shoal.store.postgres_write import write_fetches, write_items
+
+QUERY_SECONDS = 60.0
+
+
+class PostgresStore:
+    """Keeps `Store` in a schema of a database. Uses at most so many connections at once."""
+
+    def __init__(self, link: PostgresLink) -> None:
+        self._link = link
+        self._weeks = Weeks(link)
+
+    @classmethod
+    async def open(cls, url: str, *, connections: int = 2) -> PostgresStore:
+        """Connect, and make or migrate the tables if need be."""
+        link = PostgresLink(parse_address(url), connections=connections)
+        try:
+            await postgres_schema.prepare(link)
+        except BaseException:
+            await link.close()
+            raise
+        return cls(link)
+
+    async def write(
+        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], *, rule: ItemRule = ItemRule()
+    ) -> dict[int, str]:
+        """Write all rows or none, in one transaction; gives why items can never be stored."""
+        good, refused = storable(items)
+        rows = [row for row, _ in good]
+        lines = [mended(row) for row in fetches]
+        if lines:
+            await self._weeks.need({week_of(row.at) for row in lines})
+        if not rows and not lines:
+            return refused
+        try:
+            async with self._link.transaction() as connection:
+                await write_items(connection, rows, rule=rule)
+                await write_fetches(connection, lines)
+        except RowRefused:
+            refused |= await self._write_what_can_be(items, refused, lines, rule=rule)
+        return refused
+
+    def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
+        """Stream items by spider and key."""
+        return postgres_read.items(self._link, which)
+
+    def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
+        """Stream the versions that were kept, by spider, key and number."""
+        return postgres_read.versions(self._link, which)
+
+    async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
+        """How many items `items` would give."""
+        return await postgres_read.count(self._link, which)
+
+    async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
+        """The latest log line of each of these tasks."""
+        return await postgres_read.fetches(self._link, crawl, list(dict.fromkeys(keys)))
+
+    async def tidy(self, *, retention: float) -> int:
+        """Drop whole weeks of the log that ended so long ago, and old lines that lie in no week."""
+        weeks = await postgres_schema.drop_weeks(self._link, retention=retention)
+        return weeks + await postgres_schema.drop_lines(self._link, retention=retention)
+
+    async def query(self, sql: str, *, limit: int, seconds: float = QUERY_SECONDS) -> QueryAnswer:
+        """Run one statement in a transaction that cannot write."""
+        return await postgres_read.answer(self._link, sql, limit=limit, seconds=seconds)
+
+    async def delete_crawl(self, crawl: str) -> None:
+        """Remove the crawl's fetch log, in steps."""
+        await postgres_read.delete_crawl(self._link, crawl)
+
+    async def close(self) -> None:
+        """Wait for writes under way and hang up. Closing again is harmless."""
+        await self._link.close()
+
+    async def _write_what_can_be(
+        self, items: Sequence[ItemRow], known: dict[int, str], lines: Sequence[FetchRow], *, rule: ItemRule
+    ) -> dict[int, str]:
+        """The server refuses a row that our checks let pass: find it by halves, store the others."""
+        refused: dict[int, str] = {}
+
+        async def write_some(connection: Connection, some: list[int]) -> None:
+            await connection.execute("SAVEPOINT some")
+            try:
+                await write_items(connection, [items[place] for place in some], rule=rule)
+            except asyncpg.PostgresError as error:
+                why = in_our_words(error, self._link.address)
+                if not isinstance(why, RowRefused):
+                    raise
+                await connection.execute("ROLLBACK TO SAVEPOINT some")
+                if len(some) == 1:
+                    refused[some[0]] = str(why)
+                    return
+                middle = len(some) // 2
+                await write_some(connection, some[:middle])
+                await write_some(connection, some[middle:])
+            else:
+                await connection.execute("RELEASE SAVEPOINT some")
+
+        async with self._link.transaction() as connection:
+            await write_some(connection, [place for place in range(len(items)) if place not in known])
+            await write_fetches(connection, lines)
+        return refused

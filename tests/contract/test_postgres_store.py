@@ -1,0 +1,34 @@
+"""The PostgreSQL store keeps the promises of the contract, on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from shoal.store.base import Store
+from shoal.store.postgres import PostgresStore
+from shoal.testing.servers import PostgresServer
+from shoal.testing.store_contract import Reopen, StoreContract
+
+
+class TestPostgresStore(StoreContract):
+    @pytest.fixture
+    async def reopen(self, postgres: PostgresServer) -> AsyncIterator[Reopen]:
+        # Emptied, not made anew for each test: that takes ten times as long.
+        if postgres.call("SELECT to_regclass('shoal.items')"):
+            postgres.call("DELETE FROM shoal.items; DELETE FROM shoal.item_versions; DELETE FROM shoal.fetches")
+        url = postgres.url()
+        async with AsyncExitStack() as opened:
+
+            async def open_again() -> Store:
+                store = await PostgresStore.open(url)
+                opened.push_async_callback(store.close)
+                return store
+
+            yield open_again
+
+    @pytest.fixture
+    async def store(self, reopen: Reopen) -> Store:
+        return await reopen()
