@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 import msgspec
 
 from shoal.errors import UsageError
+from shoal.masking import masked
 
 EXAMPLE = "postgresql://user:password@host:5432/database"
 DEFAULT_SCHEMA = "shoal"
@@ -36,7 +37,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Address({self.shown})"
 
-    def masked(self, text: str) -> str:
+    def without_secrets(self, text: str) -> str:
         """The text on one line, without the secrets."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
@@ -74,11 +75,7 @@ def parse_address(url: str) -> Address:
 
 def shown(url: str) -> str:
     """The URL as people may see it: the password is masked, options are left out."""
-    scheme, separator, rest = url.partition("://")
-    # Up to the last @, wherever it is: one behind the host is a password's, written as it must not be.
-    who, at, where = ("", "", rest) if rest.startswith("/") else rest.rpartition("@")
-    name, colon, _ = who.partition(":")
-    return f"{scheme}{separator}{name}{colon and ':***'}{at}{re.split('[?#]', where)[0]}"
+    return re.split("[?#]", masked(url))[0]
 
 
 def _checked_schema(name: str, place: str) -> str:

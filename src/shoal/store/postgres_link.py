@@ -107,14 +107,14 @@ class PostgresLink:
         )
 
 
-class RowRefused(StorageError):
+class RowRefused(StorageError):  # noqa: N818 -- reads as what happened
     """The server refuses what one row of a batch holds."""
 
 
 def in_our_words(error: Exception, address: Address) -> ShoalError:
     """One line without the password, and whether it is worth waiting."""
     at = address.shown
-    text = address.masked(str(error))[:LONGEST_REASON] or "no answer"
+    text = address.without_secrets(str(error))[:LONGEST_REASON] or "no answer"
     code = getattr(error, "sqlstate", None) or ""
     if isinstance(error, ssl.SSLCertVerificationError) or "rejected SSL upgrade" in text:
         return UsageError(f"no TLS with PostgreSQL at {at}: check sslmode and sslrootcert in the URL ({text})")

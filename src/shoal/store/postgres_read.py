@@ -128,12 +128,12 @@ async def answer(link: PostgresLink, sql: str, *, limit: int, seconds: float) ->
             except asyncpg.PostgresError as error:
                 raise _refusal(error, link, seconds) from None
     except asyncpg.InternalClientError as error:
-        raise UsageError(f"the statement is not usable: {link.address.masked(str(error))}") from None
+        raise UsageError(f"the statement is not usable: {link.address.without_secrets(str(error))}") from None
     return QueryAnswer(columns=columns, rows=[tuple(row) for row in rows[:limit]], has_more=len(rows) > limit)
 
 
 def _refusal(error: asyncpg.PostgresError, link: PostgresLink, seconds: float) -> Exception:
-    code, text = error.sqlstate or "", link.address.masked(str(error))
+    code, text = error.sqlstate or "", link.address.without_secrets(str(error))
     if code == "25006":
         return UsageError("only statements that read are allowed: write a SELECT")
     if code == "57014":
@@ -151,9 +151,7 @@ def _is_text(sql: str) -> bool:
     return True
 
 
-async def _stream(
-    link: PostgresLink, query: str, arguments: Sequence[Any], *, large: str
-) -> AsyncIterator[StoredItem]:
+async def _stream(link: PostgresLink, query: str, arguments: Sequence[Any], *, large: str) -> AsyncIterator[StoredItem]:
     place: _Place = ("", "", 0)
     while True:
         async with link.transaction(seconds=READ_SECONDS, reads=True) as connection:
@@ -195,9 +193,11 @@ def _with_floats(value: Any) -> Any:
         return {name: _with_floats(field) for name, field in value.items()}
     if isinstance(value, list):
         return [_with_floats(field) for field in value]
-    if isinstance(value, int) and abs(value) >= 10**LONGEST_INTEGER and value % 10 ** (
-        len(str(abs(value))) - SIGNIFICANT_DIGITS
-    ) == 0:
+    if (
+        isinstance(value, int)
+        and abs(value) >= 10**LONGEST_INTEGER
+        and value % 10 ** (len(str(abs(value))) - SIGNIFICANT_DIGITS) == 0
+    ):
         return float(value)
     return value
 

@@ -79,10 +79,10 @@ class Weeks:
 
 
 async def drop_weeks(link: PostgresLink, *, retention: float) -> int:
-    """Drop weeks that ended so long ago, one after the other; gives how many. One that is being read waits for next time."""
+    """Drop weeks that ended so long ago; gives how many. One that is being read waits for the next time."""
     before = "now() - make_interval(secs => $1)"
     async with link.transaction(reads=True) as connection:
-        old = [row[0] for row in await connection.fetch(f"SELECT weeks_before({before})", retention)]  # noqa: S608
+        old = [row[0] for row in await connection.fetch(f"SELECT weeks_before({before})", retention)]
     gone = 0
     for week in old:
         async with link.transaction() as connection:

@@ -55,7 +55,6 @@ _LOG = f"""
         IS DISTINCT FROM ({", ".join(f"excluded.{column}" for column in _REST)})"""  # noqa: S608 -- columns of ours
 
 
-
 async def write_items(connection: Connection, rows: Sequence[ItemRow], *, rule: ItemRule) -> None:
     """Upsert rows, inside a transaction of the caller's; several of one identity one after the other."""
     statement = item_statement(rule)
@@ -109,7 +108,7 @@ def item_statement(rule: ItemRule) -> str:
             last_seen = greatest(old.last_seen, excluded.last_seen),
             data = CASE WHEN old.data = {after} THEN old.data ELSE {after} END,
             version = old.version + CASE WHEN old.data = {after} THEN 0 ELSE 1 END,
-            changed_at = CASE WHEN old.data = {after} THEN old.changed_at ELSE excluded.changed_at END{where}"""  # noqa: S608 -- only constants
+            changed_at = CASE WHEN old.data = {after} THEN old.changed_at ELSE excluded.changed_at END{where}"""
 
 
 def host_of(url: str) -> str:

@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 START_SECONDS = 20.0
 POSTGRES_PLACES = "/usr/lib/postgresql"
@@ -161,7 +162,7 @@ class PostgresServer:
 
     def url(self, database: str = "postgres") -> str:
         """Where a database of this server is, with the password."""
-        return f"postgresql://shoal:{POSTGRES_PASSWORD.replace('/', '%2F').replace('@', '%40')}@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://shoal:{quote(POSTGRES_PASSWORD, safe='')}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> PostgresServer:
         """Start it and wait until it takes connections."""
@@ -219,11 +220,12 @@ class PostgresServer:
             raise RuntimeError(f"initdb failed:\n{self.log()[-2000:]}")
 
     def _popen(self, program: str, *arguments: str, output: Any = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-        other = {} if self._user is None else {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
-        return subprocess.Popen(
-            [str(self._programs / program), *arguments],
-            cwd=self.folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, **other,
-        )  # type: ignore[call-overload]  # the options for another user come from a dict  # fmt: skip
+        command = [str(self._programs / program), *arguments]
+        places: dict[str, Any] = {"cwd": self.folder, "stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+        if self._user is None:
+            return subprocess.Popen(command, **places)
+        user, group = self._user.pw_uid, self._user.pw_gid
+        return subprocess.Popen(command, user=user, group=group, extra_groups=[], **places)
 
     def _end(self, sign: signal.Signals) -> None:
         if self._process is not None:
