@@ -12,7 +12,7 @@ from shoal.store.checks import mended, storable
 from shoal.store.postgres_address import parse_address
 from shoal.store.postgres_link import Connection, PostgresLink, RowRefused, in_our_words
 from shoal.store.postgres_schema import Weeks, week_of
-from shoal.store.postgres_write import write_fetches, write_items
+from shoal.store.postgres_write import kept_time, write_fetches, write_items
 
 QUERY_SECONDS = 60.0
 
@@ -43,7 +43,7 @@ class PostgresStore:
         rows = [row for row, _ in good]
         lines = [mended(row) for row in fetches]
         if lines:
-            await self._weeks.need({week_of(row.at) for row in lines})
+            await self._weeks.need({week_of(kept_time(row.at)) for row in lines})
         if not rows and not lines:
             return refused
         try:
@@ -94,14 +94,14 @@ class PostgresStore:
         refused: dict[int, str] = {}
 
         async def write_some(connection: Connection, some: list[int]) -> None:
-            await connection.execute("SAVEPOINT some")
+            await connection.execute("SAVEPOINT half")
             try:
                 await write_items(connection, [items[place] for place in some], rule=rule)
             except asyncpg.PostgresError as error:
                 why = in_our_words(error, self._link.address)
                 if not isinstance(why, RowRefused):
                     raise
-                await connection.execute("ROLLBACK TO SAVEPOINT some")
+                await connection.execute("ROLLBACK TO SAVEPOINT half")
                 if len(some) == 1:
                     refused[some[0]] = str(why)
                     return
@@ -109,7 +109,7 @@ class PostgresStore:
                 await write_some(connection, some[:middle])
                 await write_some(connection, some[middle:])
             else:
-                await connection.execute("RELEASE SAVEPOINT some")
+                await connection.execute("RELEASE SAVEPOINT half")
 
         async with self._link.transaction() as connection:
             await write_some(connection, [place for place in range(len(items)) if place not in known])

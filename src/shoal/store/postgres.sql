@@ -99,7 +99,8 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM pg_advisory_xact_lock(hashtextextended('shoal week ' || current_schema(), 0));
-    IF to_regclass(week) IS NOT NULL THEN
+    -- Looked up in the table: a name that was not there a moment ago is remembered as such.
+    IF EXISTS (SELECT FROM pg_tables WHERE schemaname = current_schema() AND tablename = week) THEN
         RETURN true;
     END IF;
     -- Lines of this week may lie among the others, from a clock that was early. Nobody may add one while they move.

@@ -99,12 +99,16 @@ class PostgresLink:
             connection = self._idle.pop()
             if not connection.is_closed():
                 return connection
-        return await asyncpg.connect(
-            self.address.dsn,
-            timeout=self.address.connect_seconds,
-            statement_cache_size=self.address.cached_statements,
-            server_settings={} if "application_name=" in self.address.dsn else {"application_name": "shoal"},
-        )
+        try:
+            return await asyncpg.connect(
+                self.address.dsn,
+                timeout=self.address.connect_seconds,
+                statement_cache_size=self.address.cached_statements,
+                server_settings={} if "application_name=" in self.address.dsn else {"application_name": "shoal"},
+            )
+        except ValueError as error:
+            text = self.address.without_secrets(str(error))
+            raise UsageError(f"{self.address.shown} is not a usable PostgreSQL URL: {text}") from None
 
 
 class RowRefused(StorageError):  # noqa: N818 -- reads as what happened
@@ -118,8 +122,6 @@ def in_our_words(error: Exception, address: Address) -> ShoalError:
     code = getattr(error, "sqlstate", None) or ""
     if isinstance(error, ssl.SSLCertVerificationError) or "rejected SSL upgrade" in text:
         return UsageError(f"no TLS with PostgreSQL at {at}: check sslmode and sslrootcert in the URL ({text})")
-    if isinstance(error, asyncpg.exceptions.ClientConfigurationError):
-        return UsageError(f"{at} is not a usable PostgreSQL URL: {text}")
     if isinstance(error, asyncpg.PostgresError) and code and not code.startswith("08"):
         return _of_the_server(code, text, address)
     return ServerUnreachable(f"cannot reach PostgreSQL at {at}: {text}")

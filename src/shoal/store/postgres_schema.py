@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from importlib.resources import files
 
 import asyncpg
@@ -12,11 +13,13 @@ from shoal.store.postgres_link import Connection, PostgresLink
 # Each takes a schema one version further; a new one is added at the end and never changed.
 STEPS = ("postgres.sql",)
 LOCK_SECONDS = 2
+REST_SECONDS = 60.0
 LINES_PER_STEP = 5000
 WEEK_SECONDS = 7 * 86_400
 MONDAY_SECONDS = 4 * 86_400  # the first Monday of 1970
 
-_VERSION = "SELECT CASE WHEN to_regclass('schema_version') IS NULL THEN 0 END"
+# Not to_regclass: it remembers that a table was not there a moment ago.
+_IS_THERE = "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'schema_version')"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('shoal schema ' || $1, 0))"
 
 
@@ -33,7 +36,7 @@ async def prepare(link: PostgresLink) -> bool:
             return False
         schema = link.address.schema
         # Asked first: "if not exists" wants the right to create it even where it exists.
-        if await connection.fetchval("SELECT to_regnamespace(quote_ident($1)) IS NULL", schema):
+        if await connection.fetchval("SELECT NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", schema):
             await connection.execute(f"CREATE SCHEMA {link.address.quoted_schema}")
         for step in STEPS[found:]:
             await connection.execute(files("shoal.store").joinpath(step).read_text(encoding="utf-8"))
@@ -43,7 +46,7 @@ async def prepare(link: PostgresLink) -> bool:
 
 
 async def _version(connection: Connection, link: PostgresLink) -> int:
-    if await connection.fetchval(_VERSION) == 0:
+    if not await connection.fetchval(_IS_THERE, link.address.schema):
         return 0
     found = int(await connection.fetchval("SELECT max(version) FROM schema_version") or 0)
     if found > len(STEPS):
@@ -65,17 +68,28 @@ class Weeks:
     def __init__(self, link: PostgresLink) -> None:
         self._link = link
         self._there: set[int] = set()
+        self._rests_until = 0.0
 
     async def need(self, weeks: set[int]) -> None:
-        """Make these weeks, if they are near now by the server's clock; lines of other times lie elsewhere."""
+        """Make these weeks and the next, if they are near now by the server's clock. Lines of any other time, and of
+        a week that could not be made yet because somebody reads the log for long, lie elsewhere: none has to wait."""
         for week in sorted(weeks - self._there):
-            made = []
-            async with self._link.transaction() as connection:
-                for one in (week, week + 1):
-                    at = float(one * WEEK_SECONDS + MONDAY_SECONDS)
-                    if await connection.fetchval("SELECT add_week(to_timestamp($1))", at):
-                        made.append(one)
-            self._there.update(made)
+            for one in (week, week + 1):
+                if time.monotonic() >= self._rests_until and one not in self._there:
+                    await self._make(one)
+
+    async def _make(self, week: int) -> None:
+        async with self._link.transaction() as connection:
+            await connection.execute(f"SET LOCAL lock_timeout TO '{LOCK_SECONDS}s'")
+            at = float(week * WEEK_SECONDS + MONDAY_SECONDS)
+            try:
+                is_there = await connection.fetchval("SELECT add_week(to_timestamp($1))", at)
+            except asyncpg.LockNotAvailableError:
+                await connection.execute("ROLLBACK; BEGIN")
+                self._rests_until = time.monotonic() + REST_SECONDS
+                return
+        if is_there:
+            self._there.add(week)
 
 
 async def drop_weeks(link: PostgresLink, *, retention: float) -> int:

@@ -73,7 +73,7 @@ async def write_items(connection: Connection, rows: Sequence[ItemRow], *, rule: 
                 [host_of(row.url) for row in part],
                 [row.data.decode() for row in part],
                 [row.token for row in part],
-                [_time(row.at) for row in part],
+                [kept_time(row.at) for row in part],
                 *fresh,
             )
             if rule.keep_versions:
@@ -82,7 +82,7 @@ async def write_items(connection: Connection, rows: Sequence[ItemRow], *, rule: 
 
 async def write_fetches(connection: Connection, rows: Sequence[FetchRow]) -> None:
     """Add log lines, inside a transaction of the caller's."""
-    lines = {(row.crawl, row.key, row.token, _time(row.at)): row for row in rows}
+    lines = {(row.crawl, row.key, row.token, kept_time(row.at)): row for row in rows}
     ordered = [lines[identity] for identity in sorted(lines)]
     for start in range(0, len(ordered), STATEMENT_ROWS):
         part = ordered[start : start + STATEMENT_ROWS]
@@ -90,7 +90,7 @@ async def write_fetches(connection: Connection, rows: Sequence[FetchRow]) -> Non
             name: [getattr(row, name) for row in part] for name in _TYPES if name not in ("host", "at")
         }
         columns["host"] = [host_of(row.url) for row in part]
-        columns["at"] = [_time(row.at) for row in part]
+        columns["at"] = [kept_time(row.at) for row in part]
         await connection.execute(_LOG, *(columns[name] for name in _TYPES))
 
 
@@ -117,7 +117,7 @@ def host_of(url: str) -> str:
     return parts[2][:LONGEST_HOST] if len(parts) > 2 and not parts[1] else ""
 
 
-def _time(at: float) -> float:
+def kept_time(at: float) -> float:
     """As the server keeps it: microseconds, within its calendar."""
     return round(min(max(at, 0.0), LATEST), 6)
 

@@ -205,6 +205,13 @@ class PostgresServer:
         command = [str(self._programs / "psql"), "-XqAt", "-v", "ON_ERROR_STOP=1", "-c", sql, self.url(database)]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=START_SECONDS).stdout.strip()
 
+    def session(self, database: str = "postgres") -> subprocess.Popen[str]:
+        """A psql that takes statements on its standard input."""
+        command = [str(self._programs / "psql"), "-XqAt", self.url(database)]
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
     def log(self) -> str:
         """What the server has written about itself."""
         return (self.folder / "postgres.log").read_text(errors="replace")
