@@ -16,6 +16,7 @@ from shoal.store.base import ItemFilter, Store
 from shoal.store.files import FilesStore
 from shoal.store.sqlite import SqliteStore
 from shoal.store.sqlite_read import items_query, versions_query
+from shoal.testing.fakes import MemoryStore
 from shoal.testing.store_contract import Reopen, StoreContract, everything, fetch, files_no_larger_than, item
 
 
@@ -71,6 +72,27 @@ class TestSqliteStore(StoreContract):
                 plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", (*arguments, 0)).fetchall()
                 assert not [step for *_, step in plan if "TEMP B-TREE" in step]
         connection.close()
+
+
+class TestMemoryStore(StoreContract):
+    """The fake that tests of other parts use is no easier to satisfy than a real store."""
+
+    @pytest.fixture
+    def store(self) -> Store:
+        return MemoryStore()
+
+    @pytest.fixture
+    def reopen(self, store: Store) -> Reopen:
+        async def same() -> Store:
+            return store
+
+        return same
+
+    @pytest.fixture(autouse=True)
+    def _no_statements(self, request: pytest.FixtureRequest) -> None:
+        words = ("statement", "people_query", "view_of", "as_many_rows")
+        if any(word in request.node.name for word in words):
+            pytest.skip("a store in memory takes no statements")
 
 
 class TestFilesStore(StoreContract):

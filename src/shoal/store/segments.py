@@ -163,8 +163,8 @@ def partner(items: Path) -> Path:
     return items.with_name(FETCHES + items.name.removeprefix(ITEMS))
 
 
-def drop_old_log(folder: Path, *, before: float) -> list[Path]:
-    """Remove files of log lines that nobody appends to and nobody has since that time."""
+def drop_old_log(folder: Path, *, before: float) -> list[str]:
+    """Remove files of log lines that nobody appends to and nobody has since that time; gives their names."""
     dropped = []
     for path in segments(folder, ITEMS):
         log = partner(path)
@@ -172,7 +172,7 @@ def drop_old_log(folder: Path, *, before: float) -> list[Path]:
             fcntl.flock(items, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if log.stat().st_mtime < before and log.stat().st_size:
                 log.unlink()
-                dropped.append(log)
+                dropped.append(log.name)
     return dropped
 
 

@@ -122,7 +122,7 @@ def answer(connection: sqlite3.Connection, sql: str, *, limit: int, seconds: flo
             cursor = connection.execute(sql)
             rows = cursor.fetchmany(limit + 1)
             columns = cursor.description
-    except (sqlite3.ProgrammingError, sqlite3.Warning, ValueError) as error:
+    except (sqlite3.ProgrammingError, sqlite3.DataError, sqlite3.Warning, ValueError) as error:
         raise UsageError(f"the statement is not usable: {' '.join(str(error).split())}") from None
     except StorageError as error:
         raise _refusal(error, seconds) from None
@@ -139,7 +139,7 @@ def _refusal(error: StorageError, seconds: float) -> Exception:
         return UsageError("only statements that read are allowed: write a SELECT")
     if code == sqlite3.SQLITE_INTERRUPT:
         return StorageError(f"the statement took longer than {seconds:g} s: ask for less, or narrow it down")
-    if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG):
+    if code == sqlite3.SQLITE_ERROR:
         return UsageError(f"the statement is not usable: {' '.join(str(cause).split())}")
     return error
 
