@@ -121,16 +121,17 @@ class Segment:
 
     @classmethod
     def _open(cls, path: Path) -> Segment | None:
-        items = path.open("a+b", buffering=0)
-        try:
-            fcntl.flock(items, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            items.close()
-            return None
-        fetches = partner(path).open("a+b", buffering=0)
-        _cut_torn_tail(path, ItemLine, items)
-        _cut_torn_tail(partner(path), FetchLine, fetches)
-        return cls(items, fetches)
+        with contextlib.ExitStack() as opened:
+            items = opened.enter_context(path.open("a+b", buffering=0))
+            try:
+                fcntl.flock(items, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return None
+            fetches = opened.enter_context(partner(path).open("a+b", buffering=0))
+            _cut_torn_tail(path, ItemLine, items)
+            _cut_torn_tail(partner(path), FetchLine, fetches)
+            opened.pop_all()
+            return cls(items, fetches)
 
     @property
     def is_full(self) -> bool:
