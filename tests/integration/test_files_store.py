@@ -230,3 +230,14 @@ async def test_a_file_where_the_folder_should_be_is_one_clear_line(tmp_path: Pat
     (tmp_path / "out").write_text("mine")
     with pytest.raises(StorageError, match="cannot be made: File exists; choose another folder"):
         await open_files(tmp_path / "out")
+
+
+async def test_a_batch_that_was_read_and_then_undone_does_no_harm(store: Store, folder: Path) -> None:
+    await store.write([item("a")], [])
+    [path] = named(folder, "items-*.jsonl")
+    before = path.read_bytes()
+    await store.write([item("undone"), item("too")], [])
+    assert await store.count_items() == 3
+    path.write_bytes(before)
+    await store.write([item("x" * 500), item("b")], [])
+    assert {stored.key for stored in await everything(store)} > {"a", "b", "x" * 500}

@@ -173,3 +173,16 @@ async def test_large_items_are_filled_like_small_ones(tmp_path: Path) -> None:
     stored = content(await only(store))
     assert (len(stored["text"]), stored["a"]) == (100_000, 2)
     await store.close()
+
+
+async def test_times_are_kept_to_the_last_digit_by_a_fold(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "shoal.db")
+    first, last = 1794739212.3456784, 1794739299.9876547
+    rule = ItemRule(merge="fill", keep_versions=True)
+    await store.write([item(at=first, data={"a": 1})], [], rule=rule)
+    await store.write([item(at=last, data={"a": 1}, token=2)], [], rule=rule)
+    for token, at in ((3, last - 50.0), (1, first), (4, last - 1.0)):
+        await store.write([item(at=at, data={"a": 1}, token=token)], [], rule=rule)
+    stored = await only(store)
+    assert (stored.first_seen, stored.last_seen, stored.changed_at) == (first, last, first)
+    await store.close()

@@ -27,6 +27,7 @@ from shoal.store.segments import (
     Segment,
     batches,
     drop_old_log,
+    ends_line,
     fetch_lines,
     item_lines,
     locked,
@@ -148,7 +149,13 @@ class FilesStore:
             except OSError as error:
                 why = error.strerror or str(error)
                 raise StorageError(f"{self._folder}: {why}; mend that and run again") from error
-        self._segment.append(items, fetches)
+        try:
+            self._segment.append(items, fetches)
+        except StorageError:
+            # Whoever takes it next, and be it us, looks for what may be torn.
+            self._segment.close()
+            self._segment = None
+            raise
 
     def _close(self) -> None:
         if self._segment is not None:
@@ -191,10 +198,9 @@ class FilesStore:
         done = dict(self._connection.execute("SELECT name, done FROM segment"))
         streams = []
         for path in segments(self._folder, kind):
-            size, start = path.stat().st_size, done.get(path.name, 0)
-            if size != start:
-                # Shorter than what was read: another file of the same name.
-                streams.append(_written(path, kind, start=start if start <= size else 0))
+            start = done.get(path.name, 0)
+            if path.stat().st_size != start:
+                streams.append(_written(path, kind, start=start if ends_line(path, start) else 0))
         return _chunks(heapq.merge(*streams, key=lambda part: part[0]))
 
     def _save(self, done: dict[str, int]) -> None:
