@@ -1,7 +1,8 @@
 """Rows per second into PostgreSQL, and whole crawls that store there: `python -m bench.postgres`.
 
-shoal's store beside `executemany` of asyncpg and of psycopg with the same guarded upsert into the same table, and beside
-a bare COPY into a table without any index. One connection each, durable server, interleaved; the table shows medians.
+shoal's store beside `executemany` of asyncpg and of psycopg with the same guarded upsert into the same table, and
+beside a bare COPY into a table without any index. One connection each, durable server, interleaved; the table shows
+medians.
 """
 
 from __future__ import annotations

@@ -259,7 +259,8 @@ async def test_lines_lie_in_the_weeks_of_their_times(new_store: Open, postgres: 
     # All at once, twice: whoever needs a week first makes it.
     await asyncio.gather(*(store.write([], lines) for store in stores * 2))
     counts = postgres.call(
-        "SELECT relname, count(*) FROM shoal.fetches AS f JOIN pg_class ON pg_class.oid = f.tableoid GROUP BY 1 ORDER BY 1",
+        "SELECT relname, count(*) FROM shoal.fetches AS f JOIN pg_class ON pg_class.oid = f.tableoid"
+        " GROUP BY 1 ORDER BY 1",
         database=database,
     )
     weeks = [time.strftime("%Y%m%d", time.gmtime(monday + step * A_WEEK)) for step in (-1, 0, 1)]

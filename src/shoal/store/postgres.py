@@ -8,7 +8,7 @@ import asyncpg
 
 from shoal.store import postgres_read, postgres_schema
 from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, StoredItem
-from shoal.store.checks import mended, storable
+from shoal.store.checks import mended
 from shoal.store.postgres_address import parse_address
 from shoal.store.postgres_link import Connection, PostgresLink, RowRefused, in_our_words
 from shoal.store.postgres_schema import Weeks, week_of
@@ -39,19 +39,16 @@ class PostgresStore:
         self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], *, rule: ItemRule = ItemRule()
     ) -> dict[int, str]:
         """Write all rows or none, in one transaction; gives why items can never be stored."""
-        good, refused = storable(items)
-        rows = [row for row, _ in good]
+        if not items and not fetches:
+            return {}
         lines = [mended(row) for row in fetches]
-        if lines:
-            await self._weeks.need({week_of(kept_time(row.at)) for row in lines})
-        if not rows and not lines:
-            return refused
+        await self._weeks.need({week_of(kept_time(row.at)) for row in lines})
         try:
             async with self._link.transaction() as connection:
-                await write_items(connection, rows, rule=rule)
+                refused = await write_items(connection, items, rule=rule)
                 await write_fetches(connection, lines)
         except RowRefused:
-            refused |= await self._write_what_can_be(items, refused, lines, rule=rule)
+            refused = await self._write_what_can_be(items, lines, rule=rule)
         return refused
 
     def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
@@ -88,30 +85,30 @@ class PostgresStore:
         await self._link.close()
 
     async def _write_what_can_be(
-        self, items: Sequence[ItemRow], known: dict[int, str], lines: Sequence[FetchRow], *, rule: ItemRule
+        self, items: Sequence[ItemRow], lines: Sequence[FetchRow], *, rule: ItemRule
     ) -> dict[int, str]:
         """The server refuses a row that our checks let pass: find it by halves, store the others."""
         refused: dict[int, str] = {}
 
-        async def write_some(connection: Connection, some: list[int]) -> None:
+        async def write_some(connection: Connection, places: range) -> None:
             await connection.execute("SAVEPOINT half")
             try:
-                await write_items(connection, [items[place] for place in some], rule=rule)
+                refused.update(await write_items(connection, items, rule=rule, places=places))
             except asyncpg.PostgresError as error:
                 why = in_our_words(error, self._link.address)
                 if not isinstance(why, RowRefused):
                     raise
                 await connection.execute("ROLLBACK TO SAVEPOINT half")
-                if len(some) == 1:
-                    refused[some[0]] = str(why)
+                if len(places) == 1:
+                    refused[places[0]] = str(why)
                     return
-                middle = len(some) // 2
-                await write_some(connection, some[:middle])
-                await write_some(connection, some[middle:])
+                middle = len(places) // 2
+                await write_some(connection, places[:middle])
+                await write_some(connection, places[middle:])
             else:
                 await connection.execute("RELEASE SAVEPOINT half")
 
         async with self._link.transaction() as connection:
-            await write_some(connection, [place for place in range(len(items)) if place not in known])
+            await write_some(connection, range(len(items)))
             await write_fetches(connection, lines)
         return refused

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from shoal.store.base import FetchRow, ItemRow, ItemRule
+from shoal.store.checks import why_unstorable
 from shoal.store.postgres_link import Connection
 
-STATEMENT_ROWS = 2000
+ITEMS_PER_STATEMENT = 128
+LINES_PER_STATEMENT = 2000
 STATEMENT_BYTES = 32 * 1024 * 1024
 LONGEST_HOST = 255
 LATEST = 253_402_300_799.0  # the end of 9999; a clock that says more is wrong anyway
@@ -55,37 +58,70 @@ _LOG = f"""
         IS DISTINCT FROM ({", ".join(f"excluded.{column}" for column in _REST)})"""  # noqa: S608 -- columns of ours
 
 
-async def write_items(connection: Connection, rows: Sequence[ItemRow], *, rule: ItemRule) -> None:
-    """Upsert rows, inside a transaction of the caller's; several of one identity one after the other."""
-    statement = item_statement(rule)
+async def write_items(
+    connection: Connection, items: Sequence[ItemRow], *, rule: ItemRule, places: Iterable[int] | None = None
+) -> dict[int, str]:
+    """Upsert rows, or those at some places, inside a transaction of the caller's; several of one identity one after
+    the other. Gives why some of them can never be stored, by their place."""
+    refused: dict[int, str] = {}
+    running: asyncio.Future[None] | None = None
+    try:
+        for part in _parts(items, range(len(items)) if places is None else places):
+            # Checked and packed while the server is at the part before: that is a third of the whole time.
+            rows = _checked(items, part, refused)
+            columns = _columns(rows)
+            if running is not None:
+                await running
+            running = asyncio.ensure_future(_write_part(connection, columns, rule=rule)) if rows else None
+            await asyncio.sleep(0)
+        if running is not None:
+            await running
+    finally:
+        if running is not None and not running.done():
+            running.cancel()
+            await asyncio.wait([running])
+    return refused
+
+
+async def _write_part(connection: Connection, columns: tuple[list[Any], ...], *, rule: ItemRule) -> None:
+    if rule.keep_versions:
+        await connection.execute(_KEEP, *columns[:2])
     fresh = (rule.freshness,) if rule.freshness > 0 else ()
-    for batch in _rounds(rows):
-        for part in _parts(batch):
-            spiders, keys = [row.spider for row in part], [row.key for row in part]
-            if rule.keep_versions:
-                await connection.execute(_KEEP, spiders, keys)
-            await connection.execute(
-                statement,
-                spiders,
-                keys,
-                [row.crawl for row in part],
-                [row.url for row in part],
-                [host_of(row.url) for row in part],
-                [row.data.decode() for row in part],
-                [row.token for row in part],
-                [kept_time(row.at) for row in part],
-                *fresh,
-            )
-            if rule.keep_versions:
-                await connection.execute(_KEEP, spiders, keys)
+    await connection.execute(item_statement(rule), *columns, *fresh)
+    if rule.keep_versions:
+        await connection.execute(_KEEP, *columns[:2])
+
+
+def _checked(items: Sequence[ItemRow], part: list[int], refused: dict[int, str]) -> list[ItemRow]:
+    rows = []
+    for place in part:
+        why = why_unstorable(items[place])
+        if why is None:
+            rows.append(items[place])
+        else:
+            refused[place] = why
+    return rows
+
+
+def _columns(rows: list[ItemRow]) -> tuple[list[Any], ...]:
+    return (
+        [row.spider for row in rows],
+        [row.key for row in rows],
+        [row.crawl for row in rows],
+        [row.url for row in rows],
+        [host_of(row.url) for row in rows],
+        [row.data.decode() for row in rows],
+        [row.token for row in rows],
+        [kept_time(row.at) for row in rows],
+    )
 
 
 async def write_fetches(connection: Connection, rows: Sequence[FetchRow]) -> None:
     """Add log lines, inside a transaction of the caller's."""
     lines = {(row.crawl, row.key, row.token, kept_time(row.at)): row for row in rows}
     ordered = [lines[identity] for identity in sorted(lines)]
-    for start in range(0, len(ordered), STATEMENT_ROWS):
-        part = ordered[start : start + STATEMENT_ROWS]
+    for start in range(0, len(ordered), LINES_PER_STATEMENT):
+        part = ordered[start : start + LINES_PER_STATEMENT]
         columns: dict[str, list[Any]] = {
             name: [getattr(row, name) for row in part] for name in _TYPES if name not in ("host", "at")
         }
@@ -122,29 +158,30 @@ def kept_time(at: float) -> float:
     return round(min(max(at, 0.0), LATEST), 6)
 
 
-def _rounds(rows: Sequence[ItemRow]) -> Iterator[list[ItemRow]]:
+def _parts(items: Sequence[ItemRow], places: Iterable[int]) -> Iterator[list[int]]:
+    """The places of rows for one statement each, cut where it would get too large."""
+    for batch in _rounds(items, places):
+        part: list[int] = []
+        size = 0
+        for place in batch:
+            length = len(items[place].data)
+            if part and (len(part) >= ITEMS_PER_STATEMENT or size + length > STATEMENT_BYTES):
+                yield part
+                part, size = [], 0
+            part.append(place)
+            size += length
+        yield part
+
+
+def _rounds(items: Sequence[ItemRow], places: Iterable[int]) -> Iterator[list[int]]:
     """Batches with each identity once: a statement cannot touch a row twice. Sorted, so that writers never deadlock."""
-    batches: list[dict[tuple[str, str], ItemRow]] = []
+    batches: list[dict[tuple[str, str], int]] = []
     met: dict[tuple[str, str], int] = {}
-    for row in rows:
-        identity = (row.spider, row.key)
+    for place in places:
+        identity = (items[place].spider, items[place].key)
         number = met[identity] = met.get(identity, -1) + 1
         if number == len(batches):
             batches.append({})
-        batches[number][identity] = row
+        batches[number][identity] = place
     for batch in batches:
         yield [batch[identity] for identity in sorted(batch)]
-
-
-def _parts(rows: list[ItemRow]) -> Iterator[list[ItemRow]]:
-    """Cut where a statement would get too large."""
-    part: list[ItemRow] = []
-    size = 0
-    for row in rows:
-        if part and (len(part) >= STATEMENT_ROWS or size + len(row.data) > STATEMENT_BYTES):
-            yield part
-            part, size = [], 0
-        part.append(row)
-        size += len(row.data)
-    if part:
-        yield part
