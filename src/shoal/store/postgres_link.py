@@ -143,6 +143,10 @@ def _of_the_server(code: str, text: str, address: Address) -> ShoalError:
                 f"PostgreSQL at {at} does not let us in: {text}; ask its owner for"
                 f' GRANT CREATE ON DATABASE "{name}", or for a schema of your own'
             )
+        case "26000" | "42P05":
+            return UsageError(
+                f"a pooler in front of PostgreSQL at {at} mixes up statements: add ?statement_cache_size=0 to the URL"
+            )
         case "42704":
             return UsageError(f"PostgreSQL at {at} does not know an option of the URL: {text}")
         case _:
