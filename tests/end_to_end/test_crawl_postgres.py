@@ -132,7 +132,7 @@ def test_a_server_that_goes_away_for_longer_than_a_lease_is_waited_for_and_nothi
 
 
 def test_a_slow_store_holds_up_leasing_and_memory_stays_flat(crawl: StoredCrawl) -> None:
-    crawl.spider(flush_pages=16, concurrency=16)
+    crawl.spider(flush_pages=4, concurrency=4)
     out, _ = crawl.start("store", "init").communicate(timeout=SECONDS)
     assert "is ready" in out
     crawl.server.call(SLOW)
@@ -150,6 +150,6 @@ def test_a_slow_store_holds_up_leasing_and_memory_stays_flat(crawl: StoredCrawl)
         run.kill()
         run.wait()
     assert run.returncode == 0, err
-    assert 0 < max(leased) <= 16 + 2 * 16 + 2 * 16
+    assert 0 < max(leased) <= 4 + 2 * 4 + 2 * 4
     assert max(memory) - memory[0] < 16 * MIB
     asyncio.run(crawl.check())
