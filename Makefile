@@ -41,6 +41,7 @@ servers:
 	@for pair in redis-server:redis-server ip:iproute2; do \
 	  command -v $${pair%%:*} >/dev/null || PATH=$$PATH:/usr/sbin:/sbin command -v $${pair%%:*} >/dev/null || missing="$$missing $${pair##*:}"; \
 	done; \
+	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory apt PACKAGES="$$missing"; \
 	elif [ -n "$$missing" ]; then echo "tests that need$$missing are skipped"; fi
 

@@ -41,7 +41,7 @@ from shoal.settings import (
 )
 from shoal.sources import start_lanes
 from shoal.spider import Spider, spider_name
-from shoal.store import open_store
+from shoal.store import STORE_CONNECTIONS, open_store
 from shoal.store.base import Store
 from shoal.urls import UrlRules
 from shoal.worker import Worker, WorkerParts, worker_name
@@ -68,16 +68,21 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def opened(places: Places, *, wait: Say | None = None) -> AsyncIterator[tuple[Frontier, Store]]:
+async def opened(
+    places: Places, *, wait: Say | None = None, store_connections: int = STORE_CONNECTIONS
+) -> AsyncIterator[tuple[Frontier, Store]]:
     """The frontier and the store, closed at the end. A worker that is part of a fleet waits for a server that is
     away, and says so with `wait`; people want to be told at once."""
 
     async def reach() -> Frontier:
         return await open_frontier(places.frontier)
 
+    async def join() -> Store:
+        return await open_store(places.store, connections=store_connections)
+
     frontier = await (reach() if wait is None else patiently(reach, say=wait))
     try:
-        store = await open_store(places.store)
+        store = await (join() if wait is None else patiently(join, say=wait))
         try:
             yield frontier, store
         finally:
@@ -210,6 +215,7 @@ def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier,
 
     def command(name: str) -> list[str]:
         flags = ["--crawl", crawl.id, "--name", name, "--parent", str(os.getpid()), "--burst"]
+        flags += ["--store-connections", str(record.settings.store_connections)]
         return [sys.executable, "-m", "shoal", "worker", record.spider, *flags]
 
     async def gone(name: str) -> None:
@@ -237,7 +243,9 @@ async def run_crawl(
     await coordinator.take_back_from_the_gone()
     async with listener_at(places, frontier=frontier, say=say) as listener:
         feeding = asyncio.create_task(coordinator.feed(spider, intake=intake_of(crawl)))
-        aside = [asyncio.create_task(part) for part in (coordinator.watch(), listener.listen(crawl))]
+        retention = parse_duration(record_of(crawl).settings.retention)
+        parts = (coordinator.watch(), listener.listen(crawl), coordinator.tidy(retention=retention))
+        aside = [asyncio.create_task(part) for part in parts]
         try:
             await _until(work(), feeding)
             while not stop.is_set() and await _goes_on(coordinator, listener):

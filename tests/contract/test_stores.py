@@ -6,14 +6,21 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shoal.errors import StorageError, UsageError
 from shoal.store import open_store
-from shoal.store.base import Store
-from shoal.store.sqlite import SqliteStore, _item_query
+from shoal.store.base import ItemFilter, Store
+from shoal.store.files import FilesStore
+from shoal.store.sqlite import SqliteStore
+from shoal.store.sqlite_read import items_query, versions_query
+from shoal.testing.fakes import MemoryStore
 from shoal.testing.store_contract import Reopen, StoreContract, everything, fetch, files_no_larger_than, item
+from shoal.testing.store_read_promises import ReadPromises
+from shoal.testing.store_rule_promises import RulePromises
+from shoal.testing.store_write_promises import WritePromises
 
 
 class TestSqliteStore(StoreContract):
@@ -36,7 +43,7 @@ class TestSqliteStore(StoreContract):
         self, store: Store, reopen: Reopen, tmp_path: Path
     ) -> None:
         await store.write([item("kept")], [fetch(1)])
-        rows = [item(str(number), data=b'"' + b"x" * 2000 + b'"') for number in range(400)]
+        rows = [item(str(number), data={"text": "x" * 2000}) for number in range(400)]
         with files_no_larger_than(200_000), pytest.raises(StorageError, match=r"shoal\.db"):
             await store.write(rows, [fetch(2)])
         assert [stored.key for stored in await everything(store)] == ["kept"]
@@ -56,11 +63,50 @@ class TestSqliteStore(StoreContract):
 
     async def test_pages_through_items_without_sorting_them(self, store: Store, tmp_path: Path) -> None:
         connection = sqlite3.connect(tmp_path / "shoal.db")
-        for spider, crawl in ((None, None), ("books", None), (None, "c1"), ("books", "c1")):
-            query, arguments = _item_query(spider, crawl)
-            plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", (*arguments, 0)).fetchall()
-            assert not [step for *_, step in plan if "TEMP B-TREE" in step]
+        filters: list[dict[str, Any]] = [
+            {},
+            {"spider": "books"},
+            {"crawl": "c1"},
+            {"spider": "books", "crawl": "c1"},
+            {"since": 1.0, "changed_since": 1.0, "url_prefix": "https://"},
+        ]
+        for which in filters:
+            for query, arguments in (items_query(ItemFilter(**which)), versions_query(ItemFilter(**which))):
+                plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", (*arguments, 0)).fetchall()
+                assert not [step for *_, step in plan if "TEMP B-TREE" in step]
         connection.close()
+
+
+class TestMemoryStore(WritePromises, RulePromises, ReadPromises):
+    """The fake that tests of other parts use is no easier to satisfy than a real store. It takes no statements."""
+
+    @pytest.fixture
+    def store(self) -> Store:
+        return MemoryStore()
+
+    @pytest.fixture
+    def reopen(self, store: Store) -> Reopen:
+        async def same() -> Store:
+            return store
+
+        return same
+
+
+class TestFilesStore(StoreContract):
+    @pytest.fixture
+    async def reopen(self, tmp_path: Path) -> AsyncIterator[Reopen]:
+        async with AsyncExitStack() as opened:
+
+            async def open_again() -> Store:
+                store = await FilesStore.open(tmp_path / "out", open_index=SqliteStore.open)
+                opened.push_async_callback(store.close)
+                return store
+
+            yield open_again
+
+    @pytest.fixture
+    async def store(self, reopen: Reopen) -> Store:
+        return await reopen()
 
 
 @pytest.mark.parametrize("prefix", ["", "sqlite:///"])
@@ -78,10 +124,14 @@ async def test_three_slashes_are_a_path_from_here(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    "url", ["", "results", "results.csv", "sqlite://", "sqlite:///", "mongodb://h/x.db", "sqlite://x.db"]
+    "url",
+    [
+        *("", "results", "results.csv", "sqlite://", "sqlite:///", "mongodb://h/x.db", "sqlite://x.db"),
+        *("files:", "files://", "files://x", "files:///", "postgresql:x"),
+    ],
 )
 async def test_an_unknown_store_is_refused_with_what_would_do(url: str) -> None:
-    with pytest.raises(UsageError, match=r"unknown store .*: give a path that ends in \.db, or sqlite:///PATH"):
+    with pytest.raises(UsageError, match=r"unknown store .*: give a path that ends in \.db, sqlite:///PATH, files:DIR"):
         await open_store(url)
 
 

@@ -36,6 +36,8 @@ COMMANDS = {
     "why": "why",
     "dead": "dead",
     "export": "export",
+    "sql": "sql",
+    "store": "store",
     "chaos": "chaos",
     "settings": "settings",
 }

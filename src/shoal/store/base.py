@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -18,6 +18,19 @@ class ItemRow(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
     token: int
     at: float
+
+
+class ItemRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What writing an item again does to the one that is there.
+
+    `merge`: "replace" lets the newer scrape stand; "fill" keeps fields that only one of the scrapes has (absent and
+    null are the same), the newer one's value where both have it, whichever is written first.
+    `freshness`: for so many seconds after a write nobody writes the item again.
+    `keep_versions`: every content an item ever had stays readable."""
+
+    merge: Literal["replace", "fill"] = "replace"
+    freshness: float = 0.0
+    keep_versions: bool = False
 
 
 class FetchRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,10 +51,12 @@ class FetchRow(msgspec.Struct, frozen=True, kw_only=True):
     elapsed: float = 0.0
     error: str = ""
     parent: int | None = None
+    content_hash: str = ""  # SHA-256 of the body in hex, where somebody asked for it
+    archived: str = ""  # the name of the archive's object that tells of this page
 
 
 class StoredItem(msgspec.Struct, frozen=True, kw_only=True):
-    """An item as it lies in the store."""
+    """An item as it lies in the store. `version` counts its contents so far; `changed_at` is when the latest came."""
 
     spider: str
     key: str
@@ -50,23 +65,55 @@ class StoredItem(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
     first_seen: float
     last_seen: float
+    changed_at: float
+    version: int = 1
+
+
+class ItemFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which items are meant: all that match every field given. `crawl` is the crawl that wrote an item last."""
+
+    spider: str | None = None
+    crawl: str | None = None
+    since: float | None = None  # seen at that time or later
+    changed_since: float | None = None
+    url_prefix: str | None = None
+
+
+class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a statement gave: at most as many rows as asked for, and whether there were more."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+    has_more: bool = False
 
 
 class Store(Protocol):
-    async def write(self, items: Sequence[ItemRow], fetches: Sequence[FetchRow]) -> None:
-        """Write all rows or none. Writing a row again is harmless; an older token never overwrites a newer.
+    async def write(
+        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], *, rule: ItemRule = ItemRule()
+    ) -> dict[int, str]:
+        """Write all rows or none, but for items that can never be stored: gives why, by their place in `items`.
 
-        Several rows of one identity in one call: the newest token wins, among equals the last."""
+        Writing a row again is harmless; an older token never overwrites a newer. An item whose content is the same
+        only moves `last_seen`. Several rows of one identity in one call: as if they were written one by one."""
 
-    def items(self, spider: str | None = None, *, crawl: str | None = None) -> AsyncIterator[StoredItem]:
+    def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
         """Stream items in a stable order, in flat memory: those there at the start come once each, also when they
-        are written again meanwhile. `crawl` means the crawl that wrote an item last."""
+        are written again meanwhile."""
 
-    async def count_items(self, spider: str | None = None, *, crawl: str | None = None) -> int:
+    def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
+        """Every version that was kept of these items, an item's versions oldest first."""
+
+    async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
         """How many items `items` would give."""
 
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
-        """The log lines of these tasks."""
+        """The latest log line of each of these tasks."""
+
+    async def tidy(self, *, retention: float) -> int:
+        """Drop log lines older than so many seconds, in bounded steps; gives how many lines or partitions went."""
+
+    async def query(self, sql: str, *, limit: int) -> QueryAnswer:
+        """Run one statement that only reads, on the store's own tables. A store without SQL says so."""
 
     async def delete_crawl(self, crawl: str) -> None:
         """Remove the crawl's fetch log. Items stay: they belong to the spider."""

@@ -1,0 +1,114 @@
+"""Items and the fetch log in a PostgreSQL database, shared by the workers of many machines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import asyncpg
+
+from shoal.store import postgres_read, postgres_schema
+from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, StoredItem
+from shoal.store.checks import mended
+from shoal.store.postgres_address import parse_address
+from shoal.store.postgres_link import Connection, PostgresLink, RowRefused, in_our_words
+from shoal.store.postgres_schema import Weeks, week_of
+from shoal.store.postgres_write import kept_time, write_fetches, write_items
+
+QUERY_SECONDS = 60.0
+
+
+class PostgresStore:
+    """Keeps `Store` in a schema of a database. Uses at most so many connections at once."""
+
+    def __init__(self, link: PostgresLink) -> None:
+        self._link = link
+        self._weeks = Weeks(link)
+
+    @classmethod
+    async def open(cls, url: str, *, connections: int = 2) -> PostgresStore:
+        """Connect, and make or migrate the tables if need be."""
+        link = PostgresLink(parse_address(url), connections=connections)
+        try:
+            await postgres_schema.prepare(link)
+        except BaseException:
+            await link.close()
+            raise
+        return cls(link)
+
+    async def write(
+        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], *, rule: ItemRule = ItemRule()
+    ) -> dict[int, str]:
+        """Write all rows or none, in one transaction; gives why items can never be stored."""
+        if not items and not fetches:
+            return {}
+        lines = [mended(row) for row in fetches]
+        await self._weeks.need({week_of(kept_time(row.at)) for row in lines})
+        try:
+            async with self._link.transaction() as connection:
+                refused = await write_items(connection, items, rule=rule)
+                await write_fetches(connection, lines)
+        except RowRefused:
+            refused = await self._write_what_can_be(items, lines, rule=rule)
+        return refused
+
+    def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
+        """Stream items by spider and key."""
+        return postgres_read.items(self._link, which)
+
+    def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
+        """Stream the versions that were kept, by spider, key and number."""
+        return postgres_read.versions(self._link, which)
+
+    async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
+        """How many items `items` would give."""
+        return await postgres_read.count(self._link, which)
+
+    async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
+        """The latest log line of each of these tasks."""
+        return await postgres_read.fetches(self._link, crawl, list(dict.fromkeys(keys)))
+
+    async def tidy(self, *, retention: float) -> int:
+        """Drop whole weeks of the log that ended so long ago, and old lines that lie in no week."""
+        weeks = await postgres_schema.drop_weeks(self._link, retention=retention)
+        return weeks + await postgres_schema.drop_lines(self._link, retention=retention)
+
+    async def query(self, sql: str, *, limit: int, seconds: float = QUERY_SECONDS) -> QueryAnswer:
+        """Run one statement in a transaction that cannot write."""
+        return await postgres_read.answer(self._link, sql, limit=limit, seconds=seconds)
+
+    async def delete_crawl(self, crawl: str) -> None:
+        """Remove the crawl's fetch log, in steps."""
+        await postgres_read.delete_crawl(self._link, crawl)
+
+    async def close(self) -> None:
+        """Wait for writes under way and hang up. Closing again is harmless."""
+        await self._link.close()
+
+    async def _write_what_can_be(
+        self, items: Sequence[ItemRow], lines: Sequence[FetchRow], *, rule: ItemRule
+    ) -> dict[int, str]:
+        """The server refuses a row that our checks let pass: find it by halves, store the others."""
+        refused: dict[int, str] = {}
+
+        async def write_some(connection: Connection, places: range) -> None:
+            await connection.execute("SAVEPOINT half")
+            try:
+                refused.update(await write_items(connection, items, rule=rule, places=places))
+            except asyncpg.PostgresError as error:
+                why = in_our_words(error, self._link.address)
+                if not isinstance(why, RowRefused):
+                    raise
+                await connection.execute("ROLLBACK TO SAVEPOINT half")
+                if len(places) == 1:
+                    refused[places[0]] = str(why)
+                    return
+                middle = len(places) // 2
+                await write_some(connection, places[:middle])
+                await write_some(connection, places[middle:])
+            else:
+                await connection.execute("RELEASE SAVEPOINT half")
+
+        async with self._link.transaction() as connection:
+            await write_some(connection, range(len(items)))
+            await write_fetches(connection, lines)
+        return refused

@@ -1,0 +1,215 @@
+"""Reading the tables of `postgres.sql`: pages of items and versions, the log, and statements of people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from shoal.errors import StorageError, UsageError
+from shoal.store.base import FetchRow, ItemFilter, QueryAnswer, StoredItem
+from shoal.store.postgres_link import PostgresLink
+
+PAGE_ROWS = 500
+LARGE_BYTES = 16 * 1024
+KEYS_PER_QUERY = 500
+LINES_PER_STEP = 5000
+READ_SECONDS = 600.0
+LONGEST_INTEGER = 40
+SIGNIFICANT_DIGITS = 17
+
+_LONG_NUMBER = re.compile(rb"\d{%d}" % LONGEST_INTEGER)
+
+
+def _seconds(column: str) -> str:
+    return f"extract(epoch FROM {column})::float8"
+
+
+# A large item is not part of its page: it is read by itself when its turn comes, so that memory stays flat.
+def _small(column: str) -> str:
+    return f"CASE WHEN pg_column_size({column}) <= {LARGE_BYTES} THEN {column}::text END"
+
+
+_ITEMS = f"""
+    SELECT item.spider, item.key, item.version, item.crawl, item.url, {_small("item.data")},
+           {_seconds("item.first_seen")}, {_seconds("item.last_seen")}, {_seconds("item.changed_at")}
+    FROM items AS item WHERE (item.spider, item.key) > ($1, $2) AND $3::int >= 0"""  # noqa: S608 -- columns of ours
+_LARGE_ITEM = "SELECT data::text FROM items WHERE spider = $1 AND key = $2 AND $3::int >= 0"
+_ITEM_ORDER = " ORDER BY item.spider, item.key"
+_VERSIONS = f"""
+    SELECT kept.spider, kept.key, kept.version, kept.crawl, kept.url, {_small("kept.data")},
+           {_seconds("item.first_seen")},
+           {_seconds("CASE WHEN kept.version = item.version THEN item.last_seen ELSE kept.changed_at END")},
+           {_seconds("kept.changed_at")}
+    FROM item_versions AS kept JOIN items AS item ON item.spider = kept.spider AND item.key = kept.key
+    WHERE (kept.spider, kept.key, kept.version) > ($1, $2, $3)"""  # noqa: S608 -- columns of ours
+_LARGE_VERSION = "SELECT data::text FROM item_versions WHERE spider = $1 AND key = $2 AND version = $3"
+_VERSION_ORDER = " ORDER BY kept.spider, kept.key, kept.version"
+
+_LINE = FetchRow.__struct_fields__
+_COLUMNS = ", ".join(_seconds("at") + " AS at" if name == "at" else name for name in _LINE)
+_LATEST = f"""
+    SELECT DISTINCT ON (key) {_COLUMNS} FROM fetches AS line WHERE crawl = $1 AND key = ANY($2::bigint[])
+    ORDER BY key, token DESC, line.at DESC"""  # noqa: S608 -- columns of ours
+_ARCHIVED = """
+    SELECT DISTINCT ON (key) key, content_hash, archived FROM fetches
+    WHERE crawl = $1 AND key = ANY($2::bigint[]) AND archived <> '' ORDER BY key, token DESC, at DESC"""
+
+_Place = tuple[str, str, int]
+
+
+def items(link: PostgresLink, which: ItemFilter) -> AsyncIterator[StoredItem]:
+    """Items by spider and key. No transaction outlives a page."""
+    where, arguments = _where(which)
+    return _stream(link, f"{_ITEMS}{where}{_ITEM_ORDER} LIMIT {PAGE_ROWS}", arguments, large=_LARGE_ITEM)
+
+
+def versions(link: PostgresLink, which: ItemFilter) -> AsyncIterator[StoredItem]:
+    """The versions that were kept, by spider, key and number."""
+    where, arguments = _where(which)
+    return _stream(link, f"{_VERSIONS}{where}{_VERSION_ORDER} LIMIT {PAGE_ROWS}", arguments, large=_LARGE_VERSION)
+
+
+async def count(link: PostgresLink, which: ItemFilter) -> int:
+    """How many items match."""
+    where, arguments = _where(which)
+    query = f"SELECT count(*) FROM items AS item WHERE $1::text = $2 AND $3::int >= 0{where}"  # noqa: S608 -- columns of ours
+    async with link.transaction(seconds=READ_SECONDS, reads=True) as connection:
+        return int(await connection.fetchval(query, "", "", 0, *arguments))
+
+
+async def fetches(link: PostgresLink, crawl: str, keys: list[int]) -> list[FetchRow]:
+    """The latest line of each of these tasks. What an earlier attempt archived stays told."""
+    found: list[FetchRow] = []
+    for start in range(0, len(keys), KEYS_PER_QUERY):
+        some = keys[start : start + KEYS_PER_QUERY]
+        async with link.transaction(reads=True) as connection:
+            rows = [FetchRow(**dict(row)) for row in await connection.fetch(_LATEST, crawl, some)]
+            bare = [row.key for row in rows if not row.archived]
+            kept = {row["key"]: row for row in await connection.fetch(_ARCHIVED, crawl, bare)} if bare else {}
+        for row in rows:
+            if row.key in kept:
+                _, content_hash, archived = kept[row.key]
+                row = msgspec.structs.replace(row, content_hash=content_hash, archived=archived)
+            found.append(row)
+    return found
+
+
+async def delete_crawl(link: PostgresLink, crawl: str) -> None:
+    """Remove a crawl's lines in the order of their keys, so many at a time."""
+    ahead = "SELECT key FROM fetches WHERE crawl = $1 AND key >= $2 ORDER BY key LIMIT $3"
+    key = -(2**63)
+    while True:
+        async with link.transaction() as connection:
+            rows = await connection.fetch(ahead, crawl, key, LINES_PER_STEP)
+            if not rows:
+                return
+            last = rows[-1]["key"]
+            await connection.execute("DELETE FROM fetches WHERE crawl = $1 AND key BETWEEN $2 AND $3", crawl, key, last)
+            key = last
+
+
+async def answer(link: PostgresLink, sql: str, *, limit: int, seconds: float) -> QueryAnswer:
+    """Run one statement that only reads, within its time; what it may not or cannot do is the asker's mistake."""
+    if "\0" in sql or not _is_text(sql):
+        raise UsageError("the statement is not usable: it holds characters that are no text")
+    try:
+        async with link.transaction(seconds=seconds, reads=True, schemas=", public") as connection:
+            try:
+                # Prepared, which takes one statement alone; read by a cursor, which stops where we stop.
+                statement = await connection.prepare(sql)
+                columns = tuple(column.name for column in statement.get_attributes())
+                if not columns:
+                    raise UsageError("the statement gives no rows: write a SELECT")
+                rows = await (await statement.cursor()).fetch(limit + 1)
+            except asyncpg.PostgresError as error:
+                raise _refusal(error, link, seconds) from None
+    except asyncpg.InternalClientError as error:
+        raise UsageError(f"the statement is not usable: {link.address.without_secrets(str(error))}") from None
+    return QueryAnswer(columns=columns, rows=[tuple(row) for row in rows[:limit]], has_more=len(rows) > limit)
+
+
+def _refusal(error: asyncpg.PostgresError, link: PostgresLink, seconds: float) -> Exception:
+    code, text = error.sqlstate or "", link.address.without_secrets(str(error))
+    if code == "25006":
+        return UsageError("only statements that read are allowed: write a SELECT")
+    if code == "57014":
+        return StorageError(f"the statement took longer than {seconds:g} s: ask for less, or narrow it down")
+    if code[:2] in ("08", "40", "53", "57", "58", "XX"):
+        return error
+    return UsageError(f"the statement is not usable: {text}")
+
+
+def _is_text(sql: str) -> bool:
+    try:
+        sql.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+async def _stream(link: PostgresLink, query: str, arguments: Sequence[Any], *, large: str) -> AsyncIterator[StoredItem]:
+    place: _Place = ("", "", 0)
+    while True:
+        async with link.transaction(seconds=READ_SECONDS, reads=True) as connection:
+            page = await connection.fetch(query, *place, *arguments)
+        for row in page:
+            place = (row[0], row[1], row[2])
+            text = row[5]
+            if text is None:
+                async with link.transaction(seconds=READ_SECONDS, reads=True) as connection:
+                    text = await connection.fetchval(large, *place)
+            yield _stored(row, text)
+        if len(page) < PAGE_ROWS:
+            return
+
+
+def _stored(row: Any, text: str) -> StoredItem:
+    return StoredItem(
+        spider=row[0],
+        key=row[1],
+        version=row[2],
+        crawl=row[3],
+        url=row[4],
+        data=_as_written(text.encode()),
+        first_seen=row[6],
+        last_seen=row[7],
+        changed_at=row[8],
+    )
+
+
+def _as_written(data: bytes) -> bytes:
+    """The server spells 1e300 with all its digits. So many, nearly all of them zeros, were a float once."""
+    if _LONG_NUMBER.search(data) is None:
+        return data
+    return msgspec.json.encode(_with_floats(msgspec.json.decode(data)))
+
+
+def _with_floats(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_floats(field) for name, field in value.items()}
+    if isinstance(value, list):
+        return [_with_floats(field) for field in value]
+    if (
+        isinstance(value, int)
+        and abs(value) >= 10**LONGEST_INTEGER
+        and value % 10 ** (len(str(abs(value))) - SIGNIFICANT_DIGITS) == 0
+    ):
+        return float(value)
+    return value
+
+
+def _where(which: ItemFilter) -> tuple[str, list[Any]]:
+    conditions: list[tuple[str, Any]] = [
+        ("item.spider = ${}", which.spider),
+        ("item.crawl = ${}", which.crawl),
+        ("item.last_seen >= to_timestamp(${}::float8)", which.since),
+        ("item.changed_at >= to_timestamp(${}::float8)", which.changed_since),
+        ("starts_with(item.url, ${})", which.url_prefix or None),
+    ]
+    given = [(condition, value) for condition, value in conditions if value is not None]
+    clause = "".join(f" AND {condition.format(place)}" for place, (condition, _) in enumerate(given, start=4))
+    return clause, [value for _, value in given]

@@ -1,0 +1,124 @@
+"""The store's tables: made on first use, brought up to date by whoever comes first, and the weeks of its log."""
+
+from __future__ import annotations
+
+import time
+from importlib.resources import files
+
+import asyncpg
+
+from shoal.errors import StorageError
+from shoal.store.postgres_link import Connection, PostgresLink
+
+# Each takes a schema one version further; a new one is added at the end and never changed.
+STEPS = ("postgres.sql",)
+LOCK_SECONDS = 2
+REST_SECONDS = 60.0
+LINES_PER_STEP = 5000
+WEEK_SECONDS = 7 * 86_400
+MONDAY_SECONDS = 4 * 86_400  # the first Monday of 1970
+
+# Not to_regclass: it remembers that a table was not there a moment ago.
+_IS_THERE = "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'schema_version')"
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('shoal schema ' || $1, 0))"
+
+
+async def prepare(link: PostgresLink) -> bool:
+    """Make or migrate the tables if need be; gives whether anything was done. Refuses a newer schema."""
+    async with link.transaction(reads=True) as connection:
+        if await _version(connection, link) == len(STEPS):
+            return False
+    async with link.transaction() as connection:
+        # Eight workers that start at once: one of them makes the tables, the others find them.
+        await connection.execute(_LOCK, link.address.schema)
+        found = await _version(connection, link)
+        if found == len(STEPS):
+            return False
+        schema = link.address.schema
+        # Asked first: "if not exists" wants the right to create it even where it exists.
+        if await connection.fetchval("SELECT NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", schema):
+            await connection.execute(f"CREATE SCHEMA {link.address.quoted_schema}")
+        for step in STEPS[found:]:
+            await connection.execute(files("shoal.store").joinpath(step).read_text(encoding="utf-8"))
+        await connection.execute("DELETE FROM schema_version")
+        await connection.execute("INSERT INTO schema_version VALUES ($1)", len(STEPS))
+    return True
+
+
+async def _version(connection: Connection, link: PostgresLink) -> int:
+    if not await connection.fetchval(_IS_THERE, link.address.schema):
+        return 0
+    found = int(await connection.fetchval("SELECT max(version) FROM schema_version") or 0)
+    if found > len(STEPS):
+        raise StorageError(
+            f"the schema {link.address.schema!r} at {link.address.shown} is of a newer shoal (version {found}, this one"
+            f" knows {len(STEPS)}): upgrade shoal, or give ?schema=NAME for another"
+        )
+    return found
+
+
+def week_of(at: float) -> int:
+    """The number of a time's week. Weeks begin on Monday, UTC."""
+    return int((at - MONDAY_SECONDS) // WEEK_SECONDS)
+
+
+class Weeks:
+    """Which weeks of the log are known to be there. The next one is made ahead."""
+
+    def __init__(self, link: PostgresLink) -> None:
+        self._link = link
+        self._there: set[int] = set()
+        self._rests_until = 0.0
+
+    async def need(self, weeks: set[int]) -> None:
+        """Make these weeks and the next, if they are near now by the server's clock. Lines of any other time, and of
+        a week that could not be made yet because somebody reads the log for long, lie elsewhere: none has to wait."""
+        for week in sorted(weeks - self._there):
+            for one in (week, week + 1):
+                if time.monotonic() >= self._rests_until and one not in self._there:
+                    await self._make(one)
+
+    async def _make(self, week: int) -> None:
+        async with self._link.transaction() as connection:
+            await connection.execute(f"SET LOCAL lock_timeout TO '{LOCK_SECONDS}s'")
+            at = float(week * WEEK_SECONDS + MONDAY_SECONDS)
+            try:
+                is_there = await connection.fetchval("SELECT add_week(to_timestamp($1))", at)
+            except asyncpg.LockNotAvailableError:
+                await connection.execute("ROLLBACK; BEGIN")
+                self._rests_until = time.monotonic() + REST_SECONDS
+                return
+        if is_there:
+            self._there.add(week)
+
+
+async def drop_weeks(link: PostgresLink, *, retention: float) -> int:
+    """Drop weeks that ended so long ago; gives how many. One that is being read waits for the next time."""
+    before = "now() - make_interval(secs => $1)"
+    async with link.transaction(reads=True) as connection:
+        old = [row[0] for row in await connection.fetch(f"SELECT weeks_before({before})", retention)]
+    gone = 0
+    for week in old:
+        async with link.transaction() as connection:
+            # Whoever queues behind us for the log must not wait for a reader that we wait for.
+            await connection.execute(f"SET LOCAL lock_timeout TO '{LOCK_SECONDS}s'")
+            try:
+                await connection.execute(f"DROP TABLE IF EXISTS {week}")
+            except asyncpg.LockNotAvailableError:
+                await connection.execute("ROLLBACK; BEGIN")
+                return gone
+            gone += 1
+    return gone
+
+
+async def drop_lines(link: PostgresLink, *, retention: float) -> int:
+    """Drop old lines that lie in no week, in bounded steps; gives how many."""
+    query = f"""
+        DELETE FROM fetches_other WHERE ctid = ANY(ARRAY(
+            SELECT ctid FROM fetches_other WHERE at < now() - make_interval(secs => $1) LIMIT {LINES_PER_STEP}))"""  # noqa: S608 -- a number of ours
+    gone, step = 0, LINES_PER_STEP
+    while step == LINES_PER_STEP:
+        async with link.transaction() as connection:
+            step = int((await connection.execute(query, retention)).rpartition(" ")[2])
+        gone += step
+    return gone

@@ -1,0 +1,40 @@
+"""The PostgreSQL store keeps the promises of the contract, on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from shoal.store.base import Store
+from shoal.store.postgres import PostgresStore
+from shoal.testing.servers import PostgresServer
+from shoal.testing.store_contract import Reopen, StoreContract
+
+EMPTY = """
+DO $$ BEGIN
+    IF to_regclass('shoal.items') IS NOT NULL THEN
+        DELETE FROM shoal.items; DELETE FROM shoal.item_versions; DELETE FROM shoal.fetches;
+    END IF;
+END $$"""
+
+
+class TestPostgresStore(StoreContract):
+    @pytest.fixture
+    async def reopen(self, postgres: PostgresServer) -> AsyncIterator[Reopen]:
+        # Emptied, not made anew for each test: that takes ten times as long.
+        postgres.call(EMPTY)
+        url = postgres.url()
+        async with AsyncExitStack() as opened:
+
+            async def open_again() -> Store:
+                store = await PostgresStore.open(url)
+                opened.push_async_callback(store.close)
+                return store
+
+            yield open_again
+
+    @pytest.fixture
+    async def store(self, reopen: Reopen) -> Store:
+        return await reopen()

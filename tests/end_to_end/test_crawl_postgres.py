@@ -1,0 +1,155 @@
+"""Crawls that store in a real PostgreSQL server: one that goes away in the middle, one that is slow."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.crawl import Places, opened
+from shoal.model import Progress, WorkerBeat
+from shoal.store.base import ItemFilter
+from shoal.testing.chaos_report import survey
+from shoal.testing.servers import PostgresServer
+from shoal.testing.site_process import SiteProcess, site_process
+
+PAGES = 300
+SECONDS = 60.0
+MIB = 1024 * 1024
+SPIDER = """
+from shoal import Item, Spider
+
+class Graph(Spider):
+    start = ["{url}"]
+    rate = "unlimited"
+    settings = {settings!r}
+
+    def parse(self, page):
+        yield Item(key=page.url, number=page.text("h1"))
+        yield page.follow("a")
+"""
+SLOW = """
+    CREATE FUNCTION shoal.nap() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.01); RETURN NEW; END';
+    CREATE TRIGGER nap BEFORE INSERT ON shoal.items FOR EACH ROW EXECUTE FUNCTION shoal.nap()"""
+
+
+@dataclass
+class StoredCrawl:
+    """A crawl of the graph by one `shoal run`, its items in PostgreSQL."""
+
+    folder: Path
+    site: SiteProcess
+    server: PostgresServer
+
+    @property
+    def places(self) -> Places:
+        return Places(frontier=str(self.folder / "shoal.db"), store=self.server.url())
+
+    def spider(self, **settings: Any) -> None:
+        always = {"allow_private": True, "obey_robots": False, "pace": "fixed", "per_host": 64, "lease_seconds": 2.0}
+        text = SPIDER.format(url=self.site.url, settings={**always, **settings})
+        (self.folder / "graph.py").write_text(text)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "shoal", *arguments, "--store", self.server.url()]
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
+        return subprocess.Popen(
+            command, cwd=self.folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    async def look(self) -> tuple[Progress, list[WorkerBeat]] | None:
+        """What the frontier says; None before there is a crawl. The store is left alone: it may be away."""
+        if not (self.folder / "shoal.db").exists():
+            return None
+        async with opened(Places(frontier=self.places.frontier, store=self.places.frontier)) as (frontier, _):
+            crawls = await frontier.crawls()
+            return (await frontier.progress(crawls[0].id), await frontier.workers()) if crawls else None
+
+    def wait_for(self, is_so: Callable[[Progress], bool]) -> Progress:
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            seen = asyncio.run(self.look())
+            if seen is not None and is_so(seen[0]):
+                return seen[0]
+            time.sleep(0.02)
+        raise AssertionError("it did not come to that")
+
+    async def check(self) -> None:
+        """Every page once in the store, none lost, none fetched twice: no lease ran out."""
+        async with opened(self.places) as (frontier, store):
+            (crawl,) = await frontier.crawls()
+            found = await survey(frontier, store, crawl)
+            assert found.faults == []
+            assert found.ok == found.progress.done == PAGES
+            assert await store.count_items(ItemFilter(crawl=crawl.id)) == PAGES
+        assert set(Counter(hit.path for hit in self.site.hits()).values()) == {1}
+
+
+@pytest.fixture
+def crawl(tmp_path: Path) -> Iterator[StoredCrawl]:
+    server = PostgresServer().start()
+    try:
+        with site_process("--graph", str(PAGES), log=tmp_path / "hits.jsonl") as site:
+            yield StoredCrawl(tmp_path, site, server)
+    finally:
+        server.remove()
+
+
+def test_a_server_that_goes_away_for_longer_than_a_lease_is_waited_for_and_nothing_is_lost(
+    crawl: StoredCrawl,
+) -> None:
+    crawl.spider(flush_pages=16, concurrency=16, rate="150/s")
+    run = crawl.start("run", "graph.py")
+    try:
+        crawl.wait_for(lambda progress: progress.done >= 40)
+        crawl.server.stop()
+        time.sleep(2.5)
+        done = crawl.wait_for(lambda _: True)
+        time.sleep(2.5)
+        later = crawl.wait_for(lambda _: True)
+        assert later.done == done.done < PAGES
+        # What is in hand, what waits to be written, what is being written: no more was lent.
+        assert later.leased == done.leased <= 16 + 2 * 16 + 2 * 16
+        assert run.poll() is None
+        crawl.server.start()
+        _, err = run.communicate(timeout=SECONDS)
+    finally:
+        run.kill()
+        run.wait()
+    assert run.returncode == 0, err
+    assert err.count("; waiting") == 1, err
+    assert "s3cr3t" not in err
+    asyncio.run(crawl.check())
+
+
+def test_a_slow_store_holds_up_leasing_and_memory_stays_flat(crawl: StoredCrawl) -> None:
+    crawl.spider(flush_pages=4, concurrency=4)
+    out, _ = crawl.start("store", "init").communicate(timeout=SECONDS)
+    assert "is ready" in out
+    crawl.server.call(SLOW)
+    run = crawl.start("run", "graph.py")
+    leased, memory = [], []
+    try:
+        while run.poll() is None:
+            seen = asyncio.run(crawl.look())
+            if seen is not None and seen[0].done:
+                leased.append(seen[0].leased)
+                memory += [beat.memory_bytes for beat in seen[1]]
+            time.sleep(0.05)
+        _, err = run.communicate(timeout=SECONDS)
+    finally:
+        run.kill()
+        run.wait()
+    assert run.returncode == 0, err
+    assert 0 < max(leased) <= 4 + 2 * 4 + 2 * 4
+    assert max(memory) - memory[0] < 16 * MIB
+    asyncio.run(crawl.check())
