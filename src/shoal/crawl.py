@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+from shoal.archive import open_archive
+from shoal.archive.base import Archive
 from shoal.coordinator import Coordinator
 from shoal.fetch.http import HttpFetcher
 from shoal.fleet import Fleet
@@ -43,10 +45,11 @@ Say = Callable[[str], None]
 
 
 class Places(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a crawl lives: the URLs of its frontier and its store."""
+    """Where a crawl lives: the URLs of its frontier and its store, and of the archive if raw pages are kept."""
 
     frontier: str = DEFAULT_FILE
     store: str = DEFAULT_FILE
+    archive: str | None = None
 
 
 class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +77,24 @@ async def opened(places: Places, *, wait: Say | None = None) -> AsyncIterator[tu
             await store.close()
     finally:
         await frontier.close()
+
+
+@asynccontextmanager
+async def archive_at(places: Places, *, wait: Say | None = None) -> AsyncIterator[Archive | None]:
+    """The archive that raw pages are to be kept in, if any, closed at the end; `wait` is that of `opened`."""
+    url = places.archive
+    if url is None:
+        yield None
+        return
+
+    async def reach() -> Archive:
+        return await open_archive(url, create=True)
+
+    archive = await (reach() if wait is None else patiently(reach, say=wait))
+    try:
+        yield archive
+    finally:
+        await archive.close()
 
 
 def settings_of(spider: type[Spider], flags: dict[str, Any], *, folder: Path = Path()) -> Resolved:
@@ -163,8 +184,15 @@ def intake_of(crawl: Crawl, *, known: RecentKeys | None = None) -> Intake:
 
 
 @asynccontextmanager
-async def worker_for(
-    crawl: Crawl, spider: Spider, *, frontier: Frontier, store: Store, say: Say, name: str | None = None
+async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process share
+    crawl: Crawl,
+    spider: Spider,
+    *,
+    frontier: Frontier,
+    store: Store,
+    say: Say,
+    name: str | None = None,
+    archive: Archive | None = None,
 ) -> AsyncIterator[Worker]:
     """A worker with all its parts, closed at the end."""
     settings = record_of(crawl).settings
@@ -181,8 +209,11 @@ async def worker_for(
         handlers=Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds),
         intake=intake,
         lane_rules=LaneRules(frontier=frontier, fetcher=fetcher, settings=settings),
+        keeping="nothing" if archive is None else "page",
     )
-    parts = WorkerParts(spider=spider, frontier=frontier, store=store, journey=journey, known=known, say=say)
+    parts = WorkerParts(
+        spider=spider, frontier=frontier, store=store, journey=journey, known=known, say=say, archive=archive
+    )
     try:
         yield Worker(crawl.id, name=name, settings=settings, parts=parts)
     finally:
@@ -195,6 +226,7 @@ def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier,
 
     def command(name: str) -> list[str]:
         flags = ["--frontier", places.frontier, "--store", places.store, "--crawl", crawl.id, "--name", name]
+        flags += [] if places.archive is None else ["--archive", places.archive]
         return [sys.executable, "-m", "shoal", "worker", record.spider, *flags, "--parent", str(os.getpid()), "--burst"]
 
     async def gone(name: str) -> None:
@@ -215,7 +247,10 @@ async def run_crawl(
         if workers > 1:
             await fleet_for(crawl, places, workers=workers, frontier=frontier, say=say).run(stop)
         else:
-            async with worker_for(crawl, spider, frontier=frontier, store=store, say=say) as worker:
+            async with (
+                archive_at(places) as archive,
+                worker_for(crawl, spider, frontier=frontier, store=store, say=say, archive=archive) as worker,
+            ):
                 await worker.run(stop)
 
     await coordinator.take_back_from_the_gone()

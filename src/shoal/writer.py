@@ -1,4 +1,4 @@
-"""Between pages and the stores: a bounded buffer, written in batches. The store first, then the frontier."""
+"""Between pages and the stores: a bounded buffer, written in batches. The archive, the store, then the frontier."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from shoal.archive.base import Archive, RawPage
 from shoal.frontier.base import Frontier
 from shoal.model import Done, PutReport, Result, Retry, SettleReport, Task
 from shoal.patience import patiently
@@ -15,20 +16,24 @@ from shoal.store.base import FetchRow, ItemRow, Store
 
 FOUND_PER_SETTLE = 500
 REFUSED_RETRY_SECONDS = 1.0
+# Raw pages are held until they are written: so many bytes are a batch, however few pages they are.
+BATCH_BYTES = 16 * 1024 * 1024
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """A page's work in hand: how its lease ends, and the rows that must be stored before that."""
+    """A page's work in hand: how its lease ends, the rows that must be stored before that, and the raw page, if it is
+    to be archived before everything else."""
 
     result: Result
     items: Sequence[ItemRow] = ()
     fetch: FetchRow | None = None
+    page: RawPage | None = None
 
 
 class Writer:
     """Writes finished pages every `pages` pages or `seconds` seconds, whichever is first."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- where results go, and how many at a time
         self,
         *,
         store: Store,
@@ -37,7 +42,9 @@ class Writer:
         seconds: float,
         settled: Callable[[list[Result], SettleReport], None],
         say: Callable[[str], None],
+        archive: Archive | None = None,
     ) -> None:
+        self._archive = archive
         self._store = store
         self._frontier = frontier
         self._pages = pages
@@ -45,6 +52,7 @@ class Writer:
         self._settled = settled
         self._say = say
         self._buffer: list[Finished] = []
+        self._bytes = 0
         self._arrived = asyncio.Event()
         self._full = asyncio.Event()
         self._room = asyncio.Event()
@@ -58,7 +66,7 @@ class Writer:
 
     @property
     def has_room(self) -> bool:
-        return len(self._buffer) < 2 * self._pages
+        return len(self._buffer) < 2 * self._pages and self._bytes < 2 * BATCH_BYTES
 
     async def add(self, finished: Finished) -> None:
         """Hand over a page; waits while the buffer is full, so that a slow store slows the worker down."""
@@ -66,8 +74,10 @@ class Writer:
             self._room.clear()
             await self._room.wait()
         self._buffer.append(finished)
+        if finished.page is not None:
+            self._bytes += len(finished.page.body)
         self._arrived.set()
-        if len(self._buffer) >= self._pages:
+        if len(self._buffer) >= self._pages or self._bytes >= BATCH_BYTES:
             self._full.set()
 
     def hurry(self) -> None:
@@ -91,7 +101,7 @@ class Writer:
             self._room.set()
 
     def _take(self) -> list[Finished]:
-        batch, self._buffer = self._buffer, []
+        batch, self._buffer, self._bytes = self._buffer, [], 0
         self._full.clear()
         self._room.set()
         # Once closing it stays set: the run ends with the first empty batch.
@@ -113,12 +123,21 @@ class Writer:
                 await self._full.wait()
 
     async def _write(self, batch: list[Finished]) -> None:
+        batch = await self._archived(batch)
         items = [row for finished in batch for row in finished.items]
         fetches = [finished.fetch for finished in batch if finished.fetch is not None]
         if items or fetches:
             await patiently(lambda: self._store.write(items, fetches), say=self._say)
         refused = await self._send_long_lists_ahead(batch)
         await self._settle([finished.result for finished in batch], refused)
+
+    async def _archived(self, batch: list[Finished]) -> list[Finished]:
+        """The batch after its raw pages were kept: each log line names the object that tells of its page."""
+        archive, pages = self._archive, [finished.page for finished in batch if finished.page is not None]
+        if archive is None or not pages:
+            return batch
+        names = iter(await patiently(lambda: archive.write(pages), say=self._say))
+        return [finished if finished.page is None else _kept(finished, next(names)) for finished in batch]
 
     async def _settle(self, results: list[Result], refused: dict[int, str]) -> None:
         shortened = [_shortened(result) for result in results]
@@ -148,6 +167,11 @@ class Writer:
 
     async def _put(self, crawl: str, tasks: list[Task]) -> PutReport:
         return await patiently(lambda: self._frontier.put(crawl, tasks), say=self._say)
+
+
+def _kept(finished: Finished, name: str) -> Finished:
+    row = finished.fetch and msgspec.structs.replace(finished.fetch, archived=name)
+    return msgspec.structs.replace(finished, fetch=row, page=None)
 
 
 def _refused(result: Result, why: str) -> Result:

@@ -19,6 +19,7 @@ SHORT = {"rate": "unlimited", "per_host": 64, "lease_seconds": 1.0, "flush_pages
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_kill_at_any_step_loses_and_doubles_nothing(new_crawl: Any, step: str) -> None:
     crawl = await new_crawl(**SHORT)
+    crawl.archive = str(crawl.db.with_name("pages"))
     for call in (1, 3, 6):
         worker = crawl.start_worker(at=step, call=call)
         assert await asyncio.to_thread(worker.wait, 30) == -signal.SIGKILL
