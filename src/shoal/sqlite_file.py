@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from shoal.errors import StorageError
 
 APPLICATION_ID = 0x53484F4C
 BUSY_SECONDS = 30.0
+NO_MIGRATIONS: Mapping[int, str] = MappingProxyType({})
 
 _REFUSALS = {
     sqlite3.SQLITE_BUSY: "{path} is locked by another process: wait for it to end, or use another file",
@@ -27,9 +29,17 @@ _REFUSALS = {
 
 
 def connect(
-    path: str | Path, *, part: str, version: int, schema_sql: str, busy_seconds: float = BUSY_SECONDS
+    path: str | Path,
+    *,
+    part: str,
+    version: int,
+    schema_sql: str,
+    migrations: Mapping[int, str] = NO_MIGRATIONS,
+    busy_seconds: float = BUSY_SECONDS,
 ) -> sqlite3.Connection:
-    """Open the file, refuse a foreign or newer one, and create this part's tables if they are missing."""
+    """Open the file, refuse a foreign or newer one, create this part's tables or bring them up to date.
+
+    `migrations` has, by a former version, the statements that lead to the next one."""
     if Path(path).is_dir():
         raise StorageError(f"{path} is a folder: give the path of a file")
     with storage_errors(path):
@@ -42,8 +52,9 @@ def connect(
             _configure(connection, busy_seconds)
             if found is None:
                 _create(connection, path, part, version, schema_sql)
-            elif found != version:
-                raise StorageError(_other_version(path, found, version))
+                found = _version(connection, path, part)
+            if found != version:
+                _migrate(connection, path, part=part, version=version, migrations=migrations)
         except BaseException:
             connection.close()
             raise
@@ -115,10 +126,7 @@ def _configure(connection: sqlite3.Connection, busy_seconds: float) -> None:
 def _create(connection: sqlite3.Connection, path: str | Path, part: str, version: int, schema_sql: str) -> None:
     with transaction(connection):
         # Another process may have been quicker.
-        found = _version(connection, path, part)
-        if found is not None:
-            if found != version:
-                raise StorageError(_other_version(path, found, version))
+        if _version(connection, path, part) is not None:
             return
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(
@@ -127,6 +135,21 @@ def _create(connection: sqlite3.Connection, path: str | Path, part: str, version
         for statement in _statements(schema_sql):
             connection.execute(statement)
         connection.execute("INSERT INTO shoal_schema (part, version) VALUES (?, ?)", (part, version))
+
+
+def _migrate(
+    connection: sqlite3.Connection, path: str | Path, *, part: str, version: int, migrations: Mapping[int, str]
+) -> None:
+    with transaction(connection):
+        # Another process may have been quicker.
+        found = _version(connection, path, part) or 0
+        while found != version:
+            if found not in migrations:
+                raise StorageError(_other_version(path, found, version))
+            for statement in _statements(migrations[found]):
+                connection.execute(statement)
+            found += 1
+        connection.execute("UPDATE shoal_schema SET version = ? WHERE part = ?", (version, part))
 
 
 def _statements(script: str) -> Iterator[str]:

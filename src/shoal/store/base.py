@@ -56,7 +56,7 @@ class FetchRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredItem(msgspec.Struct, frozen=True, kw_only=True):
-    """An item as it lies in the store. `version` counts the contents it has had; `changed_at` is when the latest came."""
+    """An item as it lies in the store. `version` counts its contents so far; `changed_at` is when the latest came."""
 
     spider: str
     key: str

@@ -4,46 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
-from itertools import chain
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-import msgspec
-
 from shoal.sqlite_file import connect, storage_errors, transaction
-from shoal.store.base import FetchRow, ItemRow, StoredItem
+from shoal.store import sqlite_read, sqlite_write
+from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, StoredItem
+from shoal.store.checks import mended, storable
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 WAL_PAGES = 16_000
-STATEMENT_ROWS = 128
-PAGE_ROWS = 1000
-PAGE_BYTES = 8 * 1024 * 1024
-KEYS_PER_QUERY = 500
 DELETED_PER_STEP = 5000
-
-_ITEM = "INSERT INTO item (spider, key, crawl, url, data, token, first_seen, last_seen) VALUES "
-_ITEM_ROW = "(?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?)"
-_ITEM_CONFLICT = """
-    ON CONFLICT (spider, key) DO UPDATE SET
-        crawl = excluded.crawl, url = excluded.url, data = excluded.data,
-        token = excluded.token, last_seen = excluded.last_seen
-    WHERE excluded.token >= token"""
-_SELECT_ITEMS = "SELECT id, spider, key, crawl, url, CAST(data AS BLOB), first_seen, last_seen FROM item"
-
-_FETCH_COLUMNS = FetchRow.__struct_fields__
-_FETCH = f"INSERT INTO fetch ({', '.join(_FETCH_COLUMNS)}) VALUES "  # noqa: S608 -- field names of ours
-_FETCH_ROW = f"({', '.join('?' * len(_FETCH_COLUMNS))})"
-_FETCH_CONFLICT = f"""
-    ON CONFLICT (crawl, key) DO UPDATE SET
-        {", ".join(f"{column} = excluded.{column}" for column in _FETCH_COLUMNS if column not in ("crawl", "key"))}
-    WHERE excluded.token >= token"""
+LOOKED_AT_PER_STEP = 20_000
+QUERY_SECONDS = 60.0
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
-_Row = tuple[Any, ...]
 
 
 class SqliteStore:
@@ -66,29 +46,48 @@ class SqliteStore:
             raise
         return cls(connection, path=Path(path), thread=thread)
 
-    async def write(self, items: Sequence[ItemRow], fetches: Sequence[FetchRow]) -> None:
-        """Write all rows or none, in one transaction."""
-        if items or fetches:
-            await self._run(self._write, items, fetches)
+    async def write(
+        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], *, rule: ItemRule = ItemRule()
+    ) -> dict[int, str]:
+        """Write all rows or none, in one transaction; gives why items can never be stored."""
+        return await self._run(self._write, items, fetches, rule) if items or fetches else {}
 
-    async def items(self, spider: str | None = None, *, crawl: str | None = None) -> AsyncIterator[StoredItem]:
-        """Stream items in the order of their first arrival, a page at a time: no transaction outlives a page."""
-        query, arguments = _item_query(spider, crawl)
-        last_id = 0
-        while page := await self._run(self._page, query, (*arguments, last_id)):
-            for _, item in page:
-                yield item
-            last_id = page[-1][0]
+    def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
+        """Stream items in the order of their first arrival."""
+        return self._stream(*sqlite_read.items_query(which))
 
-    async def count_items(self, spider: str | None = None, *, crawl: str | None = None) -> int:
+    def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
+        """Stream the versions that were kept, in the order of their arrival."""
+        return self._stream(*sqlite_read.versions_query(which))
+
+    async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
         """How many items `items` would give."""
-        where, arguments = _where({"spider": spider, "crawl": crawl})
-        query = f"SELECT count(*) FROM item{where}"  # noqa: S608 -- column names of ours
-        return await self._run(self._count, query, arguments)
+        return await self._run(sqlite_read.count, self._connection, which)
 
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         """The log lines of these tasks."""
-        return await self._run(self._fetches, crawl, list(dict.fromkeys(keys)))
+        return await self._run(sqlite_read.fetches, self._connection, crawl, list(dict.fromkeys(keys)))
+
+    async def tidy(self, *, retention: float) -> int:
+        """Drop log lines older than so many seconds, in steps that let other writers in between."""
+        before = time.time() - retention
+        last, gone = await self._run(self._last_line), 0
+        for start in range(0, last, LOOKED_AT_PER_STEP):
+            gone += await self._run(self._drop_old, before, start)
+        return gone
+
+    async def query(self, sql: str, *, limit: int, seconds: float = QUERY_SECONDS) -> QueryAnswer:
+        """Run one statement that only reads, on a connection of its own: writers do not wait for it."""
+        connection = await asyncio.to_thread(sqlite_read.reading_connection, self._path)
+        asking = asyncio.ensure_future(
+            asyncio.to_thread(sqlite_read.answer, connection, sql, limit=limit, seconds=seconds, path=self._path)
+        )
+        try:
+            return await asyncio.shield(asking)
+        finally:
+            connection.interrupt()
+            await asyncio.wait([asking])
+            connection.close()
 
     async def delete_crawl(self, crawl: str) -> None:
         """Remove the crawl's fetch log, in steps that let other writers in between."""
@@ -111,56 +110,30 @@ class SqliteStore:
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, translated)
 
-    def _write(self, items: Sequence[ItemRow], fetches: Sequence[FetchRow]) -> None:
-        item_rows = [(*msgspec.structs.astuple(row), row.at) for row in items]
-        fetch_rows = [msgspec.structs.astuple(row) for row in fetches]
-        try:
-            self._upsert(item_rows, fetch_rows)
-        except UnicodeEncodeError:
-            # Half a surrogate pair in one page's text must not keep its whole batch out for ever.
-            self._upsert([_mended(row) for row in item_rows], [_mended(row) for row in fetch_rows])
+    async def _stream(self, query: str, arguments: tuple[Any, ...]) -> AsyncIterator[StoredItem]:
+        """A page at a time: no transaction outlives a page."""
+        last_id = 0
+        while page := await self._run(sqlite_read.page, self._connection, query, (*arguments, last_id)):
+            for _, item in page:
+                yield item
+            last_id = page[-1][0]
 
-    def _upsert(self, items: list[_Row], fetches: list[_Row]) -> None:
+    def _write(self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], rule: ItemRule) -> dict[int, str]:
+        good, refused = storable(items)
+        lines = [mended(row) for row in fetches]
         with transaction(self._connection):
-            for part in _parts(items):
-                self._connection.execute(_item_statement(len(part)), tuple(chain.from_iterable(part)))
-            for part in _parts(fetches):
-                self._connection.execute(_fetch_statement(len(part)), tuple(chain.from_iterable(part)))
+            sqlite_write.write_items(self._connection, good, rule=rule)
+            sqlite_write.write_fetches(self._connection, lines)
+        return refused
 
-    def _page(self, query: str, arguments: _Row) -> list[tuple[int, StoredItem]]:
-        page = []
-        size = 0
-        cursor = self._connection.execute(query, arguments)
-        for row_id, spider, key, item_crawl, url, data, first_seen, last_seen in cursor:
-            item = StoredItem(
-                spider=spider,
-                key=key,
-                crawl=item_crawl,
-                url=url,
-                data=data,
-                first_seen=first_seen,
-                last_seen=last_seen,
-            )
-            page.append((row_id, item))
-            size += len(data)
-            if size > PAGE_BYTES:
-                break
-        cursor.close()
-        return page
+    def _last_line(self) -> int:
+        (last,) = self._connection.execute("SELECT coalesce(max(rowid), 0) FROM fetch").fetchone()
+        return int(last)
 
-    def _count(self, query: str, arguments: _Row) -> int:
-        (count,) = self._connection.execute(query, arguments).fetchone()
-        return int(count)
-
-    def _fetches(self, crawl: str, keys: list[int]) -> list[FetchRow]:
-        found: list[FetchRow] = []
-        for start in range(0, len(keys), KEYS_PER_QUERY):
-            some = keys[start : start + KEYS_PER_QUERY]
-            marks = ", ".join("?" * len(some))
-            query = f"SELECT {', '.join(_FETCH_COLUMNS)} FROM fetch WHERE crawl = ? AND key IN ({marks})"  # noqa: S608 -- only marks
-            rows = self._connection.execute(query, (crawl, *some))
-            found += [FetchRow(**dict(zip(_FETCH_COLUMNS, row, strict=True))) for row in rows]
-        return found
+    def _drop_old(self, before: float, start: int) -> int:
+        query = "DELETE FROM fetch WHERE rowid > ? AND rowid <= ? AND at < ?"
+        with transaction(self._connection):
+            return self._connection.execute(query, (start, start + LOOKED_AT_PER_STEP, before)).rowcount
 
     def _delete_some(self, crawl: str) -> int:
         query = "DELETE FROM fetch WHERE rowid IN (SELECT rowid FROM fetch WHERE crawl = ? LIMIT ?)"
@@ -169,45 +142,14 @@ class SqliteStore:
 
 
 def _connect(path: str | Path) -> sqlite3.Connection:
-    schema = files("shoal.store").joinpath("sqlite.sql").read_text(encoding="utf-8")
-    connection = connect(path, part="store", version=SCHEMA_VERSION, schema_sql=schema)
+    tables, views, from_1 = (_script(name) for name in ("sqlite", "sqlite_views", "sqlite_from_1"))
+    connection = connect(
+        path, part="store", version=SCHEMA_VERSION, schema_sql=tables + views, migrations={1: from_1 + views}
+    )
     # Hashed keys touch the same index pages again and again: rare checkpoints write each of them once.
     connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
     return connection
 
 
-def _parts(rows: list[_Row]) -> Iterator[list[_Row]]:
-    """Cut into powers of two, so that a few prepared statements serve batches of every size."""
-    start = 0
-    while left := len(rows) - start:
-        size = min(STATEMENT_ROWS, 1 << (left.bit_length() - 1))
-        yield rows[start : start + size]
-        start += size
-
-
-# Many rows per statement, not `executemany`: that gives the interpreter lock away at every row, and beside a
-# busy event loop each way back costs a switch interval. Measured: a tenth of the rows per second.
-def _item_statement(rows: int) -> str:
-    return _ITEM + ", ".join([_ITEM_ROW] * rows) + _ITEM_CONFLICT
-
-
-def _fetch_statement(rows: int) -> str:
-    return _FETCH + ", ".join([_FETCH_ROW] * rows) + _FETCH_CONFLICT
-
-
-def _mended(row: Iterable[Any]) -> _Row:
-    return tuple(
-        value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value for value in row
-    )
-
-
-def _item_query(spider: str | None, crawl: str | None) -> tuple[str, _Row]:
-    # The plus keeps SQLite from choosing the index on (spider, key) and sorting everything anew for each page.
-    where, arguments = _where({"crawl": crawl, "+spider": spider})
-    return f"{_SELECT_ITEMS}{where} {'AND' if where else 'WHERE'} id > ? ORDER BY id LIMIT {PAGE_ROWS}", arguments
-
-
-def _where(conditions: dict[str, str | None]) -> tuple[str, _Row]:
-    given = {column: value for column, value in conditions.items() if value is not None}
-    clause = " AND ".join(f"{column} = ?" for column in given)
-    return f" WHERE {clause}" if given else "", tuple(given.values())
+def _script(name: str) -> str:
+    return files("shoal.store").joinpath(f"{name}.sql").read_text(encoding="utf-8")

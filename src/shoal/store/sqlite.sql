@@ -11,6 +11,9 @@ CREATE TABLE item (
     token      INTEGER NOT NULL,
     first_seen REAL    NOT NULL,
     last_seen  REAL    NOT NULL,
+    changed_at REAL,                -- NULL: never since the file had no such column
+    version    INTEGER NOT NULL DEFAULT 1,
+    content    INTEGER,             -- fingerprint of the decoded data; NULL: the text itself is compared
     UNIQUE (spider, key)
 );
 
@@ -19,20 +22,22 @@ CREATE INDEX item_by_crawl ON item (crawl);
 
 -- Not WITHOUT ROWID: keys are hashes, and only the small index should be written at random places.
 CREATE TABLE fetch (
-    crawl     TEXT    NOT NULL,
-    key       INTEGER NOT NULL,
-    url       TEXT    NOT NULL,
-    outcome   TEXT    NOT NULL,
-    token     INTEGER NOT NULL,
-    attempt   INTEGER NOT NULL,
-    at        REAL    NOT NULL,
-    status    INTEGER NOT NULL,
-    final_url TEXT    NOT NULL,
-    worker    TEXT    NOT NULL,
-    exit      TEXT    NOT NULL,
-    size      INTEGER NOT NULL,
-    elapsed   REAL    NOT NULL,
-    error     TEXT    NOT NULL,
-    parent    INTEGER,
+    crawl        TEXT    NOT NULL,
+    key          INTEGER NOT NULL,
+    url          TEXT    NOT NULL,
+    outcome      TEXT    NOT NULL,
+    token        INTEGER NOT NULL,
+    attempt      INTEGER NOT NULL,
+    at           REAL    NOT NULL,
+    status       INTEGER NOT NULL,
+    final_url    TEXT    NOT NULL,
+    worker       TEXT    NOT NULL,
+    exit         TEXT    NOT NULL,
+    size         INTEGER NOT NULL,
+    elapsed      REAL    NOT NULL,
+    error        TEXT    NOT NULL,
+    parent       INTEGER,
+    content_hash TEXT    NOT NULL DEFAULT '',
+    archived     TEXT    NOT NULL DEFAULT '',
     UNIQUE (crawl, key)
 );

@@ -1,0 +1,112 @@
+"""What no store takes, the same for all of them: else a crawl that works on a laptop would fail on the fleet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from shoal.store.base import FetchRow, ItemRow
+
+MAX_DATA_BYTES = 16 * 1024 * 1024
+MAX_KEY_BYTES = 2048
+MAX_NESTING = 500
+
+_Fields = dict[str, Any]
+
+# An escaped NUL, but not an escaped backslash before the letters u0000.
+_ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_DECODER = msgspec.json.Decoder()
+_HALF_A_PAIR = "half of a surrogate pair"
+
+
+def why_unstorable(row: ItemRow) -> str | None:
+    """Why this row can never be stored; None when it can."""
+    fields = fields_or_why(row)
+    return fields if isinstance(fields, str) else None
+
+
+def fields_or_why(row: ItemRow) -> _Fields | str:
+    """The row's fields, or why it can never be stored. Native scans only: this is done for every row."""
+    return _key_fault(row.key) or _url_fault(row.url) or _fields_of(row.data)
+
+
+def storable(items: Sequence[ItemRow]) -> tuple[list[tuple[ItemRow, _Fields]], dict[int, str]]:
+    """The rows that can be stored with their fields, and why the others cannot, by their place."""
+    good: list[tuple[ItemRow, _Fields]] = []
+    refused: dict[int, str] = {}
+    for place, row in enumerate(items):
+        fields = fields_or_why(row)
+        if isinstance(fields, str):
+            refused[place] = fields
+        else:
+            good.append((row, fields))
+    return good, refused
+
+
+def mended(row: FetchRow) -> FetchRow:
+    """The log line with everything spelled out that a store would choke on: a log line is never refused."""
+    text = f"{row.url}{row.final_url}{row.outcome}{row.error}{row.worker}{row.exit}"
+    if text.isascii() and "\0" not in text:
+        return row
+    changes = {name: _spelled_out(getattr(row, name)) for name in ("url", "final_url", "outcome", "error", "worker")}
+    return msgspec.structs.replace(row, **changes, exit=_spelled_out(row.exit))
+
+
+def _spelled_out(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def _key_fault(key: str) -> str | None:
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        return f"{_HALF_A_PAIR} in its key"
+    if size > MAX_KEY_BYTES:
+        return f"its key is {size:,} bytes long, more than {MAX_KEY_BYTES:,}"
+    return "a NUL character in its key" if "\0" in key else None
+
+
+def _url_fault(url: str) -> str | None:
+    if "\0" in url:
+        return "a NUL character in its URL"
+    try:
+        url.encode()
+    except UnicodeEncodeError:
+        return f"{_HALF_A_PAIR} in its URL"
+    return None
+
+
+def _fields_of(data: bytes) -> _Fields | str:
+    if len(data) > MAX_DATA_BYTES:
+        return f"its data is {len(data):,} bytes, more than {MAX_DATA_BYTES:,}"
+    try:
+        fields = _DECODER.decode(data)
+    except UnicodeDecodeError:
+        return f"{_HALF_A_PAIR}, or other bytes that are no text, in its data"
+    except RecursionError:
+        return f"its data is nested deeper than {MAX_NESTING} levels"
+    except msgspec.DecodeError as error:
+        return f"its data is not JSON: {' '.join(str(error).split())}"
+    if not isinstance(fields, dict):
+        return "its data is not a JSON object"
+    if b"\\u0000" in data and _ESCAPED_NUL.search(data):
+        return "a NUL character in its data"
+    if data.count(b"[") + data.count(b"{") > MAX_NESTING and _nesting(fields) > MAX_NESTING:
+        return f"its data is nested deeper than {MAX_NESTING} levels"
+    return fields
+
+
+def _nesting(fields: _Fields) -> int:
+    depth = 0
+    level: list[Any] = [fields]
+    while level:
+        depth += 1
+        level = [child for parent in level for child in _children(parent) if isinstance(child, dict | list)]
+    return depth
+
+
+def _children(parent: Any) -> Iterable[Any]:
+    return parent.values() if isinstance(parent, dict) else parent

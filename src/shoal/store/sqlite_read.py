@@ -1,0 +1,148 @@
+"""Reading the tables of `sqlite.sql`: pages of items and versions, and statements of people, which only read."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import StorageError, UsageError
+from shoal.sqlite_file import storage_errors
+from shoal.store.base import FetchRow, ItemFilter, QueryAnswer, StoredItem
+
+PAGE_ROWS = 1000
+PAGE_BYTES = 8 * 1024 * 1024
+KEYS_PER_QUERY = 500
+VALUE_BYTES = 64 * 1024 * 1024
+STEPS_BETWEEN_LOOKS = 10_000
+
+_CHANGED_AT = "coalesce(item.changed_at, item.first_seen)"
+_ITEMS = f"""
+    SELECT id, spider, key, crawl, url, CAST(data AS BLOB), first_seen, last_seen, {_CHANGED_AT}, version FROM item"""  # noqa: S608 -- column names of ours
+_VERSIONS = """
+    SELECT kept.id, kept.spider, kept.key, kept.crawl, kept.url, CAST(kept.data AS BLOB), item.first_seen,
+           iif(kept.version = item.version, item.last_seen, kept.changed_at), kept.changed_at, kept.version
+    FROM item_version AS kept CROSS JOIN item ON item.spider = kept.spider AND item.key = kept.key"""
+_FETCH_COLUMNS = FetchRow.__struct_fields__
+_READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
+
+_Row = tuple[Any, ...]
+
+
+def items_query(which: ItemFilter) -> tuple[str, _Row]:
+    """A statement for pages of items in the order of their first arrival; its last argument is the last page's id."""
+    where, arguments = _where(which, id_column="item.id")
+    return f"{_ITEMS}{where} ORDER BY item.id LIMIT {PAGE_ROWS}", arguments
+
+
+def versions_query(which: ItemFilter) -> tuple[str, _Row]:
+    """The same for the versions that were kept of these items."""
+    where, arguments = _where(which, id_column="kept.id")
+    return f"{_VERSIONS}{where} ORDER BY kept.id LIMIT {PAGE_ROWS}", arguments
+
+
+def page(connection: sqlite3.Connection, query: str, arguments: _Row) -> list[tuple[int, StoredItem]]:
+    """At most so many rows or bytes, each with its id."""
+    found = []
+    size = 0
+    cursor = connection.execute(query, arguments)
+    for row_id, spider, key, crawl, url, data, first_seen, last_seen, changed_at, version in cursor:
+        item = StoredItem(
+            spider=spider,
+            key=key,
+            crawl=crawl,
+            url=url,
+            data=data,
+            first_seen=first_seen,
+            last_seen=last_seen,
+            changed_at=changed_at,
+            version=version,
+        )
+        found.append((row_id, item))
+        size += len(data)
+        if size > PAGE_BYTES:
+            break
+    cursor.close()
+    return found
+
+
+def count(connection: sqlite3.Connection, which: ItemFilter) -> int:
+    """How many items match."""
+    where, arguments = _where(which, id_column="item.id")
+    query = f"SELECT count(*) FROM item{where}"  # noqa: S608 -- column names of ours
+    (number,) = connection.execute(query, (*arguments, 0)).fetchone()
+    return int(number)
+
+
+def fetches(connection: sqlite3.Connection, crawl: str, keys: list[int]) -> list[FetchRow]:
+    """The log lines of these tasks."""
+    found: list[FetchRow] = []
+    for start in range(0, len(keys), KEYS_PER_QUERY):
+        some = keys[start : start + KEYS_PER_QUERY]
+        marks = ", ".join("?" * len(some))
+        query = f"SELECT {', '.join(_FETCH_COLUMNS)} FROM fetch WHERE crawl = ? AND key IN ({marks})"  # noqa: S608 -- only marks
+        rows = connection.execute(query, (crawl, *some))
+        found += [FetchRow(**dict(zip(_FETCH_COLUMNS, row, strict=True))) for row in rows]
+    return found
+
+
+def _where(which: ItemFilter, *, id_column: str) -> tuple[str, _Row]:
+    # The plus keeps SQLite from choosing the index on (spider, key) and sorting everything anew for each page.
+    conditions: list[tuple[str, Any]] = [
+        ("item.crawl = ?", which.crawl),
+        ("+item.spider = ?", which.spider),
+        ("item.last_seen >= ?", which.since),
+        (f"{_CHANGED_AT} >= ?", which.changed_since),
+        ("instr(item.url, ?) = 1", which.url_prefix or None),
+    ]
+    given = [(condition, value) for condition, value in conditions if value is not None]
+    clause = " AND ".join([*(condition for condition, _ in given), f"{id_column} > ?"])
+    return f" WHERE {clause}", tuple(value for _, value in given)
+
+
+def reading_connection(path: Path) -> sqlite3.Connection:
+    """A connection on which only reading is possible, whatever the statement says."""
+    with storage_errors(path):
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+        )
+    connection.execute("PRAGMA query_only = ON")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES)
+    connection.set_authorizer(_only_reading)
+    return connection
+
+
+def answer(connection: sqlite3.Connection, sql: str, *, limit: int, seconds: float, path: Path) -> QueryAnswer:
+    """Run one statement within its time; what it may not do or cannot do is the asker's mistake."""
+    give_up = time.monotonic() + seconds
+    connection.set_progress_handler(lambda: time.monotonic() > give_up, STEPS_BETWEEN_LOOKS)
+    try:
+        with storage_errors(path):
+            cursor = connection.execute(sql)
+            rows = cursor.fetchmany(limit + 1)
+            columns = cursor.description
+    except (sqlite3.ProgrammingError, sqlite3.Warning, ValueError) as error:
+        raise UsageError(f"the statement is not usable: {' '.join(str(error).split())}") from None
+    except StorageError as error:
+        raise _refusal(error, seconds) from None
+    if columns is None:
+        raise UsageError("the statement gives no rows: write a SELECT")
+    return QueryAnswer(columns=tuple(name for name, *_ in columns), rows=rows[:limit], has_more=len(rows) > limit)
+
+
+def _refusal(error: StorageError, seconds: float) -> Exception:
+    cause = error.__cause__
+    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+    # Some denials come under another code: the schema was to be read again for what was denied.
+    if code == sqlite3.SQLITE_AUTH or str(cause) == "not authorized":
+        return UsageError("only statements that read are allowed: write a SELECT")
+    if code == sqlite3.SQLITE_INTERRUPT:
+        return StorageError(f"the statement took longer than {seconds:g} s: ask for less, or narrow it down")
+    if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG):
+        return UsageError(f"the statement is not usable: {' '.join(str(cause).split())}")
+    return error
+
+
+def _only_reading(action: int, *_: str | None) -> int:
+    return sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY

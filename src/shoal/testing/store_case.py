@@ -1,0 +1,83 @@
+"""What the store's contract tests share: rows, and words for the usual calls."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from shoal.store.base import FetchRow, ItemFilter, ItemRow, Store, StoredItem
+
+Reopen = Callable[[], Awaitable[Store]]
+
+
+def item(key: str = "k", **changes: Any) -> ItemRow:
+    """An item row; `changes` are its fields. `data` may be given as what it shall decode to."""
+    fields: dict[str, Any] = {
+        "spider": "books",
+        "key": key,
+        "crawl": "c1",
+        "url": f"https://a.test/{key}",
+        "data": b'{"title":"A"}',
+        "token": 1,
+        "at": 100.0,
+    }
+    row = fields | changes
+    if not isinstance(row["data"], bytes):
+        row["data"] = msgspec.json.encode(row["data"])
+    return ItemRow(**row)
+
+
+def fetch(key: int = 1, **changes: Any) -> FetchRow:
+    """A line of the fetch log; `changes` are its fields."""
+    fields: dict[str, Any] = {
+        "crawl": "c1",
+        "key": key,
+        "url": f"https://a.test/{key}",
+        "outcome": "ok",
+        "token": 1,
+        "attempt": 1,
+        "at": 100.0,
+    }
+    return FetchRow(**(fields | changes))
+
+
+async def everything(store: Store, **which: Any) -> list[StoredItem]:
+    """All items of the stream; `which` are fields of an `ItemFilter`."""
+    return [stored async for stored in store.items(ItemFilter(**which))]
+
+
+async def contents(store: Store, **which: Any) -> list[Any]:
+    """What the items of the stream decode to: how a store spells JSON is its own affair."""
+    return [content(stored) for stored in await everything(store, **which)]
+
+
+async def kept(store: Store, **which: Any) -> list[tuple[str, int, Any]]:
+    """The versions that were kept: key, number, content."""
+    return [(row.key, row.version, content(row)) async for row in store.versions(ItemFilter(**which))]
+
+
+async def only(store: Store) -> StoredItem:
+    """The one item there is."""
+    (stored,) = await everything(store)
+    return stored
+
+
+def content(stored: StoredItem) -> Any:
+    """What an item decodes to."""
+    return msgspec.json.decode(stored.data)
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """A full disk, as far as this process can tell."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
