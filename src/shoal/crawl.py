@@ -30,11 +30,12 @@ from shoal.lane_rules import LaneRules
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.patience import patiently
 from shoal.politeness import lent_interval
+from shoal.replay import Replay, ReplayParts
 from shoal.settings import Resolved, Settings, environment_layer, file_layer, parse_rate, resolve
 from shoal.sources import start_lanes
 from shoal.spider import Spider, spider_name
 from shoal.store import open_store
-from shoal.store.base import Store
+from shoal.store.base import ItemRule, Store
 from shoal.urls import UrlRules
 from shoal.worker import Worker, WorkerParts, worker_name
 
@@ -218,6 +219,24 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         yield Worker(crawl.id, name=name, settings=settings, parts=parts)
     finally:
         await fetcher.close()
+
+
+def replay_for(crawl: str, spider: Spider, *, settings: Settings, archive: Archive, store: Store, say: Say) -> Replay:
+    """A replay of what was archived of a crawl, with the spider and the settings as they are now."""
+    intake = Intake(UrlRules(settings, start_hosts=start_lanes(spider)), settings)
+    parts = ReplayParts(
+        spider=spider,
+        # A crawl's id is its spider's name and a number: items keep their identity though a class was renamed.
+        spider_name=re.sub(r"-\d+$", "", crawl),
+        settings=settings,
+        archive=archive,
+        store=store,
+        handlers=Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds),
+        intake=intake,
+        rule=ItemRule(),
+        say=say,
+    )
+    return Replay(crawl, parts=parts)
 
 
 def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier, say: Say) -> Fleet:

@@ -36,6 +36,9 @@ COMMANDS = {
     "why": "why",
     "dead": "dead",
     "export": "export",
+    "page": "page",
+    "replay": "replay",
+    "warc": "warc",
     "chaos": "chaos",
     "settings": "settings",
 }
