@@ -92,11 +92,16 @@ def _fields_of(data: bytes) -> _Fields | str:
         return f"its data is not JSON: {' '.join(str(error).split())}"
     if not isinstance(fields, dict):
         return "its data is not a JSON object"
-    if b"\\u0000" in data and _ESCAPED_NUL.search(data):
+    # One byte is found much faster than six.
+    if b"\\" in data and _ESCAPED_NUL.search(data):
         return "a NUL character in its data"
-    if data.count(b"[") + data.count(b"{") > MAX_NESTING and _nesting(fields) > MAX_NESTING:
+    if len(data) > 2 * MAX_NESTING and _may_be_deep(data) and _nesting(fields) > MAX_NESTING:
         return f"its data is nested deeper than {MAX_NESTING} levels"
     return fields
+
+
+def _may_be_deep(data: bytes) -> bool:
+    return data.count(b"[") + data.count(b"{") > MAX_NESTING
 
 
 def _nesting(fields: _Fields) -> int:
