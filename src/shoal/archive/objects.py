@@ -1,7 +1,7 @@
 """Raw pages as objects in a folder, S3, Google Cloud Storage or Azure, all through one library.
 
     shoal-archive.json                         what makes a place an archive, and the version of its layout
-    bodies/ab/cd/SHA256.zst                    a body, under the hash of its bytes: once however often it was fetched
+    bodies/ab/SHA256.zst                       a body, under the hash of its bytes: once however often it was fetched
     captures/CRAWL/TIME-HASH.jsonl.zst         the captures of one written batch, a JSON object per line
 
 Bodies are written before the captures that name them, and an object is whole or absent: a put of the library is one
@@ -211,7 +211,7 @@ class RecentBodies:
 
 
 def _body_name(content_hash: str) -> str:
-    return f"bodies/{content_hash[:2]}/{content_hash[2:4]}/{content_hash}.zst"
+    return f"bodies/{content_hash[:2]}/{content_hash}.zst"
 
 
 def _quoted(crawl: str) -> str:

@@ -25,11 +25,11 @@ BINARY_LOOK = 4096
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which captures are meant: of this URL, in this crawl or any, none after `until`. `stripped` is the URL as a crawl
-    with default settings would have it."""
+    """Which captures are meant: of this URL, in this crawl or any, none after `until`. `key` is the one that a crawl
+    with default settings knows it by."""
 
     url: str
-    stripped: str
+    key: int
     crawl: str | None
     until: float | None
     every: bool
@@ -67,8 +67,8 @@ def page(  # noqa: PLR0913 -- the options of the command
 
     screen = Screen()
     until = None if at is None else moment_given(at)
-    stripped = UrlRules(Settings(), start_hosts=()).resolve(canonical(url)).url
-    wanted = Wanted(url=canonical(url), stripped=stripped, crawl=crawl, until=until, every=as_list)
+    link = UrlRules(Settings()).resolve(canonical(url))
+    wanted = Wanted(url=canonical(url), key=link.key, crawl=crawl, until=until, every=as_list)
     looks_only = as_list or headers or as_json
     found, body = run(_find(wanted, places, screen=screen, with_body=not looks_only or output is not None))
     if output is not None:
@@ -133,12 +133,13 @@ async def _by_scan(wanted: Wanted, *, archive: Archive, screen: Screen) -> list[
     """Everything that was captured, looked through."""
     found: list[Capture] = []
     looked = 0
-    urls = {wanted.url, wanted.stripped}
     with Counting(screen) as counting:
         for crawl in await archive.crawls():
             if wanted.crawl in (None, crawl):
                 async for captures in archive.scan(crawl):
-                    found += [one for one in captures if one.url in urls or one.final_url in urls]
+                    found += [
+                        one for one in captures if one.key == wanted.key or wanted.url in (one.url, one.final_url)
+                    ]
                     looked += len(captures)
                     counting.show(partial(_looked, looked))
     return _in_order(one for one in found if wanted.until is None or one.at <= wanted.until)

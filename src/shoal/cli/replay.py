@@ -29,7 +29,7 @@ LISTED = 8
 @click.argument("spider", metavar="FILE[:SPIDER]")
 @archive_option
 @click.option("--crawl", metavar="ID", help="Which crawl's pages.  [default: the spider's newest]")
-@click.option("--limit", type=click.IntRange(1), default=0, help="Stop after so many pages.  [default: all]")
+@click.option("--limit", type=click.IntRange(0), default=0, metavar="N", help="Stop after so many pages; 0: all.")
 @click.option("-o", "--output", metavar="FILE", help="Write the items to a .jsonl, .csv, .json or .parquet file, too.")
 @click.option("--store", metavar="URL", default=DEFAULT_FILE, show_default=True, help="Where the items go.")
 @json_option
