@@ -28,7 +28,9 @@ def main() -> None:
         for number in range(1, options.rounds + 1):
             runs.append(crawl_with_shoal(start, total=plan.pages)._replace(system=PLAIN))
             runs.append(crawl_with_archive(start, total=plan.pages))
-            print(f"round {number}: {runs[-2].pages_per_second:,.0f} pages/s, {runs[-1].pages_per_second:,.0f} archived")
+            print(
+                f"round {number}: {runs[-2].pages_per_second:,.0f} pages/s, {runs[-1].pages_per_second:,.0f} archived"
+            )
     medians = summarise(runs)
     print_table(medians, pages=plan.pages, page_bytes=plan.page_bytes)
     if options.json:

@@ -20,6 +20,7 @@ from shoal.store.base import Store
 WATCH_SECONDS = 0.4
 LANES_SHOWN = 50
 A_WEEK = 7 * 86_400.0
+TIDY_SECONDS = 3600.0
 
 
 class Coordinator:
@@ -67,6 +68,12 @@ class Coordinator:
         while True:
             self._show(await self.look())
             await asyncio.sleep(WATCH_SECONDS)
+
+    async def tidy(self, *, retention: float) -> None:
+        """Drop old lines of the fetch log, at once and then every hour, until cancelled."""
+        while retention > 0:
+            await patiently(lambda: self.store.tidy(retention=retention), say=self.say)
+            await asyncio.sleep(TIDY_SECONDS)
 
     async def look(self, *, lanes: int = LANES_SHOWN) -> Snapshot:
         """One reading, with the lanes in which most waits."""

@@ -25,19 +25,20 @@ from shoal.frontier.base import Frontier
 from shoal.handlers import Handlers
 from shoal.inbox import Inbox, Listener, NoInbox
 from shoal.intake import Intake, RecentKeys
-from shoal.journey import Journey
+from shoal.journey import Journey, Keeping
 from shoal.lane_rules import LaneRules
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.patience import patiently
 from shoal.politeness import lent_interval
 from shoal.replay import Replay, ReplayParts
-from shoal.settings import Resolved, Settings, environment_layer, file_layer, parse_rate, resolve
+from shoal.settings import Resolved, Settings, environment_layer, file_layer, parse_duration, parse_rate, resolve
 from shoal.sources import start_lanes
 from shoal.spider import Spider, spider_name
-from shoal.store import open_store
-from shoal.store.base import ItemRule, Store
+from shoal.store import STORE_CONNECTIONS, open_store
+from shoal.store.base import Store
 from shoal.urls import UrlRules
 from shoal.worker import Worker, WorkerParts, worker_name
+from shoal.writer import rule_of
 
 DEFAULT_FILE = "shoal.db"
 CONFIG_FILE = "shoal.toml"
@@ -62,16 +63,21 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def opened(places: Places, *, wait: Say | None = None) -> AsyncIterator[tuple[Frontier, Store]]:
+async def opened(
+    places: Places, *, wait: Say | None = None, store_connections: int = STORE_CONNECTIONS
+) -> AsyncIterator[tuple[Frontier, Store]]:
     """The frontier and the store, closed at the end. A worker that is part of a fleet waits for a server that is
     away, and says so with `wait`; people want to be told at once."""
 
     async def reach() -> Frontier:
         return await open_frontier(places.frontier)
 
+    async def join() -> Store:
+        return await open_store(places.store, connections=store_connections)
+
     frontier = await (reach() if wait is None else patiently(reach, say=wait))
     try:
-        store = await open_store(places.store)
+        store = await (join() if wait is None else patiently(join, say=wait))
         try:
             yield frontier, store
         finally:
@@ -210,7 +216,7 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         handlers=Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds),
         intake=intake,
         lane_rules=LaneRules(frontier=frontier, fetcher=fetcher, settings=settings),
-        keeping="nothing" if archive is None else "page",
+        keeping=_keeping(store, archive),
     )
     parts = WorkerParts(
         spider=spider, frontier=frontier, store=store, journey=journey, known=known, say=say, archive=archive
@@ -219,6 +225,13 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         yield Worker(crawl.id, name=name, settings=settings, parts=parts)
     finally:
         await fetcher.close()
+
+
+def _keeping(store: Store, archive: Archive | None) -> Keeping:
+    """Hashing costs a little for every page: it is done for an archive, and for a log that `wants_hashes`."""
+    if archive is not None:
+        return "page"
+    return "hash" if getattr(store, "wants_hashes", False) else "nothing"
 
 
 def replay_for(crawl: str, spider: Spider, *, settings: Settings, archive: Archive, store: Store, say: Say) -> Replay:
@@ -233,7 +246,8 @@ def replay_for(crawl: str, spider: Spider, *, settings: Settings, archive: Archi
         store=store,
         handlers=Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds),
         intake=intake,
-        rule=ItemRule(),
+        # What is corrected is written however fresh the wrong item is.
+        rule=msgspec.structs.replace(rule_of(settings), freshness=0.0),
         say=say,
     )
     return Replay(crawl, parts=parts)
@@ -246,6 +260,7 @@ def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier,
     def command(name: str) -> list[str]:
         flags = ["--frontier", places.frontier, "--store", places.store, "--crawl", crawl.id, "--name", name]
         flags += [] if places.archive is None else ["--archive", places.archive]
+        flags += ["--store-connections", str(record.settings.store_connections)]
         return [sys.executable, "-m", "shoal", "worker", record.spider, *flags, "--parent", str(os.getpid()), "--burst"]
 
     async def gone(name: str) -> None:
@@ -275,7 +290,9 @@ async def run_crawl(
     await coordinator.take_back_from_the_gone()
     async with listener_at(places, frontier=frontier, say=say) as listener:
         feeding = asyncio.create_task(coordinator.feed(spider, intake=intake_of(crawl)))
-        aside = [asyncio.create_task(part) for part in (coordinator.watch(), listener.listen(crawl))]
+        retention = parse_duration(record_of(crawl).settings.retention)
+        parts = (coordinator.watch(), listener.listen(crawl), coordinator.tidy(retention=retention))
+        aside = [asyncio.create_task(part) for part in parts]
         try:
             await _until(work(), feeding)
             while not stop.is_set() and await _goes_on(coordinator, listener):

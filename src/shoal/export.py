@@ -9,9 +9,11 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Protocol
@@ -19,7 +21,7 @@ from typing import IO, Any, Protocol
 import msgspec
 
 from shoal.errors import StorageError, UsageError
-from shoal.store.base import Store, StoredItem
+from shoal.store.base import ItemFilter, Store, StoredItem
 
 STDOUT = "-"
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
@@ -28,16 +30,23 @@ BATCH_ROWS = 1000
 BATCH_BYTES = 4 * 1024 * 1024
 GROUP_ROWS = 10_000
 GROUP_BYTES = 32 * 1024 * 1024
+SHOW_SECONDS = 5.0
 
-_OWN_COLUMNS = ("_key", "_url")
+_Fields = dict[str, Any]
+_Columns = dict[str, Callable[[StoredItem], Any]]
+
+# What an item has beside its own fields, unless it has fields of these names.
+_OWN_COLUMNS: _Columns = {"_key": lambda item: item.key, "_url": lambda item: item.url}
+_OF_VERSIONS: _Columns = {
+    "_version": lambda item: item.version,
+    "_changed_at": lambda item: datetime.fromtimestamp(item.changed_at, UTC).isoformat(),
+}
 # What spreadsheets take for the beginning of a formula, full-width forms included.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 # The kinds of values a column holds, as bits: a column's type follows from all of its values.
 _BOOL, _INT, _LONG, _FLOAT, _TEXT, _OTHER = 1, 2, 4, 8, 16, 32
-
-_Fields = dict[str, Any]
 
 
 def check_target(path: str | os.PathLike[str]) -> None:
@@ -55,20 +64,33 @@ def check_target(path: str | os.PathLike[str]) -> None:
         _pyarrow()
 
 
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which items are exported: those that match, and have these values in these fields; or all their versions."""
+
+    which: ItemFilter = ItemFilter()
+    where: tuple[tuple[str, str], ...] = ()
+    versions: bool = False
+
+
 async def export(
-    store: Store, path: str | os.PathLike[str], *, spider: str | None = None, crawl: str | None = None
+    store: Store,
+    path: str | os.PathLike[str],
+    *,
+    wanted: Wanted = Wanted(),
+    show: Callable[[int], None] | None = None,
 ) -> int:
     """Write the items to `path` in the format of its ending ("-": JSON Lines to stdout); gives how many.
 
-    A file that was there stays as it was until the new one is complete and on the disk."""
+    A file that was there stays as it was until the new one is complete and on the disk. `show` hears how many
+    there are so far."""
     check_target(path)
-    items = store.items(spider, crawl=crawl)
+    items = _chosen(store, wanted, show)
     if os.fspath(path) == STDOUT:
-        return await _copy(items, _JsonLines(sys.stdout.buffer))
+        return await _copy(items, _JsonLines(sys.stdout.buffer, names=_own_columns(wanted)))
     target = Path(path)
     try:
         with _whole_file(target) as file, TemporaryFile(dir=target.parent) as spool:
-            count = await _copy(items, _sink(target.suffix.lower(), file, spool))
+            count = await _copy(items, _sink(target.suffix.lower(), file, spool, names=_own_columns(wanted)))
             await asyncio.to_thread(_sync, file)
     except OSError as error:
         why = error.strerror or str(error)
@@ -85,25 +107,27 @@ class _Sink(Protocol):
 
 
 class _JsonLines:
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], *, names: _Columns) -> None:
         self._file = file
+        self._names = names
         self._encoder = msgspec.json.Encoder()
 
     def add(self, items: list[StoredItem]) -> None:
-        self._file.write(self._encoder.encode_lines(map(_fields, items)))
+        self._file.write(self._encoder.encode_lines([_fields(item, self._names) for item in items]))
 
     def finish(self) -> None:
         self._file.flush()
 
 
 class _JsonArray:
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], *, names: _Columns) -> None:
         self._file = file
+        self._names = names
         self._before = b"[\n"
 
     def add(self, items: list[StoredItem]) -> None:
         for item in items:
-            self._file.write(self._before + msgspec.json.encode(_fields(item)))
+            self._file.write(self._before + msgspec.json.encode(_fields(item, self._names)))
             self._before = b",\n"
 
     def finish(self) -> None:
@@ -113,8 +137,9 @@ class _JsonArray:
 class _Table:
     """Rows and columns. The rows wait in `spool` until the last one has shown which columns there are."""
 
-    def __init__(self, file: IO[bytes], *, spool: IO[bytes], is_parquet: bool) -> None:
+    def __init__(self, file: IO[bytes], *, spool: IO[bytes], is_parquet: bool, names: _Columns) -> None:
         self._file = file
+        self._names = names
         self._spool = spool
         self._lay_out = _lay_out_parquet if is_parquet else _lay_out_csv
         self._kinds: dict[str, int] = {}
@@ -122,7 +147,7 @@ class _Table:
     def add(self, items: list[StoredItem]) -> None:
         kinds = self._kinds
         for item in items:
-            fields = _fields(item)
+            fields = _fields(item, self._names)
             for name, value in fields.items():
                 kinds[name] = kinds.get(name, 0) | _kind(value)
             self._spool.write(msgspec.json.encode(fields) + b"\n")
@@ -130,20 +155,44 @@ class _Table:
             raise UsageError(f"the items have more than {MAX_COLUMNS:,} different fields: export them to .jsonl")
 
     def finish(self) -> None:
-        names = [name for name in self._kinds if name not in _OWN_COLUMNS]
-        columns = {name: self._kinds.get(name, 0) for name in (*names, *_OWN_COLUMNS)}
+        names = [name for name in self._kinds if name not in self._names]
+        columns = {name: self._kinds.get(name, 0) for name in (*names, *self._names)}
         self._spool.seek(0)
         self._lay_out(self._file, columns, self._spool)
 
 
-def _sink(suffix: str, file: IO[bytes], spool: IO[bytes]) -> _Sink:
+def _sink(suffix: str, file: IO[bytes], spool: IO[bytes], *, names: _Columns) -> _Sink:
     match suffix:
         case ".json":
-            return _JsonArray(file)
+            return _JsonArray(file, names=names)
         case ".csv" | ".parquet":
-            return _Table(file, spool=spool, is_parquet=suffix == ".parquet")
+            return _Table(file, spool=spool, is_parquet=suffix == ".parquet", names=names)
         case _:
-            return _JsonLines(file)
+            return _JsonLines(file, names=names)
+
+
+def _own_columns(wanted: Wanted) -> _Columns:
+    return {**_OWN_COLUMNS, **_OF_VERSIONS} if wanted.versions else _OWN_COLUMNS
+
+
+async def _chosen(store: Store, wanted: Wanted, show: Callable[[int], None] | None) -> AsyncIterator[StoredItem]:
+    shown_at, count = time.monotonic(), 0
+    async for item in store.versions(wanted.which) if wanted.versions else store.items(wanted.which):
+        if wanted.where and not _has(item, wanted.where):
+            continue
+        yield item
+        count += 1
+        if show is not None and count % BATCH_ROWS == 0 and time.monotonic() - shown_at > SHOW_SECONDS:
+            shown_at = time.monotonic()
+            show(count)
+
+
+def _has(item: StoredItem, where: Iterable[tuple[str, str]]) -> bool:
+    """Whether fields have these values: as text, or spelled as JSON does (5, true, null)."""
+    fields = msgspec.json.decode(item.data)
+    return all(
+        name in fields and value in (fields[name], msgspec.json.encode(fields[name]).decode()) for name, value in where
+    )
 
 
 async def _copy(items: AsyncIterator[StoredItem], sink: _Sink) -> int:
@@ -202,12 +251,12 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _fields(item: StoredItem) -> _Fields:
+def _fields(item: StoredItem, names: _Columns) -> _Fields:
     """The item's own fields, then its key and URL unless it has fields of these names."""
     decoded = msgspec.json.decode(item.data)
     fields: _Fields = decoded if isinstance(decoded, dict) else {"value": decoded}
-    fields.setdefault("_key", item.key)
-    fields.setdefault("_url", item.url)
+    for name, value in names.items():
+        fields.setdefault(name, value(item))
     return fields
 
 

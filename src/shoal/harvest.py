@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -23,11 +24,12 @@ class KeyedItem(msgspec.Struct, frozen=True):
 class Harvest:
     """Collects what one page gave."""
 
-    __slots__ = ("_intake", "_item_key", "_keyless", "_page", "found", "items")
+    __slots__ = ("_intake", "_item_key", "_keyless", "_page", "found", "items", "unstorable")
 
     def __init__(self, page: Page, *, intake: Intake, item_key: str) -> None:
         self.found = Found()
         self.items: list[KeyedItem] = []
+        self.unstorable: list[tuple[str, str]] = []  # keys of items that cannot be written as JSON, and why
         self._page = page
         self._intake = intake
         self._item_key = item_key
@@ -56,7 +58,11 @@ class Harvest:
         if key is None and self._item_key:
             key = fields.get(self._item_key)
         name = self._page_key() if key is None or key == "" else str(key)
-        self.items.append(KeyedItem(name, msgspec.json.encode(fields, enc_hook=_plain)))
+        data = _encoded(fields)
+        if isinstance(data, str):
+            self.unstorable.append((name, data))
+        else:
+            self.items.append(KeyedItem(name, data))
 
     def _page_key(self) -> str:
         """The page's URL; the second and later items without a key get a number, or they would replace each other."""
@@ -83,6 +89,46 @@ def fields_of(output: Any) -> Mapping[str, Any]:
         f"a handler may yield requests, items, mappings, dataclasses, pydantic models and msgspec structs, "
         f"not {type(output).__name__}"
     )
+
+
+def _encoded(fields: Mapping[str, Any]) -> bytes | str:
+    """The fields as JSON, or why they cannot be: a page must not be tried again for what will never work."""
+    try:
+        data = msgspec.json.encode(fields, enc_hook=_plain)
+    except UnicodeEncodeError:
+        return f"half of a surrogate pair in {_first(fields, _is_half)}"
+    except RecursionError:
+        return "its fields are nested too deep"
+    # The encoder writes null where JSON has no word: only then somebody has to look.
+    where = _first(fields, _is_not_finite) if b"null" in data else ""
+    return f"a number that is not finite in {where}" if where else data
+
+
+def _first(value: Any, is_meant: Callable[[Any], bool], path: str = "") -> str:
+    """Where the first such value stands, as field.field; empty when there is none."""
+    if is_meant(value):
+        return path or "its fields"
+    for name, part in _parts(value):
+        if isinstance(name, str) and is_meant(name):
+            return f"the name of a field of {path or 'its own'}"
+        found = _first(part, is_meant, f"{path}.{name}" if path else str(name))
+        if found:
+            return found
+    return ""
+
+
+def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
+    if is_item(value):
+        return fields_of(value).items()
+    return enumerate(value) if isinstance(value, list | tuple | set | frozenset) else ()
+
+
+def _is_not_finite(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _is_half(value: Any) -> bool:
+    return isinstance(value, str) and not value.isascii() and value != value.encode("utf-8", "replace").decode()
 
 
 def _is_model(output: Any) -> bool:

@@ -24,7 +24,7 @@ from shoal.settings import Settings
 from shoal.spider import Request
 from shoal.store.base import FetchRow, ItemRow
 from shoal.urls import origin_of
-from shoal.writer import Finished
+from shoal.writer import Finished, unstorable_item
 
 # What must not follow a redirect to another origin.
 SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
@@ -165,7 +165,8 @@ class Journey:
             for item in harvest.items
         ]
         row = self._row(lease, outcome, response)
-        return Finished(self._done(lease, outcome, harvest.found, update), items, row)
+        reason = unstorable_item(*harvest.unstorable[0]) if harvest.unstorable else ""
+        return Finished(self._done(lease, outcome, harvest.found, update), items, row, reason)
 
     def _handler_failed(
         self, lease: Lease, response: Response, error: Exception, update: LaneUpdate | None

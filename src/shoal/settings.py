@@ -129,6 +129,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_pending: Annotated[Positive, _help("waiting tasks above which sources stop feeding")] = 1_000_000
 
     item_key: Annotated[str, _help("the field that identifies an item; empty: the page's URL")] = ""
+    merge: Annotated[
+        Literal["replace", "fill"],
+        _help("replace: the newer scrape of an item stands; fill: fields of its different pages are merged"),
+    ] = "replace"
+    freshness: Annotated[str, _help('for how long after a write nobody writes an item again, such as "1h"')] = ""
+    keep_versions: Annotated[bool, _help("keep every content that an item ever had")] = False
+    retention: Annotated[str, _help('how long lines of the fetch log are kept, such as "90d"; empty: for ever')] = ""
+    store_connections: Annotated[Positive, _help("connections of one worker to a database server")] = 2
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -149,7 +157,10 @@ def resolve(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> Resolved:
         for name, value in layer.items():
             merged[name] = _convert(name, value, origin)
             origins[name] = origin
-    return Resolved(Settings(**merged), origins)
+    values = Settings(**merged)
+    if values.merge == "fill" and parse_duration(values.freshness):
+        raise SettingError('freshness keeps out the pages that merge = "fill" waits for: use one of the two')
+    return Resolved(values, origins)
 
 
 def file_layer(path: Path) -> tuple[str, dict[str, Any]]:
@@ -219,4 +230,13 @@ def _convert(name: str, value: Any, origin: str) -> Any:
         parse_rate(converted)
     if name == "dedup":
         check_dedup(converted)
+    if name in ("freshness", "retention"):
+        _check_duration(name, converted, origin)
     return converted
+
+
+def _check_duration(name: str, text: str, origin: str) -> None:
+    try:
+        parse_duration(text)
+    except SettingError as error:
+        raise SettingError(f"setting {name!r} ({origin}): {error}") from None

@@ -25,7 +25,7 @@ from shoal.spider import Spider
 from shoal.stats import RecentRate
 from shoal.store.base import Store
 from shoal.version import __version__
-from shoal.writer import Finished, Writer
+from shoal.writer import Finished, Writer, rule_of
 
 BEAT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 0.5
@@ -68,6 +68,7 @@ class Worker:
             settled=self._settled,
             say=parts.say,
             archive=parts.archive,
+            rule=rule_of(settings),
         )
         self._working: dict[int, asyncio.Task[None]] = {}
         self._held: dict[int, Lease] = {}

@@ -10,30 +10,48 @@ import msgspec
 
 from shoal.archive.base import Archive, RawPage
 from shoal.frontier.base import Frontier
-from shoal.model import Done, PutReport, Result, Retry, SettleReport, Task
+from shoal.model import Dead, Done, PutReport, Result, Retry, SettleReport, Task
 from shoal.patience import patiently
-from shoal.store.base import FetchRow, ItemRow, Store
+from shoal.settings import Settings, parse_duration
+from shoal.store.base import FetchRow, ItemRow, ItemRule, Store
 
 FOUND_PER_SETTLE = 500
 REFUSED_RETRY_SECONDS = 1.0
+KEY_SHOWN = 60
 # Raw pages are held until they are written: so many bytes are a batch, however few pages they are.
 BATCH_BYTES = 16 * 1024 * 1024
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """A page's work in hand: how its lease ends, the rows that must be stored before that, and the raw page, if it is
-    to be archived before everything else."""
+    """A page's work in hand: how its lease ends, and the rows that must be stored before that.
+
+    `unstorable` says why an item of the page became no row; then the page is a dead letter in the end. `page` is the
+    raw page, where it is to be archived before everything else."""
 
     result: Result
     items: Sequence[ItemRow] = ()
     fetch: FetchRow | None = None
+    unstorable: str = ""
     page: RawPage | None = None
+
+
+def rule_of(settings: Settings) -> ItemRule:
+    """What writing an item again does, as the settings have it."""
+    return ItemRule(
+        merge=settings.merge, freshness=parse_duration(settings.freshness), keep_versions=settings.keep_versions
+    )
+
+
+def unstorable_item(key: str, why: str) -> str:
+    """The reason of a page one of whose items no store takes."""
+    name = key if len(key) <= KEY_SHOWN else f"{key[: KEY_SHOWN - 1]}…"
+    return f"unstorable: item {name!r}: {why}".encode("utf-8", "backslashreplace").decode()
 
 
 class Writer:
     """Writes finished pages every `pages` pages or `seconds` seconds, whichever is first."""
 
-    def __init__(  # noqa: PLR0913 -- where results go, and how many at a time
+    def __init__(  # noqa: PLR0913 -- both sides, and how they are served
         self,
         *,
         store: Store,
@@ -42,8 +60,10 @@ class Writer:
         seconds: float,
         settled: Callable[[list[Result], SettleReport], None],
         say: Callable[[str], None],
+        rule: ItemRule = ItemRule(),
         archive: Archive | None = None,
     ) -> None:
+        self._rule = rule
         self._archive = archive
         self._store = store
         self._frontier = frontier
@@ -126,8 +146,10 @@ class Writer:
         batch = await self._archived(batch)
         items = [row for finished in batch for row in finished.items]
         fetches = [finished.fetch for finished in batch if finished.fetch is not None]
+        unstorable: dict[int, str] = {}
         if items or fetches:
-            await patiently(lambda: self._store.write(items, fetches), say=self._say)
+            unstorable = await patiently(lambda: self._store.write(items, fetches, rule=self._rule), say=self._say)
+        batch = await self._bury(batch, unstorable)
         refused = await self._send_long_lists_ahead(batch)
         await self._settle([finished.result for finished in batch], refused)
 
@@ -138,6 +160,20 @@ class Writer:
             return batch
         names = iter(await patiently(lambda: archive.write(pages), say=self._say))
         return [finished if finished.page is None else _kept(finished, next(names)) for finished in batch]
+
+    async def _bury(self, batch: list[Finished], unstorable: dict[int, str]) -> list[Finished]:
+        """Pages with an item that can never be stored end as dead letters; the links they found are sent ahead."""
+        reasons = _reasons(batch, unstorable)
+        buried = [_buried(finished, reasons.get(page, "")) for page, finished in enumerate(batch)]
+        for page in reasons:
+            result = batch[page].result
+            found = result.found if isinstance(result, Done) else []
+            for start in range(0, len(found), FOUND_PER_SETTLE):
+                await self._put(result.lease.crawl, found[start : start + FOUND_PER_SETTLE])
+        lines = [line for page in reasons if (line := buried[page].fetch) is not None]
+        if lines:
+            await patiently(lambda: self._store.write([], lines), say=self._say)
+        return buried
 
     async def _settle(self, results: list[Result], refused: dict[int, str]) -> None:
         shortened = [_shortened(result) for result in results]
@@ -172,6 +208,27 @@ class Writer:
 def _kept(finished: Finished, name: str) -> Finished:
     row = finished.fetch and msgspec.structs.replace(finished.fetch, archived=name)
     return msgspec.structs.replace(finished, fetch=row, page=None)
+
+
+def _reasons(batch: list[Finished], unstorable: dict[int, str]) -> dict[int, str]:
+    """Why pages are given up, by their place: the first item of each that no store takes."""
+    reasons = {page: finished.unstorable for page, finished in enumerate(batch) if finished.unstorable}
+    if unstorable:
+        owners = [(page, row) for page, finished in enumerate(batch) for row in finished.items]
+        for place, why in unstorable.items():
+            page, row = owners[place]
+            reasons.setdefault(page, unstorable_item(row.key, why))
+    return reasons
+
+
+def _buried(finished: Finished, reason: str) -> Finished:
+    if not reason:
+        return finished
+    result, line = finished.result, finished.fetch
+    dead = Dead(lease=result.lease, reason=reason, lane=result.lane)
+    if line is not None:
+        line = msgspec.structs.replace(line, outcome="unstorable", error=reason)
+    return Finished(dead, finished.items, line)
 
 
 def _refused(result: Result, why: str) -> Result:

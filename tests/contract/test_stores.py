@@ -13,8 +13,10 @@ import pytest
 from shoal.errors import StorageError, UsageError
 from shoal.store import open_store
 from shoal.store.base import ItemFilter, Store
+from shoal.store.files import FilesStore
 from shoal.store.sqlite import SqliteStore
 from shoal.store.sqlite_read import items_query, versions_query
+from shoal.testing.fakes import MemoryStore
 from shoal.testing.store_contract import Reopen, StoreContract, everything, fetch, files_no_larger_than, item
 
 
@@ -72,6 +74,44 @@ class TestSqliteStore(StoreContract):
         connection.close()
 
 
+class TestMemoryStore(StoreContract):
+    """The fake that tests of other parts use is no easier to satisfy than a real store."""
+
+    @pytest.fixture
+    def store(self) -> Store:
+        return MemoryStore()
+
+    @pytest.fixture
+    def reopen(self, store: Store) -> Reopen:
+        async def same() -> Store:
+            return store
+
+        return same
+
+    @pytest.fixture(autouse=True)
+    def _no_statements(self, request: pytest.FixtureRequest) -> None:
+        words = ("statement", "people_query", "view_of", "as_many_rows")
+        if any(word in request.node.name for word in words):
+            pytest.skip("a store in memory takes no statements")
+
+
+class TestFilesStore(StoreContract):
+    @pytest.fixture
+    async def reopen(self, tmp_path: Path) -> AsyncIterator[Reopen]:
+        async with AsyncExitStack() as opened:
+
+            async def open_again() -> Store:
+                store = await FilesStore.open(tmp_path / "out", open_index=SqliteStore.open)
+                opened.push_async_callback(store.close)
+                return store
+
+            yield open_again
+
+    @pytest.fixture
+    async def store(self, reopen: Reopen) -> Store:
+        return await reopen()
+
+
 @pytest.mark.parametrize("prefix", ["", "sqlite:///"])
 async def test_opens_a_store_by_path_or_url(prefix: str, tmp_path: Path) -> None:
     store = await open_store(f"{prefix}{tmp_path}/results.db")
@@ -87,10 +127,14 @@ async def test_three_slashes_are_a_path_from_here(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    "url", ["", "results", "results.csv", "sqlite://", "sqlite:///", "mongodb://h/x.db", "sqlite://x.db"]
+    "url",
+    [
+        *("", "results", "results.csv", "sqlite://", "sqlite:///", "mongodb://h/x.db", "sqlite://x.db"),
+        *("files:", "files://", "files://x", "files:///", "postgresql:x"),
+    ],
 )
 async def test_an_unknown_store_is_refused_with_what_would_do(url: str) -> None:
-    with pytest.raises(UsageError, match=r"unknown store .*: give a path that ends in \.db, or sqlite:///PATH"):
+    with pytest.raises(UsageError, match=r"unknown store .*: give a path that ends in \.db, sqlite:///PATH, files:DIR"):
         await open_store(url)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from shoal.crawl import Places, intake_of, opened
 from shoal.frontier import open_frontier
 from shoal.model import Progress, WorkerBeat
+from shoal.store.base import ItemFilter
 from shoal.testing.servers import RedisServer
 from shoal.testing.site_process import SiteProcess
 
@@ -133,7 +134,7 @@ class RedisFleet:
             assert (progress.done, progress.known, progress.dead) == (pages, pages, 0)
             assert progress.outcomes == {"ok": pages}
             (crawl,) = [one for one in await frontier.crawls() if one.id == self.crawl]
-            items = [item async for item in store.items(crawl.spider)]
+            items = [item async for item in store.items(ItemFilter(spider=crawl.spider))]
             assert len(items) == len({item.key for item in items}) == pages
             rules = intake_of(crawl).rules
             rows = await store.fetches(self.crawl, [rules.resolve(item.key).key for item in items])

@@ -14,6 +14,7 @@ from shoal import Item, Page, Spider
 from shoal.crawl import Places, begin, intake_of, opened, settings_of, worker_for
 from shoal.model import DeadFilter, Progress
 from shoal.sources import feed, requests_of
+from shoal.store.base import ItemFilter
 from shoal.testing.catalogue import GONE_EVERY
 from shoal.testing.hostile import BEHAVIOURS, REDIRECTS, HostileSite
 from shoal.testing.site import CatalogueSite
@@ -115,7 +116,7 @@ async def crawl_all(db: Path, start: list[str], **settings: Any) -> tuple[Progre
         endings = {row.url: row.outcome for row in rows}
         for letter in await frontier.dead(crawl.id, DeadFilter(), limit=1000):
             assert letter.reason.partition(":")[0] == endings.get(letter.task.url, letter.reason.partition(":")[0])
-        items = {item.key async for item in store.items("everything")}
+        items = {item.key async for item in store.items(ItemFilter(spider="everything"))}
         return await frontier.progress(crawl.id), endings, items
 
 

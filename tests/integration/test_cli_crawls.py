@@ -17,13 +17,14 @@ from rich.console import Console
 
 from shoal.cli.main import shoal
 from shoal.cli.progress import Display, last_lane, line_of, picture
-from shoal.cli.screen import Screen, without_password
+from shoal.cli.screen import Screen
 from shoal.cli.status import document
 from shoal.cli.summary import command as command_line
 from shoal.cli.tables import lane_rows, show_workers
 from shoal.cli.which import choose
 from shoal.crawl import Places
 from shoal.errors import UsageError
+from shoal.masking import masked
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 from shoal.politeness import lent_interval
 from shoal.stats import Meter, Snapshot
@@ -301,12 +302,15 @@ def test_a_fleets_workers_are_shown_with_what_each_of_them_does(capsys: pytest.C
         ("redis://:secret@host:6379/0", "redis://:***@host:6379/0"),
         ("rediss://me:se@cret@host/0?shards=3", "rediss://me:***@host/0?shards=3"),
         ("unix:///run/redis.sock?db=1&password=secret", "unix:///run/redis.sock?db=1&password=***"),
+        ("postgresql://me:se/cr?et@host/db?sslmode=require", "postgresql://me:***@host/db?sslmode=require"),
+        ("postgresql:///db?user=me&sslpassword=secret&host=/run", "postgresql:///db?user=me&sslpassword=***&host=/run"),
+        ("s3://bucket/x?SECRET_ACCESS_KEY=secret&region=eu", "s3://bucket/x?SECRET_ACCESS_KEY=***&region=eu"),
         ("redis://host:6379/0", "redis://host:6379/0"),
         ("shoal.db", "shoal.db"),
     ],
 )
 def test_a_password_is_never_shown(url: str, seen: str) -> None:
-    assert without_password(url) == seen
+    assert masked(url) == seen
     assert "secret" not in command_line("status", Places(frontier=url))
 
 

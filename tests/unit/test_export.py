@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 import tracemalloc
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +17,23 @@ import pyarrow.parquet
 import pytest
 
 from shoal.errors import StorageError, UsageError
-from shoal.export import check_target, export
-from shoal.store.base import FetchRow, ItemRow, StoredItem
+from shoal.export import Wanted, check_target, export
+from shoal.store.base import ItemFilter, ItemRule, StoredItem
 from shoal.store.sqlite import SqliteStore
-from shoal.testing.store_contract import files_no_larger_than, item
+from shoal.testing.fakes import MemoryStore
+from shoal.testing.store_case import files_no_larger_than, item
 
 FORMATS = ["jsonl", "ndjson", "json", "csv", "parquet"]
 
 
-class CannedStore:
+class CannedStore(MemoryStore):
     """Streams the given items; an exception among them is raised at its place."""
 
     def __init__(self, *steps: dict[str, Any] | BaseException) -> None:
+        super().__init__()
         self._steps = steps
 
-    async def items(self, spider: str | None = None, *, crawl: str | None = None) -> AsyncIterator[StoredItem]:
+    async def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
         for number, step in enumerate(self._steps):
             if isinstance(step, BaseException):
                 raise step
@@ -43,19 +45,8 @@ class CannedStore:
                 data=msgspec.json.encode(step),
                 first_seen=1.0,
                 last_seen=1.0,
+                changed_at=1.0,
             )
-
-    async def write(self, items: Sequence[ItemRow], fetches: Sequence[FetchRow]) -> None: ...
-
-    async def count_items(self, spider: str | None = None, *, crawl: str | None = None) -> int:
-        return len(self._steps)
-
-    async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
-        return []
-
-    async def delete_crawl(self, crawl: str) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 def names_in(folder: Path) -> list[str]:
@@ -270,10 +261,46 @@ async def test_exports_one_crawl_of_one_spider_from_a_real_store(tmp_path: Path)
     store = await SqliteStore.open(tmp_path / "shoal.db")
     await store.write([item("a", crawl="c1"), item("b", crawl="c2"), item("c", spider="shoes", crawl="c3")], [])
     assert await export(store, tmp_path / "all.jsonl") == 3
-    assert await export(store, tmp_path / "spider.jsonl", spider="books") == 2
-    assert await export(store, tmp_path / "crawl.jsonl", crawl="c2") == 1
+    assert await export(store, tmp_path / "spider.jsonl", wanted=Wanted(which=ItemFilter(spider="books"))) == 2
+    assert await export(store, tmp_path / "crawl.jsonl", wanted=Wanted(which=ItemFilter(crawl="c2"))) == 1
     assert json.loads((tmp_path / "crawl.jsonl").read_text())["_key"] == "b"
     await store.close()
+
+
+@pytest.mark.parametrize(
+    ("where", "keys"),
+    [
+        ((("stock", "5"),), ["a", "b"]),
+        ((("stock", "5"), ("new", "true")), ["a"]),
+        ((("stock", "null"),), ["c"]),
+        ((("title", '"quoted"'),), ["b"]),
+        ((("title", "quoted"),), []),
+        ((("nothing", "null"),), []),
+    ],
+)
+async def test_exports_items_with_these_values(
+    where: tuple[tuple[str, str], ...], keys: list[str], tmp_path: Path
+) -> None:
+    store = MemoryStore()
+    rows = {"a": {"stock": 5, "new": True}, "b": {"stock": "5", "title": '"quoted"'}, "c": {"stock": None}}
+    await store.write([item(key, data=data) for key, data in rows.items()], [])
+    assert await export(store, tmp_path / "out.jsonl", wanted=Wanted(where=where)) == len(keys)
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert [json.loads(line)["_key"] for line in lines] == keys
+
+
+async def test_exports_every_version_that_was_kept(tmp_path: Path) -> None:
+    store = MemoryStore()
+    for token in (1, 2):
+        await store.write(
+            [item(data={"v": token}, token=token, at=86_400.0 * token)], [], rule=ItemRule(keep_versions=True)
+        )
+    assert await export(store, tmp_path / "out.csv", wanted=Wanted(versions=True)) == 2
+    assert list(csv.reader((tmp_path / "out.csv").read_text().splitlines())) == [
+        ["v", "_key", "_url", "_version", "_changed_at"],
+        ["1", "k", "https://a.test/k", "1", "1970-01-02T00:00:00+00:00"],
+        ["2", "k", "https://a.test/k", "2", "1970-01-03T00:00:00+00:00"],
+    ]
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])

@@ -70,10 +70,10 @@ def test_items_without_a_key_do_not_replace_each_other() -> None:
     assert keys == [PAGE, f"{PAGE}#2", f"{PAGE}#3", f"{PAGE}#4"]
 
 
-def test_values_json_has_no_word_for_are_stored_as_text_or_null() -> None:
+def test_values_json_has_no_word_for_are_stored_as_text() -> None:
     [(_, fields)] = items(
         {
-            "nan": float("nan"),
+            "none": None,
             "when": datetime.date(2026, 5, 1),
             "price": decimal.Decimal("1.50"),
             "tags": {"a"},
@@ -85,7 +85,7 @@ def test_values_json_has_no_word_for_are_stored_as_text_or_null() -> None:
         }
     )
     assert fields == {
-        "nan": None,
+        "none": None,
         "when": "2026-05-01",
         "price": "1.50",
         "tags": ["a"],
@@ -97,17 +97,30 @@ def test_values_json_has_no_word_for_are_stored_as_text_or_null() -> None:
     }
 
 
-@pytest.mark.parametrize("fields", [{"a": "\ud800"}, {"\ud800": "a"}])
-def test_a_value_no_store_could_keep_is_an_error_of_the_page(fields: dict[Any, Any]) -> None:
-    with pytest.raises((UnicodeEncodeError, TypeError)):
-        harvest(fields)
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"a": "\ud800"}, "half of a surrogate pair in a"),
+        ({"a": {"b": ["é", "x\udfff"]}}, "half of a surrogate pair in a.b.1"),
+        ({"\ud800": "a"}, "half of a surrogate pair in the name of a field of its own"),
+        ({"none": None, "price": float("nan")}, "a number that is not finite in price"),
+        ({"sizes": [1.5, float("inf")]}, "a number that is not finite in sizes.1"),
+        ({"deep": (Struct(sku="null", price=float("-inf")),)}, "a number that is not finite in deep.0.price"),
+        ({"deep": Data(sku="", price=float("nan"))}, "a number that is not finite in deep.price"),
+        ({"deep": Model(sku="", price=float("nan"))}, "a number that is not finite in deep.price"),
+    ],
+)
+def test_an_item_no_store_could_keep_is_named_and_the_others_are_kept(fields: dict[str, Any], why: str) -> None:
+    collected = harvest({"a": 1}, Item(key="bad", **fields), {"null": None}, Request("/2"))
+    assert collected.unstorable == [("bad", why)]
+    assert [json.loads(item.data) for item in collected.items] == [{"a": 1}, {"null": None}]
+    assert len(collected.found.tasks) == 1
 
 
-def test_an_item_that_holds_itself_is_an_error_of_the_page() -> None:
+def test_an_item_that_holds_itself_is_unstorable() -> None:
     loop: dict[str, Any] = {}
     loop["loop"] = loop
-    with pytest.raises(RecursionError):
-        harvest(loop)
+    assert harvest(loop).unstorable == [(PAGE, "its fields are nested too deep")]
 
 
 @pytest.mark.parametrize("output", ["text", 5, b"x", ("a", 1), object(), Data])

@@ -31,6 +31,11 @@ class Plain(Spider):
         yield Item(key=page.url, status=page.status)
         yield page.follow("a")
 
+    def broken(self, page: Page) -> Any:
+        yield Item(key="good", price=1.5)
+        yield Item(key="bad", price=float("nan"))
+        yield page.follow("a")
+
     def failing(self, page: Page) -> Any:
         return {"price": page.css("h1")[0].text()}
 
@@ -343,3 +348,11 @@ async def test_markup_made_to_choke_on_is_dead_at_once() -> None:
     assert finished.result.reason == "too_complex: elements lie more than 1,000 deep in each other"
     finished = await take(respond(URL, b"<div>" * 9_000), max_nesting=10_000)
     assert isinstance(finished.result, Done)
+
+
+async def test_an_item_that_is_no_json_ends_its_page_and_keeps_the_rest() -> None:
+    finished = await take(respond(URL, "<a href=/next></a>"), lease={"task": {"handler": "broken"}})
+    assert isinstance(finished.result, Done)
+    assert [task.url for task in finished.result.found] == ["https://a.test/next"]
+    assert [item.key for item in finished.items] == ["good"]
+    assert finished.unstorable == "unstorable: item 'bad': a number that is not finite in price"

@@ -111,3 +111,17 @@ def test_reads_durations(text: str, seconds: float) -> None:
 def test_refuses_what_is_no_duration(text: str) -> None:
     with pytest.raises(SettingError, match="write it as 90s"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize("name", ["freshness", "retention"])
+def test_a_duration_that_is_none_names_its_setting(name: str) -> None:
+    assert resolve([("here", {name: "90d"})]).values
+    with pytest.raises(SettingError, match=rf"setting '{name}' \(here\): duration 'soon' is not understood"):
+        resolve([("here", {name: "soon"})])
+
+
+def test_freshness_and_filling_exclude_each_other() -> None:
+    resolve([("file", {"merge": "fill", "freshness": ""}), ("flag", {"merge": "replace", "freshness": "1h"})])
+    with pytest.raises(SettingError, match="use one of the two") as refusal:
+        resolve([("file", {"merge": "fill"}), ("flag", {"freshness": "1h"})])
+    assert "\n" not in str(refusal.value)

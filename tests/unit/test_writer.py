@@ -14,11 +14,12 @@ from shoal.archive import open_archive
 from shoal.archive.base import Archive
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.model import Crawl, Done, Lease, Result, SettleReport
-from shoal.store.base import FetchRow, ItemRow
+from shoal.settings import Settings
+from shoal.store.base import FetchRow, ItemRow, ItemRule
 from shoal.testing.archive_contract import everything, raw_page
 from shoal.testing.fakes import MemoryStore, Watched, task_for
 from shoal.testing.memory_frontier import MemoryFrontier
-from shoal.writer import BATCH_BYTES, FOUND_PER_SETTLE, Finished, Writer
+from shoal.writer import BATCH_BYTES, FOUND_PER_SETTLE, KEY_SHOWN, Finished, Writer, rule_of, unstorable_item
 
 
 class Desk:
@@ -41,6 +42,7 @@ class Desk:
             settled=lambda results, report: self.settled.append((results, report)),
             say=self.said.append,
             archive=self.archive,
+            rule=ItemRule(merge="fill"),
         )
 
     async def leases(self, count: int) -> list[Lease]:
@@ -304,3 +306,56 @@ async def test_large_pages_push_back_by_their_bytes(tmp_path: Path) -> None:
     desk.writer.close()
     await writing
     assert (await desk.memory.progress("c")).done == 12
+
+
+async def test_a_page_with_an_item_that_no_store_takes_is_a_dead_letter_and_loses_nothing_else() -> None:
+    desk = Desk()
+    good, bad = await desk.leases(2)
+    found = [task_for(f"https://b.test/{number}") for number in range(FOUND_PER_SETTLE + 7)]
+    page = finished(bad, found=found)
+    items = [*page.items, msgspec.structs.replace(page.items[0], key="nul", data=b'{"a":"\\u0000"}')]
+    await desk.writer.add(msgspec.structs.replace(page, items=items))
+    await desk.writer.add(finished(good))
+    desk.writer.close()
+    await desk.writer.run()
+    progress = await desk.memory.progress("c")
+    assert (progress.done, progress.dead, progress.retried) == (1, 1, 0)
+    assert progress.queued == len(found)
+    assert {key for _, key in desk.store.rows} == {good.task.url, bad.task.url}
+    status = await desk.memory.look_up("c", bad.task.key)
+    assert status.reason == "unstorable: item 'nul': a NUL character in its data"
+    assert desk.store.outcomes() == {good.task.url: "ok", bad.task.url: "unstorable"}
+    # The links are safe before the page that found them is given up.
+    assert desk.verbs() == ["write", "put", "put", "write", "settle"]
+
+
+async def test_a_page_whose_handler_gave_an_unstorable_item_ends_the_same_way() -> None:
+    desk = Desk()
+    [lease] = await desk.leases(1)
+    page = finished(lease, found=[task_for("https://b.test/")])
+    await desk.writer.add(msgspec.structs.replace(page, unstorable="unstorable: item 'k': not finite"))
+    desk.writer.close()
+    await desk.writer.run()
+    progress = await desk.memory.progress("c")
+    assert (progress.dead, progress.queued, len(desk.store.rows)) == (1, 1, 1)
+    assert (await desk.memory.look_up("c", lease.task.key)).reason == "unstorable: item 'k': not finite"
+
+
+async def test_items_are_written_by_the_rule_of_the_settings() -> None:
+    desk = Desk()
+    for number, lease in enumerate(await desk.leases(2)):
+        page = finished(lease)
+        row = msgspec.structs.replace(page.items[0], key="one", data=msgspec.json.encode({str(number): number}))
+        await desk.writer.add(msgspec.structs.replace(page, items=[row]))
+    desk.writer.close()
+    await desk.writer.run()
+    assert [msgspec.json.decode(row.data) for row in desk.store.rows.values()] == [{"0": 0, "1": 1}]
+    settings = Settings(freshness="1h", keep_versions=True)
+    assert rule_of(settings) == ItemRule(merge="replace", freshness=3600.0, keep_versions=True)
+
+
+def test_a_long_key_is_shown_shortened_and_printable() -> None:
+    reason = unstorable_item("k\ud800" * KEY_SHOWN, "it is long")
+    assert len(reason) < 500
+    assert reason.endswith("…': it is long")
+    reason.encode()

@@ -98,11 +98,12 @@ async def _show_items(summary: Summary, places: Places, screen: Screen) -> None:
 
     from shoal.cli.screen import one_line
     from shoal.store import open_store
+    from shoal.store.base import ItemFilter
 
     rows: list[list[str]] = []
     store = await open_store(places.store)
     try:
-        async for item in store.items(summary.spider, crawl=summary.crawl):
+        async for item in store.items(ItemFilter(spider=summary.spider, crawl=summary.crawl)):
             fields = msgspec.json.decode(item.data)
             if "price" in fields:
                 rows.append([item.key, *(one_line(fields.get(name, ""), 40) for name in ("title", "price", "stock"))])

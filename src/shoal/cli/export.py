@@ -2,42 +2,124 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shoal.cli.figures import count
-from shoal.cli.options import crawl_argument, place_options
+from shoal.cli.options import check_exists, check_store_exists, crawl_argument, place_options
 from shoal.cli.screen import Screen
+from shoal.errors import SettingError, UsageError
 
 if TYPE_CHECKING:
     from shoal.crawl import Places
+    from shoal.export import Wanted
+    from shoal.store.base import Store
 
 
 @click.command(short_help="Write a crawl's items to a file.")
 @crawl_argument
 @click.option("-o", "--output", metavar="FILE", required=True, help="A .jsonl, .csv, .json or .parquet file, or -.")
 @click.option("--all", "everything", is_flag=True, help="All items of the spider, those of its other crawls too.")
-@place_options()
-def export(crawl: str | None, *, places: Places, output: str, everything: bool) -> None:
+@click.option("--spider", metavar="NAME", help="All items of this spider; only the store is asked.")
+@click.option("--since", metavar="WHEN", help="Items seen since then: 2026-05-01, 2026-05-01T10:00, or 7d for a week.")
+@click.option("--changed-since", metavar="WHEN", help="Items that are new or have changed since then.")
+@click.option("--url", "url_prefix", metavar="PREFIX", help="Items of pages whose URL begins like this.")
+@click.option("--where", metavar="FIELD=VALUE", multiple=True, help="Items with this value in this field; repeatable.")
+@click.option("--versions", is_flag=True, help="Every version that was kept, not just the latest.")
+@place_options(exists=False)
+def export(crawl: str | None, *, places: Places, output: str, **choice: Any) -> None:
     """Write a crawl's items to a file; - writes JSON Lines to standard output.
 
     \b
     Example: shoal export books-1 -o books.csv
+    Example: shoal export --spider books --changed-since 7d -o news.jsonl
     """
     from shoal.cli.loop import run
 
-    run(_export(crawl, output, everything=everything, places=places))
+    run(_export(crawl, output, places=places, **choice))
 
 
-async def _export(name: str | None, output: str, *, everything: bool, places: Places) -> None:
+async def _export(
+    name: str | None, output: str, *, places: Places, everything: bool, spider: str | None, **choice: Any
+) -> None:
     from shoal.cli.which import find_crawl
     from shoal.crawl import opened
     from shoal.export import check_target
-    from shoal.export import export as write_items
+    from shoal.store import open_store
 
     check_target(output)
-    async with opened(places) as (frontier, store):
-        crawl = await find_crawl(frontier, name)
-        number = await write_items(store, output, spider=crawl.spider, crawl=None if everything else crawl.id)
-    Screen().say(f"{count(number)} items of {crawl.spider if everything else crawl.id} in {output}")
+    wanted = _wanted(**choice)
+    check_store_exists(places.store)
+    if spider is None:
+        check_exists(places)
+        async with opened(places) as (frontier, store):
+            crawl = await find_crawl(frontier, name)
+            await _write(store, output, _of(wanted, crawl.spider, None if everything else crawl.id))
+    elif name is not None or everything:
+        raise UsageError("--spider means all items of the spider: leave out the crawl and --all")
+    else:
+        store = await open_store(places.store)
+        try:
+            await _write(store, output, _of(wanted, spider, None))
+        finally:
+            await store.close()
+
+
+async def _write(store: Store, output: str, wanted: Wanted) -> None:
+    from shoal.export import export as write_items
+
+    screen = Screen()
+    number = await write_items(
+        store, output, wanted=wanted, show=lambda so_far: screen.say(f"{count(so_far)} items so far")
+    )
+    what = "versions" if wanted.versions else "items"
+    screen.say(f"{count(number)} {what} of {wanted.which.crawl or wanted.which.spider} in {output}")
+
+
+def _wanted(
+    *, since: str | None, changed_since: str | None, url_prefix: str | None, where: tuple[str, ...], versions: bool
+) -> Wanted:
+    from shoal.export import Wanted
+    from shoal.store.base import ItemFilter
+
+    which = ItemFilter(since=_moment(since), changed_since=_moment(changed_since), url_prefix=url_prefix)
+    return Wanted(which=which, where=tuple(map(_condition, where)), versions=versions)
+
+
+def _of(wanted: Wanted, spider: str, crawl: str | None) -> Wanted:
+    from msgspec.structs import replace
+
+    return replace(wanted, which=replace(wanted.which, spider=spider, crawl=crawl))
+
+
+def _moment(text: str | None) -> float | None:
+    return None if text is None else moment_of(text)
+
+
+def moment_of(text: str) -> float:
+    """A date, a time (local, unless it says otherwise), or how long ago."""
+    from shoal.settings import parse_duration
+
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        pass
+    try:
+        ago = parse_duration(text)
+    except SettingError:
+        ago = 0.0
+    if not ago:
+        raise UsageError(
+            f"the time {text!r} is not understood: write 2026-05-01, 2026-05-01T10:00, or 7d for a week ago"
+        )
+    return time.time() - ago
+
+
+def _condition(text: str) -> tuple[str, str]:
+    field, equals, value = text.partition("=")
+    if not equals or not field:
+        raise UsageError(f"--where {text!r} is not understood: write --where FIELD=VALUE")
+    return field, value

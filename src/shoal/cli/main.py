@@ -39,6 +39,8 @@ COMMANDS = {
     "page": "page",
     "replay": "replay",
     "warc": "warc",
+    "sql": "sql",
+    "store": "store",
     "chaos": "chaos",
     "settings": "settings",
 }

@@ -134,6 +134,20 @@ def check_exists(places: Places) -> None:
         raise UsageError(f"there is no {path} here: `shoal run` or `shoal crawl` makes one, --frontier names another")
 
 
+def store_option(command: Command) -> Command:
+    """--store alone, for commands that need no frontier."""
+    return click.option("--store", metavar="URL", default=DEFAULT_FILE, show_default=True, help="Where the items are.")(
+        command
+    )
+
+
+def check_store_exists(url: str) -> None:
+    """The same for a store: nobody looks for items in a file that is made by looking."""
+    path = url.removeprefix("files:").removeprefix("//") if url.startswith("files:") else file_of(url)
+    if path is not None and not Path(path).exists():
+        raise UsageError(f"there is no {path} here: `shoal run` or `shoal crawl` makes one, --store names another")
+
+
 def described(name: str) -> str:
     """What a setting is for, from the table of settings."""
     metas = getattr(FIELDS[name].type, "__metadata__", ())

@@ -111,8 +111,8 @@ async def _by_log(wanted: Wanted, places: Places, *, archive: Archive) -> list[C
             if wanted.crawl in (None, crawl.id):
                 rows = await store.fetches(crawl.id, [intake_of(crawl).rules.resolve(wanted.url).key])
                 for row in rows:
-                    captures = await _told(archive, row.archived)
-                    found += [one for one in captures if (one.key, one.token) == (row.key, row.token)]
+                    # Not by its token: the latest attempt may have got no answer, and the log still names the last one.
+                    found += [one for one in await _told(archive, row.archived) if one.key == row.key]
     return _in_order(found)
 
 

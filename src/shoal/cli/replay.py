@@ -57,7 +57,7 @@ async def _replay(  # noqa: PLR0913 -- the options of the command
 ) -> ReplayReport:
     from shoal.archive import open_archive
     from shoal.crawl import replay_for, settings_of
-    from shoal.export import check_target, export
+    from shoal.export import Wanted, check_target, export
     from shoal.spider import spider_name
     from shoal.store import open_store
     from shoal.store.base import ItemFilter
@@ -77,7 +77,9 @@ async def _replay(  # noqa: PLR0913 -- the options of the command
         with Counting(screen) as counting, contextlib.redirect_stdout(sys.stderr):
             report = await job.run(limit=limit, show=lambda report: counting.show(lambda: _line(report)))
         if output is not None:
-            await export(items, output, ItemFilter(spider=re.sub(r"-\d+$", "", meant), crawl=meant))
+            await export(
+                items, output, wanted=Wanted(which=ItemFilter(spider=re.sub(r"-\d+$", "", meant), crawl=meant))
+            )
         return report
 
 

@@ -12,18 +12,19 @@ import msgspec
 
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.progress import Display
-from shoal.cli.screen import Screen, without_password
+from shoal.cli.screen import Screen
 from shoal.cli.stopping import Stopping
 from shoal.cli.summary import Summary, next_step, show_summary
 from shoal.coordinator import Coordinator
 from shoal.crawl import Places, archive_at, begin, empty_inboxes, opened, record_of, run_crawl
-from shoal.export import STDOUT, check_target, export
+from shoal.export import STDOUT, Wanted, check_target, export
+from shoal.masking import masked
 from shoal.model import Crawl, CrawlState, Progress
 from shoal.patience import SaidOnce
 from shoal.settings import Settings
 from shoal.sources import check_start
 from shoal.spider import Spider
-from shoal.store.base import Store
+from shoal.store.base import ItemFilter, Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +74,11 @@ async def work(job: Job, screen: Screen) -> Summary:
     check_start(job.spider)
     if job.output is not None:
         check_target(job.output)
-    # One that cannot be used is refused before a crawl begins.
-    async with archive_at(job.places), opened(job.places) as (frontier, store):
+    async with (
+        # One that cannot be used is refused before a crawl begins.
+        archive_at(job.places),
+        opened(job.places, store_connections=job.settings.store_connections) as (frontier, store),
+    ):
         if job.fresh:
             await empty_inboxes(job.places, job.spider, frontier=frontier)
         crawl, before = await begin(
@@ -87,7 +91,7 @@ async def work(job: Job, screen: Screen) -> Summary:
             reading = await _run(crawl, job, coordinator)
         output = None if reading.interrupted else job.output
         if output is not None:
-            await export(store, output, spider=crawl.spider, crawl=crawl.id)
+            await export(store, output, wanted=Wanted(which=ItemFilter(spider=crawl.spider, crawl=crawl.id)))
         summary = await _sum_up(crawl, reading, store=store, places=job.places)
         return msgspec.structs.replace(summary, resumed=before is not None, output=output)
 
@@ -114,12 +118,16 @@ async def _run(crawl: Crawl, job: Job, coordinator: Coordinator) -> Reading:
 
 
 def _announce(crawl: Crawl, before: Crawl | None, job: Job, *, display: Display) -> None:
-    display.say(f"{'resuming' if before else 'beginning'} {crawl.id} in {without_password(job.places.frontier)}")
+    display.say(f"{'resuming' if before else 'beginning'} {crawl.id} in {masked(job.places.frontier)}")
     if before is None:
         return
     then = msgspec.structs.asdict(record_of(before).settings)
     now = msgspec.structs.asdict(job.settings)
-    changed = [f"{name} {then[name]!r} is now {value!r}" for name, value in now.items() if then[name] != value]
+    changed = [
+        f"{name} {masked(repr(then[name]))} is now {masked(repr(value))}"
+        for name, value in now.items()
+        if then[name] != value
+    ]
     if changed:
         display.say(f"its settings changed: {'; '.join(changed)}")
 
@@ -145,8 +153,8 @@ async def _sum_up(crawl: Crawl, reading: Reading, *, store: Store, places: Place
         duplicates=after.duplicates,
         outcomes=after.outcomes,
         rejected=after.rejected,
-        items=await store.count_items(crawl.spider, crawl=crawl.id),
-        store=without_password(places.store),
+        items=await store.count_items(ItemFilter(spider=crawl.spider, crawl=crawl.id)),
+        store=masked(places.store),
         output=None,
         robots_ignored=not crawl.needs_rules,
     )

@@ -14,8 +14,6 @@ from rich.text import Text
 
 # What a page says may steer a terminal; here it is only shown.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-# In front of the host, or among the options.
-_PASSWORD = re.compile(r"((?<=://)[^:/?#]*:|[?&](?:sentinel_|ssl_)?password=)(?:(?<==)[^&#]*|[^/?#]*(?=@))")
 
 Say = Callable[[str], None]
 
@@ -29,11 +27,6 @@ def one_line(value: Any, limit: int = 0) -> str:
     """The same on one line, cut to a limit if one is given."""
     text = " ".join(shown(value).split())
     return text[: limit - 1] + "…" if limit and len(text) > limit else text
-
-
-def without_password(url: str) -> str:
-    """A server's URL as people may see it."""
-    return _PASSWORD.sub(r"\1***", url)
 
 
 class Screen:

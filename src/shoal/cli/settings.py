@@ -8,6 +8,7 @@ import click
 
 from shoal.cli.options import described, json_option, setting_options
 from shoal.cli.screen import Screen
+from shoal.masking import masked
 
 SHOWN = 3
 
@@ -30,7 +31,7 @@ def settings(spider: str | None, *, flags: dict[str, Any], as_json: bool) -> Non
     from shoal.spider_file import load_spider
 
     resolved = settings_of(load_spider(spider) if spider else Spider, flags)
-    values = msgspec.structs.asdict(resolved.values)
+    values = {name: _without_secrets(value) for name, value in msgspec.structs.asdict(resolved.values).items()}
     screen = Screen()
     if as_json:
         screen.json(
@@ -42,6 +43,12 @@ def settings(spider: str | None, *, flags: dict[str, Any], as_json: bool) -> Non
         return
     rows = [(name, _written(value), resolved.origins[name], described(name)) for name, value in values.items()]
     screen.table(("setting", "value", "from", "what it is for"), rows)
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_without_secrets, value))
+    return masked(value) if isinstance(value, str) else value
 
 
 def _written(value: Any) -> str:

@@ -41,6 +41,7 @@ async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
     from shoal.cli.which import choose
     from shoal.coordinator import Coordinator
     from shoal.crawl import opened
+    from shoal.store.base import ItemFilter
 
     screen = Screen()
     async with opened(places) as (frontier, store):
@@ -54,7 +55,7 @@ async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
         for crawl in chosen:
             watcher = Coordinator(crawl, frontier=frontier, store=store, show=_ignore, say=screen.say)
             snapshots.append(await watcher.look(lanes=LANES_READ))
-            items.append(await store.count_items(crawl.spider, crawl=crawl.id))
+            items.append(await store.count_items(ItemFilter(spider=crawl.spider, crawl=crawl.id)))
     if as_json:
         documents = [document(snapshot, items=number) for snapshot, number in zip(snapshots, items, strict=True)]
         screen.json(documents[0] if name is not None else documents)

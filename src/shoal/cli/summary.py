@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from shoal.cli.figures import count, duration, per_second, several
-from shoal.cli.screen import Screen, without_password
+from shoal.cli.screen import Screen
 from shoal.crawl import DEFAULT_FILE, Places
+from shoal.masking import masked
 from shoal.model import CrawlState
 from shoal.scope import REASONS
 
@@ -23,6 +24,7 @@ OUTCOMES = {
     "http_403": "forbidden",
     "http_401": "asked for a login",
     "handler": "the spider's handler raised",
+    "unstorable": "an item that no store takes",
     "worker lost": "each attempt ended with its worker",
     "refused_address": "a private or special address: --allow-private lets requests go there",
     "dns": "no address for the host's name",
@@ -95,7 +97,7 @@ def command(line: str, places: Places) -> str:
     """A command that works on the same crawl, as it is to be typed."""
     words = ["shoal", line]
     if places.frontier != DEFAULT_FILE:
-        words += ["--frontier", shlex.quote(without_password(places.frontier))]
+        words += ["--frontier", shlex.quote(masked(places.frontier))]
     return " ".join(words)
 
 

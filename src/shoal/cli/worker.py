@@ -23,6 +23,7 @@ BROKEN = 70
 @place_options(exists=False, archive=True)
 @click.option("--crawl", "crawl_id", metavar="ID", help="Work on this crawl alone.  [default: the spider's unfinished]")
 @click.option("--name", hidden=True, help="The worker's name.")
+@click.option("--store-connections", type=int, hidden=True, help="Connections to the store's server.")
 @click.option("--parent", type=int, hidden=True, help="Stop when this process is no longer the parent.")
 @click.option("--burst", is_flag=True, help="End when the crawl is finished instead of waiting for the next.")
 def worker(spider: str, *, places: Places, **options: Any) -> int:

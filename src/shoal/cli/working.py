@@ -8,6 +8,7 @@ import io
 import os
 import sys
 from asyncio import FIRST_COMPLETED
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -16,7 +17,7 @@ from shoal.cli.main import INTERRUPTED
 from shoal.cli.screen import Say, Screen
 from shoal.cli.stopping import Stopping
 from shoal.cli.which import choose, is_unfinished
-from shoal.crawl import Places, archive_at, listener_at, opened, worker_for
+from shoal.crawl import Places, archive_at, listener_at, opened, settings_of, worker_for
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.inbox import Listener
@@ -25,6 +26,7 @@ from shoal.patience import SaidOnce, patiently
 from shoal.settings import Settings
 from shoal.spider import Spider, spider_name
 from shoal.spider_file import load_spiders
+from shoal.store import STORE_CONNECTIONS
 from shoal.store.base import Store
 
 LOOK_SECONDS = 1.0
@@ -38,6 +40,7 @@ class Duty:
     places: Places
     crawl_id: str | None = None
     name: str | None = None
+    store_connections: int | None = None
     parent: int | None = None
     burst: bool = False
 
@@ -52,7 +55,11 @@ async def work(duty: Duty) -> int:
         voice = Voice(sys.stderr)
         with stopping.listening(), contextlib.redirect_stdout(voice), contextlib.redirect_stderr(voice):
             async with (
-                opened(duty.places, wait=None if duty.parent is None else say) as (frontier, store),
+                opened(
+                    duty.places,
+                    wait=None if duty.parent is None else say,
+                    store_connections=duty.store_connections or _connections(spiders.values()),
+                ) as (frontier, store),
                 archive_at(duty.places, wait=None if duty.parent is None else say) as archive,
                 listener_at(duty.places, frontier=frontier, say=say) as listener,
             ):
@@ -62,6 +69,10 @@ async def work(duty: Duty) -> int:
         watching.cancel()
     # To stop a worker that stays is its normal end; one of a fleet is missed.
     return INTERRUPTED if duty.burst and stopping.stop.is_set() else 0
+
+
+def _connections(spiders: Iterable[type[Spider]]) -> int:
+    return max((settings_of(spider, {}).values.store_connections for spider in spiders), default=STORE_CONNECTIONS)
 
 
 class Voice(io.TextIOBase):

@@ -9,6 +9,7 @@ import msgspec
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 
 from shoal.errors import UsageError
+from shoal.masking import masked
 
 CONNECT_SECONDS = 5.0
 SENTINEL_PORT = 26379
@@ -68,11 +69,7 @@ def parse_address(url: str) -> Address:
 
 def shown(url: str) -> str:
     """The URL as people may see it: the password is masked, options are left out."""
-    scheme, separator, rest = url.partition("://")
-    # Up to the last @, wherever it is: one behind the host is a password's, written as it must not be.
-    who, at, where = ("", "", rest) if rest.startswith("/") else rest.rpartition("@")
-    name, colon, _ = who.partition(":")
-    return f"{scheme}{separator}{name}{colon and ':***'}{at}{re.split('[?#]', where)[0]}"
+    return re.split("[?#]", masked(url))[0]
 
 
 def _behind_sentinels(parts: _Parts, place: str, mask: Mask) -> Address:

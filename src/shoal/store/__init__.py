@@ -2,21 +2,55 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from shoal.errors import UsageError
+from shoal.masking import masked
 from shoal.store.base import Store
 
-
-async def open_store(url: str) -> Store:
-    """Open `sqlite:///results.db` (four slashes for an absolute path) or a plain path that ends in .db."""
-    scheme, separator, rest = url.partition("://")
-    if separator and scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
-        return await _open_sqlite(rest[1:])
-    if not separator and url.endswith(".db"):
-        return await _open_sqlite(url)
-    raise UsageError(f"unknown store {url!r}: give a path that ends in .db, or sqlite:///PATH")
+STORE_CONNECTIONS = 2
+POSTGRES_SCHEMES = ("postgresql", "postgres")
 
 
-async def _open_sqlite(path: str) -> Store:
+async def open_store(url: str, *, connections: int = STORE_CONNECTIONS) -> Store:
+    """Open `sqlite:///results.db` (four slashes for an absolute path), a plain path that ends in .db, `files:DIR`
+    or `files:///absolute/dir`, or `postgresql://user@host/database` with at most so many connections."""
+    scheme, separator, rest = url.partition(":")
+    path = rest.removeprefix("//")
+    match scheme if separator else "":
+        case "sqlite" if rest.startswith("///") and len(rest) > 3:
+            return await _open_sqlite(Path(rest[3:]))
+        case "files" if rest and (path.startswith("/") or path == rest) and path != "/":
+            return await _open_files(Path(path))
+        case name if name in POSTGRES_SCHEMES and rest.startswith("//"):
+            return await _open_postgres(url, connections=connections)
+        case _ if "://" not in url and url.endswith(".db"):
+            return await _open_sqlite(Path(url))
+        case _:
+            raise UsageError(
+                f"unknown store {masked(url)!r}: give a path that ends in .db, sqlite:///PATH, files:DIR or postgresql://…"
+            )
+
+
+async def _open_sqlite(path: Path) -> Store:
     from shoal.store.sqlite import SqliteStore
 
     return await SqliteStore.open(path)
+
+
+async def _open_files(folder: Path) -> Store:
+    from shoal.store.files import FilesStore
+
+    return await FilesStore.open(folder, open_index=_open_sqlite)
+
+
+async def _open_postgres(url: str, *, connections: int) -> Store:
+    try:
+        from shoal.store.postgres import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name not in ("asyncpg", "psycopg", "shoal.store.postgres"):
+            raise
+        raise UsageError("postgresql:// needs its driver: pip install 'shoal[postgres]'") from None
+
+    store: Store = await PostgresStore.open(url, connections=connections)
+    return store

@@ -11,7 +11,7 @@ import msgspec
 from shoal.crawl import intake_of
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, DeadFilter, Progress, TaskState
-from shoal.store.base import FetchRow, Store, StoredItem
+from shoal.store.base import FetchRow, ItemFilter, Store, StoredItem
 from shoal.testing.loopback import Hit, busiest_window
 
 # A request is sent at its slot and seen when the site gets to read it. While interpreters start and processes are
@@ -98,7 +98,7 @@ def pace_of(hits: Iterable[Hit], *, rate: float, hold_up: float = HOLD_UP_SECOND
 
 async def survey(frontier: Frontier, store: Store, crawl: Crawl, *, urls: Iterable[str] | None = None) -> Survey:
     """Look at every page of the crawl; without `urls`, at those that are in the store."""
-    items = [item async for item in store.items(crawl.spider, crawl=crawl.id)]
+    items = [item async for item in store.items(ItemFilter(spider=crawl.spider, crawl=crawl.id))]
     rules = intake_of(crawl).rules
     expected = {item.url for item in items} if urls is None else set(urls)
     keys = {url: rules.resolve(url).key for url in sorted(expected)}

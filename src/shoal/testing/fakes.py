@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from shoal.errors import UsageError
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
 from shoal.model import Lease, Task
 from shoal.page import Page
 from shoal.settings import Settings
-from shoal.store.base import FetchRow, ItemRow, StoredItem
+from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, StoredItem
+from shoal.store.checks import mended, storable
+from shoal.store.folding import Folded, fold
 from shoal.urls import UrlRules, key_of, lane_of
 
 HTML = "text/html; charset=utf-8"
@@ -18,40 +24,67 @@ Answer = Response | Fault
 
 
 class MemoryStore:
-    """Keeps the contract of `Store` in dicts."""
+    """Keeps the contract of `Store` in dicts, but for statements."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], ItemRow] = {}
         self.log: dict[tuple[str, int], FetchRow] = {}
+        self.kept: dict[tuple[str, str, int], StoredItem] = {}
+        self._folded: dict[tuple[str, str], Folded] = {}
 
-    async def write(self, items: Sequence[ItemRow], fetches: Sequence[FetchRow]) -> None:
-        for item in items:
-            before = self.rows.get((item.spider, item.key))
-            if before is None or before.token <= item.token:
-                self.rows[item.spider, item.key] = item
-        for fetch in fetches:
-            earlier = self.log.get((fetch.crawl, fetch.key))
-            if earlier is None or earlier.token <= fetch.token:
-                self.log[fetch.crawl, fetch.key] = fetch
+    async def write(
+        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], *, rule: ItemRule = ItemRule()
+    ) -> dict[int, str]:
+        good, refused = storable(items)
+        for row, _ in good:
+            self._write_item(row, rule)
+        for line in map(mended, fetches):
+            earlier = self.log.get((line.crawl, line.key))
+            if earlier is None or earlier.token <= line.token:
+                keeps = earlier is not None and earlier.archived and not line.archived
+                kept = {"content_hash": earlier.content_hash, "archived": earlier.archived} if earlier and keeps else {}
+                self.log[line.crawl, line.key] = msgspec.structs.replace(line, **kept)
+        return refused
 
-    async def items(self, spider: str | None = None, *, crawl: str | None = None) -> AsyncIterator[StoredItem]:
-        for row in list(self.rows.values()):
-            if spider in (None, row.spider) and crawl in (None, row.crawl):
-                yield StoredItem(
-                    spider=row.spider,
-                    key=row.key,
-                    crawl=row.crawl,
-                    url=row.url,
-                    data=row.data,
-                    first_seen=row.at,
-                    last_seen=row.at,
-                )
+    def _write_item(self, row: ItemRow, rule: ItemRule) -> None:
+        name = (row.spider, row.key)
+        if rule.keep_versions and name in self._folded:
+            self._keep(name)
+        self._folded[name] = latest = fold(self._folded.get(name), row, rule=rule)
+        self.rows[name] = msgspec.structs.replace(
+            row, crawl=latest.crawl, url=latest.url, data=latest.data, token=latest.token, at=latest.last_seen
+        )
+        if rule.keep_versions:
+            self._keep(name)
 
-    async def count_items(self, spider: str | None = None, *, crawl: str | None = None) -> int:
-        return len([item async for item in self.items(spider, crawl=crawl)])
+    def _keep(self, name: tuple[str, str]) -> None:
+        self.kept.setdefault((*name, self._folded[name].version), _stored(name, self._folded[name]))
+
+    async def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
+        for name, item in list(self._folded.items()):
+            if _matches(which, name[0], item):
+                yield _stored(name, item)
+
+    async def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
+        for (spider, key, _), version in list(self.kept.items()):
+            if _matches(which, spider, self._folded[spider, key]):
+                yield version
+
+    async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
+        return len([item async for item in self.items(which)])
 
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
-        return [self.log[crawl, key] for key in keys if (crawl, key) in self.log]
+        return [self.log[crawl, key] for key in dict.fromkeys(keys) if (crawl, key) in self.log]
+
+    async def tidy(self, *, retention: float) -> int:
+        before = time.time() - retention
+        old = [place for place, line in self.log.items() if line.at < before]
+        for place in old:
+            del self.log[place]
+        return len(old)
+
+    async def query(self, sql: str, *, limit: int) -> QueryAnswer:
+        raise UsageError("a store in memory takes no statements")
 
     async def delete_crawl(self, crawl: str) -> None:
         self.log = {place: row for place, row in self.log.items() if place[0] != crawl}
@@ -62,6 +95,30 @@ class MemoryStore:
     def outcomes(self) -> dict[str, str]:
         """The outcome of each URL in the log."""
         return {row.url: row.outcome for row in self.log.values()}
+
+
+def _stored(name: tuple[str, str], item: Folded) -> StoredItem:
+    return StoredItem(
+        spider=name[0],
+        key=name[1],
+        crawl=item.crawl,
+        url=item.url,
+        data=item.data,
+        first_seen=item.first_seen,
+        last_seen=item.last_seen,
+        changed_at=item.changed_at,
+        version=item.version,
+    )
+
+
+def _matches(which: ItemFilter, spider: str, item: Folded) -> bool:
+    return (
+        which.spider in (None, spider)
+        and which.crawl in (None, item.crawl)
+        and item.last_seen >= (which.since or 0.0)
+        and item.changed_at >= (which.changed_since or 0.0)
+        and item.url.startswith(which.url_prefix or "")
+    )
 
 
 class ScriptedFetcher:

@@ -1,0 +1,68 @@
+"""`shoal store`: what a store needs before and beside crawls."""
+
+from __future__ import annotations
+
+import click
+
+from shoal.cli.figures import count
+from shoal.cli.options import check_store_exists, store_option
+from shoal.cli.screen import Screen
+from shoal.errors import UsageError
+from shoal.masking import masked
+
+
+@click.group(short_help="Make a store ready, or drop its old log lines.")
+def store() -> None:
+    """Make a store ready, or drop its old log lines."""
+
+
+@store.command(short_help="Create a store, or bring it up to date.")
+@store_option
+def init(store: str) -> None:
+    """Create a store, or bring it up to date. Crawls do so by themselves; a database's owner may want to do it first.
+
+    \b
+    Example: shoal store init --store postgresql://me@db.example/results
+    """
+    from shoal.cli.loop import run
+
+    run(_init(store))
+    Screen().line(f"{masked(store)} is ready")
+
+
+@store.command(short_help="Drop lines of the fetch log that are older than `retention`.")
+@store_option
+@click.option("--retention", metavar="TIME", help="How long lines are kept, such as 90d.  [default: the setting]")
+def tidy(store: str, *, retention: str | None) -> None:
+    """Drop lines of the fetch log that are older than `retention`. Items stay.
+
+    \b
+    Example: shoal store tidy --retention 90d
+    """
+    from shoal.cli.loop import run
+    from shoal.crawl import settings_of
+    from shoal.settings import parse_duration
+    from shoal.spider import Spider
+
+    seconds = parse_duration(retention or settings_of(Spider, {}).values.retention)
+    if not seconds:
+        raise UsageError("nothing says how long log lines are kept: give --retention 90d, or set `retention`")
+    check_store_exists(store)
+    gone = run(_tidy(store, seconds))
+    Screen().line(f"{count(gone)} dropped from {masked(store)}")
+
+
+async def _init(url: str) -> None:
+    from shoal.store import open_store
+
+    await (await open_store(url)).close()
+
+
+async def _tidy(url: str, seconds: float) -> int:
+    from shoal.store import open_store
+
+    opened = await open_store(url)
+    try:
+        return await opened.tidy(retention=seconds)
+    finally:
+        await opened.close()

@@ -1,0 +1,248 @@
+"""Items and the fetch log as JSON Lines in a folder; what reads them is an index that can be made anew at any time."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import msgspec
+
+from shoal.errors import StorageError
+from shoal.sqlite_file import connect, storage_errors, transaction
+from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, Store, StoredItem
+from shoal.store.checks import mended, storable
+from shoal.store.segments import (
+    FETCHES,
+    ITEMS,
+    FetchLine,
+    ItemLine,
+    Segment,
+    batches,
+    drop_old_log,
+    fetch_lines,
+    item_lines,
+    locked,
+    segments,
+)
+
+INDEX = "index.db"
+LOCK = "index.lock"
+CHUNK_ROWS = 2000
+SCHEMA_VERSION = 1
+
+OpenIndex = Callable[[Path], Awaitable[Store]]
+_Result = TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
+
+
+class Chunk(msgspec.Struct, kw_only=True):
+    """Lines to be folded into the index in one go, and how far the segments are read with them."""
+
+    rule: ItemRule = ItemRule()
+    items: list[ItemRow] = msgspec.field(default_factory=list)
+    fetches: list[FetchRow] = msgspec.field(default_factory=list)
+    deleted_crawl: str = ""
+    done: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class FilesStore:
+    """Keeps `Store` in a folder of JSON Lines. Several processes may write at once, each to files of its own."""
+
+    def __init__(self, folder: Path, *, open_index: OpenIndex, thread: ThreadPoolExecutor) -> None:
+        self._folder = folder
+        self._open_index = open_index
+        self._thread = thread
+        self._segment: Segment | None = None
+        self._index: Store | None = None
+        self._offsets: sqlite3.Connection | None = None
+        self._reading = asyncio.Lock()
+        self._is_open = True
+
+    @classmethod
+    async def open(cls, folder: Path, *, open_index: OpenIndex) -> FilesStore:
+        """Make the folder if need be. The index is opened by whoever reads."""
+        await asyncio.to_thread(_make, folder)
+        return cls(folder, open_index=open_index, thread=ThreadPoolExecutor(1, thread_name_prefix="shoal-files"))
+
+    async def write(
+        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], *, rule: ItemRule = ItemRule()
+    ) -> dict[int, str]:
+        """Append all rows or none, on the disk when this returns."""
+        return await self._run(self._write, items, fetches, rule) if items or fetches else {}
+
+    async def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
+        """Stream items in the order in which the index met them."""
+        async for item in (await self._up_to_date()).items(which):
+            yield item
+
+    async def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
+        """Every version that was kept of these items."""
+        async for item in (await self._up_to_date()).versions(which):
+            yield item
+
+    async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
+        """How many items `items` would give."""
+        return await (await self._up_to_date()).count_items(which)
+
+    async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
+        """The latest log line of each of these tasks."""
+        return await (await self._up_to_date()).fetches(crawl, keys)
+
+    async def tidy(self, *, retention: float) -> int:
+        """Drop old lines from the index, and whole files of the log that nobody has appended to since."""
+        index = await self._up_to_date()
+        dropped = await self._run(drop_old_log, self._folder, before=time.time() - retention)
+        return len(dropped) + await index.tidy(retention=retention)
+
+    async def query(self, sql: str, *, limit: int) -> QueryAnswer:
+        """Run one statement that only reads, on the index."""
+        return await (await self._up_to_date()).query(sql, limit=limit)
+
+    async def delete_crawl(self, crawl: str) -> None:
+        """Remove the crawl's fetch log from the index, for ever: a line in the log says so."""
+        line = FetchRow(crawl=crawl, key=0, url="", outcome="", token=0, attempt=0, at=time.time())
+        await self._run(self._append, b"", fetch_lines([line], now=time.time(), deletes=True))
+
+    async def close(self) -> None:
+        """Wait for writes under way and let go. Closing again is harmless."""
+        if self._is_open:
+            self._is_open = False
+            await self._run(self._close)
+            self._thread.shutdown(wait=False)
+            if self._index is not None:
+                await self._index.close()
+
+    async def _run(
+        self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> _Result:
+        def translated() -> _Result:
+            with storage_errors(self._folder / INDEX):
+                return work(*args, **kwargs)
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, translated)
+
+    def _write(self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], rule: ItemRule) -> dict[int, str]:
+        good, refused = storable(items)
+        now = time.time()
+        self._append(
+            item_lines([row for row, _ in good], rule=rule, now=now), fetch_lines(list(map(mended, fetches)), now=now)
+        )
+        return refused
+
+    def _append(self, items: bytes, fetches: bytes) -> None:
+        if self._segment is not None and self._segment.is_full:
+            self._segment.close()
+            self._segment = None
+        if self._segment is None:
+            try:
+                self._segment = Segment.take(self._folder)
+            except OSError as error:
+                why = error.strerror or str(error)
+                raise StorageError(f"{self._folder}: {why}; mend that and run again") from error
+        self._segment.append(items, fetches)
+
+    def _close(self) -> None:
+        if self._segment is not None:
+            self._segment.close()
+        if self._offsets is not None:
+            self._offsets.close()
+
+    async def _up_to_date(self) -> Store:
+        """The index, with everything in it that was written before now."""
+        async with self._reading:
+            if self._index is None:
+                self._index = await self._open_index(self._folder / INDEX)
+                self._offsets = await self._run(_open_offsets, self._folder / INDEX)
+            lock = locked(self._folder / LOCK)
+            await self._run(lock.__enter__)
+            try:
+                for kind in (ITEMS, FETCHES):
+                    await self._fold(kind, self._index)
+            finally:
+                await self._run(lock.__exit__, None, None, None)
+            return self._index
+
+    async def _fold(self, kind: str, index: Store) -> None:
+        chunks = await self._run(self._unread, kind)
+        while (chunk := await self._run(next, chunks, None)) is not None:
+            if chunk.items or chunk.fetches:
+                await index.write(chunk.items, chunk.fetches, rule=chunk.rule)
+            if chunk.deleted_crawl:
+                await index.delete_crawl(chunk.deleted_crawl)
+            await self._run(self._save, chunk.done)
+
+    def _unread(self, kind: str) -> Iterator[Chunk]:
+        """What the index has not met yet, in the order in which it was written, whichever process wrote it."""
+        done = dict(self._connection.execute("SELECT name, done FROM segment"))
+        streams = []
+        for path in segments(self._folder, kind):
+            size, start = path.stat().st_size, done.get(path.name, 0)
+            if size != start:
+                # Shorter than what was read: another file of the same name.
+                streams.append(_written(path, kind, start=start if start <= size else 0))
+        return _chunks(heapq.merge(*streams, key=lambda part: part[0]))
+
+    def _save(self, done: dict[str, int]) -> None:
+        with transaction(self._connection):
+            statement = "INSERT INTO segment (name, done) VALUES (?, ?) ON CONFLICT DO UPDATE SET done = excluded.done"
+            for place in done.items():
+                self._connection.execute(statement, place)
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        if self._offsets is None:
+            raise StorageError(f"{self._folder} is closed")
+        return self._offsets
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be made: {error.strerror or error}; choose another folder") from None
+
+
+def _open_offsets(path: Path) -> sqlite3.Connection:
+    schema = files("shoal.store").joinpath("files.sql").read_text(encoding="utf-8")
+    return connect(path, part="segments", version=SCHEMA_VERSION, schema_sql=schema)
+
+
+def _written(path: Path, kind: str, *, start: int) -> Iterator[tuple[float, str, int, list[Any]]]:
+    line: type[Any] = ItemLine if kind == ITEMS else FetchLine
+    for end, batch in batches(path, line, start=start):
+        yield batch[-1].written, path.name, end, batch
+
+
+def _chunks(parts: Iterator[tuple[float, str, int, list[Any]]]) -> Iterator[Chunk]:
+    chunk = Chunk()
+    for _, name, end, batch in parts:
+        rule = batch[0].rule if isinstance(batch[0], ItemLine) else chunk.rule
+        if chunk.done and (rule != chunk.rule or len(chunk.items) + len(chunk.fetches) >= CHUNK_ROWS):
+            yield chunk
+            chunk = Chunk()
+        chunk.rule = rule
+        chunk.done[name] = end
+        _add(batch, chunk)
+        if chunk.deleted_crawl:
+            yield chunk
+            chunk = Chunk()
+    if chunk.done:
+        yield chunk
+
+
+def _add(batch: list[Any], chunk: Chunk) -> None:
+    for line in batch:
+        if isinstance(line, ItemLine):
+            fields = {name: getattr(line, name) for name in ("spider", "key", "url", "crawl", "token", "at")}
+            chunk.items.append(ItemRow(**fields, data=bytes(line.data)))
+        elif line.deletes:
+            chunk.deleted_crawl = line.crawl
+        else:
+            chunk.fetches.append(FetchRow(**{name: getattr(line, name) for name in FetchRow.__struct_fields__}))

@@ -1,0 +1,208 @@
+"""Append-only JSON Lines in a folder: pairs of files, each written by one process, whole batches or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+import msgspec
+
+from shoal.errors import StorageError
+from shoal.store.base import FetchRow, ItemRow, ItemRule
+
+SEGMENT_BYTES = 64 * 1024 * 1024
+ITEMS, FETCHES = "items", "fetches"
+
+_Line = TypeVar("_Line", bound="ItemLine | FetchLine")
+
+
+class ItemLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One written row. `left` rows of its batch follow: a batch that was torn has no row with none left."""
+
+    spider: str
+    key: str
+    url: str
+    crawl: str
+    token: int
+    at: float
+    data: msgspec.Raw
+    rule: ItemRule = ItemRule()
+    written: float
+    left: int
+
+
+class FetchLine(FetchRow, frozen=True, kw_only=True, omit_defaults=True):
+    """One log line. With `deletes` it says that its crawl's lines are to be forgotten."""
+
+    deletes: bool = False
+    written: float
+    left: int
+
+
+def item_lines(rows: Sequence[ItemRow], *, rule: ItemRule, now: float) -> bytes:
+    """The rows as lines of one batch."""
+    lines = [
+        ItemLine(
+            spider=row.spider,
+            key=row.key,
+            url=row.url,
+            crawl=row.crawl,
+            token=row.token,
+            at=row.at,
+            data=msgspec.Raw(_on_one_line(row.data)),
+            rule=rule,
+            written=now,
+            left=left,
+        )
+        for left, row in zip(range(len(rows) - 1, -1, -1), rows, strict=True)
+    ]
+    return msgspec.json.Encoder().encode_lines(lines)
+
+
+def fetch_lines(rows: Sequence[FetchRow], *, now: float, deletes: bool = False) -> bytes:
+    """The log lines as lines of one batch."""
+    lines = [
+        FetchLine(**msgspec.structs.asdict(row), deletes=deletes, written=now, left=left)
+        for left, row in zip(range(len(rows) - 1, -1, -1), rows, strict=True)
+    ]
+    return msgspec.json.Encoder().encode_lines(lines)
+
+
+def batches(path: Path, kind: type[_Line], *, start: int) -> Iterator[tuple[int, list[_Line]]]:
+    """The whole batches behind `start`, each with where it ends. A torn tail is as if it were not there."""
+    decoder = msgspec.json.Decoder(kind)
+    batch: list[_Line] = []
+    end = start
+    with path.open("rb") as file:
+        file.seek(start)
+        for text in file:
+            if not text.endswith(b"\n"):
+                return
+            try:
+                line = decoder.decode(text)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                raise StorageError(f"{path} is damaged near byte {end}: restore a copy, or move it away") from None
+            end += len(text)
+            batch.append(line)
+            if line.left == 0:
+                yield end, batch
+                batch = []
+
+
+def segments(folder: Path, which: str) -> list[Path]:
+    """The files of one kind, oldest first."""
+    return sorted(folder.glob(f"{which}-*.jsonl"))
+
+
+class Segment:
+    """A pair of files for items and log lines that nobody else appends to while it is open."""
+
+    def __init__(self, items: BinaryIO, fetches: BinaryIO) -> None:
+        self._items = items
+        self._fetches = fetches
+
+    @classmethod
+    def take(cls, folder: Path) -> Segment:
+        """One that a former process left unfilled, its torn tail cut off; a new one if there is none."""
+        for path in segments(folder, ITEMS):
+            if path.stat().st_size < SEGMENT_BYTES and (segment := cls._open(path)):
+                return segment
+        while True:
+            name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
+            if segment := cls._open(folder / f"{ITEMS}-{name}.jsonl"):
+                _sync_folder(folder)
+                return segment
+
+    @classmethod
+    def _open(cls, path: Path) -> Segment | None:
+        items = path.open("a+b", buffering=0)
+        try:
+            fcntl.flock(items, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            items.close()
+            return None
+        fetches = partner(path).open("a+b", buffering=0)
+        _cut_torn_tail(path, ItemLine, items)
+        _cut_torn_tail(partner(path), FetchLine, fetches)
+        return cls(items, fetches)
+
+    @property
+    def is_full(self) -> bool:
+        return max(os.fstat(file.fileno()).st_size for file in (self._items, self._fetches)) >= SEGMENT_BYTES
+
+    def append(self, items: bytes, fetches: bytes) -> None:
+        """Both texts, on the disk when this returns; neither when it raises."""
+        parts = [(file, text) for file, text in ((self._items, items), (self._fetches, fetches)) if text]
+        sizes = [(file, os.fstat(file.fileno()).st_size) for file, _ in parts]
+        try:
+            for file, text in parts:
+                _write_all(file, text)
+            for file, _ in parts:
+                os.fdatasync(file.fileno())
+        except OSError as error:
+            for file, size in sizes:
+                os.ftruncate(file.fileno(), size)
+            why = error.strerror or str(error)
+            raise StorageError(
+                f"{parts[0][0].name}: {why}; nothing that was saved is lost, mend that and run again"
+            ) from error
+
+    def close(self) -> None:
+        self._fetches.close()
+        self._items.close()
+
+
+def partner(items: Path) -> Path:
+    """The file of the log lines beside a file of items."""
+    return items.with_name(FETCHES + items.name.removeprefix(ITEMS))
+
+
+def drop_old_log(folder: Path, *, before: float) -> list[Path]:
+    """Remove files of log lines that nobody appends to and nobody has since that time."""
+    dropped = []
+    for path in segments(folder, ITEMS):
+        log = partner(path)
+        with path.open("rb") as items, contextlib.suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(items, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if log.stat().st_mtime < before and log.stat().st_size:
+                log.unlink()
+                dropped.append(log)
+    return dropped
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Alone among all processes; waits for its turn."""
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _write_all(file: BinaryIO, text: bytes) -> None:
+    left = memoryview(text)
+    while left:
+        left = left[os.write(file.fileno(), left) :]
+
+
+def _cut_torn_tail(path: Path, kind: type[ItemLine] | type[FetchLine], file: BinaryIO) -> None:
+    end = max((end for end, _ in batches(path, kind, start=0)), default=0)
+    if end < os.fstat(file.fileno()).st_size:
+        os.ftruncate(file.fileno(), end)
+
+
+def _on_one_line(data: bytes) -> bytes:
+    return msgspec.json.format(data, indent=-1) if b"\n" in data or b"\r" in data else data
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
