@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +42,9 @@ REMEMBERED_BODIES = 16_384
 NAME_DIGITS = 16
 LISTED_AT_ONCE = 1000
 
+_STATUS = re.compile(r"status code: (\d\d\d)")
+# Of the refusals those that pass: too early, too many, too slow.
+_PASSING = frozenset({408, 425, 429})
 # Where the library asks for credentials when the environment has none.
 _METADATA_SERVICES = ("/latest/api/token", "/latest/meta-data", "computeMetadata", "/metadata/identity")
 
@@ -270,4 +274,8 @@ def _failure(error: Exception, place: Place) -> ShoalError:
         return UsageError(f"{place.shown} needs credentials: set {CREDENTIALS[place.scheme]}")
     if "NoSuchBucket" in str(error):
         return UsageError(f"{place.shown}: there is no such bucket; make it first")
-    return ServerUnreachable(f"the archive in {place.shown} cannot be reached: {text}")
+    # What it tried and how often is before the dash.
+    why, status = text.rpartition(" - ")[2], _STATUS.search(text)
+    if status and 300 <= int(status[1]) < 500 and int(status[1]) not in _PASSING:
+        return UsageError(f"{place.shown} refuses, check its region and endpoint: {why}")
+    return ServerUnreachable(f"the archive in {place.shown} cannot be reached: {why}")

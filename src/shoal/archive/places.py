@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +23,7 @@ CLIENT: dict[str, Any] = {"timeout": timedelta(seconds=60), "connect_timeout": t
 REQUESTS_IN_FLIGHT = 16
 FOLDER_THREADS = 2
 
+_OPTIONS_OF_A_URL = re.compile(r"(://[^\s?]*)\?\S*")
 _OPTIONS = {"s3": ("endpoint", "region"), "gs": (), "az": ("account",)}
 CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
@@ -98,5 +100,6 @@ def _bucket(
 
 
 def first_line(error: BaseException) -> str:
-    """What the library says, without its account of the causes."""
-    return " ".join(str(error).partition("\n\nDebug source")[0].split())[:300]
+    """What the library says: without its account of the causes, and without the options of URLs, which may sign them."""
+    text = " ".join(str(error).partition("\n\nDebug source")[0].split())
+    return _OPTIONS_OF_A_URL.sub(r"\1", text)[:300]
