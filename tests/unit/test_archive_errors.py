@@ -1,4 +1,4 @@
-"""What the object library says becomes one line of ours: wait, or do this. The texts are the library's own, shortened."""
+"""What the object library says becomes one line of ours: wait, or do this. The texts are like the library's own."""
 
 from __future__ import annotations
 

@@ -100,6 +100,6 @@ def _bucket(
 
 
 def first_line(error: BaseException) -> str:
-    """What the library says: without its account of the causes, and without the options of URLs, which may sign them."""
+    """What the library says, without its account of the causes and the options of URLs: those may be signatures."""
     text = " ".join(str(error).partition("\n\nDebug source")[0].split())
     return _OPTIONS_OF_A_URL.sub(r"\1", text)[:300]
