@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -18,7 +19,7 @@ from shoal.archive import open_archive
 from shoal.archive.base import Archive
 from shoal.archive.places import find_place
 from shoal.errors import ServerUnreachable, StorageError, UsageError
-from shoal.testing.archive_contract import ArchiveContract, Reopen, everything, raw_page
+from shoal.testing.archive_contract import LARGE, ArchiveContract, Reopen, everything, raw_page
 from shoal.testing.servers import Gate, MotoServer
 from shoal.testing.store_contract import files_no_larger_than
 
@@ -26,6 +27,10 @@ from shoal.testing.store_contract import files_no_larger_than
 def start_writer(url: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "shoal.testing.archive_contract", url]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def sizes_in(folder: Path) -> list[int]:
+    return [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
 
 
 class ObjectArchiveContract(ArchiveContract):
@@ -55,12 +60,12 @@ class ObjectArchiveContract(ArchiveContract):
 
     async def test_a_killed_writer_leaves_whole_objects_only(self, url: str, reopen: Reopen, bodies: Any) -> None:
         named: list[str] = []
-        for batches in (1, 3):
+        for moment in (1, 2, 3):
             writer = start_writer(url)
             assert writer.stdout is not None
-            named += [(await asyncio.to_thread(writer.stdout.readline)).strip() for _ in range(batches)]
+            named.append((await asyncio.to_thread(writer.stdout.readline)).strip())
             # Somewhere in the batch after that.
-            await asyncio.sleep(0.02 * batches)
+            await asyncio.sleep(0.02 * moment)
             writer.kill()
             writer.communicate()
         archive = await reopen()
@@ -68,7 +73,7 @@ class ObjectArchiveContract(ArchiveContract):
         lying = {Path(name).stem for name in await bodies()}
         assert told <= lying
         for content_hash in lying:
-            assert len(await archive.body(content_hash)) == 200_000
+            assert len(await archive.body(content_hash)) > LARGE
         for name in named:
             assert {capture.content_hash for capture in await archive.captures(name)} <= told
 
@@ -136,6 +141,27 @@ class TestFolderArchive(ObjectArchiveContract):
         assert await everything(archive) == []
         await archive.write([*pages, noise])
         assert len(await everything(archive)) == 4
+
+    async def test_a_writer_killed_in_the_middle_of_a_file_leaves_no_half_of_it_to_be_read(
+        self, url: str, reopen: Reopen, bodies: Any
+    ) -> None:
+        # The kernel kills a process that goes beyond its limit: right there, in the middle of the file.
+        limits = (
+            "import asyncio, resource, signal, sys\n"
+            "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"
+            f"resource.setrlimit(resource.RLIMIT_FSIZE, ({LARGE // 2}, {LARGE // 2}))\n"
+            "from shoal.testing.archive_contract import write_for_ever\n"
+            "asyncio.run(write_for_ever(sys.argv[1]))\n"
+        )
+        writer = await asyncio.create_subprocess_exec(sys.executable, "-c", limits, url)
+        assert await writer.wait() == -signal.SIGXFSZ
+        assert LARGE // 2 in sizes_in(Path(url))
+        assert await bodies() == []
+        archive = await reopen()
+        assert await everything(archive) == []
+        # What lies there under a name of its own disturbs nobody.
+        await archive.write([raw_page()])
+        assert len(await bodies()) == len(await everything(archive)) == 1
 
     async def test_a_folder_that_may_not_be_made_is_one_line(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("in the way")

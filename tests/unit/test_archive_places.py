@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
 
+from shoal.archive.objects import RecentBodies
 from shoal.archive.places import find_place
 from shoal.errors import UsageError
 
@@ -99,3 +100,12 @@ def test_secrets_in_a_url_are_refused_and_not_shown(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_place(url, create=True)
     assert SECRET not in str(caught.value)
+
+
+def test_only_so_many_bodies_are_remembered_those_used_last() -> None:
+    hashes = [f"{number:064x}" for number in range(5)]
+    recent = RecentBodies(3)
+    recent.add(hashes[:3])
+    assert hashes[0] in recent
+    recent.add(hashes[3:])
+    assert [one in recent for one in hashes] == [True, False, False, True, True]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import random
 import sys
 from collections.abc import Awaitable, Callable
@@ -20,6 +21,7 @@ from shoal.archive import open_archive
 from shoal.archive.base import Archive, Capture, RawPage, packed, task_of
 from shoal.errors import StorageError
 
+LARGE = 8_000_000
 Reopen = Callable[[], Awaitable[Archive]]
 ODD_BODIES = {
     "empty": b"",
@@ -153,10 +155,10 @@ class ArchiveContract:
 
 
 async def write_for_ever(url: str) -> None:
-    """Be a worker that does nothing but archive, until it is killed."""
-    archive, rng = await open_archive(url, create=True), random.Random(2)
-    for batch in count():
-        pages = [raw_page(rng.randbytes(200_000), key=batch * 8 + number) for number in range(8)]
+    """Be a worker that does nothing but archive, until it is killed. No body is one that another has written."""
+    archive, noise = await open_archive(url, create=True), random.Random(2).randbytes(LARGE)
+    for first in count(step=2):
+        pages = [raw_page(b"%d %d " % (os.getpid(), key) + noise, key=key) for key in range(first, first + 2)]
         names = await archive.write(pages)
         sys.stdout.write(names[0] + "\n")
         sys.stdout.flush()
