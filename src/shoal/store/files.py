@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -26,6 +27,7 @@ from shoal.store.segments import (
     Segment,
     batches,
     drop_old_log,
+    ends_line,
     fetch_lines,
     item_lines,
     locked,
@@ -98,8 +100,9 @@ class FilesStore:
     async def tidy(self, *, retention: float) -> int:
         """Drop old lines from the index, and whole files of the log that nobody has appended to since."""
         index = await self._up_to_date()
-        dropped = await self._run(drop_old_log, self._folder, before=time.time() - retention)
-        return len(dropped) + await index.tidy(retention=retention)
+        async with self._alone():
+            dropped = await self._run(self._drop_old, time.time() - retention)
+        return dropped + await index.tidy(retention=retention)
 
     async def query(self, sql: str, *, limit: int) -> QueryAnswer:
         """Run one statement that only reads, on the index."""
@@ -146,7 +149,13 @@ class FilesStore:
             except OSError as error:
                 why = error.strerror or str(error)
                 raise StorageError(f"{self._folder}: {why}; mend that and run again") from error
-        self._segment.append(items, fetches)
+        try:
+            self._segment.append(items, fetches)
+        except StorageError:
+            # Whoever takes it next, and be it us, looks for what may be torn.
+            self._segment.close()
+            self._segment = None
+            raise
 
     def _close(self) -> None:
         if self._segment is not None:
@@ -156,18 +165,24 @@ class FilesStore:
 
     async def _up_to_date(self) -> Store:
         """The index, with everything in it that was written before now."""
-        async with self._reading:
+        async with self._alone():
             if self._index is None:
                 self._index = await self._open_index(self._folder / INDEX)
                 self._offsets = await self._run(_open_offsets, self._folder / INDEX)
-            lock = locked(self._folder / LOCK)
-            await self._run(lock.__enter__)
-            try:
-                for kind in (ITEMS, FETCHES):
-                    await self._fold(kind, self._index)
-            finally:
-                await self._run(lock.__exit__, None, None, None)
+            for kind in (ITEMS, FETCHES):
+                await self._fold(kind, self._index)
             return self._index
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Nobody else brings the index up to date meanwhile, in whichever process."""
+        async with self._reading:
+            lock = locked(self._folder / LOCK)
+            await asyncio.to_thread(lock.__enter__)
+            try:
+                yield
+            finally:
+                lock.__exit__(None, None, None)
 
     async def _fold(self, kind: str, index: Store) -> None:
         chunks = await self._run(self._unread, kind)
@@ -183,10 +198,9 @@ class FilesStore:
         done = dict(self._connection.execute("SELECT name, done FROM segment"))
         streams = []
         for path in segments(self._folder, kind):
-            size, start = path.stat().st_size, done.get(path.name, 0)
-            if size != start:
-                # Shorter than what was read: another file of the same name.
-                streams.append(_written(path, kind, start=start if start <= size else 0))
+            start = done.get(path.name, 0)
+            if path.stat().st_size != start:
+                streams.append(_written(path, kind, start=start if ends_line(path, start) else 0))
         return _chunks(heapq.merge(*streams, key=lambda part: part[0]))
 
     def _save(self, done: dict[str, int]) -> None:
@@ -194,6 +208,14 @@ class FilesStore:
             statement = "INSERT INTO segment (name, done) VALUES (?, ?) ON CONFLICT DO UPDATE SET done = excluded.done"
             for place in done.items():
                 self._connection.execute(statement, place)
+
+    def _drop_old(self, before: float) -> int:
+        dropped = drop_old_log(self._folder, before=before)
+        with transaction(self._connection):
+            # A new file may come under an old name: it is to be read from its beginning.
+            for name in dropped:
+                self._connection.execute("DELETE FROM segment WHERE name = ?", (name,))
+        return len(dropped)
 
     @property
     def _connection(self) -> sqlite3.Connection:

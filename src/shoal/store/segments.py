@@ -95,6 +95,15 @@ def batches(path: Path, kind: type[_Line], *, start: int) -> Iterator[tuple[int,
                 batch = []
 
 
+def ends_line(path: Path, place: int) -> bool:
+    """Whether a line ends there. A batch that was read may be gone: its write failed after all and was undone."""
+    if place == 0:
+        return True
+    with path.open("rb") as file:
+        file.seek(place - 1)
+        return file.read(1) == b"\n"
+
+
 def segments(folder: Path, which: str) -> list[Path]:
     """The files of one kind, oldest first."""
     return sorted(folder.glob(f"{which}-*.jsonl"))
@@ -121,16 +130,17 @@ class Segment:
 
     @classmethod
     def _open(cls, path: Path) -> Segment | None:
-        items = path.open("a+b", buffering=0)
-        try:
-            fcntl.flock(items, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            items.close()
-            return None
-        fetches = partner(path).open("a+b", buffering=0)
-        _cut_torn_tail(path, ItemLine, items)
-        _cut_torn_tail(partner(path), FetchLine, fetches)
-        return cls(items, fetches)
+        with contextlib.ExitStack() as opened:
+            items = opened.enter_context(path.open("a+b", buffering=0))
+            try:
+                fcntl.flock(items, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return None
+            fetches = opened.enter_context(partner(path).open("a+b", buffering=0))
+            _cut_torn_tail(path, ItemLine, items)
+            _cut_torn_tail(partner(path), FetchLine, fetches)
+            opened.pop_all()
+            return cls(items, fetches)
 
     @property
     def is_full(self) -> bool:
@@ -147,7 +157,8 @@ class Segment:
                 os.fdatasync(file.fileno())
         except OSError as error:
             for file, size in sizes:
-                os.ftruncate(file.fileno(), size)
+                with contextlib.suppress(OSError):
+                    os.ftruncate(file.fileno(), size)
             why = error.strerror or str(error)
             raise StorageError(
                 f"{parts[0][0].name}: {why}; nothing that was saved is lost, mend that and run again"
@@ -163,8 +174,8 @@ def partner(items: Path) -> Path:
     return items.with_name(FETCHES + items.name.removeprefix(ITEMS))
 
 
-def drop_old_log(folder: Path, *, before: float) -> list[Path]:
-    """Remove files of log lines that nobody appends to and nobody has since that time."""
+def drop_old_log(folder: Path, *, before: float) -> list[str]:
+    """Remove files of log lines that nobody appends to and nobody has since that time; gives their names."""
     dropped = []
     for path in segments(folder, ITEMS):
         log = partner(path)
@@ -172,7 +183,7 @@ def drop_old_log(folder: Path, *, before: float) -> list[Path]:
             fcntl.flock(items, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if log.stat().st_mtime < before and log.stat().st_size:
                 log.unlink()
-                dropped.append(log)
+                dropped.append(log.name)
     return dropped
 
 

@@ -32,14 +32,14 @@ _Row = tuple[Any, ...]
 
 def items_query(which: ItemFilter) -> tuple[str, _Row]:
     """A statement for pages of items in the order of their first arrival; its last argument is the last page's id."""
-    where, arguments = _where(which, id_column="item.id")
-    return f"{_ITEMS}{where} ORDER BY item.id LIMIT {PAGE_ROWS}", arguments
+    clause, arguments = _clause(which)
+    return f"{_ITEMS} WHERE {clause}item.id > ? ORDER BY item.id LIMIT {PAGE_ROWS}", arguments
 
 
 def versions_query(which: ItemFilter) -> tuple[str, _Row]:
     """The same for the versions that were kept of these items."""
-    where, arguments = _where(which, id_column="kept.id")
-    return f"{_VERSIONS}{where} ORDER BY kept.id LIMIT {PAGE_ROWS}", arguments
+    clause, arguments = _clause(which)
+    return f"{_VERSIONS} WHERE {clause}kept.id > ? ORDER BY kept.id LIMIT {PAGE_ROWS}", arguments
 
 
 def page(connection: sqlite3.Connection, query: str, arguments: _Row) -> list[tuple[int, StoredItem]]:
@@ -69,9 +69,11 @@ def page(connection: sqlite3.Connection, query: str, arguments: _Row) -> list[tu
 
 def count(connection: sqlite3.Connection, which: ItemFilter) -> int:
     """How many items match."""
-    where, arguments = _where(which, id_column="item.id")
+    clause, arguments = _clause(which)
+    # Without a condition an index is counted, which is much smaller than the table.
+    where = f" WHERE {clause}TRUE" if clause else ""
     query = f"SELECT count(*) FROM item{where}"  # noqa: S608 -- column names of ours
-    (number,) = connection.execute(query, (*arguments, 0)).fetchone()
+    (number,) = connection.execute(query, arguments).fetchone()
     return int(number)
 
 
@@ -87,7 +89,8 @@ def fetches(connection: sqlite3.Connection, crawl: str, keys: list[int]) -> list
     return found
 
 
-def _where(which: ItemFilter, *, id_column: str) -> tuple[str, _Row]:
+def _clause(which: ItemFilter) -> tuple[str, _Row]:
+    """The conditions, each followed by AND."""
     # The plus keeps SQLite from choosing the index on (spider, key) and sorting everything anew for each page.
     conditions: list[tuple[str, Any]] = [
         ("item.crawl = ?", which.crawl),
@@ -97,8 +100,7 @@ def _where(which: ItemFilter, *, id_column: str) -> tuple[str, _Row]:
         ("instr(item.url, ?) = 1", which.url_prefix or None),
     ]
     given = [(condition, value) for condition, value in conditions if value is not None]
-    clause = " AND ".join([*(condition for condition, _ in given), f"{id_column} > ?"])
-    return f" WHERE {clause}", tuple(value for _, value in given)
+    return "".join(f"{condition} AND " for condition, _ in given), tuple(value for _, value in given)
 
 
 def reading_connection(path: Path) -> sqlite3.Connection:
@@ -107,7 +109,7 @@ def reading_connection(path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
         )
-    connection.execute("PRAGMA query_only = ON")
+        connection.execute("PRAGMA query_only = ON")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES)
     connection.set_authorizer(_only_reading)
     return connection
@@ -122,7 +124,7 @@ def answer(connection: sqlite3.Connection, sql: str, *, limit: int, seconds: flo
             cursor = connection.execute(sql)
             rows = cursor.fetchmany(limit + 1)
             columns = cursor.description
-    except (sqlite3.ProgrammingError, sqlite3.Warning, ValueError) as error:
+    except (sqlite3.ProgrammingError, sqlite3.DataError, sqlite3.Warning, ValueError) as error:
         raise UsageError(f"the statement is not usable: {' '.join(str(error).split())}") from None
     except StorageError as error:
         raise _refusal(error, seconds) from None
@@ -139,7 +141,7 @@ def _refusal(error: StorageError, seconds: float) -> Exception:
         return UsageError("only statements that read are allowed: write a SELECT")
     if code == sqlite3.SQLITE_INTERRUPT:
         return StorageError(f"the statement took longer than {seconds:g} s: ask for less, or narrow it down")
-    if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG):
+    if code == sqlite3.SQLITE_ERROR:
         return UsageError(f"the statement is not usable: {' '.join(str(cause).split())}")
     return error
 

@@ -25,7 +25,7 @@ _REPLACE = f"""
         crawl = excluded.crawl, url = excluded.url, data = excluded.data, token = excluded.token,
         last_seen = max(last_seen, excluded.last_seen),
         changed_at = iif({_IS_SAME}, coalesce(changed_at, first_seen), excluded.changed_at),
-        version = version + NOT {_IS_SAME},
+        version = version + (NOT {_IS_SAME}),
         content = excluded.content
     WHERE excluded.token >= token"""
 _FRESH = " AND (excluded.token = token OR excluded.last_seen - last_seen >= ?)"
@@ -37,7 +37,7 @@ _FOLDED = """
         version = excluded.version, content = excluded.content"""
 
 # One row of JSON instead of a row per item: each row fetched gives the interpreter lock away. Times lose their last
-# digit on the way, so they are compared here and never written back. A large item is read by itself.
+# digit on the way, so they are only compared, never written back. A large item is read by itself.
 _READ = f"""
     SELECT json_group_array(json_array(
         wanted.column1, iif(length(data) > {LARGE_BYTES}, NULL, data), crawl, url, content, token,
@@ -96,25 +96,28 @@ def _write_folded(connection: sqlite3.Connection, rows: Sequence[ItemRow], *, ru
     if rule.keep_versions and before:
         statement = _KEEP_FORMER.format(marks=_marks(len(before), 2))
         connection.execute(statement, tuple(chain.from_iterable(before)))
-    _upsert(connection, [(*name, item) for name, item in after.items() if item is not before.get(name)])
+    _upsert(connection, after, before=before)
     if rule.keep_versions:
         for part in _parts(versions):
             marks = ", ".join(["(?, ?, ?, ?, ?, CAST(? AS TEXT), ?)"] * len(part))
             connection.execute(_KEEP + marks, tuple(chain.from_iterable(part)))
 
 
-def _upsert(connection: sqlite3.Connection, rows: Sequence[tuple[str, str, Folded]]) -> None:
-    for part in _parts(rows):
-        values = [
-            (
-                *(spider, key, item.crawl, item.url, item.data, item.token),
-                *(item.first_seen, item.last_seen, item.changed_at, item.content, item.version),
-            )
-            for spider, key, item in part
-        ]
+def _upsert(connection: sqlite3.Connection, after: dict[_Identity, Folded], *, before: dict[_Identity, Folded]) -> None:
+    for part in _parts([name for name, item in after.items() if item is not before.get(name)]):
+        values = [_values(name, after[name], before.get(name)) for name in part]
         marks = ", ".join(["(?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?, ?, ?)"] * len(part))
         statement = f"INSERT INTO item ({_ITEM_COLUMNS}) VALUES {marks}{_FOLDED}"  # noqa: S608 -- only marks
         connection.execute(statement, tuple(chain.from_iterable(values)))
+
+
+def _values(name: _Identity, item: Folded, before: Folded | None) -> tuple[Any, ...]:
+    # What was read is not as exact as what is there: zero leaves that in place.
+    last_seen = item.last_seen if before is None or item.last_seen > before.last_seen else 0.0
+    return (
+        *(*name, item.crawl, item.url, item.data, item.token),
+        *(item.first_seen, last_seen, item.changed_at, item.content, item.version),
+    )
 
 
 def _read(connection: sqlite3.Connection, identities: Sequence[_Identity]) -> dict[_Identity, Folded]:

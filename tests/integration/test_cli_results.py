@@ -1,0 +1,172 @@
+"""Results from the command line: other stores, filters of an export, statements, `shoal store`."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from command_line import Folder
+
+from shoal.cli.export import moment_of
+from shoal.cli.main import shoal
+from shoal.errors import UsageError
+from shoal.store.base import ItemRule
+from shoal.store.sqlite import SqliteStore
+from shoal.testing.site_process import SiteProcess, site_process
+from shoal.testing.store_case import fetch, item
+
+PRODUCTS = 30
+A_DAY = 86_400.0
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteProcess]:
+    log = tmp_path_factory.mktemp("site") / "hits.jsonl"
+    with site_process("--products", str(PRODUCTS), "--hosts", "127.0.0.1", log=log) as running:
+        yield running
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+@pytest.fixture
+async def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> float:
+    """A store in this folder, and when it was filled."""
+    monkeypatch.chdir(tmp_path)
+    now = time.time()
+    store = await SqliteStore.open("shoal.db")
+    rule = ItemRule(keep_versions=True)
+    before = [item(key, data={"n": number, "t": "a\tb"}, at=now - 30 * A_DAY) for number, key in enumerate("abc")]
+    await store.write(before, [fetch(1, at=now - 30 * A_DAY), fetch(2, at=now)], rule=rule)
+    await store.write(
+        [item("a", data={"n": 9}, token=2, at=now), item("b", data={"n": 1, "t": "a\tb"}, token=2, at=now)],
+        [],
+        rule=rule,
+    )
+    await store.close()
+    return now
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(shoal, arguments)
+    assert result.exit_code == code, result.output
+    return result.stdout if code == 0 else result.stderr
+
+
+def exported(*arguments: str) -> list[str]:
+    lines = run("export", "--spider", "books", "-o", "-", *arguments).splitlines()
+    return [f"{row['_key']}{row.get('_version', '')}" for row in map(json.loads, lines)]
+
+
+def test_exports_what_was_asked_for_without_a_frontier(results: float) -> None:
+    assert exported() == ["a", "b", "c"]
+    assert exported("--since", "7d") == ["a", "b"]
+    assert exported("--changed-since", "7d") == ["a"]
+    assert exported("--changed-since", "2020-01-01", "--url", "https://a.test/c") == ["c"]
+    assert exported("--where", "n=1", "--where", "t=a\tb") == ["b"]
+    assert exported("--versions") == ["a1", "b1", "c1", "a2"]
+    assert exported("--versions", "--url", "https://a.test/a") == ["a1", "a2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--since", "yesterday"], "the time 'yesterday' is not understood"),
+        (["--where", "n"], "write --where FIELD=VALUE"),
+        (["books-1"], "--spider means all items of the spider"),
+        (["--store", "nowhere.db"], "there is no nowhere.db here"),
+        (["--store", "files:nowhere"], "there is no nowhere here"),
+        (["--store", "mongodb://me:secret@host/x"], "unknown store 'mongodb://me:***@host/x'"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_line(results: float, arguments: list[str], line: str) -> None:
+    refusal = run("export", "--spider", "books", "-o", "-", *arguments, code=2)
+    assert line in refusal
+    assert len(refusal.splitlines()) == 1
+    assert "secret" not in refusal
+
+
+def test_times_are_dates_or_how_long_ago() -> None:
+    assert moment_of("1970-01-02T00:00:00+00:00") == A_DAY
+    assert moment_of("2026-05-01") < moment_of("2026-05-01T10:00")
+    assert abs(time.time() - 7 * A_DAY - moment_of("1w")) < 60
+    for text in ("", "0s", "7", "2026-13-01"):
+        with pytest.raises(UsageError):
+            moment_of(text)
+
+
+def test_a_statement_is_answered_in_tabs_and_as_json(results: float) -> None:
+    lines = run("sql", "SELECT key, data ->> 't' AS t FROM items ORDER BY key").splitlines()
+    assert lines == ["key\tt", "a\t", "b\ta\\tb", "c\ta\\tb"]
+    rows = run("sql", "SELECT key, version, x'00ff' AS raw FROM items_changed", "--json").splitlines()
+    assert [json.loads(row) for row in rows] == [{"key": "a", "version": 2, "raw": "00ff"}]
+    assert run("sql", "SELECT host, count(*) FROM fetches GROUP BY host").splitlines()[1] == "a.test\t2"
+
+
+def test_more_rows_than_wanted_are_left_out_and_said(results: float) -> None:
+    result = CliRunner().invoke(shoal, ["sql", "SELECT key FROM items ORDER BY key", "--limit", "2"])
+    assert result.stdout.splitlines() == ["key", "a", "b"]
+    assert "--limit gives more" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "statement", ["DELETE FROM item", "SELECT 1; SELECT 2", "SELECT nothing", "ATTACH 'x.db' AS x"]
+)
+def test_a_statement_that_does_not_read_is_refused(results: float, statement: str) -> None:
+    refusal = run("sql", statement, code=2)
+    assert len(refusal.splitlines()) == 1
+    assert run("sql", "SELECT count(*) FROM items").splitlines() == ["count(*)", "3"]
+
+
+def test_a_store_is_made_ready_and_tidied(results: float, tmp_path: Path) -> None:
+    assert run("store", "init", "--store", "new.db") == "new.db is ready\n"
+    with sqlite3.connect(tmp_path / "new.db") as connection:
+        assert connection.execute("SELECT count(*) FROM items").fetchone() == (0,)
+    connection.close()
+    assert "give --retention 90d" in run("store", "tidy", code=2)
+    assert run("store", "tidy", "--retention", "7d") == "1 dropped from shoal.db\n"
+    (tmp_path / "shoal.toml").write_text('retention = "1d"\n')
+    assert run("store", "tidy") == "0 dropped from shoal.db\n"
+    assert "there is no other.db here" in run("store", "tidy", "--store", "other.db", code=2)
+
+
+def test_a_missing_driver_or_an_unknown_store_shows_no_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refusal = run("store", "init", "--store", "mysql://me:secret@host/db?token=secret", code=2)
+    assert "unknown store 'mysql://me:***@host/db?token=***'" in refusal
+
+
+def test_a_crawl_writes_to_files_and_an_unstorable_item_is_a_dead_letter(folder: Folder, site: SiteProcess) -> None:
+    nan = 'if "000007" in page.url: yield Item(key="nan", price=float("nan"))'
+    flags = ["--store", "files:out", "--workers", "2", "--set", "keep_versions=true"]
+    summary = folder.json("run", folder.spider(site.url, first=nan), *flags)
+    assert (summary["dead"], summary["store"]) == (1, "files:out")
+    # The page's other item is stored, and its links were followed.
+    assert summary["items"] == PRODUCTS
+    dead = folder.json("dead", "list", "books-1")
+    assert [letter["reason"] for letter in dead] == ["unstorable: item 'nan': a number that is not finite in price"]
+    lines = folder.run("sql", "SELECT outcome, count(*) FROM fetches GROUP BY 1 ORDER BY 1", "--store", "files:out")
+    assert "unstorable\t1" in lines.stdout.splitlines()
+    export = folder.run("export", "books-1", "--store", "files:out", "--versions", "-o", "books.csv")
+    assert export.stderr == f"{PRODUCTS} versions of books-1 in books.csv\n"
+    assert list((folder.path / "out").glob("items-*.jsonl"))
+
+
+def test_old_log_lines_are_dropped_while_a_crawl_runs(folder: Folder, site: SiteProcess) -> None:
+    name = folder.spider(site.url)
+    folder.json("run", name, "--max-pages", "3")
+    with sqlite3.connect(folder.path / "shoal.db") as connection:
+        connection.execute("UPDATE fetch SET at = 1.0")
+    connection.close()
+    folder.json("run", name, "--max-pages", "3", "--set", "retention=90d")
+    answer = folder.run("sql", "SELECT crawl, count(*) FROM fetches GROUP BY 1").stdout
+    assert [line.split("\t")[0] for line in answer.splitlines()[1:]] == ["books-2"]

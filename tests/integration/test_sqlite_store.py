@@ -1,0 +1,188 @@
+"""The embedded store: files of the former version, statements that run too long, retention in steps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import StorageError, UsageError
+from shoal.store import sqlite as sqlite_module
+from shoal.store.base import ItemRule
+from shoal.store.sqlite import SqliteStore
+from shoal.testing.store_case import content, everything, fetch, item, kept, only
+
+FOREVER = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+VERSION_1 = """
+    CREATE TABLE shoal_schema (part TEXT PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID;
+    INSERT INTO shoal_schema VALUES ('store', 1);
+    CREATE TABLE item (
+        id INTEGER PRIMARY KEY, spider TEXT NOT NULL, key TEXT NOT NULL, crawl TEXT NOT NULL, url TEXT NOT NULL,
+        data TEXT NOT NULL, token INTEGER NOT NULL, first_seen REAL NOT NULL, last_seen REAL NOT NULL,
+        UNIQUE (spider, key)
+    );
+    CREATE INDEX item_by_crawl ON item (crawl);
+    CREATE TABLE fetch (
+        crawl TEXT NOT NULL, key INTEGER NOT NULL, url TEXT NOT NULL, outcome TEXT NOT NULL, token INTEGER NOT NULL,
+        attempt INTEGER NOT NULL, at REAL NOT NULL, status INTEGER NOT NULL, final_url TEXT NOT NULL,
+        worker TEXT NOT NULL, exit TEXT NOT NULL, size INTEGER NOT NULL, elapsed REAL NOT NULL, error TEXT NOT NULL,
+        parent INTEGER, UNIQUE (crawl, key)
+    );
+"""
+FORMER_ITEM = """
+    INSERT INTO item (spider, key, crawl, url, data, token, first_seen, last_seen)
+    VALUES ('books', ?, 'c1', 'https://a.test/k', '{"title":"A"}', 1, 50.0, 100.0)"""
+FORMER_FETCH = (
+    "INSERT INTO fetch VALUES ('c1', 1, 'https://a.test/1', 'ok', 1, 1, 100.0, 0, '', '', '', 0, 0.0, '', NULL)"
+)
+
+
+@pytest.fixture
+def former(tmp_path: Path) -> Path:
+    """A file as the former version left it."""
+    connection = sqlite3.connect(tmp_path / "shoal.db", isolation_level=None)
+    connection.executescript(VERSION_1)
+    for key in ("same", "changes"):
+        connection.execute(FORMER_ITEM, (key,))
+    connection.execute(FORMER_FETCH)
+    connection.close()
+    return tmp_path / "shoal.db"
+
+
+async def test_a_file_of_the_former_version_goes_on(former: Path) -> None:
+    store = await SqliteStore.open(former)
+    before = {row.key: row for row in await everything(store)}
+    assert {(row.version, row.changed_at, row.first_seen) for row in before.values()} == {(1, 50.0, 50.0)}
+    assert await store.fetches("c1", [1]) == [fetch()]
+    await store.write([item("same", token=2, at=200.0), item("changes", token=2, at=200.0, data={"title": "B"})], [])
+    after = {row.key: (row.version, row.changed_at, row.last_seen) for row in await everything(store)}
+    assert after == {"same": (1, 50.0, 200.0), "changes": (2, 200.0, 200.0)}
+    assert (await store.query("SELECT key FROM items_changed", limit=9)).rows == [("changes",)]
+    await store.close()
+    again = await SqliteStore.open(former)
+    assert len(await everything(again)) == 2
+    await again.close()
+
+
+@pytest.mark.parametrize("rule", [ItemRule(merge="fill"), ItemRule(keep_versions=True)])
+async def test_items_of_the_former_version_are_folded_too(former: Path, rule: ItemRule) -> None:
+    store = await SqliteStore.open(former)
+    await store.write([item("same", token=2), item("changes", token=2, data={"title": "B"})], [], rule=rule)
+    assert {row.key: (row.version, row.changed_at) for row in await everything(store)} == {
+        "same": (1, 50.0),
+        "changes": (2, 100.0),
+    }
+    if rule.keep_versions:
+        versions = [("changes", 1, {"title": "A"}), ("changes", 2, {"title": "B"}), ("same", 1, {"title": "A"})]
+        assert sorted(await kept(store)) == versions
+    await store.close()
+
+
+async def test_a_worker_of_the_former_version_that_still_runs_may_go_on_writing(former: Path) -> None:
+    store = await SqliteStore.open(former)
+    connection = sqlite3.connect(former, isolation_level=None)
+    connection.execute(FORMER_ITEM, ("late",))
+    connection.close()
+    assert {row.key: row.version for row in await everything(store)} == {"same": 1, "changes": 1, "late": 1}
+    await store.close()
+
+
+async def test_processes_that_meet_at_a_former_file_migrate_it_once(former: Path) -> None:
+    stores = await asyncio.gather(*(SqliteStore.open(former) for _ in range(6)))
+    for store in stores:
+        assert len(await everything(store)) == 2
+        await store.close()
+
+
+async def test_a_statement_that_takes_too_long_is_ended_and_writers_do_not_wait_for_it(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "shoal.db")
+    asking = asyncio.create_task(store.query(FOREVER, limit=1, seconds=0.5))
+    await asyncio.sleep(0.1)
+    await store.write([item()], [])
+    assert not asking.done()
+    with pytest.raises(StorageError, match=r"took longer than 0\.5 s"):
+        await asking
+    assert (await store.query("SELECT count(*) FROM items", limit=1)).rows == [(1,)]
+    await store.close()
+
+
+async def test_a_statement_nobody_waits_for_any_more_is_interrupted(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "shoal.db")
+    asking = asyncio.create_task(store.query(FOREVER, limit=1, seconds=60))
+    await asyncio.sleep(0.1)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(asking, 10)  # ends with the thread that ran the statement
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "ATTACH DATABASE '{folder}/other.db' AS other",
+        "PRAGMA user_version = 5",
+        "PRAGMA journal_mode = DELETE",
+        "VACUUM INTO '{folder}/copy.db'",
+        "INSERT INTO item_version VALUES (1, 's', 'k', 1, 'c', 'u', '{{}}', 0.0)",
+        "REPLACE INTO item (id) VALUES (1)",
+        "CREATE TEMP TABLE mine (a)",
+        "SELECT load_extension('x')",
+        "SELECT writefile('{folder}/out', 'x')",
+        "SELECT length(randomblob(100000000))",
+        "BEGIN",
+    ],
+)
+async def test_no_statement_can_change_anything(sql: str, tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "shoal.db")
+    with pytest.raises(UsageError):
+        await store.query(sql.format(folder=tmp_path), limit=1)
+    assert set(os.listdir(tmp_path)) <= {"shoal.db", "shoal.db-wal", "shoal.db-shm"}
+    await store.close()
+
+
+async def test_a_file_with_a_special_name_can_be_asked_too(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "50% off?#1.db")
+    await store.write([item()], [])
+    assert (await store.query("SELECT key FROM items", limit=1)).rows == [("k",)]
+    await store.close()
+
+
+async def test_old_log_lines_go_in_steps_that_let_others_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_module, "LOOKED_AT_PER_STEP", 100)
+    store = await SqliteStore.open(tmp_path / "shoal.db")
+    now = time.time()
+    lines = [fetch(number, at=now - 1000 if number % 2 else now) for number in range(1050)]
+    await store.write([], lines)
+    tidying = asyncio.create_task(store.tidy(retention=500))
+    await asyncio.wait_for(store.write([item()], [fetch(2000, at=now)]), 10)
+    assert not tidying.done()
+    assert await tidying == 525
+    assert len(await store.fetches("c1", range(3000))) == 526
+    await store.close()
+
+
+async def test_large_items_are_filled_like_small_ones(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "shoal.db")
+    rule = ItemRule(merge="fill")
+    await store.write([item(data={"text": "x" * 100_000, "a": 1})], [], rule=rule)
+    await store.write([item(data={"a": 2}, token=2)], [], rule=rule)
+    stored = content(await only(store))
+    assert (len(stored["text"]), stored["a"]) == (100_000, 2)
+    await store.close()
+
+
+async def test_times_are_kept_to_the_last_digit_by_a_fold(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "shoal.db")
+    first, last = 1794739212.3456784, 1794739299.9876547
+    rule = ItemRule(merge="fill", keep_versions=True)
+    await store.write([item(at=first, data={"a": 1})], [], rule=rule)
+    await store.write([item(at=last, data={"a": 1}, token=2)], [], rule=rule)
+    for token, at in ((3, last - 50.0), (1, first), (4, last - 1.0)):
+        await store.write([item(at=at, data={"a": 1}, token=token)], [], rule=rule)
+    stored = await only(store)
+    assert (stored.first_seen, stored.last_seen, stored.changed_at) == (first, last, first)
+    await store.close()
