@@ -61,8 +61,9 @@ def _headers_of(capture: Capture, body: bytes) -> list[tuple[str, str]]:
         shown = _BREAKS.sub(" ", name)
         if name in WIRE_HEADERS:
             shown = f"x-crawler-{shown}"
-        if shown:
-            headers.append((shown, _BREAKS.sub(" ", value)))
+        # Cookies are kept a line each: they must not be joined.
+        values = value.split("\n") if name == "set-cookie" else [value]
+        headers += [(shown, _BREAKS.sub(" ", one)) for one in values if shown]
     return [*headers, ("content-length", str(len(body)))]
 
 

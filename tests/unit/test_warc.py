@@ -76,6 +76,13 @@ def test_headers_that_spoke_of_the_wire_do_not_speak_of_the_body(tmp_path: Path)
     check(tmp_path / "pages.warc.gz")
 
 
+def test_each_cookie_is_a_header_of_its_own(tmp_path: Path) -> None:
+    write(tmp_path / "pages.warc", [raw_page(headers={"set-cookie": "a=1; Path=/\nb=2"})])
+    text = (tmp_path / "pages.warc").read_text()
+    assert "set-cookie: a=1; Path=/\n" in text
+    assert "set-cookie: b=2\n" in text
+
+
 def test_odd_urls_headers_and_statuses_break_no_record(tmp_path: Path) -> None:
     pages = [raw_page(b"\x00\r\n\r\nWARC/1.1\r\n", url=url, headers=ODD_HEADERS, status=299) for url in ODD_URLS]
     pages.append(raw_page(bytes(3_000_000), url="https://a.test/large"))
