@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from shoal.archive.base import Archive, Capture, task_of
@@ -81,22 +82,23 @@ class Replay:
         with CaptureIndex() as index:
             async for captures in self._parts.archive.scan(self._crawl):
                 index.add(captures)
-                report.total = len(index)
+                report.total += len(captures)
                 show(report)
-            report.total = min(limit, report.total) if limit else report.total
+            report.total = min(limit or len(index), len(index))
             await self._parts.spider.started()
             try:
-                async for capture, body in self._with_bodies(index):
-                    if limit and report.pages + report.skipped >= limit:
-                        break
-                    await self._take(capture, body)
-                    show(report)
+                async with aclosing(self._with_bodies(index)) as pages:
+                    async for capture, body in pages:
+                        if report.pages + report.skipped >= report.total:
+                            break
+                        await self._take(capture, body)
+                        show(report)
                 await self._write()
             finally:
                 await self._parts.spider.finished()
         return report
 
-    async def _with_bodies(self, index: CaptureIndex) -> AsyncIterator[tuple[Capture, bytes | None]]:
+    async def _with_bodies(self, index: CaptureIndex) -> AsyncGenerator[tuple[Capture, bytes | None]]:
         """Captures and their bodies, the next ones read while these are handled."""
         ahead: asyncio.Future[list[bytes | None]] | None = None
         waiting: list[Capture] = []

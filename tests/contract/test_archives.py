@@ -19,6 +19,7 @@ from shoal.archive import open_archive
 from shoal.archive.base import Archive
 from shoal.archive.places import find_place
 from shoal.errors import ServerUnreachable, StorageError, UsageError
+from shoal.patience import patiently
 from shoal.testing.archive_contract import LARGE, ArchiveContract, Reopen, everything, raw_page
 from shoal.testing.servers import Gate, MotoServer
 from shoal.testing.store_contract import files_no_larger_than
@@ -131,12 +132,15 @@ class ObjectArchiveContract(ArchiveContract):
 class TestFolderArchive(ObjectArchiveContract):
     @pytest.fixture
     def url(self, tmp_path: Path) -> str:
-        return str(tmp_path / "pages")
+        return str(tmp_path / "my %20 pages#1")
 
     async def test_a_full_disk_is_one_line_and_the_same_write_succeeds_later(self, archive: Archive, url: str) -> None:
         pages = [raw_page(hashlib.sha512(b"%d" % number).digest() * 4000, key=number) for number in range(3)]
         noise = raw_page(b"".join(hashlib.sha512(b"%d" % number).digest() for number in range(3000)))
-        with files_no_larger_than(50_000), pytest.raises(StorageError, match=r"the archive in .*/pages cannot be used"):
+        with (
+            files_no_larger_than(50_000),
+            pytest.raises(StorageError, match=r"the archive in .*/my %20 pages#1 cannot be used"),
+        ):
             await archive.write([*pages, noise])
         assert await everything(archive) == []
         await archive.write([*pages, noise])
@@ -218,9 +222,18 @@ class TestS3Archive(ObjectArchiveContract):
             with pytest.raises(ServerUnreachable, match=r"the archive in s3://pages/gated cannot be reached") as caught:
                 await step
             assert "for-moto-alone" not in str(caught.value)
+        said, heard = [], asyncio.Event()
+
+        def say(line: str) -> None:
+            said.append(line)
+            heard.set()
+
+        writing = asyncio.create_task(patiently(lambda: archive.write([raw_page()]), say=say))
+        await heard.wait()
+        assert not writing.done()
         await gate.open()
-        await archive.write([raw_page()])
-        assert len(await everything(archive)) == 1
+        assert await archive.captures((await writing)[0]) == [raw_page().capture]
+        assert said == ["the archive in s3://pages/gated cannot be reached: HTTP error: error sending request; waiting"]
         await archive.close()
         await gate.shut()
 

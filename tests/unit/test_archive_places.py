@@ -81,9 +81,9 @@ def test_an_unknown_scheme_is_refused_with_what_would_do(url: str) -> None:
         find_place(url, create=True)
 
 
-@pytest.mark.parametrize("url", ["s3://", "gs:///x", "az://"])
-def test_a_url_without_a_bucket_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="names no bucket"):
+@pytest.mark.parametrize("url", ["", "file://", "s3://", "gs:///x", "az://?account=x"])
+def test_a_url_that_names_no_place_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match=r"names no (folder|bucket): give a folder, s3://"):
         find_place(url, create=True)
 
 

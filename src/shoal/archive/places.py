@@ -49,7 +49,7 @@ def find_place(url: str, *, create: bool, environ: Mapping[str, str] = os.enviro
     """The place that a URL names. Nothing is asked of a server yet; a folder is made if it may be."""
     scheme, separator, rest = url.partition("://")
     if not separator or scheme == "file":
-        return _folder(Path(rest if separator else url), create=create)
+        return _folder(rest if separator else url, create=create)
     if scheme not in _OPTIONS:
         raise UsageError(f"no archive for {scheme}://: give {FORMS}")
     where, _, query = rest.partition("?")
@@ -71,7 +71,10 @@ def find_place(url: str, *, create: bool, environ: Mapping[str, str] = os.enviro
     return Place(shown, scheme, objects, REQUESTS_IN_FLIGHT)
 
 
-def _folder(path: Path, *, create: bool) -> Place:
+def _folder(name: str, *, create: bool) -> Place:
+    if not name:
+        raise UsageError(f"the archive names no folder: give {FORMS}")
+    path = Path(name)
     if not create and not path.is_dir():
         raise UsageError(f"there is no archive in {path}: `shoal run --archive {path}` makes one")
     try:
