@@ -98,16 +98,19 @@ class CountsTwice(Tampered):
 class WritesTwice(Tampered):
     """A row for every write of an item instead of one for every item."""
 
-    async def write(self, items: Sequence[ItemRow], fetches: Sequence[FetchRow]) -> None:
+    async def write(self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], **options: Any) -> dict[int, str]:
         again = [msgspec.structs.replace(item, key=f"{item.key} again") for item in items if item.key.endswith("7")]
-        await self.inner.write([*items, *again], fetches)
+        refused: dict[int, str] = await self.inner.write([*items, *again], fetches, **options)
+        return refused
 
 
 class LosesRows(Tampered):
     """What a store that answers before it has written loses with its power."""
 
-    async def write(self, items: Sequence[ItemRow], fetches: Sequence[FetchRow]) -> None:
-        await self.inner.write([item for item in items if not item.key.endswith("/g/8")], fetches)
+    async def write(self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], **options: Any) -> dict[int, str]:
+        kept = [item for item in items if not item.key.endswith("/g/8")]
+        refused: dict[int, str] = await self.inner.write(kept, fetches, **options)
+        return refused
 
 
 class Case:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import time
@@ -37,10 +38,13 @@ def folder(tmp_path: Path) -> Folder:
 
 
 @pytest.fixture
-async def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> float:
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> float:
     """A store in this folder, and when it was filled."""
     monkeypatch.chdir(tmp_path)
-    now = time.time()
+    return asyncio.run(fill(time.time()))
+
+
+async def fill(now: float) -> float:
     store = await SqliteStore.open("shoal.db")
     rule = ItemRule(keep_versions=True)
     before = [item(key, data={"n": number, "t": "a\tb"}, at=now - 30 * A_DAY) for number, key in enumerate("abc")]

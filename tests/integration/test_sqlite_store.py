@@ -177,7 +177,7 @@ async def test_large_items_are_filled_like_small_ones(tmp_path: Path) -> None:
 
 async def test_times_are_kept_to_the_last_digit_by_a_fold(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "shoal.db")
-    first, last = 1794739212.3456784, 1794739299.9876547
+    first, last = 1794739212.3456784, 1794739299.9876587
     rule = ItemRule(merge="fill", keep_versions=True)
     await store.write([item(at=first, data={"a": 1})], [], rule=rule)
     await store.write([item(at=last, data={"a": 1}, token=2)], [], rule=rule)

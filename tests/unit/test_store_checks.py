@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -84,7 +85,11 @@ _rules = st.sampled_from(
 
 @settings(max_examples=150, deadline=None)
 @given(batches=st.lists(st.tuples(st.lists(_rows, max_size=6), _rules), max_size=6))
-async def test_sql_and_python_fold_items_alike(batches: list[tuple[list[ItemRow], ItemRule]]) -> None:
+def test_sql_and_python_fold_items_alike(batches: list[tuple[list[ItemRow], ItemRule]]) -> None:
+    asyncio.run(check_alike(batches))
+
+
+async def check_alike(batches: list[tuple[list[ItemRow], ItemRule]]) -> None:
     """The embedded store's statements against the pure rules, on any rows in any batches."""
     memory = MemoryStore()
     sqlite = await SqliteStore.open(":memory:")

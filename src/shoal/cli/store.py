@@ -13,7 +13,11 @@ from shoal.masking import masked
 
 @click.group(short_help="Make a store ready, or drop its old log lines.")
 def store() -> None:
-    """Make a store ready, or drop its old log lines."""
+    """Make a store ready, or drop its old log lines.
+
+    \b
+    Example: shoal store init --store results.db
+    """
 
 
 @store.command(short_help="Create a store, or bring it up to date.")
