@@ -29,7 +29,7 @@ from bench.measure import run_measured
 from bench.nginx import serve
 from shoal.store.base import ItemRow
 from shoal.store.postgres import PostgresStore
-from shoal.testing.servers import PostgresServer
+from shoal.testing.postgres_server import PostgresServer
 
 BATCH_ROWS = 500
 ITEM_BYTES = 1000

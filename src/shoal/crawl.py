@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+from shoal.archive import open_archive
+from shoal.archive.base import Archive
 from shoal.coordinator import Coordinator
 from shoal.fetch.http import HttpFetcher
 from shoal.fleet import Fleet, Start
@@ -23,11 +25,12 @@ from shoal.frontier.base import Frontier
 from shoal.handlers import Handlers
 from shoal.inbox import Inbox, Listener, NoInbox
 from shoal.intake import Intake, RecentKeys
-from shoal.journey import Journey
+from shoal.journey import Journey, Keeping
 from shoal.lane_rules import LaneRules
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.patience import patiently
 from shoal.politeness import lent_interval
+from shoal.replay import Replay, ReplayParts
 from shoal.settings import (
     FRONTIER_VARIABLE,
     STORE_VARIABLE,
@@ -45,6 +48,7 @@ from shoal.store import STORE_CONNECTIONS, open_store
 from shoal.store.base import Store
 from shoal.urls import UrlRules
 from shoal.worker import Worker, WorkerParts, worker_name
+from shoal.writer import rule_of
 
 DEFAULT_FILE = "shoal.db"
 CONFIG_FILE = "shoal.toml"
@@ -53,10 +57,11 @@ Say = Callable[[str], None]
 
 
 class Places(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a crawl lives: the URLs of its frontier and its store."""
+    """Where a crawl lives: the URLs of its frontier and its store, and of the archive if raw pages are kept."""
 
     frontier: str = DEFAULT_FILE
     store: str = DEFAULT_FILE
+    archive: str | None = None
 
 
 class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +94,24 @@ async def opened(
             await store.close()
     finally:
         await frontier.close()
+
+
+@asynccontextmanager
+async def archive_at(places: Places, *, wait: Say | None = None) -> AsyncIterator[Archive | None]:
+    """The archive that raw pages are to be kept in, if any, closed at the end; `wait` is that of `opened`."""
+    url = places.archive
+    if url is None:
+        yield None
+        return
+
+    async def reach() -> Archive:
+        return await open_archive(url, create=True)
+
+    archive = await (reach() if wait is None else patiently(reach, say=wait))
+    try:
+        yield archive
+    finally:
+        await archive.close()
 
 
 def settings_of(spider: type[Spider], flags: dict[str, Any], *, folder: Path = Path()) -> Resolved:
@@ -179,8 +202,15 @@ def intake_of(crawl: Crawl, *, known: RecentKeys | None = None) -> Intake:
 
 
 @asynccontextmanager
-async def worker_for(
-    crawl: Crawl, spider: Spider, *, frontier: Frontier, store: Store, say: Say, name: str | None = None
+async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process share
+    crawl: Crawl,
+    spider: Spider,
+    *,
+    frontier: Frontier,
+    store: Store,
+    say: Say,
+    name: str | None = None,
+    archive: Archive | None = None,
 ) -> AsyncIterator[Worker]:
     """A worker with all its parts, closed at the end."""
     settings = record_of(crawl).settings
@@ -198,13 +228,42 @@ async def worker_for(
         handlers=handlers,
         intake=intake,
         lane_rules=LaneRules(frontier=frontier, fetcher=fetcher, settings=settings),
+        keeping=_keeping(store, archive),
     )
-    parts = WorkerParts(spider=spider, frontier=frontier, store=store, journey=journey, known=known, say=say)
+    parts = WorkerParts(
+        spider=spider, frontier=frontier, store=store, journey=journey, known=known, say=say, archive=archive
+    )
     try:
         yield Worker(crawl.id, name=name, settings=settings, parts=parts)
     finally:
         handlers.close()
         await fetcher.close()
+
+
+def _keeping(store: Store, archive: Archive | None) -> Keeping:
+    """Hashing costs a little for every page: it is done for an archive, and for a log that `wants_hashes`."""
+    if archive is not None:
+        return "page"
+    return "hash" if getattr(store, "wants_hashes", False) else "nothing"
+
+
+def replay_for(crawl: str, spider: Spider, *, settings: Settings, archive: Archive, store: Store, say: Say) -> Replay:
+    """A replay of what was archived of a crawl, with the spider and the settings as they are now."""
+    intake = Intake(UrlRules(settings, start_hosts=start_lanes(spider)), settings)
+    parts = ReplayParts(
+        spider=spider,
+        # A crawl's id is its spider's name and a number: items keep their identity though a class was renamed.
+        spider_name=re.sub(r"-\d+$", "", crawl),
+        settings=settings,
+        archive=archive,
+        store=store,
+        handlers=Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds),
+        intake=intake,
+        # What is corrected is written however fresh the wrong item is.
+        rule=msgspec.structs.replace(rule_of(settings), freshness=0.0),
+        say=say,
+    )
+    return Replay(crawl, parts=parts)
 
 
 def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier, say: Say) -> Fleet:
@@ -215,6 +274,7 @@ def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier,
 
     def command(name: str) -> list[str]:
         flags = ["--crawl", crawl.id, "--name", name, "--parent", str(os.getpid()), "--burst"]
+        flags += [] if places.archive is None else ["--archive", places.archive]
         flags += ["--store-connections", str(record.settings.store_connections)]
         return [sys.executable, "-m", "shoal", "worker", record.spider, *flags]
 
@@ -237,7 +297,10 @@ async def run_crawl(
         if workers > 1:
             await fleet_for(crawl, places, workers=workers, frontier=frontier, say=say).run(stop)
         else:
-            async with worker_for(crawl, spider, frontier=frontier, store=store, say=say) as worker:
+            async with (
+                archive_at(places) as archive,
+                worker_for(crawl, spider, frontier=frontier, store=store, say=say, archive=archive) as worker,
+            ):
                 await worker.run(stop)
 
     await coordinator.take_back_from_the_gone()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import time
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 
+from shoal.archive.base import Capture, RawPage, packed
 from shoal.fetch.base import Fault, Fetch, Fetcher, Response
 from shoal.handlers import INBOX, Handlers, line_of, traceback_of
 from shoal.intake import Found, Intake
@@ -27,6 +30,9 @@ from shoal.writer import Finished, unstorable_item
 SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 GET_AFTER = frozenset({301, 302, 303})
 
+# What becomes of a page's bytes beside the handler: nothing, their hash in the fetch log, or that and the archive.
+Keeping = Literal["nothing", "hash", "page"]
+
 
 class Journey:
     """Takes leases from start to finish, one at a time each, with everything a worker knows."""
@@ -42,6 +48,7 @@ class Journey:
         handlers: Handlers,
         intake: Intake,
         lane_rules: LaneRules,
+        keeping: Keeping = "nothing",
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
@@ -53,6 +60,7 @@ class Journey:
         self._handlers = handlers
         self._intake = intake
         self._lane_rules = lane_rules
+        self._keeping = keeping
         self._limits = MarkupLimits(settings.max_tags, settings.max_nesting)
         self._moods = Moods(adaptive=settings.pace == "adaptive")
         self._clock = clock
@@ -74,13 +82,43 @@ class Journey:
         update = self._moods.after(lease, verdict, answer.elapsed)
         if verdict.action == "retry" or isinstance(answer, Fault):
             return self._failed(lease, verdict, answer, update)
+        finished = await self._judged(lease, answer, verdict, update)
+        return finished if self._keeping != "page" else self._with_page(finished, lease, answer)
+
+    async def _judged(self, lease: Lease, response: Response, verdict: Verdict, update: LaneUpdate | None) -> Finished:
         if verdict.action == "redirect":
-            return self._redirected(lease, answer, update)
+            return self._redirected(lease, response, update)
         if verdict.action == "handle":
-            return await self._handled(lease, answer, verdict.outcome, update)
+            return await self._handled(lease, response, verdict.outcome, update)
         return Finished(
-            Done(lease=lease, outcome=verdict.outcome, lane=update), fetch=self._row(lease, verdict.outcome, answer)
+            Done(lease=lease, outcome=verdict.outcome, lane=update), fetch=self._row(lease, verdict.outcome, response)
         )
+
+    def _with_page(self, finished: Finished, lease: Lease, response: Response) -> Finished:
+        """The page goes to the archive, too: also one whose handler failed, which is the one to be replayed."""
+        row, task = finished.fetch, lease.task
+        if row is None:
+            return finished
+        capture = Capture(
+            crawl=lease.crawl,
+            url=task.url,
+            final_url=response.url,
+            key=task.key,
+            status=response.status,
+            headers=response.headers,
+            at=row.at,
+            token=lease.token,
+            content_hash=row.content_hash,
+            size=len(response.body),
+            method=task.method,
+            attempt=lease.attempt,
+            worker=self._worker,
+            handler=task.handler,
+            depth=task.depth,
+            priority=task.priority,
+            **packed(task.meta),
+        )
+        return msgspec.structs.replace(finished, page=RawPage(capture, response.body))
 
     async def _refused(self, lease: Lease) -> Finished | None:
         robots, url = await self._lane_rules.of(lease), lease.task.url
@@ -183,7 +221,10 @@ class Journey:
 
     def _row(self, lease: Lease, outcome: str, answer: Response | Fault | None = None, *, error: str = "") -> FetchRow:
         task = lease.task
-        status, size = (answer.status, len(answer.body)) if isinstance(answer, Response) else (0, 0)
+        status, size, content_hash = 0, 0, ""
+        if isinstance(answer, Response):
+            status, size = answer.status, len(answer.body)
+            content_hash = "" if self._keeping == "nothing" else hashlib.sha256(answer.body).hexdigest()
         return FetchRow(
             crawl=lease.crawl,
             key=task.key,
@@ -199,6 +240,7 @@ class Journey:
             elapsed=answer.elapsed if answer is not None else 0.0,
             error=error,
             parent=task.parent,
+            content_hash=content_hash,
         )
 
 

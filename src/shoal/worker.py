@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+from shoal.archive.base import Archive
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.frontier.base import Frontier
 from shoal.handlers import line_of, traceback_of
@@ -43,6 +44,7 @@ class WorkerParts:
     journey: Journey
     known: RecentKeys
     say: Callable[[str], None]
+    archive: Archive | None = None
 
 
 class Worker:
@@ -65,6 +67,7 @@ class Worker:
             seconds=settings.flush_seconds,
             settled=self._settled,
             say=parts.say,
+            archive=parts.archive,
             rule=rule_of(settings),
         )
         self._working: dict[int, asyncio.Task[None]] = {}

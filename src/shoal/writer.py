@@ -1,4 +1,4 @@
-"""Between pages and the stores: a bounded buffer, written in batches. The store first, then the frontier."""
+"""Between pages and the stores: a bounded buffer, written in batches. The archive, the store, then the frontier."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from shoal.archive.base import Archive, RawPage
 from shoal.frontier.base import Frontier
 from shoal.model import Dead, Done, PutReport, Result, Retry, SettleReport, Task
 from shoal.patience import patiently
@@ -17,17 +18,21 @@ from shoal.store.base import FetchRow, ItemRow, ItemRule, Store
 FOUND_PER_SETTLE = 500
 REFUSED_RETRY_SECONDS = 1.0
 KEY_SHOWN = 60
+# Raw pages are held until they are written: so many bytes are a batch, however few pages they are.
+BATCH_BYTES = 16 * 1024 * 1024
 
 
 class Finished(msgspec.Struct, frozen=True):
     """A page's work in hand: how its lease ends, and the rows that must be stored before that.
 
-    `unstorable` says why an item of the page became no row; then the page is a dead letter in the end."""
+    `unstorable` says why an item of the page became no row; then the page is a dead letter in the end. `page` is the
+    raw page, where it is to be archived before everything else."""
 
     result: Result
     items: Sequence[ItemRow] = ()
     fetch: FetchRow | None = None
     unstorable: str = ""
+    page: RawPage | None = None
 
 
 def rule_of(settings: Settings) -> ItemRule:
@@ -56,8 +61,10 @@ class Writer:
         settled: Callable[[list[Result], SettleReport], None],
         say: Callable[[str], None],
         rule: ItemRule = ItemRule(),
+        archive: Archive | None = None,
     ) -> None:
         self._rule = rule
+        self._archive = archive
         self._store = store
         self._frontier = frontier
         self._pages = pages
@@ -65,6 +72,7 @@ class Writer:
         self._settled = settled
         self._say = say
         self._buffer: list[Finished] = []
+        self._bytes = 0
         self._arrived = asyncio.Event()
         self._full = asyncio.Event()
         self._room = asyncio.Event()
@@ -78,7 +86,7 @@ class Writer:
 
     @property
     def has_room(self) -> bool:
-        return len(self._buffer) < 2 * self._pages
+        return len(self._buffer) < 2 * self._pages and self._bytes < 2 * BATCH_BYTES
 
     async def add(self, finished: Finished) -> None:
         """Hand over a page; waits while the buffer is full, so that a slow store slows the worker down."""
@@ -86,8 +94,10 @@ class Writer:
             self._room.clear()
             await self._room.wait()
         self._buffer.append(finished)
+        if finished.page is not None:
+            self._bytes += len(finished.page.body)
         self._arrived.set()
-        if len(self._buffer) >= self._pages:
+        if len(self._buffer) >= self._pages or self._bytes >= BATCH_BYTES:
             self._full.set()
 
     def hurry(self) -> None:
@@ -111,7 +121,7 @@ class Writer:
             self._room.set()
 
     def _take(self) -> list[Finished]:
-        batch, self._buffer = self._buffer, []
+        batch, self._buffer, self._bytes = self._buffer, [], 0
         self._full.clear()
         self._room.set()
         # Once closing it stays set: the run ends with the first empty batch.
@@ -133,6 +143,7 @@ class Writer:
                 await self._full.wait()
 
     async def _write(self, batch: list[Finished]) -> None:
+        batch = await self._archived(batch)
         items = [row for finished in batch for row in finished.items]
         fetches = [finished.fetch for finished in batch if finished.fetch is not None]
         unstorable: dict[int, str] = {}
@@ -141,6 +152,14 @@ class Writer:
         batch = await self._bury(batch, unstorable)
         refused = await self._send_long_lists_ahead(batch)
         await self._settle([finished.result for finished in batch], refused)
+
+    async def _archived(self, batch: list[Finished]) -> list[Finished]:
+        """The batch after its raw pages were kept: each log line names the object that tells of its page."""
+        archive, pages = self._archive, [finished.page for finished in batch if finished.page is not None]
+        if archive is None or not pages:
+            return batch
+        names = iter(await patiently(lambda: archive.write(pages), say=self._say))
+        return [finished if finished.page is None else _kept(finished, next(names)) for finished in batch]
 
     async def _bury(self, batch: list[Finished], unstorable: dict[int, str]) -> list[Finished]:
         """Pages with an item that can never be stored end as dead letters; the links they found are sent ahead."""
@@ -184,6 +203,11 @@ class Writer:
 
     async def _put(self, crawl: str, tasks: list[Task]) -> PutReport:
         return await patiently(lambda: self._frontier.put(crawl, tasks), say=self._say)
+
+
+def _kept(finished: Finished, name: str) -> Finished:
+    row = finished.fetch and msgspec.structs.replace(finished.fetch, archived=name)
+    return msgspec.structs.replace(finished, fetch=row, page=None)
 
 
 def _reasons(batch: list[Finished], unstorable: dict[int, str]) -> dict[int, str]:

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.store.base import Store
 from shoal.store.postgres import PostgresStore
-from shoal.testing.servers import PostgresServer
+from shoal.testing.postgres_server import PostgresServer
 from shoal.testing.store_contract import Reopen, StoreContract
 
 EMPTY = """

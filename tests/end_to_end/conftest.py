@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from shoal.archive import open_archive
 from shoal.crawl import Places, begin, intake_of, opened, settings_of
 from shoal.model import Progress
 from shoal.sources import feed, requests_of
@@ -40,6 +41,7 @@ class GraphCrawl:
     settings: dict[str, Any]
     frontier: str
     crawl: str = ""
+    archive: str = ""
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     async def prepare(self) -> None:
@@ -56,7 +58,9 @@ class GraphCrawl:
 
     def start_worker(self, *, at: str = "never", call: int = 1) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "shoal.testing.killing", str(self.db), self.crawl, SPIDER]
-        worker = subprocess.Popen([*command, "--frontier", self.frontier, "--at", at, "--call", str(call)])
+        kept = ["--archive", self.archive] if self.archive else []
+        where = ["--frontier", self.frontier, *kept]
+        worker = subprocess.Popen([*command, *where, "--at", at, "--call", str(call)])
         self.workers.append(worker)
         return worker
 
@@ -78,7 +82,26 @@ class GraphCrawl:
             found = await survey(frontier, store, crawl)
             assert found.faults == []
             assert found.ok == found.progress.done == found.progress.known == pages
+            if self.archive:
+                await self.check_archive(pages)
             return found.progress
+
+    async def check_archive(self, pages: int) -> None:
+        """Every page is in it, every object is whole, and each log line names the object that tells of its page."""
+        archive, told = await open_archive(self.archive), {}
+        captures = [capture async for some in archive.scan(self.crawl) for capture in some]
+        for capture in captures:
+            assert len(await archive.body(capture.content_hash)) == capture.size
+            told[capture.key, capture.token] = capture
+        keys = sorted({capture.key for capture in captures})
+        async with self.opened() as (_, store):
+            rows = await store.fetches(self.crawl, keys)
+        assert len(keys) == len(rows) == pages
+        for row in rows:
+            capture = told[row.key, row.token]
+            assert capture in await archive.captures(row.archived)
+            assert (capture.content_hash, capture.url) == (row.content_hash, row.url)
+        await archive.close()
 
     def end_workers(self) -> None:
         for worker in self.workers:

@@ -27,7 +27,9 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_kill_at_any_step_loses_and_doubles_nothing(new_crawl: Any, step: str) -> None:
-    await kill_at(await new_crawl(**SHORT), step)
+    crawl = await new_crawl(**SHORT)
+    crawl.archive = str(crawl.db.with_name("pages"))
+    await kill_at(crawl, step)
 
 
 @pytest.mark.parametrize("step", ["leased", "settle", "settled"])

@@ -19,7 +19,7 @@ from shoal.crawl import Places, opened
 from shoal.model import Progress, WorkerBeat
 from shoal.store.base import ItemFilter
 from shoal.testing.chaos_report import survey
-from shoal.testing.servers import PostgresServer
+from shoal.testing.postgres_server import PostgresServer
 from shoal.testing.site_process import SiteProcess, site_process
 
 PAGES = 300

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from shoal.archive import open_archive
+from shoal.archive.base import Archive
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.model import Crawl, Done, Lease, Result, SettleReport
 from shoal.settings import Settings
 from shoal.store.base import FetchRow, ItemRow, ItemRule
+from shoal.testing.archive_contract import everything, raw_page
 from shoal.testing.fakes import MemoryStore, Watched, task_for
 from shoal.testing.memory_frontier import MemoryFrontier
-from shoal.writer import FOUND_PER_SETTLE, KEY_SHOWN, Finished, Writer, rule_of, unstorable_item
+from shoal.writer import BATCH_BYTES, FOUND_PER_SETTLE, KEY_SHOWN, Finished, Writer, rule_of, unstorable_item
 
 
 class Desk:
     """A writer with its two sides, and everything that was called."""
 
-    def __init__(self, *, pages: int = 4, seconds: float = 30.0) -> None:
+    def __init__(self, *, pages: int = 4, seconds: float = 30.0, archive: Archive | None = None) -> None:
         self.calls: list[tuple[str, Any]] = []
         self.said: list[str] = []
         self.settled: list[tuple[list[Result], SettleReport]] = []
@@ -29,6 +33,7 @@ class Desk:
         self.store = MemoryStore()
         self.watched_store: Any = Watched(self.store, self.calls)
         self.frontier: Any = Watched(self.memory, self.calls)
+        self.archive: Any = None if archive is None else Watched(archive, self.calls)
         self.writer = Writer(
             store=self.watched_store,
             frontier=self.frontier,
@@ -36,6 +41,7 @@ class Desk:
             seconds=seconds,
             settled=lambda results, report: self.settled.append((results, report)),
             say=self.said.append,
+            archive=self.archive,
             rule=ItemRule(merge="fill"),
         )
 
@@ -230,6 +236,76 @@ async def test_a_lost_lease_is_reported_and_changes_nothing() -> None:
     [(_, report)] = desk.settled
     assert report.stale == [lease]
     assert (await desk.memory.progress("c")).known == 1
+
+
+async def archive_in(folder: Path) -> Archive:
+    return await open_archive(str(folder / "pages"), create=True)
+
+
+def with_page(lease: Lease, body: bytes = b"<p>raw</p>") -> Finished:
+    page = raw_page(body, crawl="c", url=lease.task.url, key=lease.task.key, token=lease.token)
+    return msgspec.structs.replace(finished(lease), page=page)
+
+
+async def test_raw_pages_are_kept_before_anything_is_stored_or_settled(tmp_path: Path) -> None:
+    archive = await archive_in(tmp_path)
+    desk = Desk(archive=archive)
+    first, second, third = await desk.leases(3)
+    for one in (with_page(first), finished(second), with_page(third)):
+        await desk.writer.add(one)
+    desk.writer.close()
+    await desk.writer.run()
+    assert [argument[0].__class__.__name__ for _, argument in desk.calls] == ["RawPage", "ItemRow", "Done"]
+    assert {capture.url for capture in await everything(archive, "c")} == {first.task.url, third.task.url}
+    rows = {row.url: row.archived for row in desk.store.log.values()}
+    assert rows[second.task.url] == ""
+    assert rows[first.task.url] == rows[third.task.url]
+    assert len(await archive.captures(rows[first.task.url])) == 2
+
+
+@pytest.mark.parametrize("error", [StorageError("the disk is full"), ServerUnreachable("no server")])
+async def test_an_archive_that_is_away_for_a_moment_is_waited_for(tmp_path: Path, error: Exception) -> None:
+    archive = await archive_in(tmp_path)
+    desk = Desk(archive=archive)
+    failures = [error, error]
+
+    def meddle(name: str, *_: Any) -> None:
+        if failures:
+            raise failures.pop()
+
+    desk.archive.meddle = meddle
+    [lease] = await desk.leases(1)
+    await desk.writer.add(with_page(lease))
+    desk.writer.close()
+    await desk.writer.run()
+    assert desk.said == [f"{error}; waiting"]
+    assert desk.verbs() == ["write", "write", "write", "write", "settle"]
+    assert len(await everything(archive, "c")) == 1
+
+
+async def test_large_pages_push_back_by_their_bytes(tmp_path: Path) -> None:
+    desk = Desk(pages=100, archive=await archive_in(tmp_path))
+    gate = asyncio.Event()
+    desk.archive.meddle = lambda *_: gate.wait()
+    leases = await desk.leases(12)
+    body = bytes(BATCH_BYTES // 2)
+    writing = asyncio.create_task(desk.writer.run())
+
+    async def add_all() -> None:
+        for lease in leases:
+            await desk.writer.add(with_page(lease, body))
+
+    adding = asyncio.create_task(add_all())
+    await asyncio.sleep(0.05)
+    # One batch on its way to the archive, two in the buffer: long before there are a hundred pages.
+    assert not adding.done()
+    assert (desk.writer.backlog, desk.verbs()) == (4, ["write"])
+    assert not desk.writer.has_room
+    gate.set()
+    await adding
+    desk.writer.close()
+    await writing
+    assert (await desk.memory.progress("c")).done == 12
 
 
 async def test_a_page_with_an_item_that_no_store_takes_is_a_dead_letter_and_loses_nothing_else() -> None:

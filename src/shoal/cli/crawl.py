@@ -20,7 +20,7 @@ REFERENCE = "shoal.generic:SitePages"
 @click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes to work with.")
 @click.option("-o", "--output", metavar="FILE", help="Write the pages to a .jsonl, .csv, .json or .parquet file, too.")
 @click.option("--fresh", is_flag=True, help="Forget the unfinished crawl and begin a new one.")
-@place_options(exists=False)
+@place_options(exists=False, archive=True)
 @setting_options
 @json_option
 def crawl(urls: tuple[str, ...], *, places: Places, flags: dict[str, Any], **options: Any) -> int:

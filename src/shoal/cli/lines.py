@@ -25,7 +25,6 @@ def one_line(value: Any, limit: int = 0) -> str:
     return text[: limit - 1] + "…" if limit and len(text) > limit else text
 
 
-
 def say_on(stream: TextIO) -> Say:
     """Says line after line. What a worker needs: to load rich would be a tenth of its start."""
 

@@ -66,17 +66,22 @@ def setting_options(command: Command) -> Command:
     )(wrapped)
 
 
-def place_options(*, store: bool = True, exists: bool = True) -> Callable[[Command], Command]:
-    """--frontier and --store, handed on as one argument `places`. `exists`: nothing is to be created."""
+def place_options(*, store: bool = True, exists: bool = True, archive: bool = False) -> Callable[[Command], Command]:
+    """--frontier, --store and --archive, handed on as one argument `places`. `exists`: nothing is to be created."""
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
-        def wrapped(*args: Any, frontier: str, store: str | None = None, **options: Any) -> Any:
-            places = places_of(frontier, store)
+        def wrapped(
+            *args: Any, frontier: str, store: str | None = None, archive: str | None = None, **options: Any
+        ) -> Any:
+            places = places_of(frontier, store, archive=archive)
             if exists:
                 check_exists(places)
             return command(*args, places=places, **options)
 
+        if archive:
+            text = "Keep every raw page there, too: a folder, s3://…, gs://… or az://…"
+            wrapped = click.option("--archive", metavar="URL", help=text)(wrapped)
         if store:
             text = f"Where the items are.  [env var: {STORE_VARIABLE}; default: as --frontier]"
             wrapped = click.option("--store", metavar="URL", envvar=STORE_VARIABLE, help=text)(wrapped)
@@ -103,14 +108,20 @@ def crawl_argument(command: Command) -> Command:
     return click.argument("crawl", required=False)(command)
 
 
-def places_of(frontier: str, store: str | None) -> Places:
+def archive_option(command: Command) -> Command:
+    """--archive for those who read it."""
+    text = "Where the raw pages are: a folder, s3://…, gs://… or az://…"
+    return click.option("--archive", metavar="URL", required=True, help=text)(command)
+
+
+def places_of(frontier: str, store: str | None, *, archive: str | None = None) -> Places:
     """The store lies in the frontier's file unless told otherwise."""
     from shoal.crawl import Places
 
     if store is None:
         path = file_of(frontier)
         store = DEFAULT_FILE if path is None else path if path.endswith(".db") else f"sqlite:///{path}"
-    return Places(frontier=frontier, store=store)
+    return Places(frontier=frontier, store=store, archive=archive)
 
 
 def file_of(url: str) -> str | None:

@@ -16,7 +16,7 @@ from shoal.cli.screen import Screen
 from shoal.cli.stopping import Stopping
 from shoal.cli.summary import Summary, next_step, show_summary
 from shoal.coordinator import Coordinator
-from shoal.crawl import Places, begin, empty_inboxes, opened, record_of, run_crawl
+from shoal.crawl import Places, archive_at, begin, empty_inboxes, opened, record_of, run_crawl
 from shoal.export import STDOUT, Wanted, check_target, export
 from shoal.masking import masked
 from shoal.model import Crawl, CrawlState, Progress
@@ -74,7 +74,11 @@ async def work(job: Job, screen: Screen) -> Summary:
     check_start(job.spider)
     if job.output is not None:
         check_target(job.output)
-    async with opened(job.places, store_connections=job.settings.store_connections) as (frontier, store):
+    async with (
+        # One that cannot be used is refused before a crawl begins.
+        archive_at(job.places),
+        opened(job.places, store_connections=job.settings.store_connections) as (frontier, store),
+    ):
         if job.fresh:
             await empty_inboxes(job.places, job.spider, frontier=frontier)
         crawl, before = await begin(

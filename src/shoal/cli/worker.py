@@ -20,7 +20,7 @@ BROKEN = 70
 
 @click.command(short_help="Join the fleet and work until told to stop.")
 @click.argument("spider", metavar="FILE[:SPIDER]")
-@place_options(exists=False)
+@place_options(exists=False, archive=True)
 @click.option("--crawl", "crawl_id", metavar="ID", help="Work on this crawl alone.  [default: the spider's unfinished]")
 @click.option("--name", hidden=True, help="The worker's name.")
 @click.option("--store-connections", type=int, hidden=True, help="Connections to the store's server.")

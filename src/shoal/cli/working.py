@@ -13,11 +13,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TextIO
 
+from shoal.archive.base import Archive
 from shoal.cli.lines import Say, say_on
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.stopping import Stopping
 from shoal.cli.which import choose, is_unfinished
-from shoal.crawl import Places, listener_at, opened, settings_of, worker_for
+from shoal.crawl import Places, archive_at, listener_at, opened, settings_of, worker_for
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.inbox import Listener
@@ -62,9 +63,10 @@ async def work(duty: Duty) -> int:
                     wait=None if duty.parent is None else say,
                     store_connections=duty.store_connections or _connections(spiders.values()),
                 ) as (frontier, store),
+                archive_at(duty.places, wait=None if duty.parent is None else say) as archive,
                 listener_at(duty.places, frontier=frontier, say=say) as listener,
             ):
-                shift = Shift(duty, spiders=spiders, frontier=frontier, store=store, say=say)
+                shift = Shift(duty, spiders=spiders, frontier=frontier, store=store, say=say, archive=archive)
                 await shift.run(stopping.stop, listener=listener)
     finally:
         watching.cancel()
@@ -96,9 +98,17 @@ class Shift:
     """Works on every unfinished crawl of its spiders, side by side, and on those that begin meanwhile."""
 
     def __init__(
-        self, duty: Duty, *, spiders: dict[str, type[Spider]], frontier: Frontier, store: Store, say: Say
+        self,
+        duty: Duty,
+        *,
+        spiders: dict[str, type[Spider]],
+        frontier: Frontier,
+        store: Store,
+        say: Say,
+        archive: Archive | None,
     ) -> None:
         self._duty = duty
+        self._archive = archive
         self._spiders = spiders
         self._frontier = frontier
         self._store = store
@@ -144,7 +154,13 @@ class Shift:
     async def _work_on(self, crawl: Crawl, stop: asyncio.Event) -> None:
         spider = self._spiders[crawl.spider]()
         async with worker_for(
-            crawl, spider, frontier=self._frontier, store=self._store, say=self._say, name=self._duty.name
+            crawl,
+            spider,
+            frontier=self._frontier,
+            store=self._store,
+            say=self._say,
+            name=self._duty.name,
+            archive=self._archive,
         ) as worker:
             await worker.run(stop)
 

@@ -2,7 +2,7 @@
 
     python -m shoal.testing.killing DB CRAWL SPIDER_FILE --at settled --call 3 [--frontier redis://…]
 
-The steps lie between fetch, store and settle; `--at never` works to the end.
+The steps lie between fetch, archive, store and settle; `--at never` works to the end.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from shoal.crawl import Places, opened, worker_for
+from shoal.crawl import Places, archive_at, opened, worker_for
 from shoal.spider_file import load_spider
 
-# Before and after each call that leaves the process: (verb, killed before the call?).
+# Before and after each call that leaves the process: (part, verb, killed before the call?).
 STEPS: Final = {
-    "lease": ("lease", True),
-    "leased": ("lease", False),
-    "store": ("write", True),
-    "stored": ("write", False),
-    "settle": ("settle", True),
-    "settled": ("settle", False),
+    "lease": ("frontier", "lease", True),
+    "leased": ("frontier", "lease", False),
+    "archive": ("archive", "write", True),
+    "archived": ("archive", "write", False),
+    "store": ("store", "write", True),
+    "stored": ("store", "write", False),
+    "settle": ("frontier", "settle", True),
+    "settled": ("frontier", "settle", False),
 }
 
 
@@ -62,13 +64,13 @@ def die() -> None:
 
 async def work(places: Places, crawl_id: str, spider_file: str, *, at: str, call: int) -> None:
     """Be a worker of the crawl until the trap springs or nothing is left."""
-    async with opened(places) as (frontier, store):
+    async with opened(places) as (frontier, store), archive_at(places) as archive:
         crawl = next(crawl for crawl in await frontier.crawls() if crawl.id == crawl_id)
+        parts: dict[str, Any] = {"frontier": frontier, "store": store, "archive": archive}
         if at != "never":
-            verb, before = STEPS[at]
-            frontier = Trap(frontier, verb=verb, before=before, call=call)
-            store = Trap(store, verb=verb, before=before, call=call)
-        async with worker_for(crawl, load_spider(spider_file)(), frontier=frontier, store=store, say=print) as worker:
+            part, verb, before = STEPS[at]
+            parts[part] = Trap(parts[part], verb=verb, before=before, call=call)
+        async with worker_for(crawl, load_spider(spider_file)(), say=print, **parts) as worker:
             await worker.run(asyncio.Event())
 
 
@@ -78,10 +80,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("crawl")
     parser.add_argument("spider")
     parser.add_argument("--frontier", help="where the tasks are, if not in the database")
+    parser.add_argument("--store", help="where items go, if not into the database")
+    parser.add_argument("--archive", help="where raw pages go, if they are kept")
     parser.add_argument("--at", choices=[*STEPS, "never"], default="never")
     parser.add_argument("--call", type=int, default=1)
     given = parser.parse_args(arguments)
-    places = Places(frontier=given.frontier or given.db, store=given.db)
+    places = Places(frontier=given.frontier or given.db, store=given.store or given.db, archive=given.archive)
     asyncio.run(work(places, given.crawl, given.spider, at=given.at, call=given.call))
 
 

@@ -1,0 +1,19 @@
+"""The seam for raw pages: `open_archive` picks the place by URL."""
+
+from __future__ import annotations
+
+from shoal.archive.base import Archive
+from shoal.errors import UsageError
+
+
+async def open_archive(url: str, *, create: bool = False) -> Archive:
+    """Open the archive in a folder, or in object storage: `s3://bucket/prefix`, `gs://…`, `az://container/prefix`.
+    Where there is none, `create` makes one."""
+    try:
+        from shoal.archive.objects import ObjectArchive
+    except ModuleNotFoundError as error:
+        if error.name != "obstore":
+            raise
+        raise UsageError("an archive needs the obstore library: pip install 'shoal[archive]'") from None
+
+    return await ObjectArchive.open(url, create=create)

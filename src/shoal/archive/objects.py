@@ -1,0 +1,281 @@
+"""Raw pages as objects in a folder, S3, Google Cloud Storage or Azure, all through one library.
+
+    shoal-archive.json                         what makes a place an archive, and the version of its layout
+    bodies/ab/SHA256.zst                       a body, under the hash of its bytes: once however often it was fetched
+    captures/CRAWL/TIME-HASH.jsonl.zst         the captures of one written batch, a JSON object per line
+
+Bodies are written before the captures that name them, and an object is whole or absent: a put of the library is one
+request, or in a folder a file of another name and a rename. Names follow from the content: what is repeated after a
+lost reply lands on itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from urllib.parse import quote, unquote
+
+import msgspec
+import obstore
+import zstandard
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+
+from shoal.archive.base import Capture, RawPage
+from shoal.archive.places import CREDENTIALS, Place, find_place, first_line
+from shoal.errors import ServerUnreachable, ShoalError, StorageError, UsageError
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+
+FORMAT = 1
+MARKER = "shoal-archive.json"
+ENDING = ".jsonl.zst"
+LEVEL = 3
+REMEMBERED_BODIES = 16_384
+NAME_DIGITS = 16
+LISTED_AT_ONCE = 1000
+
+_STATUS = re.compile(r"status code: (\d\d\d)")
+# Of the refusals those that pass: too early, too many, too slow.
+_PASSING = frozenset({408, 425, 429})
+# Where the library asks for credentials when the environment has none.
+_METADATA_SERVICES = ("/latest/api/token", "/latest/meta-data", "computeMetadata", "/metadata/identity")
+
+_Result = TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
+
+
+class ObjectArchive:
+    """Keeps `Archive` in one place for objects. What blocks is done by threads, a slice of a batch each."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._threads = ThreadPoolExecutor(place.threads, thread_name_prefix="shoal-archive")
+        self._recent = RecentBodies(REMEMBERED_BODIES)
+
+    @classmethod
+    async def open(cls, url: str, *, create: bool = False) -> ObjectArchive:
+        """Open the archive at this URL; `create` makes one where there is none."""
+        archive = cls(await asyncio.to_thread(find_place, url, create=create))
+        try:
+            await archive._run(archive._check, create=create)
+        except BaseException:
+            await archive.close()
+            raise
+        return archive
+
+    async def write(self, pages: Sequence[RawPage]) -> list[str]:
+        """Keep all these pages, the bodies first."""
+        fresh = {page.capture.content_hash: page.body for page in pages}
+        bodies = [(name, body) for name, body in fresh.items() if name not in self._recent]
+        slices = (bodies[start :: self._place.threads] for start in range(self._place.threads))
+        await asyncio.gather(*(self._run(self._put_bodies, part) for part in slices if part))
+        self._recent.add(name for name, _ in bodies)
+        by_crawl: dict[str, list[Capture]] = {}
+        for page in pages:
+            by_crawl.setdefault(page.capture.crawl, []).append(page.capture)
+        names = {crawl: await self._run(self._put_captures, crawl, some) for crawl, some in by_crawl.items()}
+        return [names[page.capture.crawl] for page in pages]
+
+    async def body(self, content_hash: str) -> bytes:
+        """The bytes of a body, compared with their hash."""
+        return await self._run(self._get_body, content_hash)
+
+    async def captures(self, name: str) -> list[Capture]:
+        """What one object tells of."""
+        return await self._run(self._get_captures, name)
+
+    async def scan(self, crawl: str) -> AsyncIterator[list[Capture]]:
+        """Everything that was captured in a crawl, with the next objects read ahead."""
+        async for names in self._names(f"captures/{_quoted(crawl)}"):
+            for start in range(0, len(names), self._place.threads):
+                ahead = names[start : start + self._place.threads]
+                for captures in await asyncio.gather(*(self.captures(name) for name in ahead)):
+                    yield captures
+
+    async def crawls(self) -> list[str]:
+        """The crawls of which there are captures."""
+        found = await self._run(obstore.list_with_delimiter, self._place.objects, "captures")
+        return sorted(unquote(prefix.rpartition("/")[2]) for prefix in found["common_prefixes"])
+
+    async def close(self) -> None:
+        """Let the threads go."""
+        self._threads.shutdown(wait=False)
+
+    async def _names(self, prefix: str) -> AsyncIterator[list[str]]:
+        listing = iter(obstore.list(self._place.objects, prefix, chunk_size=LISTED_AT_ONCE))
+        none: Sequence[ObjectMeta] = ()
+        while found := await self._run(lambda: next(listing, none)):
+            yield [entry["path"] for entry in found if entry["path"].endswith(ENDING)]
+
+    async def _run(
+        self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> _Result:
+        def translated() -> _Result:
+            with _translated(self._place):
+                return work(*args, **kwargs)
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, translated)
+
+    def _check(self, *, create: bool) -> None:
+        """Is this an archive, and one that we can read? Made one here, it can be written to as well."""
+        try:
+            marker = msgspec.json.decode(self._get(MARKER), type=dict[str, Any])
+            is_known = marker.get("format") == FORMAT
+        except msgspec.DecodeError:
+            is_known = False
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in str(error) or not create:
+                raise _absent(error, self._place) from None
+            self._put(MARKER, msgspec.json.encode({"format": FORMAT}))
+            is_known = True
+        if not is_known:
+            raise StorageError(f"the archive in {self._place.shown} was made by a newer shoal: use that one")
+
+    def _put_bodies(self, bodies: Sequence[tuple[str, bytes]]) -> None:
+        compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
+        for content_hash, body in bodies:
+            name, octets = _body_name(content_hash), compressor.compress(body)
+            # Of another size: cut short by a power failure, or compressed by another version. Equal content either way.
+            if self._size(name) != len(octets):
+                self._put(name, octets)
+
+    def _put_captures(self, crawl: str, captures: Sequence[Capture]) -> str:
+        lines = b"".join(_line(capture) + b"\n" for capture in captures)
+        time = datetime.fromtimestamp(captures[0].at, UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
+        digest = hashlib.sha256(lines).hexdigest()[:NAME_DIGITS]
+        name = f"captures/{_quoted(crawl)}/{time}Z-{digest}{ENDING}"
+        self._put(name, zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(lines))
+        return name
+
+    def _get_body(self, content_hash: str) -> bytes:
+        name = _body_name(content_hash)
+        body = self._read(name)
+        if hashlib.sha256(body).hexdigest() != content_hash:
+            raise StorageError(f"{name} in {self._place.shown} is damaged: its bytes are not those that were written")
+        return body
+
+    def _get_captures(self, name: str) -> list[Capture]:
+        decoder = msgspec.json.Decoder(Capture)
+        try:
+            return [decoder.decode(line) for line in self._read(name).split(b"\n") if line]
+        except msgspec.DecodeError as error:
+            raise StorageError(f"{name} in {self._place.shown} cannot be read: {error}") from None
+
+    def _read(self, name: str) -> bytes:
+        """An object, decompressed; whole or not at all."""
+        try:
+            return zstandard.ZstdDecompressor().decompress(self._get(name))
+        except FileNotFoundError:
+            raise StorageError(f"{name} is not in the archive in {self._place.shown}") from None
+        except zstandard.ZstdError as error:
+            raise StorageError(f"{name} in {self._place.shown} is damaged: {error}") from None
+
+    def _size(self, name: str) -> int:
+        """How many bytes lie there; -1 for nothing."""
+        try:
+            return obstore.head(self._place.objects, name)["size"]
+        except FileNotFoundError:
+            return -1
+
+    def _get(self, name: str) -> bytes:
+        return bytes(obstore.get(self._place.objects, name).bytes())
+
+    def _put(self, name: str, octets: bytes) -> None:
+        # In one request: parts of an upload that was broken off would lie there, unseen and paid for.
+        obstore.put(self._place.objects, name, octets, use_multipart=False)
+
+
+class RecentBodies:
+    """The hashes of bodies that are known to be there: a bounded number, those used last."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._known: OrderedDict[bytes, None] = OrderedDict()
+
+    def __contains__(self, content_hash: str) -> bool:
+        digest = bytes.fromhex(content_hash)
+        if digest not in self._known:
+            return False
+        self._known.move_to_end(digest)
+        return True
+
+    def add(self, hashes: Iterable[str]) -> None:
+        for content_hash in hashes:
+            self._known[bytes.fromhex(content_hash)] = None
+        while len(self._known) > self._limit:
+            self._known.popitem(last=False)
+
+
+def _body_name(content_hash: str) -> str:
+    return f"bodies/{content_hash[:2]}/{content_hash}.zst"
+
+
+def _quoted(crawl: str) -> str:
+    """A crawl's id as one part of a path."""
+    return quote(crawl, safe="").replace(".", "%2E") if crawl.strip(".") == "" else quote(crawl, safe="")
+
+
+def _line(capture: Capture) -> bytes:
+    try:
+        return msgspec.json.encode(capture)
+    except UnicodeEncodeError:
+        # Half a surrogate pair in one header must not keep its whole batch out for ever.
+        return msgspec.json.encode(msgspec.convert(_mended(msgspec.to_builtins(capture)), Capture))
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_mended(key): _mended(inner) for key, inner in value.items()}
+    return [_mended(inner) for inner in value] if isinstance(value, list) else value
+
+
+@contextmanager
+def _translated(place: Place) -> Iterator[None]:
+    """The library's errors as ours: what passes by itself, and what somebody must do something about."""
+    try:
+        yield
+    except ShoalError:
+        raise
+    except FileNotFoundError as error:
+        raise _absent(error, place) from None
+    except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
+        if place.is_folder:
+            raise StorageError(f"the archive in {place.shown} refuses: {first_line(error)}") from None
+        raise _refused(place) from None
+    except (BaseError, OSError, ValueError) as error:
+        raise _failure(error, place) from None
+
+
+def _absent(error: FileNotFoundError, place: Place) -> ShoalError:
+    if not place.is_folder and ("NoSuchBucket" in str(error) or "ContainerNotFound" in str(error)):
+        return UsageError(f"{place.shown}: there is no such bucket; make it first")
+    return UsageError(f"there is no archive in {place.shown}: `shoal run --archive` makes one")
+
+
+def _refused(place: Place) -> ShoalError:
+    return UsageError(f"{place.shown} refuses these credentials: check {CREDENTIALS[place.scheme]}")
+
+
+def _failure(error: Exception, place: Place) -> ShoalError:
+    text = first_line(error)
+    if place.is_folder:
+        return StorageError(f"the archive in {place.shown} cannot be used: {text}")
+    if any(service in text for service in _METADATA_SERVICES):
+        return UsageError(f"{place.shown} needs credentials: set {CREDENTIALS[place.scheme]}")
+    if "NoSuchBucket" in str(error):
+        return UsageError(f"{place.shown}: there is no such bucket; make it first")
+    # What it tried and how often is before the dash.
+    why, status = text.rpartition(" - ")[2], _STATUS.search(text)
+    if status and 300 <= int(status[1]) < 500 and int(status[1]) not in _PASSING:
+        return UsageError(f"{place.shown} refuses, check its region and endpoint: {why}")
+    return ServerUnreachable(f"the archive in {place.shown} cannot be reached: {why}")

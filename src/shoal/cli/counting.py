@@ -1,0 +1,48 @@
+"""A number that grows, shown while it does: in place on a terminal, else in a line now and then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from rich.live import Live
+from rich.text import Text
+
+from shoal.cli.screen import Screen, shown
+
+LINE_SECONDS = 5.0
+PICTURE_SECONDS = 0.2
+
+
+class Counting:
+    """Shows what `text` gives, as often as people want to read it."""
+
+    def __init__(self, screen: Screen, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._screen = screen
+        self._clock = clock
+        self._live = Live(console=screen.err, auto_refresh=False, transient=True) if screen.err.is_terminal else None
+        self._seconds = LINE_SECONDS if self._live is None else PICTURE_SECONDS
+        self._next = clock() + self._seconds
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, text: Callable[[], str]) -> None:
+        """The state of things; only asked for when it is time."""
+        if self._clock() < self._next:
+            return
+        self._next = self._clock() + self._seconds
+        if self._live is not None:
+            self._live.update(Text(shown(text())), refresh=True)
+        else:
+            self._screen.say(text())

@@ -1,0 +1,186 @@
+"""`shoal page`: an archived page, as it was."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from shoal.cli.counting import Counting
+from shoal.cli.figures import moment, moment_given, several, size
+from shoal.cli.options import archive_option, file_of, json_option, place_options
+from shoal.cli.screen import Screen, shown
+from shoal.errors import StorageError, UsageError
+
+if TYPE_CHECKING:
+    from shoal.archive.base import Archive, Capture
+    from shoal.crawl import Places
+
+BINARY_LOOK = 4096
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which captures are meant: of this URL, in this crawl or any, none after `until`. `key` is the one that a crawl
+    with default settings knows it by."""
+
+    url: str
+    key: int
+    crawl: str | None
+    until: float | None
+    every: bool
+
+
+@click.command(short_help="Give back an archived page.")
+@click.argument("url")
+@archive_option
+@click.option("--crawl", metavar="ID", help="As fetched in this crawl.  [default: in any]")
+@click.option("--at", metavar="TIME", help="As it was then: 2h or 7d ago, or a date.  [default: the latest]")
+@click.option("--list", "as_list", is_flag=True, help="All that was kept of it, instead of the page.")
+@click.option("--headers", is_flag=True, help="The status and the headers, instead of the page.")
+@click.option("-o", "--output", metavar="FILE", help="Write the page to a file.")
+@place_options(exists=False)
+@json_option
+def page(  # noqa: PLR0913 -- the options of the command
+    url: str,
+    *,
+    places: Places,
+    crawl: str | None,
+    at: str | None,
+    as_list: bool,
+    headers: bool,
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Give back an archived page: its bytes, as the spider's handler saw them.
+
+    \b
+    Example: shoal page https://books.toscrape.com/ --archive pages/ > page.html
+    """
+    from shoal.cli.loop import run
+    from shoal.settings import Settings
+    from shoal.urls import UrlRules, canonical
+
+    screen = Screen()
+    until = None if at is None else moment_given(at)
+    link = UrlRules(Settings()).resolve(canonical(url))
+    wanted = Wanted(url=canonical(url), key=link.key, crawl=crawl, until=until, every=as_list)
+    looks_only = as_list or headers or as_json
+    found, body = run(_find(wanted, places, screen=screen, with_body=not looks_only or output is not None))
+    if output is not None:
+        _write(Path(output), body)
+        screen.say(f"{size(len(body))} in {output}")
+    if as_json:
+        screen.json(msgspec.to_builtins(found if as_list else found[-1]))
+    elif as_list:
+        _list(found, screen)
+    elif headers:
+        _head(found[-1], screen)
+    elif output is None:
+        _print(found[-1], body)
+
+
+async def _find(wanted: Wanted, places: Places, *, screen: Screen, with_body: bool) -> tuple[list[Capture], bytes]:
+    """The captures that are meant, oldest first, and the body of the latest."""
+    from shoal.archive import open_archive
+
+    archive = await open_archive(places.archive or "")
+    try:
+        found = [] if wanted.every or wanted.until is not None else await _by_log(wanted, places, archive=archive)
+        found = found or await _by_scan(wanted, archive=archive, screen=screen)
+        if not found:
+            raise UsageError(f"{wanted.url} is not in the archive; `shoal why` tells what became of it")
+        return found, await archive.body(found[-1].content_hash) if with_body else b""
+    finally:
+        await archive.close()
+
+
+async def _by_log(wanted: Wanted, places: Places, *, archive: Archive) -> list[Capture]:
+    """The fetch log names the object that tells of a page: one look instead of a search."""
+    from shoal.crawl import intake_of, opened
+
+    if not _exists(places):
+        return []
+    found = []
+    async with opened(places) as (frontier, store):
+        for crawl in await frontier.crawls():
+            if wanted.crawl in (None, crawl.id):
+                rows = await store.fetches(crawl.id, [intake_of(crawl).rules.resolve(wanted.url).key])
+                for row in rows:
+                    # Not by its token: the latest attempt may have got no answer, and the log still names the last one.
+                    found += [one for one in await _told(archive, row.archived) if one.key == row.key]
+    return _in_order(found)
+
+
+def _exists(places: Places) -> bool:
+    path = file_of(places.frontier)
+    return path is None or Path(path).exists()
+
+
+async def _told(archive: Archive, name: str) -> list[Capture]:
+    """What the object tells of, if it is in this archive: a crawl may have written to another one."""
+    try:
+        return await archive.captures(name) if name else []
+    except StorageError:
+        return []
+
+
+async def _by_scan(wanted: Wanted, *, archive: Archive, screen: Screen) -> list[Capture]:
+    """Everything that was captured, looked through."""
+    found: list[Capture] = []
+    looked = 0
+    with Counting(screen) as counting:
+        for crawl in await archive.crawls():
+            if wanted.crawl in (None, crawl):
+                async for captures in archive.scan(crawl):
+                    found += [
+                        one for one in captures if one.key == wanted.key or wanted.url in (one.url, one.final_url)
+                    ]
+                    looked += len(captures)
+                    counting.show(partial(_looked, looked))
+    return _in_order(one for one in found if wanted.until is None or one.at <= wanted.until)
+
+
+def _looked(captures: int) -> str:
+    return f"looked at {several(captures, 'capture')}"
+
+
+def _in_order(captures: Iterable[Capture]) -> list[Capture]:
+    return sorted(captures, key=lambda capture: (capture.at, capture.token))
+
+
+def _list(captures: list[Capture], screen: Screen) -> None:
+    columns = ("fetched", "crawl", "status", "size", "handler", "content")
+    rows = [
+        (moment(one.at), one.crawl, one.status, size(one.size), one.handler, one.content_hash[:12]) for one in captures
+    ]
+    screen.table(columns, rows, right=("size",))
+
+
+def _head(capture: Capture, screen: Screen) -> None:
+    screen.heading(f"{capture.status} {capture.final_url}")
+    screen.pairs(capture.headers.items())
+
+
+def _print(capture: Capture, body: bytes) -> None:
+    """Bytes for a pipe; text for a terminal, which a page must not steer."""
+    if not sys.stdout.isatty():
+        sys.stdout.buffer.write(body)
+        return
+    if b"\x00" in body[:BINARY_LOOK]:
+        raise UsageError("the page is not text: write it to a file with -o FILE")
+    from shoal.charset import charset_of, text_of
+
+    text = text_of(body, charset_of(body, capture.headers.get("content-type")))
+    sys.stdout.write(shown(text) + "\n")
+
+
+def _write(target: Path, body: bytes) -> None:
+    try:
+        target.write_bytes(body)
+    except OSError as error:
+        raise StorageError(f"cannot write {target}: {error.strerror or error}") from None

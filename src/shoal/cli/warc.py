@@ -1,0 +1,77 @@
+"""`shoal warc`: archived pages as a file that standard tools read."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from shoal.cli.counting import Counting
+from shoal.cli.figures import several
+from shoal.cli.options import archive_option
+from shoal.cli.screen import Screen
+from shoal.errors import StorageError, UsageError
+
+if TYPE_CHECKING:
+    from shoal.archive.base import Archive
+
+SUFFIXES = (".warc", ".warc.gz")
+
+
+@click.command(short_help="Write a crawl's archived pages to a WARC file.")
+@click.argument("crawl")
+@click.option("-o", "--output", metavar="FILE", required=True, help="A .warc.gz or .warc file.")
+@archive_option
+def warc(crawl: str, *, output: str, archive: str) -> None:
+    """Write a crawl's archived pages to a WARC file.
+
+    \b
+    Example: shoal warc books-1 -o books.warc.gz --archive pages/
+    """
+    from shoal.cli.loop import run
+
+    screen = Screen()
+    number = run(_warc(crawl, Path(output), url=archive, screen=screen))
+    screen.say(f"{several(number, 'page')} of {crawl} in {output}")
+
+
+async def _warc(crawl: str, target: Path, *, url: str, screen: Screen) -> int:
+    from shoal.archive import open_archive
+
+    if not target.name.endswith(SUFFIXES):
+        raise UsageError(f"{target} is no WARC file by its name: end it in {' or '.join(SUFFIXES)}")
+    archive = await open_archive(url)
+    try:
+        known = await archive.crawls()
+        if crawl not in known:
+            raise UsageError(f"the archive has no crawl {crawl}; it has {', '.join(known[-8:]) or 'nothing yet'}")
+        # Written whole or not at all, like every file that is made for people.
+        part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        try:
+            with part.open("xb") as file:
+                number = await _copy(archive, crawl, file, name=target.name, screen=screen)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(target)
+        except OSError as error:
+            raise StorageError(f"cannot write {target}: {error.strerror or error}") from None
+        finally:
+            part.unlink(missing_ok=True)
+        return number
+    finally:
+        await archive.close()
+
+
+async def _copy(archive: Archive, crawl: str, file: IO[bytes], *, name: str, screen: Screen) -> int:
+    from shoal.warc import WarcFile
+
+    records = WarcFile(file, name=name, crawl=crawl, compressed=name.endswith(".gz"))
+    with Counting(screen) as counting:
+        async for captures in archive.scan(crawl):
+            for capture in captures:
+                records.add(capture, await archive.body(capture.content_hash))
+            counting.show(lambda: f"{crawl}: {several(records.pages, 'page')} written")
+    return records.pages

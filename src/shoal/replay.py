@@ -1,0 +1,188 @@
+"""Runs a spider's handlers over archived pages: the site is not asked, found links lead nowhere, items are stored."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from shoal.archive.base import Archive, Capture, task_of
+from shoal.capture_index import CaptureIndex
+from shoal.errors import StorageError
+from shoal.fetch.base import Response
+from shoal.handlers import Handlers, line_of
+from shoal.harvest import Harvest
+from shoal.intake import Intake
+from shoal.markup import MarkupLimits, UnfitMarkup
+from shoal.page import Page
+from shoal.patience import patiently
+from shoal.retries import judge
+from shoal.settings import Settings
+from shoal.spider import Spider
+from shoal.store.base import ItemRow, ItemRule, Store
+from shoal.urls import lane_of
+
+READ_AT_ONCE = 16
+BATCH_ITEMS = 500
+FAILURES_KEPT = 100
+
+
+@dataclass(kw_only=True)
+class ReplayReport:
+    """What a replay has done so far. `failures` are the first of `failed`, each a URL and a reason."""
+
+    crawl: str
+    total: int = 0
+    pages: int = 0
+    skipped: int = 0
+    items: int = 0
+    links: int = 0
+    failed: int = 0
+    failures: list[tuple[str, str]] = field(default_factory=list)
+
+    def fail(self, url: str, reason: str) -> None:
+        self.failed += 1
+        if len(self.failures) < FAILURES_KEPT:
+            self.failures.append((url, reason))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayParts:
+    """What a replay is built from. `say` takes one line for people."""
+
+    spider: Spider
+    spider_name: str
+    settings: Settings
+    archive: Archive
+    store: Store
+    handlers: Handlers
+    intake: Intake
+    rule: ItemRule
+    say: Callable[[str], None]
+    clock: Callable[[], float] = time.time
+
+
+class Replay:
+    """The latest capture of each task of one crawl, handled once more, oldest first."""
+
+    def __init__(self, crawl: str, *, parts: ReplayParts) -> None:
+        self._crawl = crawl
+        self._parts = parts
+        self._limits = MarkupLimits(parts.settings.max_tags, parts.settings.max_nesting)
+        # As a frontier makes them: newer than every scrape so far, older than every scrape to come.
+        self._token = int(parts.clock() * 1000) * 1024
+        self._rows: list[ItemRow] = []
+        self._report = ReplayReport(crawl=crawl)
+
+    async def run(self, *, limit: int = 0, show: Callable[[ReplayReport], None]) -> ReplayReport:
+        """Replay everything, or so many pages; `show` is told how it goes."""
+        report = self._report
+        with CaptureIndex() as index:
+            async for captures in self._parts.archive.scan(self._crawl):
+                index.add(captures)
+                report.total += len(captures)
+                show(report)
+            report.total = min(limit or len(index), len(index))
+            await self._parts.spider.started()
+            try:
+                async with aclosing(self._with_bodies(index)) as pages:
+                    async for capture, body in pages:
+                        if report.pages + report.skipped >= report.total:
+                            break
+                        await self._take(capture, body)
+                        show(report)
+                await self._write()
+            finally:
+                await self._parts.spider.finished()
+        return report
+
+    async def _with_bodies(self, index: CaptureIndex) -> AsyncGenerator[tuple[Capture, bytes | None]]:
+        """Captures and their bodies, the next ones read while these are handled."""
+        ahead: asyncio.Future[list[bytes | None]] | None = None
+        waiting: list[Capture] = []
+        try:
+            for captures in index.in_order(at_once=READ_AT_ONCE):
+                reading = asyncio.gather(*(self._body(capture) for capture in captures))
+                if ahead is not None:
+                    for pair in zip(waiting, await ahead, strict=True):
+                        yield pair
+                ahead, waiting = reading, captures
+            if ahead is not None:
+                for pair in zip(waiting, await ahead, strict=True):
+                    yield pair
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+
+    async def _body(self, capture: Capture) -> bytes | None:
+        """The page's bytes, unless they are missing or damaged: then that is one page less, not the end."""
+
+        async def read() -> bytes | None:
+            try:
+                return await self._parts.archive.body(capture.content_hash)
+            except StorageError as error:
+                self._report.fail(capture.url, f"archive: {error}")
+                return None
+
+        return await patiently(read, say=self._parts.say)
+
+    async def _take(self, capture: Capture, body: bytes | None) -> None:
+        report, settings = self._report, self._parts.settings
+        response = _response(capture, body or b"")
+        if judge(response, handle_statuses=settings.handle_statuses).action != "handle":
+            report.skipped += 1
+            return
+        report.pages += 1
+        if body is None:
+            return
+        task = task_of(capture, lane=lane_of(capture.url))
+        page = Page(response, task=task, resolver=self._parts.intake.rules, limits=self._limits)
+        try:
+            harvest = await self._parts.handlers.run(page)
+        except UnfitMarkup as error:
+            report.fail(capture.url, f"too_complex: {error}")
+        except Exception as error:
+            report.fail(capture.url, f"handler: {line_of(error)}")
+        else:
+            await self._keep(capture, harvest)
+
+    async def _keep(self, capture: Capture, harvest: Harvest) -> None:
+        self._token += 1
+        self._report.links += len(harvest.found.tasks)
+        at = self._parts.clock()
+        self._rows += [
+            ItemRow(
+                spider=self._parts.spider_name,
+                key=item.key,
+                crawl=self._crawl,
+                url=capture.final_url,
+                data=item.data,
+                token=self._token,
+                at=at,
+            )
+            for item in harvest.items
+        ]
+        if len(self._rows) >= BATCH_ITEMS:
+            await self._write()
+
+    async def _write(self) -> None:
+        rows, self._rows = self._rows, []
+        if not rows:
+            return
+        refused = await patiently(lambda: self._parts.store.write(rows, [], rule=self._parts.rule), say=self._parts.say)
+        self._report.items += len(rows) - len(refused)
+        for place, why in refused.items():
+            self._report.fail(rows[place].url, f"item {rows[place].key[:100]!r}: {why}")
+
+
+def _response(capture: Capture, body: bytes) -> Response:
+    return Response(
+        url=capture.final_url,
+        status=capture.status,
+        headers=capture.headers,
+        body=body,
+        wire_size=len(body),
+        elapsed=0.0,
+    )

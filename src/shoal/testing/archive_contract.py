@@ -1,0 +1,168 @@
+"""What every archive promises, one test per promise. Subclass `ArchiveContract` and give it two fixtures.
+
+python -m shoal.testing.archive_contract URL    writes pages without end, and names each batch once it is written
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import random
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+import pytest
+
+from shoal.archive import open_archive
+from shoal.archive.base import Archive, Capture, RawPage, packed, task_of
+from shoal.errors import StorageError
+
+LARGE = 8_000_000
+Reopen = Callable[[], Awaitable[Archive]]
+ODD_BODIES = {
+    "empty": b"",
+    "NUL": b"\x00" * 5000 + b"\n\r\x00",
+    "not text": bytes(range(256)) * 40,
+    "already compressed, 10 MB": random.Random(1).randbytes(10_000_000),
+    "easy to compress, 10 MB": b"<p>shoal</p>" * 833_334,
+}
+ODD_URLS = (
+    "https://a.test/%00?q=%2F..%2F#x",
+    "https://a.test/" + "long/" * 2000,
+    "https://xn--bcher-kva.test/ü/\u2028/\U0001f41f",
+    'https://a.test/"quoted"\\back\n\t',
+)
+ODD_HEADERS = {"set-cookie": 'a="b"; Path=/', "x-odd": "\x00\x01 \u2028 ü \n second line", "": "no name"}
+
+
+def raw_page(body: bytes = b"<p>a page</p>", **changes: Any) -> RawPage:
+    """A page on its way to the archive; `changes` are fields of its capture."""
+    url = changes.get("url", "https://a.test/")
+    fields: dict[str, Any] = {
+        "crawl": "books-1",
+        "url": url,
+        "final_url": url,
+        "key": 1,
+        "status": 200,
+        "headers": {"content-type": "text/html"},
+        "at": 1_700_000_000.25,
+        "token": 7,
+        "content_hash": hashlib.sha256(body).hexdigest(),
+        "size": len(body),
+    }
+    return RawPage(Capture(**(fields | changes)), body)
+
+
+async def everything(archive: Archive, crawl: str = "books-1") -> list[Capture]:
+    """All captures of a crawl, by key."""
+    found = [capture async for captures in archive.scan(crawl) for capture in captures]
+    return sorted(found, key=lambda capture: (capture.key, capture.token))
+
+
+class ArchiveContract:
+    """The promises of `Archive`.
+
+    A subclass has two fixtures: `reopen`, which opens one more handle on the same place each time it is called, and
+    `bodies`, which gives the names of the bodies that lie there."""
+
+    @pytest.fixture
+    async def archive(self, reopen: Reopen) -> Archive:
+        return await reopen()
+
+    @pytest.mark.parametrize("kind", ODD_BODIES)
+    async def test_gives_back_the_bytes_that_were_written(self, archive: Archive, reopen: Reopen, kind: str) -> None:
+        page = raw_page(ODD_BODIES[kind])
+        [name] = await archive.write([page])
+        for handle in (archive, await reopen()):
+            assert await handle.body(page.capture.content_hash) == page.body
+            assert await handle.captures(name) == [page.capture]
+
+    async def test_gives_back_odd_urls_and_headers(self, archive: Archive) -> None:
+        pages = [raw_page(url=url, key=number, headers=ODD_HEADERS) for number, url in enumerate(ODD_URLS)]
+        await archive.write(pages)
+        assert await everything(archive) == [page.capture for page in pages]
+
+    async def test_half_a_surrogate_pair_keeps_no_page_out(self, archive: Archive) -> None:
+        pages = [raw_page(key=1, headers={"x": "\ud800"}), raw_page(key=2)]
+        await archive.write(pages)
+        assert [capture.headers for capture in await everything(archive)] == [
+            {"x": "\\ud800"},
+            {"content-type": "text/html"},
+        ]
+
+    async def test_keeps_what_a_handler_needs_of_the_task(self, archive: Archive) -> None:
+        metas = [None, {"page": 3, "of": ["a", None]}, {"bytes": b"\x00", "at": datetime(2026, 1, 1, tzinfo=UTC)}]
+        pages = [
+            raw_page(key=number, handler="book", depth=4, priority=-2, method="POST", **packed(meta))
+            for number, meta in enumerate(metas)
+        ]
+        await archive.write(pages)
+        tasks = [task_of(capture, lane="a.test") for capture in await everything(archive)]
+        assert [task.meta for task in tasks] == metas
+        assert {(task.handler, task.depth, task.priority, task.method) for task in tasks} == {("book", 4, -2, "POST")}
+
+    async def test_equal_bodies_are_kept_once(self, archive: Archive, reopen: Reopen, bodies: Any) -> None:
+        same = [raw_page(b"same", url=f"https://a.test/{number}", key=number) for number in range(5)]
+        await archive.write(same[:3])
+        await archive.write(same[3:4])
+        await (await reopen()).write(same[4:])
+        assert len(await bodies()) == 1
+        assert [capture.url for capture in await everything(archive)] == [page.capture.url for page in same]
+
+    async def test_writing_the_same_pages_again_changes_nothing(self, archive: Archive, reopen: Reopen) -> None:
+        pages = [raw_page(b"body %d" % number, key=number) for number in range(20)]
+        names = await archive.write(pages)
+        assert await archive.write(pages) == names
+        assert await (await reopen()).write(pages) == names
+        assert await everything(archive) == [page.capture for page in pages]
+
+    async def test_handles_that_write_at_once_do_not_disturb_each_other(self, reopen: Reopen, bodies: Any) -> None:
+        handles = [await reopen() for _ in range(4)]
+        batches = [
+            [raw_page(b"body %d" % number, key=number, token=handle) for number in range(30)]
+            for handle in range(len(handles))
+        ]
+        await asyncio.gather(*(handle.write(batch) for handle, batch in zip(handles, batches, strict=True)))
+        assert len(await bodies()) == 30
+        found = await everything(handles[0])
+        assert len(found) == 120
+        for capture in found:
+            assert await handles[0].body(capture.content_hash) == b"body %d" % capture.key
+
+    @pytest.mark.parametrize("name", ["crawl-127.0.0.1:8000-1", "a/b c%2F#ü*?\\-2", "..", "."])
+    async def test_every_crawl_has_its_own_captures(self, archive: Archive, name: str) -> None:
+        mine, other = raw_page(crawl=name), raw_page(crawl="books-1")
+        first, second = await archive.write([mine, other])
+        assert first != second
+        assert await archive.captures(first) == [mine.capture] == await everything(archive, name)
+        assert await everything(archive) == [other.capture]
+        assert await archive.crawls() == sorted([name, "books-1"])
+
+    async def test_an_empty_archive_has_nothing(self, archive: Archive) -> None:
+        assert await archive.crawls() == []
+        assert await everything(archive) == []
+        assert await archive.write([]) == []
+
+    async def test_what_is_missing_is_one_clear_line(self, archive: Archive) -> None:
+        with pytest.raises(StorageError, match="is not in the archive"):
+            await archive.body(hashlib.sha256(b"never written").hexdigest())
+        with pytest.raises(StorageError, match="is not in the archive"):
+            await archive.captures("captures/books-1/never.jsonl.zst")
+
+
+async def write_for_ever(url: str) -> None:
+    """Be a worker that does nothing but archive, until it is killed. No body is one that another has written."""
+    archive, noise = await open_archive(url, create=True), random.Random(2).randbytes(LARGE)
+    for first in count(step=2):
+        pages = [raw_page(b"%d %d " % (os.getpid(), key) + noise, key=key) for key in range(first, first + 2)]
+        names = await archive.write(pages)
+        sys.stdout.write(names[0] + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(write_for_ever(sys.argv[1]))

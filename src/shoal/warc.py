@@ -1,0 +1,74 @@
+"""Archived pages as a WARC file that standard tools read: a response record for every capture, each complete in itself.
+
+Bodies were kept as handlers saw them, after decompression. What a header said about the bytes on the wire is kept under
+another name, as other crawlers do: X-Crawler-Content-Encoding."""
+
+from __future__ import annotations
+
+import io
+import re
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import IO, Any
+
+from shoal.archive.base import Capture
+from shoal.errors import UsageError
+from shoal.version import __version__
+
+WIRE_HEADERS = frozenset({"content-encoding", "transfer-encoding", "content-length"})
+# What could end a header before its time.
+_BREAKS = re.compile(r"[\x00\r\n]+")
+_NOT_IN_URLS = re.compile(r"[\x00-\x20\x7f]")
+
+
+class WarcFile:
+    """Writes records one after the other."""
+
+    def __init__(self, file: IO[bytes], *, name: str, crawl: str, compressed: bool) -> None:
+        try:
+            from warcio.statusandheaders import StatusAndHeaders
+            from warcio.warcwriter import WARCWriter
+        except ModuleNotFoundError as error:
+            if error.name != "warcio":
+                raise
+            raise UsageError("a WARC file needs the warcio library: pip install 'shoal[warc]'") from None
+        self.pages = 0
+        self._headers: Any = StatusAndHeaders
+        self._writer: Any = WARCWriter(file, gzip=compressed, warc_version="1.1")
+        about = {"software": f"shoal/{__version__}", "format": "WARC File Format 1.1", "isPartOf": crawl}
+        self._writer.write_record(self._writer.create_warcinfo_record(name, about))
+
+    def add(self, capture: Capture, body: bytes) -> None:
+        """One page as a response record."""
+        status = f"{capture.status} {_phrase(capture.status)}"
+        date = datetime.fromtimestamp(capture.at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        record = self._writer.create_warc_record(
+            _NOT_IN_URLS.sub(lambda match: f"%{ord(match[0]):02X}", capture.final_url),
+            "response",
+            payload=io.BytesIO(body),
+            length=len(body),
+            warc_headers_dict={"WARC-Date": date},
+            http_headers=self._headers(status, _headers_of(capture, body), protocol="HTTP/1.1"),
+        )
+        self._writer.write_record(record)
+        self.pages += 1
+
+
+def _headers_of(capture: Capture, body: bytes) -> list[tuple[str, str]]:
+    """The headers as received, but for those that spoke of the bytes on the wire."""
+    headers = []
+    for name, value in capture.headers.items():
+        shown = _BREAKS.sub(" ", name)
+        if name in WIRE_HEADERS:
+            shown = f"x-crawler-{shown}"
+        # Cookies are kept a line each: they must not be joined.
+        values = value.split("\n") if name == "set-cookie" else [value]
+        headers += [(shown, _BREAKS.sub(" ", one)) for one in values if shown]
+    return [*headers, ("content-length", str(len(body)))]
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Unknown"

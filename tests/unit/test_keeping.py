@@ -1,0 +1,106 @@
+"""Which pages a journey hands over to the archive, and what it tells of them."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shoal import Item, Page, Spider
+from shoal.fetch.base import FaultKind
+from shoal.handlers import Handlers
+from shoal.intake import Intake
+from shoal.journey import Journey, Keeping
+from shoal.lane_rules import LaneRules
+from shoal.settings import Settings
+from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, respond
+from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.urls import UrlRules
+from shoal.writer import Finished
+
+URL = "https://a.test/page"
+BODY = b"<h1>A page</h1>"
+
+
+class Plain(Spider):
+    def parse(self, page: Page) -> Iterator[Item]:
+        yield Item(key=page.url)
+
+    def failing(self, page: Page) -> None:
+        raise ValueError("no such price")
+
+
+async def take(answer: Answer, *, keeping: Keeping = "page", task: dict[str, Any] | None = None) -> Finished:
+    settings = Settings(pace="fixed", max_tags=100)
+    fetcher = ScriptedFetcher({URL: answer})
+    intake = Intake(UrlRules(settings, start_hosts=["a.test"]), settings)
+    journey = Journey(
+        spider_name="plain",
+        worker="w",
+        settings=settings,
+        needs_rules=False,
+        fetcher=fetcher,
+        handlers=Handlers(Plain(), intake=intake, item_key="", seconds=5.0),
+        intake=intake,
+        lane_rules=LaneRules(frontier=MemoryFrontier(clock=time.time), fetcher=fetcher, settings=settings),
+        keeping=keeping,
+    )
+    return await journey.take(lease_for(URL, attempt=2, task={"handler": "parse", **(task or {})}))
+
+
+async def test_a_handled_page_is_kept_with_all_that_is_known_of_it() -> None:
+    headers = {"set-cookie": "a=b", "content-encoding": "br"}
+    done = await take(respond(URL, BODY, headers=headers), task={"depth": 3, "priority": 5, "meta": {"id": 1}})
+    assert done.page is not None
+    assert done.fetch is not None
+    capture = done.page.capture
+    assert done.page.body == BODY
+    assert capture.content_hash == done.fetch.content_hash == hashlib.sha256(BODY).hexdigest()
+    assert (capture.crawl, capture.url, capture.final_url, capture.status) == ("c", URL, URL, 200)
+    assert (capture.key, capture.token, capture.at) == (done.fetch.key, done.fetch.token, done.fetch.at)
+    assert (capture.handler, capture.depth, capture.priority, capture.meta) == ("parse", 3, 5, {"id": 1})
+    assert (capture.worker, capture.attempt, capture.size) == ("w", 2, len(BODY))
+    assert headers.items() <= capture.headers.items()
+
+
+async def test_what_was_sent_is_not_kept_it_may_hold_passwords() -> None:
+    secret = {"headers": {"authorization": "Bearer hush"}, "body": b"password=hush", "method": "POST"}
+    done = await take(respond(URL, BODY), task=secret)
+    assert done.page is not None
+    assert done.page.capture.method == "POST"
+    assert "hush" not in repr(done.page.capture)
+
+
+@pytest.mark.parametrize(
+    ("answer", "task"),
+    [
+        (respond(URL, b"gone", status=404), {}),
+        (respond(URL, b"", status=204), {}),
+        (respond(URL, b"moved", status=301, headers={"location": "/there"}), {}),
+        (respond(URL, BODY), {"handler": "failing"}),
+        (respond(URL, BODY), {"handler": "failing", "max_attempts": 2}),
+        (respond(URL, b"<p>" * 1000), {"handler": "failing"}),
+    ],
+    ids=["missing", "empty", "redirect", "failed", "dead", "too complex"],
+)
+async def test_every_answer_that_is_no_reason_to_ask_again_is_kept(answer: Any, task: dict[str, Any]) -> None:
+    done = await take(answer, task=task)
+    assert done.page is not None
+    assert (done.page.body, done.page.capture.status) == (answer.body, answer.status)
+
+
+@pytest.mark.parametrize("answer", [respond(URL, b"later", status=503), fault(FaultKind.CONNECT)])
+async def test_an_answer_that_asks_for_another_try_is_not_kept(answer: Answer) -> None:
+    assert (await take(answer)).page is None
+
+
+async def test_without_an_archive_nothing_is_hashed_or_kept_unless_the_log_wants_the_hash() -> None:
+    plain = await take(respond(URL, BODY), keeping="nothing")
+    assert plain.fetch is not None
+    assert (plain.page, plain.fetch.content_hash) == (None, "")
+    hashed = await take(respond(URL, BODY), keeping="hash")
+    assert hashed.fetch is not None
+    assert (hashed.page, hashed.fetch.content_hash) == (None, hashlib.sha256(BODY).hexdigest())
