@@ -244,7 +244,7 @@ def _keeping(store: Store, archive: Archive | None) -> Keeping:
     """Hashing costs a little for every page: it is done for an archive, and for a log that `wants_hashes`."""
     if archive is not None:
         return "page"
-    return "hash" if getattr(store, "wants_hashes", False) else "nothing"
+    return "hash" if store.wants_hashes else "nothing"
 
 
 def replay_for(crawl: str, spider: Spider, *, settings: Settings, archive: Archive, store: Store, say: Say) -> Replay:

@@ -15,7 +15,7 @@ from shoal.patience import patiently
 from shoal.settings import Settings, parse_duration
 from shoal.store.base import FetchRow, ItemRow, ItemRule, Store
 
-FOUND_PER_SETTLE = 500
+FOUND_PER_PUT = 500
 REFUSED_RETRY_SECONDS = 1.0
 KEY_SHOWN = 60
 # Raw pages are held until they are written: so many bytes are a batch, however few pages they are.
@@ -150,8 +150,7 @@ class Writer:
         if items or fetches:
             unstorable = await patiently(lambda: self._store.write(items, fetches, rule=self._rule), say=self._say)
         batch = await self._bury(batch, unstorable)
-        refused = await self._send_long_lists_ahead(batch)
-        await self._settle([finished.result for finished in batch], refused)
+        await self._settle([finished.result for finished in batch])
 
     async def _archived(self, batch: list[Finished]) -> list[Finished]:
         """The batch after its raw pages were kept: each log line names the object that tells of its page."""
@@ -168,38 +167,20 @@ class Writer:
         for page in reasons:
             result = batch[page].result
             found = result.found if isinstance(result, Done) else []
-            for start in range(0, len(found), FOUND_PER_SETTLE):
-                await self._put(result.lease.crawl, found[start : start + FOUND_PER_SETTLE])
+            for start in range(0, len(found), FOUND_PER_PUT):
+                await self._put(result.lease.crawl, found[start : start + FOUND_PER_PUT])
         lines = [line for page in reasons if (line := buried[page].fetch) is not None]
         if lines:
             await patiently(lambda: self._store.write([], lines), say=self._say)
         return buried
 
-    async def _settle(self, results: list[Result], refused: dict[int, str]) -> None:
-        shortened = [_shortened(result) for result in results]
-        report = await patiently(lambda: self._frontier.settle(shortened), say=self._say)
-        if refused:
-            # Keys that a budget kept out stay unknown, whichever way they were sent.
-            report = msgspec.structs.replace(report, refused={**refused, **report.refused})
+    async def _settle(self, results: list[Result]) -> None:
+        report = await patiently(lambda: self._frontier.settle(results), say=self._say)
         self._settled([result for place, result in enumerate(results) if place not in report.failed], report)
         again = [_refused(results[place], why) for place, why in report.failed.items()]
         if again:
             second = await patiently(lambda: self._frontier.settle(again), say=self._say)
             self._settled(again, second)
-
-    async def _send_long_lists_ahead(self, batch: list[Finished]) -> dict[int, str]:
-        """A page with thousands of links sends the first by put, which may be repeated, the last with its settle.
-
-        Gives the keys that a budget kept out."""
-        refused: dict[int, str] = {}
-        for finished in batch:
-            result = finished.result
-            if isinstance(result, Done) and len(result.found) > FOUND_PER_SETTLE:
-                ahead = result.found[:-FOUND_PER_SETTLE]
-                for start in range(0, len(ahead), FOUND_PER_SETTLE):
-                    report = await self._put(result.lease.crawl, ahead[start : start + FOUND_PER_SETTLE])
-                    refused |= report.refused
-        return refused
 
     async def _put(self, crawl: str, tasks: list[Task]) -> PutReport:
         return await patiently(lambda: self._frontier.put(crawl, tasks), say=self._say)
@@ -235,9 +216,3 @@ def _refused(result: Result, why: str) -> Result:
     """What the frontier cannot take ends as a failed attempt, not as a lease that nobody ends."""
     reason = f"unsettled: {' '.join(why.split())}"[:500].encode("utf-8", "backslashreplace").decode()
     return Retry(lease=result.lease, reason=reason, delay=REFUSED_RETRY_SECONDS)
-
-
-def _shortened(result: Result) -> Result:
-    if isinstance(result, Done) and len(result.found) > FOUND_PER_SETTLE:
-        return msgspec.structs.replace(result, found=result.found[-FOUND_PER_SETTLE:])
-    return result

@@ -40,6 +40,7 @@ class GraphCrawl:
     site: SiteProcess
     settings: dict[str, Any]
     frontier: str
+    store: str
     crawl: str = ""
     archive: str = ""
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -59,14 +60,14 @@ class GraphCrawl:
     def start_worker(self, *, at: str = "never", call: int = 1) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "shoal.testing.killing", str(self.db), self.crawl, SPIDER]
         kept = ["--archive", self.archive] if self.archive else []
-        where = ["--frontier", self.frontier, *kept]
+        where = ["--frontier", self.frontier, "--store", self.store, *kept]
         worker = subprocess.Popen([*command, *where, "--at", at, "--call", str(call)])
         self.workers.append(worker)
         return worker
 
     @asynccontextmanager
     async def opened(self) -> Any:
-        async with opened(Places(frontier=self.frontier, store=str(self.db))) as parts:
+        async with opened(Places(frontier=self.frontier, store=self.store)) as parts:
             yield parts
 
     async def finish(self, seconds: float = 60.0) -> None:
@@ -114,9 +115,9 @@ class GraphCrawl:
 def new_crawl(tmp_path: Path, graph: SiteProcess) -> Iterator[Any]:
     crawls: list[GraphCrawl] = []
 
-    async def make(frontier: str | None = None, **settings: Any) -> GraphCrawl:
+    async def make(frontier: str = "", store: str = "", **settings: Any) -> GraphCrawl:
         db = tmp_path / "shoal.db"
-        crawl = GraphCrawl(db, graph, settings, frontier or str(db))
+        crawl = GraphCrawl(db, graph, settings, frontier or str(db), store or str(db))
         crawls.append(crawl)
         await crawl.prepare()
         return crawl

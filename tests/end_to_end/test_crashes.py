@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shoal.testing.killing import STEPS
 from shoal.testing.loopback import busiest_window
+from shoal.testing.object_server import MotoServer
+from shoal.testing.postgres_server import PostgresServer
 from shoal.testing.servers import RedisServer
 
 # Short leases: what a killed worker held comes back within the test.
@@ -21,6 +25,16 @@ SHORT = {"rate": "unlimited", "per_host": 64, "lease_seconds": 1.0, "flush_pages
 @pytest.fixture(scope="module")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     server = RedisServer(tmp_path_factory.mktemp("redis"), "--appendfsync", "no").start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MotoServer]:
+    for name, value in MotoServer.ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    server = MotoServer(tmp_path / "moto").start()
+    server.make_bucket("pages")
     yield server
     server.kill()
 
@@ -38,6 +52,21 @@ async def test_a_kill_at_a_step_over_redis_loses_and_doubles_nothing(
 ) -> None:
     redis_server.call("FLUSHALL")
     await kill_at(await new_crawl(redis_server.url, **SHORT), step)
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_kill_at_any_step_over_redis_postgresql_and_s3_loses_and_doubles_nothing(
+    new_crawl: Any,
+    redis_server: RedisServer,
+    postgres: PostgresServer,
+    objects: MotoServer,
+    step: str,
+) -> None:
+    redis_server.call("FLUSHALL")
+    store = postgres.new_database(f"killed_{step}_{uuid.uuid4().hex}")
+    crawl = await new_crawl(redis_server.url, store, **SHORT)
+    crawl.archive = objects.url("pages", step)
+    await kill_at(crawl, step)
 
 
 async def kill_at(crawl: Any, step: str) -> None:

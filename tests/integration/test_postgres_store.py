@@ -17,7 +17,8 @@ from shoal.store import open_store
 from shoal.store.base import ItemRule
 from shoal.store.postgres import PostgresStore
 from shoal.store.postgres_schema import week_of
-from shoal.testing.servers import POSTGRES_PASSWORD, PostgresServer, free_port
+from shoal.testing.postgres_server import POSTGRES_PASSWORD, PostgresServer
+from shoal.testing.servers import free_port
 from shoal.testing.store_case import contents, everything, fetch, item
 
 A_DAY = 86_400.0

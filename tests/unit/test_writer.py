@@ -19,7 +19,7 @@ from shoal.store.base import FetchRow, ItemRow, ItemRule
 from shoal.testing.archive_contract import everything, raw_page
 from shoal.testing.fakes import MemoryStore, Watched, task_for
 from shoal.testing.memory_frontier import MemoryFrontier
-from shoal.writer import BATCH_BYTES, FOUND_PER_SETTLE, KEY_SHOWN, Finished, Writer, rule_of, unstorable_item
+from shoal.writer import BATCH_BYTES, FOUND_PER_PUT, KEY_SHOWN, Finished, Writer, rule_of, unstorable_item
 
 
 class Desk:
@@ -194,21 +194,16 @@ async def test_a_store_that_keeps_failing_ends_the_writer_and_nothing_is_settled
     assert desk.settled == []
 
 
-async def test_long_lists_of_links_go_ahead_in_parts() -> None:
+async def test_a_long_list_of_links_ends_with_its_page_in_one_step() -> None:
     desk = Desk()
     [lease] = await desk.leases(1)
-    found = [task_for(f"https://b.test/{number}") for number in range(2 * FOUND_PER_SETTLE + 7)]
+    found = [task_for(f"https://b.test/{number}") for number in range(2 * FOUND_PER_PUT + 7)]
     await desk.writer.add(finished(lease, found=found))
     desk.writer.close()
     await desk.writer.run()
-    assert desk.verbs() == ["write", "put", "put", "settle"]
-    settled = next(argument for name, argument in desk.calls if name == "settle")
-    assert len(settled[0].found) == FOUND_PER_SETTLE
+    # Links that were put ahead could be lost with a server's last second, and their page be settled after that.
+    assert desk.verbs() == ["write", "settle"]
     assert (await desk.memory.progress("c")).known == len(found) + 1
-    # Whoever hears of it hears of all links: they are all known now.
-    [(results, _)] = desk.settled
-    assert isinstance(results[0], Done)
-    assert len(results[0].found) == len(found)
 
 
 async def test_a_result_the_frontier_cannot_take_ends_as_a_failed_attempt() -> None:
@@ -311,7 +306,7 @@ async def test_large_pages_push_back_by_their_bytes(tmp_path: Path) -> None:
 async def test_a_page_with_an_item_that_no_store_takes_is_a_dead_letter_and_loses_nothing_else() -> None:
     desk = Desk()
     good, bad = await desk.leases(2)
-    found = [task_for(f"https://b.test/{number}") for number in range(FOUND_PER_SETTLE + 7)]
+    found = [task_for(f"https://b.test/{number}") for number in range(FOUND_PER_PUT + 7)]
     page = finished(bad, found=found)
     items = [*page.items, msgspec.structs.replace(page.items[0], key="nul", data=b'{"a":"\\u0000"}')]
     await desk.writer.add(msgspec.structs.replace(page, items=items))

@@ -13,8 +13,9 @@ import click
 
 from shoal.cli.counting import Counting
 from shoal.cli.figures import count, several
+from shoal.cli.lines import one_line
 from shoal.cli.options import DEFAULT_FILE, archive_option, json_option
-from shoal.cli.screen import Screen, one_line
+from shoal.cli.screen import Screen
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:

@@ -88,6 +88,10 @@ class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Store(Protocol):
+    @property
+    def wants_hashes(self) -> bool:
+        """Whether the log should tell the hash of every page, which costs a little to work out."""
+
     async def write(
         self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], *, rule: ItemRule = ItemRule()
     ) -> dict[int, str]:

@@ -57,6 +57,8 @@ class Chunk(msgspec.Struct, kw_only=True):
 class FilesStore:
     """Keeps `Store` in a folder of JSON Lines. Several processes may write at once, each to files of its own."""
 
+    wants_hashes = False
+
     def __init__(self, folder: Path, *, open_index: OpenIndex, thread: ThreadPoolExecutor) -> None:
         self._folder = folder
         self._open_index = open_index

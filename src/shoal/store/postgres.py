@@ -20,6 +20,8 @@ QUERY_SECONDS = 60.0
 class PostgresStore:
     """Keeps `Store` in a schema of a database. Uses at most so many connections at once."""
 
+    wants_hashes = True
+
     def __init__(self, link: PostgresLink) -> None:
         self._link = link
         self._weeks = Weeks(link)

@@ -29,6 +29,8 @@ _Arguments = ParamSpec("_Arguments")
 class SqliteStore:
     """Keeps `Store` in one SQLite file. All work on the connection is done by one thread."""
 
+    wants_hashes = False
+
     def __init__(self, connection: sqlite3.Connection, *, path: Path, thread: ThreadPoolExecutor) -> None:
         self._connection = connection
         self._path = path

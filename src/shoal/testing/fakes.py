@@ -26,6 +26,8 @@ Answer = Response | Fault
 class MemoryStore:
     """Keeps the contract of `Store` in dicts, but for statements."""
 
+    wants_hashes = False
+
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], ItemRow] = {}
         self.log: dict[tuple[str, int], FetchRow] = {}
