@@ -21,6 +21,8 @@ SAMPLES_PER_PAGE = 3
 _KEY = operator.attrgetter("key")
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Task)
+# Rules about what pages link to, not about what people ask for.
+OVERRIDABLE = frozenset({"out_of_scope", "facets"})
 # What `page.follow` may pass on to many links at once; anything else makes each link a request of its own.
 BULK_OPTIONS = frozenset({"priority", "meta", "delay", "max_attempts", "headers", "pool"})
 
@@ -67,6 +69,11 @@ class Found:
         if seen < SAMPLES_PER_PAGE and reason != DUPLICATE:
             self.samples.append((reason, url[:2048]))
 
+    def reject_all(self, reason: str) -> None:
+        for task in self.tasks.values():
+            self.reject(reason, task.url)
+        self.tasks = {}
+
 
 class Intake:
     """Turns requests and links into tasks for one crawl."""
@@ -105,7 +112,7 @@ class Intake:
         """Take in one request, with everything it may override."""
         depth = request.depth if request.depth is not None else (parent.depth + 1 if parent else 0)
         link = self.rules.resolve(request.url, base)
-        if link.rejected and (scoped or link.rejected != "out_of_scope"):
+        if link.rejected and (scoped or link.rejected not in OVERRIDABLE):
             into.reject(link.rejected, link.url or request.url)
         elif self._too_deep(depth):
             into.reject("depth", link.url)

@@ -16,6 +16,7 @@ from shoal.markup import MarkupLimits, UnfitMarkup
 from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Result, Retry, Task
 from shoal.page import Page
 from shoal.politeness import Moods
+from shoal.repeats import Repeats
 from shoal.retries import Verdict, backoff, judge, plan
 from shoal.settings import Settings
 from shoal.spider import Request
@@ -54,6 +55,7 @@ class Journey:
         self._intake = intake
         self._lane_rules = lane_rules
         self._limits = MarkupLimits(settings.max_tags, settings.max_nesting)
+        self._repeats = Repeats(settings.max_equal_pages)
         self._moods = Moods(adaptive=settings.pace == "adaptive")
         self._clock = clock
         self._rng = rng or random.Random()  # noqa: S311 -- jitter, not secrets
@@ -67,6 +69,8 @@ class Journey:
         task = lease.task
         if self._needs_rules and (refused := await self._refused(lease)):
             return refused
+        if self._repeats.exhausted(task):
+            return self._given_up(lease)
         answer = await self._fetcher.fetch(
             Fetch(url=task.url, method=task.method, headers=task.headers, body=task.body, exit=lease.exit)
         )
@@ -96,6 +100,14 @@ class Journey:
         reason = f"inbox: {(lease.task.meta or {}).get('reason', 'not a request')}"
         return Finished(Dead(lease=lease, reason=reason), fetch=self._row(lease, "inbox", error=reason))
 
+    def _given_up(self, lease: Lease) -> Finished:
+        reason = (
+            f"equal_pages: the last {self._settings.max_equal_pages} pages like it said nothing new;"
+            f" if it does, run again with --set max_equal_pages=0 after `shoal dead requeue {lease.crawl}"
+            " --reason equal_pages`"
+        )
+        return Finished(Dead(lease=lease, reason=reason), fetch=self._row(lease, "equal_pages", error=reason))
+
     def _failed(self, lease: Lease, verdict: Verdict, answer: Response | Fault, update: LaneUpdate | None) -> Finished:
         result = plan(lease, verdict, answer, settings=self._settings, rng=self._rng, now=self._clock())
         if update is not None:
@@ -112,6 +124,8 @@ class Journey:
             return Finished(dead, fetch=self._row(lease, "too_complex", response, error=dead.reason))
         except Exception as error:
             return self._handler_failed(lease, response, error, update)
+        if self._repeats.note(page):
+            harvest.found.reject_all("equal_pages")
         self._drop_disallowed(lease.task.lane, harvest.found)
         at = self._clock()
         items = [
@@ -148,8 +162,9 @@ class Journey:
         found = Found()
         # A start URL may lead anywhere: people type example.com and mean where it takes them.
         link = self._intake.rules.resolve(location, response.url)
-        # What no rule can use is shown cut short: as it came it is refused by its name.
-        request = _next_request(task, response, link.url if link.lane else location)
+        # What no rule can use is shown cut short, and without its password: as it came it is refused by its name.
+        is_usable = link.lane and link.rejected != "credentials"
+        request = _next_request(task, response, link.url if is_usable else location)
         self._intake.request(request, found, parent=task, base=response.url, scoped=task.depth > 0)
         hops = {key: msgspec.structs.replace(hop, hops=task.hops + 1) for key, hop in found.tasks.items()}
         if task.key in hops:
@@ -157,7 +172,7 @@ class Journey:
             return Finished(dead, fetch=self._row(lease, "redirect_loop", response, error=dead.reason))
         found.tasks = hops
         row = self._row(lease, "redirected", response)
-        row = msgspec.structs.replace(row, final_url=next((hop.url for hop in hops.values()), location[:2048]))
+        row = msgspec.structs.replace(row, final_url=next((hop.url for hop in hops.values()), link.url))
         return Finished(self._done(lease, "redirected", found, update), fetch=row)
 
     def _done(self, lease: Lease, outcome: str, found: Found, update: LaneUpdate | None) -> Result:

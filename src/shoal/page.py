@@ -191,6 +191,17 @@ class Page:
         Lazy: nothing is looked up until it is iterated or yielded. `options` are those of `Request`."""
         return Follow(self, target, handler_name(handler), options)
 
+    @property
+    def parsed_text(self) -> str | None:
+        """All text of a page that was parsed already, as it stands in the document; None for any other page."""
+        root = self._tree.root if self._tree is not None else None
+        return None if root is None else root.text()
+
+    @property
+    def sources(self) -> list[str]:
+        """What a parsed page shows by reference: pictures and the like, as they stand in its src attributes."""
+        return [node.attributes.get("src") or "" for node in self.tree.css("[src]")]
+
     def _utf8(self) -> bytes:
         # The parsers take UTF-8 as it is: decoding the usual page first would cost as much as parsing it.
         return self.body if self.encoding == "utf-8" else self.content.encode("utf-8", "replace")

@@ -16,7 +16,7 @@ import msgspec
 from ada_url import join_url
 
 from shoal.errors import SettingError, UsageError
-from shoal.scope import REASONS, Limits, Scope, Shapes, fingerprint
+from shoal.scope import REASONS, Facets, Limits, Scope, Shapes, fingerprint
 from shoal.settings import MIB, TRACKING_PARAMETERS, Settings
 
 __all__ = ["REASONS", "Link", "UrlRules", "canonical", "fingerprint", "key_of", "lane_of", "origin_of", "read_scope"]
@@ -39,6 +39,10 @@ _UNTIDY_ESCAPE = re.compile(
 )
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
+# Session ids beside those known by name: ;jsessionid=1A2B, /(S(1a2b))/, and sid= where it is long enough to be one.
+_SESSION = re.compile(
+    r";jsessionid=[^/?;]*|/\([A-Z]\([0-9A-Za-z_-]{16,}\)\)(?=/)|(?<=[?&])sid=[0-9A-Za-z,-]{20,}(?=&|$)", re.IGNORECASE
+)
 _BASE = re.compile(r"(https?://[^/?#\\@\x00-\x20]+)(/(?:[^?#\\\x00-\x20]*/)?)([^/?#\\\x00-\x20]*)(?:\?[^#\x00-\x20]*)?")
 
 
@@ -46,7 +50,7 @@ class Link(msgspec.Struct, frozen=True, gc=False):
     """A URL found or given, with all that the rules say of it.
 
     `merged`: the key form differs from the URL. `rejected`: the rule that keeps it out, one of REASONS; "out_of_scope"
-    is given only where no other rule does, so that a caller who overrides the scope has a link good to use.
+    and "facets" are given only where no other rule does, so that a caller who overrides them has a link good to use.
     """
 
     url: str
@@ -119,6 +123,7 @@ class UrlRules:
         self._is_open = not settings.allow
         self._limits = Limits(settings)
         self._shapes = Shapes()
+        self._facets = Facets(settings.max_facets)
         self._stripped = _Stripped(settings.strip_parameters)
         self._longest = settings.max_url_length
         self._memo_bytes = self._room = memo_bytes
@@ -238,6 +243,8 @@ class UrlRules:
         reason = self._limits.broken_by(url, path)
         if reason is None and not self._scope.covers(url, lane) and not self._stays_on_host(lane, base):
             reason = "out_of_scope"
+        if reason is None and parameters and self._facets.refuse(lane + path, parameters):
+            reason = "facets"
         shape = self._shapes.of(lane, path, parameters)
         return Link(url, fingerprint(form), lane, shape, form != url, reason)
 
@@ -266,10 +273,13 @@ class _Stripped:
     def __init__(self, patterns: Sequence[str]) -> None:
         self._names = frozenset(pattern for pattern in patterns if not pattern.endswith("*"))
         self._prefixes = tuple(pattern[:-1] for pattern in patterns if pattern.endswith("*"))
+        self._strips_sessions = "jsessionid" in self._names
 
     def key_form(self, url: str, slash: int = 8) -> tuple[str, str, list[str]]:
         """The key form of a canonical URL, its path, and the sorted parameters left in its query."""
         slash = url.index("/", slash)
+        if self._strips_sessions and (";" in url or "/(" in url or "sid=" in url):
+            url = url[:slash] + _SESSION.sub("", url[slash:])
         question = url.find("?", slash)
         if question < 0:
             return url, url[slash:], []

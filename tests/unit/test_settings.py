@@ -111,3 +111,12 @@ def test_reads_durations(text: str, seconds: float) -> None:
 def test_refuses_what_is_no_duration(text: str) -> None:
     with pytest.raises(SettingError, match="write it as 90s"):
         parse_duration(text)
+
+
+def test_networks_that_are_none_are_refused_with_an_example() -> None:
+    with pytest.raises(SettingError, match=r"'10\.1\.0\.1/16' is no network: write it as 10\.1\.0\.0/16"):
+        resolve([("test", {"allow_addresses": ["127.0.0.1", "10.1.0.1/16"]})])
+    assert resolve([("test", {"allow_addresses": "127.0.0.1,fd00::/8"})]).values.allow_addresses == (
+        "127.0.0.1",
+        "fd00::/8",
+    )
