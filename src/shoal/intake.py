@@ -15,7 +15,7 @@ from shoal.model import DIRECT, DUPLICATE, Task, random_key
 from shoal.page import Follow, handler_name
 from shoal.settings import Settings
 from shoal.spider import Request
-from shoal.urls import Link, UrlRules, fingerprint, key_of
+from shoal.urls import Link, UrlRules, fingerprint, key_of, origin_of
 
 SAMPLES_PER_PAGE = 3
 _KEY = operator.attrgetter("key")
@@ -132,16 +132,20 @@ class Intake:
         for link in accepted:
             if link.merged and link.key not in fresh:
                 into.reject("merged", link.url)
-        self._take(new, into, fields=fields)
+        self._take(new, into, fields=fields, elsewhere=self._fields_elsewhere(follow, fields))
         if len(new) < len(accepted):
             into.rejected[DUPLICATE] = into.rejected.get(DUPLICATE, 0) + len(accepted) - len(new)
 
-    def _take(self, links: list[Link], into: Found, *, fields: dict[str, Any]) -> None:
-        tasks, limit = into.tasks, self.settings.max_links
+    def _take(
+        self, links: list[Link], into: Found, *, fields: dict[str, Any], elsewhere: tuple[str, dict[str, Any]] | None
+    ) -> None:
+        tasks, limit, shared = into.tasks, self.settings.max_links, fields
         for link in links:
             if len(tasks) >= limit:
                 into.reject("too_many_links", link.url)
             else:
+                if elsewhere is not None:
+                    fields = shared if link.url.startswith(elsewhere[0]) else elsewhere[1]
                 tasks[link.key] = Task(
                     url=link.url, key=link.key, lane=link.lane, shape=link.shape, merged=link.merged, **fields
                 )
@@ -156,6 +160,13 @@ class Intake:
             "parent": parent.key,
             "created": self._clock(),
         }
+
+    def _fields_elsewhere(self, follow: Follow, fields: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        """The page's own origin and the fields for links to any other; None where both are treated alike."""
+        options = follow.options_elsewhere
+        if options is follow.options:
+            return None
+        return origin_of(follow.page.url) + "/", {**fields, "headers": options["headers"]}
 
     def _add(self, task: Task, into: Found) -> None:
         if task.key in self.known or task.key in into.tasks:

@@ -18,14 +18,13 @@ from shoal.page import Page
 from shoal.politeness import Moods
 from shoal.repeats import Repeats
 from shoal.retries import Verdict, backoff, judge, plan
+from shoal.secrecy import without_secrets
 from shoal.settings import Settings
 from shoal.spider import Request
 from shoal.store.base import FetchRow, ItemRow
 from shoal.urls import origin_of
 from shoal.writer import Finished
 
-# What must not follow a redirect to another origin.
-SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 GET_AFTER = frozenset({301, 302, 303})
 
 
@@ -222,7 +221,7 @@ def _next_request(task: Task, response: Response, target: str) -> Request:
     headers = task.headers
     # Compared after resolving: //other.example/ and /\\other.example/ look local and are not.
     if headers and not target.startswith(origin_of(response.url) + "/"):
-        headers = {name: value for name, value in headers.items() if name.lower() not in SECRET_HEADERS}
+        headers = without_secrets(headers)
     if headers and becomes_get:
         headers = {name: value for name, value in headers.items() if not name.lower().startswith("content-")}
     return Request(

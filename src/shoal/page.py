@@ -14,8 +14,9 @@ from shoal.charset import charset_of, text_of
 from shoal.fetch.base import Response
 from shoal.markup import MarkupLimits, check_markup
 from shoal.model import Task
+from shoal.secrecy import has_secrets, without_secrets
 from shoal.spider import Request
-from shoal.urls import UrlRules
+from shoal.urls import UrlRules, origin_of
 from shoal.xml import parse_xml
 
 HEAD_BYTES = 8192
@@ -240,8 +241,18 @@ class Follow:
         return [part.attr("href") if isinstance(part, Element) else part for part in target]
 
     def __iter__(self) -> Iterator[Request]:
+        elsewhere = self.options_elsewhere
+        origin = origin_of(self.page.url) + "/"
         for url in self.page.absolute(self.hrefs()):
-            yield Request(url, handler=self.handler, **self.options)
+            yield Request(url, handler=self.handler, **(self.options if url.startswith(origin) else elsewhere))
+
+    @property
+    def options_elsewhere(self) -> dict[str, Any]:
+        """The options for links to other origins: a page chooses its links, so it would choose who gets the secrets."""
+        headers = self.options.get("headers")
+        if headers is None or not has_secrets(headers):
+            return self.options
+        return {**self.options, "headers": without_secrets(headers)}
 
 
 @overload

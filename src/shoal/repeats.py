@@ -11,6 +11,7 @@ from shoal.page import Page
 
 LANE_FACTOR: Final = 5
 PROBE_EVERY: Final = 50
+SAMPLE_EVERY: Final = 4
 TEXTS_REMEMBERED: Final = 100_000
 MAX_KINDS: Final = 20_000
 
@@ -33,6 +34,7 @@ class Repeats:
         self._seen = RecentKeys(TEXTS_REMEMBERED)
         self._runs: dict[int | str, int] = {}
         self._given_up = 0
+        self._turn = -1
 
     def exhausted(self, task: Task) -> bool:
         """Whether the task is not worth a request. What people asked for themselves always is."""
@@ -46,6 +48,10 @@ class Repeats:
         if not self._limit:
             return False
         runs, task = self._runs, page.task
+        self._turn = (self._turn + 1) % SAMPLE_EVERY
+        # Reading a page's text costs a few hundredths of parsing it: one in four will do until something repeats.
+        if self._turn and task.shape not in runs and task.lane not in runs:
+            return False
         if self._is_new(page):
             runs.pop(task.shape, None)
             runs.pop(task.lane, None)

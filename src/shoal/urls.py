@@ -17,6 +17,7 @@ from ada_url import join_url
 
 from shoal.errors import SettingError, UsageError
 from shoal.scope import REASONS, Facets, Limits, Scope, Shapes, fingerprint
+from shoal.secrecy import masked_text
 from shoal.settings import MIB, TRACKING_PARAMETERS, Settings
 
 __all__ = ["REASONS", "Link", "UrlRules", "canonical", "fingerprint", "key_of", "lane_of", "origin_of", "read_scope"]
@@ -356,7 +357,7 @@ def _without_credentials(url: str) -> str:
 
 
 def _what_is_wrong(url: str) -> str:
-    shown = repr(url[:_SHOWN])
+    shown = repr(masked_text(url)[:_SHOWN])
     if not url:
         return "a URL is empty: write one like https://example.com/"
     guess = _form("https://" + url, "")

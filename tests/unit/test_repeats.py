@@ -5,11 +5,13 @@ from __future__ import annotations
 from shoal.fetch.base import Response
 from shoal.model import Task
 from shoal.page import Page
-from shoal.repeats import LANE_FACTOR, PROBE_EVERY, Repeats
+from shoal.repeats import LANE_FACTOR, PROBE_EVERY, SAMPLE_EVERY, Repeats
 from shoal.settings import Settings
 from shoal.urls import UrlRules
 
 LIMIT = 20
+# The first page says something new, and only the one a few pages later is looked at again.
+LEFT = LIMIT + SAMPLE_EVERY
 RULES = UrlRules(Settings(allow=("*",)))
 
 
@@ -35,12 +37,12 @@ def left_after(repeats: Repeats, pages: list[Page]) -> int | None:
 
 def test_equal_pages_of_one_shape_are_given_up_at_the_limit() -> None:
     pages = [page_at(f"https://a.test/p/{number}", "<p>the same") for number in range(50)]
-    assert left_after(Repeats(LIMIT), pages) == LIMIT + 1
+    assert left_after(Repeats(LIMIT), pages) == LEFT
 
 
 def test_equal_pages_that_no_handler_parsed_are_given_up_too() -> None:
     pages = [page_at(f"https://a.test/p/{number}", "the same", is_parsed=False) for number in range(50)]
-    assert left_after(Repeats(LIMIT), pages) == LIMIT + 1
+    assert left_after(Repeats(LIMIT), pages) == LEFT
 
 
 def test_a_hundred_thousand_different_pages_of_one_shape_are_all_fetched() -> None:
@@ -49,7 +51,7 @@ def test_a_hundred_thousand_different_pages_of_one_shape_are_all_fetched() -> No
         page.response = Response(
             url=page.url, status=200, headers={}, body=b"product %d" % number, wire_size=0, elapsed=0.0
         )
-        page._tree = None
+        page._tree = None  # not parsed yet
         assert not repeats.exhausted(page.task)
         repeats.note(page)
 
@@ -70,12 +72,12 @@ def test_equal_pages_of_one_shape_say_nothing_of_the_others() -> None:
 def test_a_host_whose_every_shape_repeats_itself_is_given_up_later() -> None:
     words = ["".join(chr(97 + number // 26**place % 26) for place in range(5)) for number in range(200)]
     pages = [page_at(f"https://a.test/{word}/list", "<p>the same") for word in words]
-    assert left_after(Repeats(LIMIT), pages) == LIMIT * LANE_FACTOR + 1
+    assert left_after(Repeats(LIMIT), pages) == LIMIT * LANE_FACTOR + SAMPLE_EVERY
 
 
 def test_now_and_then_a_page_of_an_exhausted_kind_is_tried_and_a_new_one_opens_it_again() -> None:
     repeats = Repeats(LIMIT)
-    pages = [page_at(f"https://a.test/p/{number}", "<p>the same") for number in range(LIMIT + 1)]
+    pages = [page_at(f"https://a.test/p/{number}", "<p>the same") for number in range(LEFT)]
     for page in pages:
         repeats.note(page)
     task = pages[0].task
@@ -94,7 +96,7 @@ def test_what_people_asked_for_is_never_given_up() -> None:
 
 def test_pages_that_differ_in_their_links_alone_are_equal() -> None:
     pages = [page_at(f"https://a.test/p/{number}", f"<a href='/p/{number}'>next") for number in range(50)]
-    assert left_after(Repeats(LIMIT), pages) == LIMIT + 1
+    assert left_after(Repeats(LIMIT), pages) == LEFT
 
 
 def test_pages_that_differ_in_their_pictures_are_not_equal() -> None:
@@ -106,7 +108,7 @@ def test_pages_of_a_calendar_are_equal_when_only_numbers_differ() -> None:
     urls = ["https://a.test/day/2031/05/{:02}", "https://a.test/day?date=2031-05-{:02}", "https://a.test/d/20310{}"]
     for url in urls:
         pages = [page_at(url.format(number), f"<p>{number} May 2031, week {number // 7}") for number in range(10, 60)]
-        assert left_after(Repeats(LIMIT), pages) == LIMIT + 1
+        assert left_after(Repeats(LIMIT), pages) == LEFT
 
 
 def test_other_pages_are_not_equal_when_their_numbers_differ() -> None:

@@ -12,6 +12,7 @@ from shoal.cli.figures import duration, moment, size
 from shoal.cli.options import crawl_argument, json_option, place_options
 from shoal.cli.screen import Screen
 from shoal.model import TaskState
+from shoal.secrecy import MASK, masked_headers
 
 if TYPE_CHECKING:
     from shoal.cli.fate import Fate
@@ -56,6 +57,12 @@ async def _why(url: str, name: str | None, *, places: Places) -> Fate:
 
 def document(fate: Fate) -> dict[str, Any]:
     """For scripts."""
+    task = fate.task.task
+    if task is not None:
+        # A request's own words are for its site alone.
+        headers = masked_headers(task.headers) if task.headers else None
+        task = msgspec.structs.replace(task, headers=headers, body=MASK.encode() if task.body else None)
+        fate = msgspec.structs.replace(fate, task=msgspec.structs.replace(fate.task, task=task))
     values: dict[str, Any] = msgspec.to_builtins(fate)
     return {"state": fate.state, "sentence": sentence(fate), **values}
 

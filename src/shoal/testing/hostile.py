@@ -40,19 +40,21 @@ REDIRECTS: Final = {
 
 
 class HostileSite:
-    """`async with HostileSite() as site: site.url("/slow-headers")`. `pause` is the wait between dripped bytes."""
+    """`async with HostileSite() as site: site.url("/slow-headers")`. `pause` is the wait between dripped bytes, `pages`
+    are answers of a test's own."""
 
-    def __init__(self, *, pause: float = 1.0, host: str = "127.0.0.1") -> None:
+    def __init__(self, *, pause: float = 1.0, host: str = "127.0.0.1", port: int = 0) -> None:
         self.pause = pause
         self.host = host
-        self.port = 0
+        self.port = port
         self.requests: list[bytes] = []
+        self.pages: dict[str, bytes] = {}
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> HostileSite:
-        self._server = await asyncio.start_server(self._connected, self.host, 0)
+        self._server = await asyncio.start_server(self._connected, self.host, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -99,6 +101,8 @@ class HostileSite:
             return False
         if path == "/redirect-to":
             writer.write(answer(status="302 Found", headers=f"Location: {unquote(query, 'latin-1')}\r\n"))
+        elif path in self.pages:
+            writer.write(self.pages[path])
         elif (page := trap_page(target)) is not None:
             writer.write(answer(page))
         else:
