@@ -18,6 +18,7 @@ from shoal.spider import Request
 from shoal.urls import Link, UrlRules, fingerprint, key_of, origin_of
 
 SAMPLES_PER_PAGE = 3
+LOOKED_AT_PER_LINK_TAKEN = 5
 _KEY = operator.attrgetter("key")
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Task)
@@ -100,8 +101,7 @@ class Intake:
         parent = follow.page.task
         fields = self._shared_fields(follow, default_handler)
         if self._too_deep(parent.depth + 1):
-            links = self.rules.resolve_all(follow.hrefs(), follow.page.base)
-            for link in links:
+            for link in self._resolved(follow, into):
                 into.reject("depth", link.url)
             return
         if follow.options:
@@ -120,7 +120,7 @@ class Intake:
             self._add(self._task_of(request, link, depth=depth, parent=parent), into)
 
     def _links(self, follow: Follow, into: Found, *, fields: dict[str, Any]) -> None:
-        links = self.rules.resolve_all(follow.hrefs(), follow.page.base)
+        links = self._resolved(follow, into)
         fresh = self.known.unknown(map(_KEY, links)).difference(into.tasks)
         # Most links of most pages are known: only those that are not, and those with something to tell, are looked at.
         accepted = [link for link in links if link.rejected is None]
@@ -135,6 +135,18 @@ class Intake:
         self._take(new, into, fields=fields, elsewhere=self._fields_elsewhere(follow, fields))
         if len(new) < len(accepted):
             into.rejected[DUPLICATE] = into.rejected.get(DUPLICATE, 0) + len(accepted) - len(new)
+
+    def _resolved(self, follow: Follow, into: Found) -> list[Link]:
+        """The links of a page. Of one with far more than may be taken, the rest are not even looked at."""
+        hrefs = follow.hrefs()
+        most = self.settings.max_links * LOOKED_AT_PER_LINK_TAKEN
+        rest = len(hrefs) - most
+        if rest > 0:
+            for href in hrefs[most : most + SAMPLES_PER_PAGE]:
+                into.reject("too_many_links", self.rules.resolve(href, follow.page.base).url)
+            into.rejected["too_many_links"] += max(0, rest - SAMPLES_PER_PAGE)
+            del hrefs[most:]
+        return self.rules.resolve_all(hrefs, follow.page.base)
 
     def _take(
         self, links: list[Link], into: Found, *, fields: dict[str, Any], elsewhere: tuple[str, dict[str, Any]] | None

@@ -14,6 +14,8 @@ PROBE_EVERY: Final = 50
 SAMPLE_EVERY: Final = 4
 TEXTS_REMEMBERED: Final = 100_000
 MAX_KINDS: Final = 20_000
+LONGEST_FOLDED: Final = 65_536
+LARGEST_WALKED: Final = 256 * 1024
 
 # A year with a month, or parameters of a calendar. Such a page repeats itself when only its numbers change.
 _DATED: Final = re.compile(
@@ -71,10 +73,15 @@ class Repeats:
         lane = page.task.lane
         if text is None:
             return self._add(hash((lane, page.body)))
-        if _DATED.search(page.url):
+        # No handler's deadline holds here, so large pages get only what is quick.
+        if len(text) <= LONGEST_FOLDED and _DATED.search(page.url):
             text = _NO_LETTERS.sub("", text)
         # The text alone first: session ids stand in links. But galleries differ in nothing but their pictures.
-        return self._add(hash((lane, text))) or self._add(hash((lane, text, *page.sources)))
+        if self._add(hash((lane, text))):
+            return True
+        if len(page.body) > LARGEST_WALKED:
+            return self._add(hash((lane, page.body)))
+        return self._add(hash((lane, text, *page.sources)))
 
     def _add(self, number: int) -> bool:
         if number in self._seen:

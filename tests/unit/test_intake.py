@@ -196,3 +196,12 @@ def test_secret_headers_follow_links_of_the_pages_own_origin_only(options: dict[
     sent = {task.url: task.headers for task in found.tasks.values()}
     bare = {"Accept": "text/html"}
     assert sent == {"https://b.test/one": bare, "https://a.test/two": headers, "http://a.test/": bare}
+
+
+def test_of_a_page_with_far_too_many_links_the_rest_are_counted_and_not_looked_at() -> None:
+    intake = make_intake(max_links=4)
+    body = "".join(f"<a href=/{number}>x</a>" for number in range(1000))
+    found = follow(body, intake=intake)
+    assert list(found.tasks) == [intake.rules.resolve(f"https://a.test/{number}").key for number in range(4)]
+    assert found.rejected == {"too_many_links": 996}
+    assert ("too_many_links", "https://a.test/20") in found.samples

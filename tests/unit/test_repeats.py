@@ -121,3 +121,11 @@ def test_other_pages_are_not_equal_when_their_numbers_differ() -> None:
 def test_zero_turns_it_off() -> None:
     pages = [page_at(f"https://a.test/p/{number}", "<p>the same") for number in range(500)]
     assert left_after(Repeats(0), pages) is None
+
+
+def test_large_pages_are_told_apart_by_their_bytes() -> None:
+    walls = ["<p>the same" + f"<img src={number}.jpg>" * 20_000 for number in range(30)]
+    pages = [page_at(f"https://a.test/p/{number}", wall) for number, wall in enumerate(walls)]
+    assert left_after(Repeats(LIMIT), pages) is None
+    same = [page_at(f"https://a.test/p/{number}", walls[0]) for number in range(40)]
+    assert left_after(Repeats(LIMIT), same) is not None
