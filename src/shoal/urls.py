@@ -1,7 +1,8 @@
 """What a URL is to shoal: its canonical form, its key, its lane, and the rules that keep it out.
 
 Canonical form (fetched): WHATWG parsing, no fragment, no default port, no dot segments, escapes in upper case, escaped
-unreserved characters plain. Key form (compared): the same with the query sorted by name and tracking parameters gone.
+unreserved characters plain. Key form (compared): the same with the query sorted by name, tracking parameters
+and session ids gone.
 """
 
 from __future__ import annotations
