@@ -69,7 +69,7 @@ class Journey:
         task = lease.task
         if self._needs_rules and (refused := await self._refused(lease)):
             return refused
-        if self._repeats.exhausted(task):
+        if self._repeats.exhausted(task) and self._is_plain(task):
             return self._given_up(lease)
         answer = await self._fetcher.fetch(
             Fetch(url=task.url, method=task.method, headers=task.headers, body=task.body, exit=lease.exit)
@@ -99,6 +99,10 @@ class Journey:
     def _unusable(self, lease: Lease) -> Finished:
         reason = f"inbox: {(lease.task.meta or {}).get('reason', 'not a request')}"
         return Finished(Dead(lease=lease, reason=reason), fetch=self._row(lease, "inbox", error=reason))
+
+    def _is_plain(self, task: Task) -> bool:
+        """Known by its URL alone: one with a key of its own is asked for on purpose, perhaps again and again."""
+        return task.key == self._intake.rules.key_of(task.url, method=task.method, body=task.body)
 
     def _given_up(self, lease: Lease) -> Finished:
         reason = (

@@ -199,9 +199,12 @@ class Page:
         return None if root is None else root.text()
 
     @property
-    def sources(self) -> list[str]:
-        """What a parsed page shows by reference: pictures and the like, as they stand in its src attributes."""
-        return [node.attributes.get("src") or "" for node in self.tree.css("[src]")]
+    def fillings(self) -> list[str]:
+        """What a page holds besides its text: the addresses of its pictures, the texts of its meta elements."""
+        sources = [node.attributes.get("src") or "" for node in self.tree.css("[src]")]
+        metas = [node.attributes.get("content") or "" for node in self.tree.css("meta[content]")]
+        # Addresses among them are mostly the page's own.
+        return sources + [text for text in metas if "://" not in text]
 
     def _utf8(self) -> bytes:
         # The parsers take UTF-8 as it is: decoding the usual page first would cost as much as parsing it.

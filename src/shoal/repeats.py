@@ -47,7 +47,8 @@ class Repeats:
 
     def note(self, page: Page) -> bool:
         """Take in a page that was handled; gives whether it is one too many of its kind, and its links with it."""
-        if not self._limit:
+        # Answers to HEAD are all alike, and so are the error pages that some handlers want to see.
+        if not self._limit or not page.body or page.status >= 300:
             return False
         runs, task = self._runs, page.task
         self._turn = (self._turn + 1) % SAMPLE_EVERY
@@ -76,12 +77,13 @@ class Repeats:
         # No handler's deadline holds here, so large pages get only what is quick.
         if len(text) <= LONGEST_FOLDED and _DATED.search(page.url):
             text = _NO_LETTERS.sub("", text)
-        # The text alone first: session ids stand in links. But galleries differ in nothing but their pictures.
+        # The text alone first: session ids stand in links. But galleries differ in nothing but their pictures, and what
+        # scripts are to fill in often stands in the meta elements.
         if self._add(hash((lane, text))):
             return True
         if len(page.body) > LARGEST_WALKED:
             return self._add(hash((lane, page.body)))
-        return self._add(hash((lane, text, *page.sources)))
+        return self._add(hash((lane, text, *page.fillings)))
 
     def _add(self, number: int) -> bool:
         if number in self._seen:

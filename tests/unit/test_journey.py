@@ -139,7 +139,8 @@ async def test_a_page_of_a_kind_with_nothing_new_is_given_up_and_its_links_with_
     script: dict[str, Answer] = {url: respond(url, "<p>sold out<a href=/p/999>more</a>") for url in urls}
     trip = Trip(script, max_equal_pages=5)
     shape = UrlRules(trip.settings).resolve(urls[0]).shape
-    ends = [await trip.take(lease_for(url, task={"parent": 1, "shape": shape})) for url in urls]
+    keys = {url: UrlRules(trip.settings).resolve(url).key for url in urls}
+    ends = [await trip.take(lease_for(url, task={"parent": 1, "shape": shape, "key": keys[url]})) for url in urls]
     given_up = [end for end in ends if isinstance(end.result, Dead)]
     assert 5 <= len(ends) - len(given_up) == len(trip.fetcher.requests) < 15
     assert all(end.result.reason.startswith("equal_pages: ") for end in given_up if isinstance(end.result, Dead))
@@ -150,6 +151,12 @@ async def test_a_page_of_a_kind_with_nothing_new_is_given_up_and_its_links_with_
         {"equal_pages": 1},
         [("equal_pages", "https://a.test/p/999")],
     )
+
+
+async def test_a_page_that_is_asked_for_again_and_again_is_never_given_up() -> None:
+    trip = Trip({URL: respond(URL, "<p>no news")}, max_equal_pages=5)
+    ends = [await trip.take(lease_for(URL, task={"parent": 1, "shape": 1, "key": number})) for number in range(20)]
+    assert all(isinstance(end.result, Done) for end in ends)
 
 
 async def test_opening_a_lane_fetches_robots_txt_and_hands_the_page_back() -> None:

@@ -15,11 +15,11 @@ LEFT = LIMIT + SAMPLE_EVERY
 RULES = UrlRules(Settings(allow=("*",)))
 
 
-def page_at(url: str, body: str, *, is_parsed: bool = True) -> Page:
+def page_at(url: str, body: str, *, is_parsed: bool = True, status: int = 200) -> Page:
     link = RULES.resolve(url)
     task = Task(url=link.url, key=link.key, lane=link.lane, shape=link.shape, parent=1)
     headers = {"content-type": "text/html"}
-    response = Response(url=url, status=200, headers=headers, body=body.encode(), wire_size=0, elapsed=0.0)
+    response = Response(url=url, status=status, headers=headers, body=body.encode(), wire_size=0, elapsed=0.0)
     page = Page(response, task=task, resolver=RULES)
     if is_parsed:
         page.text("title")
@@ -102,6 +102,22 @@ def test_pages_that_differ_in_their_links_alone_are_equal() -> None:
 def test_pages_that_differ_in_their_pictures_are_not_equal() -> None:
     pages = [page_at(f"https://a.test/p/{number}", f"<p>a photo<img src={number}.jpg>") for number in range(50)]
     assert left_after(Repeats(LIMIT), pages) is None
+
+
+def test_pages_that_differ_in_what_their_meta_elements_say_are_not_equal() -> None:
+    shell = (
+        "<meta property=og:title content='Lamp {0}'><meta property=og:url content='https://a.test/{0}'><div id=root>"
+    )
+    pages = [page_at(f"https://a.test/p/{number}", shell.format(number)) for number in range(50)]
+    assert left_after(Repeats(LIMIT), pages) is None
+    alike = [page_at(page.url, page.content.replace(f"Lamp {number}", "Lamp")) for number, page in enumerate(pages)]
+    assert left_after(Repeats(LIMIT), alike) is not None
+
+
+def test_answers_without_a_body_and_error_pages_say_nothing_either_way() -> None:
+    empty = [page_at(f"https://a.test/p/{number}", "", is_parsed=False) for number in range(50)]
+    gone = [page_at(f"https://a.test/p/{number}", "<p>not found", status=404) for number in range(50)]
+    assert left_after(Repeats(LIMIT), empty + gone) is None
 
 
 def test_pages_of_a_calendar_are_equal_when_only_numbers_differ() -> None:
