@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,12 +26,12 @@ NASTY, GOOD = "127.0.1.", ("127.0.2.1", "127.0.2.2")
 SPIDER = """
 from pathlib import Path
 
-from shoal import Item, Request, Spider
+from shoal import Item, Spider
 
 
 class Everything(Spider):
     name = "everything"
-    start = [Request(url, max_attempts=tries) for url, tries in {start!r}]
+    start = {start!r}
     settings = {settings!r}
 
     def parse(self, page):
@@ -52,11 +52,11 @@ LIMITS: dict[str, Any] = {
     "allow_addresses": ["127.0.1.0/24", "127.0.2.0/24"],
     "max_attempts": 3,
     "retry_seconds": 0.05,
-    "connect_seconds": 2.5,
-    "first_byte_seconds": 2.5,
-    "idle_seconds": 2.5,
-    "total_seconds": 6.0,
-    "handler_seconds": 5.0,
+    "connect_seconds": 10.0,
+    "first_byte_seconds": 10.0,
+    "idle_seconds": 10.0,
+    "total_seconds": 30.0,
+    "handler_seconds": 30.0,
     "max_body_bytes": 4 * MIB,
     "max_redirects": 3,
 }
@@ -88,16 +88,10 @@ def name_of(fate: Fate) -> str:
 
 
 async def crawl_beside_a_good_host(
-    folder: Path,
-    paths: Mapping[str, str],
-    *,
-    seconds: float,
-    ask: Mapping[str, str] = NOTHING,
-    once: Iterable[str] = (),
-    max_links: int = 10_000,
+    folder: Path, paths: Mapping[str, str], *, seconds: float, ask: Mapping[str, str] = NOTHING, **settings: Any
 ) -> Outcome:
-    """Each path on a host of its own; those named in `once` have one attempt. `INNER` is the port of a server that no
-    request may reach. Asks for the fate of each path, or of the URL in `ask`."""
+    """Each path on a host of its own. `INNER` is the port of a server that no request may reach. Asks for the fate of
+    each path, or of the URL in `ask`."""
     outcome = Outcome()
     async with AsyncExitStack() as stack:
         inner = await stack.enter_async_context(HostileSite(host="127.0.0.1"))
@@ -108,8 +102,7 @@ async def crawl_beside_a_good_host(
             sites[name] = await stack.enter_async_context(HostileSite(pause=0.2, host=f"{NASTY}{number}"))
         start = {name: sites[name].url(path.replace("INNER", port)) for name, path in paths.items()}
         asked = start | {name: url.replace("INNER", port) for name, url in ask.items()}
-        tries = [(url, 1 if name in once else 3) for name, url in start.items()]
-        await _run(folder, [*tries, (shop.url, 3)], max_links, outcome, seconds)
+        await _run(folder, [*start.values(), shop.url], {**LIMITS, **settings}, outcome, seconds)
         await _look(folder, asked, outcome)
         outcome.requests = {name: site.requests for name, site in sites.items()}
         outcome.inner_requests = inner.requests
@@ -117,10 +110,7 @@ async def crawl_beside_a_good_host(
     return outcome
 
 
-async def _run(
-    folder: Path, start: Sequence[tuple[str, int]], max_links: int, outcome: Outcome, seconds: float
-) -> None:
-    settings = {**LIMITS, "max_links": max_links}
+async def _run(folder: Path, start: Sequence[str], settings: dict[str, Any], outcome: Outcome, seconds: float) -> None:
     (folder / "everything.py").write_text(SPIDER.format(start=list(start), settings=settings))
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
     command = [sys.executable, "-m", "shoal", "run", "everything.py"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import UsageError
+from shoal.inbox import _letter
 from shoal.secrecy import has_secrets, masked_headers, masked_text, without_secrets
 from shoal.urls import canonical
 
@@ -55,3 +56,10 @@ def test_a_url_that_is_refused_is_named_without_its_password(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         canonical(url)
     assert "hunter2" not in str(caught.value)
+
+
+def test_an_entry_of_the_inbox_that_is_no_request_is_shown_without_its_secrets() -> None:
+    entry = b'{"url": "https://user:hunter2@a.test/", "headers": {"Cookie": "hunter2"}, "verb": "GET"}'
+    letter = _letter(entry, "Object contains unknown field `verb`")
+    assert "hunter2" not in repr(letter)
+    assert "https://a.test/" in letter.url
