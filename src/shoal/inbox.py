@@ -17,6 +17,7 @@ from shoal.intake import Found, Intake
 from shoal.model import Crawl, CrawlState, LaneUpdate, Task
 from shoal.patience import patiently
 from shoal.scope import REASONS
+from shoal.secrecy import masked_text
 from shoal.spider import Request
 from shoal.urls import fingerprint
 
@@ -175,10 +176,10 @@ def _letter(entry: bytes, reason: str) -> Task:
     """A task that ends as a dead letter as soon as it is leased, with the reason."""
     text = entry.decode("utf-8", "backslashreplace")
     return Task(
-        url=text[:LONGEST_SHOWN],
+        url=masked_text(text)[:LONGEST_SHOWN],
         key=fingerprint(f"inbox:{text}"),
         lane=INBOX,
         handler=INBOX,
-        meta={"reason": " ".join(reason.split())[:500]},
+        meta={"reason": masked_text(" ".join(reason.split()))[:500]},
         created=time.time(),
     )

@@ -15,12 +15,15 @@ from shoal.model import DIRECT, DUPLICATE, Task, random_key
 from shoal.page import Follow, handler_name
 from shoal.settings import Settings
 from shoal.spider import Request
-from shoal.urls import Link, UrlRules, fingerprint, key_of
+from shoal.urls import Link, UrlRules, fingerprint, key_of, origin_of
 
 SAMPLES_PER_PAGE = 3
+LOOKED_AT_PER_LINK_TAKEN = 5
 _KEY = operator.attrgetter("key")
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Task)
+# Rules about what pages link to, not about what people ask for.
+OVERRIDABLE = frozenset({"out_of_scope", "facets"})
 # What `page.follow` may pass on to many links at once; anything else makes each link a request of its own.
 BULK_OPTIONS = frozenset({"priority", "meta", "delay", "max_attempts", "headers", "pool"})
 
@@ -67,6 +70,11 @@ class Found:
         if seen < SAMPLES_PER_PAGE and reason != DUPLICATE:
             self.samples.append((reason, url[:2048]))
 
+    def reject_all(self, reason: str) -> None:
+        for task in self.tasks.values():
+            self.reject(reason, task.url)
+        self.tasks = {}
+
 
 class Intake:
     """Turns requests and links into tasks for one crawl."""
@@ -93,8 +101,7 @@ class Intake:
         parent = follow.page.task
         fields = self._shared_fields(follow, default_handler)
         if self._too_deep(parent.depth + 1):
-            links = self.rules.resolve_all(follow.hrefs(), follow.page.base)
-            for link in links:
+            for link in self.rules.resolve_all(self._looked_at(follow, into), follow.page.base):
                 into.reject("depth", link.url)
             return
         if follow.options:
@@ -105,7 +112,7 @@ class Intake:
         """Take in one request, with everything it may override."""
         depth = request.depth if request.depth is not None else (parent.depth + 1 if parent else 0)
         link = self.rules.resolve(request.url, base)
-        if link.rejected and (scoped or link.rejected != "out_of_scope"):
+        if link.rejected and (scoped or link.rejected not in OVERRIDABLE):
             into.reject(link.rejected, link.url or request.url)
         elif self._too_deep(depth):
             into.reject("depth", link.url)
@@ -113,10 +120,11 @@ class Intake:
             self._add(self._task_of(request, link, depth=depth, parent=parent), into)
 
     def _links(self, follow: Follow, into: Found, *, fields: dict[str, Any]) -> None:
-        hrefs, base = follow.hrefs(), follow.page.base
+        hrefs, base = self._looked_at(follow, into), follow.page.base
         plain, others = self.rules.sort_out(hrefs, base)
+        elsewhere = self._fields_elsewhere(follow, fields)
         if others and not _are_only_rejected(others, plain):
-            self._mixed_links(self.rules.resolve_all(hrefs, base), into, fields=fields)
+            self._mixed_links(self.rules.resolve_all(hrefs, base), into, fields=fields, elsewhere=elsewhere)
             return
         for link in others:
             into.reject(link.rejected or "", link.url)
@@ -124,10 +132,12 @@ class Intake:
         fresh = self.known.unknown(plain).difference(into.tasks)
         wanted = {plain[key] for key in fresh}
         new = [self.rules.resolve(href, base) for href in dict.fromkeys(hrefs) if href in wanted] if wanted else []
-        self._take(new, into, fields=fields)
+        self._take(new, into, fields=fields, elsewhere=elsewhere)
         self._count_duplicates(len(plain) - len(new), into)
 
-    def _mixed_links(self, links: list[Link], into: Found, *, fields: dict[str, Any]) -> None:
+    def _mixed_links(
+        self, links: list[Link], into: Found, *, fields: dict[str, Any], elsewhere: tuple[str, dict[str, Any]] | None
+    ) -> None:
         """Links of which some share their key with others that are written differently: the first of each counts."""
         fresh = self.known.unknown(map(_KEY, links)).difference(into.tasks)
         accepted = [link for link in links if link.rejected is None]
@@ -139,19 +149,35 @@ class Intake:
         for link in accepted:
             if link.merged and link.key not in fresh:
                 into.reject("merged", link.url)
-        self._take(new, into, fields=fields)
+        self._take(new, into, fields=fields, elsewhere=elsewhere)
         self._count_duplicates(len(accepted) - len(new), into)
 
     def _count_duplicates(self, number: int, into: Found) -> None:
         if number:
             into.rejected[DUPLICATE] = into.rejected.get(DUPLICATE, 0) + number
 
-    def _take(self, links: list[Link], into: Found, *, fields: dict[str, Any]) -> None:
-        tasks, limit = into.tasks, self.settings.max_links
+    def _looked_at(self, follow: Follow, into: Found) -> list[str]:
+        """The links of a page. Of one with far more than may be taken, the rest are not even looked at."""
+        hrefs = follow.hrefs()
+        most = self.settings.max_links * LOOKED_AT_PER_LINK_TAKEN
+        rest = len(hrefs) - most
+        if rest > 0:
+            for href in hrefs[most : most + SAMPLES_PER_PAGE]:
+                into.reject("too_many_links", self.rules.resolve(href, follow.page.base).url)
+            into.rejected["too_many_links"] += max(0, rest - SAMPLES_PER_PAGE)
+            del hrefs[most:]
+        return hrefs
+
+    def _take(
+        self, links: list[Link], into: Found, *, fields: dict[str, Any], elsewhere: tuple[str, dict[str, Any]] | None
+    ) -> None:
+        tasks, limit, shared = into.tasks, self.settings.max_links, fields
         for link in links:
             if len(tasks) >= limit:
                 into.reject("too_many_links", link.url)
             else:
+                if elsewhere is not None:
+                    fields = shared if link.url.startswith(elsewhere[0]) else elsewhere[1]
                 tasks[link.key] = Task(
                     url=link.url, key=link.key, lane=link.lane, shape=link.shape, merged=link.merged, **fields
                 )
@@ -166,6 +192,13 @@ class Intake:
             "parent": parent.key,
             "created": self._clock(),
         }
+
+    def _fields_elsewhere(self, follow: Follow, fields: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        """The page's own origin and the fields for links to any other; None where both are treated alike."""
+        options = follow.options_elsewhere
+        if options is follow.options:
+            return None
+        return origin_of(follow.page.url) + "/", {**fields, "headers": options["headers"]}
 
     def _add(self, task: Task, into: Found) -> None:
         if task.key in self.known or task.key in into.tasks:

@@ -19,16 +19,17 @@ from shoal.markup import MarkupLimits, UnfitMarkup
 from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Result, Retry, Task
 from shoal.page import Page
 from shoal.politeness import Moods
+from shoal.repeats import Repeats
 from shoal.retries import Verdict, backoff, judge, plan
+from shoal.secrecy import without_secrets
 from shoal.settings import Settings
 from shoal.spider import Request
 from shoal.store.base import FetchRow, ItemRow
 from shoal.urls import origin_of
 from shoal.writer import Finished, unstorable_item
 
-# What must not follow a redirect to another origin.
-SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 GET_AFTER = frozenset({301, 302, 303})
+LINKS_CHECKED_SECONDS = 0.25
 
 # What becomes of a page's bytes beside the handler: nothing, their hash in the fetch log, or that and the archive.
 Keeping = Literal["nothing", "hash", "page"]
@@ -62,6 +63,7 @@ class Journey:
         self._lane_rules = lane_rules
         self._keeping = keeping
         self._limits = MarkupLimits(settings.max_tags, settings.max_nesting)
+        self._repeats = Repeats(settings.max_equal_pages)
         self._moods = Moods(adaptive=settings.pace == "adaptive")
         self._clock = clock
         self._rng = rng or random.Random()  # noqa: S311 -- jitter, not secrets
@@ -75,6 +77,8 @@ class Journey:
         task = lease.task
         if self._needs_rules and (refused := await self._refused(lease)):
             return refused
+        if self._repeats.exhausted(task) and self._is_plain(task):
+            return self._given_up(lease)
         answer = await self._fetcher.fetch(
             Fetch(url=task.url, method=task.method, headers=task.headers, body=task.body, exit=lease.exit)
         )
@@ -134,6 +138,18 @@ class Journey:
         reason = f"inbox: {(lease.task.meta or {}).get('reason', 'not a request')}"
         return Finished(Dead(lease=lease, reason=reason), fetch=self._row(lease, "inbox", error=reason))
 
+    def _is_plain(self, task: Task) -> bool:
+        """Known by its URL alone: one with a key of its own is asked for on purpose, perhaps again and again."""
+        return task.key == self._intake.rules.key_of(task.url, method=task.method, body=task.body)
+
+    def _given_up(self, lease: Lease) -> Finished:
+        reason = (
+            f"equal_pages: the last {self._settings.max_equal_pages} pages like it said nothing new;"
+            f" if it does, run again with --set max_equal_pages=0 after `shoal dead requeue {lease.crawl}"
+            " --reason equal_pages`"
+        )
+        return Finished(Dead(lease=lease, reason=reason), fetch=self._row(lease, "equal_pages", error=reason))
+
     def _failed(self, lease: Lease, verdict: Verdict, answer: Response | Fault, update: LaneUpdate | None) -> Finished:
         result = plan(lease, verdict, answer, settings=self._settings, rng=self._rng, now=self._clock())
         if update is not None:
@@ -150,6 +166,8 @@ class Journey:
             return Finished(dead, fetch=self._row(lease, "too_complex", response, error=dead.reason))
         except Exception as error:
             return self._handler_failed(lease, response, error, update)
+        if self._repeats.note(page):
+            harvest.found.reject_all("equal_pages")
         self._drop_disallowed(lease.task.lane, harvest.found)
         at = self._clock()
         items = [
@@ -187,8 +205,9 @@ class Journey:
         found = Found()
         # A start URL may lead anywhere: people type example.com and mean where it takes them.
         link = self._intake.rules.resolve(location, response.url)
-        # What no rule can use is shown cut short: as it came it is refused by its name.
-        request = _next_request(task, response, link.url if link.lane else location)
+        # What no rule can use is shown cut short, and without its password: as it came it is refused by its name.
+        is_usable = link.lane and link.rejected != "credentials"
+        request = _next_request(task, response, link.url if is_usable else location)
         self._intake.request(request, found, parent=task, base=response.url, scoped=task.depth > 0)
         hops = {key: msgspec.structs.replace(hop, hops=task.hops + 1) for key, hop in found.tasks.items()}
         if task.key in hops:
@@ -196,7 +215,7 @@ class Journey:
             return Finished(dead, fetch=self._row(lease, "redirect_loop", response, error=dead.reason))
         found.tasks = hops
         row = self._row(lease, "redirected", response)
-        row = msgspec.structs.replace(row, final_url=next((hop.url for hop in hops.values()), location[:2048]))
+        row = msgspec.structs.replace(row, final_url=next((hop.url for hop in hops.values()), link.url))
         return Finished(self._done(lease, "redirected", found, update), fetch=row)
 
     def _done(self, lease: Lease, outcome: str, found: Found, update: LaneUpdate | None) -> Result:
@@ -214,7 +233,11 @@ class Journey:
         robots = self._lane_rules.cached(lane) if self._needs_rules else None
         if robots is None or robots.allows_all:
             return
+        until = time.perf_counter() + LINKS_CHECKED_SECONDS
         for key, task in list(found.tasks.items()):
+            if time.perf_counter() > until:
+                # Rules made to be slow, on thousands of links, would stop the worker: the rest meet them when leased.
+                return
             if task.lane == lane and not robots.allows(task.url):
                 del found.tasks[key]
                 found.reject("robots", task.url)
@@ -250,7 +273,7 @@ def _next_request(task: Task, response: Response, target: str) -> Request:
     headers = task.headers
     # Compared after resolving: //other.example/ and /\\other.example/ look local and are not.
     if headers and not target.startswith(origin_of(response.url) + "/"):
-        headers = {name: value for name, value in headers.items() if name.lower() not in SECRET_HEADERS}
+        headers = without_secrets(headers)
     if headers and becomes_get:
         headers = {name: value for name, value in headers.items() if not name.lower().startswith("content-")}
     return Request(

@@ -15,8 +15,9 @@ from shoal.charset import charset_of, text_of
 from shoal.fetch.base import Response
 from shoal.markup import MarkupLimits, check_markup
 from shoal.model import Task
+from shoal.secrecy import has_secrets, without_secrets
 from shoal.spider import Request
-from shoal.urls import UrlRules
+from shoal.urls import UrlRules, origin_of
 from shoal.xml import parse_xml
 
 HEAD_BYTES = 8192
@@ -192,6 +193,20 @@ class Page:
         Lazy: nothing is looked up until it is iterated or yielded. `options` are those of `Request`."""
         return Follow(self, target, handler_name(handler), options)
 
+    @property
+    def parsed_text(self) -> str | None:
+        """All text of a page that was parsed already, as it stands in the document; None for any other page."""
+        root = self._tree.root if self._tree is not None else None
+        return None if root is None else root.text()
+
+    @property
+    def fillings(self) -> list[str]:
+        """What a page holds besides its text: the addresses of its pictures, the texts of its meta elements."""
+        sources = [node.attributes.get("src") or "" for node in self.tree.css("[src]")]
+        metas = [node.attributes.get("content") or "" for node in self.tree.css("meta[content]")]
+        # Addresses among them are mostly the page's own.
+        return sources + [text for text in metas if "://" not in text]
+
     def _utf8(self) -> bytes:
         # The parsers take UTF-8 as it is: decoding the usual page first would cost as much as parsing it.
         return self.body if self.encoding == "utf-8" else self.content.encode("utf-8", "replace")
@@ -230,8 +245,18 @@ class Follow:
         return [part.attr("href") if isinstance(part, Element) else part for part in target]
 
     def __iter__(self) -> Iterator[Request]:
+        elsewhere = self.options_elsewhere
+        origin = origin_of(self.page.url) + "/"
         for url in self.page.absolute(self.hrefs()):
-            yield Request(url, handler=self.handler, **self.options)
+            yield Request(url, handler=self.handler, **(self.options if url.startswith(origin) else elsewhere))
+
+    @property
+    def options_elsewhere(self) -> dict[str, Any]:
+        """The options for links to other origins: a page chooses its links, so it would choose who gets the secrets."""
+        headers = self.options.get("headers")
+        if headers is None or not has_secrets(headers):
+            return self.options
+        return {**self.options, "headers": without_secrets(headers)}
 
 
 @overload

@@ -29,12 +29,29 @@ REASONS = {
     "max_pages": "the crawl had already accepted max_pages tasks",
     "max_per_host": "the crawl had already accepted max_per_host tasks for its host",
     "max_per_shape": "the crawl had already accepted max_per_shape tasks for URLs of its shape on this host",
+    "facets": "its path was met with more sets of parameter names than max_facets, and its set was not among the first",
+    "equal_pages": "the last max_equal_pages pages of its shape had nothing new on them, so more of them were given up",
     "duplicate": "it was already known to the crawl",
     "bad_sitemap": "it is a sitemap that could not be read, or not to its end",
     "redirect_loop": "its redirects lead back to where they came from, or further than max_redirects",
 }
 
+# The setting that lets in more of what each limit kept out.
+RAISED_BY = {
+    "url_too_long": "max_url_length",
+    "path_too_deep": "max_path_segments",
+    "path_repeats": "max_segment_repeats",
+    "depth": "max_depth",
+    "too_many_links": "max_links",
+    "max_pages": "max_pages",
+    "max_per_host": "max_per_host",
+    "max_per_shape": "max_per_shape",
+    "facets": "max_facets",
+    "equal_pages": "max_equal_pages",
+}
+
 _REMEMBERED = 20_000
+_PATHS_REMEMBERED = 5_000
 _LONGEST_REMEMBERED = 200
 _NAMES_KEPT = 3
 _DIGITS = re.compile(r"\d+")
@@ -78,6 +95,32 @@ class Limits:
             if search(url):
                 return "denied"
         return None
+
+
+class Facets:
+    """Lists that can be narrowed by any mix of parameters have as many URLs as there are mixes.
+
+    What tells them from other paths is how many different sets of parameter names they are met with. The first sets
+    are taken, later ones are not. Each worker counts for itself."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._sets: dict[int, set[int]] = {}
+
+    def refuse(self, place: str, parameters: Sequence[str]) -> bool:
+        """Whether these parameters are one set too many for the path."""
+        if not self._limit:
+            return False
+        if len(self._sets) >= _PATHS_REMEMBERED:
+            self._sets.clear()
+        known = self._sets.setdefault(hash(place), set())
+        names = hash(frozenset(_names(parameters)))
+        if names in known:
+            return False
+        if len(known) >= self._limit:
+            return True
+        known.add(names)
+        return False
 
 
 class Shapes:
@@ -154,10 +197,14 @@ def _fold_last(segment: str) -> str:
 
 
 def _fold_parameters(parameters: Sequence[str]) -> str:
+    names = _names(parameters)
+    return "?*" if len(names) > _NAMES_KEPT else "?" + "&".join(sorted(names))
+
+
+def _names(parameters: Sequence[str]) -> set[str]:
     # A piece without "=" is a value such as ?20260512: its text must not make a shape of its own.
     pairs = (parameter.partition("=") for parameter in parameters)
-    names = {_DIGITS.sub("0", name) if equals else "" for name, equals, _ in pairs}
-    return "?*" if len(names) > _NAMES_KEPT else "?" + "&".join(sorted(names))
+    return {_DIGITS.sub("0", name) if equals else "" for name, equals, _ in pairs}
 
 
 def _remember(memo: dict[str, Any], name: str, value: Any) -> None:

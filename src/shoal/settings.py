@@ -7,6 +7,7 @@ the command line. An unknown name or a value of the wrong kind is an error that 
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
 import re
 import tomllib
@@ -41,6 +42,18 @@ TRACKING_PARAMETERS = (
     "_gl",
     "_hsenc",
     "_hsmi",
+    "jsessionid",
+    "JSESSIONID",
+    "PHPSESSID",
+    "phpsessid",
+    "ASPSESSIONID*",
+    "CFID",
+    "CFTOKEN",
+    "osCsid",
+    "zenid",
+    "sessionid",
+    "session_id",
+    "sessid",
 )
 
 _DURATION = re.compile(r"(?:(\d{1,9}(?:\.\d{1,6})?)([smhdw]))?")
@@ -83,8 +96,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_path_segments: Annotated[Positive, _help("segments of a URL's path")] = 20
     max_segment_repeats: Annotated[Positive, _help("times one path segment may stand in a URL")] = 3
     max_links: Annotated[Positive, _help("links taken from one page")] = 10_000
+    max_facets: Annotated[
+        Count, _help("different sets of parameter names taken for one path, as faceted lists have; 0: no limit")
+    ] = 20
+    max_equal_pages: Annotated[
+        Count,
+        _help("pages of one shape in a row with nothing new on them, after which more of them are given up; 0: never"),
+    ] = 200
     strip_parameters: Annotated[
-        tuple[str, ...], _help("query parameters that do not make a page another page; a trailing * is a prefix")
+        tuple[str, ...],
+        _help(
+            "query parameters that do not make a page another page; a trailing * is a prefix; jsessionid stands for"
+            " session ids in the path and in sid=, too"
+        ),
     ] = TRACKING_PARAMETERS
 
     dedup: Annotated[
@@ -109,6 +133,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         "shoal/0.1 (+https://pypi.org/project/shoal)"
     )
     allow_private: Annotated[bool, _help("let requests go to private, loopback and other special addresses")] = False
+    allow_addresses: Annotated[
+        tuple[str, ...], _help("networks such as 10.1.0.0/16 that requests may go to though they are private")
+    ] = ()
 
     max_attempts: Annotated[Positive, _help("attempts at a page before it is a dead letter")] = 4
     handle_statuses: Annotated[
@@ -230,6 +257,15 @@ def check_dedup(text: str, *, ttl: float = 0.0) -> None:
         raise SettingError(f"dedup_ttl needs dedup=exact: with dedup={text} no single URL can be forgotten")
 
 
+def check_networks(entries: Sequence[str]) -> None:
+    """Only addresses, and networks by their first address and length."""
+    for entry in entries:
+        try:
+            ipaddress.ip_network(entry)
+        except ValueError:
+            raise SettingError(f"allow_addresses entry {entry!r} is no network: write it as 10.1.0.0/16") from None
+
+
 def _convert(name: str, value: Any, origin: str) -> Any:
     field = FIELDS.get(name)
     if field is None:
@@ -248,6 +284,8 @@ def _convert(name: str, value: Any, origin: str) -> Any:
         check_dedup(converted)
     if name in ("dedup_ttl", "freshness", "retention"):
         _check_duration(name, converted, origin)
+    if name == "allow_addresses":
+        check_networks(converted)
     return converted
 
 

@@ -1,7 +1,8 @@
 """What a URL is to shoal: its canonical form, its key, its lane, and the rules that keep it out.
 
 Canonical form (fetched): WHATWG parsing, no fragment, no default port, no dot segments, escapes in upper case, escaped
-unreserved characters plain. Key form (compared): the same with the query sorted by name and tracking parameters gone.
+unreserved characters plain. Key form (compared): the same with the query sorted by name, tracking parameters
+and session ids gone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from ada_url import join_url
 
 from shoal.errors import SettingError, UsageError
 from shoal.link_memo import WEB, Link, Memo, Place, name_of
-from shoal.scope import REASONS, Limits, Scope, Shapes, fingerprint
+from shoal.scope import REASONS, Facets, Limits, Scope, Shapes, fingerprint
+from shoal.secrecy import masked_text
 from shoal.settings import MIB, TRACKING_PARAMETERS, Settings
 
 __all__ = ["REASONS", "Link", "UrlRules", "canonical", "fingerprint", "key_of", "lane_of", "origin_of", "read_scope"]
@@ -40,6 +42,10 @@ _UNTIDY_ESCAPE = re.compile(
 _PLAIN_PATH = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9_~.-]*+)++/?")
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
+# Session ids beside those known by name: ;jsessionid=1A2B, /(S(1a2b))/, and sid= where it is long enough to be one.
+_SESSION = re.compile(
+    r";jsessionid=[^/?;]*|/\([A-Z]\([0-9A-Za-z_-]{16,}\)\)(?=/)|(?<=[?&])sid=[0-9A-Za-z,-]{20,}(?=&|$)", re.IGNORECASE
+)
 _BASE = re.compile(r"(https?://[^/?#\\@\x00-\x20]+)(/(?:[^?#\\\x00-\x20]*/)?)([^/?#\\\x00-\x20]*)(?:\?[^#\x00-\x20]*)?")
 
 
@@ -101,6 +107,7 @@ class UrlRules:
         self._is_open = not settings.allow
         self._limits = Limits(settings)
         self._shapes = Shapes()
+        self._facets = Facets(settings.max_facets)
         self._stripped = _Stripped(settings.strip_parameters)
         self._longest = settings.max_url_length
         self._memo_bytes = self._room = memo_bytes
@@ -243,6 +250,8 @@ class UrlRules:
         reason = self._limits.broken_by(url, path)
         if reason is None and not self._scope.covers(url, lane) and not self._stays_on_host(lane, base):
             reason = "out_of_scope"
+        if reason is None and parameters and self._facets.refuse(lane + path, parameters):
+            reason = "facets"
         shape = self._shapes.of(lane, path, parameters)
         return Link(url, fingerprint(form), lane, shape, form != url, reason)
 
@@ -257,10 +266,13 @@ class _Stripped:
     def __init__(self, patterns: Sequence[str]) -> None:
         self._names = frozenset(pattern for pattern in patterns if not pattern.endswith("*"))
         self._prefixes = tuple(pattern[:-1] for pattern in patterns if pattern.endswith("*"))
+        self._strips_sessions = "jsessionid" in self._names
 
     def key_form(self, url: str, slash: int = 8) -> tuple[str, str, list[str]]:
         """The key form of a canonical URL, its path, and the sorted parameters left in its query."""
         slash = url.index("/", slash)
+        if self._strips_sessions and (";" in url or "/(" in url or "sid=" in url):
+            url = url[:slash] + _SESSION.sub("", url[slash:])
         question = url.find("?", slash)
         if question < 0:
             return url, url[slash:], []
@@ -329,7 +341,7 @@ def _without_credentials(url: str) -> str:
 
 
 def _what_is_wrong(url: str) -> str:
-    shown = repr(url[:_SHOWN])
+    shown = repr(masked_text(url)[:_SHOWN])
     if not url:
         return "a URL is empty: write one like https://example.com/"
     guess = _form("https://" + url, "")

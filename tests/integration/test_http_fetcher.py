@@ -350,6 +350,18 @@ class TestAddresses:
         assert site.requests == []
         await fetcher.close()
 
+    async def test_addresses_that_were_named_are_allowed_and_no_others(self, site: HostileSite) -> None:
+        names = Names(
+            inside_test=["10.0.0.1", "127.0.0.1"], outside_test=["127.0.0.2"], mapped_test=["::ffff:127.0.0.1"]
+        )
+        fetcher = HttpFetcher(Settings(allow_addresses=("127.0.0.1", "fd00::/8")), resolver=names)
+        await fetched(fetcher, f"http://127.0.0.1:{site.port}/ok")
+        await fetched(fetcher, f"http://inside.test:{site.port}/ok")
+        for host in ("127.0.0.2", "outside.test", "mapped.test", "[::1]", "[::ffff:127.0.0.1]"):
+            found = await fault(fetcher, f"http://{host}:{site.port}/ok")
+            assert found.kind is FaultKind.REFUSED_ADDRESS
+        await fetcher.close()
+
     async def test_connects_to_the_address_it_vetted_and_names_the_host(self, site: HostileSite) -> None:
         names = Names(shop_test=["127.0.0.1"])
         fetcher = HttpFetcher(SETTINGS, resolver=names)

@@ -205,3 +205,24 @@ def test_recent_keys_forget_the_older_half() -> None:
     assert 0 not in known
     known.clear()
     assert 11 not in known
+
+
+@pytest.mark.parametrize("options", [{}, {"dedup": False}])
+def test_secret_headers_follow_links_of_the_pages_own_origin_only(options: dict[str, Any]) -> None:
+    links = "<a href=/one>b</a><a href=https://a.test/two>a</a><a href=http://a.test/>c</a>"
+    headers = {"authorization": "s", "Cookie": "s", "X-API-Key": "s", "Accept": "text/html"}
+    found = follow(
+        "<base href='https://b.test/'>" + links, intake=make_intake(allow=("*",)), headers=headers, **options
+    )
+    sent = {task.url: task.headers for task in found.tasks.values()}
+    bare = {"Accept": "text/html"}
+    assert sent == {"https://b.test/one": bare, "https://a.test/two": headers, "http://a.test/": bare}
+
+
+def test_of_a_page_with_far_too_many_links_the_rest_are_counted_and_not_looked_at() -> None:
+    intake = make_intake(max_links=4)
+    body = "".join(f"<a href=/{number}>x</a>" for number in range(1000))
+    found = follow(body, intake=intake)
+    assert list(found.tasks) == [intake.rules.resolve(f"https://a.test/{number}").key for number in range(4)]
+    assert found.rejected == {"too_many_links": 996}
+    assert ("too_many_links", "https://a.test/20") in found.samples

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from shoal.errors import SettingError
-from shoal.scope import REASONS, Shapes
+from shoal.scope import REASONS, Facets, Shapes
 from shoal.settings import Settings
 from shoal.urls import UrlRules, canonical, read_scope
 
 
 def shapes_of(*hrefs: str) -> set[int]:
-    rules = UrlRules(Settings(allow=("*",)))
+    rules = UrlRules(Settings(allow=("*",), max_facets=0))
     links = [rules.resolve(href, "https://example.com/") for href in hrefs]
     assert [link.rejected for link in links] == [None] * len(hrefs)
     return {link.shape for link in links}
@@ -148,3 +150,31 @@ def test_shapes_remember_a_bounded_number_of_folders() -> None:
     assert len(shapes._numbers) <= 20_000
     shapes.of("h", "/" + "long" * 500 + "/x", [])
     assert shapes.of("h", "/folder/x", []) == first
+
+
+def test_of_a_path_with_many_sets_of_parameters_the_first_ones_are_taken() -> None:
+    rules = UrlRules(Settings(allow=("*",), max_facets=3))
+    queries = ["a=1", "b=1", "a=1&b=1", "c=1", "a=2", "b=9&a=7", "c=2&a=1", "a2=1"]
+    reasons = [rules.check(f"https://example.com/list?{query}") for query in queries]
+    assert reasons == [None, None, None, "facets", None, None, "facets", "facets"]
+    assert rules.check("https://example.com/other?c=1") is None
+    assert rules.check("https://example.com/list") is None
+
+
+def test_one_set_of_parameters_may_have_any_number_of_values() -> None:
+    rules = UrlRules(Settings(allow=("*",)))
+    links = (rules.resolve(f"https://example.com/viewtopic.php?f=1&t={number}&start=20") for number in range(5000))
+    assert {link.rejected for link in links} == {None}
+
+
+def test_facets_are_counted_for_a_bounded_number_of_paths() -> None:
+    facets = Facets(2)
+    for number in range(20_000):
+        facets.refuse(f"example.com/{number}", ["a=1"])
+    assert len(facets._sets) <= 5_000
+
+
+def test_no_number_of_facets_is_too_many_when_the_limit_is_off() -> None:
+    rules = UrlRules(Settings(allow=("*",), max_facets=0))
+    names = ["".join(letters) for letters in itertools.product("abcdef", repeat=3)]
+    assert {rules.check(f"https://example.com/list?{name}=1") for name in names} == {None}

@@ -135,3 +135,12 @@ def test_freshness_and_filling_exclude_each_other() -> None:
     with pytest.raises(SettingError, match="use one of the two") as refusal:
         resolve([("file", {"merge": "fill"}), ("flag", {"freshness": "1h"})])
     assert "\n" not in str(refusal.value)
+
+
+def test_networks_that_are_none_are_refused_with_an_example() -> None:
+    with pytest.raises(SettingError, match=r"'10\.1\.0\.1/16' is no network: write it as 10\.1\.0\.0/16"):
+        resolve([("test", {"allow_addresses": ["127.0.0.1", "10.1.0.1/16"]})])
+    assert resolve([("test", {"allow_addresses": "127.0.0.1,fd00::/8"})]).values.allow_addresses == (
+        "127.0.0.1",
+        "fd00::/8",
+    )

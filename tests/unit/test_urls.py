@@ -397,3 +397,35 @@ def _shuffled(parameters: list[str], seed: random.Random) -> list[str]:
     names = [_name_of(parameter) for parameter in parameters]
     seed.shuffle(names)
     return [waiting[name].pop(0) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("/list;jsessionid=1A2B3C", "/list;jsessionid=FFFF00?", True),
+        ("/list;jsessionid=1A2B3C?page=2", "/list?page=2", True),
+        ("/list;JSESSIONID=1A2B3C.node1", "/list", True),
+        ("/(S(x1y2z3x1y2z3x1y2z3x1y2z3))/list.aspx", "/list.aspx", True),
+        ("/list?PHPSESSID=abc&page=2", "/list?page=2", True),
+        ("/list?page=2&sid=0123456789abcdef0123456789abcdef", "/list?page=2", True),
+        ("/list?sid=0123456789abcdef0123456789abcdef&page=2", "/list?page=2", True),
+        ("/list?ASPSESSIONIDABCD=xyz", "/list", True),
+        ("/list?sid=12", "/list?sid=13", False),
+        ("/list;page=1", "/list;page=2", False),
+        ("/wiki/Lisp_(language)/a", "/wiki/a", False),
+    ],
+)
+def test_session_ids_do_not_make_another_page(one: str, other: str, same: bool) -> None:
+    rules = UrlRules(Settings(allow=("*",)))
+    keys = {rules.resolve(f"https://example.com{path}").key for path in (one, other)}
+    assert (len(keys) == 1) is same
+
+
+def test_a_session_id_stays_in_the_url_that_is_fetched() -> None:
+    url = "https://example.com/list;jsessionid=1A2B3C?page=2"
+    assert UrlRules(Settings(allow=("*",))).resolve(url).url == url
+
+
+def test_session_ids_make_another_page_for_those_who_want_it() -> None:
+    rules = UrlRules(Settings(allow=("*",), strip_parameters=()))
+    assert len({rules.resolve(f"https://example.com/list;jsessionid={text}").key for text in "ab"}) == 2

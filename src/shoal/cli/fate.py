@@ -15,7 +15,7 @@ from shoal.store.base import FetchRow, Store
 from shoal.urls import REASONS, Link, UrlRules, canonical
 
 # Rules that depend on where and when a link was found: only the counters tell that they were met.
-CIRCUMSTANCES = ("max_pages", "max_per_host", "max_per_shape", "depth", "too_many_links")
+CIRCUMSTANCES = ("max_pages", "max_per_host", "max_per_shape", "facets", "equal_pages", "depth", "too_many_links")
 MERGED_SHOWN = 10
 
 

@@ -12,6 +12,7 @@ from shoal.cli.figures import duration, moment, size
 from shoal.cli.options import crawl_argument, json_option, place_options
 from shoal.cli.screen import Screen
 from shoal.model import TaskState
+from shoal.secrecy import MASK, masked_headers
 
 if TYPE_CHECKING:
     from shoal.cli.fate import Fate
@@ -56,6 +57,12 @@ async def _why(url: str, name: str | None, *, places: Places) -> Fate:
 
 def document(fate: Fate) -> dict[str, Any]:
     """For scripts."""
+    task = fate.task.task
+    if task is not None:
+        # A request's own words are for its site alone.
+        headers = masked_headers(task.headers) if task.headers else None
+        task = msgspec.structs.replace(task, headers=headers, body=MASK.encode() if task.body else None)
+        fate = msgspec.structs.replace(fate, task=msgspec.structs.replace(fate.task, task=task))
     values: dict[str, Any] = msgspec.to_builtins(fate)
     return {"state": fate.state, "sentence": sentence(fate), **values}
 
@@ -89,10 +96,11 @@ def sentence(fate: Fate) -> str:
 
 def _why_unknown(fate: Fate) -> str:
     if fate.kept_out is not None:
-        return f"kept out ({fate.kept_out}): {_reason(fate.kept_out)}"
+        return f"kept out ({fate.kept_out}): {_reason(fate.kept_out)}{_raised_by([fate.kept_out])}"
     if fate.maybe:
         reasons = "; or ".join(f"{name}: {_reason(name)}" for name in fate.maybe)
-        return f"not known: never found, or kept out by one of the limits that were reached ({reasons})"
+        known = f"not known: never found, or kept out by one of the limits that were reached ({reasons})"
+        return known + _raised_by(fate.maybe)
     return "never found: no rule keeps it out, but no page, source or command has named it"
 
 
@@ -100,6 +108,16 @@ def _reason(name: str) -> str:
     from shoal.scope import REASONS
 
     return REASONS.get(name, name)
+
+
+def _raised_by(names: list[str]) -> str:
+    """How to let in what a limit kept out."""
+    from shoal.scope import RAISED_BY
+
+    settings = [f"--set {RAISED_BY[name]}=N" for name in names if name in RAISED_BY]
+    if not settings:
+        return ""
+    return f"; to let in more, run the command that began the crawl again with {' or '.join(settings)}"
 
 
 def _times(number: int) -> str:

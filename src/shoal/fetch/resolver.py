@@ -17,7 +17,8 @@ Found = tuple[str, ...] | Fault
 REMEMBER_SECONDS: Final = 60.0
 REMEMBER_FAILURE_SECONDS: Final = 5.0
 MAX_HOSTS: Final = 10_000
-LOOKUP_THREADS: Final = 16
+# More than a worker has slots: a name server that never answers keeps its threads long after the request gave up.
+LOOKUP_THREADS: Final = 128
 
 
 class Resolver:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import re
 from collections import OrderedDict
 from collections.abc import Callable
@@ -64,6 +65,7 @@ class Routes:
         self, settings: Settings, *, lookup: Lookup | None, clock: Callable[[], float], trusted_roots: bytes | None
     ) -> None:
         self._settings = settings
+        self._exempt = [ipaddress.ip_network(network) for network in settings.allow_addresses]
         self._clock = clock
         self._trusted_roots = trusted_roots
         self._resolver = Resolver(lookup, clock=clock)
@@ -133,7 +135,7 @@ class Routes:
                 return Fault(kind=FaultKind.DNS, message=message)
         if isinstance(found, Fault):
             return found
-        refusals = {address: None if self._settings.allow_private else refusal(address) for address in found}
+        refusals = {address: self._refusal(address) for address in found}
         # An address with a zone (fe80::1%eth0) cannot stand in a URL.
         allowed = tuple(address for address, reason in refusals.items() if reason is None and "%" not in address)
         if allowed:
@@ -141,6 +143,14 @@ class Routes:
         address, reason = next(iter(refusals.items()))
         message = f"{origin.host} is at {address}, a {reason or 'zoned'} address (allow_private is off)"
         return Fault(kind=FaultKind.REFUSED_ADDRESS, message=message)
+
+    def _refusal(self, address: str) -> str | None:
+        reason = None if self._settings.allow_private else refusal(address)
+        # Compared as they are: an address that carries another one inside is in none of these networks.
+        if reason is not None and "%" not in address:
+            exempt = any(ipaddress.ip_address(address) in network for network in self._exempt)
+            return None if exempt else reason
+        return reason
 
     def _remember(self, origin_text: str, origin: Origin, addresses: tuple[str, ...]) -> Route:
         known = self._table(origin_text)

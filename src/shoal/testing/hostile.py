@@ -12,9 +12,12 @@ from email.utils import formatdate
 from functools import lru_cache
 from types import TracebackType
 from typing import Final
+from urllib.parse import unquote
 
 import brotli
 import zstandard
+
+from shoal.testing.traps import trap_page
 
 MIB: Final = 1024 * 1024
 BOMB_BYTES: Final = 32 * MIB
@@ -37,19 +40,21 @@ REDIRECTS: Final = {
 
 
 class HostileSite:
-    """`async with HostileSite() as site: site.url("/slow-headers")`. `pause` is the wait between dripped bytes."""
+    """`async with HostileSite() as site: site.url("/slow-headers")`. `pause` is the wait between dripped bytes, `pages`
+    are answers of a test's own."""
 
-    def __init__(self, *, pause: float = 1.0, host: str = "127.0.0.1") -> None:
+    def __init__(self, *, pause: float = 1.0, host: str = "127.0.0.1", port: int = 0) -> None:
         self.pause = pause
         self.host = host
-        self.port = 0
+        self.port = port
         self.requests: list[bytes] = []
+        self.pages: dict[str, bytes] = {}
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> HostileSite:
-        self._server = await asyncio.start_server(self._connected, self.host, 0)
+        self._server = await asyncio.start_server(self._connected, self.host, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -88,12 +93,20 @@ class HostileSite:
     async def _answer(self, head: bytes, writer: asyncio.StreamWriter) -> bool:
         """Answer one request; false when the connection is not to be used again."""
         self.requests.append(head)
-        path = head.split(b" ", 2)[1].decode("ascii", "replace").partition("?")[0]
+        target = head.split(b" ", 2)[1].decode("ascii", "replace")
+        path, _, query = target.partition("?")
         behaviour = BEHAVIOURS.get(path)
         if behaviour is not None:
             await behaviour(writer, self.pause)
             return False
-        writer.write(page_of(path, head))
+        if path == "/redirect-to":
+            writer.write(answer(status="302 Found", headers=f"Location: {unquote(query, 'latin-1')}\r\n"))
+        elif path in self.pages:
+            writer.write(self.pages[path])
+        elif (page := trap_page(target)) is not None:
+            writer.write(answer(page))
+        else:
+            writer.write(page_of(path, head))
         await writer.drain()
         return True
 
@@ -149,6 +162,12 @@ def _with_bad_headers(path: str) -> bytes | None:
             return answer(b"ab", headers="Content-Length: 2\r\n")
         case "/lengths/different":
             return answer(b"ab", headers="Content-Length: 1\r\n")
+        case "/location/huge":
+            return answer(status="302 Found", headers=f"Location: /{'a' * 100_000}\r\n")
+        case "/location/binary":
+            return answer(status="302 Found", headers="Location: /\x80\xff\t /\r\n")
+        case "/status/999":
+            return answer(status="999 Denied")
     return None
 
 
@@ -194,6 +213,11 @@ def _document(path: str) -> bytes | None:
             return answer(b"<title>fine</title><a href=/ok>again</a>")
         case "/charset/lie":
             return answer("<p>café, naïve</p>".encode("latin-1"), headers="Content-Type: text/html; charset=utf-8\r\n")
+        case "/charset/utf-16":
+            return answer(b"<p>plain ASCII</p>", headers="Content-Type: text/html; charset=utf-16\r\n")
+        case "/charset/invalid-utf-8":
+            bad = b"<title>\xff\xfe\xc0\xaf\xed\xa0\x80</title><a href='/\xc3\x28\xf8'>x</a>"
+            return answer(bad, headers="Content-Type: text/html; charset=utf-8\r\n")
         case "/charset/nonsense":
             return answer("<p>café</p>".encode(), headers="Content-Type: text/html; charset=klingon-9\r\n")
         case "/binary":
@@ -241,7 +265,7 @@ async def _endless_headers(writer: asyncio.StreamWriter, pause: float) -> None:
 
 async def _endless_continue(writer: asyncio.StreamWriter, pause: float) -> None:
     async for _ in _forever():
-        await _raw(writer, b"HTTP/1.1 100 Continue\r\n\r\n")
+        await _raw(writer, b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
 
 
 async def _stall(writer: asyncio.StreamWriter, pause: float) -> None:
@@ -268,6 +292,18 @@ async def _endless_tiny_chunks(writer: asyncio.StreamWriter, pause: float) -> No
         await _raw(writer, b"1\r\nx\r\n" * 1000)
 
 
+async def _endless_chunk_extension(writer: asyncio.StreamWriter, pause: float) -> None:
+    await _raw(writer, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;")
+    async for _ in _forever():
+        await _raw(writer, b"extension=" * 1000)
+
+
+async def _endless_trailers(writer: asyncio.StreamWriter, pause: float) -> None:
+    await _raw(writer, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n")
+    async for _ in _forever():
+        await _raw(writer, b"X-Trailer: more\r\n" * 1000)
+
+
 async def _reset(writer: asyncio.StreamWriter, pause: float) -> None:
     connection = writer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -289,6 +325,7 @@ def _says(text: bytes) -> Behaviour:
     return behave
 
 
+_HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
 _CHUNKED: Final = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
 BEHAVIOURS: Final[dict[str, Behaviour]] = {
     "/slow-headers": _slow_headers,
@@ -304,6 +341,20 @@ BEHAVIOURS: Final[dict[str, Behaviour]] = {
     "/http09": _says(b"<html><p>no headers at all</p></html>"),
     "/garbage": _says(b"\x00\xff\x16\x03\x01garbage\r\n\r\n"),
     "/short": _says(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nonly this"),
+    "/lengths/negative": _says(_HEAD + b"Content-Length: -5\r\n\r\nhello"),
+    "/lengths/endless": _says(_HEAD + b"Content-Length: 99999999999999999999\r\n\r\nhello"),
+    "/lengths/announced": _says(_HEAD + b"Content-Length: 9999999999\r\n\r\nhello"),
+    "/lengths/too-short": _says(_HEAD + b"Content-Length: 5\r\n\r\nhello" + answer(b"a forged second answer")),
+    "/lengths/and-chunked": _says(
+        _HEAD + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    ),
+    "/chunked/twice": _says(_HEAD + b"Transfer-Encoding: chunked, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"),
+    "/chunked/unknown": _says(_HEAD + b"Transfer-Encoding: rot13\r\n\r\nuryyb"),
+    "/chunked/overflow": _says(_CHUNKED + b"FFFFFFFFFFFFFFFFF\r\nhello"),
+    "/chunked/negative": _says(_CHUNKED + b"-5\r\nhello"),
+    "/chunked/extension": _endless_chunk_extension,
+    "/chunked/trailers": _endless_trailers,
+    "/upgrade": _says(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n\x00\x00"),
     "/chunked/cut": _says(_CHUNKED),
     "/chunked/garbage": _says(_CHUNKED + b"ZZZ\r\nwhat\r\n"),
     "/http10": _says(b"HTTP/1.0 200 OK\r\nContent-Type: text/html\r\n\r\n<p>until the end</p>"),

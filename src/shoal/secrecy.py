@@ -1,0 +1,37 @@
+"""Which headers hold secrets, where they may go, and texts without them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+SECRET_HEADERS: Final = frozenset(
+    {"authorization", "cookie", "proxy-authorization", "x-api-key", "x-auth-token", "x-csrf-token", "x-xsrf-token"}
+)
+MASK: Final = "***"
+
+_NAMES: Final = "|".join(sorted(SECRET_HEADERS))
+_IN_TEXT: Final = re.compile(rf"""(["']?(?:{_NAMES})["']?\s*[:=]\s*)("[^"]*"?|'[^']*'?|[^\r\n,}}]+)""", re.IGNORECASE)
+_USERINFO: Final = re.compile(r"(?<=//)[^/?#\s\"']*@")
+_BARE_USERINFO: Final = re.compile(r"^(?!mailto:)[^/?#\s@]*:[^/?#\s@]*@")
+
+
+def has_secrets(headers: Mapping[str, str]) -> bool:
+    """Whether any of these headers is for its own origin alone."""
+    return any(name.lower() in SECRET_HEADERS for name in headers)
+
+
+def without_secrets(headers: Mapping[str, str]) -> dict[str, str] | None:
+    """The headers that may go to any origin; None when there are none."""
+    return {name: value for name, value in headers.items() if name.lower() not in SECRET_HEADERS} or None
+
+
+def masked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers as people may see them: what a site is told in any of them is between it and the spider."""
+    return dict.fromkeys(headers, MASK)
+
+
+def masked_text(text: str) -> str:
+    """A text that somebody gave, without the user names and passwords of its URLs and without secret headers."""
+    return _IN_TEXT.sub(rf"\1{MASK}", _BARE_USERINFO.sub("", _USERINFO.sub("", text)))

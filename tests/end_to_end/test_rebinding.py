@@ -1,0 +1,116 @@
+"""A name server that changes its mind during a crawl: what was vetted is what is connected to, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from shoal import Item, Page, Spider
+from shoal.crawl import Places, begin, intake_of, opened, record_of, settings_of
+from shoal.fetch.http import HttpFetcher
+from shoal.fetch.routes import ROUTE_SECONDS
+from shoal.handlers import Handlers
+from shoal.intake import RecentKeys
+from shoal.journey import Journey
+from shoal.lane_rules import LaneRules
+from shoal.model import DeadFilter
+from shoal.sources import feed, requests_of
+from shoal.testing.hostile import HostileSite, answer
+from shoal.worker import Worker, WorkerParts
+
+OUTSIDE, INSIDE = "127.0.1.9", "127.0.0.1"
+SETTINGS: dict[str, Any] = {
+    "allow_addresses": [OUTSIDE],
+    "obey_robots": False,
+    "rate": "unlimited",
+    "max_attempts": 1,
+    "per_host": 1,
+}
+
+
+class NameServer:
+    """Says where the site is, then where the operator's own server is. Keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.asked: list[str] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    async def look_up(self, host: str) -> Sequence[str]:
+        self.asked.append(host)
+        if host == "mixed.test":
+            return [INSIDE, OUTSIDE]
+        return [OUTSIDE] if self.asked.count(host) == 1 else [INSIDE]
+
+
+class Visitor(Spider):
+    name = "visitor"
+    names: NameServer
+
+    def parse(self, page: Page) -> Iterator[Any]:
+        yield Item(key=page.url)
+        if page.url.endswith("/last"):
+            self.names.now += ROUTE_SECONDS + 1
+            yield page.follow("a")
+        elif page.url.endswith("/first"):
+            yield page.follow("a")
+
+
+async def crawl(db: Path, start: list[str], names: NameServer) -> tuple[dict[str, str], set[str]]:
+    """The reasons of the dead letters by URL, and the keys of the items."""
+    spider = Visitor()
+    spider.start, spider.names = start, names  # type: ignore[misc]  # an instance may have a start of its own
+    async with opened(Places(frontier=str(db), store=str(db))) as (frontier, store):
+        settings = settings_of(Visitor, SETTINGS).values
+        crawl, _ = await begin(frontier, store, spider, settings=settings, reference="none")
+        known = RecentKeys()
+        intake = intake_of(crawl, known=known)
+        await feed(frontier, crawl.id, requests_of(spider), intake=intake, max_pending=10**6, say=print)
+        await frontier.set_feeding(crawl.id, feeding=False)
+        fetcher = HttpFetcher(record_of(crawl).settings, resolver=names.look_up, clock=names.clock)
+        journey = Journey(
+            spider_name=crawl.spider,
+            worker="one",
+            settings=settings,
+            needs_rules=False,
+            fetcher=fetcher,
+            handlers=Handlers(spider, intake=intake, item_key="", seconds=5.0),
+            intake=intake,
+            lane_rules=LaneRules(frontier=frontier, fetcher=fetcher, settings=settings),
+        )
+        parts = WorkerParts(spider=spider, frontier=frontier, store=store, journey=journey, known=known, say=print)
+        async with asyncio.timeout(20):
+            await Worker(crawl.id, name="one", settings=settings, parts=parts).run(asyncio.Event())
+        await fetcher.close()
+        letters = await frontier.dead(crawl.id, DeadFilter(), limit=10)
+        items = {item.key async for item in store.items("visitor")}
+        return {letter.task.url: letter.reason for letter in letters}, items
+
+
+async def test_a_name_that_moves_into_the_operators_network_is_refused(tmp_path: Path) -> None:
+    names = NameServer()
+    async with HostileSite(host=OUTSIDE) as site, HostileSite(host=INSIDE, port=site.port) as inside:
+        site.pages = {
+            "/first": answer(b"<a href=/last>on</a>"),
+            "/last": answer(b"<a href=/stolen>on</a>"),
+        }
+        base = f"http://rebinding.test:{site.port}"
+        dead, items = await crawl(tmp_path / "shoal.db", [f"{base}/first"], names)
+    assert items == {f"{base}/first", f"{base}/last"}
+    assert list(dead) == [f"{base}/stolen"]
+    assert dead[f"{base}/stolen"].startswith("refused_address: rebinding.test is at 127.0.0.1, a loopback address")
+    assert names.asked == ["rebinding.test"] * 2
+    assert inside.requests == []
+
+
+async def test_of_several_addresses_only_the_allowed_one_is_connected_to(tmp_path: Path) -> None:
+    names = NameServer()
+    async with HostileSite(host=OUTSIDE) as site, HostileSite(host=INSIDE, port=site.port) as inside:
+        url = f"http://mixed.test:{site.port}/ok"
+        dead, items = await crawl(tmp_path / "shoal.db", [url], names)
+    assert (dead, items) == ({}, {url})
+    assert (len(site.requests), inside.requests) == (1, [])
