@@ -28,7 +28,7 @@ from shoal.lane_rules import LaneRules
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.patience import patiently
 from shoal.politeness import lent_interval
-from shoal.settings import Resolved, Settings, environment_layer, file_layer, parse_rate, resolve
+from shoal.settings import Resolved, Settings, environment_layer, file_layer, parse_duration, parse_rate, resolve
 from shoal.sources import start_lanes
 from shoal.spider import Spider, spider_name
 from shoal.store import open_store
@@ -114,6 +114,7 @@ async def begin(
         settings=msgspec.to_builtins(record),
         feeding=True,
         dedup=settings.dedup,
+        dedup_ttl=parse_duration(settings.dedup_ttl),
     )
     opened_crawl = await frontier.open_crawl(crawl)
     await frontier.set_state(crawl_id, CrawlState.RUNNING)

@@ -203,7 +203,9 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Crawl(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a spider. `interval` and `cap` are the pace a new lane starts with."""
+    """One run of a spider. `interval` and `cap` are the pace a new lane starts with.
+
+    `dedup_ttl` is how many seconds a key stays known when its task has ended; zero: for ever."""
 
     id: str
     spider: str
@@ -217,6 +219,7 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     created: float = 0.0
     finished: float | None = None
     dedup: str = "exact"
+    dedup_ttl: float = 0.0
     pools: tuple[Pool, ...] = ()
 
 

@@ -92,6 +92,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             " URL in a thousand; of a new crawl"
         ),
     ] = "exact"
+    dedup_ttl: Annotated[
+        str,
+        _help(
+            "how long a URL stays known when it is done: 12h, 4d, 2w; then, after half as long again at the latest, it"
+            " may be fetched again; empty: for ever; of a new crawl, later the length may change"
+        ),
+    ] = ""
 
     obey_robots: Annotated[bool, _help("obey robots.txt and its Crawl-delay")] = True
     robots_seconds: Annotated[Seconds, _help("how long a robots.txt is good for")] = 86_400.0
@@ -149,7 +156,9 @@ def resolve(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> Resolved:
         for name, value in layer.items():
             merged[name] = _convert(name, value, origin)
             origins[name] = origin
-    return Resolved(Settings(**merged), origins)
+    values = Settings(**merged)
+    check_dedup(values.dedup, ttl=parse_duration(values.dedup_ttl))
+    return Resolved(values, origins)
 
 
 def file_layer(path: Path) -> tuple[str, dict[str, Any]]:
@@ -192,8 +201,8 @@ def parse_duration(text: str) -> float:
     return float(match[1]) * _UNITS[match[2]] if match[1] else 0.0
 
 
-def check_dedup(text: str) -> None:
-    """Only "exact", or "bloom:" and a share of new URLs that may be missed."""
+def check_dedup(text: str, *, ttl: float = 0.0) -> None:
+    """Only "exact", or "bloom:" and a share of new URLs that may be missed. Only exact keys can expire."""
     kind, _, share = text.partition(":")
     try:
         is_right = kind == "bloom" and MIN_BLOOM_ERROR <= float(share) <= MAX_BLOOM_ERROR
@@ -201,6 +210,8 @@ def check_dedup(text: str) -> None:
         is_right = False
     if text != "exact" and not is_right:
         raise SettingError(f"dedup {text!r} is not understood: write exact, or bloom:0.001 (at most {MAX_BLOOM_ERROR})")
+    if ttl and text != "exact":
+        raise SettingError(f"dedup_ttl needs dedup=exact: with dedup={text} no single URL can be forgotten")
 
 
 def _convert(name: str, value: Any, origin: str) -> Any:
@@ -219,4 +230,6 @@ def _convert(name: str, value: Any, origin: str) -> Any:
         parse_rate(converted)
     if name == "dedup":
         check_dedup(converted)
+    if name == "dedup_ttl":
+        parse_duration(converted)
     return converted

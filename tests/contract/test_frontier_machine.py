@@ -110,6 +110,7 @@ changed_crawls = st.builds(
     ),
     pools=st.lists(pools, max_size=2, unique_by=lambda pool: pool.name).map(tuple),
     settings=st.sampled_from([{}, {"depth": 3}]),
+    dedup_ttl=st.sampled_from([0.0, 3.0, 8.0, 20.0]),
 )
 maybe_updates = st.none() | updates
 filters = st.builds(
@@ -148,6 +149,7 @@ class FrontierMachine(RuleBasedStateMachine):
         self.model: Frontier = MemoryFrontier(clock=self.clock)
         self.real: Frontier = self.runner.run(self.open())
         self.leases: list[Lease] = []
+        self.plain = OPEN_PLAIN
 
     async def open(self) -> Frontier:
         """The frontier to compare, empty."""
@@ -162,9 +164,10 @@ class FrontierMachine(RuleBasedStateMachine):
         assert answer == expected
         return expected
 
-    @initialize()
-    def open_crawls(self) -> None:
-        self.both(lambda frontier: frontier.open_crawl(OPEN_PLAIN))
+    @initialize(ttl=st.sampled_from([0.0, 8.0]))
+    def open_crawls(self, ttl: float) -> None:
+        self.plain = msgspec.structs.replace(OPEN_PLAIN, dedup_ttl=ttl)
+        self.both(lambda frontier: frontier.open_crawl(self.plain))
         budgets = Budgets(pages=16, per_lane=8, per_shape=4)
         strict = Crawl(id=STRICT, spider="s", interval=1.0, cap=2, needs_rules=True, budgets=budgets)
         self.both(lambda frontier: frontier.open_crawl(strict))
@@ -243,7 +246,7 @@ class FrontierMachine(RuleBasedStateMachine):
                 self.both(lambda frontier: frontier.open_crawl(again))
             case _:
                 self.both(lambda frontier: frontier.delete_crawl(PLAIN))
-                self.both(lambda frontier: frontier.open_crawl(OPEN_PLAIN))
+                self.both(lambda frontier: frontier.open_crawl(self.plain))
 
     @invariant()
     def looks_the_same(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
 import signal
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -71,6 +73,22 @@ def test_a_finished_spider_run_again_is_a_new_crawl(folder: Folder, site: SitePr
     assert (second["crawl"], second["resumed"], second["robots_ignored"]) == ("books-2", False, True)
     assert second["rejected"]["max_pages"] > 0
     assert "robots.txt was ignored" in folder.run("run", name, "--max-pages", "1", "--ignore-robots").stdout
+
+
+def test_a_crawl_whose_urls_have_expired_sees_every_page_again(folder: Folder, site: SiteProcess) -> None:
+    name = folder.spider(site.url)
+    assert folder.json("run", name, "--set", "dedup_ttl=3d")["done"] == DONE
+    start = f"{site.url}catalogue/page-1.html"
+    assert "1 known already" in folder.run("add", "books-1", start).stdout
+    with contextlib.closing(sqlite3.connect(folder.path / "shoal.db")) as db, db:
+        db.execute("UPDATE crawl SET turned = turned - 7 * 86400")
+    assert "is forgotten since" in folder.json("why", start)["sentence"]
+    folder.run("add", "books-1", start)
+    again = folder.run("run", name, "--json")
+    summary = json.loads(again.stdout)
+    assert (summary["crawl"], summary["resumed"], summary["done"]) == ("books-1", True, 2 * DONE)
+    assert (summary["items"], summary["dead"]) == (PRODUCTS, 0)
+    assert "whether its URLs expire was decided when it began" in again.stderr
 
 
 def test_a_site_is_crawled_without_code(folder: Folder, site: SiteProcess) -> None:

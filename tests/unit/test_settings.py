@@ -107,6 +107,12 @@ def test_reads_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
+def test_a_dedup_ttl_must_be_a_duration() -> None:
+    assert resolve([("command line", {"dedup_ttl": "3d"})]).values.dedup_ttl == "3d"
+    with pytest.raises(SettingError, match="write it as 90s"):
+        resolve([("command line", {"dedup_ttl": "weekly"})])
+
+
 @pytest.mark.parametrize("text", ["1", "h", "-1h", "1 h", "1y", "nans"])
 def test_refuses_what_is_no_duration(text: str) -> None:
     with pytest.raises(SettingError, match="write it as 90s"):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import StorageError, UsageError
-from shoal.frontier import open_frontier, sqlite_lease, sqlite_put, sqlite_settle
+from shoal.frontier import open_frontier, sqlite_lease, sqlite_put, sqlite_settle, sqlite_turns
 from shoal.frontier.sqlite import SqliteFrontier
 from shoal.model import Crawl, Done, Task
 
@@ -26,6 +26,8 @@ HOT_QUERIES = {
     "next expiry": sqlite_lease.NEXT_EXPIRY,
     "held tasks": sqlite_settle.HELD,
     "known keys": sqlite_put.KNOWN,
+    "keys that ended": sqlite_turns.KNOWN_PAST,
+    "keys that expired": sqlite_turns.EXPIRED_PAST,
 }
 
 

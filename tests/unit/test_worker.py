@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from shoal import Item, Page, Spider
@@ -18,6 +19,7 @@ from shoal.journey import Journey
 from shoal.lane_rules import LaneRules
 from shoal.model import Budgets, Crawl, DeadFilter, Done, Released
 from shoal.settings import Settings
+from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import MemoryStore, ScriptedFetcher, Watched, respond, task_for
 from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules, key_of
@@ -271,6 +273,24 @@ async def test_a_new_epoch_empties_the_known_keys() -> None:
     await soon(lambda: len(bench.store.rows) == 2)
     await bench.memory.forget("c", [key_of(f"{HOST}/x")])
     await soon(lambda: key_of(f"{HOST}/x") not in bench.known)
+    bench.stop.set()
+    await running
+
+
+async def test_a_link_to_a_page_that_has_expired_is_followed_again() -> None:
+    bench = Bench({"/1": "/x", "/2": "/x", "/x": ""})
+    clock = FakeClock()
+    bench.memory = MemoryFrontier(clock=clock)
+    bench.frontier = Watched(bench.memory, bench.calls)
+    bench.crawl = msgspec.structs.replace(bench.crawl, dedup_ttl=100.0)
+    await bench.begin("/1")
+    # Put before the page expires: no put tells the worker that it has.
+    await bench.memory.put("c", [msgspec.structs.replace(task_for(f"{HOST}/2"), delay=200.0)])
+    running = await bench.background(stays=True)
+    bench.fetcher.gate.set()
+    await soon(lambda: len(bench.store.rows) == 2 and key_of(f"{HOST}/x") in bench.known)
+    clock.advance(200.0)
+    await soon(lambda: bench.fetched() == ["/1", "/x", "/2", "/x"])
     bench.stop.set()
     await running
 

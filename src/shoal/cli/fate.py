@@ -45,9 +45,14 @@ async def fate_of(url: str, crawls: Sequence[Crawl], *, frontier: Frontier, stor
     for crawl in crawls:
         link = _rules(crawl).resolve(url)
         status = await frontier.look_up(crawl.id, link.key)
-        if status.state is not TaskState.UNKNOWN:
+        if status.state is not TaskState.UNKNOWN or await _is_expired(link, crawl, store=store):
             return await _known(url, link, crawl, status, frontier=frontier, store=store)
     return await _unknown(url, crawls[0], frontier=frontier)
+
+
+async def _is_expired(link: Link, crawl: Crawl, *, store: Store) -> bool:
+    """Whether the crawl had this URL, and has forgotten it since: only the fetch log still knows."""
+    return bool(crawl.dedup_ttl and await store.fetches(crawl.id, [link.key]))
 
 
 async def _known(url: str, link: Link, crawl: Crawl, status: TaskStatus, *, frontier: Frontier, store: Store) -> Fate:

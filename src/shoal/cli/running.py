@@ -20,7 +20,7 @@ from shoal.crawl import Places, begin, empty_inboxes, opened, record_of, run_cra
 from shoal.export import STDOUT, check_target, export
 from shoal.model import Crawl, CrawlState, Progress
 from shoal.patience import SaidOnce
-from shoal.settings import Settings
+from shoal.settings import Settings, parse_duration
 from shoal.sources import check_start
 from shoal.spider import Spider
 from shoal.store.base import Store
@@ -121,6 +121,10 @@ def _announce(crawl: Crawl, before: Crawl | None, job: Job, *, display: Display)
     changed = [f"{name} {then[name]!r} is now {value!r}" for name, value in now.items() if then[name] != value]
     if changed:
         display.say(f"its settings changed: {'; '.join(changed)}")
+    if bool(crawl.dedup_ttl) != bool(parse_duration(job.settings.dedup_ttl)):
+        display.say(
+            "whether its URLs expire was decided when it began: dedup_ttl takes effect in a new crawl (--fresh)"
+        )
 
 
 async def _sum_up(crawl: Crawl, reading: Reading, *, store: Store, places: Places) -> Summary:

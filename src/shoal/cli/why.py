@@ -64,6 +64,8 @@ def sentence(fate: Fate) -> str:
     """What became of it, in one sentence."""
     task, outcome = fate.task, fate.fetch.outcome if fate.fetch else ""
     match fate.state:
+        case TaskState.UNKNOWN if fate.fetch is not None:
+            return f"was done ({outcome}) and is forgotten since (dedup_ttl): the next link to it lets it in again"
         case TaskState.UNKNOWN:
             return _why_unknown(fate)
         case TaskState.DONE if outcome == "redirected" and fate.fetch is not None:

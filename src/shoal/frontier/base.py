@@ -35,7 +35,8 @@ class Frontier(Protocol):
 
     async def open_crawl(self, crawl: Crawl) -> Crawl:
         """Create the crawl. One that already has this id takes over settings, budgets, rules and pace, also on
-        the lanes whose pace was the crawl's own; state, tasks and counters stay."""
+        the lanes whose pace was the crawl's own; state, tasks and counters stay. So does `dedup`, and whether keys
+        expire: only the length of a `dedup_ttl` may change."""
 
     async def crawls(self) -> list[Crawl]:
         """All crawls, newest first."""
@@ -60,8 +61,10 @@ class Frontier(Protocol):
         rejected: Mapping[str, int] | None = None,
         samples: Sequence[tuple[str, str]] = (),
     ) -> PutReport:
-        """Store each task whose key was never put in this crawl and that fits the budgets.
+        """Store each task whose key is not known in this crawl and that fits the budgets.
 
+        A key is known from its put on, for ever; where the crawl has a `dedup_ttl`, for at least that long after
+        its task ended and at most one and a half times as long. The epoch rises when keys expire.
         A budget's refusal leaves the key unknown, so that a raised budget lets it in later. A put into a
         finished crawl sets it running again. `rejected` and `samples` are counted as those of a settle."""
 

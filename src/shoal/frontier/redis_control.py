@@ -19,12 +19,12 @@ MAX_KEYS = 200
 
 async def open_crawl(desk: Desk, crawl: Crawl) -> Crawl:
     """Create the crawl, or let the one that exists take over what may change."""
-    check_dedup(crawl.dedup)
+    check_dedup(crawl.dedup, ttl=crawl.dedup_ttl)
     settings = msgspec.json.encode(crawl.settings)
     fields: list[Argument] = [
         number(crawl.interval), crawl.cap, int(crawl.needs_rules), crawl.budgets.pages, crawl.budgets.per_lane,
         crawl.budgets.per_shape, settings, crawl.id, crawl.spider, str(crawl.state), int(crawl.feeding),
-        number(crawl.created), crawl.dedup,
+        number(crawl.created), crawl.dedup, number(crawl.dedup_ttl),
     ]  # fmt: skip
     given, walked = "", 0
     while True:
@@ -43,6 +43,8 @@ async def open_crawl(desk: Desk, crawl: Crawl) -> Crawl:
                 pace = (answer[1], number(crawl.interval), answer[2], crawl.cap)
                 await _walk(desk, crawl.id, "pace", *pace)
                 walked = 1
+            case b"ttl":
+                await desk.change(crawl.id, "ttl", number(crawl.dedup_ttl))
 
 
 async def crawls(desk: Desk) -> list[Crawl]:

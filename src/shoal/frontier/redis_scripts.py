@@ -10,8 +10,8 @@ import msgspec
 
 VERBS = (
     "beat", "busy", "dead", "delete", "evict", "extend", "feeding", "find", "forget", "lease", "lend", "look_up",
-    "open", "pace", "progress", "put", "repair", "reserve", "rules", "samples", "settle", "state", "survey", "walk",
-    "workers",
+    "open", "pace", "progress", "put", "repair", "reserve", "rules", "samples", "settle", "state", "survey", "ttl",
+    "walk", "workers",
 )  # fmt: skip
 _INCLUDES = re.compile(r"^-- include: (.*)$", re.MULTILINE)
 

@@ -254,6 +254,7 @@ def decode_crawl(fields: Mapping[bytes, bytes]) -> Crawl:
             "feeding": fields[b"feeding"] == b"1",
             "created": float(fields[b"created"]),
             "dedup": fields.get(b"dedup", b"exact").decode(),
+            "dedup_ttl": float(fields.get(b"dedup_ttl", 0.0)),
             "finished": None if finished is None else float(finished),
         },
         Crawl,

@@ -21,6 +21,7 @@ from shoal.frontier.sqlite_lease import Terms, evict, lease
 from shoal.frontier.sqlite_ledger import Ledger
 from shoal.frontier.sqlite_put import put
 from shoal.frontier.sqlite_settle import extend, settle
+from shoal.frontier.sqlite_turns import turn
 from shoal.model import (
     DIRECT,
     Crawl,
@@ -92,6 +93,7 @@ class SqliteFrontier:
         samples: Sequence[tuple[str, str]] = (),
     ) -> PutReport:
         def work(ledger: Ledger) -> PutReport:
+            turn(ledger)
             ledger.reject(rejected or {}, samples)
             report = put(ledger, list(tasks))
             ledger.flush()

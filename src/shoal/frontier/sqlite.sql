@@ -16,6 +16,9 @@ CREATE TABLE crawl (
     max_cost REAL NOT NULL,
     cost REAL NOT NULL,
     finished REAL,
+    dedup_ttl REAL NOT NULL,
+    generation INTEGER NOT NULL,
+    turned REAL NOT NULL,
     epoch INTEGER NOT NULL,
     last_seq INTEGER NOT NULL,
     last_token INTEGER NOT NULL,
@@ -41,11 +44,21 @@ CREATE TABLE crawl_about (
 );
 
 -- Every key a crawl ever accepted. A key whose task has no row any more is done.
+-- Of a crawl whose keys expire (dedup_ttl > 0): the keys of tasks that have not ended.
 CREATE TABLE seen (
     crawl INTEGER NOT NULL,
     key INTEGER NOT NULL,
     task INTEGER NOT NULL,
     PRIMARY KEY (crawl, key)
+) WITHOUT ROWID;
+
+-- Of a crawl whose keys expire: the keys of tasks that ended, by the generation in which they did. A key is known through
+-- its generation and the next two; the current one is crawl.generation and began at crawl.turned.
+CREATE TABLE past (
+    crawl INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    key INTEGER NOT NULL,
+    PRIMARY KEY (crawl, generation, key)
 ) WITHOUT ROWID;
 
 -- One row per task that is not done. id = crawl * 2^40 + sequence: rows are appended, and never get a used id.

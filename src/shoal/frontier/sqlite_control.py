@@ -12,13 +12,15 @@ from shoal.errors import UsageError
 from shoal.frontier import sqlite_exits as exits
 from shoal.frontier.sqlite_ledger import DEAD, Ledger, outcome
 from shoal.frontier.sqlite_put import SEQUENCES
+from shoal.frontier.sqlite_turns import change_ttl, forget_ended, retire, turn
 from shoal.model import VIA, Budgets, Crawl, CrawlState, DeadFilter, Pool
 
 EPOCHS = 2**20  # per crawl: one that is deleted and opened again must not meet an old epoch
 
 _CRAWLS = (
     "SELECT name, spider, state, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost,"
-    " settings, pools, feeding, created, finished FROM crawl JOIN crawl_about ON crawl_about.crawl = crawl.id"
+    " settings, pools, feeding, dedup_ttl, created, finished FROM crawl"
+    " JOIN crawl_about ON crawl_about.crawl = crawl.id"
 )
 
 
@@ -54,6 +56,7 @@ def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: floa
             budgets.cost, row_id,
         ),
     )  # fmt: skip
+    change_ttl(load(db, crawl.id, now=now), crawl.dedup_ttl)
     db.execute("UPDATE crawl_about SET settings = ? WHERE crawl = ?", (msgspec.json.encode(crawl.settings), row_id))
     exits.take_over(db, row_id, crawl.pools, now=now)
     direct = f"crawl = :crawl AND name NOT LIKE '%{VIA}%'"
@@ -74,12 +77,12 @@ def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
     budgets = crawl.budgets
     row_id = db.execute(
         "INSERT INTO crawl (name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape,"
-        " max_cost, cost, epoch, last_seq, last_token,"
+        " max_cost, cost, dedup_ttl, generation, turned, epoch, last_seq, last_token,"
         " queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)",
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)",
         (
             crawl.id, str(crawl.state), crawl.feeding, crawl.interval, crawl.cap, crawl.needs_rules, budgets.pages,
-            budgets.per_lane, budgets.per_shape, budgets.cost,
+            budgets.per_lane, budgets.per_shape, budgets.cost, crawl.dedup_ttl, now,
         ),
     ).lastrowid  # fmt: skip
     db.execute("UPDATE crawl SET epoch = id * ? WHERE id = ?", (EPOCHS, row_id))
@@ -127,7 +130,7 @@ def delete_crawl(db: sqlite3.Connection, name: str) -> None:
     db.execute(f"DELETE FROM shape WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
     for table in ("lane_rules", "lane_pool", "lane_exit"):
         db.execute(f"DELETE FROM {table} WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
-    for table in ("exit", "pool_turn", "seen", "lane", "counter", "sample", "crawl_about"):
+    for table in ("exit", "pool_turn", "seen", "past", "lane", "counter", "sample", "crawl_about"):
         db.execute(f"DELETE FROM {table} WHERE crawl = ?", (crawl,))  # noqa: S608 -- constant
     db.execute("DELETE FROM worker WHERE crawl = ?", (name,))
     db.execute("DELETE FROM crawl WHERE id = ?", (crawl,))
@@ -141,6 +144,7 @@ def forget(ledger: Ledger, keys: Sequence[int]) -> None:
         " LEFT JOIN task ON task.id = seen.task WHERE task.id IS NULL OR task.state = ?",
         (msgspec.json.encode(list(dict.fromkeys(keys))).decode(), crawl.id, DEAD),
     ).fetchall()
+    forget_ended(ledger, keys)
     _drop(ledger, [(row_id, reason) for _, row_id, reason in rows if row_id is not None])
     ledger.db.executemany("DELETE FROM seen WHERE crawl = ? AND key = ?", [(crawl.id, key) for key, _, _ in rows])
     crawl.epoch += 1
@@ -165,8 +169,10 @@ def requeue_dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> int:
 
 
 def drop_dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> int:
-    rows = dead_rows(ledger, "task.id, task.reason", which, limit=limit)
-    _drop(ledger, rows)
+    turn(ledger)
+    rows = dead_rows(ledger, "task.id, task.reason, task.key", which, limit=limit)
+    retire(ledger, [key for *_, key in rows])
+    _drop(ledger, [(row_id, reason) for row_id, reason, _ in rows])
     ledger.flush()
     return len(rows)
 
@@ -232,7 +238,7 @@ def _ids(crawl: int) -> tuple[int, int]:
 
 
 def _crawl(row: tuple[Any, ...]) -> Crawl:
-    name, spider, state, interval, cap, needs_rules, *budgets, settings, pools, feeding, created, finished = row
+    name, spider, state, interval, cap, needs_rules, *budgets, settings, pools, feeding, ttl, created, finished = row
     return Crawl(
         id=name,
         spider=spider,
@@ -246,4 +252,5 @@ def _crawl(row: tuple[Any, ...]) -> Crawl:
         feeding=bool(feeding),
         created=created,
         finished=finished,
+        dedup_ttl=ttl,
     )

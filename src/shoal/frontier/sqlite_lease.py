@@ -12,6 +12,7 @@ from shoal.frontier.exit_rules import GIVEN_UP, no_exit_reason
 from shoal.frontier.fairness import share_out
 from shoal.frontier.sqlite_exits import Picker, Use
 from shoal.frontier.sqlite_ledger import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow, Ledger
+from shoal.frontier.sqlite_turns import turn
 from shoal.model import DIRECT, NO_EXIT, CrawlState, ExitUse, Lease, LeaseBatch, Pool, Task
 
 WORKER_LOST = "worker lost"
@@ -55,6 +56,7 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, now: f
     found = {name: Ledger.load(db, name, now=now) for name in crawls}
     ledgers = [ledger for ledger in found.values() if ledger]
     for ledger in ledgers:
+        turn(ledger)
         if _take_back(ledger) + _wake(ledger):
             ledger.flush()
         _pause_if_spent(ledger)

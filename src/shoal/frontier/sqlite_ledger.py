@@ -18,7 +18,7 @@ MAX_SAMPLES = 20
 
 _CRAWL_COLUMNS = (
     "id, name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost, cost,"
-    " finished, epoch,"
+    " finished, dedup_ttl, generation, turned, epoch,"
     " last_seq, last_token, queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost"
 )
 LANE_COLUMNS = (
@@ -43,6 +43,9 @@ class CrawlRow(msgspec.Struct):
     max_cost: float
     cost: float
     finished: float | None
+    dedup_ttl: float
+    generation: int
+    turned: float
     epoch: int
     last_seq: int
     last_token: int

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from shoal.frontier.sqlite_ledger import LaneRow, Ledger
+from shoal.frontier.sqlite_turns import ended
 from shoal.model import PutReport, Task
 
 SEQUENCES = 2**40  # per crawl, and per step of priority
@@ -22,6 +23,8 @@ def put(ledger: Ledger, tasks: list[Task]) -> PutReport:
         return PutReport()
     keys = msgspec.json.encode([task.key for task in tasks]).decode()
     known = {key for (key,) in ledger.db.execute(KNOWN, (keys, ledger.crawl.id))}
+    if ledger.crawl.dedup_ttl:
+        known |= ended(ledger, (task.key for task in tasks))
     intake = _Intake(ledger)
     for task in tasks:
         if task.key in known:

@@ -10,6 +10,7 @@ import msgspec
 from shoal.frontier.sqlite_lease import end_lease, refresh_exits
 from shoal.frontier.sqlite_ledger import DEAD, LaneRow, Ledger, outcome
 from shoal.frontier.sqlite_put import put
+from shoal.frontier.sqlite_turns import retire, turn
 from shoal.model import Dead, Done, Lease, Released, Result, Retry, SettleReport, Task
 
 HELD = (
@@ -54,6 +55,7 @@ def settle(db: sqlite3.Connection, results: Sequence[Result], *, now: float) -> 
         if ledger is None:
             stale += [result.lease for result in group]
             continue
+        turn(ledger)
         settlement = _Settlement(ledger)
         stale += settlement.apply(group)
         refused |= settlement.flush()
@@ -85,6 +87,7 @@ class _Settlement:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._done: list[tuple[int]] = []
+        self._ended: list[int] = []
         self._put_back: list[tuple[int, float, int, int, str, int]] = []
         self._buried: list[tuple[float, str, str, int]] = []
         self._found: list[Task] = []
@@ -108,6 +111,7 @@ class _Settlement:
         """Write it all; gives the found keys that a budget kept out."""
         ledger = self._ledger
         ledger.db.executemany("DELETE FROM task WHERE id = ?", self._done)
+        retire(ledger, self._ended)
         ledger.db.executemany(_PUT_BACK, self._put_back)
         ledger.db.executemany(_BURY, self._buried)
         refresh_exits(ledger, self._pooled.values())
@@ -142,6 +146,7 @@ class _Settlement:
         ledger.tally("outcome", result.outcome)
         ledger.reject(result.rejected, result.samples)
         self._done.append((task.id,))
+        self._ended.append(task.key)
         self._found += result.found
 
     def _retry(self, task: Held, lane: LaneRow, result: Retry) -> None:

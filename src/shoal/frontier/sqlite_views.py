@@ -10,6 +10,7 @@ import msgspec
 from shoal.frontier.sqlite_control import dead_rows
 from shoal.frontier.sqlite_lease import DECODER
 from shoal.frontier.sqlite_ledger import DELAYED, LANE_COLUMNS, LEASED, LaneRow, Ledger
+from shoal.frontier.sqlite_turns import ended
 from shoal.model import (
     CrawlState,
     DeadFilter,
@@ -96,7 +97,7 @@ def look_up(ledger: Ledger, key: int) -> TaskStatus:
         (ledger.crawl.id, key),
     ).fetchone()
     if row is None:
-        return TaskStatus(state=TaskState.UNKNOWN)
+        return TaskStatus(state=TaskState.DONE if ended(ledger, [key]) else TaskState.UNKNOWN)
     state, payload, attempts, reason, detail, worker, at = row
     if state is None:
         return TaskStatus(state=TaskState.DONE)

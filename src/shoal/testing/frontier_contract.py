@@ -14,7 +14,8 @@ from shoal.testing.frontier_exit_promises import ExitPromises
 from shoal.testing.frontier_lease_promises import LeasePromises
 from shoal.testing.frontier_put_promises import PutPromises
 from shoal.testing.frontier_settle_promises import SettlePromises
+from shoal.testing.frontier_ttl_promises import TtlPromises
 
 
-class FrontierContract(PutPromises, LeasePromises, SettlePromises, ExitPromises, ControlPromises):
+class FrontierContract(PutPromises, LeasePromises, SettlePromises, ExitPromises, ControlPromises, TtlPromises):
     """All of them."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+import msgspec
 
 from shoal.model import (
     DIRECT,
@@ -127,6 +130,50 @@ class ModelCrawl:
     last_age: int = 0
     last_token: int = 0
     pools: ModelPools = field(default_factory=ModelPools)
+    ended: dict[int, int] = field(default_factory=dict)
+    generation: int = 0
+    turned: float = 0.0
+
+    @property
+    def turns(self) -> int:
+        """Generations of ended keys that should have begun since the current one did; each lasts half a ttl."""
+        ttl = self.crawl.dedup_ttl
+        return max(0, math.floor((self.now - self.turned) / (ttl / 2))) if ttl else 0
+
+    def turn(self) -> None:
+        """Keys that ended three generations ago are forgotten."""
+        turns = self.turns
+        if turns:
+            self._begin_generation(turns, at=self.turned + turns * (self.crawl.dedup_ttl / 2))
+
+    def change_ttl(self, seconds: float) -> None:
+        """Only where there is one. The current generation ends here if it is too old for a shorter one."""
+        if self.crawl.dedup_ttl and seconds and seconds != self.crawl.dedup_ttl:
+            self.turn()
+            self.crawl = msgspec.structs.replace(self.crawl, dedup_ttl=seconds)
+            if self.turns:
+                self._begin_generation(1, at=self.now)
+
+    def retire(self, key: int) -> None:
+        """The task with this key has ended."""
+        del self.tasks[key]
+        self.done += 1
+        if self.crawl.dedup_ttl:
+            self.ended[key] = self.generation
+
+    def forget(self, key: int) -> None:
+        self.seen.discard(key)
+        self.ended.pop(key, None)
+
+    def knows(self, key: int) -> bool:
+        return key in self.seen and self.ended.get(key, math.inf) > self.generation + self.turns - 3
+
+    def _begin_generation(self, turns: int, *, at: float) -> None:
+        self.generation += turns
+        self.turned = at
+        self.epoch += 1
+        for key in [key for key, generation in self.ended.items() if generation <= self.generation - 3]:
+            self.forget(key)
 
     def count(self, state: TaskState) -> int:
         return sum(task.state == state for task in self.tasks.values())
@@ -208,8 +255,7 @@ class ModelCrawl:
 
     def drop(self, task: ModelTask) -> None:
         """A dead letter counts as done from here on."""
-        del self.tasks[task.task.key]
-        self.done += 1
+        self.retire(task.task.key)
         self.outcomes[task.reason.partition(":")[0]] -= 1
         self.outcomes["dropped"] += 1
 

@@ -70,6 +70,7 @@ class MemoryFrontier:
             age = next(self._crawl_ages)
             crawl = msgspec.structs.replace(crawl, created=crawl.created or now)
             one = ModelCrawl(crawl, age, age * EPOCHS, now, state=crawl.state, feeding=crawl.feeding)
+            one.turned = now
             one.pools.take_over(crawl.pools, now)
             self._crawls[crawl.id] = one
         return _described(self._crawls[crawl.id])
@@ -116,6 +117,7 @@ class MemoryFrontier:
     ) -> PutReport:
         one = self._crawl(crawl)
         msgspec.msgpack.encode(tasks)
+        one.turn()
         one.reject(rejected or {}, samples)
         return self._admit(one, tasks)
 
@@ -126,6 +128,7 @@ class MemoryFrontier:
         names = list(dict.fromkeys(crawls))
         ours = [self._crawl(name) for name in names if name in self._crawls]
         for one in ours:
+            one.turn()
             take_back_and_wake(one)
             pause_if_spent(one)
         ready = [(one, lane) for one in ours for lane in ready_lanes(one) if one.next_start(lane) <= now + horizon]
@@ -190,7 +193,7 @@ class MemoryFrontier:
             if task and task.state == TaskState.DEAD:
                 one.drop(task)
             if key not in one.tasks:
-                one.seen.discard(key)
+                one.forget(key)
         one.epoch += 1
 
     async def progress(self, crawl: str) -> Progress:
@@ -282,6 +285,7 @@ class MemoryFrontier:
 
     async def drop_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
         one = self._crawl(crawl)
+        one.turn()
         letters = _dead(one, which)[:limit]
         for task in letters:
             one.drop(task)
@@ -291,7 +295,7 @@ class MemoryFrontier:
         one = self._crawl(crawl)
         task = one.tasks.get(key)
         if task is None:
-            return TaskStatus(state=TaskState.DONE if key in one.seen else TaskState.UNKNOWN)
+            return TaskStatus(state=TaskState.DONE if one.knows(key) else TaskState.UNKNOWN)
         timed = task.state in (TaskState.DELAYED, TaskState.LEASED)
         return TaskStatus(
             state=task.state,
@@ -333,7 +337,7 @@ class MemoryFrontier:
         new = duplicates = 0
         refused: dict[int, str] = {}
         for task in tasks:
-            if task.key in one.seen:
+            if one.knows(task.key):
                 duplicates += 1
                 if task.merged:
                     one.reject({"merged": 1}, [("merged", task.url)])
@@ -381,16 +385,18 @@ class MemoryFrontier:
         task = self._held(result.lease)
         if task is None:
             if result.lease.crawl in self._crawls:
-                self._crawls[result.lease.crawl].stale += 1
+                one = self._crawl(result.lease.crawl)
+                one.turn()
+                one.stale += 1
             return False
         one = self._crawl(result.lease.crawl)
+        one.turn()
         if result.lane is not None:
             task.lane.update(result.lane, one.now)
         one.end_lease(task, result.exit)
         match result:
             case Done():
-                del one.tasks[task.task.key]
-                one.done += 1
+                one.retire(task.task.key)
                 one.outcomes[result.outcome] += 1
                 one.reject(result.rejected, result.samples)
             case Retry():
@@ -433,8 +439,11 @@ def _dead(one: ModelCrawl, which: DeadFilter) -> list[ModelTask]:
 
 
 def _take_over(one: ModelCrawl, crawl: Crawl, now: float) -> None:
+    one.now = now
+    one.change_ttl(crawl.dedup_ttl)
     before = one.crawl
-    one.crawl = msgspec.structs.replace(crawl, spider=before.spider, created=before.created)
+    kept = {"spider": before.spider, "created": before.created, "dedup_ttl": before.dedup_ttl}
+    one.crawl = msgspec.structs.replace(crawl, **kept)
     one.pools.take_over(crawl.pools, now)
     for lane in one.lanes.values():
         if lane.has_pool:

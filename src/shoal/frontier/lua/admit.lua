@@ -73,14 +73,15 @@ local function admit(at, total)
   for i = at, at + 3 * total - 1, 3 do
     local key, kind, task = ARGV[i], kinds[ARGV[i + 1]], ARGV[i + 2]
     local place = low_of_task(task) % size
-    local bucket = seen_prefix .. (place < buckets and place or place - half)
+    if place >= buckets then place = place - half end
+    local bucket = seen_prefix .. place
     local is_known
     if admitted[key] then
       is_known = true
     elseif asked then
       is_known = bloom_knows(string.sub(task, 1, 8))
     else
-      is_known = call('SISMEMBER', bucket, key) == 1
+      is_known = call('SISMEMBER', bucket, key) == 1 or (ttl and generation_of(place, key) ~= nil)
     end
     if is_known then
       duplicates = duplicates + 1

@@ -12,7 +12,7 @@ local server_time = call('TIME')
 local now = tonumber(ARGV[1]) or server_time[1] + server_time[2] / 1000000
 
 local record = call('HMGET', P .. 'crawl', 'state', 'feeding', 'interval', 'cap', 'needs_rules', 'pages', 'per_lane',
-  'per_shape', 'epoch', 'run')
+  'per_shape', 'epoch', 'run', 'dedup_ttl')
 if not record[1] or record[1] == 'deleting' then return {'none'} end
 if ARGV[2] ~= '' and record[10] ~= ARGV[2] then return {'repair'} end
 local crawl = {

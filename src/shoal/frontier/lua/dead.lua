@@ -1,4 +1,4 @@
--- include: crawl lanes tasks letters
+-- include: crawl turns lanes tasks bloom seen retire letters
 -- dead: list, requeue or drop dead letters that match, newest first, a bounded number per call.
 --
 -- ARGV[3]  "list", "requeue" or "drop"
@@ -47,6 +47,12 @@ if verb == 'requeue' then
   for _, letter in ipairs(found) do wait(need_lane(letter.lane), letter.order, letter.task, 0) end
   save_queues()
   if #found > 0 then revive() end
+end
+if verb == 'drop' then
+  local dropped = {}
+  for i, letter in ipairs(found) do dropped[i] = letter.key end
+  turn()
+  retire(dropped)
 end
 for _, letter in ipairs(found) do
   if verb == 'requeue' then unbury(letter.key, letter) else drop(letter.key, letter) end

@@ -17,14 +17,19 @@ if #page > 0 then
 end
 local buckets = tonumber(call('HGET', P .. 'crawl', 'buckets') or 0)
 if buckets > 0 then
-  local last = math.max(0, buckets - MAX_BUCKETS)
-  for bucket = last, buckets - 1 do call('UNLINK', P .. 'seen:' .. bucket) end
+  local kept = call('HMGET', P .. 'turns', 'swept', 'generation')
+  local swept, generation = tonumber(kept[1]) or 0, tonumber(kept[2]) or -1
+  local last = math.max(0, buckets - math.max(1, math.floor(MAX_BUCKETS / (generation - swept + 2))))
+  for bucket = last, buckets - 1 do
+    call('UNLINK', P .. 'seen:' .. bucket)
+    for number = swept, generation do call('UNLINK', P .. 'past:' .. number .. ':' .. bucket) end
+  end
   call('HSET', P .. 'crawl', 'buckets', last)
   return '1'
 end
 for number = 1, tonumber(call('HGET', P .. 'crawl', 'filters') or 1) do call('UNLINK', P .. 'bloom:' .. number) end
 for _, name in ipairs({
-  'ready', 'busy', 'later', 'held', 'leases', 'tries', 'dead', 'graves', 'count', 'outcomes', 'rejected', 'samples',
+  'ready', 'busy', 'later', 'held', 'leases', 'tries', 'dead', 'graves', 'count', 'turns', 'outcomes', 'rejected', 'samples',
   'rules', 'repair', 'crawl',
 }) do
   call('UNLINK', P .. name)

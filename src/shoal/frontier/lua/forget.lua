@@ -1,23 +1,22 @@
--- include: crawl lanes tasks bloom seen letters
+-- include: crawl turns lanes tasks bloom seen letters
 -- forget: let these keys be put again. Dead letters among them are dropped; leased tasks are not touched.
 -- The caller leaves out the keys of tasks that wait.
 --
 -- ARGV[3…]  key in decimals, key (8 bytes), … for each
 -- Reply     {"ok"}, or {"bloom"}: a Bloom filter cannot forget
 if asked then return {'bloom'} end
-local forgotten = 0
 for i = 3, #ARGV, 2 do
   local decimals, key = ARGV[i], ARGV[i + 1]
-  local bucket = bucket_at(low_of_task(key))
-  if call('HEXISTS', P .. 'held', key) == 0 and call('SISMEMBER', bucket, decimals) == 1 then
+  local set, ended = set_of(place_at(low_of_task(key)), decimals)
+  if set and call('HEXISTS', P .. 'held', key) == 0 then
+    -- First the key: after a crash a letter may be unknown, which repair sees to, never a key known for nothing.
+    call('SREM', set, decimals)
     local value = call('HGET', P .. 'dead', key)
     if value then drop(key, read_dead(value)) end
-    call('SREM', bucket, decimals)
-    forgotten = forgotten + 1
+    if ended then count_ended(ended, -1) else count('seen', -1) end
+    count('forgotten', 1)
   end
 end
-count('seen', -forgotten)
-count('forgotten', forgotten)
 call('HINCRBY', P .. 'crawl', 'epoch', 1)
 save_counts()
 return {'ok'}

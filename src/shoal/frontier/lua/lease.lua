@@ -1,4 +1,4 @@
--- include: crawl lanes tasks lending
+-- include: crawl turns lanes tasks lending
 -- lease: lend up to a limit of tasks whose lanes may start within the horizon, fairly. What expired is taken back and
 -- what is due is woken first, a bounded number of each.
 --
@@ -9,6 +9,7 @@
 -- Reply    {"ok", epoch, ask again in seconds, finished ("1"), seven values for each lane that lends (see lend)}
 local limit, horizon = tonumber(ARGV[3]), tonumber(ARGV[6])
 local terms = {worker = ARGV[4], seconds = tonumber(ARGV[5])}
+turn()
 take_back()
 wake_due()
 save_lanes()

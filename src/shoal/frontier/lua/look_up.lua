@@ -1,4 +1,4 @@
--- include: crawl tasks bloom seen
+-- include: crawl turns tasks bloom seen
 -- look_up: what can be said of one key without looking through the tasks that wait.
 --
 -- ARGV[3]  key in decimals
@@ -8,7 +8,7 @@ local is_known
 if asked then
   is_known = bloom_knows(ARGV[4])
 else
-  is_known = call('SISMEMBER', bucket_at(low_of_task(ARGV[4])), ARGV[3]) == 1
+  is_known = set_of(place_at(low_of_task(ARGV[4])), ARGV[3])
 end
 if not is_known then return {'ok', 'unknown'} end
 local held = call('HGET', P .. 'held', ARGV[4])

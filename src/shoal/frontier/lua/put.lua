@@ -1,5 +1,5 @@
--- include: crawl lanes tasks bloom seen admit
--- put: store each task whose key was never put in this crawl and that fits the budgets. Idempotent.
+-- include: crawl turns lanes tasks bloom seen admit
+-- put: store each task whose key is not known in this crawl and that fits the budgets. Idempotent.
 --
 -- ARGV[3]  number of rejections, then for each: reason, count
 -- then     number of kinds, the kinds; number of tasks, the tasks (see admit)
@@ -9,6 +9,7 @@ local at = 4 + 2 * rejections
 at = read_kinds(at)
 check_tasks(at + 1, tonumber(ARGV[at]))
 for i = 1, rejections do assert(tonumber(ARGV[2 * i + 3])) end
+turn()
 admit(at + 1, tonumber(ARGV[at]))
 save_queues()
 save_admitted()

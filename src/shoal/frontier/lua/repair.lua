@@ -1,4 +1,4 @@
--- include: crawl lanes tasks bloom seen
+-- include: crawl turns lanes tasks bloom seen retire
 -- repair: after a restart of the server, make the crawl's data agree with itself again, a bounded part per call.
 -- A crash may have kept the first half of a script's writes. Scripts write so that a task may then be in two places or
 -- unknown to the dedup, never in none; here it gets back to one: leased before queued before delayed before dead.
@@ -26,37 +26,19 @@ end
 if call('GET', P .. 'repair') ~= owner then return {'lost'} end
 call('PEXPIRE', P .. 'repair', LOCK_MILLISECONDS)
 
--- Eight bytes as a signed number in decimals. It does not fit into Lua's numbers: three limbs of seven digits do.
-local function decimals_of(key)
-  local words = {unpack_struct('>I2I2I2I2', key)}
-  local is_negative = words[1] >= 32768
-  if is_negative then
-    local carry = 1
-    for i = 4, 1, -1 do
-      words[i] = 65535 - words[i] + carry
-      carry = words[i] == 65536 and 1 or 0
-      words[i] = words[i] % 65536
-    end
-  end
-  local low, middle, high = 0, 0, 0
-  for i = 1, 4 do
-    low = low * 65536 + words[i]
-    middle = middle * 65536 + math.floor(low / 10000000)
-    high = high * 65536 + math.floor(middle / 10000000)
-    low, middle = low % 10000000, middle % 10000000
-  end
-  local text = string.gsub(format('%.0f%07.0f%07.0f', high, middle, low), '^0+(%d)', '%1')
-  return is_negative and '-' .. text or text
-end
+local kept = generations()
 
+-- The task is there, so it has not ended.
 local function make_known(task)
   if asked then
     if not bloom_knows(key_of(task)) then bloom_learn(key_of(task)) end
     return
   end
   local key = decimals_of(key_of(task))
-  local bucket = bucket_at(low_of_task(task))
+  local place = place_at(low_of_task(task))
+  local bucket = seen_prefix .. place
   if call('SISMEMBER', bucket, key) == 0 then call('SADD', bucket, key) end
+  for _, number in ipairs(kept) do call('SREM', past_set(number, place), key) end
 end
 
 local function later_entry(order, lane, task)
@@ -179,19 +161,29 @@ function steps.queues()
   return {'ok', #ARGV - 5, last, '-inf'}
 end
 
--- The number of keys. Filters have none: there the counter must do. The sets split last may still hold keys that were moved out of them.
+-- The number of keys in a set. One that was split last may still hold keys that were moved out of it.
+local function keys_in(set, bucket)
+  if was_split_lately(bucket) then
+    for _, key in ipairs(call('SMEMBERS', set)) do
+      if place_at(low_of_decimals(key, half * 2)) ~= bucket then call('SREM', set, key) end
+    end
+  end
+  return call('SCARD', set)
+end
+
+-- The number of keys. Filters have none: there the counter must do.
 function steps.seen()
   if asked then return {'ok', '0', tonumber(call('HGET', P .. 'count', 'seen') or 0)} end
   local first, total = tonumber(place), 0
   local last = math.min(first + 10 * PAGE, buckets)
+  if ttl and first == 0 then call('HSET', P .. 'turns', 'ended0', 0, 'ended1', 0, 'ended2', 0) end
   for bucket = first, last - 1 do
-    local set = P .. 'seen:' .. bucket
-    if was_split_lately(bucket) then
-      for _, key in ipairs(call('SMEMBERS', set)) do
-        if bucket_at(low_of_decimals(key, half * 2)) ~= set then call('SREM', set, key) end
-      end
+    total = total + keys_in(seen_prefix .. bucket, bucket)
+    for _, number in ipairs(kept) do
+      local ended = keys_in(past_set(number, bucket), bucket)
+      if ended > 0 then count_ended(number, ended) end
+      total = total + ended
     end
-    total = total + call('SCARD', set)
   end
   return {'ok', last < buckets and format('%.0f', last) or '0', total}
 end
@@ -216,10 +208,11 @@ end
 function steps.finish()
   local waiting, keys, last = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
   local later, leased, dead = call('ZCARD', P .. 'later'), call('HLEN', P .. 'held'), call('HLEN', P .. 'dead')
-  local stored = call('HMGET', P .. 'count', 'forgotten', 'sequence')
-  local done = keys + (tonumber(stored[1]) or 0) - waiting - later - leased - dead
+  local stored, expired = call('HMGET', P .. 'count', 'forgotten', 'sequence'), call('HGET', P .. 'turns', 'expired')
+  local live = waiting + later + leased + dead
+  local done = keys + (tonumber(stored[1]) or 0) + (tonumber(expired) or 0) - live
   call('HSET', P .. 'count', 'queued', is_cancelled and 0 or waiting, 'delayed', is_cancelled and 0 or later, 'cancelled',
-    is_cancelled and waiting + later or 0, 'leased', leased, 'dead', dead, 'seen', keys, 'done', math.max(0, done),
+    is_cancelled and waiting + later or 0, 'leased', leased, 'dead', dead, 'seen', ttl and live or keys, 'done', math.max(0, done),
     'sequence', format('%.0f', math.max(last, tonumber(stored[2]) or 0)))
   if waiting + later + leased > 0 then revive() end
   call('HINCRBY', P .. 'crawl', 'epoch', 1)

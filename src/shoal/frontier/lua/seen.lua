@@ -1,15 +1,16 @@
--- Dedup: every key a crawl accepted, as 64-bit integers in sets small enough to stay intsets.
+-- Dedup: every key a crawl accepted, as 64-bit integers in sets small enough to stay intsets. Where keys expire, only those
+-- of tasks that have not ended; the others are in sets of the same number, by generation (see turns).
 -- The sets grow one by one (linear hashing over the key's low 24 bits): one set is split for every 224 keys.
 local PER_BUCKET, MAX_BUCKETS = 224, 16777216
 local buckets = tonumber(dedup[3]) or 1
 local seen_prefix, half = P .. 'seen:', 1
 while half * 2 <= buckets do half = half * 2 end
 
--- The set of a key with these low bits.
-local function bucket_at(low)
+-- The number of the set of a key with these low bits.
+local function place_at(low)
   local place = low % (half * 2)
   if place >= buckets then place = place - half end
-  return seen_prefix .. place
+  return place
 end
 
 -- The low bits of a key in its eight bytes.
@@ -31,19 +32,31 @@ local function low_of_decimals(key, size)
   return string.byte(key) == 45 and (size - low) % size or low
 end
 
+-- What the names of sets that are split together begin with.
+local function split_prefixes()
+  local prefixes = {seen_prefix}
+  for _, number in ipairs(generations()) do prefixes[#prefixes + 1] = past_set(number, '') end
+  return prefixes
+end
+
 -- Move the half of one set that belongs into a new one. The moved keys go last from the old set: a crash in between
 -- leaves some of them twice, never none.
 local function split_bucket()
-  local old, new, moved = P .. 'seen:' .. buckets - half, P .. 'seen:' .. buckets, {}
-  local size = half * 2
-  for _, key in ipairs(call('SMEMBERS', old)) do
-    if low_of_decimals(key, size) == buckets then moved[#moved + 1] = key end
+  local old, new, size, prefixes, moved = buckets - half, buckets, half * 2, split_prefixes(), {}
+  for i, prefix in ipairs(prefixes) do
+    local keys = {}
+    for _, key in ipairs(call('SMEMBERS', prefix .. old)) do
+      if low_of_decimals(key, size) == new then keys[#keys + 1] = key end
+    end
+    if #keys > 0 then call('SADD', prefix .. new, unpack(keys)) end
+    moved[i] = keys
   end
   buckets = buckets + 1
   if half * 2 <= buckets then half = half * 2 end
-  if #moved > 0 then call('SADD', new, unpack(moved)) end
   call('HSET', P .. 'crawl', 'buckets', buckets)
-  if #moved > 0 then call('SREM', old, unpack(moved)) end
+  for i, prefix in ipairs(prefixes) do
+    if #moved[i] > 0 then call('SREM', prefix .. old, unpack(moved[i])) end
+  end
 end
 
 local function grow_seen(keys)
@@ -53,4 +66,12 @@ local function grow_seen(keys)
     split_bucket()
     splits = splits + 1
   end
+end
+
+-- The set that holds a key, and the generation if it is one of those; nil when the key is not known.
+local function set_of(place, decimals)
+  if call('SISMEMBER', seen_prefix .. place, decimals) == 1 then return seen_prefix .. place end
+  local number = ttl and generation_of(place, decimals)
+  if number then return past_set(number, place), number end
+  return nil
 end

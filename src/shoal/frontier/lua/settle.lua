@@ -1,4 +1,4 @@
--- include: crawl lanes tasks bloom seen admit
+-- include: crawl turns lanes tasks bloom seen retire admit
 -- settle: end leases. Each result is applied whole or, when its lease was lost, not at all.
 --
 -- ARGV[3]  number of kinds, the kinds (see admit); then number of results, and for each:
@@ -49,10 +49,11 @@ for i = 1, results do
 end
 local held_values = results > 0 and call('HMGET', P .. 'held', unpack(keys)) or {}
 
-local outcomes, rejected, has_ended = {}, {}, {}
+local outcomes, rejected, has_ended, finished = {}, {}, {}, {}
 
 local function finish(result)
   count('done', 1)
+  finished[#finished + 1] = result.key
   outcomes[result.outcome] = (outcomes[result.outcome] or 0) + 1
   for i = 0, result.rejections - 1 do
     local reason, amount = ARGV[result.rejected + 2 * i], tonumber(ARGV[result.rejected + 2 * i + 1])
@@ -101,7 +102,10 @@ local fates = {}
 for i = 1, results do
   local result, value = read[i], held_values[i]
   local held = value and not has_ended[result.key] and read_held(value)
-  if held and held.token == result.token then
+  local stands = held and held.token == result.token
+  -- A question changes nothing.
+  if not stands or result.verb ~= 'check' then turn() end
+  if stands then
     apply(held, result)
     fates[i] = 'a'
   else
@@ -112,6 +116,7 @@ for i = 1, results do
 end
 save_queues()
 save_admitted()
+retire(finished)
 save_ended()
 for name, amount in pairs(outcomes) do tally('outcomes', name, amount) end
 for reason, amount in pairs(rejected) do

@@ -1,10 +1,11 @@
--- include: crawl lanes tasks lending
+-- include: crawl turns lanes tasks lending
 -- survey: the first half of a lease from several crawls: take back, wake, and say which lanes could lend how much.
 --
 -- ARGV[3]  limit
 -- ARGV[4]  horizon in seconds
 -- Reply    {"ok", next start, age (8 bytes), lane, room, … for each lane}
 local limit, horizon = tonumber(ARGV[3]), tonumber(ARGV[4])
+turn()
 take_back()
 wake_due()
 save_lanes()

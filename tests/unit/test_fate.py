@@ -1,0 +1,38 @@
+"""What `shoal why` says of a URL that its crawl has forgotten."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.cli.fate import fate_of
+from shoal.cli.why import sentence
+from shoal.crawl import CrawlRecord
+from shoal.model import Crawl, Done, TaskState
+from shoal.settings import Settings
+from shoal.store.base import FetchRow
+from shoal.testing.clock import FakeClock
+from shoal.testing.fakes import MemoryStore, task_for
+from shoal.testing.memory_frontier import MemoryFrontier
+
+PAGE = "https://a.test/page"
+
+
+async def test_a_url_that_expired_was_done_and_may_be_met_again() -> None:
+    clock = FakeClock()
+    frontier, store = MemoryFrontier(clock=clock), MemoryStore()
+    record = msgspec.to_builtins(CrawlRecord(settings=Settings(), start_lanes=["a.test"]))
+    crawl = await frontier.open_crawl(Crawl(id="c", spider="s", interval=0.0, dedup_ttl=100.0, settings=record))
+    task = task_for(PAGE)
+    await frontier.put("c", [task])
+    (lease,) = (await frontier.lease(["c"], 1, worker="w", seconds=10.0, horizon=0.0)).leases
+    row = FetchRow(crawl="c", key=task.key, url=PAGE, outcome="ok", token=lease.token, attempt=1, at=clock())
+    await store.write([], [row])
+    await frontier.settle([Done(lease=lease)])
+    fate = await fate_of(PAGE, [crawl], frontier=frontier, store=store)
+    assert sentence(fate) == "done: ok"
+    clock.advance(150.0)
+    fate = await fate_of(PAGE, [crawl], frontier=frontier, store=store)
+    assert (fate.state, fate.fetch) == (TaskState.UNKNOWN, row)
+    assert sentence(fate).startswith("was done (ok) and is forgotten since")
+    never = await fate_of("https://a.test/never", [crawl], frontier=frontier, store=store)
+    assert sentence(never).startswith("never found")
