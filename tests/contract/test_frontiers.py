@@ -45,3 +45,10 @@ class TestRedisFrontier(FrontierContract):
 
     async def open(self, folder: Path, clock: Callable[[], float]) -> Frontier:
         return await RedisFrontier.open(self._url, clock=clock)
+
+
+class TestRedisShards(TestRedisFrontier):
+    """A crawl in three shards on one server."""
+
+    async def open(self, folder: Path, clock: Callable[[], float]) -> Frontier:
+        return await RedisFrontier.open(f"{self._url}?shards=3", clock=clock)

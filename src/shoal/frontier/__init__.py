@@ -5,13 +5,15 @@ from __future__ import annotations
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 
-REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
+REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 SCHEMES = ("sqlite", *REDIS_SCHEMES)
 
 
 async def open_frontier(url: str) -> Frontier:
     """Open the frontier at this URL: `sqlite:///path/to/shoal.db`, the bare path of a file, or a Redis server's:
-    `redis://host/0`, `rediss://…` with TLS, `unix:///path/to/socket`, `redis+sentinel://host1,host2/mymaster/0`."""
+    `redis://host/0`, `rediss://…` with TLS, `unix:///path/to/socket`, `redis+sentinel://host1,host2/mymaster/0`,
+    `redis+cluster://host1,host2/?shards=16`. With `?shards=N` a new crawl lies in N parts, which the nodes of a
+    cluster share."""
     scheme, separator, rest = url.partition("://")
     match scheme if separator else "sqlite":
         case "sqlite":

@@ -1,4 +1,4 @@
-"""The fleet's frontier: one Redis server, shared by the workers of many machines."""
+"""The fleet's frontier: a Redis server or a cluster of them, shared by the workers of many machines."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from shoal.frontier.redis_checks import check_server
 from shoal.frontier.redis_desk import Desk
 from shoal.frontier.redis_lease import Terms, evict, lease
 from shoal.frontier.redis_link import RedisLink
+from shoal.frontier.redis_outbox import Outbox
 from shoal.frontier.redis_put import Samples, put
 from shoal.frontier.redis_repair import Repair
 from shoal.frontier.redis_settle import Settler, extend
@@ -44,7 +45,8 @@ class RedisFrontier:
         self._repair = Repair(link)
         self._desk = Desk(link, self._repair.run)
         self._samples = Samples(self._desk)
-        self._settler = Settler(self._desk, self._samples)
+        self._outbox = Outbox(self._desk, self._samples)
+        self._settler = Settler(self._desk, self._samples, self._outbox)
 
     @classmethod
     async def open(cls, url: str, *, clock: Callable[[], float] | None = None) -> RedisFrontier:
@@ -86,7 +88,8 @@ class RedisFrontier:
         self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float
     ) -> LeaseBatch:
         self._repair.see_horizon(horizon)
-        return await lease(self._desk, crawls, Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon))
+        terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon)
+        return await lease(self._desk, self._outbox, crawls, terms)
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
         return await extend(self._desk, leases, seconds=seconds)
@@ -107,13 +110,13 @@ class RedisFrontier:
         return await views.lanes(self._desk, crawl, limit=limit)
 
     async def update_lane(self, crawl: str, lane: str, update: LaneUpdate) -> None:
-        await self._desk.change(crawl, "pace", lane, *encode_update(update))
+        await self._desk.change(crawl, "pace", lane, *encode_update(update), lane=lane)
 
     async def rules(self, crawl: str, lane: str) -> tuple[int, bytes]:
         return await views.rules(self._desk, crawl, lane)
 
     async def reserve(self, crawl: str, lane: str) -> float:
-        return float((await self._desk.change(crawl, "reserve", lane))[1])
+        return float((await self._desk.change(crawl, "reserve", lane, lane=lane))[1])
 
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
         return await control.dead(self._desk, crawl, which, limit=limit)

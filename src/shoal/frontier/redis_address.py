@@ -1,4 +1,4 @@
-"""A Redis URL: what of it people may see, and how to connect to the server or to the sentinels it names."""
+"""A Redis URL: what of it people may see, and how to connect to the server, sentinels or cluster nodes it names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from shoal.errors import UsageError
 
 CONNECT_SECONDS = 5.0
 SENTINEL_PORT = 26379
+CLUSTER_PORT = 6379
+MAX_SHARDS = 1024
 EXAMPLE = "redis+sentinel://host1:26379,host2:26379/mymaster/0"
+CLUSTER_EXAMPLE = "redis+cluster://host1:6379,host2:6379/?shards=16"
 
 _SECRETS = ("password", "ssl_password", "sentinel_password")
 _URL = re.compile(r"(?P<scheme>.*?)://(?P<netloc>[^/?#]*)(?P<path>[^?#]*)\??(?P<query>.*)", re.DOTALL)
@@ -31,13 +34,16 @@ class Mask(msgspec.Struct, frozen=True):
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """How to connect. With sentinels, `server` lacks its host until they have named the master."""
+    """How to connect. With sentinels, `server` lacks its host until they have named the master; with the nodes of a
+    cluster, until one of them has said which node has the key. `shards` is what new crawls get; 0 when not said."""
 
     shown: str
     mask: Mask
     server: ConnectionPool
     sentinels: tuple[ConnectionPool, ...] = ()
     service: str = ""
+    nodes: tuple[tuple[str, int], ...] = ()
+    shards: int = 0
 
 
 class _Parts(msgspec.Struct, frozen=True):
@@ -61,9 +67,15 @@ def parse_address(url: str) -> Address:
     passwords = {unquote(user.partition(":")[2]), *(parts.options.get(name, "") for name in _SECRETS)} - {""}
     written = {form for word in passwords for form in (word, quote(word, safe=""), quote(word))}
     mask = Mask(tuple(sorted(written, key=len, reverse=True)))
+    shards = _shards(parts.options.pop("shards", None), place)
     if scheme in ("redis+sentinel", "rediss+sentinel"):
-        return _behind_sentinels(parts, place, mask)
-    return Address(shown=place, mask=mask, server=_pool(url, place, mask))
+        address = _behind_sentinels(parts, place, mask)
+    elif scheme in ("redis+cluster", "rediss+cluster"):
+        address = _cluster(parts, place, mask)
+    else:
+        plain = f"{url.partition('?')[0]}?{urlencode(parts.options)}" if shards else url
+        address = Address(shown=place, mask=mask, server=_pool(plain, place, mask))
+    return msgspec.structs.replace(address, shards=shards)
 
 
 def shown(url: str) -> str:
@@ -97,8 +109,31 @@ def _behind_sentinels(parts: _Parts, place: str, mask: Mask) -> Address:
     )
 
 
-def _with_port(host: str) -> str:
-    return host if ":" in host.rpartition("]")[2] else f"{host}:{SENTINEL_PORT}"
+def _cluster(parts: _Parts, place: str, mask: Mask) -> Address:
+    hosts = [_with_port(host, CLUSTER_PORT).rpartition(":") for host in parts.hosts.split(",")]
+    if not all(host and port.isdigit() for host, _, port in hosts):
+        raise UsageError(f"{place} names no node of a cluster: write {CLUSTER_EXAMPLE}")
+    if parts.path.strip("/") not in ("", "0"):
+        raise UsageError(f"{place} names a database: a Redis Cluster has number 0 alone, write {CLUSTER_EXAMPLE}")
+    scheme, user = parts.scheme.partition("+")[0], f"{parts.user}@" if parts.user else ""
+    return Address(
+        shown=place,
+        mask=mask,
+        server=_pool(f"{scheme}://{user}node.invalid/0?{urlencode(parts.options)}", place, mask),
+        nodes=tuple((host.strip("[]"), int(port)) for host, _, port in hosts),
+    )
+
+
+def _shards(given: str | None, place: str) -> int:
+    if given is None:
+        return 0
+    if not given.isdigit() or not 1 <= int(given) <= MAX_SHARDS:
+        raise UsageError(f"{place} is not a Redis URL: shards is a number from 1 to {MAX_SHARDS}")
+    return int(given)
+
+
+def _with_port(host: str, port: int = SENTINEL_PORT) -> str:
+    return host if ":" in host.rpartition("]")[2] else f"{host}:{port}"
 
 
 def _pool(url: str, place: str, mask: Mask) -> ConnectionPool:

@@ -6,6 +6,7 @@ import logging
 
 from redis.exceptions import NoPermissionError, ResponseError
 
+from shoal.frontier.redis_cluster import Place
 from shoal.frontier.redis_link import Line, RedisLink, fields
 
 LISTPACK_VALUE = 512  # bytes of a task up to which the small lanes stay compact
@@ -20,10 +21,15 @@ def warn(line: str) -> None:
 
 async def check_server(link: RedisLink) -> None:
     """Reach the server, look at its set-up, and let small lanes stay compact."""
-    async with link.line() as line:
+    for place in await link.places():
+        await _check(link, place)
+
+
+async def _check(link: RedisLink, place: Place | None) -> None:
+    async with link.line_to(place) as line:
         persistence, memory = await info(line, "persistence"), await info(line, "memory")
         is_compact = await _keep_lanes_compact(line)
-    fix = "fix it with: redis-cli CONFIG SET"
+    fix = "fix it with: redis-cli CONFIG SET" if place is None else f"fix it with: redis-cli -p {place[1]} CONFIG SET"
     if persistence.get("aof_enabled", "1") != "1":
         warn(f"Redis at {link.shown} keeps no append-only file, a crash loses the crawl; {fix} appendonly yes")
     if memory.get("maxmemory_policy", "noeviction") != "noeviction":

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.frontier.redis_desk import CRAWLS, LAST_NUMBER, WORKERS, Desk, prefix_of
+from shoal.frontier.redis_checks import warn
+from shoal.frontier.redis_desk import CRAWLS, LAST_NUMBER, SHARDS, WORKERS, Desk
 from shoal.frontier.redis_link import Argument
-from shoal.frontier.redis_views import beats, waiting_among
+from shoal.frontier.redis_shard import Shard, prefix_of
+from shoal.frontier.redis_views import beats, state_of, waiting_among
 from shoal.frontier.redis_wire import KEY, decode_crawl, decode_dead, number, pairs
 from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter
 from shoal.settings import check_dedup
@@ -26,65 +28,139 @@ async def open_crawl(desk: Desk, crawl: Crawl) -> Crawl:
         crawl.budgets.per_shape, settings, crawl.id, crawl.spider, str(crawl.state), int(crawl.feeding),
         number(crawl.created), crawl.dedup, number(crawl.dedup_ttl),
     ]  # fmt: skip
+    while True:
+        shards = await _layout(desk, crawl.id)
+        # The first one last: as long as it is not there, nobody sees the crawl.
+        records = [await _open_shard(desk, shard, crawl, fields) for shard in reversed(shards)]
+        if all(records):
+            return _described(records[::-1])
+
+
+async def _layout(desk: Desk, crawl: str) -> list[Shard]:
+    """The shards of a crawl that exists, or those that a new one gets."""
+    shards = await desk.shards(crawl)
+    if len(shards) == 1 and desk.link.shards <= 1:
+        return shards
+    async with desk.link.line() as line:
+        await line.send("HGET", SHARDS, crawl)
+        await line.send("HEXISTS", prefix_of(crawl) + "crawl", "state")
+        recorded, is_whole = await line.answers()
+    if recorded is not None and int(recorded) < 0:
+        await delete_crawl(desk, crawl)
+        return await _layout(desk, crawl)
+    asked = desk.link.shards or 1
+    if recorded is None and not is_whole and asked > 1:
+        async with desk.link.line() as line:
+            await line.call("SADD", CRAWLS, crawl)
+            await line.call("HSETNX", SHARDS, crawl, asked)
+            recorded = await line.call("HGET", SHARDS, crawl)
+    desk.lay_out(crawl, abs(int(recorded or 1)))
+    shards = await desk.shards(crawl)
+    if desk.link.shards and len(shards) != asked:
+        warn(f"crawl {crawl!r} lies in {len(shards)} shards for good; ?shards={asked} is for new crawls")
+    return shards
+
+
+async def _open_shard(desk: Desk, shard: Shard, crawl: Crawl, fields: Sequence[Argument]) -> dict[bytes, bytes]:
+    """The shard's record; an empty one when the crawl turns out to lie in other shards."""
     given, walked = "", 0
     while True:
         async with desk.link.line() as line:
-            answer = await line.run("open", prefix_of(crawl.id), given, walked, *fields)
-            if answer[0] == b"none":
+            answer = await line.run("open", shard.prefix, given, walked, *fields, shard.number, shard.of)
+            if answer[0] == b"none" and shard.of == 1 and await desk.learn(crawl.id):
+                return {}
+            if answer[0] == b"none" and shard.number == 0:
                 # Listed before it is there: a crawl that nobody lists could not be deleted.
                 await line.call("SADD", CRAWLS, crawl.id)
                 given = str(await line.call("INCR", LAST_NUMBER))
+            elif answer[0] == b"none":
+                given = "0"
         match answer[0]:
             case b"ok":
-                return decode_crawl(pairs(answer[1]))
+                return pairs(answer[1])
             case b"deleting":
                 await delete_crawl(desk, crawl.id)
             case b"pace":
                 pace = (answer[1], number(crawl.interval), answer[2], crawl.cap)
-                await _walk(desk, crawl.id, "pace", *pace)
+                await _walk(desk, shard, "pace", *pace)
                 walked = 1
             case b"ttl":
-                await desk.change(crawl.id, "ttl", number(crawl.dedup_ttl))
+                await desk.change_in(shard, "ttl", number(crawl.dedup_ttl))
 
 
 async def crawls(desk: Desk) -> list[Crawl]:
     """All crawls, newest first."""
+    layouts = [await desk.shards(name) for name in await desk.all_crawls()]
+    if not layouts:
+        return []
     async with desk.link.line() as line:
-        names = sorted(await line.call("SMEMBERS", CRAWLS))
-        for name in names:
-            await line.send("HGETALL", prefix_of(name.decode()) + "crawl")
-        records = [pairs(flat) for flat in await line.answers()] if names else []
-    found = [
-        (int(record[b"number"]), decode_crawl(record))
-        for record in records
-        if b"id" in record and record[b"state"] != b"deleting"
-    ]
+        for shards in layouts:
+            for shard in shards:
+                await line.send("HGETALL", shard.prefix + "crawl")
+        flat = iter([pairs(answer) for answer in await line.answers()])
+    found = []
+    for shards in layouts:
+        records = [next(flat) for _ in shards]
+        if all(b"id" in record and record[b"state"] != b"deleting" for record in records):
+            found.append((int(records[0][b"number"]), _described(records)))
     found.sort(key=lambda entry: (entry[1].created, entry[0]), reverse=True)
     return [crawl for _, crawl in found]
+
+
+def _described(records: Sequence[Mapping[bytes, bytes]]) -> Crawl:
+    """The crawl that the records of its shards describe."""
+    crawl = decode_crawl(records[0])
+    if len(records) == 1:
+        return crawl
+    state = state_of([record[b"state"] for record in records])
+    ends = [float(record.get(b"finished", 0)) for record in records]
+    is_over = state in (CrawlState.FINISHED, CrawlState.CANCELLED)
+    return msgspec.structs.replace(crawl, state=state, finished=max(ends) if is_over else None)
 
 
 async def set_state(desk: Desk, crawl: str, state: CrawlState) -> None:
     if state == CrawlState.FINISHED:
         raise UsageError("a crawl finishes by itself: pause, resume or cancel it")
+    shards = await desk.found(crawl)
+    if len(shards) > 1:
+        states = {answer[1] for answer in await desk.look_at_all(crawl, "progress")}
+        is_running = state == CrawlState.RUNNING and states <= {b"running", b"finished"}
+        if is_running or states == {b"finished"}:
+            return
+    for shard in shards:
+        await _set_state(desk, shard, state)
+
+
+async def _set_state(desk: Desk, shard: Shard, state: CrawlState) -> None:
+    """A shard that is finished takes the new state, too, as long as its crawl is not."""
     walked = 0
     while True:
-        answer = await desk.change(crawl, "state", str(state), walked)
+        answer = await desk.change_in(shard, "state", str(state), walked, int(shard.of > 1))
         if answer[0] == b"ok":
             return
         if answer[0] == b"walk":
-            await _walk(desk, crawl, "resume", answer[1])
+            await _walk(desk, shard, "resume", answer[1])
             walked = 1
 
 
 async def delete_crawl(desk: Desk, crawl: str) -> None:
+    await desk.learn(crawl)
+    shards = await desk.shards(crawl)
     async with desk.link.line(seconds=None) as line:
-        while await line.run("delete", prefix_of(crawl)) == b"1":
-            pass
+        if len(shards) > 1:
+            # Half of it may be gone when we die: whoever opens it again deletes the rest first.
+            await line.call("HSET", SHARDS, crawl, -len(shards))
+        for shard in shards:
+            while await line.run("delete", shard.prefix) == b"1":
+                pass
+        if len(shards) > 1:
+            await line.call("HDEL", SHARDS, crawl)
         await line.call("SREM", CRAWLS, crawl)
         gone = [beat.worker for beat in await beats(line) if beat.crawl == crawl]
         for worker in gone:
             await line.call("ZREM", WORKERS + "seen", worker)
             await line.call("HDEL", WORKERS + "beats", worker)
+    desk.forget_layout(crawl)
 
 
 async def forget(desk: Desk, crawl: str, keys: Sequence[int]) -> None:
@@ -96,15 +172,27 @@ async def forget(desk: Desk, crawl: str, keys: Sequence[int]) -> None:
         args: list[Argument] = []
         for key in free[start : start + MAX_KEYS]:
             args += (key, KEY.pack(key))
-        if (await desk.change(crawl, "forget", *args))[0] == b"bloom":
-            raise UsageError(f"crawl {crawl!r} keeps its keys in a Bloom filter, which cannot forget")
+        for shard in reversed(await desk.found(crawl)):
+            if (await desk.change_in(shard, "forget", *args))[0] == b"bloom":
+                raise UsageError(f"crawl {crawl!r} keeps its keys in a Bloom filter, which cannot forget")
 
 
 async def dead(desk: Desk, crawl: str, which: DeadFilter, *, limit: int) -> list[DeadLetter]:
+    """Of several shards: the newest of all, after as many of each."""
+    letters: list[DeadLetter] = []
+    shards = await desk.found(crawl)
+    for shard in shards:
+        letters += await _dead_in(desk, shard, which, limit=limit)
+    if len(shards) > 1:
+        letters.sort(key=lambda letter: letter.at, reverse=True)
+    return letters[:limit]
+
+
+async def _dead_in(desk: Desk, shard: Shard, which: DeadFilter, *, limit: int) -> list[DeadLetter]:
     letters: dict[int, DeadLetter] = {}
     skip, is_last = 0, False
     while not is_last and len(letters) < limit:
-        answer = await desk.look(crawl, "dead", "list", skip, limit - len(letters), *_filter(which))
+        answer = await desk.look_into(shard, "dead", "list", skip, limit - len(letters), *_filter(which))
         skip, is_last = answer[1], answer[2] == b"1"
         for value in answer[4]:
             letter = decode_dead(value)
@@ -114,18 +202,20 @@ async def dead(desk: Desk, crawl: str, which: DeadFilter, *, limit: int) -> list
 
 async def clear_dead(desk: Desk, crawl: str, verb: str, which: DeadFilter, *, limit: int) -> int:
     """Requeue or drop up to `limit` letters that match."""
-    cleared, skip, is_last = 0, 0, False
-    while not is_last and cleared < limit:
-        answer = await desk.change(crawl, "dead", verb, skip, limit - cleared, *_filter(which))
-        skip, is_last, cleared = answer[1], answer[2] == b"1", cleared + answer[3]
+    cleared = 0
+    for shard in await desk.found(crawl):
+        skip, is_last = 0, False
+        while not is_last and cleared < limit:
+            answer = await desk.change_in(shard, "dead", verb, skip, limit - cleared, *_filter(which))
+            skip, is_last, cleared = answer[1], answer[2] == b"1", cleared + answer[3]
     return cleared
 
 
-async def _walk(desk: Desk, crawl: str, how: str, *args: Argument) -> None:
+async def _walk(desk: Desk, shard: Shard, how: str, *args: Argument) -> None:
     """Change all lanes."""
     place: bytes | str = "0"
     while True:
-        place = (await desk.change(crawl, "walk", how, place, *args))[1]
+        place = (await desk.change_in(shard, "walk", how, place, *args))[1]
         if place == b"0":
             return
 

@@ -1,20 +1,23 @@
-"""Lending tasks: one script for one crawl; for several, a look at all of them and then a script for each."""
+"""Lending tasks: one script for one crawl; for several, or several shards, a look at all and then a script for some."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from shoal.frontier.fairness import share_out
-from shoal.frontier.redis_desk import CRAWLS, Desk, needs_repair, prefix_of
+from shoal.frontier.redis_desk import Desk
 from shoal.frontier.redis_link import Argument
+from shoal.frontier.redis_outbox import Outbox
+from shoal.frontier.redis_shard import Shard
 from shoal.frontier.redis_wire import decode_task, number
 from shoal.model import Lease, LeaseBatch
 
 MAX_LEASES = 100  # per script: a script holds up everybody else
+LEAST_LANES = 32  # that each of several shards names, however few of them can be served
 
 _LENT = struct.Struct(">dII")
 _PER_LANE = 7
@@ -29,105 +32,130 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     horizon: float
 
 
-async def lease(desk: Desk, crawls: Sequence[str], terms: Terms) -> LeaseBatch:
+async def lease(desk: Desk, outbox: Outbox, crawls: Sequence[str], terms: Terms) -> LeaseBatch:
     """As many rounds as the limit needs."""
     names = list(dict.fromkeys(crawls))
     leases: list[Lease] = []
     while True:
         part = msgspec.structs.replace(terms, limit=min(MAX_LEASES, terms.limit - len(leases)))
-        batch = await (_lease_one(desk, names[0], part) if len(names) == 1 else _lease_many(desk, names, part))
+        shards = [shard for name in names for shard in await desk.shards(name)]
+        batch = await (_lease_one(desk, shards[0], part) if len(shards) == 1 else _lease_many(desk, shards, part))
         leases += batch.leases
-        if len(batch.leases) < part.limit or len(leases) >= terms.limit:
+        if batch.gone and any([await desk.learn(crawl) for crawl in batch.gone]):
+            continue
+        if batch.posted and await outbox.deliver_left_behind(batch.posted) and not leases:
+            continue
+        if len(leases) >= terms.limit or (len(batch.leases) < part.limit and not batch.was_overtaken):
             break
     leases.sort(key=lambda lease: lease.wait)
-    return msgspec.structs.replace(batch, leases=leases)
+    return LeaseBatch(
+        leases=leases, ask_again=batch.ask_again, epoch=batch.epoch, finished=tuple(await _finished(desk, names, batch))
+    )
 
 
 async def evict(desk: Desk, worker: str) -> int:
     """Take back everything this worker holds, in every crawl."""
     taken = 0
-    async with desk.link.line() as line:
-        names = [name.decode() for name in await line.call("SMEMBERS", CRAWLS)]
-    for crawl in names:
-        cursor = b"0"
-        while True:
-            async with desk.link.line() as line:
-                answer = await line.run("evict", prefix_of(crawl), worker, cursor)
-            if needs_repair(answer):
-                await desk.repair(crawl)
-                continue
-            if answer[0] == b"none":
-                break
-            cursor, taken = answer[1], taken + answer[2]
-            if cursor == b"0":
-                break
+    for crawl in await desk.all_crawls():
+        for shard in await desk.shards(crawl):
+            cursor = b"0"
+            while True:
+                (answer,) = await desk.run([(shard, "evict", (worker, cursor))])
+                if answer[0] == b"none":
+                    break
+                cursor, taken = answer[1], taken + answer[2]
+                if cursor == b"0":
+                    break
     return taken
 
 
-async def _lease_one(desk: Desk, crawl: str, terms: Terms) -> LeaseBatch:
+class _Lent(msgspec.Struct, kw_only=True):
+    """What scripts lent, and what they said of their shards. Overtaken: others took some of it between the look and
+    the script."""
+
+    leases: list[Lease] = msgspec.field(default_factory=list)
+    ask_again: float = 1.0
+    epoch: int = 0
+    gone: list[str] = msgspec.field(default_factory=list)
+    posted: list[Shard] = msgspec.field(default_factory=list)
+    finished: list[str] = msgspec.field(default_factory=list)
+    quiet: dict[Shard, bytes] = msgspec.field(default_factory=dict)
+    was_overtaken: bool = False
+
+
+async def _lease_one(desk: Desk, shard: Shard, terms: Terms) -> _Lent:
     args = (terms.limit, terms.worker, number(terms.seconds), number(terms.horizon))
-    while True:
-        async with desk.link.line() as line:
-            answer = await line.run("lease", prefix_of(crawl), *args)
-        if not needs_repair(answer):
-            return _batch([(crawl, answer)])
-        await desk.repair(crawl)
+    (answer,) = await desk.run([(shard, "lease", args)])
+    return _lent(desk, {shard: answer})
 
 
-async def _lease_many(desk: Desk, crawls: Sequence[str], terms: Terms) -> LeaseBatch:
-    surveys = await _ask_each(desk, {crawl: ("survey", (terms.limit, number(terms.horizon))) for crawl in crawls})
+async def _lease_many(desk: Desk, shards: Sequence[Shard], terms: Terms) -> _Lent:
+    """A look at all of them, then a script for each one whose lanes are the next to be served."""
+    limit = min(terms.limit, max(LEAST_LANES, 2 * terms.limit // len(shards)))
+    surveys = await _ask_each(desk, {shard: ("survey", (limit, number(terms.horizon))) for shard in shards})
     ready = []
-    for crawl, answer in surveys.items():
-        for start, age, lane, room in zip(*(answer[1 + column :: 4] for column in range(4)), strict=True):
-            ready.append((float(start), age, crawl, lane, int(room)))
+    for shard, answer in surveys.items():
+        for start, age, lane, room in zip(*(answer[4 + column :: 4] for column in range(4)), strict=True):
+            ready.append((float(start), age, shard, lane, int(room)))
     ready.sort(key=lambda entry: entry[:2])
     del ready[terms.limit :]
     shares = share_out([entry[4] for entry in ready], terms.limit)
-    wanted: dict[str, list[Argument]] = {crawl: [] for crawl in crawls}
-    for (_, _, crawl, lane, _), share in zip(ready, shares, strict=True):
+    wanted: dict[Shard, list[Argument]] = {}
+    for (_, _, shard, lane, _), share in zip(ready, shares, strict=True):
         if share:
-            wanted[crawl] += (lane, share)
+            wanted.setdefault(shard, []).extend((lane, share))
     shared = (terms.worker, number(terms.seconds), number(terms.horizon))
-    answers = await _ask_each(desk, {crawl: ("lend", (*shared, *lanes)) for crawl, lanes in wanted.items()})
-    batch = _batch(list(answers.items()))
-    turns = {(crawl, lane.decode()): turn for turn, (_, _, crawl, lane, _) in enumerate(ready)}
-    batch.leases.sort(key=lambda lease: turns[lease.crawl, lease.task.lane])
-    return batch
+    answers = await _ask_each(desk, {shard: ("lend", (*shared, *lanes)) for shard, lanes in wanted.items()})
+    lent = _lent(desk, {shard: answers.get(shard, answer[:4]) for shard, answer in surveys.items()})
+    lent.was_overtaken = len(lent.leases) < sum(shares)
+    turns = {(shard.crawl, lane.decode()): turn for turn, (_, _, shard, lane, _) in enumerate(ready)}
+    lent.leases.sort(key=lambda lease: turns[lease.crawl, lease.task.lane])
+    return lent
 
 
-async def _ask_each(desk: Desk, calls: dict[str, tuple[str, Sequence[Argument]]]) -> dict[str, list[Any]]:
-    """One script per crawl, in one round trip."""
-    while True:
-        async with desk.link.line() as line:
-            for crawl, (verb, args) in calls.items():
-                await line.send_script(verb, prefix_of(crawl), args)
-            answers = dict(zip(calls, await line.answers(), strict=True))
-        broken = [crawl for crawl, answer in answers.items() if needs_repair(answer)]
-        if not broken:
-            return answers
-        for crawl in broken:
-            await desk.repair(crawl)
+async def _ask_each(desk: Desk, calls: dict[Shard, tuple[str, Sequence[Argument]]]) -> dict[Shard, list[Any]]:
+    """One script per shard, in one round trip."""
+    answers = await desk.run([(shard, verb, args) for shard, (verb, args) in calls.items()])
+    return dict(zip(calls, answers, strict=True))
 
 
-def _batch(answers: Sequence[tuple[str, list[Any]]]) -> LeaseBatch:
-    """What the scripts lent. A crawl that was deleted has nothing left to do."""
-    leases: list[Lease] = []
-    ask_again, epoch = 1.0, 0
-    finished = []
-    for crawl, answer in answers:
-        if answer[0] == b"none":
-            finished.append(crawl)
+async def _finished(desk: Desk, crawls: Sequence[str], lent: _Lent) -> list[str]:
+    """The crawls that have nothing left to do. One in several shards has when all were quiet at the same moment: quiet
+    in a first look, and in a second one that finds that nothing moved in between. A deleted one has, too."""
+    finished = {*lent.finished, *lent.gone}
+    for crawl in crawls:
+        shards = await desk.shards(crawl)
+        if crawl in finished or not all(shard in lent.quiet for shard in shards):
             continue
-        epoch += int(answer[1])
-        ask_again = min(ask_again, float(answer[2]))
-        if answer[3] == b"1":
-            finished.append(crawl)
+        answers = await desk.run([(shard, "finish", (lent.quiet[shard],)) for shard in shards])
+        if all(answer[0] == b"none" or answer[1] == b"1" for answer in answers):
+            finished.add(crawl)
+    return [crawl for crawl in crawls if crawl in finished]
+
+
+def _lent(desk: Desk, answers: Mapping[Shard, list[Any]]) -> _Lent:
+    lent = _Lent()
+    for shard, answer in answers.items():
+        if answer[0] == b"none":
+            if shard.crawl not in lent.gone:
+                lent.gone.append(shard.crawl)
+            continue
+        desk.see_epoch(shard, int(answer[1]))
+        lent.epoch += int(answer[1])
+        lent.ask_again = min(lent.ask_again, float(answer[2]))
+        ending = answer[3]
+        if ending == b"1":
+            lent.finished.append(shard.crawl)
+        elif ending == b"o":
+            lent.posted.append(shard)
+        elif ending[:1] == b"q":
+            lent.quiet[shard] = ending[1:]
         for start in range(4, len(answer), _PER_LANE):
-            leases += _leases(crawl, answer[start : start + _PER_LANE])
-    return LeaseBatch(leases=leases, ask_again=ask_again, epoch=epoch, finished=tuple(finished))
+            lent.leases += _leases(shard, answer[start : start + _PER_LANE])
+    return lent
 
 
-def _leases(crawl: str, answer: list[Any]) -> list[Lease]:
+def _leases(shard: Shard, answer: list[Any]) -> list[Lease]:
     """The leases of one lane."""
     name, interval, base_interval, opens, version, token, lent = answer
     lane, first, pace, base, rules_version = (
@@ -142,7 +170,7 @@ def _leases(crawl: str, answer: list[Any]) -> list[Lease]:
         wait, attempt, free_retries = _LENT.unpack_from(data)
         leases.append(
             Lease(
-                crawl=crawl,
+                crawl=shard.crawl,
                 task=decode_task(data, lane, _LENT.size),
                 token=first + place,
                 attempt=attempt,
@@ -152,6 +180,7 @@ def _leases(crawl: str, answer: list[Any]) -> list[Lease]:
                 base_interval=base,
                 opens_lane=opens == b"1",
                 rules_version=rules_version,
+                shard=shard.number,
             )
         )
     return leases

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import hiredis
@@ -12,7 +13,9 @@ from redis import exceptions
 from redis.asyncio.connection import AbstractConnection
 
 from shoal.errors import ServerUnreachable, ShoalError, StorageError, UsageError
-from shoal.frontier.redis_address import new_connection, parse_address
+from shoal.frontier.redis_address import CLUSTER_EXAMPLE, new_connection, parse_address
+from shoal.frontier.redis_bundle import Bundle
+from shoal.frontier.redis_cluster import Place, SlotMap
 from shoal.frontier.redis_scripts import Script, load_scripts
 from shoal.frontier.redis_sentinel import masters, no_master
 
@@ -119,27 +122,59 @@ class Line:
                 raise answer
 
 
+AnyLine = Line | Bundle
+
+
 class RedisLink:
-    """The way to one server: lends lines, keeps a few of them open, says what went wrong without the password."""
+    """The way to one server, or to the nodes of a cluster: lends lines, keeps a few of them open, says what went wrong
+    without the password."""
 
     def __init__(self, url: str, *, clock: Callable[[], float] | None = None) -> None:
         self._address = parse_address(url)
         self.shown = self._address.shown
         self._clock: Callable[[], str] = str if clock is None else lambda: repr(float(clock()))
+        self.shards = self._address.shards
         self._scripts = load_scripts()
-        self._idle: list[Line] = []
+        self._slots = SlotMap(self._address) if self._address.nodes else None
+        self._idle: dict[Place | None, list[Line]] = {}
         self._closed = False
 
+    @property
+    def is_cluster(self) -> bool:
+        return self._slots is not None
+
+    async def places(self) -> list[Place | None]:
+        """Every server behind this link."""
+        if self._slots is None:
+            return [None]
+        try:
+            return [*await self._slots.places()]
+        except (exceptions.RedisError, OSError, TimeoutError) as error:
+            raise self._in_our_words(error) from None
+
+    def line(self, *, seconds: float | None = ANSWER_SECONDS) -> AbstractAsyncContextManager[AnyLine]:
+        """A connected line, or one for all nodes of a cluster."""
+        return self.line_to(None, seconds=seconds) if self._slots is None else self._bundle(self._slots, seconds)
+
     @contextlib.asynccontextmanager
-    async def line(self, *, seconds: float | None = ANSWER_SECONDS) -> AsyncIterator[Line]:
+    async def line_at(self, key: str, *, seconds: float | None = ANSWER_SECONDS) -> AsyncIterator[Line]:
+        """A connected line to the server that has this key."""
+        try:
+            place = None if self._slots is None else await self._slots.place_of(key)
+        except (exceptions.RedisError, OSError, TimeoutError) as error:
+            raise self._in_our_words(error) from None
+        async with self.line_to(place, seconds=seconds) as line:
+            yield line
+
+    @contextlib.asynccontextmanager
+    async def line_to(self, place: Place | None, *, seconds: float | None = ANSWER_SECONDS) -> AsyncIterator[Line]:
         """A connected line. After an error or a cancelled call it is closed: unread answers would shift all others."""
         line = None
         try:
             async with asyncio.timeout(seconds):
-                line = await self._take()
+                line = await self._take(place)
                 yield line
-                if len(self._idle) < IDLE_CONNECTIONS and not self._closed:
-                    self._idle.append(line)
+                if self._keeps(line, place):
                     line = None
         except (exceptions.RedisError, OSError, TimeoutError) as error:
             raise self._in_our_words(error) from None
@@ -147,20 +182,45 @@ class RedisLink:
             if line is not None:
                 await line.close()
 
+    @contextlib.asynccontextmanager
+    async def _bundle(self, slots: SlotMap, seconds: float | None) -> AsyncIterator[Bundle]:
+        bundle = Bundle(slots, self._take)
+        try:
+            async with asyncio.timeout(seconds):
+                yield bundle
+                bundle.lines = {place: line for place, line in bundle.lines.items() if not self._keeps(line, place)}
+        except (exceptions.RedisError, OSError, TimeoutError, ServerUnreachable) as error:
+            slots.doubt()
+            raise self._in_our_words(error) from None
+        finally:
+            for line in bundle.lines.values():
+                await line.close()
+
     async def close(self) -> None:
         self._closed = True
-        for line in self._idle:
-            await line.close(waits=True)
+        for lines in self._idle.values():
+            for line in lines:
+                await line.close(waits=True)
         self._idle.clear()
 
-    async def _take(self) -> Line:
+    def _keeps(self, line: Line, place: Place | None) -> bool:
+        idle = self._idle.setdefault(place, [])
+        if len(idle) >= IDLE_CONNECTIONS or self._closed:
+            return False
+        idle.append(line)
+        return True
+
+    async def _take(self, place: Place | None) -> Line:
         if self._closed:
             raise StorageError(f"the frontier at {self.shown} is closed")
-        while self._idle:
-            line = self._idle.pop()
+        idle = self._idle.get(place, [])
+        while idle:
+            line = idle.pop()
             if await line.is_usable():
                 return line
             await line.close()
+        if place is not None:
+            return await self._connect(host=place[0], port=place[1])
         return await (self._connect_to_master() if self._address.sentinels else self._connect())
 
     async def _connect(self, **place: str | int) -> Line:
@@ -198,8 +258,19 @@ class RedisLink:
         return None
 
     def _in_our_words(self, error: Exception) -> ShoalError:
+        if isinstance(error, ShoalError):
+            return error
+        if isinstance(error, exceptions.AskError):
+            return self._elsewhere(error)
         text = self._address.mask.over(str(error)) or f"no answer within {ANSWER_SECONDS:.0f} seconds"
         return _translated(error, text, self.shown)
+
+    def _elsewhere(self, error: exceptions.AskError) -> ShoalError:
+        """A cluster's node does not have the key. A slot on its way is waited for: a script needs all of its keys."""
+        if self._slots is None:
+            return UsageError(f"Redis at {self.shown} is part of a cluster: write {CLUSTER_EXAMPLE}")
+        self._slots.doubt()
+        return ServerUnreachable(f"the cluster at {self.shown} is moving slot {error.slot_id}")
 
 
 def _packed(command: tuple[Argument, ...]) -> bytes:
@@ -220,9 +291,9 @@ def _translated(error: Exception, text: str, at: str) -> ShoalError:
         )
     if isinstance(error, (exceptions.AuthenticationError, exceptions.NoPermissionError)):
         return UsageError(f"Redis at {at} refuses us: {text}; check user and password in the URL")
-    if isinstance(error, (exceptions.ReadOnlyError, exceptions.TryAgainError)) or text.startswith(
-        ("MISCONF", "BUSY", "NOREPLICAS", "CLUSTERDOWN", "MASTERDOWN", "UNKILLABLE")
-    ):
+    if isinstance(
+        error, (exceptions.ReadOnlyError, exceptions.TryAgainError, exceptions.ClusterDownError)
+    ) or text.startswith(("MISCONF", "BUSY", "NOREPLICAS", "CLUSTERDOWN", "MASTERDOWN", "UNKILLABLE")):
         return ServerUnreachable(f"Redis at {at} takes no writes now: {text}")
     if isinstance(error, exceptions.ResponseError):
         return StorageError(f"Redis at {at} refuses: {text}")

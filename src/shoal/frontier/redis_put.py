@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from shoal.errors import UsageError
-from shoal.frontier.redis_desk import Desk, checked, needs_repair, prefix_of
+from shoal.frontier.redis_allowance import ask_for_allowance
+from shoal.frontier.redis_desk import Desk, no_such_crawl
 from shoal.frontier.redis_link import Argument
+from shoal.frontier.redis_shard import Shard, shard_of
 from shoal.frontier.redis_wire import Batch, encode_counts
 from shoal.model import PutReport, Task
 
@@ -51,6 +55,37 @@ def refusals(
     return kept_out, samples
 
 
+class Chunk(msgspec.Struct, frozen=True):
+    """Tasks of one shard that go into one script, and where they stood in the caller's list."""
+
+    shard: Shard
+    places: list[int]
+    batch: Batch
+    tasks: list[Argument]
+
+    def args(self, counts: Sequence[Argument] = (0,), grant: Sequence[Argument] = ()) -> list[Argument]:
+        return [*counts, *self.batch.kinds, len(self.batch.tasks), *self.tasks, *grant]
+
+
+class Tally:
+    """What became of the tasks of one put."""
+
+    def __init__(self, samples: Iterable[tuple[str, str]] = ()) -> None:
+        self.new = 0
+        self.duplicates = 0
+        self.refused: dict[int, str] = {}
+        self.samples = list(samples)
+
+    def take(self, chunk: Chunk, answer: list[Any]) -> list[int]:
+        """Note the answer to a chunk; gives the places of those that need an allowance first."""
+        kept_out, samples = refusals(chunk.batch, answer[4], answer[5])
+        self.new += answer[2]
+        self.duplicates += answer[3]
+        self.refused |= kept_out
+        self.samples += samples
+        return [chunk.places[place] for place in answer[6]]
+
+
 async def put(
     desk: Desk,
     samples: Samples,
@@ -61,41 +96,54 @@ async def put(
     given: Sequence[tuple[str, str]],
 ) -> PutReport:
     """Encode everything, then send it: what cannot be stored leaves nothing behind."""
+    tally = Tally(given)
     counts = encode_counts(rejected)
-    pending = []
-    for start in range(0, max(1, len(tasks)), MAX_TASKS):
-        batch = Batch()
-        args = batch.encode(tasks[start : start + MAX_TASKS])
-        pending.append((batch, [*(counts if start == 0 else [0]), *batch.kinds, len(batch.tasks), *args]))
-    total = PutReport()
-    kept = list(given)
-    epoch = 0
-    for batch, answer in await _send(desk, crawl, pending):
-        kept_out, more = refusals(batch, answer[4], answer[5])
-        epoch, kept = int(answer[1]), kept + more
-        total = PutReport(
-            new=total.new + answer[2], duplicates=total.duplicates + answer[3], refused=total.refused | kept_out
-        )
-    if kept:
-        await samples.add(crawl, epoch, kept)
-    return total
+    while not await deliver(desk, crawl, tasks, tally=tally, counts=counts):
+        pass
+    if tally.samples:
+        await samples.add(crawl, await desk.epoch_of(crawl), tally.samples)
+    return PutReport(new=tally.new, duplicates=tally.duplicates, refused=tally.refused)
 
 
-async def _send(desk: Desk, crawl: str, chunks: list[tuple[Batch, list[Argument]]]) -> list[tuple[Batch, list[Any]]]:
-    """All chunks in one round trip, again those that met a crawl in need of repair."""
-    answered: list[tuple[Batch, list[Any]]] = []
+async def deliver(
+    desk: Desk, crawl: str, tasks: Sequence[Task], *, tally: Tally, counts: Sequence[Argument] = (0,)
+) -> bool:
+    """Put each task into its shard; false when the crawl turned out to lie in others."""
+    shards = await desk.shards(crawl)
+    chunks = _chunks(shards, list(enumerate(tasks)))
+    calls = [chunk.args(counts if chunk is chunks[0] else (0,)) for chunk in chunks]
     while True:
-        async with desk.link.line() as line:
-            for _, args in chunks:
-                await line.send_script("put", prefix_of(crawl), args)
-            answers = await line.answers()
-        unrepaired = []
+        answers = await desk.run([(chunk.shard, "put", args) for chunk, args in zip(chunks, calls, strict=True)])
+        if any(answer[0] == b"none" for answer in answers):
+            if await desk.learn(crawl):
+                return False
+            raise no_such_crawl(crawl)
+        without: list[int] = []
         for chunk, answer in zip(chunks, answers, strict=True):
-            if needs_repair(answer):
-                unrepaired.append(chunk)
-            else:
-                answered.append((chunk[0], checked(answer, crawl)))
-        if not unrepaired:
-            return answered
-        chunks = unrepaired
-        await desk.repair(crawl)
+            desk.see_epoch(chunk.shard, int(answer[1]))
+            without += tally.take(chunk, answer)
+        if not without:
+            return True
+        without.sort()
+        grants = await ask_for_allowance(desk, shards, [tasks[place] for place in without])
+        chunks = _chunks(shards, [(place, tasks[place]) for place in without])
+        calls = [chunk.args(grant=grants[chunk.shard.number]) for chunk in chunks]
+
+
+def _chunks(shards: Sequence[Shard], numbered: Sequence[tuple[int, Task]]) -> list[Chunk]:
+    """The tasks by shard, in bounded parts; at least one, for what is counted along."""
+    groups: dict[int, list[tuple[int, Task]]] = {}
+    if len(shards) == 1:
+        groups[0] = list(numbered)
+    else:
+        for place, task in numbered:
+            groups.setdefault(shard_of(task.lane, of=len(shards)), []).append((place, task))
+    chunks = []
+    for number, group in (groups or {0: []}).items():
+        for start in range(0, max(1, len(group)), MAX_TASKS):
+            part = group[start : start + MAX_TASKS]
+            batch = Batch(shards[number])
+            chunks.append(
+                Chunk(shards[number], [place for place, _ in part], batch, batch.encode([task for _, task in part]))
+            )
+    return chunks

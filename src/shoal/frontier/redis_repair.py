@@ -16,8 +16,8 @@ from redis.exceptions import ResponseError
 
 from shoal.errors import ServerUnreachable
 from shoal.frontier.redis_checks import info, warn
-from shoal.frontier.redis_desk import prefix_of
 from shoal.frontier.redis_link import ANSWER_SECONDS, Argument, Line, RedisLink
+from shoal.frontier.redis_shard import Shard
 from shoal.frontier.redis_views import lane_names
 
 REWRITTEN = "shoal:rewritten"  # the run of the server whose append-only file was written anew
@@ -25,6 +25,7 @@ LOOK_AGAIN_SECONDS = 0.1
 PATIENCE_SECONDS = 10.0
 SHORTEST_REST_SECONDS = 1.0
 LANES_PER_STEP = 200
+NOTE_SECONDS = 86_400
 
 
 class _Lost(Exception):  # noqa: N818 -- reads as what happened
@@ -32,7 +33,7 @@ class _Lost(Exception):  # noqa: N818 -- reads as what happened
 
 
 class Repair:
-    """Repairs crawls, one at a time."""
+    """Repairs the shards of crawls, one at a time."""
 
     def __init__(self, link: RedisLink) -> None:
         self._link = link
@@ -44,71 +45,73 @@ class Repair:
         """Lanes rest as long as any lease call looked ahead."""
         self._rest = max(self._rest, seconds)
 
-    async def run(self, crawl: str) -> None:
-        """Come back when the crawl is in order, whoever did it."""
+    async def run(self, shard: Shard) -> None:
+        """Come back when the shard is in order, whoever did it."""
         async with self._lock:
             loop = asyncio.get_running_loop()
             deadline = loop.time() + PATIENCE_SECONDS
             while loop.time() < deadline:
-                async with self._link.line(seconds=None) as line:
-                    answer = await self._step(line, crawl, "begin", line.run_id)
+                async with self._link.line_at(shard.prefix, seconds=None) as line:
+                    answer = await self._step(line, shard, "begin", line.run_id)
                     if answer[0] == b"mine":
-                        await self._repair(line, crawl)
+                        await self._repair(line, shard)
                         return
                 if answer[0] != b"locked":
                     return
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
-        raise ServerUnreachable(f"crawl {crawl!r} is being repaired after a restart of Redis at {self._link.shown}")
+        raise ServerUnreachable(
+            f"crawl {shard.crawl!r} is being repaired after a restart of Redis at {self._link.shown}"
+        )
 
-    async def _repair(self, line: Line, crawl: str) -> None:
+    async def _repair(self, line: Line, shard: Shard) -> None:
         """All steps, unless somebody else took over or the crawl was deleted meanwhile."""
         with contextlib.suppress(_Lost):
-            await self._rewrite(line, crawl)
-            await self._lanes(line, crawl, "reset", "0")
+            await self._rewrite(line, shard)
+            await self._lanes(line, shard, "reset", "0")
             for step in ("held", "leases"):
-                await self._pages(line, crawl, step)
-            last = max(await self._pages(line, crawl, "later"))
+                await self._pages(line, shard, step)
+            last = max(await self._pages(line, shard, "later"))
             for step in ("dead", "graves"):
-                await self._pages(line, crawl, step)
-            last = max(last, await self._queues(line, crawl))
-            keys = sum(await self._pages(line, crawl, "seen"))
-            await self._step(line, crawl, "clear")
-            waiting = await self._lanes(line, crawl, "lanes", repr(self._rest))
-            await self._step(line, crawl, "finish", line.run_id, waiting, keys, last)
+                await self._pages(line, shard, step)
+            last = max(last, await self._queues(line, shard))
+            keys = sum(await self._pages(line, shard, "seen"))
+            await self._step(line, shard, "clear")
+            waiting = await self._lanes(line, shard, "lanes", repr(self._rest))
+            await self._step(line, shard, "finish", line.run_id, waiting, keys, last)
 
-    async def _pages(self, line: Line, crawl: str, step: str) -> list[int]:
+    async def _pages(self, line: Line, shard: Shard, step: str) -> list[int]:
         """A step from its beginning to its end; gives what each page counted."""
         place: Argument = "0"
         counted = []
         while True:
-            _, place, number = await self._step(line, crawl, step, place)
+            _, place, number = await self._step(line, shard, step, place)
             counted.append(number)
             if place == b"0":
                 return counted
 
-    async def _lanes(self, line: Line, crawl: str, step: str, place: str) -> int:
+    async def _lanes(self, line: Line, shard: Shard, step: str, place: str) -> int:
         """A step over all lanes; gives what they counted together."""
-        names = await lane_names(self._link, crawl)
+        names = await lane_names(self._link, shard)
         counted = 0
         for start in range(0, len(names), LANES_PER_STEP):
-            answer = await self._step(line, crawl, step, place, *names[start : start + LANES_PER_STEP])
+            answer = await self._step(line, shard, step, place, *names[start : start + LANES_PER_STEP])
             counted += answer[2]
         return counted
 
-    async def _queues(self, line: Line, crawl: str) -> int:
+    async def _queues(self, line: Line, shard: Shard) -> int:
         """Look at every waiting task; gives the last sequence."""
-        names = await lane_names(self._link, crawl)
+        names = await lane_names(self._link, shard)
         order: Argument = "-inf"
         last = 0
         while names:
-            _, done, sequence, order = await self._step(line, crawl, "queues", order, *names[:LANES_PER_STEP])
+            _, done, sequence, order = await self._step(line, shard, "queues", order, *names[:LANES_PER_STEP])
             last = max(last, sequence)
             del names[:done]
         return last
 
-    async def _rewrite(self, line: Line, crawl: str) -> None:
+    async def _rewrite(self, line: Line, shard: Shard) -> None:
         """Write the append-only file anew, once per run of the server."""
-        if await line.call("GET", REWRITTEN) == line.run_id.encode():
+        if await self._was_rewritten(line):
             return
         if (await info(line, "persistence")).get("aof_enabled") == "1":
             try:
@@ -118,18 +121,32 @@ class Repair:
                     warn(f"Redis at {self._link.shown} does not let us write its append-only file anew: {error}")
                     return
             while await self._is_rewriting(line):
-                await self._step(line, crawl, "renew")
+                await self._step(line, shard, "renew")
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
-        await line.call("SET", REWRITTEN, line.run_id)
+        await self._note_rewritten(line)
+
+    async def _was_rewritten(self, line: Line) -> bool:
+        if not self._link.is_cluster:
+            return bool(await line.call("GET", REWRITTEN) == line.run_id.encode())
+        async with self._link.line() as any_node:
+            return await any_node.call("GET", f"{REWRITTEN}:{line.run_id}") is not None
+
+    async def _note_rewritten(self, line: Line) -> None:
+        """In a cluster the note has a key per run: it may lie on another node than the one it is about."""
+        if not self._link.is_cluster:
+            await line.call("SET", REWRITTEN, line.run_id)
+            return
+        async with self._link.line() as any_node:
+            await any_node.call("SET", f"{REWRITTEN}:{line.run_id}", 1, "EX", NOTE_SECONDS)
 
     async def _is_rewriting(self, line: Line) -> bool:
         state = await info(line, "persistence")
         return "1" in (state.get("aof_rewrite_in_progress"), state.get("aof_rewrite_scheduled"))
 
-    async def _step(self, line: Line, crawl: str, step: str, *args: Argument) -> list[Any]:
+    async def _step(self, line: Line, shard: Shard, step: str, *args: Argument) -> list[Any]:
         owner = f"{line.run_id} {self._owner}"
         async with asyncio.timeout(ANSWER_SECONDS):
-            await line.send_script("repair", prefix_of(crawl), (owner, step, *(args or ("0",))), looks=True)
+            await line.send_script("repair", shard.prefix, (owner, step, *(args or ("0",))), looks=True)
             answer: list[Any] = (await line.answers())[0]
         if answer[0] in (b"lost", b"none") and step != "begin":
             raise _Lost

@@ -9,9 +9,9 @@ from importlib import resources
 import msgspec
 
 VERBS = (
-    "beat", "busy", "dead", "delete", "evict", "extend", "feeding", "find", "forget", "lease", "lend", "look_up",
-    "open", "pace", "progress", "put", "repair", "reserve", "rules", "samples", "settle", "state", "survey", "ttl",
-    "walk", "workers",
+    "beat", "busy", "dead", "delete", "delivered", "evict", "extend", "feeding", "find", "finish", "forget", "grant",
+    "lease", "lend", "look_up", "open", "pace", "posted", "progress", "put", "reclaim", "repair", "reserve", "rules",
+    "samples", "settle", "state", "survey", "ttl", "walk", "workers",
 )  # fmt: skip
 _INCLUDES = re.compile(r"^-- include: (.*)$", re.MULTILINE)
 

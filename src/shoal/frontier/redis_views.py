@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from shoal.frontier.redis_desk import WORKERS, Desk, checked, prefix_of
-from shoal.frontier.redis_link import Line, RedisLink
+from shoal.frontier.redis_desk import WORKERS, Desk, checked
+from shoal.frontier.redis_link import AnyLine, RedisLink
+from shoal.frontier.redis_shard import Shard
 from shoal.frontier.redis_wire import (
     KEY,
     decode_dead,
@@ -25,49 +27,90 @@ COUNTERS = ("queued", "delayed", "leased", "done", "dead", "cancelled", "duplica
 
 
 async def progress(desk: Desk, crawl: str) -> Progress:
-    _, state, feeding, epoch, counts, outcomes, rejected = await desk.look(crawl, "progress")
-    counters = _numbers(counts)
+    """Of several shards: the sum. Links on their way from one to another are queued, as far as one can say."""
+    answers = await desk.look_at_all(crawl, "progress")
+    while len(answers) > 1:
+        # The shards are read one after the other: that nothing is left is true only if nothing moved meanwhile.
+        if _is_left(answers):
+            break
+        before = [_moves(answer) for answer in answers]
+        answers = await desk.look_at_all(crawl, "progress")
+        if before == [_moves(answer) for answer in answers]:
+            break
+    counters = Counter[str]()
+    outcomes, rejected = Counter[str](), Counter[str]()
+    for answer in answers:
+        counters.update(_numbers(answer[4]))
+        outcomes.update(_numbers(answer[5]))
+        rejected.update(_numbers(answer[6]))
+        counters["queued"] += answer[7]
     return Progress(
-        state=CrawlState(state.decode()),
-        feeding=feeding == b"1",
+        state=state_of([answer[1] for answer in answers]),
+        feeding=answers[0][2] == b"1",
         **{name: counters.get(name, 0) for name in COUNTERS},
-        outcomes={name: value for name, value in _numbers(outcomes).items() if value},
-        rejected={name: value for name, value in _numbers(rejected).items() if value},
-        epoch=int(epoch),
+        outcomes={name: value for name, value in outcomes.items() if value},
+        rejected={name: value for name, value in rejected.items() if value},
+        epoch=sum(int(answer[3]) for answer in answers),
     )
 
 
+def state_of(states: Sequence[bytes]) -> CrawlState:
+    """A crawl's state by those of its shards: it is finished when all of them are."""
+    return CrawlState(next((state for state in states if state != b"finished"), b"finished").decode())
+
+
+def _is_left(answers: Sequence[list[Any]]) -> bool:
+    numbers = [_numbers(answer[4]) for answer in answers]
+    return any(answer[7] for answer in answers) or any(
+        count.get(name, 0) for count in numbers for name in ("queued", "delayed", "leased")
+    )
+
+
+def _moves(answer: list[Any]) -> int:
+    return _numbers(answer[4]).get("moves", 0)
+
+
 async def lanes(desk: Desk, crawl: str, *, limit: int) -> list[LaneStatus]:
+    """Most waiting first, among equals the older lane."""
+    shards = await desk.found(crawl)
+    if len(shards) == 1:
+        return [lane for _, lane in await _lanes_in(desk, shards[0], limit=limit)]
+    found = [entry for shard in shards for entry in await _lanes_in(desk, shard, limit=limit)]
+    found.sort(key=lambda entry: (-entry[1].waiting, -entry[1].in_flight, entry[0]))
+    return [lane for _, lane in found[:limit]]
+
+
+async def _lanes_in(desk: Desk, shard: Shard, *, limit: int) -> list[tuple[bytes, LaneStatus]]:
     """Most waiting first. Where nothing waits, as in a cancelled crawl, that is: most in flight first."""
-    found: list[LaneStatus] = []
+    found: list[tuple[bytes, LaneStatus]] = []
     rank, is_sorted = 0, True
     while len(found) < limit or not is_sorted:
-        answer = await desk.look(crawl, "busy", rank, LANES_PER_PAGE)
+        answer = await desk.look_into(shard, "busy", rank, LANES_PER_PAGE)
         rank += answer[1]
-        page = [_lane_status(answer[start : start + 8]) for start in range(2, len(answer), 8)]
-        busy = [lane for lane in page if lane.waiting or lane.in_flight]
+        page = [_lane_status(answer[start : start + 9]) for start in range(2, len(answer), 9)]
+        busy = [entry for entry in page if entry[1].waiting or entry[1].in_flight]
         is_sorted = is_sorted and len(busy) == len(page)
         found += busy
         if answer[1] < LANES_PER_PAGE:
             break
     if not is_sorted:
-        found.sort(key=lambda lane: (-lane.waiting, -lane.in_flight))
+        found.sort(key=lambda entry: (-entry[1].waiting, -entry[1].in_flight))
     return found[:limit]
 
 
 async def rules(desk: Desk, crawl: str, lane: str) -> tuple[int, bytes]:
-    answer = await desk.look(crawl, "rules", lane)
+    answer = await desk.look(crawl, "rules", lane, lane=lane)
     return answer[1], answer[2]
 
 
 async def look_up(desk: Desk, crawl: str, key: int) -> TaskStatus:
-    answer = await desk.look(crawl, "look_up", key, KEY.pack(key))
+    answer = await _look_up(desk, crawl, key)
     if answer[1] == b"known":
         waiting = await waiting_among(desk, crawl, [key])
         if key in waiting:
             return waiting[key]
         # It may have been lent, or have ended, while we looked through those that wait.
-        answer = await desk.look(crawl, "look_up", key, KEY.pack(key))
+        answer = await _look_up(desk, crawl, key)
     match answer[1]:
         case b"unknown":
             return TaskStatus(state=TaskState.UNKNOWN)
@@ -93,47 +136,60 @@ async def look_up(desk: Desk, crawl: str, key: int) -> TaskStatus:
     return TaskStatus(state=TaskState.DONE)
 
 
+async def _look_up(desk: Desk, crawl: str, key: int) -> list[Any]:
+    """Nobody can say in which shard a key is: the first that knows it has it."""
+    answers = await desk.look_at_all(crawl, "look_up", key, KEY.pack(key))
+    return next((answer for answer in answers if answer[1] != b"unknown"), answers[0])
+
+
 async def waiting_among(desk: Desk, crawl: str, keys: Sequence[int]) -> dict[int, TaskStatus]:
     """Those of the keys whose tasks wait. Looks through all that wait, in bounded steps: for people, not for crawls."""
     current = await progress(desk, crawl)
     if not keys or not current.queued + current.delayed + current.cancelled:
         return {}
-    is_cancelled = current.state == CrawlState.CANCELLED
+    found: dict[int, TaskStatus] = {}
+    for shard in await desk.shards(crawl):
+        found |= await _waiting_in(desk, shard, keys, is_cancelled=current.state == CrawlState.CANCELLED)
+    return found
+
+
+async def _waiting_in(desk: Desk, shard: Shard, keys: Sequence[int], *, is_cancelled: bool) -> dict[int, TaskStatus]:
     wanted = [KEY.pack(key) for key in keys]
     found: dict[int, TaskStatus] = {}
     place: bytes | str = "0"
     while True:
-        _, place, hits = await desk.look(crawl, "find", "later", place, 0, *wanted)
+        _, place, hits = await desk.look_into(shard, "find", "later", place, 0, *wanted)
         found |= _waiting(hits, TaskState.CANCELLED if is_cancelled else TaskState.DELAYED)
         if place == b"0":
             break
     state = TaskState.CANCELLED if is_cancelled else TaskState.QUEUED
-    lanes = await lane_names(desk.link, crawl)
+    lanes = await lane_names(desk.link, shard)
     order: bytes | str = "-inf"
     while lanes and len(found) < len(keys):
         page = lanes[:LANES_PER_PAGE]
-        _, done, order, hits = await desk.look(crawl, "find", "queues", order, len(page), *page, *wanted)
+        _, done, order, hits = await desk.look_into(shard, "find", "queues", order, len(page), *page, *wanted)
         found |= _waiting(hits, state)
         del lanes[:done]
     return found
 
 
-async def lane_names(link: RedisLink, crawl: str) -> list[bytes]:
-    """All lanes of a crawl, each once."""
+async def lane_names(link: RedisLink, shard: Shard) -> list[bytes]:
+    """All lanes of a shard, each once."""
     names: dict[bytes, None] = {}
     place = b"0"
     async with link.line() as line:
         while True:
-            place, page = await line.call("HSCAN", prefix_of(crawl) + "lanes", place, "COUNT", LANES_PER_PAGE)
+            place, page = await line.call("HSCAN", shard.prefix + "lanes", place, "COUNT", LANES_PER_PAGE)
             names.update(dict.fromkeys(page[::2]))
             if place == b"0":
                 return list(names)
 
 
 async def samples(desk: Desk, crawl: str, reason: str) -> list[str]:
+    shards = await desk.found(crawl)
     async with desk.link.line() as line:
-        await line.send_script("progress", prefix_of(crawl), (), looks=True)
-        await line.send("HGET", prefix_of(crawl) + "samples", reason)
+        await line.send_script("progress", shards[0].prefix, (), looks=True)
+        await line.send("HGET", shards[0].prefix + "samples", reason)
         answer, value = await line.answers()
     checked(answer, crawl)
     urls, at = [], 0
@@ -155,7 +211,7 @@ async def workers(desk: Desk, *, within: float) -> list[WorkerBeat]:
         return await beats(line, within=within)
 
 
-async def beats(line: Line, *, within: float = 2 * 86_400.0) -> list[WorkerBeat]:
+async def beats(line: AnyLine, *, within: float = 2 * 86_400.0) -> list[WorkerBeat]:
     """The latest signs of life, by name."""
     await line.send_bare_script("workers", WORKERS, (number(within),))
     (flat,) = await line.answers()
@@ -170,9 +226,10 @@ def _numbers(flat: Sequence[bytes]) -> dict[str, int]:
     return {name.decode(): int(value) for name, value in pairs(flat).items()}
 
 
-def _lane_status(answer: list[Any]) -> LaneStatus:
-    name, waiting, in_flight, interval, cap, starts_in, known, has_rules = answer
-    return LaneStatus(
+def _lane_status(answer: list[Any]) -> tuple[bytes, LaneStatus]:
+    """The lane's age and its status."""
+    name, waiting, in_flight, interval, cap, starts_in, known, has_rules, age = answer
+    return age, LaneStatus(
         lane=name.decode(),
         waiting=int(waiting),
         in_flight=int(in_flight),

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from shoal.frontier.redis_link import Argument
+from shoal.frontier.redis_shard import Shard
 from shoal.model import DIRECT, Crawl, DeadLetter, LaneUpdate, Task
 
 MAX_PRIORITY = 2**22 - 1
@@ -127,8 +128,9 @@ def _clamped(number: int) -> int:
 class Batch:
     """Tasks on their way into one script: what they share is sent once."""
 
-    def __init__(self) -> None:
+    def __init__(self, shard: Shard) -> None:
         self.tasks: list[Task] = []
+        self._shard = shard
         self._kinds: dict[tuple[str, int, float, bool], int] = {}
 
     def encode(self, tasks: Sequence[Task]) -> list[Argument]:
@@ -156,7 +158,7 @@ class Batch:
         args: list[Argument] = [len(self._kinds)]
         for lane, priority, delay, merged in self._kinds:
             offset = -max(-MAX_PRIORITY, min(priority, MAX_PRIORITY)) * SEQUENCES
-            args += (lane, offset, repr(float(delay)), int(merged))
+            args += (lane, offset, repr(float(delay)), int(merged) + (0 if self._shard.has(lane) else 2))
         return args
 
     def _new_kind(self, kind: tuple[str, int, float, bool]) -> int:

@@ -1,14 +1,19 @@
 -- Letting tasks in: dedup and budgets. Shared by put and settle.
 --
--- A kind of task is four values: lane, −priority · 2^31, delay, "1" if its URL was merged. A task is three: its key in
--- decimals, the number of its kind, the task.
+-- A kind of task is four values: lane, −priority · 2^31, delay, and the sum of 1 if its URL was merged and 2 if its lane
+-- lives in another shard. A task is three: its key in decimals, the number of its kind, the task.
 local NO_SHAPE = string.rep('\0', 8)
 local kinds = {}
 local admitted, admitted_list = {}, {}
 local refused, merged, duplicates, examined = {}, {}, 0, 0
-local numbers = call('HMGET', P .. 'count', 'sequence', 'seen', 'queued', 'delayed', 'leased', 'done', 'dead', 'cancelled')
+-- What cannot be decided here, by its place in the call, and as lane and task: tasks of other shards, and those for
+-- which this shard has no allowance of the crawl's `max_pages`.
+local passed_on, passed_entries = {}, {}
+local numbers = call('HMGET', P .. 'count', 'sequence', 'seen', 'queued', 'delayed', 'leased', 'done', 'dead', 'cancelled',
+  'allowed')
 local sequence, seen, known = tonumber(numbers[1]) or 0, tonumber(numbers[2]) or 0, 0
 for i = 3, 8 do known = known + (tonumber(numbers[i]) or 0) end
+local allowed, is_spent = tonumber(numbers[9]) or 0, record[13] == record[6]
 
 -- Gives the place behind the last kind.
 local function read_kinds(at)
@@ -17,7 +22,7 @@ local function read_kinds(at)
     local first = at + 4 * i - 3
     kinds[tostring(i)] = {
       lane = ARGV[first], offset = assert(tonumber(ARGV[first + 1])), delay = assert(tonumber(ARGV[first + 2])),
-      is_merged = ARGV[first + 3] == '1',
+      is_merged = ARGV[first + 3] == '1' or ARGV[first + 3] == '3', is_foreign = ARGV[first + 3] > '1',
     }
   end
   return at + 4 * total + 1
@@ -30,9 +35,18 @@ local function check_tasks(at, total)
   end
 end
 
--- The budget that keeps a task out, or nil.
+local function pass_on(kind, task)
+  passed_on[#passed_on + 1] = examined
+  passed_entries[#passed_entries + 1] = pack('>I2', #kind.lane) .. kind.lane .. task
+end
+
+-- The budget that keeps a task out, or nil. A shard without allowance may ask for more ("allowance").
 local function refusal(kind, task)
-  if crawl.pages > 0 and known >= crawl.pages then return 'max_pages' end
+  if crawl.pages > 0 and crawl.is_sharded then
+    if known >= allowed then return is_spent and 'max_pages' or 'allowance' end
+  elseif crawl.pages > 0 and known >= crawl.pages then
+    return 'max_pages'
+  end
   if crawl.per_lane > 0 then
     local lane = find_lane(kind.lane)
     if lane and lane.known >= crawl.per_lane then return 'max_per_host' end
@@ -76,7 +90,9 @@ local function admit(at, total)
     if place >= buckets then place = place - half end
     local bucket = seen_prefix .. place
     local is_known
-    if admitted[key] then
+    if kind.is_foreign then
+      is_known = false
+    elseif admitted[key] then
       is_known = true
     elseif asked then
       is_known = bloom_knows(string.sub(task, 1, 8))
@@ -87,8 +103,10 @@ local function admit(at, total)
       duplicates = duplicates + 1
       if kind.is_merged then merged[#merged + 1] = examined end
     else
-      local reason = has_budgets and refusal(kind, task)
-      if reason then
+      local reason = kind.is_foreign and 'foreign' or has_budgets and refusal(kind, task)
+      if reason == 'foreign' or reason == 'allowance' then
+        pass_on(kind, task)
+      elseif reason then
         refused[#refused + 1] = examined
         refused[#refused + 1] = reason
       else

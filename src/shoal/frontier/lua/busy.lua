@@ -3,7 +3,7 @@
 --
 -- ARGV[3]  rank to begin with
 -- ARGV[4]  limit
--- Reply    {"ok", number looked at; lane, waiting, in flight, interval, cap, starts in, known, has rules ("1"), … for each}
+-- Reply    {"ok", number looked at; lane, waiting, in flight, interval, cap, starts in, known, has rules ("1"), age (8 bytes), … for each}
 local first = tonumber(ARGV[3])
 local members = call('ZRANGE', P .. 'busy', first, first + tonumber(ARGV[4]) - 1)
 local reply = {'ok', #members}
@@ -13,7 +13,7 @@ for _, member in ipairs(members) do
     for _, value in ipairs({
       lane.name, format('%.0f', is_cancelled and 0 or lane.waiting), format('%.0f', lane.flight),
       format('%.17g', lane.interval), format('%.0f', lane.cap), format('%.17g', math.max(0, lane.next - now)),
-      format('%.0f', lane.known), lane.rules_until > now and '1' or '0',
+      format('%.0f', lane.known), lane.rules_until > now and '1' or '0', string.sub(member, 1, 8),
     }) do
       reply[#reply + 1] = value
     end

@@ -12,7 +12,7 @@ local server_time = call('TIME')
 local now = tonumber(ARGV[1]) or server_time[1] + server_time[2] / 1000000
 
 local record = call('HMGET', P .. 'crawl', 'state', 'feeding', 'interval', 'cap', 'needs_rules', 'pages', 'per_lane',
-  'per_shape', 'epoch', 'run', 'dedup_ttl')
+  'per_shape', 'epoch', 'run', 'dedup_ttl', 'shards', 'spent')
 if not record[1] or record[1] == 'deleting' then return {'none'} end
 if ARGV[2] ~= '' and record[10] ~= ARGV[2] then return {'repair'} end
 local crawl = {
@@ -25,6 +25,7 @@ local crawl = {
   per_lane = tonumber(record[7]),
   per_shape = tonumber(record[8]),
   epoch = record[9],
+  is_sharded = record[12] and true or false,
 }
 local is_cancelled = crawl.state == 'cancelled'
 
@@ -44,8 +45,20 @@ local function tally(kind, name, amount)
   call('HINCRBY', P .. kind, name, format('%.0f', amount))
 end
 
--- Something came into a finished crawl.
+-- A shard counts what can end its quiet: a crawl is finished when all its shards were quiet at one moment.
+local function stir()
+  if crawl.is_sharded then call('HINCRBY', P .. 'count', 'moves', 1) end
+end
+
+-- Whether nobody seems to deliver this entry of an outbox: whoever wrote it would have done so by now.
+local function is_left_behind(entry)
+  local _, posted = unpack_struct('>dd', entry)
+  return posted <= now - 2
+end
+
+-- Something came into a crawl, perhaps a finished one.
 local function revive()
+  stir()
   if crawl.state == 'finished' then
     crawl.state = 'running'
     call('HSET', P .. 'crawl', 'state', 'running')

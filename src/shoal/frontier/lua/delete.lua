@@ -30,7 +30,7 @@ end
 for number = 1, tonumber(call('HGET', P .. 'crawl', 'filters') or 1) do call('UNLINK', P .. 'bloom:' .. number) end
 for _, name in ipairs({
   'ready', 'busy', 'later', 'held', 'leases', 'tries', 'dead', 'graves', 'count', 'turns', 'outcomes', 'rejected', 'samples',
-  'rules', 'repair', 'crawl',
+  'rules', 'repair', 'outbox', 'grants', 'crawl',
 }) do
   call('UNLINK', P .. name)
 end

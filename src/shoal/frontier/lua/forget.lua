@@ -17,6 +17,7 @@ for i = 3, #ARGV, 2 do
     count('forgotten', 1)
   end
 end
-call('HINCRBY', P .. 'crawl', 'epoch', 1)
+-- Of several shards the first one is asked last, and raises the epoch for all.
+if (call('HGET', P .. 'crawl', 'shard') or '0') == '0' then call('HINCRBY', P .. 'crawl', 'epoch', 1) end
 save_counts()
 return {'ok'}

@@ -6,7 +6,7 @@
 -- ARGV[4]  worker
 -- ARGV[5]  seconds a lease lasts
 -- ARGV[6]  horizon in seconds
--- Reply    {"ok", epoch, ask again in seconds, finished ("1"), seven values for each lane that lends (see lend)}
+-- Reply    {"ok", epoch, ask again in seconds, finished (see ending), seven values for each lane that lends (see lend)}
 local limit, horizon = tonumber(ARGV[3]), tonumber(ARGV[6])
 local terms = {worker = ARGV[4], seconds = tonumber(ARGV[5])}
 turn()
@@ -24,5 +24,5 @@ end
 save_lent()
 save_lanes()
 save_counts()
-local finished = is_finished()
-return {'ok', crawl.epoch, ask_again(), finished and '1' or '0', unpack(reply)}
+local finished = ending()
+return {'ok', crawl.epoch, ask_again(), finished, unpack(reply)}

@@ -1,5 +1,5 @@
 -- include: crawl lanes tasks lending
--- lend: the second half of a lease from several crawls: lend so many tasks of each lane, as far as its pace allows.
+-- lend: the second half of a lease from several crawls or shards: lend so many tasks of each lane, as far as its pace allows.
 --
 -- ARGV[3]  worker
 -- ARGV[4]  seconds a lease lasts
@@ -17,5 +17,5 @@ end
 save_lent()
 save_lanes()
 save_counts()
-local finished = is_finished()
-return {'ok', crawl.epoch, ask_again(), finished and '1' or '0', unpack(reply)}
+local finished = ending()
+return {'ok', crawl.epoch, ask_again(), finished, unpack(reply)}

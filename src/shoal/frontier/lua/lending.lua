@@ -146,17 +146,23 @@ local function save_lent()
   if #used_tries > 0 then call('HDEL', P .. 'tries', unpack(used_tries)) end
 end
 
--- Whether the crawl has nothing left to do; a running one is then finished from here on. Counters are saved.
-local function is_finished()
+-- "1" when the crawl has nothing left to do; a running one is then finished from here on. Counters are saved.
+-- Of a crawl in several shards: "q" and the number of moves when this one is quiet, "o" when its outbox waits for a postman.
+local function ending()
   local left = 0
   for _, number in ipairs(call('HMGET', P .. 'count', 'queued', 'delayed', 'leased')) do
     left = left + (tonumber(number) or 0)
   end
-  if left ~= 0 or crawl.feeding or crawl.state == 'paused' then return false end
+  if crawl.is_sharded then
+    local oldest = call('ZRANGE', P .. 'outbox', 0, 0)[1]
+    if oldest then return is_left_behind(oldest) and 'o' or '0' end
+  end
+  if left ~= 0 or crawl.feeding or crawl.state == 'paused' then return '0' end
+  if crawl.is_sharded then return 'q' .. (call('HGET', P .. 'count', 'moves') or 0) end
   if crawl.state == 'running' then
     call('HSET', P .. 'crawl', 'state', 'finished', 'finished', now)
   end
-  return true
+  return '1'
 end
 
 -- Seconds until something can be lent that is there already.

@@ -1,8 +1,9 @@
 -- include: crawl
 -- progress: all counters of a crawl, read in one step.
 --
--- Reply  {"ok", state, feeding ("1"), epoch, {counter, value, …}, {outcome, value, …}, {rejection, value, …}}
+-- Reply  {"ok", state, feeding ("1"), epoch, {counter, value, …}, {outcome, value, …}, {rejection, value, …},
+--        number of links on their way to other shards}
 return {
   'ok', crawl.state, crawl.feeding and '1' or '0', crawl.epoch, call('HGETALL', P .. 'count'),
-  call('HGETALL', P .. 'outcomes'), call('HGETALL', P .. 'rejected'),
+  call('HGETALL', P .. 'outcomes'), call('HGETALL', P .. 'rejected'), crawl.is_sharded and call('ZCARD', P .. 'outbox') or 0,
 }

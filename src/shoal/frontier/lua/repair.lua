@@ -214,7 +214,7 @@ function steps.finish()
   call('HSET', P .. 'count', 'queued', is_cancelled and 0 or waiting, 'delayed', is_cancelled and 0 or later, 'cancelled',
     is_cancelled and waiting + later or 0, 'leased', leased, 'dead', dead, 'seen', ttl and live or keys, 'done', math.max(0, done),
     'sequence', format('%.0f', math.max(last, tonumber(stored[2]) or 0)))
-  if waiting + later + leased > 0 then revive() end
+  if waiting + later + leased > 0 then revive() else stir() end
   call('HINCRBY', P .. 'crawl', 'epoch', 1)
   call('HSET', P .. 'crawl', 'run', place)
   call('DEL', P .. 'repair')

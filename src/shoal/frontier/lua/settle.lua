@@ -1,4 +1,4 @@
--- include: crawl turns lanes tasks bloom seen retire admit
+-- include: crawl turns lanes tasks bloom seen retire admit outbox
 -- settle: end leases. Each result is applied whole or, when its lease was lost, not at all.
 --
 -- ARGV[3]  number of kinds, the kinds (see admit); then number of results, and for each:
@@ -9,7 +9,8 @@
 --   dead     reason, detail
 --   release
 --   check    a result that cannot be written: only says whether its lease stands
--- Reply    {"ok", epoch, a letter per result: "s" stale, "a" applied or standing, {place, reason, …} refused, {place, …} merged}
+-- Reply    {"ok", epoch, a letter per result: "s" stale, "a" applied or standing, {place, reason, …} refused, {place, …} merged,
+--          {place, …} in the outbox, last number there}
 local at = read_kinds(3)
 local results = tonumber(ARGV[at])
 at = at + 1
@@ -114,6 +115,7 @@ for i = 1, results do
     fates[i] = 's'
   end
 end
+local last_posted = save_outbox()
 save_queues()
 save_admitted()
 retire(finished)
@@ -124,4 +126,4 @@ for reason, amount in pairs(rejected) do
 end
 save_lanes()
 save_counts()
-return {'ok', crawl.epoch, table.concat(fates), refused, merged}
+return {'ok', crawl.epoch, table.concat(fates), refused, merged, passed_on, last_posted}

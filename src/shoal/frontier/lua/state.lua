@@ -4,10 +4,13 @@
 --
 -- ARGV[3]  the new state
 -- ARGV[4]  "1" when the lanes were walked, which leaving the cancelled state takes (see walk)
+-- ARGV[5]  "1" for a shard that is finished while its crawl is not: it takes the new state too
 -- Reply    {"ok"}, {"walk", now}: walk the lanes first, {"again"}: the same call once more
 local MAX_WOKEN = 500
 local state = ARGV[3]
-if crawl.state == 'finished' or crawl.state == state then return {'ok'} end
+if crawl.state == 'finished' and ARGV[5] ~= '1' or crawl.state == state then return {'ok'} end
+stir()
+if crawl.state == 'finished' then call('HDEL', P .. 'crawl', 'finished') end
 
 if is_cancelled then
   if ARGV[4] ~= '1' then return {'walk', format('%.17g', now)} end

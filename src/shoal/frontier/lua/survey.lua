@@ -1,9 +1,9 @@
 -- include: crawl turns lanes tasks lending
--- survey: the first half of a lease from several crawls: take back, wake, and say which lanes could lend how much.
+-- survey: the first half of a lease from several crawls or shards: take back, wake, and say which lanes could lend how much.
 --
 -- ARGV[3]  limit
 -- ARGV[4]  horizon in seconds
--- Reply    {"ok", next start, age (8 bytes), lane, room, … for each lane}
+-- Reply    {"ok", epoch, ask again in seconds, finished (see ending); next start, age (8 bytes), lane, room, … for each lane}
 local limit, horizon = tonumber(ARGV[3]), tonumber(ARGV[4])
 turn()
 take_back()
@@ -12,8 +12,10 @@ save_lanes()
 save_counts()
 lanes, lane_list = {}, {}
 
-local reply = {'ok'}
-for _, lane in ipairs(ready_lanes(limit, horizon)) do
+local ready = ready_lanes(limit, horizon)
+local finished = ending()
+local reply = {'ok', crawl.epoch, ask_again(), finished}
+for _, lane in ipairs(ready) do
   reply[#reply + 1] = format('%.17g', lane.next)
   reply[#reply + 1] = pack('>d', lane.age)
   reply[#reply + 1] = lane.name

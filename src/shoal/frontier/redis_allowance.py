@@ -1,0 +1,33 @@
+"""A crawl's `max_pages` over several shards: each accepts what it was granted, and all grants together are the budget.
+
+Whoever has tasks for a shard without allowance takes back what the shards have not used, tells the first shard what
+each of them has accepted, and asks it for more. A grant is an absolute number, good for the shard's generation alone:
+one that comes late, after others took back and shared out anew, counts for nothing. So nothing is granted twice, and
+nothing is lost with whoever dies on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shoal.frontier.redis_desk import Desk, checked
+from shoal.frontier.redis_link import Argument
+from shoal.frontier.redis_shard import Shard, shard_of
+from shoal.model import Task
+
+Grant = tuple[Argument, Argument, Argument, Argument]
+
+
+async def ask_for_allowance(desk: Desk, shards: Sequence[Shard], tasks: Sequence[Task]) -> list[Grant]:
+    """What each shard may accept from here on so that these tasks fit, the first of them first; as put sends it."""
+    crawl = shards[0].crawl
+    reports = [checked(answer, crawl) for answer in await desk.run([(shard, "reclaim", ()) for shard in shards])]
+    args: list[Argument] = [len(shards)]
+    for _, generation, accepted in reports:
+        args += (generation, accepted)
+    distinct = {task.key: task for task in reversed(tasks)}
+    wants = [shard_of(task.lane, of=len(shards)) for task in reversed(distinct.values())]
+    _, is_all, kept, *grants = await desk.change_in(shards[0], "grant", *args, *wants)
+    return [
+        (generation, allowance, kept, is_all) for generation, allowance in zip(grants[::2], grants[1::2], strict=True)
+    ]

@@ -1,0 +1,39 @@
+"""Where a crawl's keys lie: in one place, or in several shards, each of them one place of a cluster."""
+
+from __future__ import annotations
+
+import zlib
+from urllib.parse import quote
+
+import msgspec
+
+
+def prefix_of(crawl: str, shard: int = 0, *, of: int = 1) -> str:
+    """What all keys of one shard of a crawl begin with. The braces keep them in one slot of a Cluster.
+
+    The number of shards is part of it: who knows an old one finds nothing, instead of a part that looks whole."""
+    place = str(shard) if of == 1 else f"{shard}-{of}"
+    return f"shoal:{{{quote(crawl, safe=' ')}.{place}}}:"
+
+
+class Shard(msgspec.Struct, frozen=True):
+    """One of the parts of a crawl. A lane lives in one of them for good."""
+
+    crawl: str
+    number: int
+    of: int
+    prefix: str
+
+    def has(self, lane: str) -> bool:
+        """Whether the lane lives here."""
+        return self.of == 1 or shard_of(lane, of=self.of) == self.number
+
+
+def shard_of(lane: str, *, of: int) -> int:
+    """The shard in which a lane lives. Never to be changed: crawls are laid out by it."""
+    return zlib.crc32(lane.encode()) % of if of > 1 else 0
+
+
+def shards_of(crawl: str, of: int) -> list[Shard]:
+    """All shards of a crawl, the first one first."""
+    return [Shard(crawl, number, of, prefix_of(crawl, number, of=of)) for number in range(of)]
