@@ -316,15 +316,16 @@ class Picker:
             return self._stuck if is_due else None
         while use := self._fresh() or self._due():
             found = self._exits.exit(use.exit)
-            if found.parked_until > self._now:
+            if found.parked_until > max(self._now, use.next_start):
                 use.next_start = found.parked_until
+                self.give_back(use)
             elif found.holder:
-                use.next_start = self._now + BUSY_SECONDS
+                use.next_start = max(use.next_start, self._now + BUSY_SECONDS)
+                self._exits.keep(use)
             else:
                 if self._pool.sticky:
                     self._stick(use)
                 return use
-            self.give_back(use)
         return None
 
     def give_back(self, use: Use) -> None:

@@ -113,15 +113,17 @@ class ModelPools:
         pool, exits = self.pools[lane.partition(VIA)[2]], self.of(lane)
         if stuck := self._stuck(pool, exits, now):
             return stuck if stuck.is_free(pool) and stuck.next_start <= latest else None
+        busy: set[str] = set()
         while True:
-            use = self._first(pool, exits)
+            use = self._first(pool, exits, but=busy)
             if use is None or use.next_start > latest:
                 return None
             exit_ = self.exit(use.exit)
-            if exit_.parked_until > now:
+            if exit_.parked_until > max(now, use.next_start):
                 use.next_start = exit_.parked_until
             elif exit_.holder:
-                use.next_start = now + BUSY_SECONDS
+                use.next_start = max(use.next_start, now + BUSY_SECONDS)
+                busy.add(use.exit)
             else:
                 if pool.sticky:
                     exits.stuck, exits.stuck_since = use.exit, now
@@ -201,7 +203,7 @@ class ModelPools:
         is_old = pool.rotate > 0 and now >= exits.stuck_since + pool.rotate
         return None if is_old or self.exit(use.exit).parked_until > now else use
 
-    def _first(self, pool: Pool, exits: ModelLaneExits) -> ModelUse | None:
+    def _first(self, pool: Pool, exits: ModelLaneExits, *, but: set[str]) -> ModelUse | None:
         """The free exit with the earliest time; those never considered come first, in the lane's own turn."""
         size = len(pool.exits)
         for step in range(size):
@@ -209,7 +211,7 @@ class ModelPools:
             if name not in exits.uses:
                 exits.uses[name] = ModelUse(name)
                 return exits.uses[name]
-        free = [use for name, use in exits.uses.items() if name in pool.exits and use.is_free(pool)]
+        free = [use for name, use in exits.uses.items() if name in pool.exits and name not in but and use.is_free(pool)]
         return min(free, key=lambda use: use.next_start, default=None)
 
     def _spend(self, use: ModelUse, report: ExitUse | None, pool: Pool | None) -> None:
