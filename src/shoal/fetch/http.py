@@ -133,9 +133,7 @@ class HttpFetcher:
             answer = await self._exchange(request, route, path, started, until)
         except PyreqwestError as error:
             return self._proxies.explain(error, way, secure=secure)
-        if isinstance(answer, Fault):
-            return answer
-        return self._proxies.answered(way, status=answer.status, secure=secure) or answer
+        return answer if isinstance(answer, Fault) else self._proxies.judged(way, answer, secure=secure)
 
     async def _by_gateway(self, way: Way, request: Fetch, started: float, *, routes: Routes) -> Response | Fault:
         target = await self._proxies.vetted(_split(request.url)[0])

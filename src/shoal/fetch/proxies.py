@@ -12,7 +12,7 @@ from pyreqwest.client import Client
 from pyreqwest.proxy import ProxyBuilder
 
 from shoal.exits import Way
-from shoal.fetch.base import Fault, FaultKind
+from shoal.fetch.base import Fault, FaultKind, Response
 from shoal.fetch.faults import CONNECTING, causes_of, explain, one_line
 from shoal.fetch.guard import refusal
 from shoal.fetch.routes import PARTING_SECONDS, ROUTE_SECONDS, Origin, Route, Routes, parse_origin, secure_builder
@@ -76,13 +76,18 @@ class ProxyRoutes:
         prefix = f"{origin.scheme}://{origin.userinfo}{origin.host}{origin.port}"
         return Route(origin, (), 0.0, self._client(way), prefix, None)
 
-    def answered(self, way: Way, *, status: int, secure: bool) -> Fault | None:
-        """What an answer says about the proxy itself: it works, or it wants other credentials."""
+    def judged(self, way: Way, answer: Response, *, secure: bool) -> Response | Fault:
+        """The site's answer, unless it is the proxy's own. Inside a tunnel it never is."""
         self._proven.add(way.name)
-        # Inside a tunnel a 407 is the target's own.
-        if status == 407 and not secure and not way.url.startswith("socks"):
+        if secure or way.url.startswith("socks"):
+            return answer
+        if answer.status == 407:
             return fault_of(way, "it wants other credentials (407)")
-        return None
+        # Wide-spread proxies sign their own pages; others cannot be told from the site.
+        is_own = answer.headers.get("server", "").startswith("tinyproxy") or "x-squid-error" in answer.headers
+        return (
+            fault_of(way, f"the proxy itself answered {answer.status}") if is_own and answer.status >= 400 else answer
+        )
 
     def explain(self, error: Exception, way: Way, *, secure: bool) -> Fault:
         """Whose fault an exception is: the proxy's, or the target's as it would be without one."""
