@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,19 @@ def test_gathers_proxies_from_everywhere_each_once_with_readable_names(full: dic
         "10.0.0.5:80": "http://10.0.0.5:80",
     }
     assert all(way.kind == "proxy" for way in full["datacenter"].ways)
+
+
+@pytest.mark.parametrize(
+    ("entry", "url"),
+    [
+        ("http://us%41er:p%40%3A%2F%25@h:1", "http://usAer:p%40%3A%2F%25@h:1"),
+        ("http://anna:pä+ß@H.example:1/", "http://anna:p%C3%A4%2B%C3%9F@h.example:1"),
+        ("socks5h://anna@h:1080", "socks5h://anna:@h:1080"),
+    ],
+)
+def test_credentials_are_written_as_a_url_wants_them(tmp_path: Path, entry: str, url: str) -> None:
+    (way,) = pools_of(tmp_path, f"[proxies.a]\nurl = '{entry}'")["a"].ways
+    assert way.url == url
 
 
 def test_a_url_with_a_place_for_the_pages_is_a_gateway(full: dict[str, PoolSpec]) -> None:
@@ -201,6 +215,22 @@ def test_says_what_is_wrong_with_a_proxies_file(tmp_path: Path) -> None:
         assert SECRET not in str(caught.value)
     with pytest.raises(SettingError, match="cannot read the proxies"):
         load_pools(tmp_path / "shoal.toml", proxies=str(tmp_path / "none"))
+
+
+def test_the_pools_of_the_how_to_pages_can_be_read(tmp_path: Path) -> None:
+    pages = Path(__file__).parents[2] / "docs" / "how-to"
+    (tmp_path / "residential.txt").write_text("10.0.0.1:80", encoding="utf-8")
+    environ = {"RESIDENTIAL": "10.0.0.2:80", "ANNA_PASSWORD": "a", "BERT_PASSWORD": "b"}
+    found = {}
+    for name in ("proxies.md", "accounts.md"):
+        for text in re.findall(r"```toml\n(.*?)```", (pages / name).read_text(encoding="utf-8"), re.DOTALL):
+            found |= pools_of(tmp_path, text, **environ)
+    assert {name: len(pool.ways) for name, pool in found.items()} == {
+        "datacenter": 2,
+        "residential": 2,
+        "service": 1,
+        "shop": 2,
+    }
 
 
 def test_a_way_is_equal_to_another_with_the_same_secrets_only() -> None:

@@ -20,7 +20,7 @@ from shoal.fetch.deadline import Deadline
 from shoal.fetch.decode import decompress, too_large
 from shoal.fetch.faults import explain, never_connected
 from shoal.fetch.gateways import gateway_answer, gateway_fault, gateway_headers, gateway_url
-from shoal.fetch.proxies import ProxyRoutes
+from shoal.fetch.proxies import ProxyRoutes, proxy_answer, proxy_fault
 from shoal.fetch.resolver import Lookup
 from shoal.fetch.routes import FOREVER, Route, Routes
 from shoal.model import DIRECT
@@ -132,8 +132,8 @@ class HttpFetcher:
         try:
             answer = await self._exchange(request, route, path, started, until)
         except PyreqwestError as error:
-            return self._proxies.explain(error, way, secure=secure)
-        return answer if isinstance(answer, Fault) else self._proxies.judged(way, answer, secure=secure)
+            return proxy_fault(way, error, secure=secure)
+        return answer if isinstance(answer, Fault) else proxy_answer(way, answer, secure=secure)
 
     async def _by_gateway(self, way: Way, request: Fetch, started: float, *, routes: Routes) -> Response | Fault:
         target = await self._proxies.vetted(_split(request.url)[0])

@@ -6,7 +6,6 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from pyreqwest.client import Client
 from pyreqwest.proxy import ProxyBuilder
@@ -49,7 +48,6 @@ class ProxyRoutes:
         self._trusted_roots = trusted_roots
         self._clients: OrderedDict[str, Client] = OrderedDict()
         self._vetted: OrderedDict[str, tuple[float, Origin | Fault]] = OrderedDict()
-        self._proven: set[str] = set()
 
     async def vetted(self, origin_text: str) -> Origin | Fault:
         """The origin, if a request to it may be handed to somebody else; remembered for a while."""
@@ -76,26 +74,6 @@ class ProxyRoutes:
         prefix = f"{origin.scheme}://{origin.userinfo}{origin.host}{origin.port}"
         return Route(origin, (), 0.0, self._client(way), prefix, None)
 
-    def judged(self, way: Way, answer: Response, *, secure: bool) -> Response | Fault:
-        """The site's answer, unless it is the proxy's own. Inside a tunnel it never is."""
-        self._proven.add(way.name)
-        if secure or way.url.startswith("socks"):
-            return answer
-        if answer.status == 407:
-            return fault_of(way, "it wants other credentials (407)")
-        # Wide-spread proxies sign their own pages; others cannot be told from the site.
-        is_own = answer.headers.get("server", "").startswith("tinyproxy") or "x-squid-error" in answer.headers
-        return (
-            fault_of(way, f"the proxy itself answered {answer.status}") if is_own and answer.status >= 400 else answer
-        )
-
-    def explain(self, error: Exception, way: Way, *, secure: bool) -> Fault:
-        """Whose fault an exception is: the proxy's, or the target's as it would be without one."""
-        kind, message = explain(error, secure=secure)
-        if self._is_the_proxys(kind, causes_of(error), way, secure=secure):
-            return fault_of(way, _PLAINER.get(message, message))
-        return Fault(kind=kind, message=message)
-
     async def close(self) -> None:
         """Close connections."""
         clients = list(self._clients.values())
@@ -104,25 +82,15 @@ class ProxyRoutes:
             await client.close()
         await asyncio.sleep(PARTING_SECONDS if clients else 0)
 
-    def _is_the_proxys(self, kind: FaultKind, causes: list[str], way: Way, *, secure: bool) -> bool:
-        if kind in (FaultKind.LOCAL, FaultKind.BAD_URL):
-            return False
-        if CONNECTING not in causes:
-            # A proxy that reads plain HTTP says so when the target fails; only its own silence ends like this.
-            return kind is FaultKind.CONNECT and not secure and not way.url.startswith("socks")
-        if kind is not FaultKind.TLS or any(cause.startswith(("tunnel error", "SOCKS error")) for cause in causes):
-            return True
-        # Two handshakes look alike; a proxy that has answered before has passed its own.
-        return way.url.startswith("https:") and way.name not in self._proven
-
     async def _checked(self, origin: Origin) -> Origin | Fault:
         """The proxy looks the name up by itself and may take any address: one that is refused here is enough."""
         found = await self._routes.look_up(origin)
         if isinstance(found, Fault) and found.kind is FaultKind.LOCAL:
             return found
         if isinstance(found, Fault):
-            is_inside = "." not in origin.host.rstrip(".") or origin.host.rstrip(".").rpartition(".")[2] in INSIDE_NAMES
+            _, dot, top = origin.host.rstrip(".").rpartition(".")
             message = f"{origin.host} is a name of an inside network (allow_private is off)"
+            is_inside = not dot or top in INSIDE_NAMES
             return Fault(kind=FaultKind.REFUSED_ADDRESS, message=message) if is_inside else origin
         for address in found:
             if reason := refusal(address):
@@ -141,17 +109,42 @@ class ProxyRoutes:
         return client
 
 
+def proxy_answer(way: Way, answer: Response, *, secure: bool) -> Response | Fault:
+    """The site's answer, unless it is the proxy's own. Inside a tunnel it never is."""
+    if secure or way.url.startswith("socks"):
+        return answer
+    if answer.status == 407:
+        return fault_of(way, "it wants other credentials (407)")
+    # Wide-spread proxies sign their own pages; others cannot be told from the site.
+    is_signed = answer.headers.get("server", "").startswith("tinyproxy") or "x-squid-error" in answer.headers
+    if is_signed and answer.status >= 400:
+        return fault_of(way, f"the proxy itself answered {answer.status}")
+    return answer
+
+
+def proxy_fault(way: Way, error: Exception, *, secure: bool) -> Fault:
+    """Whose fault an exception is: the proxy's, or the target's as it would be without one."""
+    kind, message = explain(error, secure=secure)
+    if _is_the_proxys(kind, causes_of(error), way, secure=secure):
+        return fault_of(way, _PLAINER.get(message, message))
+    return Fault(kind=kind, message=message)
+
+
 def fault_of(way: Way, message: str) -> Fault:
     """A fault of the exit itself, named by its name."""
     return Fault(kind=FaultKind.EXIT, message=f"{way.name}: {message}")
 
 
+def _is_the_proxys(kind: FaultKind, causes: list[str], way: Way, *, secure: bool) -> bool:
+    if kind in (FaultKind.LOCAL, FaultKind.BAD_URL):
+        return False
+    if CONNECTING not in causes:
+        # A proxy that reads plain HTTP says so when the target fails; only its own silence ends like this.
+        return kind is FaultKind.CONNECT and not secure and not way.url.startswith("socks")
+    # Of two handshakes, the one with a proxy is part of making the tunnel.
+    return kind is not FaultKind.TLS or any(cause.startswith(("tunnel error", "SOCKS error")) for cause in causes)
+
+
 def _proxy(url: str) -> ProxyBuilder:
-    parts = urlsplit(url)
-    if parts.scheme.startswith("socks"):
-        # Always by name: the client would look names up by itself, unseen by the guard.
-        return ProxyBuilder.all(url.replace(f"{parts.scheme}://", "socks5h://", 1))
-    proxy = ProxyBuilder.all(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}")
-    if parts.username is None:
-        return proxy
-    return proxy.basic_auth(unquote(parts.username), unquote(parts.password or ""))
+    # Always by name: with "socks5" the client would look names up by itself, unseen by the guard.
+    return ProxyBuilder.all(f"socks5h{url[6:]}" if url.startswith("socks5:") else url)
