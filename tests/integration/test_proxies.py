@@ -38,6 +38,7 @@ class Site:
         self.asked: list[Request] = []
         self.server = LoopbackServer(answer=self._answer)
         self._tls: asyncio.Server | None = None
+        self._writers: list[asyncio.StreamWriter] = []
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert("localhost", "127.0.0.1").configure_cert(self._context)
 
@@ -49,6 +50,7 @@ class Site:
         await self.server.close()
         assert self._tls is not None
         self._tls.close()
+        await drop(self._writers)
 
     @property
     def url(self) -> str:
@@ -65,6 +67,7 @@ class Site:
         return reply("ok", status=status, headers={"Location": "/next"} if status == 302 else None)
 
     async def _secure(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         lines = (line.partition(": ") for line in head.split("\r\n")[1:])
         headers = {name.lower(): value for name, _, value in lines}
@@ -125,6 +128,7 @@ def socks_proxy() -> Iterator[Microsocks]:
 async def talking(talk: Talk, *, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """A server that does to every connection as it is told; gives its port."""
     tasks: set[asyncio.Task[None]] = set()
+    writers: list[asyncio.StreamWriter] = []
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async def serve() -> None:
@@ -135,6 +139,7 @@ async def talking(talk: Talk, *, context: ssl.SSLContext | None = None) -> Async
             finally:
                 writer.close()
 
+        writers.append(writer)
         tasks.add(asyncio.get_running_loop().create_task(serve()))
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=context)
@@ -145,6 +150,14 @@ async def talking(talk: Talk, *, context: ssl.SSLContext | None = None) -> Async
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await drop(writers)
+
+
+async def drop(writers: Sequence[asyncio.StreamWriter]) -> None:
+    """End connections now: a TLS connection that is closed waits for the other side to agree."""
+    for writer in writers:
+        writer.transport.abort()
+    await asyncio.sleep(0)
 
 
 @asynccontextmanager
@@ -344,7 +357,7 @@ async def test_a_secure_proxy_is_trusted_by_its_certificate_alone(
             await back
         finally:
             back.cancel()
-            ours.close()
+            await drop([ours])
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
