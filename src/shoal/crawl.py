@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from shoal.coordinator import Coordinator
+from shoal.exits import load_pools, ways_of
 from shoal.fetch.http import HttpFetcher
 from shoal.fleet import Fleet
 from shoal.frontier import REDIS_SCHEMES, open_frontier
@@ -172,7 +173,7 @@ async def worker_for(
     name = name or worker_name()
     known = RecentKeys()
     intake = intake_of(crawl, known=known)
-    fetcher = HttpFetcher(settings)
+    fetcher = HttpFetcher(settings, ways=ways_of(load_pools(Path(CONFIG_FILE), proxies=settings.proxies)))
     journey = Journey(
         spider_name=crawl.spider,
         worker=name,

@@ -41,6 +41,8 @@ TRACKING_PARAMETERS = (
     "_hsmi",
 )
 
+OTHER_TABLES = ("proxies", "accounts")  # in a shoal.toml; `exits.py` reads them
+
 _DURATION = re.compile(r"(?:(\d{1,9}(?:\.\d{1,6})?)([smhdw]))?")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
@@ -108,6 +110,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     )
     allow_private: Annotated[bool, _help("let requests go to private, loopback and other special addresses")] = False
 
+    proxies: Annotated[
+        str, _help("file with proxies, one URL a line, or with pools as in shoal.toml; on every machine of the fleet")
+    ] = ""
+
     max_attempts: Annotated[Positive, _help("attempts at a page before it is a dead letter")] = 4
     handle_statuses: Annotated[
         tuple[int, ...], _help("statuses besides 2xx that a spider's handlers want to see, such as 404")
@@ -162,14 +168,16 @@ def resolve(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> Resolved:
 
 
 def file_layer(path: Path) -> tuple[str, dict[str, Any]]:
-    """The settings of a shoal.toml; an absent file has none."""
+    """The settings of a shoal.toml without its other tables; an absent file has none."""
     if not path.exists():
         return str(path), {}
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"{path} is not valid TOML: {error}") from None
-    return str(path), table
+    return str(path), {
+        name: value for name, value in table.items() if name not in OTHER_TABLES or isinstance(value, str)
+    }
 
 
 def environment_layer(environ: Mapping[str, str] = os.environ) -> tuple[str, dict[str, Any]]:
