@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from shoal.coordinator import Coordinator
-from shoal.exits import load_pools, ways_of
+from shoal.errors import UsageError
+from shoal.exits import PoolSpec, Way, load_pools, ways_of
 from shoal.fetch.http import HttpFetcher
 from shoal.fleet import Fleet
 from shoal.frontier import REDIS_SCHEMES, open_frontier
@@ -26,12 +27,13 @@ from shoal.inbox import Inbox, Listener, NoInbox
 from shoal.intake import Intake, RecentKeys
 from shoal.journey import Journey
 from shoal.lane_rules import LaneRules
-from shoal.model import Budgets, Crawl, CrawlState
+from shoal.model import DIRECT, Budgets, Crawl, CrawlState, Pool
+from shoal.passage import Passages
 from shoal.patience import patiently
 from shoal.politeness import lent_interval
 from shoal.settings import Resolved, Settings, environment_layer, file_layer, parse_duration, parse_rate, resolve
 from shoal.sources import start_lanes
-from shoal.spider import Spider, spider_name
+from shoal.spider import Spider, has_login, spider_name
 from shoal.store import open_store
 from shoal.store.base import Store
 from shoal.urls import UrlRules
@@ -39,6 +41,7 @@ from shoal.worker import Worker, WorkerParts, worker_name
 
 DEFAULT_FILE = "shoal.db"
 CONFIG_FILE = "shoal.toml"
+NO_CAP = 1_000_000
 
 Say = Callable[[str], None]
 
@@ -56,6 +59,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     start_lanes: list[str] = msgspec.field(default_factory=list)
     spider: str = ""
+    pool: str = DIRECT
 
 
 @asynccontextmanager
@@ -95,6 +99,8 @@ async def begin(
 ) -> tuple[Crawl, Crawl | None]:
     """The spider's unfinished crawl with the settings as they are now, or a new one; and the former as it was."""
     name = spider_name(type(spider))
+    pools = pools_of(settings)
+    pool = _default_pool(spider, pools, settings=settings)
     mine = [crawl for crawl in await frontier.crawls() if crawl.spider == name]
     unfinished = [crawl for crawl in mine if crawl.state in (CrawlState.RUNNING, CrawlState.PAUSED)]
     if fresh:
@@ -104,23 +110,80 @@ async def begin(
         unfinished = []
     numbers = [int(match[1]) for crawl in mine if (match := re.search(r"-(\d+)$", crawl.id))]
     crawl_id = unfinished[0].id if unfinished else f"{name}-{max(numbers, default=0) + 1}"
-    record = CrawlRecord(settings=settings, start_lanes=start_lanes(spider), spider=reference)
+    record = CrawlRecord(settings=settings, start_lanes=start_lanes(spider), spider=reference, pool=pool)
     crawl = Crawl(
         id=crawl_id,
         spider=name,
         interval=lent_interval(parse_rate(settings.rate)),
         cap=settings.per_host,
         needs_rules=settings.obey_robots,
-        budgets=Budgets(pages=settings.max_pages, per_lane=settings.max_per_host, per_shape=settings.max_per_shape),
+        budgets=Budgets(
+            pages=settings.max_pages,
+            per_lane=settings.max_per_host,
+            per_shape=settings.max_per_shape,
+            cost=settings.budget,
+        ),
         settings=msgspec.to_builtins(record),
         feeding=True,
         dedup=settings.dedup,
         dedup_ttl=parse_duration(settings.dedup_ttl),
+        pools=tuple(_pool_of(spec, patience=parse_duration(settings.exit_patience)) for spec in pools.values()),
     )
     opened_crawl = await frontier.open_crawl(crawl)
     await frontier.set_state(crawl_id, CrawlState.RUNNING)
     await frontier.set_feeding(crawl_id, feeding=True)
     return opened_crawl, unfinished[0] if unfinished else None
+
+
+def pools_of(settings: Settings) -> dict[str, PoolSpec]:
+    """The pools that this machine knows: those of its shoal.toml and of the file that `proxies` names."""
+    return load_pools(Path(CONFIG_FILE), proxies=settings.proxies)
+
+
+def _default_pool(spider: Spider, pools: dict[str, PoolSpec], *, settings: Settings) -> str:
+    """The pool of requests that name none. Refuses what cannot work, before anything is created."""
+    has_accounts = [name for name, spec in pools.items() if spec.exclusive]
+    if has_accounts and not has_login(type(spider)):
+        raise UsageError(
+            f"{type(spider).__name__} has no login, and [accounts.{has_accounts[0]}] needs one:"
+            " write `async def login(self, session)`, or take the accounts out"
+        )
+    if settings.pool in (DIRECT, *pools):
+        return settings.pool
+    if settings.pool:
+        known = ", ".join([DIRECT, *sorted(pools)])
+        raise UsageError(
+            f"there is no pool {settings.pool!r}, only {known}: pools stand in shoal.toml or --proxies FILE"
+        )
+    given = load_pools(Path(os.devnull), proxies=settings.proxies) if settings.proxies else {}
+    return next(iter(given)) if len(given) == 1 else DIRECT
+
+
+def _pool_of(spec: PoolSpec, *, patience: float) -> Pool:
+    """A pool as the frontier knows it: exits by name, and no secret."""
+    return Pool(
+        name=spec.name,
+        exits=tuple(way.name for way in spec.ways),
+        interval=lent_interval(spec.interval),
+        cap=spec.cap or NO_CAP,
+        host_interval=lent_interval(spec.host_interval),
+        host_cap=spec.host_cap or NO_CAP,
+        exclusive=spec.exclusive,
+        sticky=spec.sticky,
+        rotate=spec.rotate,
+        quarantine=spec.quarantine,
+        max_quarantine=spec.max_quarantine,
+        patience=patience,
+        cost=spec.cost,
+        cost_per_gb=spec.cost_per_gb,
+    )
+
+
+def _say_what_is_missing(crawl: Crawl, ways: dict[str, Way], *, say: Say) -> None:
+    missing = [name for pool in crawl.pools for name in pool.exits if name not in ways]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        say(f"there is no exit {missing[0]}{more} here: give this machine the same shoal.toml and proxies file")
 
 
 @asynccontextmanager
@@ -161,7 +224,13 @@ def record_of(crawl: Crawl) -> CrawlRecord:
 def intake_of(crawl: Crawl, *, known: RecentKeys | None = None) -> Intake:
     """The rules under which a crawl takes in URLs."""
     record = record_of(crawl)
-    return Intake(UrlRules(record.settings, start_hosts=record.start_lanes), record.settings, known=known)
+    return Intake(
+        UrlRules(record.settings, start_hosts=record.start_lanes),
+        record.settings,
+        known=known,
+        pools=[pool.name for pool in crawl.pools],
+        pool=record.pool,
+    )
 
 
 @asynccontextmanager
@@ -173,16 +242,28 @@ async def worker_for(
     name = name or worker_name()
     known = RecentKeys()
     intake = intake_of(crawl, known=known)
-    fetcher = HttpFetcher(settings, ways=ways_of(load_pools(Path(CONFIG_FILE), proxies=settings.proxies)))
+    ways = ways_of(pools_of(settings))
+    _say_what_is_missing(crawl, ways, say=say)
+    fetcher = HttpFetcher(settings, ways=ways)
+    handlers = Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds)
     journey = Journey(
         spider_name=crawl.spider,
         worker=name,
         settings=settings,
         needs_rules=crawl.needs_rules,
         fetcher=fetcher,
-        handlers=Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds),
+        handlers=handlers,
         intake=intake,
         lane_rules=LaneRules(frontier=frontier, fetcher=fetcher, settings=settings),
+        passages=Passages(
+            ways=ways,
+            pools=crawl.pools,
+            frontier=frontier,
+            fetcher=fetcher,
+            handlers=handlers,
+            intake=intake,
+            settings=settings,
+        ),
     )
     parts = WorkerParts(spider=spider, frontier=frontier, store=store, journey=journey, known=known, say=say)
     try:

@@ -114,6 +114,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str, _help("file with proxies, one URL a line, or with pools as in shoal.toml; on every machine of the fleet")
     ] = ""
 
+    pool: Annotated[
+        str,
+        _help(
+            "pool of proxies or accounts for requests that name none; empty: the only pool of the file that `proxies`"
+            ' names, else "direct"'
+        ),
+    ] = ""
+    exit_patience: Annotated[
+        str, _help("how long pages wait for an exit when all of their pool rest, before they are dead letters")
+    ] = "1h"
+    max_exit_tries: Annotated[
+        Positive, _help("times a page may be turned away through exits before it is a dead letter")
+    ] = 6
+    budget: Annotated[
+        Annotated[float, Meta(ge=0)], _help("what requests through pools may cost; then the crawl pauses; 0: no limit")
+    ] = 0.0
+
     max_attempts: Annotated[Positive, _help("attempts at a page before it is a dead letter")] = 4
     handle_statuses: Annotated[
         tuple[int, ...], _help("statuses besides 2xx that a spider's handlers want to see, such as 404")
@@ -238,6 +255,6 @@ def _convert(name: str, value: Any, origin: str) -> Any:
         parse_rate(converted)
     if name == "dedup":
         check_dedup(converted)
-    if name == "dedup_ttl":
+    if name in ("dedup_ttl", "exit_patience"):
         parse_duration(converted)
     return converted
