@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 
 from shoal.exit_policy import HELD_AGAINST, away_of
-from shoal.fetch.base import Fault, FaultKind, Fetcher
+from shoal.fetch.base import Fetcher
 from shoal.fetch.robots import UNAVAILABLE, Robots, fetch_rules
 from shoal.fetch.through import Through
 from shoal.frontier.base import Frontier
@@ -62,9 +62,10 @@ class LaneRules:
         away = None if through.answer is None else away_of(through.answer, judge(through.answer))
         if away is None:
             return msgspec.structs.replace(opened, exit=through.use())
-        is_exits = isinstance(through.answer, Fault) and through.answer.kind is FaultKind.EXIT
-        if is_exits or lease.free_retries < HELD_AGAINST:
-            use = through.use("blocked" if away.kind == "blocked" else "failed")
+        # A robots.txt that is forbidden whoever asks has its meaning; a host that fails whoever asks does not end here,
+        # but by the patience of its pages.
+        if away.kind == "failed" or lease.free_retries < HELD_AGAINST:
+            use = through.use("failed" if away.kind == "failed" else "blocked")
             return Retry(lease=lease, reason=away.reason, free=True, exit=use)
         return opened
 

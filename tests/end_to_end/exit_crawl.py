@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,15 +14,13 @@ import msgspec
 
 from shoal import Spider
 from shoal.coordinator import Coordinator
-from shoal.crawl import Places, begin, opened, run_crawl, settings_of
+from shoal.crawl import Places, begin, intake_of, opened, settings_of, worker_for
 from shoal.frontier.base import Frontier
-from shoal.model import DeadFilter, ExitStatus, Progress
+from shoal.model import Crawl, DeadFilter, ExitStatus, Progress
 from shoal.store.base import Store, StoredItem
-from shoal.testing.loopback import Hit, LoopbackServer, Reply, Request, reply
+from shoal.testing.loopback import Hit, LoopbackServer, Reply, Request, busiest_window, reply
 
 SECONDS = 40.0
-# Slots are lent a little further apart than the rate says; what is left is the way from a start to the site's clock.
-JITTER = 0.5
 
 Answer = Callable[[Request], Reply]
 
@@ -81,23 +78,31 @@ class ExitCrawl:
         async with opened(Places(frontier=self.frontier_url or db, store=db)) as parts:
             yield parts
 
+    async def begin(self, **settings: Any) -> Crawl:
+        """Begin or resume the crawl, and feed it."""
+        always = {"allow_private": True, "obey_robots": False, "horizon_seconds": 0.3, "grace_seconds": 0.5}
+        resolved = settings_of(self.spider, {**always, **self.settings, **settings}, folder=self.folder).values
+        async with self.opened() as (frontier, store):
+            crawl, _ = await begin(frontier, store, self.spider(), settings=resolved, reference="-")
+            self.crawl = crawl.id
+            await self._coordinator(crawl, frontier, store).feed(self.spider(), intake=intake_of(crawl))
+            return crawl
+
     async def run(self, *, until: Callable[[Progress], bool] | None = None, **settings: Any) -> Progress:
         """Run to the end, or until something holds of the crawl's counters."""
-        always = {"allow_private": True, "obey_robots": False, "horizon_seconds": 0.3, "grace_seconds": 2.0}
-        resolved = settings_of(self.spider, {**always, **self.settings, **settings}, folder=self.folder).values
-        spider, stop = self.spider(), asyncio.Event()
+        await self.begin(**settings)
+        return await self.work(until=until)
+
+    async def work(self, *, until: Callable[[Progress], bool] | None = None, seconds: float | None = None) -> Progress:
+        """A worker does what is left, to the end or for so long."""
+        stop = asyncio.Event()
         async with asyncio.timeout(SECONDS), self.opened() as (frontier, store):
-            crawl, _ = await begin(frontier, store, spider, settings=resolved, reference="-")
-            self.crawl = crawl.id
-
-            def show(_: Any) -> None:
-                """Nobody looks."""
-
-            coordinator = Coordinator(crawl, frontier=frontier, store=store, show=show, say=self.said.append)
+            (crawl,) = [one for one in await frontier.crawls() if one.id == self.crawl]
             watching = asyncio.create_task(self._watch(frontier, until, stop)) if until else None
-            await run_crawl(
-                crawl, spider, places=Places(), workers=1, coordinator=coordinator, stop=stop
-            )
+            if seconds is not None:
+                asyncio.get_running_loop().call_later(seconds, stop.set)
+            async with worker_for(crawl, self.spider(), frontier=frontier, store=store, say=self.said.append) as worker:
+                await worker.run(stop)
             if watching is not None:
                 await watching
             return await frontier.progress(crawl.id)
@@ -115,8 +120,14 @@ class ExitCrawl:
         async with self.opened() as (frontier, _):
             return await frontier.dead(self.crawl, DeadFilter())
 
+    def _coordinator(self, crawl: Crawl, frontier: Frontier, store: Store) -> Coordinator:
+        def show(_: Any) -> None:
+            """Nobody looks."""
+
+        return Coordinator(crawl, frontier=frontier, store=store, show=show, say=self.said.append)
+
     async def _watch(self, frontier: Frontier, until: Callable[[Progress], bool], stop: asyncio.Event) -> None:
-        while not until(await frontier.progress(self.crawl)):
+        while not until(await frontier.progress(self.crawl)):  # noqa: ASYNC110 -- another process may be at work
             await asyncio.sleep(0.02)
         stop.set()
 
@@ -126,9 +137,27 @@ def pages_of(hits: Sequence[Hit]) -> Counter[str]:
     return Counter(hit.path for hit in hits if hit.path != "/robots.txt")
 
 
-def gaps_by_peer(hits: Sequence[Hit]) -> dict[str, list[float]]:
-    """The times between the requests from each address."""
-    times: dict[str, list[float]] = defaultdict(list)
-    for hit in sorted(hits, key=lambda hit: hit.time):
-        times[hit.peer].append(hit.time)
-    return {peer: [later - earlier for earlier, later in itertools.pairwise(of)] for peer, of in times.items()}
+def busiest_by_peer(hits: Sequence[Hit]) -> dict[str, int]:
+    """The most requests that came from each address within any second."""
+    peers = {hit.peer for hit in hits}
+    return {peer: busiest_window(hit for hit in hits if hit.peer == peer) for peer in peers}
+
+
+@asynccontextmanager
+async def silent_server(address: str, *, hangs: bool) -> AsyncIterator[str]:
+    """The URL of a proxy that takes connections and never answers, or closes them."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        if not hangs:
+            writer.close()
+
+    server = await asyncio.start_server(talk, address, 0)
+    try:
+        yield f"http://{address}:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for writer in writers:
+            writer.transport.abort()
+        await server.wait_closed()

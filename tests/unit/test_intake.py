@@ -193,7 +193,7 @@ def test_requests_that_name_no_pool_take_the_spiders() -> None:
 
 @pytest.mark.parametrize("pool", ["uk", "", ["eu"]])
 def test_an_unknown_pool_is_refused_in_the_spider(pool: Any) -> None:
-    with pytest.raises(UsageError, match="there is no pool .*, only direct, eu, us"):
+    with pytest.raises(UsageError, match=r"there is no pool .*, only direct, eu, us"):
         take(Request("/x", pool=pool))
     with pytest.raises(UsageError, match="there is no pool"):
         follow("<a href=/1>", pool=pool)

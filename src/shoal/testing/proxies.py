@@ -133,4 +133,6 @@ class Gateway:
         writer.write(f"GET {path} HTTP/1.1\r\nHost: {target.netloc}\r\nConnection: close\r\n\r\n".encode())
         answer = await reader.read()
         writer.close()
-        return answer
+        # Said, so that nobody sends the next request into a connection that is about to be closed.
+        head, blank, body = answer.partition(b"\r\n\r\n")
+        return head + b"\r\nConnection: close" + blank + body
