@@ -17,7 +17,7 @@ from shoal.fetch.blocks import block_of
 from shoal.model import DIRECT, Dead, ExitUse, Lease, Retry
 from shoal.retries import Verdict
 
-HELD_AGAINST: Final = 3  # tries of one page that count against their exits
+HELD_AGAINST: Final = 3  # tries of one page that count against their exits; of a small pool half of them
 REFUSALS: Final = frozenset({403, 407, 429})
 FAILURES: Final = frozenset(
     {
@@ -70,11 +70,11 @@ def ending_of(lease: Lease, away: Away, *, most_tries: int, exits: int) -> Retry
     return Dead(lease=lease, reason=away.reason, detail=detail)
 
 
-def verdict_on(lease: Lease, away: Away) -> Literal["ok", "blocked", "failed"] | None:
+def verdict_on(lease: Lease, away: Away, *, exits: int) -> Literal["ok", "blocked", "failed"] | None:
     """What to tell the frontier of the exit; None: that it was used, and nothing more."""
     if away.kind == "logged_out":
         return "ok"
-    if lease.free_retries >= HELD_AGAINST and not away.is_certain:
+    if not away.is_certain and lease.free_retries >= min(HELD_AGAINST, max(exits // 2, 1)):
         return None
     return away.kind
 

@@ -70,7 +70,7 @@ class Passage:
     def turned_away(self, away: Away) -> Retry | Dead:
         """How the lease ends that was turned away, with the report on its exit."""
         result = ending_of(self._lease, away, most_tries=self._settings.max_exit_tries, exits=self._exits)
-        verdict = verdict_on(self._lease, away)
+        verdict = verdict_on(self._lease, away, exits=self._exits)
         is_over = away.kind == "logged_out" or away.outcome == "login"
         if verdict is None:
             return result

@@ -69,13 +69,19 @@ def test_where_exits_fail_a_page_has_a_try_for_each_of_them() -> None:
 
 @pytest.mark.parametrize("away", [BLOCKED, FAILED])
 def test_the_first_tries_of_a_page_count_against_their_exits_and_later_ones_do_not(away: Away) -> None:
-    verdicts = [verdict_on(lease_for(URL, free_retries=number), away) for number in range(HELD_AGAINST + 2)]
+    verdicts = [verdict_on(lease_for(URL, free_retries=number), away, exits=50) for number in range(HELD_AGAINST + 2)]
     assert verdicts == [away.kind] * HELD_AGAINST + [None, None]
+
+
+@pytest.mark.parametrize(("exits", "held"), [(1, 1), (2, 1), (3, 1), (4, 2), (6, 3), (50, 3)])
+def test_one_page_cannot_rest_more_than_half_of_a_small_pool(exits: int, held: int) -> None:
+    verdicts = [verdict_on(lease_for(URL, free_retries=number), BLOCKED, exits=exits) for number in range(6)]
+    assert verdicts == ["blocked"] * held + [None] * (6 - held)
 
 
 def test_a_failed_login_always_counts_against_its_account() -> None:
     away = Away(kind="failed", outcome="login", reason="login: no", is_certain=True)
-    assert verdict_on(lease_for(URL, free_retries=99), away) == "failed"
+    assert verdict_on(lease_for(URL, free_retries=99), away, exits=1) == "failed"
 
 
 def test_only_an_exit_that_was_lent_can_be_unused() -> None:

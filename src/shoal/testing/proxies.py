@@ -134,5 +134,4 @@ class Gateway:
         answer = await reader.read()
         writer.close()
         # Said, so that nobody sends the next request into a connection that is about to be closed.
-        head, blank, body = answer.partition(b"\r\n\r\n")
-        return head + b"\r\nConnection: close" + blank + body
+        return answer.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)
