@@ -100,7 +100,7 @@ async def begin(
     """The spider's unfinished crawl with the settings as they are now, or a new one; and the former as it was."""
     name = spider_name(type(spider))
     pools = pools_of(settings)
-    pool = _default_pool(spider, pools, settings=settings)
+    pool, usable = _default_pool(spider, pools, settings=settings), _usable(pools, spider)
     mine = [crawl for crawl in await frontier.crawls() if crawl.spider == name]
     unfinished = [crawl for crawl in mine if crawl.state in (CrawlState.RUNNING, CrawlState.PAUSED)]
     if fresh:
@@ -127,7 +127,7 @@ async def begin(
         feeding=True,
         dedup=settings.dedup,
         dedup_ttl=parse_duration(settings.dedup_ttl),
-        pools=tuple(_pool_of(spec, patience=parse_duration(settings.exit_patience)) for spec in pools.values()),
+        pools=tuple(_pool_of(spec, patience=parse_duration(settings.exit_patience)) for spec in usable.values()),
     )
     opened_crawl = await frontier.open_crawl(crawl)
     await frontier.set_state(crawl_id, CrawlState.RUNNING)
@@ -140,23 +140,24 @@ def pools_of(settings: Settings) -> dict[str, PoolSpec]:
     return load_pools(Path(CONFIG_FILE), proxies=settings.proxies)
 
 
+def _usable(pools: dict[str, PoolSpec], spider: Spider) -> dict[str, PoolSpec]:
+    """The pools that this spider can use: accounts are for those that can log in."""
+    return {name: spec for name, spec in pools.items() if not spec.exclusive or has_login(type(spider))}
+
+
 def _default_pool(spider: Spider, pools: dict[str, PoolSpec], *, settings: Settings) -> str:
     """The pool of requests that name none. Refuses what cannot work, before anything is created."""
-    has_accounts = [name for name, spec in pools.items() if spec.exclusive]
-    if has_accounts and not has_login(type(spider)):
-        raise UsageError(
-            f"{type(spider).__name__} has no login, and [accounts.{has_accounts[0]}] needs one:"
-            " write `async def login(self, session)`, or take the accounts out"
-        )
-    if settings.pool in (DIRECT, *pools):
-        return settings.pool
-    if settings.pool:
-        known = ", ".join([DIRECT, *sorted(pools)])
-        raise UsageError(
-            f"there is no pool {settings.pool!r}, only {known}: pools stand in shoal.toml or --proxies FILE"
-        )
+    chosen, usable = settings.pool, _usable(pools, spider)
+    if chosen and chosen not in (DIRECT, *usable):
+        if chosen in pools:
+            name = type(spider).__name__
+            raise UsageError(
+                f"{name} has no login, and [accounts.{chosen}] needs one: write `async def login(self, session)`"
+            )
+        known = ", ".join([DIRECT, *sorted(usable)])
+        raise UsageError(f"there is no pool {chosen!r}, only {known}: pools stand in shoal.toml or --proxies FILE")
     given = load_pools(Path(os.devnull), proxies=settings.proxies) if settings.proxies else {}
-    return next(iter(given)) if len(given) == 1 else DIRECT
+    return chosen or (next(iter(given)) if len(given) == 1 else DIRECT)
 
 
 def _pool_of(spec: PoolSpec, *, patience: float) -> Pool:

@@ -112,7 +112,8 @@ class Intake:
         via = self._via.get(pool) if isinstance(pool, str) else None
         if via is None:
             known = ", ".join(sorted(self._via))
-            raise UsageError(f"there is no pool {pool!r}, only {known}: pools stand in shoal.toml or in --proxies FILE")
+            where = "pools stand in shoal.toml or --proxies FILE, and accounts need a spider with a login"
+            raise UsageError(f"there is no pool {pool!r}, only {known}: {where}")
         return pool, via
 
     def request(self, request: Request, into: Found, *, parent: Task | None, base: str, scoped: bool = True) -> None:

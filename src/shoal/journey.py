@@ -73,7 +73,7 @@ class Journey:
         task = lease.task
         if self._needs_rules and (refused := await self._refused(lease)):
             return refused
-        request = Fetch(url=task.url, method=task.method, headers=task.headers, body=task.body)
+        request = Fetch(url=task.url, method=task.method, headers=task.headers, body=task.body, exit=lease.exit)
         if lease.exit != DIRECT and self._passages is not None:
             return await self._through_exit(lease, request, self._passages)
         answer = await self._fetcher.fetch(request)

@@ -224,8 +224,8 @@ async def test_what_cannot_work_is_said_before_anything_begins(exit_crawl: NewCr
     with pytest.raises(UsageError, match="there is no pool 'ring', only direct"):
         await crawl.run()
     crawl.accounts("shop", {"anna": "secret"})
-    with pytest.raises(UsageError, match="Numbers has no login"):
-        await crawl.run()
+    with pytest.raises(UsageError, match=r"Numbers has no login, and \[accounts.shop\] needs one"):
+        await crawl.run(pool="shop")
     crawl.pool("ring", ["ftp://127.0.0.1:1"])
     with pytest.raises(SettingError, match=r"\[proxies.ring\]"):
         await crawl.run()
@@ -241,7 +241,7 @@ async def test_a_worker_without_the_exit_it_was_lent_says_so_and_hands_the_page_
     await crawl.begin()
     (crawl.folder / "shoal.toml").unlink()
     progress = await crawl.work(seconds=1.0)
-    assert (progress.left, progress.done, progress.dead) == (1, 0, 0)
+    assert (progress.left, progress.done, progress.dead, progress.retried) == (1, 0, 0, 0)
     (line,) = crawl.said
     assert line.startswith("there is no exit ring/127.0.0.2:")
     assert graph_site.requests == []
