@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 
 from shoal.coordinator import Coordinator
-from shoal.errors import UsageError
-from shoal.exits import PoolSpec, Way, load_pools, ways_of
+from shoal.exits import load_pools, ways_of
 from shoal.fetch.http import HttpFetcher
 from shoal.fleet import Fleet
 from shoal.frontier import REDIS_SCHEMES, open_frontier
@@ -27,13 +26,14 @@ from shoal.inbox import Inbox, Listener, NoInbox
 from shoal.intake import Intake, RecentKeys
 from shoal.journey import Journey
 from shoal.lane_rules import LaneRules
-from shoal.model import DIRECT, Budgets, Crawl, CrawlState, Pool
+from shoal.model import DIRECT, Budgets, Crawl, CrawlState
 from shoal.passage import Passages
 from shoal.patience import patiently
 from shoal.politeness import lent_interval
+from shoal.pools import default_pool, missing_exits, pool_of, usable_pools
 from shoal.settings import Resolved, Settings, environment_layer, file_layer, parse_duration, parse_rate, resolve
 from shoal.sources import start_lanes
-from shoal.spider import Spider, has_login, spider_name
+from shoal.spider import Spider, spider_name
 from shoal.store import open_store
 from shoal.store.base import Store
 from shoal.urls import UrlRules
@@ -41,7 +41,6 @@ from shoal.worker import Worker, WorkerParts, worker_name
 
 DEFAULT_FILE = "shoal.db"
 CONFIG_FILE = "shoal.toml"
-NO_CAP = 1_000_000
 
 Say = Callable[[str], None]
 
@@ -99,8 +98,8 @@ async def begin(
 ) -> tuple[Crawl, Crawl | None]:
     """The spider's unfinished crawl with the settings as they are now, or a new one; and the former as it was."""
     name = spider_name(type(spider))
-    pools = pools_of(settings)
-    pool, usable = _default_pool(spider, pools, settings=settings), _usable(pools, spider)
+    pools = load_pools(Path(CONFIG_FILE), proxies=settings.proxies)
+    pool = default_pool(pools, spider=spider, settings=settings)
     mine = [crawl for crawl in await frontier.crawls() if crawl.spider == name]
     unfinished = [crawl for crawl in mine if crawl.state in (CrawlState.RUNNING, CrawlState.PAUSED)]
     if fresh:
@@ -127,64 +126,12 @@ async def begin(
         feeding=True,
         dedup=settings.dedup,
         dedup_ttl=parse_duration(settings.dedup_ttl),
-        pools=tuple(_pool_of(spec, patience=parse_duration(settings.exit_patience)) for spec in usable.values()),
+        pools=tuple(pool_of(spec, settings=settings) for spec in usable_pools(pools, spider).values()),
     )
     opened_crawl = await frontier.open_crawl(crawl)
     await frontier.set_state(crawl_id, CrawlState.RUNNING)
     await frontier.set_feeding(crawl_id, feeding=True)
     return opened_crawl, unfinished[0] if unfinished else None
-
-
-def pools_of(settings: Settings) -> dict[str, PoolSpec]:
-    """The pools that this machine knows: those of its shoal.toml and of the file that `proxies` names."""
-    return load_pools(Path(CONFIG_FILE), proxies=settings.proxies)
-
-
-def _usable(pools: dict[str, PoolSpec], spider: Spider) -> dict[str, PoolSpec]:
-    """The pools that this spider can use: accounts are for those that can log in."""
-    return {name: spec for name, spec in pools.items() if not spec.exclusive or has_login(type(spider))}
-
-
-def _default_pool(spider: Spider, pools: dict[str, PoolSpec], *, settings: Settings) -> str:
-    """The pool of requests that name none. Refuses what cannot work, before anything is created."""
-    chosen, usable = settings.pool, _usable(pools, spider)
-    if chosen and chosen not in (DIRECT, *usable):
-        if chosen in pools:
-            name = type(spider).__name__
-            raise UsageError(
-                f"{name} has no login, and [accounts.{chosen}] needs one: write `async def login(self, session)`"
-            )
-        known = ", ".join([DIRECT, *sorted(usable)])
-        raise UsageError(f"there is no pool {chosen!r}, only {known}: pools stand in shoal.toml or --proxies FILE")
-    given = load_pools(Path(os.devnull), proxies=settings.proxies) if settings.proxies else {}
-    return chosen or (next(iter(given)) if len(given) == 1 else DIRECT)
-
-
-def _pool_of(spec: PoolSpec, *, patience: float) -> Pool:
-    """A pool as the frontier knows it: exits by name, and no secret."""
-    return Pool(
-        name=spec.name,
-        exits=tuple(way.name for way in spec.ways),
-        interval=lent_interval(spec.interval),
-        cap=spec.cap or NO_CAP,
-        host_interval=lent_interval(spec.host_interval),
-        host_cap=spec.host_cap or NO_CAP,
-        exclusive=spec.exclusive,
-        sticky=spec.sticky,
-        rotate=spec.rotate,
-        quarantine=spec.quarantine,
-        max_quarantine=spec.max_quarantine,
-        patience=patience,
-        cost=spec.cost,
-        cost_per_gb=spec.cost_per_gb,
-    )
-
-
-def _say_what_is_missing(crawl: Crawl, ways: dict[str, Way], *, say: Say) -> None:
-    missing = [name for pool in crawl.pools for name in pool.exits if name not in ways]
-    if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        say(f"there is no exit {missing[0]}{more} here: give this machine the same shoal.toml and proxies file")
 
 
 @asynccontextmanager
@@ -243,8 +190,9 @@ async def worker_for(
     name = name or worker_name()
     known = RecentKeys()
     intake = intake_of(crawl, known=known)
-    ways = ways_of(pools_of(settings))
-    _say_what_is_missing(crawl, ways, say=say)
+    ways = ways_of(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
+    if missing := missing_exits(crawl.pools, ways):
+        say(missing)
     fetcher = HttpFetcher(settings, ways=ways)
     handlers = Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds)
     journey = Journey(
