@@ -18,6 +18,7 @@ import msgspec
 from shoal.archive import open_archive
 from shoal.archive.base import Archive
 from shoal.coordinator import Coordinator
+from shoal.exits import load_pools, ways_of
 from shoal.fetch.http import HttpFetcher
 from shoal.fleet import Fleet, Start
 from shoal.frontier import REDIS_SCHEMES, open_frontier
@@ -27,9 +28,11 @@ from shoal.inbox import Inbox, Listener, NoInbox
 from shoal.intake import Intake, RecentKeys
 from shoal.journey import Journey, Keeping
 from shoal.lane_rules import LaneRules
-from shoal.model import Budgets, Crawl, CrawlState
+from shoal.model import DIRECT, Budgets, Crawl, CrawlState
+from shoal.passage import Passages
 from shoal.patience import patiently
 from shoal.politeness import lent_interval
+from shoal.pools import default_pool, missing_exits, pool_of, usable_pools
 from shoal.replay import Replay, ReplayParts
 from shoal.settings import (
     FRONTIER_VARIABLE,
@@ -70,6 +73,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     start_lanes: list[str] = msgspec.field(default_factory=list)
     spider: str = ""
+    pool: str = DIRECT
 
 
 @asynccontextmanager
@@ -132,6 +136,8 @@ async def begin(
 ) -> tuple[Crawl, Crawl | None]:
     """The spider's unfinished crawl with the settings as they are now, or a new one; and the former as it was."""
     name = spider_name(type(spider))
+    pools = load_pools(Path(CONFIG_FILE), proxies=settings.proxies)
+    pool = default_pool(pools, spider=spider, settings=settings)
     mine = [crawl for crawl in await frontier.crawls() if crawl.spider == name]
     unfinished = [crawl for crawl in mine if crawl.state in (CrawlState.RUNNING, CrawlState.PAUSED)]
     if fresh:
@@ -141,18 +147,24 @@ async def begin(
         unfinished = []
     numbers = [int(match[1]) for crawl in mine if (match := re.search(r"-(\d+)$", crawl.id))]
     crawl_id = unfinished[0].id if unfinished else f"{name}-{max(numbers, default=0) + 1}"
-    record = CrawlRecord(settings=settings, start_lanes=start_lanes(spider), spider=reference)
+    record = CrawlRecord(settings=settings, start_lanes=start_lanes(spider), spider=reference, pool=pool)
     crawl = Crawl(
         id=crawl_id,
         spider=name,
         interval=lent_interval(parse_rate(settings.rate)),
         cap=settings.per_host,
         needs_rules=settings.obey_robots,
-        budgets=Budgets(pages=settings.max_pages, per_lane=settings.max_per_host, per_shape=settings.max_per_shape),
+        budgets=Budgets(
+            pages=settings.max_pages,
+            per_lane=settings.max_per_host,
+            per_shape=settings.max_per_shape,
+            cost=settings.budget,
+        ),
         settings=msgspec.to_builtins(record),
         feeding=True,
         dedup=settings.dedup,
         dedup_ttl=parse_duration(settings.dedup_ttl),
+        pools=tuple(pool_of(spec, settings=settings) for spec in usable_pools(pools, spider).values()),
     )
     opened_crawl = await frontier.open_crawl(crawl)
     await frontier.set_state(crawl_id, CrawlState.RUNNING)
@@ -198,7 +210,13 @@ def record_of(crawl: Crawl) -> CrawlRecord:
 def intake_of(crawl: Crawl, *, known: RecentKeys | None = None) -> Intake:
     """The rules under which a crawl takes in URLs."""
     record = record_of(crawl)
-    return Intake(UrlRules(record.settings, start_hosts=record.start_lanes), record.settings, known=known)
+    return Intake(
+        UrlRules(record.settings, start_hosts=record.start_lanes),
+        record.settings,
+        known=known,
+        pools=[pool.name for pool in crawl.pools],
+        pool=record.pool,
+    )
 
 
 @asynccontextmanager
@@ -217,7 +235,10 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     name = name or worker_name()
     known = RecentKeys()
     intake = intake_of(crawl, known=known)
-    fetcher = HttpFetcher(settings)
+    ways = ways_of(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
+    if missing := missing_exits(crawl.pools, ways):
+        say(missing)
+    fetcher = HttpFetcher(settings, ways=ways)
     handlers = Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds)
     journey = Journey(
         spider_name=crawl.spider,
@@ -228,6 +249,15 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         handlers=handlers,
         intake=intake,
         lane_rules=LaneRules(frontier=frontier, fetcher=fetcher, settings=settings),
+        passages=Passages(
+            ways=ways,
+            pools=crawl.pools,
+            frontier=frontier,
+            fetcher=fetcher,
+            handlers=handlers,
+            intake=intake,
+            settings=settings,
+        ),
         keeping=_keeping(store, archive),
     )
     parts = WorkerParts(

@@ -9,12 +9,13 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
 from shoal.harvest import Harvest, is_item
 from shoal.intake import Found, Intake
 from shoal.page import Follow, Page
+from shoal.session import Session
 from shoal.sitemaps import parse_sitemap, sitemaps_in_robots
 from shoal.spider import Request, Spider
 
@@ -23,6 +24,7 @@ PAGES = "@pages"
 INBOX = "@inbox"  # a task of this name was no request: it ends as a dead letter
 TRACEBACK_LINES = 30
 MOST_PAGES = 1_000_000
+LOGIN_SECONDS = 300.0  # its requests wait for their start slots
 
 
 class HandlerTimeout(Exception):  # noqa: N818 -- reads as what happened
@@ -31,6 +33,10 @@ class HandlerTimeout(Exception):  # noqa: N818 -- reads as what happened
 
 class HandlerGaveUp(Exception):  # noqa: N818 -- reads as what happened
     """A handler ended in a way that would end the worker, too."""
+
+
+class LoginRefused(Exception):  # noqa: N818 -- reads as what happened
+    """A spider's login says that the account could not be logged in."""
 
 
 class Handlers:
@@ -55,7 +61,23 @@ class Handlers:
             await self._take_page_range(page, harvest.found)
             page.meta = page.meta["meta"]
         await self._call(self._handler(name), page, harvest)
+        if page.turned_away is not None:
+            raise page.turned_away
         return harvest
+
+    async def log_in(self, session: Session) -> None:
+        """Let the spider log an account in. Raises what it raises, and LoginRefused when it says that it failed."""
+        deadline = asyncio.timeout(LOGIN_SECONDS)
+        answers: list[Any] = []
+        try:
+            async with deadline:
+                await Stepwise(_keep(self._spider.login(session), answers), alarm=self._alarm)
+        except TimeoutError as error:
+            raise HandlerTimeout(f"the login took longer than {LOGIN_SECONDS:g} s") from error
+        except (SystemExit, GeneratorExit) as error:
+            raise HandlerGaveUp(f"the login raised {type(error).__name__}") from error
+        if answers[0] is False:
+            raise LoginRefused("it did not work")
 
     def close(self) -> None:
         """No deadlines from here on."""
@@ -217,6 +239,10 @@ class Alarm:
         if left <= 0:
             raise HandlerTimeout(f"the handler took longer than {self._seconds:g} s")
         self._wind(left)
+
+
+async def _keep(work: Awaitable[Any], answers: list[Any]) -> None:
+    answers.append(await work)
 
 
 async def _drain(output: Any, harvest: Harvest) -> None:

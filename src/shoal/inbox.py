@@ -86,6 +86,7 @@ class Entry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     depth: Depth | None = None
     key: str | None = None
     dedup: bool = True
+    pool: str | None = None
 
 
 _DECODER = msgspec.json.Decoder(Entry)

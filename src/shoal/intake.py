@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import operator
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.model import DIRECT, DUPLICATE, Task, random_key
+from shoal.model import DIRECT, DUPLICATE, VIA, Task, random_key
 from shoal.page import Follow, handler_name
 from shoal.settings import Settings
 from shoal.spider import Request
@@ -85,9 +85,14 @@ class Intake:
         settings: Settings,
         *,
         known: RecentKeys | None = None,
+        pools: Collection[str] = (),
+        pool: str = DIRECT,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.rules = rules
+        self._pool = pool
+        # What a pool adds to the lanes of its tasks.
+        self._via = {DIRECT: "", **{name: f"{VIA}{name}" for name in pools}}
         self.known = known if known is not None else RecentKeys()
         self.settings = settings
         self._clock = clock
@@ -107,6 +112,16 @@ class Intake:
         if follow.options:
             check_task(Task(url=follow.page.url, key=0, lane="", **fields))
         self._links(follow, into, fields=fields)
+
+    def via(self, pool: str | None) -> tuple[str, str]:
+        """The pool that a request means, and what that adds to the name of its lane."""
+        pool = self._pool if pool is None else pool
+        via = self._via.get(pool) if isinstance(pool, str) else None
+        if via is None:
+            known = ", ".join(sorted(self._via))
+            where = "pools stand in shoal.toml or --proxies FILE, and accounts need a spider with a login"
+            raise UsageError(f"there is no pool {pool!r}, only {known}: {where}")
+        return pool, via
 
     def request(self, request: Request, into: Found, *, parent: Task | None, base: str, scoped: bool = True) -> None:
         """Take in one request, with everything it may override."""
@@ -172,6 +187,7 @@ class Intake:
         self, links: list[Link], into: Found, *, fields: dict[str, Any], elsewhere: tuple[str, dict[str, Any]] | None
     ) -> None:
         tasks, limit, shared = into.tasks, self.settings.max_links, fields
+        via = self._via[fields["pool"]]
         for link in links:
             if len(tasks) >= limit:
                 into.reject("too_many_links", link.url)
@@ -179,7 +195,7 @@ class Intake:
                 if elsewhere is not None:
                     fields = shared if link.url.startswith(elsewhere[0]) else elsewhere[1]
                 tasks[link.key] = Task(
-                    url=link.url, key=link.key, lane=link.lane, shape=link.shape, merged=link.merged, **fields
+                    url=link.url, key=link.key, lane=link.lane + via, shape=link.shape, merged=link.merged, **fields
                 )
 
     def _shared_fields(self, follow: Follow, default_handler: str) -> dict[str, Any]:
@@ -187,6 +203,7 @@ class Intake:
         return {
             "max_attempts": self.settings.max_attempts,
             **follow.options,
+            "pool": self.via(follow.options.get("pool"))[0],
             "handler": follow.handler or default_handler,
             "depth": parent.depth + 1,
             "parent": parent.key,
@@ -213,10 +230,11 @@ class Intake:
 
     def _task_of(self, request: Request, link: Link, *, depth: int, parent: Task | None) -> Task:
         body, headers = _body_of(request)
+        pool, via = self.via(request.pool)
         task = Task(
             url=link.url,
             key=self._key_of(request, link, body),
-            lane=link.lane,
+            lane=link.lane + via,
             handler=handler_name(request.handler) or "parse",
             depth=depth,
             priority=request.priority,
@@ -226,7 +244,7 @@ class Intake:
             body=body,
             meta=request.meta,
             max_attempts=request.max_attempts or self.settings.max_attempts,
-            pool=request.pool,
+            pool=pool,
             parent=parent.key if parent else None,
             created=self._clock(),
             shape=link.shape,
@@ -263,7 +281,7 @@ def _are_only_rejected(links: list[Link], plain: dict[int, str]) -> bool:
 
 
 def _is_usual(task: Task) -> bool:
-    return type(task.depth) is int and type(task.max_attempts) is int and task.delay == 0 and task.pool == DIRECT
+    return type(task.depth) is int and type(task.max_attempts) is int and task.delay == 0
 
 
 def _body_of(request: Request) -> tuple[bytes | None, dict[str, str] | None]:

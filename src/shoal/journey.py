@@ -11,13 +11,15 @@ from typing import Literal
 import msgspec
 
 from shoal.archive.base import Capture, RawPage, packed
+from shoal.exit_policy import Away, away_of, unused
 from shoal.fetch.base import Fault, Fetch, Fetcher, Response
 from shoal.handlers import INBOX, Handlers, line_of, traceback_of
 from shoal.intake import Found, Intake
 from shoal.lane_rules import LaneRules
 from shoal.markup import MarkupLimits, UnfitMarkup
-from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Result, Retry, Task
-from shoal.page import Page
+from shoal.model import DIRECT, Dead, Done, LaneUpdate, Lease, Released, Result, Retry, Task
+from shoal.page import Page, TurnedAway
+from shoal.passage import Passage, Passages
 from shoal.politeness import Moods
 from shoal.repeats import Repeats
 from shoal.retries import Verdict, backoff, judge, plan
@@ -49,6 +51,7 @@ class Journey:
         handlers: Handlers,
         intake: Intake,
         lane_rules: LaneRules,
+        passages: Passages | None = None,
         keeping: Keeping = "nothing",
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
@@ -62,6 +65,7 @@ class Journey:
         self._intake = intake
         self._lane_rules = lane_rules
         self._keeping = keeping
+        self._passages = passages
         self._limits = MarkupLimits(settings.max_tags, settings.max_nesting)
         self._repeats = Repeats(settings.max_equal_pages)
         self._moods = Moods(adaptive=settings.pace == "adaptive")
@@ -72,6 +76,8 @@ class Journey:
         """Work on the lease. Never raises for what a site or a handler does."""
         if lease.task.handler == INBOX:
             return self._unusable(lease)
+        if lease.exit != DIRECT and self._passages is not None and not self._passages.knows(lease):
+            return Finished(await self._passages.hand_back(lease))
         if lease.opens_lane:
             return Finished(await self._lane_rules.open(lease))
         task = lease.task
@@ -79,11 +85,42 @@ class Journey:
             return refused
         if self._repeats.exhausted(task) and self._is_plain(task):
             return self._given_up(lease)
-        answer = await self._fetcher.fetch(
-            Fetch(url=task.url, method=task.method, headers=task.headers, body=task.body, exit=lease.exit)
-        )
+        request = Fetch(url=task.url, method=task.method, headers=task.headers, body=task.body, exit=lease.exit)
+        if lease.exit != DIRECT and self._passages is not None:
+            return await self._through_exit(lease, request, self._passages)
+        answer = await self._fetcher.fetch(request)
         verdict = judge(answer, handle_statuses=self._settings.handle_statuses)
         update = self._moods.after(lease, verdict, answer.elapsed)
+        return await self._end(lease, answer, verdict, update)
+
+    async def _through_exit(self, lease: Lease, request: Fetch, passages: Passages) -> Finished:
+        """Fetch and judge; what is the exit's doing ends here, and says nothing about the lane."""
+        passage, away = await passages.open(lease)
+        if away is not None:
+            return self._turned_away(passage, away, lease)
+        answer = await passage.fetch(request)
+        verdict = judge(answer, handle_statuses=self._settings.handle_statuses)
+        away = away_of(answer, verdict)
+        if away is not None:
+            return self._turned_away(passage, away, lease, answer)
+        # How fast an answer was tells of its exit as much as of the host.
+        update = self._moods.after(lease, verdict, 0.0)
+        try:
+            finished = await self._end(lease, answer, verdict, update)
+        except TurnedAway as error:
+            return self._turned_away(passage, passage.away_of(error), lease, answer)
+        return msgspec.structs.replace(finished, result=passage.reported(finished.result))
+
+    def _turned_away(
+        self, passage: Passage, away: Away, lease: Lease, answer: Response | Fault | None = None
+    ) -> Finished:
+        result = passage.turned_away(away)
+        outcome = away.outcome if isinstance(result, Dead) else f"retry:{away.outcome}"
+        return Finished(result, fetch=self._row(lease, outcome, answer, error=result.reason))
+
+    async def _end(
+        self, lease: Lease, answer: Response | Fault, verdict: Verdict, update: LaneUpdate | None
+    ) -> Finished:
         if verdict.action == "retry" or isinstance(answer, Fault):
             return self._failed(lease, verdict, answer, update)
         finished = await self._judged(lease, answer, verdict, update)
@@ -127,11 +164,11 @@ class Journey:
     async def _refused(self, lease: Lease) -> Finished | None:
         robots, url = await self._lane_rules.of(lease), lease.task.url
         if robots is None:
-            return Finished(Released(lease=lease))
+            return Finished(Released(lease=lease, exit=unused(lease)))
         if robots.allows(url):
             return None
         reason = "robots_unavailable" if robots.are_unavailable else "robots"
-        rejected = Done(lease=lease, outcome=reason, rejected={reason: 1}, samples=[(reason, url)])
+        rejected = Done(lease=lease, outcome=reason, rejected={reason: 1}, samples=[(reason, url)], exit=unused(lease))
         return Finished(rejected, fetch=self._row(lease, reason))
 
     def _unusable(self, lease: Lease) -> Finished:
@@ -165,6 +202,8 @@ class Journey:
             dead = Dead(lease=lease, reason=f"too_complex: {error}", lane=update)
             return Finished(dead, fetch=self._row(lease, "too_complex", response, error=dead.reason))
         except Exception as error:
+            if isinstance(error, TurnedAway) and lease.exit != DIRECT:
+                raise
             return self._handler_failed(lease, response, error, update)
         if self._repeats.note(page):
             harvest.found.reject_all("equal_pages")
@@ -189,8 +228,9 @@ class Journey:
     def _handler_failed(
         self, lease: Lease, response: Response, error: Exception, update: LaneUpdate | None
     ) -> Finished:
-        reason = f"handler: {line_of(error)}"
-        row = self._row(lease, "handler", response, error=reason)
+        is_away = isinstance(error, TurnedAway)
+        reason = str(error) if is_away else f"handler: {line_of(error)}"
+        row = self._row(lease, reason.partition(":")[0], response, error=reason)
         if lease.attempt >= lease.task.max_attempts:
             return Finished(Dead(lease=lease, reason=reason, detail=traceback_of(error), lane=update), fetch=row)
         delay = backoff(lease.attempt, self._settings, self._rng)

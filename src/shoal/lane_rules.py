@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
+from shoal.exit_policy import HELD_AGAINST, away_of
 from shoal.fetch.base import Fetcher
 from shoal.fetch.robots import UNAVAILABLE, Robots, fetch_rules
+from shoal.fetch.through import Through
 from shoal.frontier.base import Frontier
-from shoal.model import LaneUpdate, Lease, Released, Retry
+from shoal.model import DIRECT, VIA, LaneUpdate, Lease, Released, Retry
 from shoal.politeness import lent_interval
+from shoal.retries import judge
 from shoal.settings import Settings
 from shoal.urls import lane_of, origin_of
 
@@ -47,22 +52,38 @@ class LaneRules:
         """Fetch robots.txt with the start slot of this lease; what comes back belongs on the lane.
 
         A host that cannot say is asked again, by the same task: its free retries count the failures. In the end
-        the lane is closed, so that its tasks end too."""
+        the lane is closed, so that its tasks end too. An exit that is turned away or fails is held to be the reason
+        first, and the next one asks."""
 
+        if lease.exit == DIRECT:
+            return await self._open(lease, self._fetcher, failures=lease.free_retries)
+        through = Through(self._fetcher, lease)
+        opened = await self._open(lease, through, failures=max(lease.free_retries - HELD_AGAINST, 0))
+        away = None if through.answer is None else away_of(through.answer, judge(through.answer))
+        if away is None:
+            return msgspec.structs.replace(opened, exit=through.use())
+        # A robots.txt that is forbidden whoever asks has its meaning; a host that fails whoever asks does not end here,
+        # but by the patience of its pages.
+        if away.kind == "failed" or lease.free_retries < HELD_AGAINST:
+            use = through.use("failed" if away.kind == "failed" else "blocked")
+            return Retry(lease=lease, reason=away.reason, free=True, exit=use)
+        return opened
+
+    async def _open(self, lease: Lease, fetcher: Fetcher, *, failures: int) -> Released | Retry:
         async def reserve(url: str) -> None:
             # While a lane is being opened nobody else starts there: its own interval is enough.
-            same = lane_of(url) == lease.task.lane
-            await asyncio.sleep(lease.interval if same else await self._frontier.reserve(lease.crawl, lane_of(url)))
+            host, via, pool = lease.task.lane.partition(VIA)
+            if lane_of(url) == host:
+                await asyncio.sleep(max(lease.interval, lease.exit_interval))
+            else:
+                lane = f"{lane_of(url)}{via}{pool}"
+                await asyncio.sleep(await self._frontier.reserve(lease.crawl, lane, exit=lease.exit))
 
         verdict = await fetch_rules(
-            origin_of(lease.task.url),
-            fetcher=self._fetcher,
-            settings=self._settings,
-            reserve=reserve,
-            failures=lease.free_retries,
+            origin_of(lease.task.url), fetcher=fetcher, settings=self._settings, reserve=reserve, failures=failures
         )
         rest = verdict.rest_seconds
-        if rest is not None and lease.free_retries < MOST_FAILURES:
+        if rest is not None and failures < MOST_FAILURES:
             update = LaneUpdate(rest_seconds=rest)
             return Retry(lease=lease, reason=verdict.problem, delay=rest, free=True, lane=update)
         if rest is not None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import enum
 import random
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 DIRECT = "direct"
 DUPLICATE = "duplicate"  # the reason under which links to known pages are counted
+VIA = " via "  # between a lane's host and its pool; a lane without it goes out directly
+NO_EXIT = "no_exit"
 
 
 class Task(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -47,9 +49,11 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     wait: float = 0.0
     interval: float = 0.0
     base_interval: float = 0.0
+    exit_interval: float = 0.0
     opens_lane: bool = False
     rules_version: int = 0
     shard: int = 0
+    session_version: int = 0
 
 
 class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +85,18 @@ class LaneUpdate(msgspec.Struct, frozen=True, kw_only=True):
     rules_seconds: float = 0.0
 
 
+class ExitUse(msgspec.Struct, frozen=True, kw_only=True):
+    """How the exit of a lease did: `verdict` is "ok", "blocked" (the host turned it away), "failed" (it did not get
+    through), or "unused" when no request was sent.
+
+    `size` is bytes that came through it. `session` replaces what is kept for the exit; empty: log in again."""
+
+    verdict: Literal["ok", "blocked", "failed", "unused"] = "ok"
+    size: int = 0
+    elapsed: float = 0.0
+    session: bytes | None = None
+
+
 class Done(msgspec.Struct, frozen=True, kw_only=True):
     """The task is finished; the tasks it found appear with it or not at all."""
 
@@ -90,6 +106,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     rejected: dict[str, int] = msgspec.field(default_factory=dict)
     samples: list[tuple[str, str]] = msgspec.field(default_factory=list)
     lane: LaneUpdate | None = None
+    exit: ExitUse | None = None
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +117,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     delay: float = 0.0
     free: bool = False
     lane: LaneUpdate | None = None
+    exit: ExitUse | None = None
 
 
 class Dead(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +127,7 @@ class Dead(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     detail: str = ""
     lane: LaneUpdate | None = None
+    exit: ExitUse | None = None
 
 
 class Released(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +135,7 @@ class Released(msgspec.Struct, frozen=True, kw_only=True):
 
     lease: Lease
     lane: LaneUpdate | None = None
+    exit: ExitUse | None = None
 
 
 Result = Done | Retry | Dead | Released
@@ -154,6 +174,32 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     pages: int = 0
     per_lane: int = 0
     per_shape: int = 0
+    cost: float = 0.0
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """Exits that a task may ask for by the pool's name, and their limits for the whole fleet.
+
+    `interval` and `cap` hold for one exit towards one host, `host_interval` and `host_cap` for all exits of the pool
+    together towards one host. An exit that is turned away or fails rests for `quarantine` seconds, twice as long each
+    time in a row, at most `max_quarantine`; then one request tries it. `exclusive`: one lease at a time, whatever the
+    host. `sticky`: a host keeps its exit while that is healthy, for `rotate` seconds at most (0: no limit). When all
+    exits rested for `patience` seconds, the tasks that wait for one are given up."""
+
+    name: str
+    exits: tuple[str, ...]
+    interval: float = 1.0
+    cap: int = 1
+    host_interval: float = 0.0
+    host_cap: int = 1000
+    exclusive: bool = False
+    sticky: bool = False
+    rotate: float = 0.0
+    quarantine: float = 60.0
+    max_quarantine: float = 3600.0
+    patience: float = 3600.0
+    cost: float = 0.0
+    cost_per_gb: float = 0.0
 
 
 class Crawl(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,6 +220,7 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     finished: float | None = None
     dedup: str = "exact"
     dedup_ttl: float = 0.0
+    pools: tuple[Pool, ...] = ()
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,6 +241,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: dict[str, int] = msgspec.field(default_factory=dict)
     rejected: dict[str, int] = msgspec.field(default_factory=dict)
     epoch: int = 0
+    cost: float = 0.0
 
     @property
     def left(self) -> int:
@@ -219,6 +267,25 @@ class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
     starts_in: float = 0.0
     known: int = 0
     has_rules: bool = False
+
+
+class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One exit towards one host. `rests_for` is seconds of quarantine left, `parked_for` those it rests for every
+    host."""
+
+    exit: str
+    lane: str
+    requests: int = 0
+    ok: int = 0
+    blocked: int = 0
+    failed: int = 0
+    in_flight: int = 0
+    size: int = 0
+    elapsed: float = 0.0
+    cost: float = 0.0
+    streak: int = 0
+    rests_for: float = 0.0
+    parked_for: float = 0.0
 
 
 class TaskState(enum.StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, overload
+from typing import Any, Literal, NoReturn, overload
 from xml.etree import ElementTree
 
 import msgspec
@@ -24,6 +24,14 @@ HEAD_BYTES = 8192
 DEFAULT_LIMITS = MarkupLimits()
 _BASE = re.compile(rb"<(?i:base)")
 HREF_STARTS = ("http://", "https://", "/", "./", "../", "?", "#")
+
+
+class TurnedAway(Exception):  # noqa: N818 -- reads as what happened
+    """A handler saw that this is not the page that was asked for."""
+
+    def __init__(self, kind: Literal["blocked", "logged_out"], reason: str) -> None:
+        super().__init__(f"{kind}: {reason}" if reason else kind)
+        self.kind = kind
 
 
 class Element:
@@ -63,13 +71,14 @@ class Element:
 class Page:
     """A fetched page. `url` is where it really lies, `meta` what the request brought along."""
 
-    __slots__ = ("_encoding", "_limits", "_resolver", "_tree", "meta", "response", "task")
+    __slots__ = ("_encoding", "_limits", "_resolver", "_tree", "meta", "response", "task", "turned_away")
 
     def __init__(
         self, response: Response, *, task: Task, resolver: UrlRules, limits: MarkupLimits = DEFAULT_LIMITS
     ) -> None:
         self.response = response
         self.task = task
+        self.turned_away: TurnedAway | None = None
         self.meta: dict[str, Any] = dict(task.meta) if task.meta else {}
         self._resolver = resolver
         self._limits = limits
@@ -206,6 +215,20 @@ class Page:
         metas = [node.attributes.get("content") or "" for node in self.tree.css("meta[content]")]
         # Addresses among them are mostly the page's own.
         return sources + [text for text in metas if "://" not in text]
+
+    def blocked(self, reason: str = "") -> NoReturn:
+        """Say that the site turned us away here. Ends the handler; the page is tried again through another exit, and
+        nothing of it is kept."""
+        self._turn_away("blocked", reason)
+
+    def logged_out(self, reason: str = "") -> NoReturn:
+        """Say that the account is no longer logged in. Ends the handler; the page is tried again after a new login."""
+        self._turn_away("logged_out", reason)
+
+    def _turn_away(self, kind: Literal["blocked", "logged_out"], reason: str) -> NoReturn:
+        # Kept as well as raised: a handler that catches everything has said it all the same.
+        self.turned_away = TurnedAway(kind, reason)
+        raise self.turned_away
 
     def _utf8(self) -> bytes:
         # The parsers take UTF-8 as it is: decoding the usual page first would cost as much as parsing it.

@@ -56,6 +56,8 @@ TRACKING_PARAMETERS = (
     "sessid",
 )
 
+OTHER_TABLES = ("proxies", "accounts")  # in a shoal.toml; `exits.py` reads them
+
 _DURATION = re.compile(r"(?:(\d{1,9}(?:\.\d{1,6})?)([smhdw]))?")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
@@ -137,6 +139,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         tuple[str, ...], _help("networks such as 10.1.0.0/16 that requests may go to though they are private")
     ] = ()
 
+    proxies: Annotated[
+        str, _help("file with proxies, one URL a line, or with pools as in shoal.toml; on every machine of the fleet")
+    ] = ""
+
+    pool: Annotated[
+        str,
+        _help(
+            "pool of proxies or accounts for requests that name none; empty: the only pool of the file that `proxies`"
+            ' names, else "direct"'
+        ),
+    ] = ""
+    exit_patience: Annotated[
+        str, _help("how long pages wait for an exit when all of their pool rest, before they are dead letters")
+    ] = "1h"
+    max_exit_tries: Annotated[
+        Positive, _help("times a page may be turned away through exits before it is a dead letter")
+    ] = 6
+    budget: Annotated[
+        Annotated[float, Meta(ge=0)], _help("what requests through pools may cost; then the crawl pauses; 0: no limit")
+    ] = 0.0
+
     max_attempts: Annotated[Positive, _help("attempts at a page before it is a dead letter")] = 4
     handle_statuses: Annotated[
         tuple[int, ...], _help("statuses besides 2xx that a spider's handlers want to see, such as 404")
@@ -201,14 +224,16 @@ def resolve(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> Resolved:
 
 
 def file_layer(path: Path) -> tuple[str, dict[str, Any]]:
-    """The settings of a shoal.toml; an absent file has none."""
+    """The settings of a shoal.toml without its other tables; an absent file has none."""
     if not path.exists():
         return str(path), {}
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"{path} is not valid TOML: {error}") from None
-    return str(path), table
+    return str(path), {
+        name: value for name, value in table.items() if name not in OTHER_TABLES or isinstance(value, str)
+    }
 
 
 def environment_layer(environ: Mapping[str, str] = os.environ) -> tuple[str, dict[str, Any]]:
@@ -282,7 +307,7 @@ def _convert(name: str, value: Any, origin: str) -> Any:
         parse_rate(converted)
     if name == "dedup":
         check_dedup(converted)
-    if name in ("dedup_ttl", "freshness", "retention"):
+    if name in ("dedup_ttl", "exit_patience", "freshness", "retention"):
         _check_duration(name, converted, origin)
     if name == "allow_addresses":
         check_networks(converted)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from shoal.model import DIRECT
-
 if TYPE_CHECKING:
     from shoal.page import Page
+    from shoal.session import Session
 
 
 class Request(msgspec.Struct):
@@ -29,7 +28,7 @@ class Request(msgspec.Struct):
     max_attempts: int | None = None
     key: str | None = None
     dedup: bool = True
-    pool: str = DIRECT
+    pool: str | None = None
 
 
 class Item(dict[str, Any]):
@@ -95,11 +94,16 @@ class Spider:
     item_key: ClassVar[str]
     user_agent: ClassVar[str]
     obey_robots: ClassVar[bool]
+    pool: ClassVar[str]
     settings: ClassVar[dict[str, Any]] = {}
 
     def parse(self, page: Page) -> Any:
         """Handle a page no other handler was named for."""
         raise NotImplementedError(f"{type(self).__name__} has no parse method")
+
+    async def login(self, session: Session) -> Any:
+        """Log an account in. To give False, or to raise, says that it did not work."""
+        raise NotImplementedError(f"{type(self).__name__} has no login method")
 
     async def started(self) -> None:
         """Called once in each worker before its first page."""
@@ -109,6 +113,11 @@ class Spider:
 
 
 Sources = Source | Iterable[Source] | AsyncIterable[Source]
+
+
+def has_login(spider: type[Spider]) -> bool:
+    """Whether the spider can log accounts in."""
+    return spider.login is not Spider.login
 
 
 def spider_name(spider: type[Spider]) -> str:

@@ -13,6 +13,7 @@ from functools import partial
 
 from shoal.archive.base import Archive
 from shoal.errors import ServerUnreachable, StorageError
+from shoal.exit_policy import unused
 from shoal.frontier.base import Frontier
 from shoal.handlers import line_of, traceback_of
 from shoal.intake import RecentKeys
@@ -162,14 +163,16 @@ class Worker:
 
     async def _wait_for_start(self, lease: Lease, start: float) -> None:
         """Begin at the lane's start slot. A slot missed by half an interval would crowd the next: take a new one."""
-        slack = max(lease.interval / 2, SHORTEST_SLACK_SECONDS)
+        interval = max(lease.interval, lease.exit_interval)
+        slack = max(interval / 2, SHORTEST_SLACK_SECONDS)
         self._waiting.add(lease.token)
         try:
             while True:
                 await asyncio.sleep(max(0.0, start - time.monotonic()))
-                if time.monotonic() - start <= slack:
+                if time.monotonic() - start <= slack or not interval:
                     return
-                wait = await patiently(partial(self._frontier.reserve, lease.crawl, lease.task.lane), say=self._say)
+                reserve = partial(self._frontier.reserve, lease.crawl, lease.task.lane, exit=lease.exit)
+                wait = await patiently(reserve, say=self._say)
                 start = time.monotonic() + wait
         finally:
             self._waiting.discard(lease.token)
@@ -181,7 +184,7 @@ class Worker:
 
     async def _finish(self, lease: Lease, start: float) -> Finished:
         try:
-            if lease.interval:
+            if lease.interval or lease.exit_interval or lease.wait:
                 await self._wait_for_start(lease, start)
             return await self._journey.take(lease)
         except Exception as error:
@@ -270,10 +273,12 @@ class Worker:
     async def _hand_back(self, tokens: Iterable[int]) -> None:
         # No await between these two steps: a page that finishes in between would be settled twice.
         unfinished = [self._held[token] for token in tokens if token in self._held]
+        # What a request of the others may have done to its exit is not known, and nothing is said of it.
+        unsent = {lease.token: unused(lease) for lease in unfinished if lease.token in self._waiting}
         for lease in unfinished:
             self._working[lease.token].cancel()
         for lease in unfinished:
-            await self._writer.add(Finished(Released(lease=lease)))
+            await self._writer.add(Finished(Released(lease=lease, exit=unsent.get(lease.token))))
 
 
 def _broken(lease: Lease, error: Exception) -> Finished:

@@ -24,9 +24,11 @@ from shoal.model import (
     Dead,
     DeadFilter,
     Done,
+    ExitUse,
     LaneUpdate,
     Lease,
     LeaseBatch,
+    Pool,
     Released,
     Result,
     Retry,
@@ -37,12 +39,17 @@ from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.testing.servers import RedisServer
 
 PLAIN, STRICT = "plain", "strict"
-LANES = ["a", "b", "c"]
+LANES = ["a", "b", "c", "a via p", "b via p", "c via q"]
 KEYS = range(24)
+EXITS = ["x", "y", "z", "anna", "ben"]
 SAMPLED = ["merged", "scope", "max_pages"]
 REASONS = ["http: 404", "http: 500", "timeout"]
 
-OPEN_PLAIN = Crawl(id=PLAIN, spider="s", interval=0.0, cap=3)
+POOL = Pool(
+    name="p", exits=("x", "y"), interval=0.5, cap=2, quarantine=2.0, max_quarantine=8.0, patience=16.0, cost=0.5
+)
+ACCOUNTS = Pool(name="q", exits=("anna", "ben"), interval=0.0, exclusive=True, quarantine=2.0, patience=8.0)
+OPEN_PLAIN = Crawl(id=PLAIN, spider="s", interval=0.0, cap=3, pools=(POOL, ACCOUNTS))
 
 crawl_names = st.sampled_from([PLAIN, STRICT])
 lane_names = st.sampled_from(LANES)
@@ -67,6 +74,30 @@ updates = st.builds(
     rules=st.sampled_from([None, b"", b"rules"]),
     rules_seconds=st.sampled_from([5.0, 100.0]),
 )
+pools = st.builds(
+    Pool,
+    name=st.sampled_from(["p", "q"]),
+    exits=st.sampled_from([("x",), ("x", "y"), ("y", "z", "x"), ("anna", "z")]),
+    interval=st.sampled_from([0.0, 0.5]),
+    cap=st.integers(1, 2),
+    host_interval=st.sampled_from([0.0, 0.5]),
+    host_cap=st.integers(1, 3),
+    exclusive=st.booleans(),
+    sticky=st.booleans(),
+    rotate=st.sampled_from([0.0, 4.0]),
+    quarantine=st.sampled_from([0.0, 1.0, 4.0]),
+    max_quarantine=st.just(8.0),
+    patience=st.sampled_from([4.0, 100.0]),
+    cost=st.sampled_from([0.0, 0.25]),
+    cost_per_gb=st.sampled_from([0.0, 0.5]),
+)
+uses = st.builds(
+    ExitUse,
+    verdict=st.sampled_from(["ok", "ok", "blocked", "failed", "failed", "unused"]),
+    size=st.sampled_from([0, 500_000_000]),
+    elapsed=st.sampled_from([0.0, 0.5]),
+    session=st.sampled_from([None, None, b"", b"cookies"]),
+)
 changed_crawls = st.builds(
     Crawl,
     id=crawl_names,
@@ -74,7 +105,10 @@ changed_crawls = st.builds(
     interval=st.sampled_from([0.0, 0.5, 1.0, 2.0]),
     cap=st.integers(1, 4),
     needs_rules=st.booleans(),
-    budgets=st.builds(Budgets, pages=st.sampled_from([0, 12, 16]), per_lane=st.sampled_from([0, 6])),
+    budgets=st.builds(
+        Budgets, pages=st.sampled_from([0, 12, 16]), per_lane=st.sampled_from([0, 6]), cost=st.sampled_from([0.0, 8.0])
+    ),
+    pools=st.lists(pools, max_size=2, unique_by=lambda pool: pool.name).map(tuple),
     settings=st.sampled_from([{}, {"depth": 3}]),
     dedup_ttl=st.sampled_from([0.0, 3.0, 8.0, 20.0]),
 )
@@ -89,26 +123,26 @@ filters = st.builds(
 
 def in_its_lane(task: Task) -> Task:
     """The task in the one lane that its key belongs to, as the URL of a real one decides."""
-    return msgspec.structs.replace(task, lane=LANES[task.key % len(LANES)])
+    return msgspec.structs.replace(task, lane=LANES[task.key % 3])
 
 
 def make_result(
     lease: Lease, draw: Callable[[st.SearchStrategy[Any]], Any], *, placed: Callable[[Task], Task]
 ) -> Result:
-    lane = draw(maybe_updates)
+    lane, use = draw(maybe_updates), draw(st.none() | uses)
     match draw(st.sampled_from(["done", "done", "retry", "retry", "dead", "released", "bad"])):
         case "done":
             found = [placed(task) for task in draw(st.lists(tasks, max_size=4))]
-            return Done(lease=lease, found=found, rejected={"scope": 2}, samples=[("scope", "u")], lane=lane)
+            return Done(lease=lease, found=found, rejected={"scope": 2}, samples=[("scope", "u")], lane=lane, exit=use)
         case "retry":
             delay = draw(st.sampled_from([0.0, 5.0]))
-            return Retry(lease=lease, reason="timeout", delay=delay, free=draw(st.booleans()), lane=lane)
+            return Retry(lease=lease, reason="timeout", delay=delay, free=draw(st.booleans()), lane=lane, exit=use)
         case "dead":
-            return Dead(lease=lease, reason=draw(st.sampled_from(REASONS)), detail="why", lane=lane)
+            return Dead(lease=lease, reason=draw(st.sampled_from(REASONS)), detail="why", lane=lane, exit=use)
         case "released":
-            return Released(lease=lease, lane=lane)
+            return Released(lease=lease, lane=lane, exit=use)
         case _:
-            return Retry(lease=lease, reason=cast(str, object()), lane=lane)
+            return Retry(lease=lease, reason=cast(str, object()), lane=lane, exit=use)
 
 
 class FrontierMachine(RuleBasedStateMachine):
@@ -156,10 +190,17 @@ class FrontierMachine(RuleBasedStateMachine):
             return lease
         return self.twins[lease.crawl, lease.task.key, lease.token]
 
+    def openable(self, crawl: Crawl) -> Crawl:
+        """The crawl as it can be compared: each shard begins its generations, and with them epochs, by itself, and
+        chooses among its own exits."""
+        if not self.is_sharded:
+            return crawl
+        budgets = msgspec.structs.replace(crawl.budgets, cost=0.0)
+        return msgspec.structs.replace(crawl, dedup_ttl=0.0, pools=(), budgets=budgets)
+
     @initialize(ttl=st.sampled_from([0.0, 8.0]))
     def open_crawls(self, ttl: float) -> None:
-        # Each shard begins its generations, and with them epochs, by itself.
-        self.plain = msgspec.structs.replace(OPEN_PLAIN, dedup_ttl=0.0 if self.is_sharded else ttl)
+        self.plain = self.openable(msgspec.structs.replace(OPEN_PLAIN, dedup_ttl=ttl))
         self.both(lambda frontier: frontier.open_crawl(self.plain))
         budgets = Budgets(pages=16, per_lane=8, per_shape=4)
         strict = Crawl(id=STRICT, spider="s", interval=1.0, cap=2, needs_rules=True, budgets=budgets)
@@ -216,7 +257,7 @@ class FrontierMachine(RuleBasedStateMachine):
     def change_lane(self, crawl: str, lane: str, update: LaneUpdate, reserves: bool) -> None:
         self.both(lambda frontier: frontier.update_lane(crawl, lane, update))
         if reserves:
-            self.both(lambda frontier: frontier.reserve(crawl, lane))
+            self.both(lambda frontier: frontier.reserve(crawl, lane, exit="x"))
 
     @rule(crawl=crawl_names, which=filters, limit=st.integers(1, 3), drops=st.booleans())
     def clear_dead(self, crawl: str, which: DeadFilter, limit: int, drops: bool) -> None:
@@ -248,7 +289,7 @@ class FrontierMachine(RuleBasedStateMachine):
             case "extend":
                 self.both(self.extended)
             case "reopen":
-                again = data.draw(changed_crawls)
+                again = self.openable(data.draw(changed_crawls))
                 self.both(lambda frontier: frontier.open_crawl(again))
             case _:
                 self.both(lambda frontier: frontier.delete_crawl(PLAIN))
@@ -278,6 +319,8 @@ class FrontierMachine(RuleBasedStateMachine):
             samples = await asyncio.gather(*(frontier.samples(crawl.id, reason) for reason in SAMPLED))
             # A put into several shards gathers them shard by shard.
             seen.append([sorted(urls) for urls in samples] if self.is_sharded else samples)
+            seen.append(await frontier.exits(crawl.id))
+            seen.append(await asyncio.gather(*(frontier.session(crawl.id, name) for name in EXITS)))
         return seen
 
     def teardown(self) -> None:

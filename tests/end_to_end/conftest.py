@@ -6,20 +6,23 @@ import asyncio
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from exit_crawl import ExitCrawl
 
+from shoal import Spider
 from shoal.archive import open_archive
 from shoal.crawl import Places, begin, intake_of, opened, settings_of
 from shoal.model import Progress
 from shoal.sources import feed, requests_of
 from shoal.spider_file import load_spider
 from shoal.testing.chaos_report import survey
+from shoal.testing.proxies import Tinyproxy
 from shoal.testing.site_process import SiteProcess, site_process
 
 SPIDER = "shoal.testing.graph_spider:Graph"
@@ -130,3 +133,28 @@ def new_crawl(tmp_path: Path, graph: SiteProcess) -> Iterator[Any]:
 @pytest.fixture
 def rng() -> random.Random:
     return random.Random(20)
+
+
+@pytest.fixture
+def start_proxy(tmp_path: Path) -> Iterator[Callable[..., Tinyproxy]]:
+    """Starts proxies, each on the loopback address it is given."""
+    started: list[Tinyproxy] = []
+
+    def start(address: str, **options: Any) -> Tinyproxy:
+        started.append(Tinyproxy(tmp_path, address=address, **options).start())
+        return started[-1]
+
+    yield start
+    for proxy in started:
+        proxy.stop()
+
+
+@pytest.fixture
+def exit_crawl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ExitCrawl]:
+    """A crawl by this spider from these URLs, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(spider: type[Spider], *urls: str, **settings: Any) -> ExitCrawl:
+        return ExitCrawl(tmp_path, type(spider.__name__, (spider,), {"start": list(urls)}), settings=settings)
+
+    return make

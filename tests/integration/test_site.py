@@ -245,8 +245,8 @@ async def test_the_log_has_each_request_by_the_clock_of_the_site(tmp_path: Path)
         await fetch(f"{site.url}nothing.html?x=1")
         first, second = site.requests
         assert before <= first.time <= second.time <= time.monotonic()
-        assert first[2:] == ("127.0.0.1", "GET", "/", "test", 200)
-        assert second[2:] == ("127.0.0.1", "GET", "/nothing.html?x=1", "test", 404)
+        assert first[2:] == ("127.0.0.1", "GET", "/", "test", 200, "127.0.0.1")
+        assert second[2:] == ("127.0.0.1", "GET", "/nothing.html?x=1", "test", 404, "127.0.0.1")
         assert read_log(log) == site.requests
     with log.open("a") as file:
         file.write('{"time": 1')

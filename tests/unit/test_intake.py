@@ -9,7 +9,7 @@ import pytest
 from shoal import Request
 from shoal.errors import UsageError
 from shoal.intake import Found, Intake, RecentKeys
-from shoal.model import Task
+from shoal.model import DIRECT, Task
 from shoal.settings import Settings
 from shoal.testing.fakes import make_page, task_for
 from shoal.urls import UrlRules, key_of
@@ -17,9 +17,10 @@ from shoal.urls import UrlRules, key_of
 HERE = "https://a.test/dir/page"
 
 
-def make_intake(known: RecentKeys | None = None, **settings: Any) -> Intake:
+def make_intake(known: RecentKeys | None = None, *, pool: str = DIRECT, **settings: Any) -> Intake:
     values = Settings(**settings)
-    return Intake(UrlRules(values, start_hosts=["a.test"]), values, known=known, clock=lambda: 50.0)
+    rules = UrlRules(values, start_hosts=["a.test"])
+    return Intake(rules, values, known=known, pools=["eu", "us"], pool=pool, clock=lambda: 50.0)
 
 
 def take(request: Request, *, intake: Intake | None = None, **parent: Any) -> Found:
@@ -66,7 +67,7 @@ def test_a_request_overrides_everything() -> None:
     task = taken(request)
     assert (task.handler, task.method, task.headers, task.body) == ("book", "POST", {"X-A": "b"}, "é".encode())
     assert (task.meta, task.priority, task.depth, task.delay) == ({"n": [1, {"a": None}]}, -5, 9, 2.5)
-    assert (task.max_attempts, task.pool) == (1, "eu")
+    assert (task.max_attempts, task.pool, task.lane) == (1, "eu", "a.test via eu")
     assert task.key == key_of(task.url, method="POST", body="é".encode()) != key_of(task.url)
     assert taken(Request("/x", handler="book")).handler == "book"
 
@@ -186,7 +187,6 @@ def test_follow_shares_its_options_among_all_links() -> None:
         {"delay": "1"},
         {"delay": float("nan")},
         {"max_attempts": "3"},
-        {"pool": None},
     ],
 )
 def test_what_a_frontier_could_not_keep_is_refused_in_the_spider(options: dict[str, Any]) -> None:
@@ -194,6 +194,30 @@ def test_what_a_frontier_could_not_keep_is_refused_in_the_spider(options: dict[s
         take(Request("/x", **options))
     with pytest.raises(UsageError, match="cannot be kept"):
         follow("<a href=/1>", **options)
+
+
+def test_a_task_waits_in_the_lane_of_its_pool_under_the_key_of_its_url() -> None:
+    direct, through = taken(Request("/x")), taken(Request("/x", pool="us"))
+    assert (direct.lane, through.lane) == ("a.test", "a.test via us")
+    assert (direct.key, direct.shape) == (through.key, through.shape)
+    [link] = follow("<a href=/1>", pool="eu").tasks.values()
+    assert (link.lane, link.pool) == ("a.test via eu", "eu")
+
+
+def test_requests_that_name_no_pool_take_the_spiders() -> None:
+    intake = make_intake(pool="eu")
+    [request] = take(Request("/x"), intake=intake).tasks.values()
+    [link] = follow("<a href=/1>", intake=intake).tasks.values()
+    [direct] = take(Request("/x", pool="direct"), intake=intake).tasks.values()
+    assert [task.lane for task in (request, link, direct)] == ["a.test via eu", "a.test via eu", "a.test"]
+
+
+@pytest.mark.parametrize("pool", ["uk", "", ["eu"]])
+def test_an_unknown_pool_is_refused_in_the_spider(pool: Any) -> None:
+    with pytest.raises(UsageError, match=r"there is no pool .*, only direct, eu, us"):
+        take(Request("/x", pool=pool))
+    with pytest.raises(UsageError, match="there is no pool"):
+        follow("<a href=/1>", pool=pool)
 
 
 def test_recent_keys_forget_the_older_half() -> None:

@@ -10,10 +10,11 @@ from shoal.cli.figures import several
 from shoal.cli.options import crawl_argument, place_options
 from shoal.cli.screen import Screen
 from shoal.errors import UsageError
-from shoal.model import CrawlState, LaneUpdate
+from shoal.model import VIA, CrawlState, LaneUpdate
 
 if TYPE_CHECKING:
     from shoal.crawl import Places
+    from shoal.model import Crawl
 
 RUN_AGAIN = "a worker that is running takes it up, or the command that began it"
 
@@ -62,8 +63,11 @@ def cancel(crawl: str | None, *, places: Places) -> None:
 def pace(host: str, rate: str, crawl: str | None, *, places: Places) -> None:
     """Change the pace of one host, from the next request on.
 
+    What goes there via a pool has a pace of its own, over all exits of the pool: "example.com via POOL".
+
     \b
     Example: shoal pace example.com 30/m books-1
+             shoal pace "example.com via residential" 2/s
     """
     from shoal.cli.loop import run
 
@@ -71,11 +75,12 @@ def pace(host: str, rate: str, crawl: str | None, *, places: Places) -> None:
 
 
 def lane_given(host: str) -> str:
-    """The lane people mean by a host, a host with its port, or a URL."""
+    """The lane people mean by a host, a host with its port, or a URL; with " via POOL" behind it, the pool's."""
     from shoal.urls import canonical, lane_of
 
+    host, via, pool = host.partition(VIA)
     try:
-        return lane_of(canonical(host if "://" in host else f"https://{host}/"))
+        return lane_of(canonical(host if "://" in host else f"https://{host}/")) + via + pool
     except UsageError:
         raise UsageError(f"{host!r} is no host: write it as example.com or example.com:8080") from None
 
@@ -120,10 +125,23 @@ async def _pace(host: str, rate: str, name: str | None, *, places: Places) -> No
     frontier = await open_frontier(places.frontier)
     try:
         crawl = await find_crawl(frontier, name)
+        _check_pool(lane, crawl)
         await frontier.update_lane(crawl.id, lane, LaneUpdate(interval=interval, base_interval=interval))
     finally:
         await frontier.close()
     Screen().line(f"{crawl.id}: {lane} at {describe_interval(interval)} from the next request on")
+    if crawl.pools and VIA not in lane:
+        Screen().line(
+            f'what goes there via a pool has its own pace: shoal pace "{lane}{VIA}{crawl.pools[0].name}" {rate}'
+        )
+
+
+def _check_pool(lane: str, crawl: Crawl) -> None:
+    """Refuse a pool that the crawl does not have: pacing it would do nothing."""
+    _, via, pool = lane.partition(VIA)
+    names = [known.name for known in crawl.pools]
+    if via and pool not in names:
+        raise UsageError(f"{crawl.id} has no pool {pool!r}, only {', '.join(names) or 'direct requests'}")
 
 
 _VERBS = {CrawlState.PAUSED: "pause", CrawlState.RUNNING: "resume", CrawlState.CANCELLED: "cancel"}

@@ -9,7 +9,7 @@ import msgspec
 from shoal.crawl import record_of
 from shoal.fetch.robots import Robots
 from shoal.frontier.base import Frontier
-from shoal.model import Crawl, Progress, TaskState, TaskStatus
+from shoal.model import DIRECT, VIA, Crawl, Progress, TaskState, TaskStatus
 from shoal.settings import Settings
 from shoal.store.base import FetchRow, Store
 from shoal.urls import REASONS, Link, UrlRules, canonical
@@ -65,7 +65,7 @@ async def _known(url: str, link: Link, crawl: Crawl, status: TaskStatus, *, fron
         url=url,
         crawl=crawl.id,
         key=link.key,
-        lane=link.lane,
+        lane=status.task.lane if status.task else _lane(link, crawl, exit_name=fetch.exit if fetch else ""),
         task=status,
         fetch=fetch,
         found_on=parents[0].url if parents else None,
@@ -85,7 +85,7 @@ async def _unknown(url: str, crawl: Crawl, *, frontier: Frontier) -> Fate:
         url=url,
         crawl=crawl.id,
         key=link.key,
-        lane=link.lane,
+        lane=_lane(link, crawl),
         task=TaskStatus(state=TaskState.UNKNOWN),
         kept_out=kept_out,
         maybe=[] if kept_out else maybe,
@@ -103,7 +103,7 @@ async def _sampled(url: str, crawl: Crawl, progress: Progress, *, frontier: Fron
 async def _robots_allow(link: Link, crawl: Crawl, *, frontier: Frontier) -> bool:
     if not crawl.needs_rules:
         return True
-    version, rules = await frontier.rules(crawl.id, link.lane)
+    version, rules = await frontier.rules(crawl.id, _lane(link, crawl))
     return version == 0 or Robots.from_rules(rules, _settings(crawl).user_agent).allows(link.url)
 
 
@@ -112,6 +112,12 @@ async def _merged(crawl: Crawl, key: int, taken: str, *, frontier: Frontier) -> 
     rules = _rules(crawl)
     samples = await frontier.samples(crawl.id, "merged")
     return [url for url in dict.fromkeys(samples) if url != taken and rules.resolve(url).key == key][:MERGED_SHOWN]
+
+
+def _lane(link: Link, crawl: Crawl, *, exit_name: str = "") -> str:
+    """The lane of the pool whose exit was used; else of the pool that requests take when they name none."""
+    pool = exit_name.partition("/")[0] or record_of(crawl).pool
+    return link.lane if pool == DIRECT else f"{link.lane}{VIA}{pool}"
 
 
 def _settings(crawl: Crawl) -> Settings:

@@ -26,6 +26,7 @@ _VALUES = (
     (("--depth", "--max-depth"), "max_depth", "N"),
     (("--max-pages",), "max_pages", "N"),
     (("--user-agent",), "user_agent", "TEXT"),
+    (("--proxies",), "proxies", "FILE"),
 )
 _LISTS = (("--allow", "allow", "HOST"), ("--deny", "deny", "REGEX"))
 _SWITCHES = (

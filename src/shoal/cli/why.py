@@ -11,7 +11,7 @@ import msgspec
 from shoal.cli.figures import duration, moment, size
 from shoal.cli.options import crawl_argument, json_option, place_options
 from shoal.cli.screen import Screen
-from shoal.model import TaskState
+from shoal.model import DIRECT, TaskState
 from shoal.secrecy import MASK, masked_headers
 
 if TYPE_CHECKING:
@@ -143,5 +143,6 @@ def _fetch_facts(fetch: FetchRow) -> Iterator[tuple[str, Any]]:
     status = f"status {fetch.status}, {size(fetch.size)}, " if fetch.status else ""
     took = f" in {duration(fetch.elapsed)}" if fetch.elapsed else ""
     yield "last attempt", f"{moment(fetch.at)}, number {fetch.attempt}: {status}{fetch.outcome}{took}"
+    yield "exit", fetch.exit if fetch.exit != DIRECT else None
     yield "worker", fetch.worker
     yield "error", fetch.error

@@ -20,8 +20,8 @@ from shoal.fetch.base import FaultKind
 
 LOCAL_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL})
 MAX_MESSAGE: Final = 200
+CONNECTING: Final = "client error (Connect)"
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
-_CONNECTING: Final = "client error (Connect)"
 _READING: Final = "error reading a body from connection"
 _ENDED_EARLY: Final = re.compile(r"\beof\b|end of file|closed|reset by peer|broken pipe", re.IGNORECASE)
 
@@ -34,13 +34,13 @@ def one_line(text: str) -> str:
 
 def never_connected(error: Exception) -> bool:
     """No request left this machine: trying another address of the host repeats nothing."""
-    causes = _causes(error)
-    return _CONNECTING in causes and (isinstance(error, RequestTimeoutError) or "tcp connect error" in causes)
+    causes = causes_of(error)
+    return CONNECTING in causes and (isinstance(error, RequestTimeoutError) or "tcp connect error" in causes)
 
 
 def explain(error: Exception, *, secure: bool) -> tuple[FaultKind, str]:
     """The kind of fault an exception stands for, and a line that names it without the URL."""
-    causes = _causes(error)
+    causes = causes_of(error)
     # The outermost causes repeat the URL, which may hold a password; the innermost one names the fault.
     message = one_line(causes[-1]) if len(causes) > 1 else type(error).__name__
     number = _os_error(causes)
@@ -48,7 +48,7 @@ def explain(error: Exception, *, secure: bool) -> tuple[FaultKind, str]:
         return FaultKind.LOCAL, message
     if isinstance(error, RequestTimeoutError) or number == errno.ETIMEDOUT:
         return _timed_out(error, causes), message
-    if _CONNECTING in causes:
+    if CONNECTING in causes:
         return _not_connected(causes, number, secure=secure), message
     if _READING in causes or isinstance(error, BodyDecodeError):
         ended_early = number is not None or _ENDED_EARLY.search(message)
@@ -65,7 +65,7 @@ def explain(error: Exception, *, secure: bool) -> tuple[FaultKind, str]:
 
 
 def _timed_out(error: Exception, causes: list[str]) -> FaultKind:
-    if _CONNECTING in causes:
+    if CONNECTING in causes:
         return FaultKind.TIMEOUT_CONNECT
     return FaultKind.TIMEOUT_FIRST_BYTE if isinstance(error, ConnectTimeoutError) else FaultKind.TIMEOUT_IDLE
 
@@ -78,7 +78,8 @@ def _not_connected(causes: list[str], number: int | None, *, secure: bool) -> Fa
     return FaultKind.TLS
 
 
-def _causes(error: Exception) -> list[str]:
+def causes_of(error: Exception) -> list[str]:
+    """What led to an exception in the client's words, the outermost first."""
     if not isinstance(error, DetailedPyreqwestError):
         return []
     return [cause["message"] for cause in error.details.get("causes") or ()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -14,10 +14,13 @@ from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response as Answer
 from pyreqwest.response import ResponseBodyReader
 
+from shoal.exits import Way
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
 from shoal.fetch.deadline import Deadline
 from shoal.fetch.decode import decompress, too_large
 from shoal.fetch.faults import explain, never_connected
+from shoal.fetch.gateways import gateway_answer, gateway_fault, gateway_headers, gateway_url
+from shoal.fetch.proxies import ProxyRoutes, proxy_answer, proxy_fault
 from shoal.fetch.resolver import Lookup
 from shoal.fetch.routes import FOREVER, Route, Routes
 from shoal.model import DIRECT
@@ -34,6 +37,7 @@ FORBIDDEN_HEADERS: Final = frozenset(
         "content-length",
         "host",
         "keep-alive",
+        "proxy-authorization",  # of the proxy in use, and never of a page
         "proxy-connection",
         "te",
         "trailer",
@@ -50,6 +54,7 @@ class HttpFetcher:
         self,
         settings: Settings,
         *,
+        ways: Mapping[str, Way] | None = None,
         resolver: Lookup | None = None,
         clock: Callable[[], float] = time.monotonic,
         trusted_roots: bytes | None = None,
@@ -57,6 +62,13 @@ class HttpFetcher:
         self._settings = settings
         self._clock = clock
         self._routes = Routes(settings, lookup=resolver, clock=clock, trusted_roots=trusted_roots)
+        self._ways = ways or {}
+        self._proxies = ProxyRoutes(settings, routes=self._routes, clock=clock, trusted_roots=trusted_roots)
+        self._gateways: Routes | None = None
+        if any(way.kind == "gateway" for way in self._ways.values()):
+            # The operator's choice, wherever they are.
+            trusting = msgspec.structs.replace(settings, allow_private=True)
+            self._gateways = Routes(trusting, lookup=resolver, clock=clock, trusted_roots=trusted_roots)
         self._max_bytes = settings.max_body_bytes
         self._first_byte = settings.first_byte_seconds or FOREVER
         self._total = settings.total_seconds or FOREVER
@@ -77,23 +89,63 @@ class HttpFetcher:
     async def close(self) -> None:
         """Close idle connections."""
         await self._routes.close()
+        await self._proxies.close()
+        if self._gateways is not None:
+            await self._gateways.close()
 
     async def _fetch(self, request: Fetch, started: float) -> Response | Fault:
-        if request.exit != DIRECT:
-            return Fault(kind=FaultKind.EXIT, message=f"there is no exit {request.exit!r} here")
-        slash = request.url.find("/", 8)
-        origin, path = (request.url[:slash], request.url[slash:]) if slash > 0 else (request.url, "/")
+        if request.exit == DIRECT:
+            return await self._directly(request, request.url, started, routes=self._routes)
+        way = self._ways.get(request.exit)
+        if way is None:
+            return Fault(
+                kind=FaultKind.EXIT, message=f"{request.exit}: this worker's proxies and accounts have no such exit"
+            )
+        if self._gateways is not None and way.kind == "gateway":
+            return await self._by_gateway(way, request, started, routes=self._gateways)
+        request = _with_agent(request, way.user_agent)
+        if not way.url:
+            return await self._directly(request, request.url, started, routes=self._routes)
+        return await self._by_proxy(way, request, started)
+
+    async def _directly(self, request: Fetch, url: str, started: float, *, routes: Routes) -> Response | Fault:
+        origin, path = _split(url)
         until = asyncio.get_running_loop().time() + self._total
-        route = self._routes.known(origin) or await self._routes.find(origin)
+        route = routes.known(origin) or await routes.find(origin)
         while isinstance(route, Route):
             try:
                 return await self._exchange(request, route, path, started, until)
             except PyreqwestError as error:
-                following = self._routes.next_address(origin, route) if never_connected(error) else None
+                following = routes.next_address(origin, route) if never_connected(error) else None
                 if following is None:
                     raise
                 route = following
         return route
+
+    async def _by_proxy(self, way: Way, request: Fetch, started: float) -> Response | Fault:
+        origin, path = _split(request.url)
+        secure = origin.startswith("https:")
+        until = asyncio.get_running_loop().time() + self._total
+        route = await self._proxies.find(origin, way)
+        if isinstance(route, Fault):
+            return route
+        try:
+            answer = await self._exchange(request, route, path, started, until)
+        except PyreqwestError as error:
+            return proxy_fault(way, error, secure=secure)
+        return answer if isinstance(answer, Fault) else proxy_answer(way, answer, secure=secure)
+
+    async def _by_gateway(self, way: Way, request: Fetch, started: float, *, routes: Routes) -> Response | Fault:
+        target = await self._proxies.vetted(_split(request.url)[0])
+        if isinstance(target, Fault):
+            return target
+        asked = msgspec.structs.replace(request, headers=gateway_headers(way, request.headers))
+        try:
+            return gateway_answer(
+                way, await self._directly(asked, gateway_url(way, request.url), started, routes=routes)
+            )
+        except PyreqwestError as error:
+            return gateway_fault(way, error)
 
     async def _exchange(
         self, request: Fetch, route: Route, path: str, started: float, until: float
@@ -168,6 +220,20 @@ class HttpFetcher:
         if is_in_body:
             return Fault(kind=FaultKind.TIMEOUT_IDLE, message=f"silent for {settings.idle_seconds:g} s")
         return Fault(kind=FaultKind.TIMEOUT_FIRST_BYTE, message=f"no answer within {settings.first_byte_seconds:g} s")
+
+
+def _split(url: str) -> tuple[str, str]:
+    """The origin and what is behind it."""
+    slash = url.find("/", 8)
+    return (url[:slash], url[slash:]) if slash > 0 else (url, "/")
+
+
+def _with_agent(request: Fetch, user_agent: str) -> Fetch:
+    """The request with an account's own User-Agent, unless it has one."""
+    headers = request.headers or {}
+    if not user_agent or any(name.lower() == "user-agent" for name in headers):
+        return request
+    return msgspec.structs.replace(request, headers={**headers, "User-Agent": user_agent})
 
 
 def _built(request: Fetch, route: Route, path: str) -> StreamRequest:

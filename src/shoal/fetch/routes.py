@@ -70,7 +70,7 @@ class Routes:
         self._trusted_roots = trusted_roots
         self._resolver = Resolver(lookup, clock=clock)
         # Built now: a first request that waits for its client starts late.
-        self._plain_client: Client | None = self._builder().build()
+        self._plain_client: Client | None = client_builder(settings).build()
         self._plain: OrderedDict[str, Route] = OrderedDict()
         self._secure: OrderedDict[str, Route] = OrderedDict()
 
@@ -92,6 +92,17 @@ class Routes:
         if isinstance(addresses, Fault):
             return addresses
         return self._remember(origin_text, origin, addresses)
+
+    async def look_up(self, origin: Origin) -> tuple[str, ...] | Fault:
+        """The addresses of an origin's host as they are, refused ones included."""
+        if origin.literal is not None:
+            return (origin.literal,)
+        try:
+            async with asyncio.timeout(self._settings.connect_seconds or None):
+                return await self._resolver.addresses(origin.host)
+        except TimeoutError:
+            message = f"{origin.host}: no answer within {self._settings.connect_seconds:g} s"
+            return Fault(kind=FaultKind.DNS, message=message)
 
     def next_address(self, origin_text: str, route: Route) -> Route | None:
         """The route by the host's next address, after the first could not be connected to; None: no more."""
@@ -123,16 +134,7 @@ class Routes:
 
         One allowed address among refused ones is enough: the connection goes to the vetted address itself, so
         what else the name server said does no harm, and hosts with a stray private record stay reachable."""
-        found: tuple[str, ...] | Fault
-        if origin.literal is not None:
-            found = (origin.literal,)
-        else:
-            try:
-                async with asyncio.timeout(self._settings.connect_seconds or None):
-                    found = await self._resolver.addresses(origin.host)
-            except TimeoutError:
-                message = f"{origin.host}: no answer within {self._settings.connect_seconds:g} s"
-                return Fault(kind=FaultKind.DNS, message=message)
+        found = await self.look_up(origin)
         if isinstance(found, Fault):
             return found
         refusals = {address: self._refusal(address) for address in found}
@@ -175,31 +177,38 @@ class Routes:
             client = before.client if reusable and before else self._secure_client(origin, address)
             return Route(origin, addresses, expires, client, f"https://{origin.userinfo}{authority}", None)
         if self._plain_client is None:
-            self._plain_client = self._builder().build()
+            self._plain_client = client_builder(self._settings).build()
         numeric = f"[{address}]" if ":" in address else address
         prefix = f"http://{origin.userinfo}{numeric}{origin.port}"
         return Route(origin, addresses, expires, self._plain_client, prefix, authority)
 
     def _secure_client(self, origin: Origin, address: str) -> Client:
-        builder = self._builder().http2(True)
-        builder.http2_initial_stream_window_size(HTTP2_STREAM_WINDOW)
-        builder.http2_initial_connection_window_size(HTTP2_CONNECTION_WINDOW)
-        if self._trusted_roots is not None:
-            builder.add_root_certificate_pem(self._trusted_roots)
+        builder = secure_builder(self._settings, trusted_roots=self._trusted_roots)
         if origin.literal is None:
             builder.resolve(origin.host, address, 0)
         return builder.build()
 
-    def _builder(self) -> ClientBuilder:
-        """A client that does nothing by itself: no redirects, proxies, cookies, referers or decompression."""
-        builder = ClientBuilder().no_proxy().follow_redirects(False).referer(False).default_cookie_store(False)
-        builder.gzip(False).brotli(False).zstd(False).deflate(False)
-        builder.connect_timeout(timedelta(seconds=self._settings.connect_seconds or FOREVER))
-        builder.pool_idle_timeout(timedelta(seconds=KEEP_ALIVE_SECONDS))
-        builder.pool_max_idle_per_host(self._settings.concurrency)
-        builder.user_agent(self._settings.user_agent)
-        headers = {"Accept": ACCEPT, "Accept-Language": ACCEPT_LANGUAGE, "Accept-Encoding": ACCEPT_ENCODING}
-        return builder.default_headers(headers)
+
+def client_builder(settings: Settings) -> ClientBuilder:
+    """A client that does nothing by itself: no redirects, proxies, cookies, referers or decompression."""
+    builder = ClientBuilder().no_proxy().follow_redirects(False).referer(False).default_cookie_store(False)
+    builder.gzip(False).brotli(False).zstd(False).deflate(False)
+    builder.connect_timeout(timedelta(seconds=settings.connect_seconds or FOREVER))
+    builder.pool_idle_timeout(timedelta(seconds=KEEP_ALIVE_SECONDS))
+    builder.pool_max_idle_per_host(settings.concurrency)
+    builder.user_agent(settings.user_agent)
+    headers = {"Accept": ACCEPT, "Accept-Language": ACCEPT_LANGUAGE, "Accept-Encoding": ACCEPT_ENCODING}
+    return builder.default_headers(headers)
+
+
+def secure_builder(settings: Settings, *, trusted_roots: bytes | None) -> ClientBuilder:
+    """The same for HTTPS: HTTP/2 where the host has it, and certificates checked against these roots as well."""
+    builder = client_builder(settings).http2(True)
+    builder.http2_initial_stream_window_size(HTTP2_STREAM_WINDOW)
+    builder.http2_initial_connection_window_size(HTTP2_CONNECTION_WINDOW)
+    if trusted_roots is not None:
+        builder.add_root_certificate_pem(trusted_roots)
+    return builder
 
 
 def parse_origin(text: str) -> Origin | None:

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from shoal.model import (
+    DIRECT,
     Crawl,
     CrawlState,
     DeadFilter,
     DeadLetter,
+    ExitStatus,
     LaneStatus,
     LaneUpdate,
     Lease,
@@ -73,7 +75,10 @@ class Frontier(Protocol):
         inside a lane by priority, then age. Expired leases are taken back first. Attempts count from here.
 
         A lane that needs rules and has none lends one lease with `opens_lane`, and nothing more before that
-        lease ends. `finished` names the crawls of this call that have nothing left to do."""
+        lease ends. `finished` names the crawls of this call that have nothing left to do.
+
+        A lane that goes "via" a pool lends only as its exits allow, the exit that is due first, and says which.
+        When a crawl's cost has reached its budget it is paused."""
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
         """Keep the leases for `seconds` more; gives back those already lost."""
@@ -103,8 +108,15 @@ class Frontier(Protocol):
     async def rules(self, crawl: str, lane: str) -> tuple[int, bytes]:
         """The lane's rules and their version; version 0 when it has none that are still valid."""
 
-    async def reserve(self, crawl: str, lane: str) -> float:
-        """Take the lane's next start slot for a request that is not a task; gives the seconds to wait."""
+    async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT) -> float:  # noqa: A002 -- the word for it
+        """Take the next start slot of the lane, and of the exit if there is one, for a request that is not a lease's
+        first; gives the seconds to wait."""
+
+    async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
+        """Every exit towards every host it was used for, in the order of their names."""
+
+    async def session(self, crawl: str, exit: str) -> tuple[int, bytes]:  # noqa: A002 -- the word for it
+        """What is kept for an exit, such as an account's cookies, and its version; version 0 when there is nothing."""
 
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
         """Dead letters that match, newest first."""

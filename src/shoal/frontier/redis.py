@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from shoal.frontier import redis_control as control
+from shoal.frontier import redis_exits as exits
 from shoal.frontier import redis_views as views
 from shoal.frontier.redis_checks import check_server
 from shoal.frontier.redis_desk import Desk
@@ -16,10 +17,12 @@ from shoal.frontier.redis_repair import Repair
 from shoal.frontier.redis_settle import Settler, extend
 from shoal.frontier.redis_wire import encode_update
 from shoal.model import (
+    DIRECT,
     Crawl,
     CrawlState,
     DeadFilter,
     DeadLetter,
+    ExitStatus,
     LaneStatus,
     LaneUpdate,
     Lease,
@@ -115,8 +118,14 @@ class RedisFrontier:
     async def rules(self, crawl: str, lane: str) -> tuple[int, bytes]:
         return await views.rules(self._desk, crawl, lane)
 
-    async def reserve(self, crawl: str, lane: str) -> float:
-        return float((await self._desk.change(crawl, "reserve", lane, lane=lane))[1])
+    async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT) -> float:  # noqa: A002 -- as the contract has it
+        return float((await self._desk.change(crawl, "reserve", lane, exit, lane=lane))[1])
+
+    async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
+        return await exits.exits(self._desk, crawl, limit=limit)
+
+    async def session(self, crawl: str, exit: str) -> tuple[int, bytes]:  # noqa: A002 -- as the contract has it
+        return await exits.session(self._desk, crawl, exit)
 
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
         return await control.dead(self._desk, crawl, which, limit=limit)

@@ -9,6 +9,7 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.frontier.redis_checks import warn
 from shoal.frontier.redis_desk import CRAWLS, LAST_NUMBER, SHARDS, WORKERS, Desk
+from shoal.frontier.redis_exits import check_pools, encode_pools
 from shoal.frontier.redis_link import Argument
 from shoal.frontier.redis_shard import Shard, prefix_of
 from shoal.frontier.redis_views import beats, state_of, waiting_among
@@ -26,10 +27,11 @@ async def open_crawl(desk: Desk, crawl: Crawl) -> Crawl:
     fields: list[Argument] = [
         number(crawl.interval), crawl.cap, int(crawl.needs_rules), crawl.budgets.pages, crawl.budgets.per_lane,
         crawl.budgets.per_shape, settings, crawl.id, crawl.spider, str(crawl.state), int(crawl.feeding),
-        number(crawl.created), crawl.dedup, number(crawl.dedup_ttl),
+        number(crawl.created), crawl.dedup, number(crawl.dedup_ttl), number(crawl.budgets.cost),
     ]  # fmt: skip
     while True:
         shards = await _layout(desk, crawl.id)
+        check_pools(crawl, shards=len(shards))
         # The first one last: as long as it is not there, nobody sees the crawl.
         records = [await _open_shard(desk, shard, crawl, fields) for shard in reversed(shards)]
         if all(records):
@@ -77,7 +79,7 @@ async def _open_shard(desk: Desk, shard: Shard, crawl: Crawl, fields: Sequence[A
                 given = "0"
         match answer[0]:
             case b"ok":
-                return pairs(answer[1])
+                return await _with_pools(desk, shard, crawl, pairs(answer[1]))
             case b"deleting":
                 await delete_crawl(desk, crawl.id)
             case b"pace":
@@ -86,6 +88,16 @@ async def _open_shard(desk: Desk, shard: Shard, crawl: Crawl, fields: Sequence[A
                 walked = 1
             case b"ttl":
                 await desk.change_in(shard, "ttl", number(crawl.dedup_ttl))
+
+
+async def _with_pools(desk: Desk, shard: Shard, crawl: Crawl, record: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """The shard's record with the pools as they are now; its lanes look at their exits anew."""
+    if not crawl.pools and b"pools" not in record:
+        return record
+    args = encode_pools(crawl.pools)
+    await desk.change_in(shard, "pools", *args)
+    await _walk(desk, shard, "pools")
+    return {**record, b"pools": msgspec.json.encode(crawl.pools)}
 
 
 async def crawls(desk: Desk) -> list[Crawl]:

@@ -14,13 +14,13 @@ from shoal.frontier.redis_link import Argument
 from shoal.frontier.redis_outbox import Outbox
 from shoal.frontier.redis_shard import Shard
 from shoal.frontier.redis_wire import decode_task, number
-from shoal.model import Lease, LeaseBatch
+from shoal.model import DIRECT, VIA, Lease, LeaseBatch
 
 MAX_LEASES = 100  # per script: a script holds up everybody else
 LEAST_LANES = 32  # that each of several shards names, however few of them can be served
 
 _LENT = struct.Struct(">dII")
-_PER_LANE = 7
+_PER_LANE = 8
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +109,9 @@ async def _lease_many(desk: Desk, shards: Sequence[Shard], terms: Terms) -> _Len
     shared = (terms.worker, number(terms.seconds), number(terms.horizon))
     answers = await _ask_each(desk, {shard: ("lend", (*shared, *lanes)) for shard, lanes in wanted.items()})
     lent = _lent(desk, {shard: answers.get(shard, answer[:4]) for shard, answer in surveys.items()})
-    lent.was_overtaken = len(lent.leases) < sum(shares)
+    # A lane whose exits rest lends less than it has room for: that is no reason to look again.
+    shared_out = sum(share for entry, share in zip(ready, shares, strict=True) if VIA.encode() not in entry[3])
+    lent.was_overtaken = sum(lease.exit == DIRECT for lease in lent.leases) < shared_out
     turns = {(shard.crawl, lane.decode()): turn for turn, (_, _, shard, lane, _) in enumerate(ready)}
     lent.leases.sort(key=lambda lease: turns[lease.crawl, lease.task.lane])
     return lent
@@ -159,7 +161,7 @@ def _lent(desk: Desk, answers: Mapping[Shard, list[Any]]) -> _Lent:
 
 def _leases(shard: Shard, answer: list[Any]) -> list[Lease]:
     """The leases of one lane."""
-    name, interval, base_interval, opens, version, token, lent = answer
+    name, interval, base_interval, opens, version, token, lent, via = answer
     lane, first, pace, base, rules_version = (
         name.decode(),
         int(token),
@@ -167,6 +169,7 @@ def _leases(shard: Shard, answer: list[Any]) -> list[Lease]:
         float(base_interval),
         int(version),
     )
+    exit_interval = float(via[0]) if via else 0.0
     leases = []
     for place, data in enumerate(lent):
         wait, attempt, free_retries = _LENT.unpack_from(data)
@@ -177,12 +180,15 @@ def _leases(shard: Shard, answer: list[Any]) -> list[Lease]:
                 token=first + place * shard.of,
                 attempt=attempt,
                 free_retries=free_retries,
+                exit=via[1 + 2 * place].decode() if via else DIRECT,
                 wait=wait,
                 interval=pace,
                 base_interval=base,
+                exit_interval=exit_interval,
                 opens_lane=opens == b"1",
                 rules_version=rules_version,
                 shard=shard.number,
+                session_version=int(via[2 + 2 * place]) if via else 0,
             )
         )
     return leases

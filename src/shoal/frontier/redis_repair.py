@@ -68,7 +68,7 @@ class Repair:
         with contextlib.suppress(_Lost):
             await self._rewrite(line, shard)
             await self._lanes(line, shard, "reset", "0")
-            for step in ("held", "leases"):
+            for step in ("exits", "held", "leases"):
                 await self._pages(line, shard, step)
             last = max(await self._pages(line, shard, "later"))
             for step in ("dead", "graves"):

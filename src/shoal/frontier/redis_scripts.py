@@ -10,8 +10,8 @@ import msgspec
 
 VERBS = (
     "beat", "busy", "dead", "delete", "delivered", "evict", "extend", "feeding", "find", "finish", "forget", "grant",
-    "lease", "lend", "look_up", "open", "pace", "posted", "progress", "put", "reclaim", "repair", "resend", "reserve",
-    "rules", "samples", "settle", "state", "survey", "ttl", "walk", "workers",
+    "lease", "lend", "look_up", "open", "pace", "pools", "posted", "progress", "put", "reclaim", "repair", "resend",
+    "reserve", "rules", "samples", "settle", "state", "survey", "ttl", "uses", "walk", "workers",
 )  # fmt: skip
 _INCLUDES = re.compile(r"^-- include: (.*)$", re.MULTILINE)
 

@@ -51,6 +51,7 @@ async def progress(desk: Desk, crawl: str) -> Progress:
         outcomes={name: value for name, value in outcomes.items() if value},
         rejected={name: value for name, value in rejected.items() if value},
         epoch=sum(int(answer[3]) for answer in answers),
+        cost=sum(float(answer[8]) for answer in answers),
     )
 
 

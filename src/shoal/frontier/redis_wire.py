@@ -202,7 +202,7 @@ def encode_counts(counts: Mapping[str, int]) -> list[Argument]:
     return args
 
 
-_HELD = struct.Struct(">ddIIHHI")
+_HELD = struct.Struct(">ddIIHHIH")
 _DEAD = struct.Struct(">ddIHII")
 _TRIES = struct.Struct(">II")
 
@@ -218,10 +218,10 @@ class HeldTask(msgspec.Struct, frozen=True):
 
 
 def decode_held(data: bytes) -> HeldTask:
-    token, _, attempts, _, lane, worker, reason = _HELD.unpack_from(data)
+    token, _, attempts, _, lane, worker, reason, way = _HELD.unpack_from(data)
     at = _HELD.size
     texts = _texts(data, at, (lane, worker, reason))
-    task = decode_task(data, texts[0], at + lane + worker + reason)
+    task = decode_task(data, texts[0], at + lane + worker + reason + way)
     return HeldTask(task, int(token), attempts, texts[1], texts[2])
 
 
@@ -251,7 +251,11 @@ def decode_crawl(fields: Mapping[bytes, bytes]) -> Crawl:
             "interval": float(fields[b"interval"]),
             "cap": int(fields[b"cap"]),
             "needs_rules": fields[b"needs_rules"] == b"1",
-            "budgets": {name: int(fields[name.encode()]) for name in ("pages", "per_lane", "per_shape")},
+            "budgets": {
+                **{name: int(fields[name.encode()]) for name in ("pages", "per_lane", "per_shape")},
+                "cost": float(fields[b"max_cost"]),
+            },
+            "pools": msgspec.json.decode(fields.get(b"pools", b"[]")),
             "settings": msgspec.json.decode(fields[b"settings"]),
             "feeding": fields[b"feeding"] == b"1",
             "created": float(fields[b"created"]),

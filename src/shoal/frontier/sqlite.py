@@ -15,6 +15,7 @@ import msgspec
 
 from shoal.errors import StorageError
 from shoal.frontier import sqlite_control as control
+from shoal.frontier import sqlite_exits as exits
 from shoal.frontier import sqlite_views as views
 from shoal.frontier.sqlite_lease import Terms, evict, lease
 from shoal.frontier.sqlite_ledger import Ledger
@@ -22,10 +23,12 @@ from shoal.frontier.sqlite_put import put
 from shoal.frontier.sqlite_settle import extend, settle
 from shoal.frontier.sqlite_turns import turn
 from shoal.model import (
+    DIRECT,
     Crawl,
     CrawlState,
     DeadFilter,
     DeadLetter,
+    ExitStatus,
     LaneStatus,
     LaneUpdate,
     Lease,
@@ -137,15 +140,29 @@ class SqliteFrontier:
     async def rules(self, crawl: str, lane: str) -> tuple[int, bytes]:
         return await self._look(crawl, lambda ledger: views.rules(ledger, lane))
 
-    async def reserve(self, crawl: str, lane: str) -> float:
+    async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT) -> float:  # noqa: A002 -- as the contract has it
         def work(ledger: Ledger) -> float:
             row = ledger.lane(lane)
             start = max(ledger.now, row.next_start)
+            if row.has_pool:
+                start = ledger.exits.reserve(row, exit, start)
             row.start(start)
             ledger.flush()
             return start - ledger.now
 
         return await self._change(crawl, work)
+
+    async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
+        return await self._look(
+            crawl, lambda ledger: exits.statuses(ledger.db, ledger.crawl.id, limit=limit, now=ledger.now)
+        )
+
+    async def session(self, crawl: str, exit: str) -> tuple[int, bytes]:  # noqa: A002 -- as the contract has it
+        def work(ledger: Ledger) -> tuple[int, bytes]:
+            found = ledger.exits.exit(exit)
+            return found.session_version, found.session
+
+        return await self._look(crawl, work)
 
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
         return await self._look(crawl, lambda ledger: views.dead(ledger, which, limit=limit))

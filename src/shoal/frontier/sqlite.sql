@@ -13,6 +13,8 @@ CREATE TABLE crawl (
     max_pages INTEGER NOT NULL,
     max_per_lane INTEGER NOT NULL,
     max_per_shape INTEGER NOT NULL,
+    max_cost REAL NOT NULL,
+    cost REAL NOT NULL,
     finished REAL,
     dedup_ttl REAL NOT NULL,
     generation INTEGER NOT NULL,
@@ -37,6 +39,7 @@ CREATE TABLE crawl_about (
     crawl INTEGER PRIMARY KEY,
     spider TEXT NOT NULL,
     settings BLOB NOT NULL,
+    pools BLOB NOT NULL,
     created REAL NOT NULL
 );
 
@@ -75,6 +78,7 @@ CREATE TABLE task (
     attempts INTEGER NOT NULL DEFAULT 0,
     free_retries INTEGER NOT NULL DEFAULT 0,
     worker TEXT NOT NULL DEFAULT '',
+    exit TEXT NOT NULL DEFAULT '',
     reason TEXT NOT NULL DEFAULT '',
     detail TEXT NOT NULL DEFAULT ''
 );
@@ -85,6 +89,7 @@ CREATE INDEX task_dead ON task (crawl, at) WHERE state = 3;
 
 -- The row outlives the queue: its next start is the host's politeness.
 -- opener: token of the one lease that may open this lane; nothing else is lent while it is out.
+-- exits_next: when an exit of its pool is free next, as of the last look; 0 for a lane that goes out directly.
 CREATE TABLE lane (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     crawl INTEGER NOT NULL,
@@ -101,9 +106,64 @@ CREATE TABLE lane (
     opener INTEGER NOT NULL,
     rules_until REAL NOT NULL,
     rules_version INTEGER NOT NULL,
+    exits_next REAL NOT NULL,
     UNIQUE (crawl, name)
 );
-CREATE INDEX lane_ready ON lane (crawl, next_start) WHERE waiting > 0 AND in_flight < cap AND opener = 0;
+CREATE INDEX lane_ready ON lane (crawl, max(next_start, exits_next))
+    WHERE waiting > 0 AND in_flight < cap AND opener = 0;
+
+-- The lanes that go via a pool. turn: with which exit the lane began; introduced: how many it has considered since.
+CREATE TABLE lane_pool (
+    lane INTEGER PRIMARY KEY,
+    turn INTEGER NOT NULL,
+    introduced INTEGER NOT NULL,
+    starved_since REAL NOT NULL,
+    stuck TEXT NOT NULL,
+    stuck_since REAL NOT NULL
+);
+
+-- One exit towards one lane. An exit that left its pool has an infinite next start.
+CREATE TABLE lane_exit (
+    lane INTEGER NOT NULL,
+    exit TEXT NOT NULL,
+    rank INTEGER NOT NULL,
+    next_start REAL NOT NULL,
+    rests_until REAL NOT NULL,
+    in_flight INTEGER NOT NULL,
+    streak INTEGER NOT NULL,
+    requests INTEGER NOT NULL,
+    ok INTEGER NOT NULL,
+    blocked INTEGER NOT NULL,
+    failed INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    elapsed REAL NOT NULL,
+    cost REAL NOT NULL,
+    PRIMARY KEY (lane, exit)
+) WITHOUT ROWID;
+CREATE INDEX lane_exit_due ON lane_exit (lane, next_start, rank);
+
+-- What holds for an exit whatever the lane. Only exits that were ever in trouble, held or logged in have a row.
+CREATE TABLE exit (
+    crawl INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    strikes INTEGER NOT NULL,
+    struck_lane TEXT NOT NULL,
+    parked_until REAL NOT NULL,
+    parkings INTEGER NOT NULL,
+    trial INTEGER NOT NULL,
+    holder INTEGER NOT NULL,
+    session BLOB NOT NULL,
+    sessions INTEGER NOT NULL,
+    PRIMARY KEY (crawl, name)
+) WITHOUT ROWID;
+
+-- How many lanes have begun with a pool: each begins with another of its exits.
+CREATE TABLE pool_turn (
+    crawl INTEGER NOT NULL,
+    pool TEXT NOT NULL,
+    begun INTEGER NOT NULL,
+    PRIMARY KEY (crawl, pool)
+) WITHOUT ROWID;
 
 -- Apart from its lane: a lane's row is written at every lease.
 CREATE TABLE lane_rules (

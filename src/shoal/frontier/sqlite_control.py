@@ -9,16 +9,18 @@ from typing import Any
 import msgspec
 
 from shoal.errors import UsageError
+from shoal.frontier import sqlite_exits as exits
 from shoal.frontier.sqlite_ledger import DEAD, Ledger, outcome
 from shoal.frontier.sqlite_put import SEQUENCES
 from shoal.frontier.sqlite_turns import change_ttl, forget_ended, retire, turn
-from shoal.model import Budgets, Crawl, CrawlState, DeadFilter
+from shoal.model import VIA, Budgets, Crawl, CrawlState, DeadFilter, Pool
 
 EPOCHS = 2**20  # per crawl: one that is deleted and opened again must not meet an old epoch
 
 _CRAWLS = (
-    "SELECT name, spider, state, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, settings, feeding,"
-    " dedup_ttl, created, finished FROM crawl JOIN crawl_about ON crawl_about.crawl = crawl.id"
+    "SELECT name, spider, state, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost,"
+    " settings, pools, feeding, dedup_ttl, created, finished FROM crawl"
+    " JOIN crawl_about ON crawl_about.crawl = crawl.id"
 )
 
 
@@ -47,20 +49,26 @@ def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: floa
     """What a crawl is run with may change; the lanes whose pace was the crawl's own follow."""
     budgets = crawl.budgets
     db.execute(
-        "UPDATE crawl SET interval = ?, cap = ?, needs_rules = ?, max_pages = ?, max_per_lane = ?, max_per_shape = ?"
-        " WHERE id = ?",
+        "UPDATE crawl SET interval = ?, cap = ?, needs_rules = ?, max_pages = ?, max_per_lane = ?, max_per_shape = ?,"
+        " max_cost = ? WHERE id = ?",
         (
-            crawl.interval, crawl.cap, crawl.needs_rules, budgets.pages, budgets.per_lane, budgets.per_shape, row_id,
+            crawl.interval, crawl.cap, crawl.needs_rules, budgets.pages, budgets.per_lane, budgets.per_shape,
+            budgets.cost, row_id,
         ),
     )  # fmt: skip
     change_ttl(load(db, crawl.id, now=now), crawl.dedup_ttl)
     db.execute("UPDATE crawl_about SET settings = ? WHERE crawl = ?", (msgspec.json.encode(crawl.settings), row_id))
-    db.execute("UPDATE lane SET cap = ? WHERE crawl = ? AND cap = ?", (crawl.cap, row_id, cap))
+    exits.take_over(db, row_id, crawl.pools, now=now)
+    direct = f"crawl = :crawl AND name NOT LIKE '%{VIA}%'"
+    db.execute(
+        f"UPDATE lane SET cap = :new WHERE {direct} AND cap = :old",  # noqa: S608 -- constant
+        {"new": crawl.cap, "old": cap, "crawl": row_id},
+    )
     if crawl.interval != interval:
         db.execute(
-            "UPDATE lane SET interval = CASE WHEN interval = base_interval THEN :new ELSE interval END,"
+            "UPDATE lane SET interval = CASE WHEN interval = base_interval THEN :new ELSE interval END,"  # noqa: S608 -- constants
             " base_interval = :new, next_start = max(last_start + :new, blocked_until, min(next_start, :now))"
-            " WHERE crawl = :crawl AND base_interval = :old",
+            f" WHERE {direct} AND base_interval = :old",
             {"new": crawl.interval, "old": interval, "crawl": row_id, "now": now},
         )
 
@@ -69,19 +77,22 @@ def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
     budgets = crawl.budgets
     row_id = db.execute(
         "INSERT INTO crawl (name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape,"
-        " dedup_ttl, generation, turned, epoch, last_seq, last_token,"
+        " max_cost, cost, dedup_ttl, generation, turned, epoch, last_seq, last_token,"
         " queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)",
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)",
         (
             crawl.id, str(crawl.state), crawl.feeding, crawl.interval, crawl.cap, crawl.needs_rules, budgets.pages,
-            budgets.per_lane, budgets.per_shape, crawl.dedup_ttl, now,
+            budgets.per_lane, budgets.per_shape, budgets.cost, crawl.dedup_ttl, now,
         ),
     ).lastrowid  # fmt: skip
     db.execute("UPDATE crawl SET epoch = id * ? WHERE id = ?", (EPOCHS, row_id))
     db.execute(
-        "INSERT INTO crawl_about (crawl, spider, settings, created) VALUES (?, ?, ?, ?)",
-        (row_id, crawl.spider, msgspec.json.encode(crawl.settings), crawl.created or now),
-    )
+        "INSERT INTO crawl_about (crawl, spider, settings, pools, created) VALUES (?, ?, ?, ?, ?)",
+        (
+            row_id, crawl.spider, msgspec.json.encode(crawl.settings), msgspec.json.encode(crawl.pools),
+            crawl.created or now,
+        ),
+    )  # fmt: skip
 
 
 def crawls(db: sqlite3.Connection) -> list[Crawl]:
@@ -117,8 +128,9 @@ def delete_crawl(db: sqlite3.Connection, name: str) -> None:
     lanes = "lane IN (SELECT id FROM lane WHERE crawl = ?)"
     db.execute("DELETE FROM task WHERE id BETWEEN ? AND ?", _ids(crawl))
     db.execute(f"DELETE FROM shape WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
-    db.execute(f"DELETE FROM lane_rules WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
-    for table in ("seen", "past", "lane", "counter", "sample", "crawl_about"):
+    for table in ("lane_rules", "lane_pool", "lane_exit"):
+        db.execute(f"DELETE FROM {table} WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
+    for table in ("exit", "pool_turn", "seen", "past", "lane", "counter", "sample", "crawl_about"):
         db.execute(f"DELETE FROM {table} WHERE crawl = ?", (crawl,))  # noqa: S608 -- constant
     db.execute("DELETE FROM worker WHERE crawl = ?", (name,))
     db.execute("DELETE FROM crawl WHERE id = ?", (crawl,))
@@ -226,7 +238,7 @@ def _ids(crawl: int) -> tuple[int, int]:
 
 
 def _crawl(row: tuple[Any, ...]) -> Crawl:
-    name, spider, state, interval, cap, needs_rules, *budgets, settings, feeding, ttl, created, finished = row
+    name, spider, state, interval, cap, needs_rules, *budgets, settings, pools, feeding, ttl, created, finished = row
     return Crawl(
         id=name,
         spider=spider,
@@ -234,8 +246,9 @@ def _crawl(row: tuple[Any, ...]) -> Crawl:
         interval=interval,
         cap=cap,
         needs_rules=bool(needs_rules),
-        budgets=Budgets(pages=budgets[0], per_lane=budgets[1], per_shape=budgets[2]),
+        budgets=Budgets(pages=budgets[0], per_lane=budgets[1], per_shape=budgets[2], cost=budgets[3]),
         settings=msgspec.json.decode(settings),
+        pools=msgspec.json.decode(pools, type=tuple[Pool, ...]),
         feeding=bool(feeding),
         created=created,
         finished=finished,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
+from shoal.frontier.exit_rules import GIVEN_UP, no_exit_reason
 from shoal.frontier.fairness import share_out
+from shoal.frontier.sqlite_exits import Picker, Use
 from shoal.frontier.sqlite_ledger import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow, Ledger
 from shoal.frontier.sqlite_turns import turn
-from shoal.model import CrawlState, Lease, LeaseBatch, Task
+from shoal.model import DIRECT, NO_EXIT, CrawlState, ExitUse, Lease, LeaseBatch, Pool, Task
 
 WORKER_LOST = "worker lost"
 MAX_TAKEN_BACK = 200  # per call, so that a call stays short; what is left waits for the next one
@@ -20,22 +23,23 @@ MAX_ASK_AGAIN = 1.0
 
 DECODER = msgspec.msgpack.Decoder(Task)
 
-_LOST = "SELECT id, lane, token, attempts, max_attempts FROM task WHERE crawl = ? AND state = 2"
+_LOST = "SELECT id, lane, token, attempts, max_attempts, exit FROM task WHERE crawl = ? AND state = 2"
 EXPIRED = f"{_LOST} AND at <= ? ORDER BY at, id LIMIT ?"
 HELD_BY = f"{_LOST} AND worker = ? ORDER BY at, id"
 DUE = "SELECT id, lane FROM task WHERE crawl = ? AND state = 1 AND at <= ? ORDER BY at, id LIMIT ?"
 READY = (
     f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"  # noqa: S608 -- constant
-    " AND next_start <= ? ORDER BY next_start, id LIMIT ?"
+    " AND max(next_start, exits_next) <= ? ORDER BY max(next_start, exits_next), id LIMIT ?"
 )
 NEXT_TASKS = "SELECT id, attempts, free_retries, payload FROM task WHERE lane = ? AND state = 0 ORDER BY ord LIMIT ?"
 NEXT_LANE = (
-    "SELECT next_start FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"
-    " ORDER BY next_start LIMIT 1"
+    "SELECT max(next_start, exits_next) FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"
+    " ORDER BY max(next_start, exits_next) LIMIT 1"
 )
 NEXT_DUE = "SELECT at FROM task WHERE crawl = ? AND state = 1 ORDER BY at LIMIT 1"
 NEXT_EXPIRY = "SELECT at FROM task WHERE crawl = ? AND state = 2 ORDER BY at LIMIT 1"
-_LEND = "UPDATE task SET state = 2, at = ?, token = ?, attempts = ?, worker = ? WHERE id = ?"
+_LEND = "UPDATE task SET state = 2, at = ?, token = ?, attempts = ?, worker = ?, exit = ? WHERE id = ?"
+_GIVE_UP = "UPDATE task SET state = 3, at = ?, reason = ?, detail = '', worker = '' WHERE id = ?"
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,12 +59,13 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, now: f
         turn(ledger)
         if _take_back(ledger) + _wake(ledger):
             ledger.flush()
+        _pause_if_spent(ledger)
     leases: list[Lease] = []
-    changes: list[tuple[float, int, int, str, int]] = []
+    changes: list[tuple[float, int, int, str, str, int]] = []
     for ledger, lane, count in _choose(ledgers, terms, now=now):
-        for row_id, lent in _lend(ledger, lane, count):
+        for row_id, lent in _lend(ledger, lane, count, latest=now + terms.horizon):
             leases.append(lent)
-            changes.append((now + terms.seconds, lent.token, lent.attempt, terms.worker, row_id))
+            changes.append((now + terms.seconds, lent.token, lent.attempt, terms.worker, lent.exit, row_id))
     db.executemany(_LEND, changes)
     leases.sort(key=lambda lease: lease.wait)
     finished = [name for name, ledger in found.items() if ledger is None or _finish(ledger)]
@@ -92,11 +97,12 @@ def _take_back(ledger: Ledger) -> int:
     return _give_up(ledger, ledger.db.execute(EXPIRED, (ledger.crawl.id, ledger.now, MAX_TAKEN_BACK)).fetchall())
 
 
-def _give_up(ledger: Ledger, rows: Sequence[tuple[int, int, int, int, int]]) -> int:
+def _give_up(ledger: Ledger, rows: Sequence[tuple[int, int, int, int, int, str]]) -> int:
     """These leases are lost: queued again, or dead when the attempts are used up."""
     changes = []
-    for row_id, lane_id, token, attempts, max_attempts in rows:
-        lane = end_lease(ledger, lane_id, token)
+    lanes = {}
+    for row_id, lane_id, token, attempts, max_attempts, exit_name in rows:
+        lane = lanes[lane_id] = end_lease(ledger, lane_id, token, exit_name)
         ledger.crawl.lost += 1
         if attempts >= max_attempts:
             ledger.count(DEAD, 1)
@@ -107,17 +113,32 @@ def _give_up(ledger: Ledger, rows: Sequence[tuple[int, int, int, int, int]]) -> 
     ledger.db.executemany(
         "UPDATE task SET state = ?, at = ?, reason = ?, detail = '', worker = '' WHERE id = ?", changes
     )
+    refresh_exits(ledger, lanes.values())
     return len(changes)
 
 
-def end_lease(ledger: Ledger, lane_id: int, token: int) -> LaneRow:
-    """A lease is over, whatever comes next; gives its lane."""
+def end_lease(ledger: Ledger, lane_id: int, token: int, exit_name: str, use: ExitUse | None = None) -> LaneRow:
+    """A lease is over, whatever comes next; gives its lane. Call `refresh_exits` when all are over."""
     ledger.count(LEASED, -1)
     lane = ledger.lane_by_id(lane_id)
     lane.in_flight -= 1
+    if lane.has_pool:
+        ledger.exits.end(lane, exit_name, use, token)
     if lane.opener == token:
         lane.close_opening(now=ledger.now)
     return lane
+
+
+def refresh_exits(ledger: Ledger, lanes: Iterable[LaneRow]) -> None:
+    """Leases of these lanes ended: their exits may be free again."""
+    if pooled := [lane for lane in lanes if lane.has_pool]:
+        ledger.exits.refresh(pooled)
+
+
+def _pause_if_spent(ledger: Ledger) -> None:
+    crawl = ledger.crawl
+    if crawl.state == CrawlState.RUNNING and crawl.max_cost and crawl.cost >= crawl.max_cost:
+        crawl.state = CrawlState.PAUSED
 
 
 def _wake(ledger: Ledger) -> int:
@@ -139,7 +160,7 @@ def _choose(ledgers: Iterable[Ledger], terms: Terms, *, now: float) -> list[tupl
         if ledger.crawl.state == CrawlState.RUNNING and ledger.crawl.queued:
             rows = ledger.db.execute(READY, (ledger.crawl.id, now + terms.horizon, terms.limit)).fetchall()
             ready += [(ledger, row) for row in rows]
-    ready.sort(key=lambda entry: (entry[1][2], entry[1][0]))
+    ready.sort(key=lambda entry: (max(entry[1][2], entry[1][-1]), entry[1][0]))
     lanes = [(ledger, ledger.adopt(row)) for ledger, row in ready[: terms.limit]]
     rooms = [_room(ledger, lane, terms, now=now) for ledger, lane in lanes]
     counts = share_out(rooms, terms.limit)
@@ -165,37 +186,84 @@ def _needs_opening(ledger: Ledger, lane: LaneRow) -> bool:
     return bool(ledger.crawl.needs_rules) and lane.rules_until <= ledger.now
 
 
-def _lend(ledger: Ledger, lane: LaneRow, count: int) -> list[tuple[int, Lease]]:
+def _lend(ledger: Ledger, lane: LaneRow, count: int, *, latest: float) -> list[tuple[int, Lease]]:
     """The lane's next tasks as leases, each with its row."""
-    now, crawl = ledger.now, ledger.crawl
+    if not count:
+        return []
+    pool = ledger.exits.pool_of(lane.name) if lane.has_pool else None
+    if lane.has_pool and _has_lost_patience(ledger, lane, pool):
+        _bury(ledger, lane, pool)
+        return []
+    picker = Picker(ledger.exits, lane, pool, limit=count, latest=latest) if pool else None
     opens_lane = _needs_opening(ledger, lane)
-    rules_version = lane.rules_version if lane.rules_until > now else 0
     lent = []
-    start = max(now, lane.next_start)
-    for row_id, attempts, free_retries, payload in ledger.db.execute(NEXT_TASKS, (lane.id, count)).fetchall():
-        crawl.last_token = max(crawl.last_token + 1, int(now * 1000) * 1024)
-        lease = Lease(
-            crawl=crawl.name,
-            task=DECODER.decode(payload),
-            token=crawl.last_token,
-            attempt=attempts + 1,
-            free_retries=free_retries,
-            wait=start - now,
-            interval=lane.interval,
-            base_interval=lane.base_interval,
-            opens_lane=opens_lane,
-            rules_version=rules_version,
-        )
-        lent.append((row_id, lease))
-        lane.start(start)
-        start += lane.interval
+    for row in ledger.db.execute(NEXT_TASKS, (lane.id, count)).fetchall():
+        use = picker.pick() if picker and lane.next_start <= latest else None
+        if picker and use is None:
+            break
+        lease = _lease(ledger, lane, row, opens_lane=opens_lane, use=use)
+        lent.append((row[0], lease))
+        if picker and use:
+            picker.give_back(use)
     ledger.count(QUEUED, -len(lent))
     ledger.count(LEASED, len(lent))
     lane.waiting -= len(lent)
     lane.in_flight += len(lent)
-    if opens_lane:
-        lane.opener = crawl.last_token
+    if opens_lane and lent:
+        lane.opener = ledger.crawl.last_token
+    if picker:
+        picker.save()
+        ledger.exits.refresh([lane])
     return lent
+
+
+def _lease(ledger: Ledger, lane: LaneRow, row: tuple[Any, ...], *, opens_lane: bool, use: Use | None) -> Lease:
+    """One task lent, with the lane's next slot and the exit's."""
+    now, crawl = ledger.now, ledger.crawl
+    _, attempts, free_retries, payload = row
+    crawl.last_token = max(crawl.last_token + 1, int(now * 1000) * 1024)
+    start, exit_name, exit_interval, session_version = max(now, lane.next_start), DIRECT, 0.0, 0
+    if use is not None and (pool := ledger.exits.pool_of(lane.name)):
+        start, exit_name, exit_interval = max(start, use.next_start), use.exit, pool.interval
+        session_version = ledger.exits.start(pool, use, start, crawl.last_token).session_version
+    lease = Lease(
+        crawl=crawl.name,
+        task=DECODER.decode(payload),
+        token=crawl.last_token,
+        attempt=attempts + 1,
+        free_retries=free_retries,
+        exit=exit_name,
+        wait=start - now,
+        interval=lane.interval,
+        base_interval=lane.base_interval,
+        exit_interval=exit_interval,
+        opens_lane=opens_lane,
+        rules_version=lane.rules_version if lane.rules_until > now else 0,
+        session_version=session_version,
+    )
+    lane.start(start)
+    return lease
+
+
+def _has_lost_patience(ledger: Ledger, lane: LaneRow, pool: Pool | None) -> bool:
+    """Whether all exits of the lane rested for too long, or there are none."""
+    since = ledger.exits.lane_pool(lane).starved_since
+    return pool is None or bool(since and ledger.now >= since + pool.patience)
+
+
+def _bury(ledger: Ledger, lane: LaneRow, pool: Pool | None) -> None:
+    """The lane's tasks wait no more, a bounded number at a time. A new time of waiting begins with the last."""
+    rows = ledger.db.execute(NEXT_TASKS, (lane.id, GIVEN_UP)).fetchall()
+    reason = no_exit_reason(lane.name, is_known=pool is not None)
+    ledger.db.executemany(_GIVE_UP, [(ledger.now, reason, row[0]) for row in rows])
+    ledger.count(QUEUED, -len(rows))
+    ledger.count(DEAD, len(rows))
+    ledger.tally("outcome", NO_EXIT, len(rows))
+    lane.waiting -= len(rows)
+    if pool is not None:
+        if not lane.waiting:
+            ledger.exits.starve(lane, since=ledger.now)
+        ledger.exits.refresh([lane])
 
 
 def _finish(ledger: Ledger) -> bool:

@@ -9,20 +9,21 @@ from typing import Any
 
 import msgspec
 
-from shoal.model import DUPLICATE, CrawlState, LaneUpdate
+from shoal.frontier.sqlite_exits import Exits
+from shoal.model import DUPLICATE, VIA, CrawlState, LaneUpdate
 
 QUEUED, DELAYED, LEASED, DEAD, CANCELLED = range(5)
 COUNTS = ("queued", "delayed", "leased", "dead", "cancelled")  # the counter of each state, in the order of the states
 MAX_SAMPLES = 20
 
 _CRAWL_COLUMNS = (
-    "id, name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, finished,"
-    " dedup_ttl, generation, turned, epoch,"
+    "id, name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost, cost,"
+    " finished, dedup_ttl, generation, turned, epoch,"
     " last_seq, last_token, queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost"
 )
 LANE_COLUMNS = (
     "id, name, next_start, last_start, blocked_until, interval, base_interval, cap, in_flight, waiting, known, opener,"
-    " rules_until, rules_version"
+    " rules_until, rules_version, exits_next"
 )
 
 
@@ -39,6 +40,8 @@ class CrawlRow(msgspec.Struct):
     max_pages: int
     max_per_lane: int
     max_per_shape: int
+    max_cost: float
+    cost: float
     finished: float | None
     dedup_ttl: float
     generation: int
@@ -83,6 +86,16 @@ class LaneRow(msgspec.Struct):
     opener: int
     rules_until: float
     rules_version: int
+    exits_next: float
+
+    @property
+    def has_pool(self) -> bool:
+        return VIA in self.name
+
+    @property
+    def ready_at(self) -> float:
+        """When the lane may start, as far as its pace and its exits go."""
+        return max(self.next_start, self.exits_next)
 
     def start(self, at: float) -> None:
         """Use the slot at this time; the next one is an interval later."""
@@ -127,6 +140,7 @@ class Ledger:
         self._lane_ids: dict[str, int] = {}
         self._tallies: Counter[tuple[str, str]] = Counter()
         self._samples: list[tuple[str, str]] = []
+        self.exits = Exits(db, crawl.id, now=now)
 
     @classmethod
     def load(cls, db: sqlite3.Connection, name: str, *, now: float) -> Ledger | None:
@@ -149,11 +163,13 @@ class Ledger:
         select = f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND name = ?"  # noqa: S608 -- constant
         row = self.db.execute(select, (crawl.id, name)).fetchone()
         if row is None:
-            columns = (name, self.now, 0.0, 0.0, crawl.interval, crawl.interval, crawl.cap, 0, 0, 0, 0, 0.0, 0)
+            pool = self.exits.pool_of(name) if VIA in name else None
+            interval, cap = (pool.host_interval, pool.host_cap) if pool else (crawl.interval, crawl.cap)
+            columns = (name, self.now, 0.0, 0.0, interval, interval, cap, 0, 0, 0, 0, 0.0, 0, 0.0)
             insert = (
                 "INSERT INTO lane (crawl, name, next_start, last_start, blocked_until, interval, base_interval, cap,"
-                " in_flight, waiting, known, opener, rules_until, rules_version)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                " in_flight, waiting, known, opener, rules_until, rules_version, exits_next)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             )
             row = (self.db.execute(insert, (crawl.id, *columns)).lastrowid, *columns)
         return self.adopt(row)
@@ -217,14 +233,17 @@ class Ledger:
     def flush(self) -> None:
         """Write everything back."""
         crawl = self.crawl
+        if self.exits.spent:
+            crawl.cost += self.exits.spent
+            self.exits.spent = 0.0
         self.db.execute(
-            "UPDATE crawl SET state = ?, feeding = ?, finished = ?, epoch = ?, last_seq = ?, last_token = ?,"
+            "UPDATE crawl SET state = ?, feeding = ?, cost = ?, finished = ?, epoch = ?, last_seq = ?, last_token = ?,"
             " queued = ?, delayed = ?, leased = ?, done = ?, dead = ?, cancelled = ?, duplicates = ?, stale = ?,"
             " retried = ?, lost = ? WHERE id = ?",
             (
-                str(crawl.state), crawl.feeding, crawl.finished, crawl.epoch, crawl.last_seq, crawl.last_token,
-                crawl.queued, crawl.delayed, crawl.leased, crawl.done, crawl.dead, crawl.cancelled, crawl.duplicates,
-                crawl.stale, crawl.retried, crawl.lost, crawl.id,
+                str(crawl.state), crawl.feeding, crawl.cost, crawl.finished, crawl.epoch, crawl.last_seq,
+                crawl.last_token, crawl.queued, crawl.delayed, crawl.leased, crawl.done, crawl.dead, crawl.cancelled,
+                crawl.duplicates, crawl.stale, crawl.retried, crawl.lost, crawl.id,
             ),
         )  # fmt: skip
         if self._lanes:
@@ -237,13 +256,13 @@ class Ledger:
     def _flush_lanes(self) -> None:
         self.db.executemany(
             "UPDATE lane SET next_start = ?, last_start = ?, blocked_until = ?, interval = ?, base_interval = ?,"
-            " cap = ?, in_flight = ?, waiting = ?, known = ?, opener = ?, rules_until = ?, rules_version = ?"
-            " WHERE id = ?",
+            " cap = ?, in_flight = ?, waiting = ?, known = ?, opener = ?, rules_until = ?, rules_version = ?,"
+            " exits_next = ? WHERE id = ?",
             [
                 (
                     lane.next_start, lane.last_start, lane.blocked_until, lane.interval, lane.base_interval,
                     lane.cap, lane.in_flight, lane.waiting, lane.known, lane.opener, lane.rules_until,
-                    lane.rules_version, lane.id,
+                    lane.rules_version, lane.exits_next, lane.id,
                 )
                 for lane in self._lanes.values()
             ],

@@ -7,14 +7,15 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from shoal.frontier.sqlite_lease import end_lease
+from shoal.frontier.sqlite_lease import end_lease, refresh_exits
 from shoal.frontier.sqlite_ledger import DEAD, LaneRow, Ledger, outcome
 from shoal.frontier.sqlite_put import put
 from shoal.frontier.sqlite_turns import retire, turn
 from shoal.model import Dead, Done, Lease, Released, Result, Retry, SettleReport, Task
 
 HELD = (
-    "SELECT task.key, task.id, task.lane, task.token, task.attempts, task.free_retries, task.max_attempts"
+    "SELECT task.key, task.id, task.lane, task.token, task.attempts, task.free_retries, task.max_attempts,"
+    " task.exit"
     " FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND seen.key = value"
     " CROSS JOIN task ON task.id = seen.task WHERE task.state = 2"
 )
@@ -32,6 +33,7 @@ class Held(msgspec.Struct):
     attempts: int
     free_retries: int
     max_attempts: int
+    exit: str
 
 
 def held_tasks(ledger: Ledger, keys: Iterable[int]) -> dict[int, Held]:
@@ -89,6 +91,7 @@ class _Settlement:
         self._put_back: list[tuple[int, float, int, int, str, int]] = []
         self._buried: list[tuple[float, str, str, int]] = []
         self._found: list[Task] = []
+        self._pooled: dict[int, LaneRow] = {}
 
     def apply(self, results: Sequence[Result]) -> list[Lease]:
         """Take the results in; gives the leases that were lost."""
@@ -111,6 +114,7 @@ class _Settlement:
         retire(ledger, self._ended)
         ledger.db.executemany(_PUT_BACK, self._put_back)
         ledger.db.executemany(_BURY, self._buried)
+        refresh_exits(ledger, self._pooled.values())
         report = put(ledger, self._found)
         ledger.flush()
         return report.refused
@@ -120,7 +124,9 @@ class _Settlement:
         lane = ledger.lane_by_id(task.lane)
         if result.lane is not None:
             ledger.update_lane(lane, result.lane)
-        end_lease(ledger, task.lane, task.token)
+        end_lease(ledger, task.lane, task.token, task.exit, result.exit)
+        if lane.has_pool:
+            self._pooled[lane.id] = lane
         match result:
             case Done():
                 self._finish(task, result)

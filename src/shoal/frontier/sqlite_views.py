@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 
 import msgspec
@@ -47,6 +48,7 @@ def progress(ledger: Ledger) -> Progress:
         outcomes=named["outcome"],
         rejected=named["rejected"],
         epoch=crawl.epoch,
+        cost=crawl.cost,
     )
 
 
@@ -63,7 +65,7 @@ def lanes(ledger: Ledger, *, limit: int) -> list[LaneStatus]:
             in_flight=lane.in_flight,
             interval=lane.interval,
             cap=lane.cap,
-            starts_in=max(0.0, lane.next_start - ledger.now),
+            starts_in=max(0.0, (lane.next_start if math.isinf(lane.exits_next) else lane.ready_at) - ledger.now),
             known=lane.known,
             has_rules=lane.rules_until > ledger.now,
         )

@@ -21,7 +21,8 @@ MAX_HEAD_BYTES = 64 * 1024
 
 
 class Hit(NamedTuple):
-    """One request as the site saw it: `time` is the monotonic clock when its head was there, `wall` the calendar's."""
+    """One request as the site saw it: `time` is the monotonic clock when its head was there, `wall` the calendar's,
+    `peer` the address it came from."""
 
     time: float
     wall: float
@@ -30,6 +31,7 @@ class Hit(NamedTuple):
     path: str
     user_agent: str
     status: int
+    peer: str = ""
 
 
 class Request(NamedTuple):
@@ -40,6 +42,7 @@ class Request(NamedTuple):
     path: str
     headers: dict[str, str]
     body: bytes
+    peer: str = ""
 
 
 class Reply(NamedTuple):
@@ -156,7 +159,7 @@ class LoopbackServer:
         """Answer one request and note it."""
         result = self._answer(request, now=now)
         agent = request.headers.get("user-agent", "")
-        hit = Hit(now, time.time(), request.host, request.method, request.path, agent, result.status)
+        hit = Hit(now, time.time(), request.host, request.method, request.path, agent, result.status, request.peer)
         self.requests.append(hit)
         if self._log_file is not None:
             self._log_file.write(json.dumps(hit._asdict()) + "\n")
@@ -224,12 +227,14 @@ class _Connection(asyncio.Protocol):
     def __init__(self, server: LoopbackServer, host: str) -> None:
         self._server = server
         self._host = host
+        self._peer = ""
         self._buffer = b""
         self._waiting: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own kind, not a subclass
+        self._peer = str((transport.get_extra_info("peername") or ("",))[0])
         self._server.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -279,7 +284,7 @@ class _Connection(asyncio.Protocol):
             return None
         body = self._buffer[end + 4 : stop]
         self._buffer = self._buffer[stop:]
-        return Request(self._host, words[0], words[1], headers, body)
+        return Request(self._host, words[0], words[1], headers, body, self._peer)
 
     def _send_late(self, request: Request, result: Reply) -> None:
         self._waiting = None

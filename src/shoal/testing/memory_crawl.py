@@ -9,7 +9,20 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from shoal.model import DUPLICATE, Crawl, CrawlState, DeadFilter, LaneUpdate, Task, TaskState
+from shoal.model import (
+    DIRECT,
+    DUPLICATE,
+    NO_EXIT,
+    VIA,
+    Crawl,
+    CrawlState,
+    DeadFilter,
+    ExitUse,
+    LaneUpdate,
+    Task,
+    TaskState,
+)
+from shoal.testing.memory_exits import GIVEN_UP, ModelPools
 
 MAX_PRIORITY = 2**22
 MAX_SAMPLES = 20
@@ -33,6 +46,10 @@ class ModelLane:
     rules: bytes = b""
     rules_until: float = 0.0
     rules_version: int = 0
+
+    @property
+    def has_pool(self) -> bool:
+        return VIA in self.name
 
     def start(self, at: float) -> None:
         self.last_start = at
@@ -70,6 +87,7 @@ class ModelTask:
     attempts: int = 0
     free_retries: int = 0
     worker: str = ""
+    exit: str = DIRECT
     reason: str = ""
     detail: str = ""
 
@@ -111,6 +129,7 @@ class ModelCrawl:
     lost: int = 0
     last_age: int = 0
     last_token: int = 0
+    pools: ModelPools = field(default_factory=ModelPools)
     ended: dict[int, int] = field(default_factory=dict)
     generation: int = 0
     turned: float = 0.0
@@ -195,9 +214,26 @@ class ModelCrawl:
         task.state = state
         task.at = self.now + delay if delay > 0 else 0.0
 
-    def end_lease(self, task: ModelTask) -> None:
+    def next_start(self, lane: ModelLane) -> float:
+        """When the lane may start, as far as its pace and its exits go."""
+        return max(lane.next_start, self.pools.ready_at(lane.name)) if lane.has_pool else lane.next_start
+
+    def give_up(self, lane: ModelLane) -> None:
+        """The lane's exits rested too long: its tasks wait no more, a bounded number at a time."""
+        pool = lane.name.partition(VIA)[2]
+        exists = pool in self.pools.pools
+        why = f"every exit of pool {pool} rests" if exists else f"there is no pool {pool}"
+        for task in self.waiting(lane)[:GIVEN_UP]:
+            self.bury(task, f"{NO_EXIT}: {why}")
+        if exists and not self.waiting(lane):
+            self.pools.of(lane.name).starved_since = self.now
+        self.pools.refresh(lane.name, self.now)
+
+    def end_lease(self, task: ModelTask, use: ExitUse | None = None) -> None:
         """Whatever comes next, the lease is over."""
         lane = task.lane
+        if lane.has_pool:
+            self.pools.end(lane.name, task.exit, use, self.now, task.token)
         if lane.opener == task.token:
             lane.opener = 0
             lane.start(max(lane.last_start, self.now))

@@ -6,18 +6,21 @@ It keeps everything in dicts and looks through all of it at every call. It is fo
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from shoal.errors import UsageError
 from shoal.model import (
+    DIRECT,
     Crawl,
     CrawlState,
     Dead,
     DeadFilter,
     DeadLetter,
     Done,
+    ExitStatus,
     LaneStatus,
     LaneUpdate,
     Lease,
@@ -34,7 +37,17 @@ from shoal.model import (
     WorkerBeat,
 )
 from shoal.testing.memory_crawl import ModelCrawl, ModelLane, ModelTask
-from shoal.testing.memory_lease import ask_again, finish, lend, ready_lanes, room, shares, take_back_and_wake
+from shoal.testing.memory_lease import (
+    Terms,
+    ask_again,
+    finish,
+    lend,
+    pause_if_spent,
+    ready_lanes,
+    room,
+    shares,
+    take_back_and_wake,
+)
 
 EPOCHS = 2**20
 
@@ -56,8 +69,10 @@ class MemoryFrontier:
         else:
             age = next(self._crawl_ages)
             crawl = msgspec.structs.replace(crawl, created=crawl.created or now)
-            self._crawls[crawl.id] = ModelCrawl(crawl, age, age * EPOCHS, now, state=crawl.state, feeding=crawl.feeding)
-            self._crawls[crawl.id].turned = now
+            one = ModelCrawl(crawl, age, age * EPOCHS, now, state=crawl.state, feeding=crawl.feeding)
+            one.turned = now
+            one.pools.take_over(crawl.pools, now)
+            self._crawls[crawl.id] = one
         return _described(self._crawls[crawl.id])
 
     async def crawls(self) -> list[Crawl]:
@@ -115,12 +130,14 @@ class MemoryFrontier:
         for one in ours:
             one.turn()
             take_back_and_wake(one)
-        ready = [(one, lane) for one in ours for lane in ready_lanes(one) if lane.next_start <= now + horizon]
-        chosen = sorted(ready, key=lambda entry: (entry[1].next_start, entry[1].age))[:limit]
+            pause_if_spent(one)
+        ready = [(one, lane) for one in ours for lane in ready_lanes(one) if one.next_start(lane) <= now + horizon]
+        chosen = sorted(ready, key=lambda entry: (entry[0].next_start(entry[1]), entry[1].age))[:limit]
         rooms = [room(one, lane, horizon) for one, lane in chosen]
         leases = []
         for (one, lane), count in zip(chosen, shares(rooms, limit), strict=True):
-            leases += [lend(one, task, worker, seconds) for task in one.waiting(lane)[:count]]
+            if count:
+                leases += lend(one, lane, count, Terms(worker, seconds, horizon))
         finished = [name for name in names if name not in self._crawls or finish(self._crawls[name])]
         return LeaseBatch(
             leases=sorted(leases, key=lambda lease: lease.wait),
@@ -197,6 +214,7 @@ class MemoryFrontier:
             outcomes={name: value for name, value in one.outcomes.items() if value},
             rejected={name: value for name, value in one.rejected.items() if value},
             epoch=one.epoch,
+            cost=one.pools.cost,
         )
 
     async def lanes(self, crawl: str, *, limit: int = 100) -> list[LaneStatus]:
@@ -208,7 +226,9 @@ class MemoryFrontier:
                 in_flight=one.in_flight(lane),
                 interval=lane.interval,
                 cap=lane.cap,
-                starts_in=max(0.0, lane.next_start - one.now),
+                starts_in=max(
+                    0.0, (lane.next_start if math.isinf(one.next_start(lane)) else one.next_start(lane)) - one.now
+                ),
                 known=lane.known,
                 has_rules=lane.rules_until > one.now,
             )
@@ -226,12 +246,25 @@ class MemoryFrontier:
         found = one.lanes.get(lane)
         return (found.rules_version, found.rules) if found and found.rules_until > one.now else (0, b"")
 
-    async def reserve(self, crawl: str, lane: str) -> float:
+    async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT) -> float:  # noqa: A002 -- as the contract has it
         one = self._crawl(crawl)
         found = self._lane(one, lane)
         start = max(one.now, found.next_start)
+        pool, uses = one.pools.pool_of(lane), one.pools.of(lane).uses if found.has_pool else {}
+        if pool and exit in uses:
+            start = max(start, uses[exit].next_start)
+            uses[exit].next_start = start + pool.interval
+            one.pools.refresh(lane, one.now)
         found.start(start)
         return start - one.now
+
+    async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
+        one = self._crawl(crawl)
+        return sorted(one.pools.statuses(one.now), key=lambda status: (status.exit, status.lane))[:limit]
+
+    async def session(self, crawl: str, exit: str) -> tuple[int, bytes]:  # noqa: A002 -- as the contract has it
+        found = self._crawl(crawl).pools.exits.get(exit)
+        return (found.session_version, found.session) if found else (0, b"")
 
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
         return [
@@ -295,8 +328,9 @@ class MemoryFrontier:
 
     def _lane(self, one: ModelCrawl, name: str) -> ModelLane:
         if name not in one.lanes:
-            interval = one.crawl.interval
-            one.lanes[name] = ModelLane(name, next(self._lane_ages), one.now, interval, interval, one.crawl.cap)
+            pool = one.pools.pool_of(name)
+            interval, cap = (pool.host_interval, pool.host_cap) if pool else (one.crawl.interval, one.crawl.cap)
+            one.lanes[name] = ModelLane(name, next(self._lane_ages), one.now, interval, interval, cap)
         return one.lanes[name]
 
     def _admit(self, one: ModelCrawl, tasks: Sequence[Task]) -> PutReport:
@@ -359,7 +393,7 @@ class MemoryFrontier:
         one.turn()
         if result.lane is not None:
             task.lane.update(result.lane, one.now)
-        one.end_lease(task)
+        one.end_lease(task, result.exit)
         match result:
             case Done():
                 one.retire(task.task.key)
@@ -410,7 +444,10 @@ def _take_over(one: ModelCrawl, crawl: Crawl, now: float) -> None:
     before = one.crawl
     kept = {"spider": before.spider, "created": before.created, "dedup_ttl": before.dedup_ttl}
     one.crawl = msgspec.structs.replace(crawl, **kept)
+    one.pools.take_over(crawl.pools, now)
     for lane in one.lanes.values():
+        if lane.has_pool:
+            continue
         if lane.cap == before.cap:
             lane.cap = crawl.cap
         if lane.base_interval == before.interval != crawl.interval:

@@ -12,7 +12,7 @@ local server_time = call('TIME')
 local now = tonumber(ARGV[1]) or server_time[1] + server_time[2] / 1000000
 
 local record = call('HMGET', P .. 'crawl', 'state', 'feeding', 'interval', 'cap', 'needs_rules', 'pages', 'per_lane',
-  'per_shape', 'epoch', 'run', 'dedup_ttl', 'shards', 'spent', 'shard')
+  'per_shape', 'epoch', 'run', 'dedup_ttl', 'shards', 'spent', 'shard', 'max_cost', 'cost')
 if not record[1] or record[1] == 'deleting' then return {'none'} end
 if ARGV[2] ~= '' and record[10] ~= ARGV[2] then return {'repair'} end
 local crawl = {
@@ -25,6 +25,8 @@ local crawl = {
   per_lane = tonumber(record[7]),
   per_shape = tonumber(record[8]),
   epoch = record[9],
+  max_cost = tonumber(record[15]) or 0,
+  cost = tonumber(record[16]) or 0,
   is_sharded = record[12] and true or false,
 }
 local is_cancelled = crawl.state == 'cancelled'

@@ -1,12 +1,12 @@
 -- Lanes: read once per call, changed in Lua, written back once by save_lanes, which also arms them.
 --
--- lanes  lane → its record, twelve doubles: age, next start, last start, blocked until, interval, base interval, cap, in
---        flight, known, opener's token, rules until, rules' version. One packed value: a field for each would cost
+-- lanes  lane → its record, thirteen doubles: age, next start, last start, blocked until, interval, base interval, cap, in
+--        flight, known, opener's token, rules until, rules' version, when an exit is free next. One packed value: a field for each would cost
 --        eight times as long to read. The record outlives the queue: its next start is the host's politeness.
 -- ready  age and lane → time from which it may start; only lanes with waiting tasks, free cap and nobody opening them
 -- busy   age and lane → −(waiting · 2^21 + in flight); only lanes with any of both
 -- Members of both begin with the lane's age in eight bytes: among equals the older lane comes first.
-local IN_FLIGHT_ROOM, RECORD = 2097152, '>dddddddddddd'
+local IN_FLIGHT_ROOM, RECORD = 2097152, '>ddddddddddddd'
 local lanes, lane_list = {}, {}
 
 local function is_ready(lane)
@@ -14,8 +14,8 @@ local function is_ready(lane)
 end
 
 local function adopt_lane(lane)
-  lane.adds = {}
-  lane.was_ready, lane.was_next = is_ready(lane), lane.next
+  lane.adds, lane.via = {}, pool_name_of(lane.name)
+  lane.was_ready, lane.was_next = is_ready(lane), math.max(lane.next, lane.exits)
   lane.was_waiting, lane.was_flight = lane.waiting, lane.flight
   lanes[lane.name] = lane
   lane_list[#lane_list + 1] = lane
@@ -30,13 +30,13 @@ local function find_lane(name)
   if not value then return nil end
   lane = {name = name, value = value, member = string.sub(value, 1, 8) .. name, waiting = call('ZCARD', P .. 'q:' .. name)}
   lane.age, lane.next, lane.last, lane.blocked, lane.interval, lane.base, lane.cap, lane.flight, lane.known, lane.opener,
-    lane.rules_until, lane.version = unpack_struct(RECORD, value)
+    lane.rules_until, lane.version, lane.exits = unpack_struct(RECORD, value)
   return adopt_lane(lane)
 end
 
 local function packed(lane)
   return pack(RECORD, lane.age, lane.next, lane.last, lane.blocked, lane.interval, lane.base, lane.cap, lane.flight,
-    lane.known, lane.opener, lane.rules_until, lane.version)
+    lane.known, lane.opener, lane.rules_until, lane.version, lane.exits)
 end
 
 -- The lane of this name; a new one starts with the crawl's pace. Ages are the server's, whatever time a test sets.
@@ -46,9 +46,13 @@ local function need_lane(name)
   if lane then return lane end
   local newest = tonumber(call('HGET', P .. 'count', 'age') or 0)
   local age = math.max(server_time[1] * 1000000 + server_time[2], newest + 1)
+  local via = pool_name_of(name)
+  local pool = via and find_pool(via)
+  local interval = pool and pool.host_interval or crawl.interval
   lane = {
-    name = name, member = pack('>d', age) .. name, age = age, next = now, last = 0, blocked = 0, interval = crawl.interval,
-    base = crawl.interval, cap = crawl.cap, flight = 0, known = 0, opener = 0, rules_until = 0, version = 0, waiting = 0,
+    name = name, member = pack('>d', age) .. name, age = age, next = now, last = 0, blocked = 0, interval = interval,
+    base = interval, cap = pool and pool.host_cap or crawl.cap, flight = 0, known = 0, opener = 0, rules_until = 0,
+    version = 0, exits = 0, waiting = 0,
   }
   lane.value = packed(lane)
   call('HSET', P .. 'count', 'age', format('%.0f', age))
@@ -95,9 +99,9 @@ end
 
 -- Put the lane into `ready` with its stored next start, or take it out; keep `busy` in step.
 local function wake(lane)
-  local ready = is_ready(lane)
-  if ready and not (lane.was_ready and lane.was_next == lane.next) then
-    call('ZADD', P .. 'ready', lane.next, lane.member)
+  local ready, at = is_ready(lane), math.max(lane.next, lane.exits)
+  if ready and not (lane.was_ready and lane.was_next == at) then
+    call('ZADD', P .. 'ready', at, lane.member)
   elseif lane.was_ready and not ready then
     call('ZREM', P .. 'ready', lane.member)
   end
@@ -125,6 +129,7 @@ local function save_lanes()
   local changed = {}
   for i = 1, #lane_list do
     local lane = lane_list[i]
+    if lane.looks then refresh_exits(lane) end
     local value = packed(lane)
     if value ~= lane.value then
       changed[#changed + 1] = lane.name
@@ -133,4 +138,5 @@ local function save_lanes()
     wake(lane)
   end
   for i = 1, #changed, 1000 do call('HSET', P .. 'lanes', unpack(changed, i, math.min(i + 999, #changed))) end
+  if spent ~= 0 then save_spent() end
 end

@@ -1,4 +1,4 @@
--- include: crawl turns lanes tasks lending
+-- include: crawl turns exits lanes tasks lending
 -- lease: lend up to a limit of tasks whose lanes may start within the horizon, fairly. What expired is taken back and
 -- what is due is woken first, a bounded number of each.
 --
@@ -6,13 +6,14 @@
 -- ARGV[4]  worker
 -- ARGV[5]  seconds a lease lasts
 -- ARGV[6]  horizon in seconds
--- Reply    {"ok", epoch, ask again in seconds, finished (see ending), seven values for each lane that lends (see lend)}
+-- Reply    {"ok", epoch, ask again in seconds, finished (see ending), eight values for each lane that lends (see lend)}
 local limit, horizon = tonumber(ARGV[3]), tonumber(ARGV[6])
-local terms = {worker = ARGV[4], seconds = tonumber(ARGV[5])}
+local terms = {worker = ARGV[4], seconds = tonumber(ARGV[5]), latest = now + horizon}
 if ttl then turn() end
 take_back()
 wake_due()
 save_lanes()
+pause_if_spent()
 lanes, lane_list = {}, {}
 
 local chosen, rooms, reply = ready_lanes(limit, horizon), {}, {}

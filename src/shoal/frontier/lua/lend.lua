@@ -1,4 +1,4 @@
--- include: crawl lanes tasks lending
+-- include: crawl exits lanes tasks lending
 -- lend: the second half of a lease from several crawls or shards: lend so many tasks of each lane, as far as its pace allows.
 --
 -- ARGV[3]  worker
@@ -6,7 +6,8 @@
 -- ARGV[5]  horizon in seconds
 -- then     lane, number of tasks, … for each lane
 -- Reply    as that of lease
-local terms, horizon, reply = {worker = ARGV[3], seconds = tonumber(ARGV[4])}, tonumber(ARGV[5]), {}
+local horizon, reply = tonumber(ARGV[5]), {}
+local terms = {worker = ARGV[3], seconds = tonumber(ARGV[4]), latest = now + horizon}
 if crawl.state == 'running' then
   for i = 6, #ARGV, 2 do
     local lane = need_lane(ARGV[i])

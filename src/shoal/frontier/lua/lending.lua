@@ -1,5 +1,5 @@
 -- Lending: take back what expired, wake what is due, see which lanes may start and how much each one lends.
-local MAX_TAKEN_BACK, MAX_WOKEN, MIN_ASK_AGAIN, MAX_ASK_AGAIN = 200, 500, 0.01, 1
+local MAX_TAKEN_BACK, MAX_WOKEN, MAX_GIVEN_UP, MIN_ASK_AGAIN, MAX_ASK_AGAIN = 200, 500, 100, 0.01, 1
 
 local function take_back()
   local keys = call('ZRANGEBYSCORE', P .. 'leases', '-inf', now, 'LIMIT', 0, MAX_TAKEN_BACK)
@@ -82,10 +82,11 @@ local function next_token()
   return crawl.is_sharded and least + (record[14] - least) % record[12] or least
 end
 
-local function hold(lane, task, order, terms, tries)
+local function hold(lane, task, order, terms, tries, exit)
   local key = key_of(task)
   local held = {
-    token = token, order = order, attempts = 1, free = 0, lane = lane.name, worker = terms.worker, reason = '', task = task,
+    token = token, order = order, attempts = 1, free = 0, lane = lane.name, worker = terms.worker, reason = '', exit = exit,
+    task = task,
   }
   if tries then
     local attempts, free = unpack_struct('>I4I4', tries)
@@ -109,31 +110,69 @@ local function tries_of(entries)
   return call('HMGET', P .. 'tries', unpack(keys))
 end
 
+-- The lane's exits rested too long: its tasks wait no more, a bounded number at a time. A new time of waiting begins with
+-- the last one.
+local function give_up(lane, pool)
+  local why = pool and 'no_exit: every exit of pool ' .. lane.via .. ' rests' or 'no_exit: there is no pool ' .. lane.via
+  local entries = call('ZRANGE', P .. 'q:' .. lane.name, 0, MAX_GIVEN_UP - 1, 'WITHSCORES')
+  local tries, used_up = tries_of(entries), {}
+  for i = 1, #entries, 2 do
+    local used = tries[(i + 1) / 2]
+    bury({
+      task = entries[i], order = tonumber(entries[i + 1]), attempts = used and unpack_struct('>I4', used) or 0,
+      lane = lane.name,
+    }, why, '')
+    if used then used_up[#used_up + 1] = key_of(entries[i]) end
+  end
+  local total = #entries / 2
+  if total > 0 then call('ZREMRANGEBYRANK', P .. 'q:' .. lane.name, 0, total - 1) end
+  if #used_up > 0 then call('HDEL', P .. 'tries', unpack(used_up)) end
+  count('queued', -total)
+  lane.waiting = lane.waiting - total
+  if pool and lane.waiting == 0 then state_of(lane).starved = now end
+end
+
 -- Lend the lane's next tasks. Adds to the reply: lane, interval, base interval, opens ("1"), rules' version, first
--- token (the others follow, as many apart as there are shards), and a list with the wait, attempt and free retries (8, 4 and 4 bytes) before each task.
+-- token (the others follow, as many apart as there are shards), a list with the wait, attempt and free retries (8, 4 and 4
+-- bytes) before each task, and of a lane that goes via a pool: the interval of an exit, then for each task the exit and the
+-- version of its session.
 local function lend(lane, total, terms, reply)
+  local pool = lane.via and find_pool(lane.via)
+  if lane.via and has_lost_patience(lane, pool) then
+    give_up(lane, pool)
+    return
+  end
   local entries = call('ZRANGE', P .. 'q:' .. lane.name, 0, total - 1, 'WITHSCORES')
   local tries = tries_of(entries)
   local opens, version = needs_opening(lane), lane.rules_until > now and lane.version or 0
   local interval, base = lane.interval, lane.base
+  local exits = pool and {format('%.17g', pool.interval)} or {}
   token = token or tonumber(call('HGET', P .. 'count', 'token') or 0)
-  local first, start, lent = next_token(), math.max(now, lane.next), {}
+  local first, lent = next_token(), {}
   for i = 1, #entries, 2 do
+    local start, exit = math.max(now, lane.next), 'direct'
+    local use = pool and lane.next <= terms.latest and pick_exit(lane, pool, terms.latest)
+    if pool and not use then break end
     token = next_token()
-    local held = hold(lane, entries[i], tonumber(entries[i + 1]), terms, tries[(i + 1) / 2])
+    if use then
+      start, exit = math.max(start, use.next), use.exit
+      start_exit(lane, pool, use, start, token)
+      exits[#exits + 1] = exit
+      exits[#exits + 1] = format('%.0f', session_version(exit))
+    end
+    local held = hold(lane, entries[i], tonumber(entries[i + 1]), terms, tries[(i + 1) / 2], exit)
     lent[#lent + 1] = pack('>dI4I4', start - now, held.attempts, held.free) .. held.task
     start_lane(lane, start)
-    start = start + interval
   end
   count('queued', -#lent)
   count('leased', #lent)
   lane.waiting = lane.waiting - #lent
   lane.flight = lane.flight + #lent
   lane.lent = #lent
-  if opens then lane.opener = token end
+  if opens and #lent > 0 then lane.opener = token end
   for _, value in ipairs({
     lane.name, format('%.17g', interval), format('%.17g', base), opens and '1' or '0', format('%.0f', version),
-    format('%.0f', first), lent,
+    format('%.0f', first), lent, exits,
   }) do
     reply[#reply + 1] = value
   end
@@ -147,7 +186,7 @@ local function save_lent()
   call('ZADD', P .. 'leases', unpack(lease_fields))
   for i = 1, #lane_list do
     local lane = lane_list[i]
-    if lane.lent then call('ZREMRANGEBYRANK', P .. 'q:' .. lane.name, 0, lane.lent - 1) end
+    if lane.lent and lane.lent > 0 then call('ZREMRANGEBYRANK', P .. 'q:' .. lane.name, 0, lane.lent - 1) end
   end
   if #used_tries > 0 then call('HDEL', P .. 'tries', unpack(used_tries)) end
 end

@@ -9,7 +9,8 @@
 -- ARGV[8…11]  pages, per_lane, per_shape, settings
 -- ARGV[12…17] of a new crawl alone: id, spider, state, feeding, created ("0" is now), dedup
 -- ARGV[18]    dedup_ttl in seconds, "0.0" is none; whether there is one is decided by a new crawl alone
--- ARGV[19]    which shard, ARGV[20] of how many: of a new crawl alone
+-- ARGV[19]    the budget of cost
+-- ARGV[20]    which shard, ARGV[21] of how many: of a new crawl alone
 -- Reply       {"none"}: does not exist, a number is needed; {"deleting"}: finish that first;
 --             {"pace", old interval, old cap}: walk the lanes first; {"ttl"}: change that first (see ttl); {"ok", {field, value, …}}
 local EPOCHS = 1048576
@@ -27,9 +28,9 @@ if not old[1] then
   call('HSET', key, 'id', ARGV[12], 'spider', ARGV[13], 'state', ARGV[14], 'feeding', ARGV[15], 'created',
     created == 0 and now or created, 'number', ARGV[3], 'epoch', string.format('%.0f', ARGV[3] * EPOCHS), 'run', ARGV[2],
     'buckets', 1, 'dedup', ARGV[17])
-  if ARGV[20] ~= '1' then call('HSET', key, 'shard', ARGV[19], 'shards', ARGV[20]) end
+  if ARGV[21] ~= '1' then call('HSET', key, 'shard', ARGV[20], 'shards', ARGV[21]) end
   -- Whether a source feeds the crawl is for its first shard to know.
-  if ARGV[19] ~= '0' then call('HSET', key, 'feeding', 0) end
+  if ARGV[20] ~= '0' then call('HSET', key, 'feeding', 0) end
   if ttl > 0 then call('HSET', key, 'dedup_ttl', ARGV[18]) end
 elseif (tonumber(old[2]) ~= tonumber(ARGV[5]) or tonumber(old[3]) ~= tonumber(ARGV[6])) and ARGV[4] ~= '1' then
   return {'pace', old[2], old[3]}
@@ -37,5 +38,5 @@ elseif old[4] and ttl > 0 and tonumber(old[4]) ~= ttl then
   return {'ttl'}
 end
 call('HSET', key, 'interval', ARGV[5], 'cap', ARGV[6], 'needs_rules', ARGV[7], 'pages', ARGV[8], 'per_lane', ARGV[9],
-  'per_shape', ARGV[10], 'settings', ARGV[11])
+  'per_shape', ARGV[10], 'settings', ARGV[11], 'max_cost', ARGV[19])
 return {'ok', call('HGETALL', key)}

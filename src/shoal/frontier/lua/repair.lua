@@ -1,11 +1,11 @@
--- include: crawl turns lanes tasks bloom seen decimals
+-- include: crawl turns exits lanes tasks bloom seen decimals
 -- repair: after a restart of the server, make the crawl's data agree with itself again, a bounded part per call.
 -- A crash may have kept the first half of a script's writes. Scripts write so that a task may then be in two places or
 -- unknown to the dedup, never in none; here it gets back to one: leased before queued before delayed before dead.
 -- Meanwhile every other verb that changes something is refused.
 --
 -- ARGV[3]  who repairs: the server's run_id and a name
--- ARGV[4]  step: begin, renew, reset, held, leases, later, dead, graves, queues, seen, clear, lanes, finish
+-- ARGV[4]  step: begin, renew, reset, exits, held, leases, later, dead, graves, queues, seen, clear, lanes, finish
 -- ARGV[5]  begin and finish: the server's run_id; lanes: seconds to rest; queues: the order of the last task looked at
 --          in the first lane, or "-inf"; else where to go on, "0" to begin with
 -- ARGV[6…] reset, queues, lanes: names of lanes; finish: number of waiting tasks, number of keys, last sequence
@@ -65,6 +65,28 @@ local function was_split_lately(bucket)
   return false
 end
 
+local function reset_exits(lane)
+  local state, page = state_of(lane), call('HGETALL', P .. 'uses:' .. lane.name)
+  state.ailing = 0
+  for i = 1, #page, 2 do
+    local use = read_use(page[i], page[i + 1])
+    use.flight = 0
+    if use.streak > 0 and use.next < NEVER then state.ailing = state.ailing + 1 end
+    save_use(lane, use)
+  end
+end
+
+local function hold_exit(lane, held)
+  local use, pool = find_use(lane, held.exit), find_pool(lane.via)
+  if not use then return end
+  use.flight = use.flight + 1
+  save_use(lane, use)
+  if pool and pool.exclusive ~= 0 then
+    need_exit(held.exit).holder = held.token
+    save_exit(held.exit)
+  end
+end
+
 local steps = {}
 
 function steps.renew()
@@ -75,8 +97,19 @@ end
 function steps.reset()
   each_lane(function(lane)
     lane.flight, lane.opener = 0, -math.abs(lane.opener)
+    if lane.via then reset_exits(lane) end
   end)
   return {'ok', '0', 0}
+end
+
+-- Nobody holds an exit until `held` says so.
+function steps.exits()
+  local page = call('HSCAN', P .. 'exits', place, 'COUNT', PAGE)
+  for i = 1, #page[2], 2 do
+    need_exit(page[2][i]).holder = 0
+    save_exit(page[2][i])
+  end
+  return {'ok', page[1], 0}
 end
 
 function steps.held()
@@ -85,6 +118,7 @@ function steps.held()
     local key, held = page[2][i], read_held(page[2][i + 1])
     local lane = need_lane(held.lane)
     lane.flight = lane.flight + 1
+    if lane.via then hold_exit(lane, held) end
     if lane.opener == -held.token then lane.opener = held.token end
     lane.waiting = lane.waiting - call('ZREM', P .. 'q:' .. held.lane, held.task)
     call('ZREM', P .. 'later', later_entry(held.order, held.lane, held.task))
@@ -199,7 +233,7 @@ function steps.lanes()
   each_lane(function(lane)
     lane.opener = math.max(0, lane.opener)
     lane.next = math.max(lane.next, now + rest)
-    lane.was_ready, lane.was_waiting = false, -1
+    lane.was_ready, lane.was_waiting, lane.looks = false, -1, lane.via ~= nil
     waiting = waiting + lane.waiting
   end)
   return {'ok', '0', waiting}

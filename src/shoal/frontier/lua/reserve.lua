@@ -1,10 +1,22 @@
--- include: crawl lanes
--- reserve: take a lane's next start slot for a request that is not a task.
+-- include: crawl exits lanes
+-- reserve: take the next start slot of a lane, and of one of its exits, for a request that is not a lease's first.
 --
 -- ARGV[3]  lane
+-- ARGV[4]  exit
 -- Reply    {"ok", seconds to wait}
 local lane = need_lane(ARGV[3])
 local start = math.max(now, lane.next)
+if lane.via then
+  state_of(lane)
+  local pool, use = find_pool(lane.via), find_use(lane, ARGV[4])
+  if pool and use then
+    start = math.max(start, use.next)
+    use.next = start + pool.interval
+    save_use(lane, use)
+  else
+    save_state(lane)
+  end
+end
 start_lane(lane, start)
 save_lanes()
 return {'ok', format('%.17g', start - now)}

@@ -1,4 +1,4 @@
--- include: crawl lanes
+-- include: crawl exits lanes
 -- rules: a lane's rules while they are valid.
 --
 -- ARGV[3]  lane

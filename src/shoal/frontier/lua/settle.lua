@@ -1,8 +1,9 @@
--- include: crawl turns lanes tasks bloom seen decimals retire admit outbox
+-- include: crawl turns exits lanes tasks bloom seen decimals retire admit outbox
 -- settle: end leases. Each result is applied whole or, when its lease was lost, not at all.
 --
 -- ARGV[3]  number of kinds, the kinds (see admit); then number of results, and for each:
---          verb, key (8 bytes), token, lane's update: "0", or "1" and seven values (see update_lane), then by verb
+--          verb, key (8 bytes), token, lane's update: "0", or "1" and seven values (see update_lane), how the exit did: "0",
+--          or "1", verdict, size, elapsed, and "=" and what to keep for it, or ""; then by verb
 --   done     outcome; number of rejections, for each: reason, count; number of found tasks, the tasks (see admit)
 --   found    number of found tasks, the tasks: a part of a long list, sent ahead; the lease stands
 --   retry    reason, delay, "1" if free
@@ -22,6 +23,15 @@ local function read_result()
   if ARGV[at] == '1' then
     result.update = at + 1
     at = at + 7
+  end
+  at = at + 1
+  if ARGV[at] == '1' then
+    local session = ARGV[at + 4]
+    result.report = {
+      verdict = ARGV[at + 1], size = assert(tonumber(ARGV[at + 2])), elapsed = assert(tonumber(ARGV[at + 3])),
+      session = session ~= '' and string.sub(session, 2) or nil,
+    }
+    at = at + 4
   end
   at = at + 1
   if result.verb == 'done' then
@@ -86,7 +96,7 @@ local function apply(held, result)
   has_ended[result.key] = true
   local lane = need_lane(held.lane)
   if result.update then update_lane(lane, result.update) end
-  end_lease(lane, held)
+  end_lease(lane, held, result.report)
   if result.verb == 'done' then
     finish(result)
   elseif result.verb == 'retry' then

@@ -1,4 +1,4 @@
--- include: crawl turns lanes tasks lending
+-- include: crawl turns exits lanes tasks lending
 -- survey: the first half of a lease from several crawls or shards: take back, wake, and say which lanes could lend how much.
 --
 -- ARGV[3]  how many lanes at most
@@ -10,6 +10,7 @@ if ttl then turn() end
 take_back()
 wake_due()
 save_lanes()
+pause_if_spent()
 save_counts()
 lanes, lane_list = {}, {}
 
@@ -17,7 +18,7 @@ local ready = ready_lanes(limit, horizon)
 local finished = ending()
 local reply = {'ok', crawl.epoch, ask_again(), finished}
 for _, lane in ipairs(ready) do
-  reply[#reply + 1] = format('%.17g', lane.next)
+  reply[#reply + 1] = format('%.17g', math.max(lane.next, lane.exits))
   reply[#reply + 1] = pack('>d', lane.age)
   reply[#reply + 1] = lane.name
   reply[#reply + 1] = format('%.0f', room_of(lane, tonumber(ARGV[5]), horizon))

@@ -1,0 +1,89 @@
+"""What an answer says of the exit it came through, and what becomes of a page that was turned away. Pure policy.
+
+Statuses and block pages by which a site turns a visitor away, and failures on the way, are free for the page: it is
+tried again at once, and the frontier lends it the exit that is due next. A 429 is such a refusal too: its exit rests
+by the pool's quarantine, and the lane keeps its pace. But a page that is turned away wherever it comes from says
+nothing more about exits, and in the end it is given up.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from shoal.fetch.base import Fault, FaultKind, Response
+from shoal.fetch.blocks import block_of
+from shoal.model import DIRECT, Dead, ExitUse, Lease, Retry
+from shoal.retries import Verdict
+
+HELD_AGAINST: Final = 3  # tries of one page that count against their exits; of a small pool half of them
+REFUSALS: Final = frozenset({403, 407, 429})
+FAILURES: Final = frozenset(
+    {
+        FaultKind.EXIT,
+        FaultKind.CONNECT,
+        FaultKind.TLS,
+        FaultKind.TIMEOUT_CONNECT,
+        FaultKind.TIMEOUT_FIRST_BYTE,
+        FaultKind.TIMEOUT_IDLE,
+        FaultKind.TIMEOUT_TOTAL,
+    }
+)
+
+
+class Away(msgspec.Struct, frozen=True, kw_only=True):
+    """A page that was not to be had through this exit. `is_certain`: it cannot be the page's fault."""
+
+    kind: Literal["blocked", "failed", "logged_out"]
+    outcome: str
+    reason: str
+    is_certain: bool = False
+
+
+def away_of(answer: Response | Fault, verdict: Verdict) -> Away | None:
+    """Whether this answer is that of somebody who was turned away, or never got through."""
+    if isinstance(answer, Fault):
+        if answer.kind not in FAILURES:
+            return None
+        return Away(kind="failed", outcome=verdict.outcome, reason=f"{verdict.outcome}: {answer.message}")
+    # A status that the spider wants to see is its own to judge.
+    if answer.status in REFUSALS and verdict.action != "handle":
+        return Away(kind="blocked", outcome=verdict.outcome, reason=_with_block(answer, verdict.outcome))
+    if verdict.outcome.startswith("http_") and verdict.action == "handle":
+        return None
+    block = block_of(answer)
+    return Away(kind="blocked", outcome="blocked", reason=f"blocked: {block}") if block else None
+
+
+def ending_of(lease: Lease, away: Away, *, most_tries: int, exits: int) -> Retry | Dead:
+    """How the lease of such a page ends. Where exits fail, there is a try for each exit of the pool."""
+    tries = lease.free_retries + 1
+    most = most_tries if away.kind == "blocked" else max(most_tries, exits + 1)
+    if tries < most:
+        return Retry(lease=lease, reason=away.reason, free=True)
+    detail = f"given up after {tries} tries through exits"
+    if away.kind == "blocked":
+        return Dead(
+            lease=lease, reason=f"blocked: turned away through {tries} exits", detail=f"{away.reason}; {detail}"
+        )
+    return Dead(lease=lease, reason=away.reason, detail=detail)
+
+
+def verdict_on(lease: Lease, away: Away, *, exits: int) -> Literal["ok", "blocked", "failed"] | None:
+    """What to tell the frontier of the exit; None: that it was used, and nothing more."""
+    if away.kind == "logged_out":
+        return "ok"
+    if not away.is_certain and lease.free_retries >= min(HELD_AGAINST, max(exits // 2, 1)):
+        return None
+    return away.kind
+
+
+def unused(lease: Lease) -> ExitUse | None:
+    """What is said of the exit of a lease that ends before a request was sent."""
+    return None if lease.exit == DIRECT else ExitUse(verdict="unused")
+
+
+def _with_block(answer: Response, outcome: str) -> str:
+    block = block_of(answer)
+    return f"{outcome}: {block}" if block else outcome

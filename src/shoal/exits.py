@@ -1,0 +1,353 @@
+"""The exits that a crawl may use: pools of proxies, gateways and accounts, read from files and the environment.
+
+Secrets stay inside `Way`: its name is what logs, tables and the frontier see, and its `repr` shows nothing else.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, NoReturn
+from urllib.parse import quote, unquote, urlsplit
+
+import msgspec
+
+from shoal.errors import SettingError
+from shoal.model import DIRECT
+from shoal.settings import parse_duration, parse_rate
+
+PROXIES: Final = "proxies"
+ACCOUNTS: Final = "accounts"
+TARGET: Final = "{url}"  # where a gateway's template wants the page's URL
+PROXY_SCHEMES: Final = ("http", "https", "socks5", "socks5h")
+MAX_EXITS: Final = 10_000
+
+_POOL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_LOGIN_NAME: Final = re.compile(r"[^\s/]{1,100}")
+_PROVIDER_FORM: Final = re.compile(r"([^\s:/@]+):(\d+)(?::([^\s:]+):(\S+))?")
+_EXAMPLE: Final = "http://user:password@host:3128, socks5://host:1080, or a URL with {url} in it"
+
+
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """How a request leaves through one exit.
+
+    `url` is a proxy's URL, a gateway's template, or the proxy that an account is pinned to, if any. `fields` is what
+    an account's login is given. A gateway's `error_statuses` are its own; only with `forwards_secrets` does it see
+    Authorization and Cookie."""
+
+    name: str
+    kind: Literal["proxy", "gateway", "account"]
+    url: str = ""
+    user_agent: str = ""
+    fields: dict[str, str] = msgspec.field(default_factory=dict)
+    error_statuses: tuple[int, ...] = ()
+    forwards_secrets: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Way {self.name}>"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("name", self.name)]
+
+
+class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool as it was configured, in numbers: intervals and times in seconds, 0 for "no limit".
+
+    `interval` and `cap` are of one exit towards one host, `host_interval` and `host_cap` of all together."""
+
+    name: str
+    ways: tuple[Way, ...]
+    interval: float
+    cap: int
+    host_interval: float
+    host_cap: int
+    exclusive: bool
+    sticky: bool
+    rotate: float
+    quarantine: float
+    max_quarantine: float
+    region: str
+    cost: float
+    cost_per_gb: float
+
+
+class _Table(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What may stand in `[proxies.NAME]` and `[accounts.NAME]`."""
+
+    urls: list[str] = []
+    url: str = ""
+    logins: list[dict[str, str]] = []
+    file: str = ""
+    env: str = ""
+    rate: str = "1/s"
+    per_exit: int = 0
+    host_rate: str = "unlimited"
+    per_host: int = 1000
+    sticky: bool = False
+    rotate: str = ""
+    quarantine: str = "1m"
+    max_quarantine: str = "1h"
+    region: str = ""
+    cost: float = 0.0
+    cost_per_gb: float = 0.0
+    error_statuses: tuple[int, ...] = (401, 402, 407)
+    forward_secrets: bool = False
+
+
+_FIELDS: Final = {field.name: field for field in msgspec.structs.fields(_Table)}
+_ONLY_PROXIES: Final = {"urls", "url", "region", "error_statuses", "forward_secrets"}
+_ONLY_ACCOUNTS: Final = {"logins"}
+
+
+def load_pools(config: Path, *, proxies: str = "", environ: Mapping[str, str] = os.environ) -> dict[str, PoolSpec]:
+    """The pools of a shoal.toml, which may be absent, and of the file that the setting `proxies` names, which wins."""
+    pools: dict[str, PoolSpec] = {}
+    if config.exists():
+        table = _toml(config)
+        # `proxies = "FILE"` is the setting, not a table.
+        found = {name: table[name] for name in (PROXIES, ACCOUNTS) if not isinstance(table.get(name, ""), str)}
+        pools |= _pools(found, config, environ)
+    if proxies:
+        pools |= _pools(_proxies_file(Path(proxies)), Path(proxies), environ)
+    return pools
+
+
+def ways_of(pools: Mapping[str, PoolSpec]) -> dict[str, Way]:
+    """Every way by the name of its exit."""
+    return {way.name: way for pool in pools.values() for way in pool.ways}
+
+
+def masked(url: str) -> str:
+    """A URL as people may see it: who and where to, without passwords, paths and queries."""
+    scheme, separator, rest = url.partition("://")
+    # Up to the last @, wherever it is: one behind the host is a password's, written as it must not be.
+    who, at, where = rest.rpartition("@")
+    name, colon, _ = who.partition(":")
+    return f"{scheme}{separator}{name}{colon and ':***'}{at}{re.split('[/?#]', where)[0]}"
+
+
+def _proxies_file(path: Path) -> dict[str, Any]:
+    """The tables of a file: as in shoal.toml, with pools at its top, or made of a plain list of proxies."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"cannot read the proxies in {path}: {_reason(error)}") from None
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        if path.suffix == ".toml":
+            raise SettingError(f"{path} is not valid TOML: {error}") from None
+        table = {PROXIES: {"file": path.name}}
+    if not table:
+        raise SettingError(f"{path} names no proxies: write one URL a line, or pools as in shoal.toml")
+    return table if PROXIES in table or ACCOUNTS in table else {PROXIES: table}
+
+
+def _pools(tables: dict[str, Any], path: Path, environ: Mapping[str, str]) -> dict[str, PoolSpec]:
+    pools: dict[str, PoolSpec] = {}
+    for group in (PROXIES, ACCOUNTS):
+        named = tables.get(group, {})
+        if not isinstance(named, dict):
+            raise SettingError(f"{path}: {group} is not a table: write [{group}.NAME]")
+        # One pool without a name, directly under [proxies].
+        if named and not any(isinstance(value, dict) for value in named.values()):
+            named = {group: named}
+        for name, table in named.items():
+            source = _Source(f"[{group}.{name}] in {path}", path.parent, environ)
+            if not _POOL_NAME.fullmatch(name) or name == DIRECT or name in pools:
+                source.fail(f"{name!r} cannot be a pool's name, or is one already")
+            pools[name] = _pool(name, table, group, source)
+    return pools
+
+
+def _pool(name: str, table: Any, group: str, source: _Source) -> PoolSpec:
+    given = source.table(table, foreign=_ONLY_ACCOUNTS if group == PROXIES else _ONLY_PROXIES)
+    ways = _accounts(name, given, source) if group == ACCOUNTS else _ways(name, given, source)
+    if not ways:
+        source.fail(f"it has no {'logins' if group == ACCOUNTS else 'proxies'}")
+    if len(ways) > MAX_EXITS:
+        source.fail(f"it has {len(ways)} exits, more than {MAX_EXITS}")
+    is_account = group == ACCOUNTS
+    try:
+        return PoolSpec(
+            name=name,
+            ways=ways,
+            interval=parse_rate(given.rate),
+            cap=given.per_exit or (1 if is_account else 4),
+            host_interval=parse_rate(given.host_rate),
+            host_cap=given.per_host,
+            exclusive=is_account,
+            sticky=given.sticky,
+            rotate=parse_duration(given.rotate),
+            quarantine=parse_duration(given.quarantine),
+            max_quarantine=parse_duration(given.max_quarantine),
+            region=given.region,
+            cost=given.cost,
+            cost_per_gb=given.cost_per_gb,
+        )
+    except SettingError as error:
+        source.fail(str(error))
+
+
+class _Source:
+    """Where a pool was written down: for reading what it names, and for saying what is wrong with it."""
+
+    def __init__(self, place: str, folder: Path, environ: Mapping[str, str]) -> None:
+        self._place = place
+        self._folder = folder
+        self._environ = environ
+
+    def fail(self, problem: str) -> NoReturn:
+        raise SettingError(f"{self._place}: {problem}")
+
+    def table(self, table: Any, *, foreign: set[str]) -> _Table:
+        """The table with every value of its type; what is unknown here is an error."""
+        if not isinstance(table, dict):
+            self.fail("it is not a table")
+        known = _FIELDS.keys() - foreign
+        for key, value in table.items():
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                self.fail(f"unknown key {key!r}; " + (f"did you mean {near[0]!r}?" if near else "see the how-to page"))
+            try:
+                converted = msgspec.convert(value, _FIELDS[key].type)
+            except msgspec.ValidationError as error:
+                self.fail(f"{key}: {str(error).lower()}")  # not the value: it may be a secret
+            if isinstance(converted, int | float) and converted < 0:
+                self.fail(f"{key}: {converted:g} is less than 0")
+        given = msgspec.convert(table, _Table)
+        if given.per_host < 1 or ("per_exit" in table and given.per_exit < 1):
+            self.fail("per_exit and per_host are at least 1")
+        return given
+
+    def lines(self, name: str) -> list[str]:
+        """The lines of a file beside this one, without comments."""
+        return [line for line in (line.strip() for line in self.text(name).splitlines()) if line and line[0] != "#"]
+
+    def text(self, name: str) -> str:
+        try:
+            return (self._folder / name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            self.fail(f"cannot read {name}: {_reason(error)}")
+
+    def variable(self, name: str) -> str:
+        value = self._environ.get(name, "").strip()
+        return value or self.fail(f"the environment has no {name}")
+
+
+def _ways(pool: str, given: _Table, source: _Source) -> tuple[Way, ...]:
+    """The proxies and gateways of a pool, each once, in the order they were written."""
+    entries = [*given.urls, *([given.url] if given.url else [])]
+    entries += source.lines(given.file) if given.file else []
+    entries += re.split(r"[\s,]+", source.variable(given.env)) if given.env else []
+    urls: dict[str, str] = {}
+    for number, entry in enumerate(entries, 1):
+        url, place = _gateway(entry) if TARGET in entry else _proxy(entry)
+        if not url:
+            source.fail(f"entry {number} of its {len(entries)} is not an exit ({place}): write {_EXAMPLE}")
+        urls.setdefault(url, place)
+    ways = zip(_distinct(f"{pool}/{place}" for place in urls.values()), urls, strict=True)
+    return tuple(
+        Way(
+            name=name,
+            kind="gateway",
+            url=url,
+            error_statuses=given.error_statuses,
+            forwards_secrets=given.forward_secrets,
+        )
+        if TARGET in url
+        else Way(name=name, kind="proxy", url=url)
+        for name, url in ways
+    )
+
+
+def _accounts(pool: str, given: _Table, source: _Source) -> tuple[Way, ...]:
+    logins = list(given.logins)
+    if given.file.endswith(".toml"):
+        logins += _logins_of(given.file, source)
+    elif given.file:
+        logins += [_login(line, source) for line in source.lines(given.file)]
+    if given.env:
+        logins += [_login(word, source) for word in source.variable(given.env).split()]
+    ways = {}
+    for number, login in enumerate(logins, 1):
+        fields = {
+            key.removesuffix("_env"): source.variable(value) if key.endswith("_env") else value
+            for key, value in login.items()
+        }
+        name = fields.get("name", "")
+        if not _LOGIN_NAME.fullmatch(name) or name in ways:
+            source.fail(f"login {number} of its {len(logins)} has no name of its own: write name = …")
+        agent, proxy = fields.pop("user_agent", ""), fields.pop("proxy", "")
+        url, problem = _proxy(proxy) if proxy else ("", "")
+        if proxy and not url:
+            source.fail(f"the proxy of {name} is not one ({problem}): write http://user:password@host:3128")
+        ways[name] = Way(name=f"{pool}/{name}", kind="account", url=url, user_agent=agent, fields=fields)
+    return tuple(ways.values())
+
+
+def _logins_of(name: str, source: _Source) -> list[dict[str, str]]:
+    try:
+        return msgspec.convert(tomllib.loads(source.text(name)).get("logins"), list[dict[str, str]])
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError):
+        source.fail(f"{name} is no list of logins: write [[logins]] with name = … and password = …")
+
+
+def _login(line: str, source: _Source) -> dict[str, str]:
+    name, colon, password = line.partition(":")
+    return {"name": name, "password": password} if colon else source.fail("a login is written as name:password")
+
+
+def _proxy(entry: str) -> tuple[str, str]:
+    """The proxy's URL and its host:port; or no URL, and what is wrong with the entry."""
+    if plain := _PROVIDER_FORM.fullmatch(entry):
+        host, port, user, password = plain.groups()
+        who = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user else ""
+        entry = f"http://{who}{host}:{port}"
+    try:
+        parts = urlsplit(entry)
+        port_number = parts.port
+    except ValueError:
+        return "", "it cannot be read; write / ? # @ in a password as %2F %3F %23 %40"
+    if parts.scheme not in PROXY_SCHEMES:
+        return "", f"its scheme is none of {', '.join(PROXY_SCHEMES)}"
+    if not parts.hostname or not port_number or parts.path not in ("", "/") or parts.query or parts.fragment:
+        return "", "it wants a host and a port, and nothing behind them"
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    place = f"{host}:{port_number}"
+    user, password = (quote(unquote(part or ""), safe="") for part in (parts.username, parts.password))
+    who = f"{user}:{password}@" if user or password else ""
+    return f"{parts.scheme}://{who}{place}", place
+
+
+def _gateway(entry: str) -> tuple[str, str]:
+    """The gateway's template and its host; or no template, and what is wrong with the entry."""
+    parts = urlsplit(entry.partition(TARGET)[0])
+    if parts.scheme not in ("http", "https") or not parts.hostname or not (parts.path or parts.query):
+        return "", "a gateway is a http or https URL with {url} behind its host"
+    if not parts.path:
+        entry = entry.replace("?", "/?", 1)
+    return entry, parts.netloc.rpartition("@")[2]
+
+
+def _distinct(names: Iterable[str]) -> Iterator[str]:
+    """The names; from the second time on with a number behind them."""
+    seen: dict[str, int] = {}
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        yield name if seen[name] == 1 else f"{name}-{seen[name]}"
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path} is not valid TOML: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

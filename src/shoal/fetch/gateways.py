@@ -1,0 +1,50 @@
+"""Requests through gateways: services that fetch a page for us when asked by a URL with the page's URL in it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import quote, urljoin, urlsplit
+
+from shoal.exits import TARGET, Way
+from shoal.fetch.base import Fault, FaultKind, Response
+from shoal.fetch.faults import CONNECTING, causes_of, explain
+from shoal.fetch.proxies import fault_of
+
+# The target's, and none of a third party's business.
+SECRET_HEADERS: Final = frozenset({"authorization", "cookie"})
+
+
+def gateway_url(way: Way, url: str) -> str:
+    """What to ask the gateway for a page."""
+    return way.url.replace(TARGET, quote(url, safe=""))
+
+
+def gateway_headers(way: Way, headers: Mapping[str, str] | None) -> dict[str, str] | None:
+    """The headers of a request that a gateway may see."""
+    if not headers or way.forwards_secrets:
+        return None if headers is None else dict(headers)
+    return {name: value for name, value in headers.items() if name.lower() not in SECRET_HEADERS}
+
+
+def gateway_answer(way: Way, answer: Response | Fault) -> Response | Fault:
+    """The page's answer, unless it is the gateway's own."""
+    if isinstance(answer, Fault):
+        # Its host is what was looked up; the page's name it never told us.
+        has_no_route = answer.kind in (FaultKind.DNS, FaultKind.REFUSED_ADDRESS, FaultKind.BAD_URL)
+        return fault_of(way, "the gateway's host cannot be found") if has_no_route else answer
+    if answer.status in way.error_statuses:
+        return fault_of(way, f"the gateway itself answered {answer.status}")
+    location = answer.headers.get("location")
+    # Followed as the page's redirect, its own would carry its key into tasks and logs.
+    if location and urlsplit(urljoin(answer.url, location)).hostname == urlsplit(way.url).hostname:
+        return fault_of(way, "the gateway redirects to itself")
+    return answer
+
+
+def gateway_fault(way: Way, error: Exception) -> Fault:
+    """Whose fault an exception is: what happens before the gateway answers is its own."""
+    kind, message = explain(error, secure=way.url.startswith("https:"))
+    is_connecting = CONNECTING in causes_of(error) or kind is FaultKind.CONNECT
+    is_ours = kind in (FaultKind.LOCAL, FaultKind.BAD_URL)
+    return fault_of(way, message) if is_connecting and not is_ours else Fault(kind=kind, message=message)

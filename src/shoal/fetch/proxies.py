@@ -1,0 +1,150 @@
+"""Requests through proxies: sent by name, with the client of that proxy alone, after the guard has seen the target."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from pyreqwest.client import Client
+from pyreqwest.proxy import ProxyBuilder
+
+from shoal.exits import Way
+from shoal.fetch.base import Fault, FaultKind, Response
+from shoal.fetch.faults import CONNECTING, causes_of, explain, one_line
+from shoal.fetch.guard import refusal
+from shoal.fetch.routes import PARTING_SECONDS, ROUTE_SECONDS, Origin, Route, Routes, parse_origin, secure_builder
+from shoal.settings import Settings
+
+# Each costs about 9 ms to build and 0.1 MB; more exits than this in turn, and every request would build one.
+MAX_CLIENTS: Final = 1024
+MAX_VETTED: Final = 4096
+
+# Names that only an inside network has. Not known here, they may well be known to the proxy.
+INSIDE_NAMES: Final = frozenset(
+    {"localhost", "local", "internal", "lan", "home", "corp", "intranet", "private", "arpa"}
+)
+
+_PLAINER: Final = {
+    "tunnel error: unsuccessful": "it refused to open a tunnel",
+    "tunnel error: proxy authorization required": "it wants other credentials (407)",
+    "tunnel error: unexpected end of file": "it closed the connection",
+    "SOCKS error: failed to create underlying connection": "it cannot be connected to",
+    "SOCKS error: io error during SOCKS handshake": "it closed the connection",
+    "operation timed out": "no connection in time",
+}
+
+
+class ProxyRoutes:
+    """Finds the way to an origin through a proxy. A client that is in use outlives its place here."""
+
+    def __init__(
+        self, settings: Settings, *, routes: Routes, clock: Callable[[], float], trusted_roots: bytes | None
+    ) -> None:
+        self._settings = settings
+        self._routes = routes
+        self._clock = clock
+        self._trusted_roots = trusted_roots
+        self._clients: OrderedDict[str, Client] = OrderedDict()
+        self._vetted: OrderedDict[str, tuple[float, Origin | Fault]] = OrderedDict()
+
+    async def vetted(self, origin_text: str) -> Origin | Fault:
+        """The origin, if a request to it may be handed to somebody else; remembered for a while."""
+        known = self._vetted.get(origin_text)
+        if known is not None and known[0] > self._clock():
+            return known[1]
+        origin = parse_origin(origin_text)
+        if origin is None:
+            return Fault(kind=FaultKind.BAD_URL, message=f"not a http or https URL: {one_line(origin_text)[:80]}")
+        found: Origin | Fault = origin if self._settings.allow_private else await self._checked(origin)
+        if isinstance(found, Fault) and found.kind is FaultKind.LOCAL:
+            return found
+        self._vetted[origin_text] = (self._clock() + ROUTE_SECONDS, found)
+        self._vetted.move_to_end(origin_text)
+        if len(self._vetted) > MAX_VETTED:
+            self._vetted.popitem(last=False)
+        return found
+
+    async def find(self, origin_text: str, way: Way) -> Route | Fault:
+        """The route to an origin through a proxy, or why there is none."""
+        origin = await self.vetted(origin_text)
+        if isinstance(origin, Fault):
+            return origin
+        prefix = f"{origin.scheme}://{origin.userinfo}{origin.host}{origin.port}"
+        return Route(origin, (), 0.0, self._client(way), prefix, None)
+
+    async def close(self) -> None:
+        """Close connections."""
+        clients = list(self._clients.values())
+        self._clients.clear()
+        for client in clients:
+            await client.close()
+        await asyncio.sleep(PARTING_SECONDS if clients else 0)
+
+    async def _checked(self, origin: Origin) -> Origin | Fault:
+        """The proxy looks the name up by itself and may take any address: one that is refused here is enough."""
+        found = await self._routes.look_up(origin)
+        if isinstance(found, Fault) and found.kind is FaultKind.LOCAL:
+            return found
+        if isinstance(found, Fault):
+            _, dot, top = origin.host.rstrip(".").rpartition(".")
+            message = f"{origin.host} is a name of an inside network (allow_private is off)"
+            is_inside = not dot or top in INSIDE_NAMES
+            return Fault(kind=FaultKind.REFUSED_ADDRESS, message=message) if is_inside else origin
+        for address in found:
+            if reason := refusal(address):
+                message = f"{origin.host} is at {address}, a {reason} address (allow_private is off)"
+                return Fault(kind=FaultKind.REFUSED_ADDRESS, message=message)
+        return origin
+
+    def _client(self, way: Way) -> Client:
+        client = self._clients.get(way.name)
+        if client is None:
+            builder = secure_builder(self._settings, trusted_roots=self._trusted_roots)
+            client = self._clients[way.name] = builder.proxy(_proxy(way.url)).build()
+            if len(self._clients) > MAX_CLIENTS:
+                self._clients.popitem(last=False)
+        self._clients.move_to_end(way.name)
+        return client
+
+
+def proxy_answer(way: Way, answer: Response, *, secure: bool) -> Response | Fault:
+    """The site's answer, unless it is the proxy's own. Inside a tunnel it never is."""
+    if secure or way.url.startswith("socks"):
+        return answer
+    if answer.status == 407:
+        return fault_of(way, "it wants other credentials (407)")
+    # Wide-spread proxies sign their own pages; others cannot be told from the site.
+    is_signed = answer.headers.get("server", "").startswith("tinyproxy") or "x-squid-error" in answer.headers
+    if is_signed and answer.status >= 400:
+        return fault_of(way, f"the proxy itself answered {answer.status}")
+    return answer
+
+
+def proxy_fault(way: Way, error: Exception, *, secure: bool) -> Fault:
+    """Whose fault an exception is: the proxy's, or the target's as it would be without one."""
+    kind, message = explain(error, secure=secure)
+    if _is_the_proxys(kind, causes_of(error), way, secure=secure):
+        return fault_of(way, _PLAINER.get(message, message))
+    return Fault(kind=kind, message=message)
+
+
+def fault_of(way: Way, message: str) -> Fault:
+    """A fault of the exit itself, named by its name."""
+    return Fault(kind=FaultKind.EXIT, message=f"{way.name}: {message}")
+
+
+def _is_the_proxys(kind: FaultKind, causes: list[str], way: Way, *, secure: bool) -> bool:
+    if kind in (FaultKind.LOCAL, FaultKind.BAD_URL):
+        return False
+    if CONNECTING not in causes:
+        # A proxy that reads plain HTTP says so when the target fails; only its own silence ends like this.
+        return kind is FaultKind.CONNECT and not secure and not way.url.startswith("socks")
+    # Of two handshakes, the one with a proxy is part of making the tunnel.
+    return kind is not FaultKind.TLS or any(cause.startswith(("tunnel error", "SOCKS error")) for cause in causes)
+
+
+def _proxy(url: str) -> ProxyBuilder:
+    # Always by name: with "socks5" the client would look names up by itself, unseen by the guard.
+    return ProxyBuilder.all(f"socks5h{url[6:]}" if url.startswith("socks5:") else url)

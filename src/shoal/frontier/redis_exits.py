@@ -1,0 +1,98 @@
+"""Exits at the Redis frontier: how pools are written, and what is known of each exit."""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from shoal.errors import UsageError
+from shoal.frontier.redis_desk import Desk
+from shoal.frontier.redis_link import Argument
+from shoal.frontier.redis_shard import Shard
+from shoal.frontier.redis_views import lane_names
+from shoal.frontier.redis_wire import number
+from shoal.model import VIA, Crawl, ExitStatus, ExitUse, Pool
+
+LANES_PER_PAGE = 50
+
+_USE = struct.Struct(">12d")
+_EXIT = struct.Struct(">6d")
+
+
+def check_pools(crawl: Crawl, *, shards: int) -> None:
+    """What has to be counted in one place cannot be in a crawl of several shards."""
+    if shards > 1 and (crawl.budgets.cost or any(pool.exclusive for pool in crawl.pools)):
+        raise UsageError(
+            f"crawl {crawl.id!r}: accounts and a budget of cost need a crawl in one shard: leave out ?shards"
+        )
+
+
+def encode_pools(pools: tuple[Pool, ...]) -> list[Argument]:
+    """The arguments of the script that writes them."""
+    args: list[Argument] = [msgspec.json.encode(pools)]
+    for pool in pools:
+        args += (
+            pool.name, len(pool.exits), number(pool.interval), pool.cap, number(pool.host_interval), pool.host_cap,
+            int(pool.exclusive), int(pool.sticky), number(pool.rotate), number(pool.quarantine),
+            number(pool.max_quarantine), number(pool.patience), number(pool.cost), number(pool.cost_per_gb),
+            *pool.exits,
+        )  # fmt: skip
+    return args
+
+
+def encode_use(use: ExitUse | None) -> list[Argument]:
+    """How an exit did, as settle reads it."""
+    if use is None:
+        return [0]
+    session: Argument = "" if use.session is None else b"=" + use.session
+    return [1, use.verdict, int(use.size), number(use.elapsed), session]
+
+
+async def exits(desk: Desk, crawl: str, *, limit: int) -> list[ExitStatus]:
+    """Every exit towards every host it was used for, in the order of their names."""
+    found = [status for shard in await desk.found(crawl) for status in await _exits_in(desk, shard)]
+    found.sort(key=lambda status: (status.exit, status.lane))
+    return found[:limit]
+
+
+async def _exits_in(desk: Desk, shard: Shard) -> list[ExitStatus]:
+    pooled = [name for name in await lane_names(desk.link, shard) if VIA.encode() in name]
+    found = []
+    for start in range(0, len(pooled), LANES_PER_PAGE):
+        answer = await desk.look_into(shard, "uses", *pooled[start : start + LANES_PER_PAGE])
+        now = float(answer[1])
+        for place in range(2, len(answer), 4):
+            lane, name, use, row = answer[place : place + 4]
+            found.append(_status(name.decode(), lane.decode(), use, row, now=now))
+    return found
+
+
+def _status(name: str, lane: str, use: bytes, row: bytes, *, now: float) -> ExitStatus:
+    _, _, rests_until, in_flight, streak, requests, ok, blocked, failed, size, elapsed, cost = _USE.unpack(use)
+    parked_until = _EXIT.unpack_from(row)[1] if row else 0.0
+    return ExitStatus(
+        exit=name,
+        lane=lane,
+        requests=int(requests),
+        ok=int(ok),
+        blocked=int(blocked),
+        failed=int(failed),
+        in_flight=int(in_flight),
+        size=int(size),
+        elapsed=elapsed,
+        cost=cost,
+        streak=int(streak),
+        rests_for=max(0.0, rests_until - now) if streak else 0.0,
+        parked_for=max(0.0, parked_until - now),
+    )
+
+
+async def session(desk: Desk, crawl: str, name: str) -> tuple[int, bytes]:
+    """What is kept for an exit, and its version."""
+    shard = (await desk.found(crawl))[0]
+    async with desk.link.line_at(shard.prefix) as line:
+        await line.send("HGET", shard.prefix + "exits", name)
+        await line.send("HGET", shard.prefix + "sessions", name)
+        row, kept = await line.answers()
+    return (int(_EXIT.unpack_from(row)[5]), kept) if row and kept else (0, b"")

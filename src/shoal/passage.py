@@ -1,0 +1,189 @@
+"""The way out of a lease that goes through an exit: the account's session, and the report of how the exit did."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from shoal.exit_policy import Away, ending_of, unused, verdict_on
+from shoal.exits import Way
+from shoal.fetch.base import Fault, Fetch, Fetcher, Response
+from shoal.fetch.through import Through
+from shoal.frontier.base import Frontier
+from shoal.handlers import Handlers, line_of
+from shoal.intake import Intake
+from shoal.model import VIA, Dead, Lease, Pool, Released, Result, Retry
+from shoal.page import TurnedAway
+from shoal.session import Session
+from shoal.settings import Settings
+from shoal.urls import lane_of
+
+MISSING_SECONDS: Final = 5.0
+MAX_SESSIONS: Final = 1024
+SHORTEST_SECRET: Final = 3
+
+
+class Passage:
+    """One lease's way out. For an account: with its session, logged in if need be."""
+
+    def __init__(self, lease: Lease, *, fetcher: Fetcher, exits: int, settings: Settings) -> None:
+        self._lease = lease
+        self._exits = exits
+        self._settings = settings
+        self._through = Through(fetcher, lease)
+        self._kept = b""
+        self._session: Session | None = None
+        self._is_fresh = False
+
+    @property
+    def fetcher(self) -> Through:
+        return self._through
+
+    def use_session(self, session: Session, *, kept: bytes, is_fresh: bool) -> None:
+        """From here on requests are the account's. `kept` is what the frontier has of it."""
+        self._session, self._kept, self._is_fresh = session, kept, is_fresh
+
+    async def fetch(self, request: Fetch) -> Response | Fault:
+        """Send the page's request, with the account's cookies; what it sets is kept."""
+        if self._session is None:
+            return await self._through.fetch(request)
+        own = request.headers or {}
+        names = {name.lower() for name in own}
+        given = {
+            name: text for name, text in self._session.headers_for(request.url).items() if name.lower() not in names
+        }
+        answer = await self._through.fetch(msgspec.structs.replace(request, headers={**given, **own}))
+        if isinstance(answer, Response):
+            self._session.take(answer)
+        return answer
+
+    def away_of(self, error: TurnedAway) -> Away:
+        """What a handler said of its page."""
+        if error.kind == "logged_out" and self._is_fresh:
+            return Away(kind="failed", outcome="login", reason="login: logged out at once", is_certain=True)
+        return Away(kind=error.kind, outcome=error.kind, reason=str(error))
+
+    def turned_away(self, away: Away) -> Retry | Dead:
+        """How the lease ends that was turned away, with the report on its exit."""
+        result = ending_of(self._lease, away, most_tries=self._settings.max_exit_tries, exits=self._exits)
+        verdict = verdict_on(self._lease, away, exits=self._exits)
+        is_over = away.kind == "logged_out" or away.outcome == "login"
+        if verdict is None:
+            return result
+        return msgspec.structs.replace(result, exit=self._through.use(verdict, session=self._changed(is_over=is_over)))
+
+    def reported(self, result: Result) -> Result:
+        """The result with the report on an exit that did its work."""
+        return msgspec.structs.replace(result, exit=self._through.use(session=self._changed(is_over=False)))
+
+    def _changed(self, *, is_over: bool) -> bytes | None:
+        """What the frontier is to keep from now on; None: what it has."""
+        if self._session is None:
+            return None
+        kept = b"" if is_over else self._session.dump()
+        return kept if kept != self._kept else None
+
+
+class Passages:
+    """Opens the ways out of a worker's leases. Remembers what the frontier keeps for accounts, by its version."""
+
+    def __init__(  # noqa: PLR0913 -- the parts of a worker, put together in one place
+        self,
+        *,
+        ways: Mapping[str, Way],
+        pools: Sequence[Pool],
+        frontier: Frontier,
+        fetcher: Fetcher,
+        handlers: Handlers,
+        intake: Intake,
+        settings: Settings,
+    ) -> None:
+        self._ways = ways
+        self._sizes = {pool.name: len(pool.exits) for pool in pools}
+        self._frontier = frontier
+        self._fetcher = fetcher
+        self._handlers = handlers
+        self._intake = intake
+        self._settings = settings
+        self._sessions: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+
+    def knows(self, lease: Lease) -> bool:
+        """Whether this worker has the exit that it was lent."""
+        return lease.exit in self._ways
+
+    async def hand_back(self, lease: Lease) -> Released:
+        """Give back a lease whose exit is not known here. Not at once: it would be lent to us again."""
+        await asyncio.sleep(MISSING_SECONDS)
+        return Released(lease=lease, exit=unused(lease))
+
+    async def open(self, lease: Lease) -> tuple[Passage, Away | None]:
+        """The way out, and why it cannot be taken if the account's login failed."""
+        way = self._ways[lease.exit]
+        exits = self._sizes.get(lease.task.pool, 1)
+        passage = Passage(lease, fetcher=self._fetcher, exits=exits, settings=self._settings)
+        if way.kind != "account":
+            return passage, None
+        slots = _Slots(self._frontier, lease)
+        session = Session(
+            way, fetcher=passage.fetcher, settings=self._settings, rules=self._intake.rules, before=slots.wait
+        )
+        kept = await self._kept(lease)
+        if kept:
+            session.load(kept)
+            passage.use_session(session, kept=kept, is_fresh=False)
+            return passage, None
+        away = await self._log_in(session, way)
+        if away is None:
+            passage.use_session(session, kept=b"", is_fresh=True)
+            await slots.wait(lease.task.url)
+        return passage, away
+
+    async def _log_in(self, session: Session, way: Way) -> Away | None:
+        try:
+            await self._handlers.log_in(session)
+        except Exception as error:
+            reason = f"login: {way.name}: {_without_secrets(line_of(error), way)}"
+            return Away(kind="failed", outcome="login", reason=reason, is_certain=True)
+        return None
+
+    async def _kept(self, lease: Lease) -> bytes:
+        """What the frontier keeps for the lease's account; nothing: it must log in."""
+        if not lease.session_version:
+            return b""
+        place = (lease.exit, lease.session_version)
+        known = self._sessions.get(place)
+        if known is None:
+            version, known = await self._frontier.session(lease.crawl, lease.exit)
+            self._sessions[lease.exit, version] = known
+            if len(self._sessions) > MAX_SESSIONS:
+                self._sessions.popitem(last=False)
+        return known
+
+
+class _Slots:
+    """The start slots of a lease's requests: the first has the lease's own, each later one takes another."""
+
+    def __init__(self, frontier: Frontier, lease: Lease) -> None:
+        self._frontier = frontier
+        self._lease = lease
+        self._has_begun = False
+
+    async def wait(self, url: str) -> None:
+        """Wait for the slot of the next request."""
+        if not self._has_begun:
+            self._has_begun = True
+            return
+        lane = f"{lane_of(url)}{VIA}{self._lease.task.pool}"
+        await asyncio.sleep(await self._frontier.reserve(self._lease.crawl, lane, exit=self._lease.exit))
+
+
+def _without_secrets(text: str, way: Way) -> str:
+    """A spider's own error may quote what it sent."""
+    for name, value in way.fields.items():
+        if name != "name" and len(value) >= SHORTEST_SECRET:
+            text = text.replace(value, "***")
+    return text

@@ -1,0 +1,71 @@
+"""The pools of a crawl: which of those configured here its spider can use, and how the frontier knows them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from shoal.errors import UsageError
+from shoal.exits import PoolSpec, load_pools
+from shoal.model import DIRECT, Pool
+from shoal.politeness import lent_interval
+from shoal.settings import Settings, parse_duration
+from shoal.spider import Spider, has_login
+
+NO_CAP: Final = 1_000_000
+
+
+def usable_pools(pools: Mapping[str, PoolSpec], spider: Spider) -> dict[str, PoolSpec]:
+    """The pools that this spider can use: accounts are for those that can log in."""
+    return {name: spec for name, spec in pools.items() if not spec.exclusive or has_login(type(spider))}
+
+
+def default_pool(pools: Mapping[str, PoolSpec], *, spider: Spider, settings: Settings) -> str:
+    """The pool of requests that name none. Whoever gives a list of proxies and says no more wants them to be used."""
+    chosen, usable = settings.pool, usable_pools(pools, spider)
+    if chosen and chosen not in (DIRECT, *usable):
+        raise _unusable(chosen, pools, usable, name=type(spider).__name__)
+    if chosen or not settings.proxies:
+        return chosen or DIRECT
+    given = usable_pools(load_pools(Path(os.devnull), proxies=settings.proxies), spider)
+    return next(iter(given)) if len(given) == 1 else DIRECT
+
+
+def pool_of(spec: PoolSpec, *, settings: Settings) -> Pool:
+    """A pool as the frontier knows it: exits by name, and no secret."""
+    return Pool(
+        name=spec.name,
+        exits=tuple(way.name for way in spec.ways),
+        interval=lent_interval(spec.interval),
+        cap=spec.cap or NO_CAP,
+        host_interval=lent_interval(spec.host_interval),
+        host_cap=spec.host_cap or NO_CAP,
+        exclusive=spec.exclusive,
+        sticky=spec.sticky,
+        rotate=spec.rotate,
+        quarantine=spec.quarantine,
+        max_quarantine=spec.max_quarantine,
+        patience=parse_duration(settings.exit_patience),
+        cost=spec.cost,
+        cost_per_gb=spec.cost_per_gb,
+    )
+
+
+def missing_exits(pools: Sequence[Pool], here: Collection[str]) -> str:
+    """What to say of a crawl's exits that this machine does not have; empty: it has them all."""
+    missing = [name for pool in pools for name in pool.exits if name not in here]
+    if not missing:
+        return ""
+    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    return f"there is no exit {missing[0]}{more} here: give this machine the same shoal.toml and proxies file"
+
+
+def _unusable(chosen: str, pools: Mapping[str, PoolSpec], usable: Mapping[str, PoolSpec], *, name: str) -> UsageError:
+    if chosen in pools:
+        return UsageError(
+            f"{name} has no login, and [accounts.{chosen}] needs one: write `async def login(self, session)`"
+        )
+    known = ", ".join([DIRECT, *sorted(usable)])
+    return UsageError(f"there is no pool {chosen!r}, only {known}: pools stand in shoal.toml or --proxies FILE")

@@ -1,0 +1,157 @@
+"""What a spider's `login` is given: an account, and requests that keep its cookies."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from shoal.errors import UsageError
+from shoal.exits import Way, masked
+from shoal.fetch.base import Fault, Fetch, Fetcher, Response
+from shoal.fetch.cookies import CookieJar, site_of
+from shoal.markup import MarkupLimits
+from shoal.model import Task
+from shoal.page import Page
+from shoal.retries import REDIRECTS
+from shoal.settings import Settings
+from shoal.urls import UrlRules, lane_of, origin_of
+
+_FORM: Final = "application/x-www-form-urlencoded"
+
+
+class FetchFailed(Exception):  # noqa: N818 -- reads as what happened
+    """A request of a session had no answer."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(f"{fault.kind}: {fault.message}")
+        self.fault = fault
+
+
+class Session:
+    """An account at work. Its requests go out by its exit, with its cookies and its User-Agent.
+
+    Redirects are followed within the site; one that leads elsewhere, or from https to http, is given back as it came.
+    `before` is awaited with the URL of every request, so that whoever keeps the host's pace can hold it."""
+
+    def __init__(
+        self,
+        way: Way,
+        *,
+        fetcher: Fetcher,
+        settings: Settings,
+        rules: UrlRules,
+        before: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
+        self.cookies = CookieJar()
+        self._way = way
+        self._fetcher = fetcher
+        self._settings = settings
+        self._rules = rules
+        self._limits = MarkupLimits(settings.max_tags, settings.max_nesting)
+        self._before = before
+        self._url = ""
+
+    @property
+    def account(self) -> Mapping[str, str]:
+        """The account's name, password and whatever else was configured for it."""
+        return MappingProxyType(self._way.fields)
+
+    async def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> Page:
+        """Fetch a page; after the first one the URL may be relative to the last."""
+        return await self._send("GET", url, dict(headers or {}), None)
+
+    async def post(
+        self,
+        url: str,
+        *,
+        form: Mapping[str, Any] | None = None,
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Page:
+        """Send a form or JSON."""
+        if form is not None:
+            kind, body = _FORM, urlencode(form, doseq=True).encode()
+        else:
+            kind, body = "application/json", msgspec.json.encode(json)
+        return await self._send("POST", url, {"Content-Type": kind, **(headers or {})}, body)
+
+    def headers_for(self, url: str) -> dict[str, str]:
+        """What a request to this URL carries so that it is the account's: its cookies and its User-Agent."""
+        cookies, agent = self.cookies.header(url), self._way.user_agent
+        return {name: value for name, value in (("Cookie", cookies), ("User-Agent", agent)) if value}
+
+    def take(self, response: Response) -> None:
+        """Keep the cookies that an answer set."""
+        self.cookies.take(response.url, response.headers.get("set-cookie"))
+
+    def dump(self) -> bytes:
+        """The cookies, for safe-keeping."""
+        return self.cookies.dump()
+
+    def load(self, data: bytes) -> None:
+        """Go on with cookies that were dumped. What cannot be read is as good as none: the account logs in again."""
+        try:
+            self.cookies = CookieJar.load(data)
+        except msgspec.MsgspecError:
+            self.cookies = CookieJar()
+
+    async def _send(self, method: str, href: str, headers: dict[str, str], body: bytes | None) -> Page:
+        url = self._resolved(href)
+        if url is None:
+            raise UsageError(f"a session cannot fetch {masked(href)[:80]!r}: it is not a http or https URL")
+        fetch = Fetch(url=url, method=method, headers=headers, body=body, exit=self._way.name)
+        for _ in range(self._settings.max_redirects):
+            response = await self._fetch(fetch)
+            following = self._following(response)
+            if following is None:
+                break
+            fetch = _redirected(fetch, following, status=response.status)
+        else:
+            response = await self._fetch(fetch)
+        task = Task(url=response.url, key=self._rules.key_of(response.url), lane=lane_of(response.url))
+        return Page(response, task=task, resolver=self._rules, limits=self._limits)
+
+    async def _fetch(self, request: Fetch) -> Response:
+        if self._before is not None:
+            await self._before(request.url)
+        headers = {**self.headers_for(request.url), **(request.headers or {})}
+        answer = await self._fetcher.fetch(msgspec.structs.replace(request, headers=headers))
+        if isinstance(answer, Fault):
+            raise FetchFailed(answer)
+        self._url = answer.url
+        self.take(answer)
+        return answer
+
+    def _following(self, response: Response) -> str | None:
+        """Where a redirect leads, if a login may go there."""
+        location = response.headers.get("location") if response.status in REDIRECTS else None
+        following = self._resolved(location) if location else None
+        if following is None or _site(following) != _site(response.url):
+            return None
+        return None if response.url.startswith("https:") and not following.startswith("https:") else following
+
+    def _resolved(self, href: str) -> str | None:
+        link = self._rules.resolve(href, self._url)
+        return link.url if link.lane and link.rejected != "credentials" else None
+
+    def __repr__(self) -> str:
+        return f"<Session {self._way.name}>"
+
+
+def _redirected(fetch: Fetch, url: str, *, status: int) -> Fetch:
+    """The request of the next hop, as the browsers do it."""
+    method, body, headers = fetch.method, fetch.body, fetch.headers or {}
+    if origin_of(url) != origin_of(fetch.url):
+        headers = {name: value for name, value in headers.items() if name.lower() not in ("authorization", "cookie")}
+    if status not in (307, 308):
+        method, body = "GET", None
+        headers = {name: value for name, value in headers.items() if not name.lower().startswith("content-")}
+    return msgspec.structs.replace(fetch, url=url, method=method, headers=headers, body=body)
+
+
+def _site(url: str) -> str:
+    return site_of(urlsplit(url).hostname or "")

@@ -1,0 +1,375 @@
+"""What a frontier promises of exits: proxies and accounts, chosen and rested once for the whole fleet."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from shoal.frontier.base import Frontier
+from shoal.model import (
+    DIRECT,
+    Budgets,
+    Crawl,
+    CrawlState,
+    Dead,
+    DeadFilter,
+    Done,
+    ExitStatus,
+    ExitUse,
+    Lease,
+    Pool,
+    Released,
+    Retry,
+)
+from shoal.testing.clock import FakeClock
+from shoal.testing.frontier_case import CRAWL, FrontierCase, check_counts, keys, make_task, take, take_one
+
+LANE = "a.test via pool"
+
+
+def make_pool(*exits: str, **limits: Any) -> Pool:
+    """A pool whose exits have no pace unless a test gives them one."""
+    return Pool(**{"name": "pool", "exits": exits or ("x", "y", "z"), "interval": 0.0, "cap": 100, **limits})
+
+
+async def open_pools(frontier: Frontier, *pools: Pool, cost: float = 0.0) -> None:
+    budgets = Budgets(cost=cost)
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=100, pools=pools, budgets=budgets))
+
+
+async def fill(frontier: Frontier, count: int, *lanes: str, first: int = 0) -> None:
+    numbers = itertools.count(first)
+    for lane in lanes or (LANE,):
+        await frontier.put(CRAWL, [make_task(next(numbers), lane, pool="pool") for _ in range(count)])
+
+
+async def end(frontier: Frontier, lease: Lease, verdict: Any, **use: Any) -> None:
+    """The request of a lease went like this; the task is tried again, for free."""
+    report = ExitUse(verdict=verdict, **use)
+    await frontier.settle([Retry(lease=lease, reason=verdict, free=True, exit=report)])
+
+
+async def status_of(frontier: Frontier, name: str, lane: str = LANE) -> ExitStatus:
+    return next(one for one in await frontier.exits(CRAWL) if (one.exit, one.lane) == (name, lane))
+
+
+def exits_of(batch: Any) -> list[str]:
+    return [lease.exit for lease in batch.leases]
+
+
+class ExitPromises(FrontierCase):
+    async def test_a_lane_without_a_pool_goes_out_directly(self, frontier: Frontier) -> None:
+        await open_pools(frontier, make_pool())
+        await frontier.put(CRAWL, [make_task(1)])
+        assert (await take_one(frontier)).exit == DIRECT
+        assert await frontier.exits(CRAWL) == []
+
+    async def test_uses_the_exit_that_is_due_first(self, frontier: Frontier, clock: FakeClock) -> None:
+        await open_pools(frontier, make_pool(interval=10.0))
+        await fill(frontier, 9)
+        used = []
+        for _ in range(6):
+            used += exits_of(await take(frontier, 1))
+            clock.advance(4.0)
+        assert used == ["x", "y", "z", "x", "y", "z"]
+
+    async def test_every_lane_begins_with_another_exit(self, frontier: Frontier) -> None:
+        await open_pools(frontier, make_pool())
+        await fill(frontier, 1, *(f"{number}.test via pool" for number in range(6)))
+        assert sorted(exits_of(await take(frontier))) == ["x", "x", "y", "y", "z", "z"]
+
+    async def test_starts_through_one_exit_to_one_host_are_its_interval_apart(
+        self, frontier: Frontier, second: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool(interval=1.0))
+        await fill(frontier, 60)
+        starts: dict[str, list[float]] = {}
+        for turn in range(30):
+            batch = await take(second if turn % 2 else frontier, 7, horizon=0.5)
+            for lease in batch.leases:
+                starts.setdefault(lease.exit, []).append(clock() + lease.wait)
+            await frontier.settle([Done(lease=lease, exit=ExitUse()) for lease in batch.leases])
+            clock.advance(0.4)
+        gaps = [later - earlier for times in starts.values() for earlier, later in itertools.pairwise(times)]
+        assert min(gaps) >= 1.0 - 1e-6
+        assert sum(map(len, starts.values())) >= 33  # three exits, one start a second each, for twelve seconds
+
+    async def test_the_pace_of_a_host_holds_over_all_its_exits(self, frontier: Frontier, clock: FakeClock) -> None:
+        await open_pools(frontier, make_pool(interval=1.0, host_interval=0.5))
+        await fill(frontier, 20)
+        starts = []
+        for _ in range(12):
+            starts += [clock() + lease.wait for lease in (await take(frontier, 5, horizon=1.0)).leases]
+            clock.advance(0.3)
+        assert min(later - earlier for earlier, later in itertools.pairwise(starts)) >= 0.5 - 1e-6
+        assert len(starts) >= 7
+
+    async def test_no_more_requests_in_flight_than_an_exit_may_have(self, frontier: Frontier) -> None:
+        await open_pools(frontier, make_pool("x", "y", cap=2))
+        await fill(frontier, 9)
+        first = await take(frontier)
+        assert sorted(exits_of(first)) == ["x", "x", "y", "y"]
+        assert (await take(frontier)).leases == []
+        await frontier.settle([Done(lease=first.leases[0], exit=ExitUse())])
+        assert exits_of(await take(frontier)) == [first.leases[0].exit]
+
+    async def test_a_host_may_have_fewer_requests_in_flight_than_its_exits(self, frontier: Frontier) -> None:
+        await open_pools(frontier, make_pool(host_cap=2))
+        await fill(frontier, 9)
+        assert len((await take(frontier)).leases) == 2
+
+    async def test_exits_of_different_hosts_do_not_wait_for_each_other(self, frontier: Frontier) -> None:
+        await open_pools(frontier, make_pool("x", interval=100.0, cap=1))
+        await fill(frontier, 2, "a.test via pool", "b.test via pool")
+        assert len((await take(frontier)).leases) == 2
+
+    @pytest.mark.parametrize("verdict", ["blocked", "failed"])
+    async def test_an_exit_that_is_turned_away_rests_and_is_then_tried_once(
+        self, frontier: Frontier, clock: FakeClock, verdict: str
+    ) -> None:
+        await open_pools(frontier, make_pool("x", quarantine=60.0, cap=5))
+        await fill(frontier, 9)
+        await end(frontier, await take_one(frontier), verdict)
+        assert (await status_of(frontier, "x")).rests_for == pytest.approx(60.0)
+        clock.advance(59.0)
+        assert (await take(frontier)).leases == []
+        clock.advance(1.0)
+        trial = await take(frontier)
+        assert exits_of(trial) == ["x"]
+        await end(frontier, trial.leases[0], "ok")
+        assert len((await take(frontier)).leases) == 5
+
+    async def test_each_failure_in_a_row_doubles_the_rest_up_to_a_limit(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool("x", quarantine=10.0, max_quarantine=35.0))
+        await fill(frontier, 1)
+        rests = []
+        for _ in range(4):
+            await end(frontier, await take_one(frontier), "blocked")
+            rests.append((await status_of(frontier, "x")).rests_for)
+            clock.advance(rests[-1])
+        assert rests == pytest.approx([10.0, 20.0, 35.0, 35.0])
+
+    async def test_many_requests_that_fail_together_are_one_reason_to_rest(self, frontier: Frontier) -> None:
+        await open_pools(frontier, make_pool("x", quarantine=10.0))
+        await fill(frontier, 5)
+        for lease in (await take(frontier)).leases:
+            await end(frontier, lease, "blocked")
+        status = await status_of(frontier, "x")
+        assert (status.streak, status.blocked) == (1, 5)
+        assert status.rests_for == pytest.approx(10.0)
+
+    async def test_while_one_exit_rests_the_others_go_on(self, frontier: Frontier) -> None:
+        await open_pools(frontier, make_pool())
+        await fill(frontier, 9)
+        await end(frontier, await take_one(frontier), "blocked")
+        assert set(exits_of(await take(frontier))) == {"y", "z"}
+
+    async def test_an_exit_rests_for_one_host_and_serves_the_others(self, frontier: Frontier) -> None:
+        await open_pools(frontier, make_pool("x"))
+        await fill(frontier, 2)
+        await end(frontier, await take_one(frontier), "blocked")
+        await fill(frontier, 1, "b.test via pool", first=50)
+        assert keys(await take(frontier)) == [50]
+
+    async def test_an_exit_that_fails_for_every_host_is_parked_and_tried_once(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool("x", quarantine=10.0))
+        lanes = [f"{number}.test via pool" for number in range(5)]
+        await fill(frontier, 2, *lanes)
+        failing = (await take(frontier, 3)).leases
+        for lease in failing:
+            await end(frontier, lease, "failed")
+        assert len({lease.task.lane for lease in failing}) == 3
+        assert (await take(frontier)).leases == []
+        assert (await status_of(frontier, "x", failing[0].task.lane)).parked_for == pytest.approx(10.0)
+        clock.advance(10.0)
+        trial = await take(frontier)
+        assert len(trial.leases) == 1
+        await end(frontier, trial.leases[0], "failed")
+        assert (await status_of(frontier, "x", trial.leases[0].task.lane)).parked_for == pytest.approx(20.0)
+
+    async def test_one_success_ends_the_parking_of_an_exit(self, frontier: Frontier, clock: FakeClock) -> None:
+        await open_pools(frontier, make_pool("x", quarantine=10.0))
+        await fill(frontier, 2, *(f"{number}.test via pool" for number in range(4)))
+        for lease in (await take(frontier, 3)).leases:
+            await end(frontier, lease, "failed")
+        clock.advance(10.0)
+        (trial,) = (await take(frontier)).leases
+        await end(frontier, trial, "ok")
+        clock.advance(10.0)
+        assert len({lease.task.lane for lease in (await take(frontier)).leases}) == 4
+
+    async def test_with_every_exit_resting_the_lane_waits_and_says_until_when(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool("x", "y", quarantine=30.0))
+        await fill(frontier, 5)
+        for lease in (await take(frontier, 2)).leases:
+            await end(frontier, lease, "blocked")
+        assert (await take(frontier)).leases == []
+        (lane,) = await frontier.lanes(CRAWL)
+        assert lane.starts_in == pytest.approx(30.0)
+        assert (await frontier.progress(CRAWL)).state == CrawlState.RUNNING
+
+    async def test_tasks_are_given_up_when_all_exits_rested_too_long(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool("x", quarantine=30.0, patience=100.0))
+        await fill(frontier, 3)
+        for _ in range(9):
+            for lease in (await take(frontier)).leases:
+                await end(frontier, lease, "blocked")
+            clock.advance(15.0)
+        letters = await frontier.dead(CRAWL, DeadFilter())
+        assert {letter.reason for letter in letters} == {"no_exit: every exit of pool pool rests"}
+        await check_counts(frontier, dead=3)
+        assert (await take(frontier)).finished == (CRAWL,)
+
+    async def test_a_success_begins_the_patience_anew(self, frontier: Frontier, clock: FakeClock) -> None:
+        await open_pools(frontier, make_pool("x", quarantine=30.0, patience=100.0))
+        await fill(frontier, 3)
+        await end(frontier, await take_one(frontier), "blocked")
+        clock.advance(90.0)
+        await end(frontier, await take_one(frontier), "ok")
+        await end(frontier, await take_one(frontier), "blocked")
+        clock.advance(60.0)
+        assert len((await take(frontier)).leases) == 1
+        await check_counts(frontier, queued=2, leased=1)
+
+    async def test_tasks_of_a_pool_that_does_not_exist_are_given_up(self, frontier: Frontier) -> None:
+        await frontier.put(CRAWL, [make_task(1, "a.test via nowhere")])
+        assert (await take(frontier)).leases == []
+        (letter,) = await frontier.dead(CRAWL, DeadFilter())
+        assert letter.reason == "no_exit: there is no pool nowhere"
+
+    async def test_a_lost_lease_frees_its_exit(self, frontier: Frontier, clock: FakeClock) -> None:
+        await open_pools(frontier, make_pool("x", cap=1))
+        await fill(frontier, 2)
+        await take_one(frontier)
+        assert (await take(frontier)).leases == []
+        clock.advance(61.0)
+        assert exits_of(await take(frontier)) == ["x"]
+
+    async def test_a_late_result_does_nothing_to_its_exit(self, frontier: Frontier, clock: FakeClock) -> None:
+        await open_pools(frontier, make_pool("x", cap=1))
+        await fill(frontier, 1)
+        late = await take_one(frontier)
+        clock.advance(61.0)
+        await take_one(frontier)
+        report = await frontier.settle([Done(lease=late, exit=ExitUse(verdict="blocked"))])
+        assert report.stale == [late]
+        status = await status_of(frontier, "x")
+        assert (status.streak, status.in_flight) == (0, 1)
+
+    async def test_a_sticky_host_keeps_its_exit_while_that_is_healthy(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool(sticky=True, rotate=100.0, quarantine=1000.0))
+        await fill(frontier, 9)
+        used = []
+        for _ in range(4):
+            lease = await take_one(frontier)
+            used.append(lease.exit)
+            await end(frontier, lease, "ok")
+            clock.advance(10.0)
+        assert used == ["x", "x", "x", "x"]
+        clock.advance(70.0)
+        rotated = await take_one(frontier)
+        assert rotated.exit == "y"
+        await end(frontier, rotated, "blocked")
+        assert (await take_one(frontier)).exit == "z"
+
+    async def test_an_account_is_held_by_one_lease_at_a_time(self, frontier: Frontier, clock: FakeClock) -> None:
+        await open_pools(frontier, make_pool("anna", "ben", exclusive=True, cap=1))
+        await fill(frontier, 3, "a.test via pool", "b.test via pool", "c.test via pool")
+        first = await take(frontier)
+        assert sorted(exits_of(first)) == ["anna", "ben"]
+        clock.advance(1.0)
+        assert (await take(frontier)).leases == []
+        await frontier.settle([Done(lease=first.leases[0], exit=ExitUse())])
+        clock.advance(1.0)
+        assert exits_of(await take(frontier)) == [first.leases[0].exit]
+
+    async def test_keeps_what_an_exit_needs_to_stay_logged_in(self, frontier: Frontier, second: Frontier) -> None:
+        await open_pools(frontier, make_pool("anna", exclusive=True))
+        await fill(frontier, 3)
+        lease = await take_one(frontier)
+        assert lease.session_version == 0
+        await end(frontier, lease, "ok", session=b"cookies")
+        version, session = await second.session(CRAWL, "anna")
+        assert session == b"cookies"
+        again = await take_one(frontier)
+        assert again.session_version == version > 0
+        await end(frontier, again, "ok", session=b"")
+        assert await frontier.session(CRAWL, "anna") == (0, b"")
+        assert (await take_one(frontier)).session_version == 0
+
+    async def test_a_later_login_has_another_version(self, frontier: Frontier) -> None:
+        await open_pools(frontier, make_pool("anna", exclusive=True))
+        await fill(frontier, 1)
+        versions = []
+        for session in (b"one", b"", b"two"):
+            await end(frontier, await take_one(frontier), "ok", session=session)
+            versions.append((await frontier.session(CRAWL, "anna"))[0])
+        assert versions[1] == 0
+        assert versions[0] != versions[2]
+
+    async def test_counts_what_went_through_an_exit(self, frontier: Frontier) -> None:
+        await open_pools(frontier, make_pool("x", cost=0.5, cost_per_gb=2.0, quarantine=0.0))
+        await fill(frontier, 3)
+        leases = (await take(frontier)).leases
+        await end(frontier, leases[0], "ok", size=500_000_000, elapsed=2.0)
+        await end(frontier, leases[1], "blocked", size=0, elapsed=1.0)
+        await frontier.settle([Released(lease=leases[2], exit=ExitUse(verdict="unused"))])
+        status = await status_of(frontier, "x")
+        assert (status.requests, status.ok, status.blocked, status.failed, status.in_flight) == (2, 1, 1, 0, 0)
+        assert (status.size, status.elapsed, status.cost) == (500_000_000, 3.0, 2.0)
+        assert (await frontier.progress(CRAWL)).cost == 2.0
+
+    async def test_a_crawl_whose_budget_is_spent_is_paused(self, frontier: Frontier) -> None:
+        pool = make_pool("x", cost=0.5)
+        await open_pools(frontier, pool, cost=1.0)
+        await fill(frontier, 9)
+        for _ in range(2):
+            lease = await take_one(frontier)
+            await frontier.settle([Dead(lease=lease, reason="http_404", exit=ExitUse())])
+        assert (await take(frontier)).leases == []
+        assert (await frontier.progress(CRAWL)).state == CrawlState.PAUSED
+        await open_pools(frontier, pool, cost=2.0)
+        await frontier.set_state(CRAWL, CrawlState.RUNNING)
+        assert len((await take(frontier)).leases) == 7
+
+    async def test_pools_may_change_and_exits_that_stay_are_remembered(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool("x", "y", quarantine=100.0))
+        await fill(frontier, 9)
+        for lease in (await take(frontier, 2)).leases:
+            await end(frontier, lease, "blocked")
+        await open_pools(frontier, make_pool("y", "new", quarantine=100.0))
+        assert set(exits_of(await take(frontier))) == {"new"}
+        assert (await status_of(frontier, "y")).rests_for == pytest.approx(100.0)
+        await open_pools(frontier, make_pool("x", quarantine=100.0))
+        clock.advance(100.0)
+        assert exits_of(await take(frontier, 1)) == ["x"]
+
+    async def test_a_start_slot_can_be_taken_anew_from_lane_and_exit(self, frontier: Frontier) -> None:
+        await open_pools(frontier, make_pool("x", interval=10.0))
+        await fill(frontier, 2)
+        lease = await take_one(frontier)
+        assert await frontier.reserve(CRAWL, LANE, exit=lease.exit) == pytest.approx(10.0)
+        assert await frontier.reserve(CRAWL, LANE, exit=lease.exit) == pytest.approx(20.0)
+
+    async def test_deleting_a_crawl_forgets_its_exits(self, frontier: Frontier) -> None:
+        await open_pools(frontier, make_pool("anna"))
+        await fill(frontier, 1)
+        await end(frontier, await take_one(frontier), "failed", session=b"cookies")
+        await frontier.delete_crawl(CRAWL)
+        await open_pools(frontier, make_pool("anna"))
+        assert await frontier.exits(CRAWL) == []
+        assert await frontier.session(CRAWL, "anna") == (0, b"")

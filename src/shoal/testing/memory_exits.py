@@ -1,0 +1,256 @@
+"""Exits in the in-memory model: which one a lane may use next, and what a request through it does to it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from shoal.model import VIA, ExitStatus, ExitUse, Pool
+
+STRIKES = 3  # failures towards different hosts in a row after which an exit rests for every host
+BUSY_SECONDS = 0.25
+GIVEN_UP = 100
+
+
+@dataclass(eq=False)
+class ModelUse:
+    """One exit towards one lane."""
+
+    exit: str
+    next_start: float = 0.0
+    rests_until: float = 0.0
+    in_flight: int = 0
+    streak: int = 0
+    requests: int = 0
+    ok: int = 0
+    blocked: int = 0
+    failed: int = 0
+    size: int = 0
+    elapsed: float = 0.0
+    cost: float = 0.0
+
+    def is_free(self, pool: Pool) -> bool:
+        """Whether one request more may be in flight; an exit that was ill is tried with a single one."""
+        return self.in_flight < (1 if self.streak else pool.cap)
+
+
+@dataclass(eq=False)
+class ModelExit:
+    """One exit, whatever the lane."""
+
+    strikes: int = 0
+    struck_lane: str = ""
+    parked_until: float = 0.0
+    parkings: int = 0
+    trial: int = 0
+    holder: int = 0
+    session: bytes = b""
+    sessions: int = 0
+
+    @property
+    def session_version(self) -> int:
+        return self.sessions if self.session else 0
+
+
+@dataclass(eq=False)
+class ModelLaneExits:
+    """The exits of one lane. `uses` is in the order in which they were first considered."""
+
+    turn: int
+    uses: dict[str, ModelUse] = field(default_factory=dict)
+    next_start: float = 0.0
+    starved_since: float = 0.0
+    stuck: str = ""
+    stuck_since: float = 0.0
+
+
+@dataclass(eq=False)
+class ModelPools:
+    """All exits of a crawl."""
+
+    pools: dict[str, Pool] = field(default_factory=dict)
+    exits: dict[str, ModelExit] = field(default_factory=dict)
+    lanes: dict[str, ModelLaneExits] = field(default_factory=dict)
+    begun: dict[str, int] = field(default_factory=dict)
+    cost: float = 0.0
+
+    def take_over(self, pools: tuple[Pool, ...], now: float) -> None:
+        """Pools may change; exits that stay keep what is known of them."""
+        self.pools = {pool.name: pool for pool in pools}
+        for name, lane in self.lanes.items():
+            pool = self.pool_of(name)
+            lane.next_start = 0.0
+            for use in lane.uses.values():
+                if pool is None or use.exit not in pool.exits:
+                    use.next_start = math.inf
+                elif use.next_start == math.inf:
+                    use.next_start = now
+
+    def pool_of(self, lane: str) -> Pool | None:
+        return self.pools.get(lane.partition(VIA)[2])
+
+    def of(self, lane: str) -> ModelLaneExits:
+        if lane not in self.lanes:
+            pool = lane.partition(VIA)[2]
+            self.begun[pool] = self.begun.get(pool, 0) + 1
+            self.lanes[lane] = ModelLaneExits(self.begun[pool] - 1)
+        return self.lanes[lane]
+
+    def exit(self, name: str) -> ModelExit:
+        return self.exits.setdefault(name, ModelExit())
+
+    def ready_at(self, lane: str) -> float:
+        """When the lane's exits allow its next start."""
+        return self.lanes[lane].next_start if lane in self.lanes else 0.0
+
+    def has_lost_patience(self, lane: str, now: float) -> bool:
+        pool = self.pool_of(lane)
+        since = self.of(lane).starved_since
+        return pool is None or bool(since and now >= since + pool.patience)
+
+    def pick(self, lane: str, now: float, latest: float) -> ModelUse | None:
+        """The exit that is due first, not later than that."""
+        pool, exits = self.pools[lane.partition(VIA)[2]], self.of(lane)
+        if stuck := self._stuck(pool, exits, now):
+            return stuck if stuck.is_free(pool) and stuck.next_start <= latest else None
+        busy: set[str] = set()
+        while True:
+            use = self._first(pool, exits, but=busy)
+            if use is None or use.next_start > latest:
+                return None
+            exit_ = self.exit(use.exit)
+            if exit_.parked_until > max(now, use.next_start):
+                use.next_start = exit_.parked_until
+            elif exit_.holder:
+                use.next_start = max(use.next_start, now + BUSY_SECONDS)
+                busy.add(use.exit)
+            else:
+                if pool.sticky:
+                    exits.stuck, exits.stuck_since = use.exit, now
+                return use
+
+    def start(self, lane: str, use: ModelUse, at: float, now: float, token: int) -> None:
+        """A request goes out through the exit."""
+        pool, exit_ = self.pools[lane.partition(VIA)[2]], self.exit(use.exit)
+        use.next_start = at + pool.interval
+        use.in_flight += 1
+        use.requests += 1
+        if pool.exclusive:
+            exit_.holder = token
+        if exit_.strikes >= STRIKES:
+            exit_.parked_until, exit_.trial = now + pool.quarantine, token
+
+    def end(self, lane: str, name: str, report: ExitUse | None, now: float, token: int) -> None:
+        """A lease is over."""
+        use, exit_, pool = self.of(lane).uses[name], self.exit(name), self.pool_of(lane)
+        use.in_flight -= 1
+        if exit_.holder == token:
+            exit_.holder = 0
+        if report is not None and report.session is not None:
+            exit_.session = report.session
+            exit_.sessions += 1
+        if report is not None and report.verdict == "unused":
+            use.requests -= 1
+        else:
+            self._spend(use, report, pool)
+            self._judge(lane, use, report, now, token)
+        self.refresh(lane, now)
+
+    def refresh(self, lane: str, now: float) -> None:
+        """When the lane may start next, as far as its exits go."""
+        pool, exits = self.pool_of(lane), self.of(lane)
+        if pool is None:
+            return
+        if stuck := self._stuck(pool, exits, now):
+            exits.next_start = stuck.next_start if stuck.is_free(pool) else math.inf
+            return
+        fresh = [name for name in pool.exits if name not in exits.uses]
+        known = [use for name, use in exits.uses.items() if name in pool.exits]
+        free = [use.next_start for use in known if use.is_free(pool)]
+        exits.next_start = 0.0 if fresh else min(free, default=math.inf)
+        if fresh or any(not use.streak for use in known):
+            exits.starved_since = 0.0
+        else:
+            exits.starved_since = exits.starved_since or now
+            exits.next_start = min(exits.next_start, exits.starved_since + pool.patience)
+
+    def statuses(self, now: float) -> list[ExitStatus]:
+        return [
+            ExitStatus(
+                exit=use.exit,
+                lane=lane,
+                requests=use.requests,
+                ok=use.ok,
+                blocked=use.blocked,
+                failed=use.failed,
+                in_flight=use.in_flight,
+                size=use.size,
+                elapsed=use.elapsed,
+                cost=use.cost,
+                streak=use.streak,
+                rests_for=max(0.0, use.rests_until - now) if use.streak else 0.0,
+                parked_for=max(0.0, self.exit(use.exit).parked_until - now),
+            )
+            for lane, exits in self.lanes.items()
+            for use in exits.uses.values()
+        ]
+
+    def _stuck(self, pool: Pool, exits: ModelLaneExits, now: float) -> ModelUse | None:
+        """The exit that a host of a sticky pool keeps, while it is healthy."""
+        use = exits.uses.get(exits.stuck)
+        if not pool.sticky or use is None or use.exit not in pool.exits or use.streak:
+            return None
+        is_old = pool.rotate > 0 and now >= exits.stuck_since + pool.rotate
+        return None if is_old or self.exit(use.exit).parked_until > now else use
+
+    def _first(self, pool: Pool, exits: ModelLaneExits, *, but: set[str]) -> ModelUse | None:
+        """The free exit with the earliest time; those never considered come first, in the lane's own turn."""
+        size = len(pool.exits)
+        for step in range(size):
+            name = pool.exits[(exits.turn + step) % size]
+            if name not in exits.uses:
+                exits.uses[name] = ModelUse(name)
+                return exits.uses[name]
+        free = [use for name, use in exits.uses.items() if name in pool.exits and name not in but and use.is_free(pool)]
+        return min(free, key=lambda use: use.next_start, default=None)
+
+    def _spend(self, use: ModelUse, report: ExitUse | None, pool: Pool | None) -> None:
+        if pool is not None:
+            cost = pool.cost + (report.size / 1e9 * pool.cost_per_gb if report else 0.0)
+            use.cost += cost
+            self.cost += cost
+
+    def _judge(self, lane: str, use: ModelUse, report: ExitUse | None, now: float, token: int) -> None:
+        if report is None:
+            return
+        exit_, pool = self.exit(use.exit), self.pool_of(lane)
+        use.size += report.size
+        use.elapsed += report.elapsed
+        if report.verdict == "ok":
+            use.ok += 1
+            use.streak = 0
+            exit_.strikes = exit_.parkings = exit_.trial = 0
+            exit_.struck_lane, exit_.parked_until = "", 0.0
+            return
+        use.blocked += report.verdict == "blocked"
+        use.failed += report.verdict == "failed"
+        if pool is None:
+            return
+        if not use.streak or now >= use.rests_until:
+            use.streak += 1
+            use.rests_until = now + rest_of(pool, use.streak)
+            use.next_start = max(use.next_start, use.rests_until)
+        if report.verdict == "failed":
+            self._strike(lane, exit_, pool, now, token)
+
+    def _strike(self, lane: str, exit_: ModelExit, pool: Pool, now: float, token: int) -> None:
+        if exit_.struck_lane != lane:
+            exit_.strikes, exit_.struck_lane = exit_.strikes + 1, lane
+        if exit_.strikes >= STRIKES and (exit_.parked_until <= now or exit_.trial == token):
+            exit_.parkings += 1
+            exit_.parked_until, exit_.trial = now + rest_of(pool, exit_.parkings), 0
+
+
+def rest_of(pool: Pool, times: int) -> float:
+    """How long an exit rests the so-manieth time in a row."""
+    return min(pool.quarantine * 2.0 ** min(times - 1, 60), pool.max_quarantine)

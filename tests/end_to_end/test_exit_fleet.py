@@ -1,0 +1,191 @@
+"""Exits of a fleet as users run it: worker processes over SQLite and Redis, and no secret in anything they leave."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from exit_crawl import busiest_by_peer, graph, pages_of, silent_server, site
+
+from shoal.testing.loopback import LoopbackServer, Reply, Request, reply
+from shoal.testing.proxies import Gateway, Tinyproxy
+from shoal.testing.servers import RedisServer, free_port
+
+SECONDS = 60.0
+PAGES = 24
+PROXY_WORD, WRONG_WORD, GATEWAY_KEY, ACCOUNT_WORD = "Pr0xyW0rd17", "Wr0ngW0rd17", "G4tewayK3y17", "Acc0untW0rd17"
+COOKIE = "c00kie-of-anna-17"
+SPIDER = """
+from shoal import Item, Request, Spider
+
+class Club(Spider):
+    start = [
+        Request("{base}/0", pool="ring"),
+        Request("{base}/gate", pool="gate"),
+        Request("{base}/member", pool="shop"),
+        Request("{base}/blocked", pool="ring"),
+        Request("{base}/broken", pool="shop", handler="broken"),
+    ]
+    settings = {{
+        "allow_private": True, "obey_robots": False, "grace_seconds": 1.0, "max_attempts": 1, "pool": "ring",
+        "first_byte_seconds": 5.0, "horizon_seconds": 0.3,
+    }}
+
+    async def login(self, session):
+        await session.post("{base}/login", form=dict(session.account))
+        if session.account["name"] == "bert":
+            raise ValueError(f"cannot log in as {{dict(session.account)}}")
+
+    def parse(self, page):
+        yield Item(key=page.url, number=page.text("h1"))
+        yield page.follow("a")
+
+    def broken(self, page):
+        raise ValueError("broken on purpose")
+"""
+
+
+class Members:
+    """The graph, with a login whose cookie the members' page wants to see."""
+
+    def __init__(self) -> None:
+        self.logins = 0
+        self.cookies: set[str] = set()
+
+    def answer(self, request: Request) -> Reply:
+        if request.path == "/login":
+            self.logins += 1
+            return reply("ok", headers={"Set-Cookie": f"id={COOKIE}; Path=/"})
+        if request.path == "/blocked":
+            return reply("no", status=403)
+        if request.path in ("/member", "/broken"):
+            self.cookies.add(request.headers.get("cookie", ""))
+        assert "cookie" not in request.headers or request.path in ("/member", "/broken")
+        return graph(PAGES)(request)
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path / "redis").start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def members() -> AsyncIterator[tuple[Members, LoopbackServer]]:
+    members = Members()
+    async with site(members.answer) as server:
+        yield members, server
+
+
+async def shoal(folder: Path, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
+    """A command; everything it prints."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "shoal", *arguments),
+        cwd=folder,
+        env=environ,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), SECONDS)
+    except TimeoutError:
+        process.terminate()
+        raise
+    said = f"{out.decode()}\n{err.decode()}"
+    assert process.returncode in codes, f"{arguments}: {process.returncode}\n{said}"
+    return said
+
+
+def write_pools(folder: Path, *, ring: list[str], gateway: str) -> None:
+    (folder / "ring.txt").write_text("\n".join(ring))
+    (folder / "logins.txt").write_text(f"anna:{ACCOUNT_WORD}\nbert:{ACCOUNT_WORD}x\n")
+    (folder / "shoal.toml").write_text(
+        '[proxies.ring]\nfile = "ring.txt"\nrate = "10/s"\nquarantine = "1s"\n'
+        f'[proxies.gate]\nurl = "{gateway}"\ncost = 0.5\n'
+        '[accounts.shop]\nfile = "logins.txt"\nrate = "20/s"\n'
+    )
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "redis"])
+async def test_a_fleet_shares_its_exits_and_leaves_no_secret_anywhere(
+    backend: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    start_proxy: Callable[..., Tinyproxy],
+    members: tuple[Members, LoopbackServer],
+) -> None:
+    truth, server = members
+    folder = tmp_path / "crawl"
+    folder.mkdir()
+    redis: RedisServer | None = request.getfixturevalue("redis") if backend == "redis" else None
+    places = ["--frontier", redis.url] if redis else []
+    base = f"http://127.0.0.1:{server.port}"
+    (folder / "club.py").write_text(SPIDER.format(base=base))
+    locked = start_proxy("127.0.0.3", user="anna", password=PROXY_WORD)
+    async with (
+        Gateway(key=GATEWAY_KEY, address="127.0.0.9") as gateway,
+        silent_server("127.0.0.7", hangs=False) as shut,
+    ):
+        ring = [
+            locked.url.replace(PROXY_WORD, WRONG_WORD),
+            shut.replace("http://", f"http://anna:{WRONG_WORD}@"),
+            f"http://anna:{WRONG_WORD}@127.0.0.8:{free_port()}",
+            start_proxy("127.0.0.2", user="anna", password=PROXY_WORD).url,
+            locked.url,
+        ]
+        write_pools(folder, ring=ring, gateway=gateway.template)
+        said = await shoal(folder, "run", "club.py", "--workers", "2", *places, codes=(0, 1))
+    commands = [(*command, *places) for command in looking(base)]
+    shown = await asyncio.gather(*(shoal(folder, *command) for command in [*commands, ("settings", "club.py")]))
+    await shoal(folder, "export", "club", "-o", "out.csv", *places)
+    progress = json.loads(shown[0])["progress"]
+    check_the_crawl(truth, server, progress)
+    outputs = [said, *shown, (folder / "out.csv").read_text()]
+    kept = (redis.append_only_file.read_bytes() if redis else b"") + b"".join(
+        path.read_bytes() for path in folder.glob("shoal.db*")
+    )
+    for word in (PROXY_WORD, WRONG_WORD, GATEWAY_KEY, ACCOUNT_WORD, COOKIE):
+        found = [output for output in outputs if any(form in output for form in forms_of(word))]
+        assert found == [], word
+        # The cookies of a login are the frontier's to keep; nothing else is.
+        assert any(form.encode() in kept for form in forms_of(word)) == (word == COOKIE), word
+
+
+def looking(base: str) -> list[tuple[str, ...]]:
+    """Every command that shows something of a crawl, for people and for scripts."""
+    shows = [("status", "club-1"), ("dead", "list", "club-1")]
+    shows += [("why", f"{base}/{path}") for path in ("blocked", "broken")]
+    whys = [("why", f"{base}/{path}", "--json") for path in ("0", "gate", "member")]
+    return [*((*show, "--json") for show in shows), *shows, *whys]
+
+
+def forms_of(word: str) -> list[str]:
+    """A secret as it is, and as it would stand in a header."""
+    return [word, base64.b64encode(f"anna:{word}".encode()).decode()]
+
+
+def check_the_crawl(truth: Members, server: LoopbackServer, progress: dict[str, object]) -> None:
+    pages = pages_of(server.requests)
+    login, blocked = pages.pop("/login"), pages.pop("/blocked")
+    assert pages == {"/gate": 1, "/member": 1, "/broken": 1, **{f"/{number}": 1 for number in range(PAGES)}}
+    # Once for anna, whoever of the fleet has her, and once for bert, who then rests.
+    assert (login, truth.logins) == (2, 2)
+    assert truth.cookies == {f"id={COOKIE}"}
+    assert 1 <= blocked <= 6  # bad exits took some of its tries
+    assert (progress["done"], progress["dead"]) == (PAGES + 2, 2)
+    peers = Counter(hit.peer for hit in server.requests)
+    # The accounts have no proxy: theirs are the only requests from here.
+    assert peers["127.0.0.1"] == login + 2
+    assert peers["127.0.0.9"] == 1
+    assert peers.keys() == {"127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.9"}
+    busiest = busiest_by_peer(server.requests)
+    assert max(busiest["127.0.0.2"], busiest["127.0.0.3"]) <= 11

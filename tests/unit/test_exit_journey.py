@@ -1,0 +1,224 @@
+"""One lease through an exit: what goes with its end, to the exit, to the lane and to the log."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+import pytest
+
+from shoal import Item, Page, Spider
+from shoal.exits import Way
+from shoal.fetch.base import FaultKind
+from shoal.handlers import Handlers
+from shoal.intake import Intake
+from shoal.journey import Journey
+from shoal.lane_rules import LaneRules
+from shoal.model import Crawl, Dead, Done, ExitUse, Lease, Pool, Released, Retry
+from shoal.passage import Passages
+from shoal.settings import Settings
+from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, respond
+from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.urls import UrlRules
+from shoal.writer import Finished
+
+URL = "https://a.test/page"
+ROBOTS = "https://a.test/robots.txt"
+EXITS = tuple(f"ring/{number}" for number in range(8))
+
+
+class Wary(Spider):
+    def parse(self, page: Page) -> Any:
+        yield Item(key=page.url)
+        if page.text() == "not you":
+            page.blocked("they know us")
+        yield page.follow("a")
+
+    def swallows(self, page: Page) -> Any:
+        try:
+            page.blocked()
+        except Exception:
+            return {"kept": True}
+
+
+class Trip:
+    """A journey over scripted answers, through the exits of a pool."""
+
+    def __init__(self, script: dict[str, Answer], *, needs_rules: bool = False, **settings: Any) -> None:
+        self.settings = Settings(**settings)
+        self.fetcher = ScriptedFetcher(script)
+        frontier = MemoryFrontier(clock=time.time)
+        pool = Pool(name="ring", exits=EXITS)
+        self.frontier = frontier
+        self.crawl = Crawl(id="c", spider="wary", needs_rules=needs_rules, pools=(pool,))
+        rules = UrlRules(self.settings, start_hosts=["a.test"])
+        intake = Intake(rules, self.settings, pools=["ring", "other"], pool="ring")
+        handlers = Handlers(Wary(), intake=intake, item_key="", seconds=5.0)
+        self.journey = Journey(
+            spider_name="wary",
+            worker="w",
+            settings=self.settings,
+            needs_rules=needs_rules,
+            fetcher=self.fetcher,
+            handlers=handlers,
+            intake=intake,
+            lane_rules=LaneRules(frontier=frontier, fetcher=self.fetcher, settings=self.settings),
+            passages=Passages(
+                ways={name: Way(name=name, kind="proxy", url="http://x:1") for name in EXITS},
+                pools=[pool],
+                frontier=frontier,
+                fetcher=self.fetcher,
+                handlers=handlers,
+                intake=intake,
+                settings=self.settings,
+            ),
+            rng=random.Random(1),
+        )
+
+    async def take(self, lease: Lease) -> Finished:
+        await self.frontier.open_crawl(self.crawl)
+        return await self.journey.take(lease)
+
+
+def lease_through(*, exit_name: str = "ring/0", handler: str = "parse", **fields: Any) -> Lease:
+    task = {"lane": "a.test via ring", "pool": "ring", "handler": handler}
+    return lease_for(URL, task=task, exit=exit_name, exit_interval=1.0, **fields)
+
+
+async def take(answer: Answer, *, lease: dict[str, Any] | None = None, **settings: Any) -> Finished:
+    return await Trip({URL: answer}, **settings).take(lease_through(**(lease or {})))
+
+
+async def test_a_good_page_goes_through_its_exit_and_says_so() -> None:
+    trip = Trip({URL: respond(URL, "<a href=/next>x</a>")})
+    finished = await trip.take(lease_through())
+    assert isinstance(finished.result, Done)
+    assert finished.result.exit == ExitUse(verdict="ok", size=19, elapsed=0.01)
+    assert [task.lane for task in finished.result.found] == ["a.test via ring"]
+    assert [request.exit for request in trip.fetcher.requests] == ["ring/0"]
+    assert finished.fetch is not None
+    assert finished.fetch.exit == "ring/0"
+
+
+async def test_a_redirect_keeps_its_pool() -> None:
+    trip = Trip({URL: respond(URL, status=302, headers={"location": "/next"})})
+    lease = lease_for(URL, task={"lane": "a.test via other", "pool": "other"}, exit="ring/1")
+    result = (await trip.take(lease)).result
+    assert isinstance(result, Done)
+    [hop] = result.found
+    assert (hop.pool, hop.lane) == ("other", "a.test via other")
+
+
+async def test_a_429_rests_the_exit_and_not_the_lane() -> None:
+    answer = respond(URL, status=429, headers={"retry-after": "60"})
+    result = (await take(answer, lease={"attempt": 4})).result
+    assert isinstance(result, Retry)
+    assert (result.free, result.delay, result.lane) == (True, 0.0, None)
+    assert result.exit is not None
+    assert result.exit.verdict == "blocked"
+
+
+async def test_a_503_with_retry_after_rests_the_lane_and_not_the_exit() -> None:
+    result = (await take(respond(URL, status=503, headers={"retry-after": "60"}), pace="fixed")).result
+    assert isinstance(result, Retry)
+    assert result.lane is not None
+    assert result.lane.rest_seconds == 60.0
+    assert result.exit is not None
+    assert result.exit.verdict == "ok"
+
+
+@pytest.mark.parametrize("kind", [FaultKind.EXIT, FaultKind.TIMEOUT_FIRST_BYTE, FaultKind.CONNECT, FaultKind.TLS])
+async def test_a_failure_on_the_way_is_free_for_the_page_and_leaves_the_pace(kind: FaultKind) -> None:
+    finished = await take(fault(kind), lease={"attempt": 4})
+    assert isinstance(finished.result, Retry)
+    assert (finished.result.free, finished.result.lane) == (True, None)
+    assert finished.result.exit is not None
+    assert finished.result.exit.verdict == "failed"
+    assert finished.fetch is not None
+    assert finished.fetch.outcome == f"retry:{kind}"
+
+
+async def test_a_fault_before_anything_was_sent_leaves_the_exit_unused() -> None:
+    result = (await take(fault(FaultKind.REFUSED_ADDRESS))).result
+    assert isinstance(result, Dead)
+    assert result.exit == ExitUse(verdict="unused", elapsed=0.01)
+
+
+async def test_what_a_handler_calls_blocked_is_tried_again_and_nothing_of_it_is_kept() -> None:
+    finished = await take(respond(URL, "not you"), lease={"attempt": 4})
+    assert isinstance(finished.result, Retry)
+    assert (finished.result.free, finished.result.reason) == (True, "blocked: they know us")
+    assert finished.result.exit is not None
+    assert finished.result.exit.verdict == "blocked"
+    assert finished.items == ()
+
+
+async def test_a_handler_that_catches_everything_has_said_it_all_the_same() -> None:
+    finished = await take(respond(URL), lease={"handler": "swallows"})
+    assert isinstance(finished.result, Retry)
+    assert finished.items == ()
+
+
+async def test_without_an_exit_a_blocked_page_uses_up_its_attempts() -> None:
+    trip = Trip({URL: respond(URL, "not you")})
+    first, last = await trip.take(lease_for(URL)), await trip.take(lease_for(URL, attempt=4))
+    assert isinstance(first.result, Retry)
+    assert (first.result.free, first.result.reason, first.result.exit) == (False, "blocked: they know us", None)
+    assert isinstance(last.result, Dead)
+    assert last.result.reason == "blocked: they know us"
+
+
+async def test_a_page_that_many_exits_were_turned_away_from_says_nothing_of_the_next() -> None:
+    result = (await take(respond(URL, status=403), lease={"free_retries": 4})).result
+    assert isinstance(result, Retry)
+    assert result.exit is None
+    dead = (await take(respond(URL, status=403), lease={"free_retries": 5})).result
+    assert isinstance(dead, Dead)
+    assert dead.reason == "blocked: turned away through 6 exits"
+
+
+async def test_robots_txt_is_asked_for_through_the_exit() -> None:
+    trip = Trip({ROBOTS: respond(ROBOTS, "User-agent: *\nDisallow: /x", kind="text/plain")}, needs_rules=True)
+    result = (await trip.take(lease_through(opens_lane=True))).result
+    assert isinstance(result, Released)
+    assert [(request.url, request.exit) for request in trip.fetcher.requests] == [(ROBOTS, "ring/0")]
+    assert result.lane is not None
+    assert result.lane.rules
+    assert result.exit is not None
+    assert result.exit.verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [(fault(FaultKind.EXIT), "failed"), (fault(FaultKind.TIMEOUT_CONNECT), "failed"),
+     (respond(ROBOTS, status=403), "blocked"), (respond(ROBOTS, status=429), "blocked")],
+)  # fmt: skip
+async def test_an_exit_that_cannot_get_robots_txt_leaves_it_to_the_next(answer: Answer, verdict: str) -> None:
+    trip = Trip({ROBOTS: answer}, needs_rules=True)
+    result = (await trip.take(lease_through(opens_lane=True))).result
+    assert isinstance(result, Retry)
+    assert (result.free, result.delay, result.lane) == (True, 0.0, None)
+    assert result.exit is not None
+    assert result.exit.verdict == verdict
+
+
+async def test_a_robots_txt_that_is_forbidden_to_every_exit_allows_everything_as_it_does_elsewhere() -> None:
+    trip = Trip({ROBOTS: respond(ROBOTS, status=403)}, needs_rules=True)
+    result = (await trip.take(lease_through(opens_lane=True, free_retries=3))).result
+    assert isinstance(result, Released)
+    assert result.lane is not None
+    assert result.lane.rules == b""
+
+
+async def test_what_robots_txt_forbids_leaves_the_exit_unused() -> None:
+    trip = Trip({}, needs_rules=True)
+    await trip.frontier.open_crawl(trip.crawl)
+    opened = await Trip(
+        {ROBOTS: respond(ROBOTS, "User-agent: *\nDisallow: /", kind="text/plain")}, needs_rules=True
+    ).take(lease_through(opens_lane=True))
+    assert opened.result.lane is not None
+    await trip.frontier.update_lane("c", "a.test via ring", opened.result.lane)
+    result = (await trip.take(lease_through())).result
+    assert isinstance(result, Done)
+    assert (result.outcome, result.exit) == ("robots", ExitUse(verdict="unused"))
