@@ -32,12 +32,12 @@ RATE = 40
 
 
 def test_workers_that_are_killed_and_stopped_lose_and_double_nothing(tmp_path: Path) -> None:
-    options = ["--kills", "4", "--workers", "3", "--pages", "700", "--seed", "7", "--json"]
+    options = ["--kills", "4", "--workers", "3", "--pages", "1080", "--seed", "7", "--json"]
     command = [sys.executable, "-m", "shoal", "chaos", *options]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert result.returncode == 0, result.stdout + result.stderr
     report = json.loads(result.stdout)
-    assert report["attempted"] == report["acknowledged"] == report["ok"] == 700
+    assert report["attempted"] == report["acknowledged"] == report["ok"] == 1080
     assert (report["lost"], report["duplicated"], report["unexpected"], report["pace_violations"]) == (0, 0, 0, 0)
     assert (report["kills"], report["freezes"]) == (4, 1)
     assert report["recovered"] > 0
