@@ -17,6 +17,7 @@ import click
 
 from shoal import politeness
 from shoal.cli.main import COMMANDS, shoal
+from shoal.exit_policy import FAILURES, REFUSALS
 from shoal.fetch.base import FaultKind
 from shoal.retries import FAULTS, REDIRECTS, RETRIED_STATUSES, Verdict
 from shoal.settings import FIELDS
@@ -130,9 +131,13 @@ def reasons_page() -> str:
         _table(("outcome", "meaning"), _outcomes()),
         "## Statuses that are tried again",
         "A free retry uses up no attempt, and has its own cap, `max_free_retries`. 503 is free too when it comes with "
-        "`Retry-After`. Any status can be handed to the spider instead with `handle_statuses`.",
+        "`Retry-After`. Any status can be handed to the spider instead with `handle_statuses`. Through an exit, "
+        f"{', '.join(map(str, sorted(REFUSALS)))} are [the exit's](../decisions/0019-exits-are-chosen-at-lease.md).",
         _table(("status", "retry", "slows the host"), [_verdict_row(s, v) for s, v in RETRIED_STATUSES.items()]),
         "## Faults: why there was no answer",
+        "Through an exit "
+        + ", ".join(f"`{kind}`" for kind in FAULTS if kind in FAILURES)
+        + " are the exit's: the retry is free and at once.",
         _table(
             ("fault", "meaning", "what follows", "slows the host"),
             [(f"`{kind}`", FAULT_TEXTS[kind], _action(v), _yes(v.slows)) for kind, v in FAULTS.items()],
@@ -156,6 +161,9 @@ def _outcomes() -> list[tuple[str, str]]:
         ("`dropped`", "a dead letter that `shoal dead drop` let go"),
         ("`handler`", "dead: the spider's handler raised or took too long; `shoal dead list -v` shows its traceback"),
         ("`too_complex`", "dead: parsing its HTML would take too long (`max_tags`, `max_nesting` and the like)"),
+        ("`blocked`", "dead: turned away `max_exit_tries` times, or the spider's `page.blocked()` without an exit"),
+        ("`no_exit`", "dead: every exit of its pool rested for `exit_patience`, or there is no such pool"),
+        ("`login`, `logged_out`", "dead: the account could not be logged in, or the login did not last"),
         ("`worker lost`", "dead: every attempt ended with the loss of its worker"),
         ("`redirect_loop`", "dead: " + REASONS["redirect_loop"]),
         ("`internal`", "dead: a fault of shoal's own; please report it"),

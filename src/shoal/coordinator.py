@@ -10,7 +10,7 @@ from collections.abc import Callable
 from shoal.frontier.base import Frontier
 from shoal.intake import Intake
 from shoal.machine import is_running, this_machine
-from shoal.model import Crawl, Progress
+from shoal.model import Crawl, CrawlState, Progress
 from shoal.patience import patiently
 from shoal.sources import feed, requests_of
 from shoal.spider import Spider, Stdin
@@ -41,6 +41,7 @@ class Coordinator:
         self.say = say
         self._show = show
         self._meter = Meter()
+        self._has_said_spent = False
 
     async def take_back_from_the_gone(self) -> None:
         """Leases of this machine's workers whose process no longer runs need not wait for their deadline."""
@@ -78,10 +79,18 @@ class Coordinator:
     async def look(self, *, lanes: int = LANES_SHOWN) -> Snapshot:
         """One reading, with the lanes in which most waits."""
         progress = await self.progress()
+        self._say_if_spent(progress)
         busy = await patiently(lambda: self.frontier.lanes(self.crawl.id, limit=lanes), say=self.say)
         workers = await patiently(lambda: self.frontier.workers(within=10.0), say=self.say)
         mine = [worker for worker in workers if worker.crawl == self.crawl.id]
         return self._meter.read(self.crawl, progress, lanes=busy, workers=mine, now=time.monotonic())
+
+    def _say_if_spent(self, progress: Progress) -> None:
+        budget = self.crawl.budgets.cost
+        is_spent = 0 < budget <= progress.cost and progress.state is CrawlState.PAUSED
+        if is_spent and not self._has_said_spent:
+            self.say(f"the budget of {budget:g} is spent: the crawl is paused; run it again with --set budget=MORE")
+        self._has_said_spent = is_spent
 
     async def progress(self, *, stop: asyncio.Event | None = None) -> Progress:
         """The crawl's counters; once `stop` is set they are not waited for."""

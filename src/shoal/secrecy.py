@@ -1,4 +1,4 @@
-"""Which headers hold secrets, where they may go, and texts without them."""
+"""What is secret: headers and where they may go, passwords in URLs, and texts without them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ MASK: Final = "***"
 _NAMES: Final = "|".join(sorted(SECRET_HEADERS))
 _IN_TEXT: Final = re.compile(rf"""(["']?(?:{_NAMES})["']?\s*[:=]\s*)("[^"]*"?|'[^']*'?|[^\r\n,}}]+)""", re.IGNORECASE)
 _USERINFO: Final = re.compile(r"(?<=//)[^/?#\s\"']*@")
+_SECRET_OPTION: Final = re.compile(
+    r"([?&;][^=&;#]*(?:password|passwd|secret|token|key|credential|signature)[^=&;#]*=)[^&;#]*", re.IGNORECASE
+)
 _BARE_USERINFO: Final = re.compile(r"^(?!mailto:)[^/?#\s@]*:[^/?#\s@]*@")
 
 
@@ -35,3 +38,15 @@ def masked_headers(headers: Mapping[str, str]) -> dict[str, str]:
 def masked_text(text: str) -> str:
     """A text that somebody gave, without the user names and passwords of its URLs and without secret headers."""
     return _IN_TEXT.sub(rf"\1{MASK}", _BARE_USERINFO.sub("", _USERINFO.sub("", text)))
+
+
+def masked(url: str) -> str:
+    """A server's URL without the password in front of its host and without secret options."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    # Up to the last @, wherever it is: one behind the host is a password's, written as it must not be.
+    who, at, where = ("", "", rest) if rest.startswith("/") else rest.rpartition("@")
+    name, colon, _ = who.partition(":")
+    place = _SECRET_OPTION.sub(r"\1***", where)
+    return f"{scheme}{separator}{name}{colon and ':***'}{at}{place}"

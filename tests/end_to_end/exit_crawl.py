@@ -80,7 +80,7 @@ class ExitCrawl:
 
     async def begin(self, **settings: Any) -> Crawl:
         """Begin or resume the crawl, and feed it."""
-        always = {"allow_private": True, "obey_robots": False, "horizon_seconds": 0.3, "grace_seconds": 0.5}
+        always = {"allow_private": True, "obey_robots": False, "horizon_seconds": 0.3, "grace_seconds": 10.0}
         resolved = settings_of(self.spider, {**always, **self.settings, **settings}, folder=self.folder).values
         async with self.opened() as (frontier, store):
             crawl, _ = await begin(frontier, store, self.spider(), settings=resolved, reference="-")

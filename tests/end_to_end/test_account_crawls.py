@@ -12,7 +12,7 @@ from exit_crawl import ExitCrawl, site
 
 from shoal import Item, Spider
 from shoal.model import CrawlState, DeadFilter
-from shoal.testing.loopback import LoopbackServer, Reply, Request, reply
+from shoal.testing.loopback import LoopbackServer, Reply, Request, pace_violations, reply
 from shoal.testing.proxies import Tinyproxy
 
 PAGES = 20
@@ -85,16 +85,22 @@ async def shop() -> AsyncIterator[tuple[Shop, LoopbackServer]]:
 
 
 def members(
-    exit_crawl: NewCrawl, server: LoopbackServer, spider: type[Spider] = Members, **passwords: str
+    exit_crawl: NewCrawl,
+    server: LoopbackServer,
+    spider: type[Spider] = Members,
+    *,
+    rate: str = "40/s",
+    only: str = "",
+    **passwords: str,
 ) -> ExitCrawl:
     crawl = exit_crawl(spider, f"http://127.0.0.1:{server.port}/0", max_attempts=1)
-    given = {**PASSWORDS, **passwords}
+    given = {who: word for who, word in {**PASSWORDS, **passwords}.items() if only in ("", who)}
     logins = [{"name": who, "password": word, "user_agent": f"Agent/{who}"} for who, word in given.items()]
     text = "".join(
         "[[logins]]\n" + "".join(f'{name} = "{value}"\n' for name, value in login.items()) for login in logins
     )
     (crawl.folder / "logins.toml").write_text(text)
-    crawl.pool("shop", [], group="accounts", file="logins.toml", rate="40/s")
+    crawl.pool("shop", [], group="accounts", file="logins.toml", rate=rate)
     return crawl
 
 
@@ -132,7 +138,7 @@ async def test_a_crawl_that_is_resumed_is_still_logged_in(
     shop: tuple[Shop, LoopbackServer], exit_crawl: NewCrawl
 ) -> None:
     truth, server = shop
-    crawl = members(exit_crawl, server)
+    crawl = members(exit_crawl, server, rate="10/s")
     await crawl.run(until=lambda progress: progress.done >= 6)
     assert len(truth.visits) < PAGES
     progress = await crawl.run()
@@ -152,6 +158,35 @@ async def test_an_account_that_cannot_log_in_rests_and_the_others_do_its_pages(
     exits = await crawl.exits()
     assert (exits["shop/anna"].failed, exits["shop/anna"].ok) == (1, 0)
     assert exits["shop/anna"].rests_for > 0
+
+
+async def test_a_login_that_does_not_hold_rests_its_account_instead_of_going_on_for_ever(
+    shop: tuple[Shop, LoopbackServer], exit_crawl: NewCrawl
+) -> None:
+    class Forgetful(Members):
+        async def login(self, session: Any) -> Any:
+            await super().login(session)
+            session.load(b"")
+
+    truth, server = shop
+    crawl = members(exit_crawl, server, Forgetful)
+    progress = await crawl.run(exit_patience="1s")
+    assert (progress.done, progress.dead) == (0, 1)
+    assert truth.logins == {"anna": 1, "bert": 1}
+    assert truth.strangers == 2
+    async with crawl.opened() as (frontier, store):
+        key = (await frontier.dead(crawl.crawl, DeadFilter()))[0].task.key
+        (row,) = await store.fetches(crawl.crawl, [key])
+    assert row.error == "login: logged out at once"
+
+
+async def test_the_requests_of_a_login_keep_the_accounts_pace(
+    shop: tuple[Shop, LoopbackServer], exit_crawl: NewCrawl
+) -> None:
+    _, server = shop
+    progress = await members(exit_crawl, server, rate="5/s", only="anna").run(max_pages=3)
+    assert (progress.done, len(server.requests)) == (3, 5)
+    assert pace_violations(server.requests, interval=0.2, tolerance=0.1) == 0
 
 
 async def test_the_reason_of_a_failed_login_is_kept_without_the_password(

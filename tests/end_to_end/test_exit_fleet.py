@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from exit_crawl import busiest_by_peer, graph, pages_of, silent_server, site
 
+from shoal.frontier import open_frontier
+from shoal.model import Crawl, Pool
 from shoal.testing.loopback import LoopbackServer, Reply, Request, reply
 from shoal.testing.proxies import Gateway, Tinyproxy
 from shoal.testing.servers import RedisServer, free_port
@@ -146,6 +148,7 @@ async def test_a_fleet_shares_its_exits_and_leaves_no_secret_anywhere(
         said = await shoal(folder, "run", "club.py", "--workers", "2", *places, codes=(0, 1))
     commands = [(*command, *places) for command in looking(base)]
     shown = await asyncio.gather(*(shoal(folder, *command) for command in [*commands, ("settings", "club.py")]))
+    check_what_is_shown(shown, host=f"127.0.0.1:{server.port}")
     await shoal(folder, "export", "club", "-o", "out.csv", *places)
     progress = json.loads(shown[0])["progress"]
     check_the_crawl(truth, server, progress)
@@ -166,6 +169,15 @@ def looking(base: str) -> list[tuple[str, ...]]:
     shows += [("why", f"{base}/{path}") for path in ("blocked", "broken")]
     whys = [("why", f"{base}/{path}", "--json") for path in ("0", "gate", "member")]
     return [*((*show, "--json") for show in shows), *shows, *whys]
+
+
+def check_what_is_shown(shown: list[str], *, host: str) -> None:
+    """The exit of each page by its name, and the lane it waited in."""
+    first, gate, member = (json.loads(text) for text in shown[-4:-1])
+    assert first["fetch"]["exit"].startswith("ring/127.0.0.")
+    assert (gate["lane"], gate["fetch"]["exit"][:15]) == (f"{host} via gate", "gate/127.0.0.9:")
+    assert (member["lane"], member["fetch"]["exit"]) == (f"{host} via shop", "shop/anna")
+    assert "shop/anna" in shown[7]  # for people, of the broken page
 
 
 def forms_of(word: str) -> list[str]:
@@ -189,3 +201,16 @@ def check_the_crawl(truth: Members, server: LoopbackServer, progress: dict[str, 
     assert peers.keys() == {"127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.9"}
     busiest = busiest_by_peer(server.requests)
     assert max(busiest["127.0.0.2"], busiest["127.0.0.3"]) <= 11
+
+
+async def test_the_pace_of_a_host_via_a_pool_is_steered_by_its_own_name(tmp_path: Path) -> None:
+    frontier = await open_frontier(str(tmp_path / "shoal.db"))
+    try:
+        await frontier.open_crawl(Crawl(id="club-1", spider="club", pools=(Pool(name="ring", exits=("ring/x",)),)))
+        said = await shoal(tmp_path, "pace", "a.test", "2/s")
+        assert 'shoal pace "a.test via ring" 2/s' in said
+        said = await shoal(tmp_path, "pace", "a.test via ring", "2/s")
+        assert "a.test via ring at 2/s" in said
+        assert "has no pool 'rong', only ring" in await shoal(tmp_path, "pace", "a.test via rong", "2/s", codes=(2,))
+    finally:
+        await frontier.close()

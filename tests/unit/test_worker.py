@@ -17,7 +17,7 @@ from shoal.handlers import Handlers
 from shoal.intake import Intake, RecentKeys
 from shoal.journey import Journey
 from shoal.lane_rules import LaneRules
-from shoal.model import Budgets, Crawl, DeadFilter, Done, Released
+from shoal.model import Budgets, Crawl, DeadFilter, Done, Pool, Released
 from shoal.settings import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import MemoryStore, ScriptedFetcher, Watched, respond, task_for
@@ -351,6 +351,34 @@ async def test_a_start_that_comes_too_late_takes_a_new_slot() -> None:
     time.sleep(0.3)  # noqa: ASYNC251 -- a handler that holds up everything
     assert await running == 2
     assert [name for name, _ in bench.calls].count("reserve") == 1
+
+
+async def test_a_start_waits_for_its_exit_and_a_late_one_takes_the_exits_new_slot() -> None:
+    bench = Bench({"/": "", "/1": ""}, horizon_seconds=1.0)
+    bench.crawl = Crawl(id="c", spider="links", pools=(Pool(name="ring", exits=("x",), interval=0.1, cap=9),))
+    await bench.memory.open_crawl(bench.crawl)
+    tasks = [task_for(HOST + path, lane="a.test via ring", pool="ring") for path in ("/", "/1")]
+    await bench.memory.put("c", tasks)
+    running = asyncio.create_task(bench.run())
+    await soon(lambda: bench.fetcher.requests)
+    assert bench.fetched() == ["/"]
+    time.sleep(0.3)  # noqa: ASYNC251 -- a handler that holds up everything
+    assert await running == 2
+    assert [name for name, _ in bench.calls].count("reserve") == 1
+    assert {request.exit for request in bench.fetcher.requests} == {"x"}
+
+
+async def test_leases_that_are_handed_back_unstarted_leave_their_exit_unused() -> None:
+    bench = Bench({"/": "", "/1": ""}, horizon_seconds=30.0)
+    bench.crawl = Crawl(id="c", spider="links", pools=(Pool(name="ring", exits=("x",), interval=5.0, cap=9),))
+    await bench.memory.open_crawl(bench.crawl)
+    await bench.memory.put("c", [task_for(HOST + path, lane="a.test via ring", pool="ring") for path in ("/", "/1")])
+    running = asyncio.create_task(bench.run())
+    await soon(lambda: bench.fetcher.requests)
+    bench.stop.set()
+    assert await running == 1
+    (status,) = await bench.memory.exits("c")
+    assert (status.requests, status.in_flight) == (1, 0)
 
 
 async def test_a_fault_of_the_workers_own_is_seen_and_retried_never_lost() -> None:

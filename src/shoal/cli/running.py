@@ -18,9 +18,9 @@ from shoal.cli.summary import Summary, next_step, show_summary
 from shoal.coordinator import Coordinator
 from shoal.crawl import Places, archive_at, begin, empty_inboxes, opened, record_of, run_crawl
 from shoal.export import STDOUT, Wanted, check_target, export
-from shoal.masking import masked
 from shoal.model import Crawl, CrawlState, Progress
 from shoal.patience import SaidOnce
+from shoal.secrecy import masked
 from shoal.settings import Settings, parse_duration
 from shoal.sources import check_start
 from shoal.spider import Spider

@@ -8,7 +8,7 @@ import click
 
 from shoal.cli.options import described, json_option, setting_options
 from shoal.cli.screen import Screen
-from shoal.masking import masked
+from shoal.secrecy import masked
 
 SHOWN = 3
 

@@ -8,7 +8,7 @@ from shoal.cli.figures import count
 from shoal.cli.options import check_store_exists, store_option
 from shoal.cli.screen import Screen
 from shoal.errors import UsageError
-from shoal.masking import masked
+from shoal.secrecy import masked
 
 
 @click.group(short_help="Make a store ready, or drop its old log lines.")

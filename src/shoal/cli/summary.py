@@ -10,9 +10,9 @@ import msgspec
 from shoal.cli.figures import count, duration, per_second, several
 from shoal.cli.screen import Screen
 from shoal.crawl import DEFAULT_FILE, Places
-from shoal.masking import masked
 from shoal.model import CrawlState
 from shoal.scope import REASONS
+from shoal.secrecy import masked
 
 OUTCOMES = {
     "ok": "handled by the spider",

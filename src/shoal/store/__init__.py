@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shoal.errors import UsageError
-from shoal.masking import masked
+from shoal.secrecy import masked
 from shoal.store.base import Store
 
 STORE_CONNECTIONS = 2
