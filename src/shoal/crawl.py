@@ -30,7 +30,7 @@ from shoal.model import DIRECT, Budgets, Crawl, CrawlState
 from shoal.passage import Passages
 from shoal.patience import patiently
 from shoal.politeness import lent_interval
-from shoal.pools import default_pool, missing_exits, pool_of, usable_pools
+from shoal.pools import default_pool, pool_of, usable_pools
 from shoal.settings import Resolved, Settings, environment_layer, file_layer, parse_duration, parse_rate, resolve
 from shoal.sources import start_lanes
 from shoal.spider import Spider, spider_name
@@ -191,8 +191,6 @@ async def worker_for(
     known = RecentKeys()
     intake = intake_of(crawl, known=known)
     ways = ways_of(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
-    if missing := missing_exits(crawl.pools, ways):
-        say(missing)
     fetcher = HttpFetcher(settings, ways=ways)
     handlers = Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds)
     journey = Journey(
@@ -212,6 +210,7 @@ async def worker_for(
             handlers=handlers,
             intake=intake,
             settings=settings,
+            say=say,
         ),
     )
     parts = WorkerParts(spider=spider, frontier=frontier, store=store, journey=journey, known=known, say=say)

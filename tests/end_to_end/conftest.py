@@ -22,6 +22,7 @@ from shoal.sources import feed, requests_of
 from shoal.spider_file import load_spider
 from shoal.testing.chaos_report import survey
 from shoal.testing.proxies import Tinyproxy
+from shoal.testing.servers import RedisServer
 from shoal.testing.site_process import SiteProcess, site_process
 
 SPIDER = "shoal.testing.graph_spider:Graph"
@@ -124,11 +125,21 @@ def start_proxy(tmp_path: Path) -> Iterator[Callable[..., Tinyproxy]]:
 
 
 @pytest.fixture
-def exit_crawl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ExitCrawl]:
+def backend(request: pytest.FixtureRequest) -> str:
+    """Where the tasks of an `exit_crawl` are: "sqlite", unless a test asks for another."""
+    return getattr(request, "param", "sqlite")
+
+
+@pytest.fixture
+def exit_crawl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> Iterator[Callable[..., ExitCrawl]]:
     """A crawl by this spider from these URLs, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
+    server = RedisServer(tmp_path / "redis").start() if backend == "redis" else None
 
     def make(spider: type[Spider], *urls: str, **settings: Any) -> ExitCrawl:
-        return ExitCrawl(tmp_path, type(spider.__name__, (spider,), {"start": list(urls)}), settings=settings)
+        kind = type(spider.__name__, (spider,), {"start": list(urls)})
+        return ExitCrawl(tmp_path, kind, frontier_url=server.url if server else "", settings=settings)
 
-    return make
+    yield make
+    if server is not None:
+        server.stop()
