@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from shoal.testing.site_process import SiteProcess, site_process
 
 SPIDER = "shoal.testing.graph_spider:Graph"
 PAGES = 400
+PORT_TRIES = 5
 
 
 @pytest.fixture
@@ -116,8 +118,12 @@ def start_proxy(tmp_path: Path) -> Iterator[Callable[..., Tinyproxy]]:
     started: list[Tinyproxy] = []
 
     def start(address: str, **options: Any) -> Tinyproxy:
-        started.append(Tinyproxy(tmp_path, address=address, **options).start())
-        return started[-1]
+        for _ in range(PORT_TRIES):
+            # Tests that run beside this one use the same addresses, and may be quicker to take a port.
+            with contextlib.suppress(RuntimeError):
+                started.append(Tinyproxy(tmp_path, address=address, **options).start())
+                return started[-1]
+        raise RuntimeError(f"no tinyproxy would start on {address}")
 
     yield start
     for proxy in started:
