@@ -32,6 +32,7 @@ from shoal.model import DIRECT, Budgets, Crawl, CrawlState
 from shoal.passage import Passages
 from shoal.patience import patiently
 from shoal.politeness import lent_interval
+<<<<<<< HEAD
 from shoal.pools import default_pool, missing_exits, pool_of, usable_pools
 from shoal.replay import Replay, ReplayParts
 from shoal.settings import (
@@ -45,6 +46,10 @@ from shoal.settings import (
     parse_rate,
     resolve,
 )
+=======
+from shoal.pools import default_pool, pool_of, usable_pools
+from shoal.settings import Resolved, Settings, environment_layer, file_layer, parse_duration, parse_rate, resolve
+>>>>>>> ce685acc049b427580b701f3453fcc90afe1273e
 from shoal.sources import start_lanes
 from shoal.spider import Spider, spider_name
 from shoal.store import STORE_CONNECTIONS, open_store
@@ -236,8 +241,6 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     known = RecentKeys()
     intake = intake_of(crawl, known=known)
     ways = ways_of(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
-    if missing := missing_exits(crawl.pools, ways):
-        say(missing)
     fetcher = HttpFetcher(settings, ways=ways)
     handlers = Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds)
     journey = Journey(
@@ -257,6 +260,7 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
             handlers=handlers,
             intake=intake,
             settings=settings,
+            say=say,
         ),
         keeping=_keeping(store, archive),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -101,6 +101,7 @@ class Passages:
         handlers: Handlers,
         intake: Intake,
         settings: Settings,
+        say: Callable[[str], None],
     ) -> None:
         self._ways = ways
         self._sizes = {pool.name: len(pool.exits) for pool in pools}
@@ -109,6 +110,8 @@ class Passages:
         self._handlers = handlers
         self._intake = intake
         self._settings = settings
+        self._say = say
+        self._has_said_missing = False
         self._sessions: OrderedDict[tuple[str, int], bytes] = OrderedDict()
 
     def knows(self, lease: Lease) -> bool:
@@ -117,6 +120,9 @@ class Passages:
 
     async def hand_back(self, lease: Lease) -> Released:
         """Give back a lease whose exit is not known here. Not at once: it would be lent to us again."""
+        if not self._has_said_missing:
+            self._has_said_missing = True
+            self._say(f"there is no exit {lease.exit} here: give this machine the same shoal.toml and proxies file")
         await asyncio.sleep(MISSING_SECONDS)
         return Released(lease=lease, exit=unused(lease))
 

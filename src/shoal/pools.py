@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -51,15 +51,6 @@ def pool_of(spec: PoolSpec, *, settings: Settings) -> Pool:
         cost=spec.cost,
         cost_per_gb=spec.cost_per_gb,
     )
-
-
-def missing_exits(pools: Sequence[Pool], here: Collection[str]) -> str:
-    """What to say of a crawl's exits that this machine does not have; empty: it has them all."""
-    missing = [name for pool in pools for name in pool.exits if name not in here]
-    if not missing:
-        return ""
-    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-    return f"there is no exit {missing[0]}{more} here: give this machine the same shoal.toml and proxies file"
 
 
 def _unusable(chosen: str, pools: Mapping[str, PoolSpec], usable: Mapping[str, PoolSpec], *, name: str) -> UsageError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import subprocess
 import sys
@@ -23,10 +24,12 @@ from shoal.sources import feed, requests_of
 from shoal.spider_file import load_spider
 from shoal.testing.chaos_report import survey
 from shoal.testing.proxies import Tinyproxy
+from shoal.testing.servers import RedisServer
 from shoal.testing.site_process import SiteProcess, site_process
 
 SPIDER = "shoal.testing.graph_spider:Graph"
 PAGES = 400
+PORT_TRIES = 5
 
 
 @pytest.fixture
@@ -141,8 +144,12 @@ def start_proxy(tmp_path: Path) -> Iterator[Callable[..., Tinyproxy]]:
     started: list[Tinyproxy] = []
 
     def start(address: str, **options: Any) -> Tinyproxy:
-        started.append(Tinyproxy(tmp_path, address=address, **options).start())
-        return started[-1]
+        for _ in range(PORT_TRIES):
+            # Tests that run beside this one use the same addresses, and may be quicker to take a port.
+            with contextlib.suppress(RuntimeError):
+                started.append(Tinyproxy(tmp_path, address=address, **options).start())
+                return started[-1]
+        raise RuntimeError(f"no tinyproxy would start on {address}")
 
     yield start
     for proxy in started:
@@ -150,11 +157,21 @@ def start_proxy(tmp_path: Path) -> Iterator[Callable[..., Tinyproxy]]:
 
 
 @pytest.fixture
-def exit_crawl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ExitCrawl]:
+def backend(request: pytest.FixtureRequest) -> str:
+    """Where the tasks of an `exit_crawl` are: "sqlite", unless a test asks for another."""
+    return getattr(request, "param", "sqlite")
+
+
+@pytest.fixture
+def exit_crawl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> Iterator[Callable[..., ExitCrawl]]:
     """A crawl by this spider from these URLs, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
+    server = RedisServer(tmp_path / "redis").start() if backend == "redis" else None
 
     def make(spider: type[Spider], *urls: str, **settings: Any) -> ExitCrawl:
-        return ExitCrawl(tmp_path, type(spider.__name__, (spider,), {"start": list(urls)}), settings=settings)
+        kind = type(spider.__name__, (spider,), {"start": list(urls)})
+        return ExitCrawl(tmp_path, kind, frontier_url=server.url if server else "", settings=settings)
 
-    return make
+    yield make
+    if server is not None:
+        server.stop()

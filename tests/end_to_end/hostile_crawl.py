@@ -17,6 +17,7 @@ from typing import Any
 from shoal.cli.fate import Fate, fate_of
 from shoal.crawl import Places, opened
 from shoal.model import DeadFilter, Progress
+from shoal.store.base import ItemFilter
 from shoal.testing.hostile import HostileSite
 from shoal.testing.site import CatalogueSite
 
@@ -136,7 +137,7 @@ async def _look(folder: Path, asked: Mapping[str, str], outcome: Outcome) -> Non
     async with opened(Places(frontier=db, store=db)) as (frontier, store):
         (crawl,) = await frontier.crawls()
         outcome.progress = await frontier.progress(crawl.id)
-        outcome.items = {item.key async for item in store.items("everything")}
+        outcome.items = {item.key async for item in store.items(ItemFilter(spider="everything"))}
         for reason in outcome.progress.rejected:
             outcome.samples[reason] = await frontier.samples(crawl.id, reason)
         for letter in await frontier.dead(crawl.id, DeadFilter(), limit=100_000):

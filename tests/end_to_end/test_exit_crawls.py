@@ -108,6 +108,7 @@ async def test_bad_exits_rest_while_good_ones_serve(
     assert max(status.requests for status in ill) <= 8
 
 
+@pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)
 async def test_the_limit_of_an_exit_and_that_of_a_host_hold_together(
     graph_site: LoopbackServer, start_proxy: StartProxy, exit_crawl: NewCrawl
 ) -> None:
@@ -121,6 +122,7 @@ async def test_the_limit_of_an_exit_and_that_of_a_host_hold_together(
     assert len(peers(graph_site)) == 3
 
 
+@pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)
 async def test_with_every_exit_bad_pages_wait_and_are_then_given_up(
     graph_site: LoopbackServer, start_proxy: StartProxy, exit_crawl: NewCrawl
 ) -> None:
@@ -138,6 +140,7 @@ async def test_with_every_exit_bad_pages_wait_and_are_then_given_up(
     assert sum(status.requests for status in (await crawl.exits()).values()) < 40
 
 
+@pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)
 async def test_a_page_that_is_blocked_everywhere_does_not_shut_the_pool(
     start_proxy: StartProxy, exit_crawl: NewCrawl
 ) -> None:
@@ -179,6 +182,7 @@ async def test_pages_come_through_a_gateway_under_their_own_urls(
     assert {item.url for item in await crawl.items()} == {f"{home(graph_site)[:-1]}{number}" for number in range(PAGES)}
 
 
+@pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)
 async def test_a_spent_budget_pauses_the_crawl_and_a_raised_one_lets_it_go_on(
     graph_site: LoopbackServer, exit_crawl: NewCrawl
 ) -> None:

@@ -17,6 +17,7 @@ from shoal.journey import Journey
 from shoal.lane_rules import LaneRules
 from shoal.model import DeadFilter
 from shoal.sources import feed, requests_of
+from shoal.store.base import ItemFilter
 from shoal.testing.hostile import HostileSite, answer
 from shoal.worker import Worker, WorkerParts
 
@@ -87,7 +88,7 @@ async def crawl(db: Path, start: list[str], names: NameServer) -> tuple[dict[str
             await Worker(crawl.id, name="one", settings=settings, parts=parts).run(asyncio.Event())
         await fetcher.close()
         letters = await frontier.dead(crawl.id, DeadFilter(), limit=10)
-        items = {item.key async for item in store.items("visitor")}
+        items = {item.key async for item in store.items(ItemFilter(spider="visitor"))}
         return {letter.task.url: letter.reason for letter in letters}, items
 
 

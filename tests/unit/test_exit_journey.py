@@ -72,6 +72,7 @@ class Trip:
                 handlers=handlers,
                 intake=intake,
                 settings=self.settings,
+                say=print,
             ),
             rng=random.Random(1),
         )

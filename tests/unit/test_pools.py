@@ -11,9 +11,8 @@ import pytest
 from shoal import Spider
 from shoal.errors import UsageError
 from shoal.exits import PoolSpec, load_pools
-from shoal.model import Pool
 from shoal.politeness import lent_interval
-from shoal.pools import default_pool, missing_exits, pool_of, usable_pools
+from shoal.pools import default_pool, pool_of, usable_pools
 from shoal.settings import Settings
 
 TABLES = """
@@ -86,9 +85,3 @@ def test_the_frontier_gets_limits_and_names_and_no_secret(pools: dict[str, PoolS
     shop = pool_of(pools["shop"], settings=Settings())
     assert (shop.exits, shop.exclusive, shop.cap) == (("shop/anna",), True, 1)
     assert "pass-word" not in repr((ring, shop))
-
-
-def test_exits_that_a_machine_lacks_are_named() -> None:
-    pool = Pool(name="ring", exits=("ring/a", "ring/b", "ring/c"))
-    assert missing_exits([pool], ["ring/a", "ring/b", "ring/c"]) == ""
-    assert missing_exits([pool], ["ring/b"]).startswith("there is no exit ring/a and 1 more here: ")
