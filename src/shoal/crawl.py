@@ -32,8 +32,7 @@ from shoal.model import DIRECT, Budgets, Crawl, CrawlState
 from shoal.passage import Passages
 from shoal.patience import patiently
 from shoal.politeness import lent_interval
-<<<<<<< HEAD
-from shoal.pools import default_pool, missing_exits, pool_of, usable_pools
+from shoal.pools import default_pool, pool_of, usable_pools
 from shoal.replay import Replay, ReplayParts
 from shoal.settings import (
     FRONTIER_VARIABLE,
@@ -46,10 +45,6 @@ from shoal.settings import (
     parse_rate,
     resolve,
 )
-=======
-from shoal.pools import default_pool, pool_of, usable_pools
-from shoal.settings import Resolved, Settings, environment_layer, file_layer, parse_duration, parse_rate, resolve
->>>>>>> ce685acc049b427580b701f3453fcc90afe1273e
 from shoal.sources import start_lanes
 from shoal.spider import Spider, spider_name
 from shoal.store import STORE_CONNECTIONS, open_store
