@@ -6,6 +6,7 @@ import random
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from shoal import Item, Page, Spider
@@ -45,7 +46,7 @@ class Wary(Spider):
 class Trip:
     """A journey over scripted answers, through the exits of a pool."""
 
-    def __init__(self, script: dict[str, Answer], *, needs_rules: bool = False, **settings: Any) -> None:
+    def __init__(self, script: dict[str, Any], *, needs_rules: bool = False, **settings: Any) -> None:
         self.settings = Settings(**settings)
         self.fetcher = ScriptedFetcher(script)
         frontier = MemoryFrontier(clock=time.time)
@@ -121,12 +122,19 @@ async def test_a_429_rests_the_exit_and_not_the_lane() -> None:
 
 
 async def test_a_503_with_retry_after_rests_the_lane_and_not_the_exit() -> None:
-    result = (await take(respond(URL, status=503, headers={"retry-after": "60"}), pace="fixed")).result
+    answer = respond(URL, status=503, headers={"retry-after": "60"})
+    result = (await take(answer, lease={"interval": 1.0})).result
     assert isinstance(result, Retry)
     assert result.lane is not None
-    assert result.lane.rest_seconds == 60.0
+    assert (result.lane.rest_seconds, result.lane.interval) == (60.0, 2.0)
     assert result.exit is not None
     assert result.exit.verdict == "ok"
+
+
+async def test_a_slow_exit_does_not_slow_its_lane() -> None:
+    trip = Trip({URL: [respond(URL), msgspec.structs.replace(respond(URL), elapsed=30.0)]})
+    await trip.take(lease_through(interval=1.0))
+    assert (await trip.take(lease_through(interval=1.0))).result.lane is None
 
 
 @pytest.mark.parametrize("kind", [FaultKind.EXIT, FaultKind.TIMEOUT_FIRST_BYTE, FaultKind.CONNECT, FaultKind.TLS])
