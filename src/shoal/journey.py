@@ -146,7 +146,7 @@ class Journey:
             final_url=response.url,
             key=task.key,
             status=response.status,
-            headers=response.headers,
+            headers=self._kept_headers(lease, response),
             at=row.at,
             token=lease.token,
             content_hash=row.content_hash,
@@ -160,6 +160,12 @@ class Journey:
             **packed(task.meta),
         )
         return msgspec.structs.replace(finished, page=RawPage(capture, response.body))
+
+    def _kept_headers(self, lease: Lease, response: Response) -> dict[str, str]:
+        """As they came, but for the cookies of an account: whoever has them is logged in."""
+        if self._passages is None or not self._passages.is_account(lease):
+            return response.headers
+        return {name: text for name, text in response.headers.items() if name != "set-cookie"}
 
     async def _refused(self, lease: Lease) -> Finished | None:
         robots, url = await self._lane_rules.of(lease), lease.task.url
@@ -185,7 +191,8 @@ class Journey:
             f" if it does, run again with --set max_equal_pages=0 after `shoal dead requeue {lease.crawl}"
             " --reason equal_pages`"
         )
-        return Finished(Dead(lease=lease, reason=reason), fetch=self._row(lease, "equal_pages", error=reason))
+        dead = Dead(lease=lease, reason=reason, exit=unused(lease))
+        return Finished(dead, fetch=self._row(lease, "equal_pages", error=reason))
 
     def _failed(self, lease: Lease, verdict: Verdict, answer: Response | Fault, update: LaneUpdate | None) -> Finished:
         result = plan(lease, verdict, answer, settings=self._settings, rng=self._rng, now=self._clock())

@@ -118,6 +118,11 @@ class Passages:
         """Whether this worker has the exit that it was lent."""
         return lease.exit in self._ways
 
+    def is_account(self, lease: Lease) -> bool:
+        """Whether the lease's requests are those of somebody who is logged in."""
+        way = self._ways.get(lease.exit)
+        return way is not None and way.kind == "account"
+
     async def hand_back(self, lease: Lease) -> Released:
         """Give back a lease whose exit is not known here. Not at once: it would be lent to us again."""
         if not self._has_said_missing:

@@ -18,6 +18,7 @@ from shoal.journey import Journey
 from shoal.lane_rules import LaneRules
 from shoal.model import Crawl, Dead, Done, ExitUse, Lease, Pool, Released, Retry
 from shoal.passage import Passages
+from shoal.session import Session
 from shoal.settings import Settings
 from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, respond
 from shoal.testing.memory_frontier import MemoryFrontier
@@ -30,6 +31,9 @@ EXITS = tuple(f"ring/{number}" for number in range(8))
 
 
 class Wary(Spider):
+    async def login(self, session: Session) -> None:
+        """Nothing to do here."""
+
     def parse(self, page: Page) -> Any:
         yield Item(key=page.url)
         if page.text() == "not you":
@@ -46,7 +50,15 @@ class Wary(Spider):
 class Trip:
     """A journey over scripted answers, through the exits of a pool."""
 
-    def __init__(self, script: dict[str, Any], *, needs_rules: bool = False, **settings: Any) -> None:
+    def __init__(
+        self,
+        script: dict[str, Any],
+        *,
+        needs_rules: bool = False,
+        kind: Any = "proxy",
+        keeping: Any = "nothing",
+        **settings: Any,
+    ) -> None:
         self.settings = Settings(**settings)
         self.fetcher = ScriptedFetcher(script)
         frontier = MemoryFrontier(clock=time.time)
@@ -66,7 +78,7 @@ class Trip:
             intake=intake,
             lane_rules=LaneRules(frontier=frontier, fetcher=self.fetcher, settings=self.settings),
             passages=Passages(
-                ways={name: Way(name=name, kind="proxy", url="http://x:1") for name in EXITS},
+                ways={name: Way(name=name, kind=kind, url="http://x:1") for name in EXITS},
                 pools=[pool],
                 frontier=frontier,
                 fetcher=self.fetcher,
@@ -75,6 +87,7 @@ class Trip:
                 settings=self.settings,
                 say=print,
             ),
+            keeping=keeping,
             rng=random.Random(1),
         )
 
@@ -101,6 +114,29 @@ async def test_a_good_page_goes_through_its_exit_and_says_so() -> None:
     assert [request.exit for request in trip.fetcher.requests] == ["ring/0"]
     assert finished.fetch is not None
     assert finished.fetch.exit == "ring/0"
+
+
+@pytest.mark.parametrize(("kind", "keeps"), [("proxy", True), ("account", False)])
+async def test_the_cookies_of_an_account_are_not_archived(kind: str, keeps: bool) -> None:
+    answer = respond(URL, "hello", headers={"set-cookie": "sid=secret", "server": "old"})
+    finished = await Trip({URL: answer}, kind=kind, keeping="page").take(lease_through())
+    assert finished.page is not None
+    assert finished.page.capture.headers["server"] == "old"
+    assert ("set-cookie" in finished.page.capture.headers) is keeps
+
+
+async def test_a_page_that_is_given_up_unfetched_has_not_used_its_exit() -> None:
+    urls = [f"https://a.test/p/{number}" for number in range(30)]
+    trip = Trip({url: respond(url, "<p>no news") for url in urls}, max_equal_pages=5)
+    links = [UrlRules(trip.settings).resolve(url) for url in urls]
+    tasks = [
+        {"lane": "a.test via ring", "pool": "ring", "parent": 1, "shape": one.shape, "key": one.key} for one in links
+    ]
+    leases = [lease_for(url, task=task, exit="ring/0") for url, task in zip(urls, tasks, strict=True)]
+    ends = [await trip.take(lease) for lease in leases]
+    given_up = [end.result for end in ends if isinstance(end.result, Dead)]
+    assert given_up
+    assert {result.exit for result in given_up} == {ExitUse(verdict="unused")}
 
 
 async def test_a_redirect_keeps_its_pool() -> None:
