@@ -257,7 +257,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One lane as people see it. `starts_in` is seconds until it may start a task."""
+    """One lane as people see it. `starts_in` is seconds until it may start a task; `exits_rest`: because all exits of
+    its pool were turned away or failed."""
 
     lane: str
     waiting: int
@@ -267,6 +268,7 @@ class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
     starts_in: float = 0.0
     known: int = 0
     has_rules: bool = False
+    exits_rest: bool = False
 
 
 class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):

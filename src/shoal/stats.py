@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Sequence
 
 import msgspec
 
+from shoal.exit_figures import clock_time, money
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 from shoal.politeness import allowed_interval
 
@@ -89,7 +91,7 @@ class Meter:
             rate=rate,
             eta_seconds=eta(progress, rate, polite),
             last_lanes=last,
-            bound=bound_of(progress, lanes, workers, interval=crawl.interval),
+            bound=spent_budget(crawl, progress) or bound_of(progress, lanes, workers, interval=crawl.interval),
         )
 
 
@@ -115,8 +117,10 @@ def bound_of(progress: Progress, lanes: Sequence[LaneStatus], workers: Sequence[
     waiting = [lane for lane in lanes if lane.waiting]
     if waiting and len(resting) == len(waiting):
         first = min(resting, key=lambda lane: lane.starts_in)
-        return f"every host rests; {first.lane} for {first.starts_in:.0f} s more"
+        return resting_exits(first) or f"every host rests; {first.lane} for {first.starts_in:.0f} s more"
     slow = max(waiting, key=seconds_left, default=None)
+    if slow is not None and resting_exits(slow):
+        return resting_exits(slow)
     if slow is not None and _is_paced(slow):
         pace = f"politeness: {slow.lane} at {describe_interval(slow.interval)}"
         if slow.interval > SLOWED * interval:
@@ -127,6 +131,29 @@ def bound_of(progress: Progress, lanes: Sequence[LaneStatus], workers: Sequence[
     if progress.delayed and progress.delayed == progress.left:
         return "retries that wait for their time"
     return "the sites' answers"
+
+
+def resting_exits(lane: LaneStatus) -> str:
+    """Until when all exits of the lane rest; empty when some do not."""
+    if not lane.exits_rest or not lane.waiting or lane.starts_in <= 0:
+        return ""
+    return f"{lane.lane}: every exit rests until {clock_time(time.time() + lane.starts_in)}"
+
+
+def cost_so_far(crawl: Crawl, progress: Progress) -> str:
+    """What the crawl's exits have cost, with the budget if there is one; empty when nothing costs anything."""
+    budget = crawl.budgets.cost
+    if not budget:
+        return f"cost {money(progress.cost)}" if progress.cost else ""
+    return f"cost {money(progress.cost)} of {money(budget)}"
+
+
+def spent_budget(crawl: Crawl, progress: Progress) -> str:
+    """Why the crawl is paused and what to do, when its budget is the reason; empty when it is not."""
+    budget = crawl.budgets.cost
+    if progress.state is not CrawlState.PAUSED or not budget or progress.cost < budget:
+        return ""
+    return f"the budget of {money(budget)} is spent; raise it: shoal run … --budget {2 * budget:g}"
 
 
 def describe_interval(interval: float) -> str:

@@ -58,6 +58,8 @@ class TestRedisFrontier(FrontierContract):
 class TestRedisShards(TestRedisFrontier):
     """A crawl in three shards on one server."""
 
+    is_sharded = True
+
     async def open(self, folder: Path, clock: Callable[[], float]) -> Frontier:
         return await RedisFrontier.open(f"{self._url}?shards=3", clock=clock)
 

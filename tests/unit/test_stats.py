@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
+from shoal.model import Budgets, Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 from shoal.politeness import lent_interval
-from shoal.stats import Meter, bound_of, describe_interval, eta
+from shoal.stats import Meter, bound_of, cost_so_far, describe_interval, eta, spent_budget
 
 CRAWL = Crawl(id="c", spider="s", interval=1.0)
 
@@ -94,3 +94,23 @@ def test_what_bounds_a_crawl() -> None:
 )
 def test_an_interval_reads_as_the_rate_people_write(interval: float, text: str) -> None:
     assert describe_interval(lent_interval(interval)) == text
+
+
+def test_resting_exits_bound_a_crawl_and_say_until_when() -> None:
+    resting = lane("a.test via pool", interval=0.0, starts_in=3600.0, exits_rest=True)
+    told = "a.test via pool: every exit rests until "
+    assert bound(running(queued=10), [resting]).startswith(told)
+    assert bound(running(queued=20), [resting, lane("b.test", starts_in=0.0)]).startswith(told)
+    due = lane("a.test via pool", interval=0.0, starts_in=0.0, exits_rest=True)
+    assert "every exit" not in bound(running(queued=10), [due])
+
+
+def test_a_pause_that_the_budget_caused_is_told_from_one_that_people_asked_for() -> None:
+    crawl = Crawl(id="c", spider="s", budgets=Budgets(cost=5.0))
+    paused = Progress(state=CrawlState.PAUSED, queued=1, cost=5.0)
+    assert spent_budget(crawl, paused) == "the budget of 5.00 is spent; raise it: shoal run … --budget 10"
+    assert spent_budget(crawl, running(queued=1, cost=5.0)) == ""
+    assert spent_budget(crawl, Progress(state=CrawlState.PAUSED, queued=1, cost=3.2)) == ""
+    assert cost_so_far(crawl, running(cost=3.2)) == "cost 3.20 of 5.00"
+    assert cost_so_far(CRAWL, running(cost=3.2)) == "cost 3.20"
+    assert cost_so_far(CRAWL, running()) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from datetime import datetime
@@ -53,6 +54,11 @@ def size(octets: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
         amount /= 1000
     return ""
+
+
+def share(part: float) -> str:
+    """0.985 is 98.5 %; never rounded up to all of it."""
+    return f"{math.floor(part * 1000) / 10:g} %"
 
 
 def moment(timestamp: float) -> str:

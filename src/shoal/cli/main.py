@@ -29,6 +29,7 @@ COMMANDS = {
     "add": "add",
     "status": "status",
     "top": "top",
+    "exits": "exits",
     "pause": "control",
     "resume": "control",
     "cancel": "control",

@@ -18,7 +18,7 @@ from shoal.cli.figures import count, duration, per_second, size
 from shoal.cli.lines import shown
 from shoal.cli.screen import Screen
 from shoal.model import CrawlState, LaneStatus
-from shoal.stats import Snapshot, describe_interval, seconds_left
+from shoal.stats import Snapshot, cost_so_far, describe_interval, seconds_left, spent_budget
 
 LINE_SECONDS = 5.0
 REFRESHES_PER_SECOND = 4
@@ -77,9 +77,16 @@ def line_of(snapshot: Snapshot) -> str:
         f"{count(progress.retried)} retries",
         f"{count(progress.dead)} dead",
         f"{time_left(snapshot)} left" if progress.left else "",
-        f"bound by {snapshot.bound}" if progress.left else "",
+        cost_so_far(snapshot.crawl, progress),
+        held_by(snapshot) if progress.left else "",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def held_by(snapshot: Snapshot) -> str:
+    """What holds the crawl back, or why it is paused."""
+    is_spent = spent_budget(snapshot.crawl, snapshot.progress)
+    return f"paused: {is_spent}" if is_spent else f"bound by {snapshot.bound}"
 
 
 def picture(snapshot: Snapshot, *, elapsed: float | None = None) -> RenderableType:
@@ -90,7 +97,13 @@ def picture(snapshot: Snapshot, *, elapsed: float | None = None) -> RenderableTy
         _counts(snapshot),
     ]
     bound = snapshot.bound if snapshot.progress.left else ""
-    for label, text in (("bound by", bound), ("last", last_lane(snapshot)), ("workers", _workers(snapshot))):
+    is_spent = spent_budget(snapshot.crawl, snapshot.progress)
+    for label, text in (
+        ("paused" if is_spent else "bound by", bound),
+        ("last", last_lane(snapshot)),
+        ("cost", cost_so_far(snapshot.crawl, snapshot.progress).removeprefix("cost ")),
+        ("workers", _workers(snapshot)),
+    ):
         if text:
             parts.append(Text(f"{label:9}", style="dim").append(shown(text), style="default"))
     return Group(*parts)

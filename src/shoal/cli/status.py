@@ -65,7 +65,7 @@ async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
 
 def document(snapshot: Snapshot, *, items: int) -> dict[str, Any]:
     """A snapshot for scripts."""
-    from shoal.stats import seconds_left
+    from shoal.stats import seconds_left, spent_budget
 
     crawl, progress = snapshot.crawl, snapshot.progress
     return {
@@ -83,6 +83,9 @@ def document(snapshot: Snapshot, *, items: int) -> dict[str, Any]:
         "slowest_lane": snapshot.slowest_lane,
         "last_lanes": [{"lane": lane.lane, "seconds": seconds_left(lane)} for lane in snapshot.last_lanes],
         "bound": snapshot.bound,
+        "cost": progress.cost,
+        "budget": crawl.budgets.cost or None,
+        "is_budget_spent": bool(spent_budget(crawl, progress)),
         "lanes": snapshot.lanes,
         "workers": snapshot.workers,
     }

@@ -11,7 +11,7 @@ from shoal.cli.figures import count, duration, per_second, size
 from shoal.cli.lines import shown
 from shoal.cli.screen import Screen
 from shoal.model import LaneStatus, WorkerBeat
-from shoal.stats import describe_interval, seconds_left
+from shoal.stats import describe_interval, resting_exits, seconds_left
 
 LANES_SHOWN = 10
 LANE_COLUMNS = ("lane", "waiting", "in flight", "pace", "next start", "needs")
@@ -41,11 +41,19 @@ def lane_rows(lanes: Sequence[LaneStatus]) -> list[tuple[str, ...]]:
             count(lane.waiting),
             f"{lane.in_flight} of {lane.cap}",
             describe_interval(lane.interval),
-            f"in {duration(lane.starts_in)}" if lane.starts_in > 0.05 else "now",
+            _next_start(lane),
             duration(seconds_left(lane)) if lane.waiting and lane.interval else "",
         )
         for lane in lanes
     ]
+
+
+def _next_start(lane: LaneStatus) -> str:
+    if lane.starts_in <= 0.05:
+        return "now"
+    if resting_exits(lane):
+        return resting_exits(lane).removeprefix(f"{lane.lane}: ")
+    return f"in {duration(lane.starts_in)}"
 
 
 def worker_rows(workers: Sequence[WorkerBeat]) -> list[tuple[str, ...]]:

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from shoal.errors import UsageError
+from shoal.frontier.exit_rules import check_exits
 from shoal.frontier.redis_checks import warn
 from shoal.frontier.redis_desk import CRAWLS, LAST_NUMBER, SHARDS, WORKERS, Desk
-from shoal.frontier.redis_exits import check_pools, encode_pools
+from shoal.frontier.redis_exits import check_pools
 from shoal.frontier.redis_link import Argument
 from shoal.frontier.redis_shard import Shard, prefix_of
 from shoal.frontier.redis_views import beats, state_of, waiting_among
-from shoal.frontier.redis_wire import KEY, decode_crawl, decode_dead, number, pairs
+from shoal.frontier.redis_wire import KEY, decode_crawl, decode_dead, encode_pools, number, pairs
 from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter
 from shoal.settings import check_dedup
 
@@ -23,6 +24,7 @@ MAX_KEYS = 200
 async def open_crawl(desk: Desk, crawl: Crawl) -> Crawl:
     """Create the crawl, or let the one that exists take over what may change."""
     check_dedup(crawl.dedup, ttl=crawl.dedup_ttl)
+    check_exits(crawl.pools)
     settings = msgspec.json.encode(crawl.settings)
     fields: list[Argument] = [
         number(crawl.interval), crawl.cap, int(crawl.needs_rules), crawl.budgets.pages, crawl.budgets.per_lane,

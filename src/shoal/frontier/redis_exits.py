@@ -1,23 +1,19 @@
-"""Exits at the Redis frontier: how pools are written, and what is known of each exit."""
+"""Exits at the Redis frontier: what is known of each."""
 
 from __future__ import annotations
 
 import struct
 
-import msgspec
-
 from shoal.errors import UsageError
 from shoal.frontier.redis_desk import Desk
-from shoal.frontier.redis_link import Argument
 from shoal.frontier.redis_shard import Shard
 from shoal.frontier.redis_views import lane_names
-from shoal.frontier.redis_wire import number
-from shoal.model import VIA, Crawl, ExitStatus, ExitUse, Pool
+from shoal.model import VIA, Crawl, ExitStatus
 
 LANES_PER_PAGE = 50
 
-_USE = struct.Struct(">12d")
-_EXIT = struct.Struct(">6d")
+_USE = struct.Struct("<12d")
+_EXIT = struct.Struct("<6d")
 
 
 def check_pools(crawl: Crawl, *, shards: int) -> None:
@@ -26,27 +22,6 @@ def check_pools(crawl: Crawl, *, shards: int) -> None:
         raise UsageError(
             f"crawl {crawl.id!r}: accounts and a budget of cost need a crawl in one shard: leave out ?shards"
         )
-
-
-def encode_pools(pools: tuple[Pool, ...]) -> list[Argument]:
-    """The arguments of the script that writes them."""
-    args: list[Argument] = [msgspec.json.encode(pools)]
-    for pool in pools:
-        args += (
-            pool.name, len(pool.exits), number(pool.interval), pool.cap, number(pool.host_interval), pool.host_cap,
-            int(pool.exclusive), int(pool.sticky), number(pool.rotate), number(pool.quarantine),
-            number(pool.max_quarantine), number(pool.patience), number(pool.cost), number(pool.cost_per_gb),
-            *pool.exits,
-        )  # fmt: skip
-    return args
-
-
-def encode_use(use: ExitUse | None) -> list[Argument]:
-    """How an exit did, as settle reads it."""
-    if use is None:
-        return [0]
-    session: Argument = "" if use.session is None else b"=" + use.session
-    return [1, use.verdict, int(use.size), number(use.elapsed), session]
 
 
 async def exits(desk: Desk, crawl: str, *, limit: int) -> list[ExitStatus]:

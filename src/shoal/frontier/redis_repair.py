@@ -12,6 +12,7 @@ import contextlib
 import os
 from typing import Any
 
+import msgspec
 from redis.exceptions import ResponseError
 
 from shoal.errors import ServerUnreachable
@@ -19,12 +20,15 @@ from shoal.frontier.redis_checks import info, warn
 from shoal.frontier.redis_link import ANSWER_SECONDS, Argument, Line, RedisLink
 from shoal.frontier.redis_shard import Shard, shards_of
 from shoal.frontier.redis_views import lane_names
+from shoal.frontier.redis_wire import encode_pools
+from shoal.model import VIA, Pool
 
 REWRITTEN = "shoal:rewritten"  # the run of the server whose append-only file was written anew
 LOOK_AGAIN_SECONDS = 0.1
 PATIENCE_SECONDS = 10.0
 SHORTEST_REST_SECONDS = 1.0
 LANES_PER_STEP = 200
+POOLED_LANES_PER_STEP = 20
 NOTE_SECONDS = 86_400
 
 
@@ -67,6 +71,7 @@ class Repair:
         """All steps, unless somebody else took over or the crawl was deleted meanwhile."""
         with contextlib.suppress(_Lost):
             await self._rewrite(line, shard)
+            await self._pools(line, shard)
             await self._lanes(line, shard, "reset", "0")
             for step in ("exits", "held", "leases"):
                 await self._pages(line, shard, step)
@@ -91,6 +96,16 @@ class Repair:
                     (answer,) = await any_node.answers()
                 is_done = answer[0] == b"none" or answer[1] == b"0"
 
+    async def _pools(self, line: Line, shard: Shard) -> None:
+        """Write the pools again from the crawl's record: a crash may have cut them off."""
+        record = await line.call("HGET", shard.prefix + "crawl", "pools")
+        if record:
+            args = encode_pools(msgspec.json.decode(record, type=tuple[Pool, ...]))
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await line.send_script("pools", shard.prefix, args, looks=True)
+                await line.answers()
+            await self._step(line, shard, "renew")
+
     async def _pages(self, line: Line, shard: Shard, step: str) -> list[int]:
         """A step from its beginning to its end; gives what each page counted."""
         place: Argument = "0"
@@ -104,9 +119,11 @@ class Repair:
     async def _lanes(self, line: Line, shard: Shard, step: str, place: str) -> int:
         """A step over all lanes; gives what they counted together."""
         names = await lane_names(self._link, shard)
+        # A lane of a large pool is much work.
+        size = POOLED_LANES_PER_STEP if any(VIA.encode() in name for name in names) else LANES_PER_STEP
         counted = 0
-        for start in range(0, len(names), LANES_PER_STEP):
-            answer = await self._step(line, shard, step, place, *names[start : start + LANES_PER_STEP])
+        for start in range(0, len(names), size):
+            answer = await self._step(line, shard, step, place, *names[start : start + size])
             counted += answer[2]
         return counted
 

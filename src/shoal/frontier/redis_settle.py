@@ -7,12 +7,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shoal.frontier.redis_desk import Desk, needs_repair
-from shoal.frontier.redis_exits import encode_use
 from shoal.frontier.redis_link import Argument
 from shoal.frontier.redis_outbox import Outbox, Posted
 from shoal.frontier.redis_put import MAX_TASKS, Samples, refusals
 from shoal.frontier.redis_shard import Shard
-from shoal.frontier.redis_wire import KEY, Batch, encode_counts, encode_update, number
+from shoal.frontier.redis_wire import KEY, Batch, encode_counts, encode_update, encode_use, number
 from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Result, Retry, SettleReport
 
 MAX_RESULTS = 100
@@ -47,13 +46,13 @@ class Chunk:
             args = self._encode(result)
         except FLAWS as error:
             self.flaws[place] = f"{type(error).__name__}: {error}"
-            args = ["check", *_lease(result.lease), 0, 0]
+            args = ["check", *_lease(result.lease), 0, ""]
         self._append(place, result, args, of=place)
 
     def add_part(self, result: Done, part: slice, *, of: int) -> None:
         """A part of a long list of found tasks, sent ahead of its result."""
         found = self.batch.encode(result.found[part])
-        self._append(-1, result, ["found", *_lease(result.lease), 0, 0, len(found) // 3, *found], of=of)
+        self._append(-1, result, ["found", *_lease(result.lease), 0, "", len(found) // 3, *found], of=of)
 
     def _append(self, place: int, result: Result, args: Sequence[Argument], *, of: int) -> None:
         self.places.append((place, result))
@@ -62,7 +61,7 @@ class Chunk:
         self.origins += [of] * (len(self.batch.tasks) - len(self.origins))
 
     def _encode(self, result: Result) -> list[Argument]:
-        lease, update = _lease(result.lease), [*_update(result.lane), *encode_use(result.exit)]
+        lease, update = _lease(result.lease), [*_update(result.lane), encode_use(result.exit)]
         match result:
             case Done():
                 _check_samples(result)

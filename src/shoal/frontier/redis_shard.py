@@ -32,7 +32,9 @@ class Shard(msgspec.Struct, frozen=True):
 
 
 def shard_of(lane: str, *, of: int) -> int:
-    """The shard in which a lane lives, whatever pool it goes via. Never to be changed: crawls are laid out by it."""
+    """The shard in which a lane lives. Never to be changed: crawls are laid out by it.
+
+    All lanes of a host live together, via whatever pool: a key is known to its shard alone."""
     return zlib.crc32(lane.partition(VIA)[0].encode()) % of if of > 1 else 0
 
 

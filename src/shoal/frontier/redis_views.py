@@ -89,7 +89,7 @@ async def _lanes_in(desk: Desk, shard: Shard, *, limit: int) -> list[tuple[bytes
     while len(found) < limit or not is_sorted:
         answer = await desk.look_into(shard, "busy", rank, LANES_PER_PAGE)
         rank += answer[1]
-        page = [_lane_status(answer[start : start + 9]) for start in range(2, len(answer), 9)]
+        page = [_lane_status(answer[start : start + 10]) for start in range(2, len(answer), 10)]
         busy = [entry for entry in page if entry[1].waiting or entry[1].in_flight]
         is_sorted = is_sorted and len(busy) == len(page)
         found += busy
@@ -230,7 +230,7 @@ def _numbers(flat: Sequence[bytes]) -> dict[str, int]:
 
 def _lane_status(answer: list[Any]) -> tuple[bytes, LaneStatus]:
     """The lane's age and its status."""
-    name, waiting, in_flight, interval, cap, starts_in, known, has_rules, age = answer
+    name, waiting, in_flight, interval, cap, starts_in, known, has_rules, age, exits_rest = answer
     return age, LaneStatus(
         lane=name.decode(),
         waiting=int(waiting),
@@ -240,6 +240,7 @@ def _lane_status(answer: list[Any]) -> tuple[bytes, LaneStatus]:
         starts_in=float(starts_in),
         known=int(known),
         has_rules=has_rules == b"1",
+        exits_rest=exits_rest == b"1",
     )
 
 

@@ -11,12 +11,15 @@ import msgspec
 
 from shoal.frontier.redis_link import Argument
 from shoal.frontier.redis_shard import Shard
-from shoal.model import DIRECT, Crawl, DeadLetter, LaneUpdate, Task
+from shoal.model import DIRECT, Crawl, DeadLetter, ExitUse, LaneUpdate, Pool, Task
 
 MAX_PRIORITY = 2**22 - 1
 SEQUENCES = 2**31  # per step of priority: order = sequence - priority * SEQUENCES stays exact in a double
 
+VERDICTS = ("ok", "blocked", "failed", "unused")
+
 KEY = struct.Struct(">q")
+_REPORT = struct.Struct(">ddB")
 # key, most attempts, shape: what scripts read. Then ours: flags, depth, parent, created.
 _HEADER = struct.Struct(">qHqBHqd")
 _LENGTH = struct.Struct(">I")
@@ -278,3 +281,24 @@ def _texts(data: bytes, at: int, lengths: Sequence[int]) -> list[str]:
         texts.append(data[at : at + length].decode())
         at += length
     return texts
+
+
+def encode_pools(pools: tuple[Pool, ...]) -> list[Argument]:
+    """The arguments of the script that writes them."""
+    args: list[Argument] = [msgspec.json.encode(pools)]
+    for pool in pools:
+        args += (
+            pool.name, len(pool.exits), number(pool.interval), pool.cap, number(pool.host_interval), pool.host_cap,
+            int(pool.exclusive), int(pool.sticky), number(pool.rotate), number(pool.quarantine),
+            number(pool.max_quarantine), number(pool.patience), number(pool.cost), number(pool.cost_per_gb),
+            *pool.exits,
+        )  # fmt: skip
+    return args
+
+
+def encode_use(use: ExitUse | None) -> bytes:
+    """How an exit did, as settle reads it."""
+    if use is None:
+        return b""
+    session = b"" if use.session is None else b"=" + use.session
+    return _REPORT.pack(use.size, use.elapsed, VERDICTS.index(use.verdict)) + session

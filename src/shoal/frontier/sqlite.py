@@ -15,7 +15,7 @@ import msgspec
 
 from shoal.errors import StorageError
 from shoal.frontier import sqlite_control as control
-from shoal.frontier import sqlite_exits as exits
+from shoal.frontier import sqlite_pools as pools
 from shoal.frontier import sqlite_views as views
 from shoal.frontier.sqlite_lease import Terms, evict, lease
 from shoal.frontier.sqlite_ledger import Ledger
@@ -146,7 +146,7 @@ class SqliteFrontier:
             start = max(ledger.now, row.next_start)
             if row.has_pool:
                 start = ledger.exits.reserve(row, exit, start)
-            row.start(start)
+            row.start(start, now=ledger.now)
             ledger.flush()
             return start - ledger.now
 
@@ -154,7 +154,7 @@ class SqliteFrontier:
 
     async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
         return await self._look(
-            crawl, lambda ledger: exits.statuses(ledger.db, ledger.crawl.id, limit=limit, now=ledger.now)
+            crawl, lambda ledger: pools.statuses(ledger.db, ledger.crawl.id, limit=limit, now=ledger.now)
         )
 
     async def session(self, crawl: str, exit: str) -> tuple[int, bytes]:  # noqa: A002 -- as the contract has it

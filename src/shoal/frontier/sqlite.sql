@@ -112,14 +112,16 @@ CREATE TABLE lane (
 CREATE INDEX lane_ready ON lane (crawl, max(next_start, exits_next))
     WHERE waiting > 0 AND in_flight < cap AND opener = 0;
 
--- The lanes that go via a pool. turn: with which exit the lane began; introduced: how many it has considered since.
+-- The lanes that go via a pool. turn: with which exit the lane began; introduced: how many of the pool's it has considered since;
+-- met: how many it has ever considered.
 CREATE TABLE lane_pool (
     lane INTEGER PRIMARY KEY,
     turn INTEGER NOT NULL,
     introduced INTEGER NOT NULL,
     starved_since REAL NOT NULL,
     stuck TEXT NOT NULL,
-    stuck_since REAL NOT NULL
+    stuck_since REAL NOT NULL,
+    met INTEGER NOT NULL
 );
 
 -- One exit towards one lane. An exit that left its pool has an infinite next start.

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.frontier import sqlite_exits as exits
+from shoal.frontier import sqlite_pools as pools
+from shoal.frontier.exit_rules import check_exits
 from shoal.frontier.sqlite_ledger import DEAD, Ledger, outcome
 from shoal.frontier.sqlite_put import SEQUENCES
 from shoal.frontier.sqlite_turns import change_ttl, forget_ended, retire, turn
@@ -37,6 +38,7 @@ def open_crawl(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> Crawl:
         raise UsageError(
             f"dedup {crawl.dedup!r} needs a Redis frontier: set dedup to exact, or use --frontier redis://…"
         )
+    check_exits(crawl.pools)
     found = db.execute("SELECT id, interval, cap FROM crawl WHERE name = ?", (crawl.id,)).fetchone()
     if found:
         _take_over(db, crawl, *found, now=now)
@@ -58,18 +60,30 @@ def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: floa
     )  # fmt: skip
     change_ttl(load(db, crawl.id, now=now), crawl.dedup_ttl)
     db.execute("UPDATE crawl_about SET settings = ? WHERE crawl = ?", (msgspec.json.encode(crawl.settings), row_id))
-    exits.take_over(db, row_id, crawl.pools, now=now)
-    direct = f"crawl = :crawl AND name NOT LIKE '%{VIA}%'"
+    old_pools = {pool.name: pool for pool in pools.take_over(db, row_id, crawl.pools, now=now)}
+    direct = f"name NOT LIKE '%{VIA}%'"
+    _change_pace(db, row_id, direct, old=(interval, cap), new=(crawl.interval, crawl.cap), now=now)
+    for new in crawl.pools:
+        if old := old_pools.get(new.name):
+            paces = (old.host_interval, old.host_cap), (new.host_interval, new.host_cap)
+            via = "substr(name, instr(name, :via)) = :via || :pool"
+            _change_pace(db, row_id, via, old=paces[0], new=paces[1], now=now, pool=new.name, via=VIA)
+
+
+def _change_pace(
+    db: sqlite3.Connection, row_id: int, which: str, *, old: tuple[float, int], new: tuple[float, int], **values: object
+) -> None:
+    """Lanes whose pace was the crawl's or the pool's own follow it."""
     db.execute(
-        f"UPDATE lane SET cap = :new WHERE {direct} AND cap = :old",  # noqa: S608 -- constant
-        {"new": crawl.cap, "old": cap, "crawl": row_id},
+        f"UPDATE lane SET cap = :new WHERE crawl = :crawl AND {which} AND cap = :old",  # noqa: S608 -- constants
+        {"new": new[1], "old": old[1], "crawl": row_id, **values},
     )
-    if crawl.interval != interval:
+    if new[0] != old[0]:
         db.execute(
             "UPDATE lane SET interval = CASE WHEN interval = base_interval THEN :new ELSE interval END,"  # noqa: S608 -- constants
             " base_interval = :new, next_start = max(last_start + :new, blocked_until, min(next_start, :now))"
-            f" WHERE {direct} AND base_interval = :old",
-            {"new": crawl.interval, "old": interval, "crawl": row_id, "now": now},
+            f" WHERE crawl = :crawl AND {which} AND base_interval = :old",
+            {"new": new[0], "old": old[0], "crawl": row_id, **values},
         )
 
 

@@ -10,8 +10,9 @@ import msgspec
 
 from shoal.frontier.exit_rules import GIVEN_UP, no_exit_reason
 from shoal.frontier.fairness import share_out
-from shoal.frontier.sqlite_exits import Picker, Use
+from shoal.frontier.sqlite_exits import Use
 from shoal.frontier.sqlite_ledger import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow, Ledger
+from shoal.frontier.sqlite_picker import Picker
 from shoal.frontier.sqlite_turns import turn
 from shoal.model import DIRECT, NO_EXIT, CrawlState, ExitUse, Lease, LeaseBatch, Pool, Task
 
@@ -62,11 +63,17 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, now: f
         _pause_if_spent(ledger)
     leases: list[Lease] = []
     changes: list[tuple[float, int, int, str, str, int]] = []
-    for ledger, lane, count in _choose(ledgers, terms, now=now):
+    chosen = _choose(ledgers, terms, now=now)
+    pooled = {ledger: [lane for of, lane, _ in chosen if of is ledger and lane.has_pool] for ledger in ledgers}
+    for ledger, lanes in pooled.items():
+        ledger.exits.read_states(lanes)
+    for ledger, lane, count in chosen:
         for row_id, lent in _lend(ledger, lane, count, latest=now + terms.horizon):
             leases.append(lent)
             changes.append((now + terms.seconds, lent.token, lent.attempt, terms.worker, lent.exit, row_id))
     db.executemany(_LEND, changes)
+    for ledger, lanes in pooled.items():
+        ledger.exits.refresh(lanes)
     leases.sort(key=lambda lease: lease.wait)
     finished = [name for name, ledger in found.items() if ledger is None or _finish(ledger)]
     for ledger in ledgers:
@@ -122,7 +129,7 @@ def end_lease(ledger: Ledger, lane_id: int, token: int, exit_name: str, use: Exi
     ledger.count(LEASED, -1)
     lane = ledger.lane_by_id(lane_id)
     lane.in_flight -= 1
-    if lane.has_pool:
+    if exit_name != DIRECT:
         ledger.exits.end(lane, exit_name, use, token)
     if lane.opener == token:
         lane.close_opening(now=ledger.now)
@@ -132,12 +139,12 @@ def end_lease(ledger: Ledger, lane_id: int, token: int, exit_name: str, use: Exi
 def refresh_exits(ledger: Ledger, lanes: Iterable[LaneRow]) -> None:
     """Leases of these lanes ended: their exits may be free again."""
     if pooled := [lane for lane in lanes if lane.has_pool]:
-        ledger.exits.refresh(pooled)
+        ledger.exits.refresh_ended(pooled)
 
 
 def _pause_if_spent(ledger: Ledger) -> None:
     crawl = ledger.crawl
-    if crawl.state == CrawlState.RUNNING and crawl.max_cost and crawl.cost >= crawl.max_cost:
+    if crawl.state == CrawlState.RUNNING and crawl.left and crawl.max_cost and crawl.cost >= crawl.max_cost:
         crawl.state = CrawlState.PAUSED
 
 
@@ -211,9 +218,6 @@ def _lend(ledger: Ledger, lane: LaneRow, count: int, *, latest: float) -> list[t
     lane.in_flight += len(lent)
     if opens_lane and lent:
         lane.opener = ledger.crawl.last_token
-    if picker:
-        picker.save()
-        ledger.exits.refresh([lane])
     return lent
 
 
@@ -225,7 +229,7 @@ def _lease(ledger: Ledger, lane: LaneRow, row: tuple[Any, ...], *, opens_lane: b
     start, exit_name, exit_interval, session_version = max(now, lane.next_start), DIRECT, 0.0, 0
     if use is not None and (pool := ledger.exits.pool_of(lane.name)):
         start, exit_name, exit_interval = max(start, use.next_start), use.exit, pool.interval
-        session_version = ledger.exits.start(pool, use, start, crawl.last_token).session_version
+        session_version = ledger.exits.start(pool, use, start, crawl.last_token)
     lease = Lease(
         crawl=crawl.name,
         task=DECODER.decode(payload),
@@ -241,13 +245,13 @@ def _lease(ledger: Ledger, lane: LaneRow, row: tuple[Any, ...], *, opens_lane: b
         rules_version=lane.rules_version if lane.rules_until > now else 0,
         session_version=session_version,
     )
-    lane.start(start)
+    lane.start(start, now=now)
     return lease
 
 
 def _has_lost_patience(ledger: Ledger, lane: LaneRow, pool: Pool | None) -> bool:
     """Whether all exits of the lane rested for too long, or there are none."""
-    since = ledger.exits.lane_pool(lane).starved_since
+    since = ledger.exits.state(lane).starved_since
     return pool is None or bool(since and ledger.now >= since + pool.patience)
 
 
@@ -260,10 +264,8 @@ def _bury(ledger: Ledger, lane: LaneRow, pool: Pool | None) -> None:
     ledger.count(DEAD, len(rows))
     ledger.tally("outcome", NO_EXIT, len(rows))
     lane.waiting -= len(rows)
-    if pool is not None:
-        if not lane.waiting:
-            ledger.exits.starve(lane, since=ledger.now)
-        ledger.exits.refresh([lane])
+    if pool is not None and not lane.waiting:
+        ledger.exits.starve(lane, since=ledger.now)
 
 
 def _finish(ledger: Ledger) -> bool:

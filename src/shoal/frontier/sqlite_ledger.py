@@ -97,10 +97,11 @@ class LaneRow(msgspec.Struct):
         """When the lane may start, as far as its pace and its exits go."""
         return max(self.next_start, self.exits_next)
 
-    def start(self, at: float) -> None:
+    def start(self, at: float, *, now: float) -> None:
         """Use the slot at this time; the next one is an interval later."""
-        self.last_start = at
-        self.next_start = max(at + self.interval, self.blocked_until)
+        # Without a pace a start that its exit puts off holds up no other exit.
+        self.last_start = at if self.interval else min(at, max(now, self.next_start))
+        self.next_start = max(self.last_start + self.interval, self.blocked_until)
 
     def wait(self, *, now: float) -> None:
         """One task more waits. A lane that was empty queues up behind those that waited longer."""
@@ -111,7 +112,7 @@ class LaneRow(msgspec.Struct):
     def close_opening(self, *, now: float) -> None:
         """The lease that opened the lane has ended; its request was a start."""
         self.opener = 0
-        self.start(max(self.last_start, now))
+        self.start(max(self.last_start, now), now=now)
 
     def apply(self, update: LaneUpdate, *, now: float) -> None:
         """Change the pace, rest. Rules are kept by the ledger."""

@@ -11,7 +11,7 @@ from shoal.frontier.sqlite_lease import end_lease, refresh_exits
 from shoal.frontier.sqlite_ledger import DEAD, LaneRow, Ledger, outcome
 from shoal.frontier.sqlite_put import put
 from shoal.frontier.sqlite_turns import retire, turn
-from shoal.model import Dead, Done, Lease, Released, Result, Retry, SettleReport, Task
+from shoal.model import DIRECT, Dead, Done, Lease, Released, Result, Retry, SettleReport, Task
 
 HELD = (
     "SELECT task.key, task.id, task.lane, task.token, task.attempts, task.free_retries, task.max_attempts,"
@@ -96,6 +96,8 @@ class _Settlement:
     def apply(self, results: Sequence[Result]) -> list[Lease]:
         """Take the results in; gives the leases that were lost."""
         held = held_tasks(self._ledger, (result.lease.task.key for result in results))
+        if used := [(task.lane, task.exit) for task in held.values() if task.exit != DIRECT]:
+            self._ledger.exits.read_uses(used)
         stale = []
         for result in results:
             task = held.get(result.lease.task.key)
@@ -125,7 +127,7 @@ class _Settlement:
         if result.lane is not None:
             ledger.update_lane(lane, result.lane)
         end_lease(ledger, task.lane, task.token, task.exit, result.exit)
-        if lane.has_pool:
+        if task.exit != DIRECT:
             self._pooled[lane.id] = lane
         match result:
             case Done():

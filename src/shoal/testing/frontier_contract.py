@@ -12,10 +12,13 @@ from __future__ import annotations
 from shoal.testing.frontier_control_promises import ControlPromises
 from shoal.testing.frontier_exit_promises import ExitPromises
 from shoal.testing.frontier_lease_promises import LeasePromises
+from shoal.testing.frontier_pool_promises import PoolPromises
 from shoal.testing.frontier_put_promises import PutPromises
 from shoal.testing.frontier_settle_promises import SettlePromises
 from shoal.testing.frontier_ttl_promises import TtlPromises
 
 
-class FrontierContract(PutPromises, LeasePromises, SettlePromises, ExitPromises, ControlPromises, TtlPromises):
+class FrontierContract(
+    PutPromises, LeasePromises, SettlePromises, ExitPromises, PoolPromises, ControlPromises, TtlPromises
+):
     """All of them."""

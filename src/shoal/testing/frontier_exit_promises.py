@@ -66,6 +66,14 @@ class ExitPromises(FrontierCase):
         assert (await take_one(frontier)).exit == DIRECT
         assert await frontier.exits(CRAWL) == []
 
+    async def test_a_page_is_stored_once_via_whatever_pool(self, frontier: Frontier) -> None:
+        await open_pools(frontier, make_pool())
+        for number in range(9):
+            report = await frontier.put(CRAWL, [make_task(number, f"{number}.test")])
+            assert (report.new, report.duplicates) == (1, 0)
+            report = await frontier.put(CRAWL, [make_task(number, f"{number}.test via pool")])
+            assert (report.new, report.duplicates) == (0, 1)
+
     async def test_uses_the_exit_that_is_due_first(self, frontier: Frontier, clock: FakeClock) -> None:
         await open_pools(frontier, make_pool(interval=10.0))
         await fill(frontier, 9)
@@ -76,6 +84,7 @@ class ExitPromises(FrontierCase):
         assert used == ["x", "y", "z", "x", "y", "z"]
 
     async def test_every_lane_begins_with_another_exit(self, frontier: Frontier) -> None:
+        self.need_one_shard()
         await open_pools(frontier, make_pool())
         await fill(frontier, 1, *(f"{number}.test via pool" for number in range(6)))
         assert sorted(exits_of(await take(frontier))) == ["x", "x", "y", "y", "z", "z"]
@@ -178,6 +187,7 @@ class ExitPromises(FrontierCase):
     async def test_an_exit_that_fails_for_every_host_is_parked_and_tried_once(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:
+        self.need_one_shard()
         await open_pools(frontier, make_pool("x", quarantine=10.0))
         lanes = [f"{number}.test via pool" for number in range(5)]
         await fill(frontier, 2, *lanes)
@@ -194,6 +204,7 @@ class ExitPromises(FrontierCase):
         assert (await status_of(frontier, "x", trial.leases[0].task.lane)).parked_for == pytest.approx(20.0)
 
     async def test_one_success_ends_the_parking_of_an_exit(self, frontier: Frontier, clock: FakeClock) -> None:
+        self.need_one_shard()
         await open_pools(frontier, make_pool("x", quarantine=10.0))
         await fill(frontier, 2, *(f"{number}.test via pool" for number in range(4)))
         for lease in (await take(frontier, 3)).leases:
@@ -284,7 +295,20 @@ class ExitPromises(FrontierCase):
         await end(frontier, rotated, "blocked")
         assert (await take_one(frontier)).exit == "z"
 
+    async def test_a_host_goes_back_to_the_exit_it_keeps_when_that_turns_out_to_be_well(
+        self, frontier: Frontier
+    ) -> None:
+        await open_pools(frontier, make_pool(sticky=True, cap=2))
+        await fill(frontier, 9)
+        first, second = (await take(frontier, 2)).leases
+        assert first.exit == second.exit == "x"
+        await end(frontier, first, "blocked")
+        await end(frontier, second, "ok")
+        assert [lane.starts_in for lane in await frontier.lanes(CRAWL)] == [pytest.approx(60.0)]
+        assert (await take(frontier)).leases == []
+
     async def test_an_account_is_held_by_one_lease_at_a_time(self, frontier: Frontier, clock: FakeClock) -> None:
+        self.need_one_shard()
         await open_pools(frontier, make_pool("anna", "ben", exclusive=True, cap=1))
         await fill(frontier, 3, "a.test via pool", "b.test via pool", "c.test via pool")
         first = await take(frontier)
@@ -296,6 +320,7 @@ class ExitPromises(FrontierCase):
         assert exits_of(await take(frontier)) == [first.leases[0].exit]
 
     async def test_keeps_what_an_exit_needs_to_stay_logged_in(self, frontier: Frontier, second: Frontier) -> None:
+        self.need_one_shard()
         await open_pools(frontier, make_pool("anna", exclusive=True))
         await fill(frontier, 3)
         lease = await take_one(frontier)
@@ -310,6 +335,7 @@ class ExitPromises(FrontierCase):
         assert (await take_one(frontier)).session_version == 0
 
     async def test_a_later_login_has_another_version(self, frontier: Frontier) -> None:
+        self.need_one_shard()
         await open_pools(frontier, make_pool("anna", exclusive=True))
         await fill(frontier, 1)
         versions = []
@@ -332,6 +358,7 @@ class ExitPromises(FrontierCase):
         assert (await frontier.progress(CRAWL)).cost == 2.0
 
     async def test_a_crawl_whose_budget_is_spent_is_paused(self, frontier: Frontier) -> None:
+        self.need_one_shard()
         pool = make_pool("x", cost=0.5)
         await open_pools(frontier, pool, cost=1.0)
         await fill(frontier, 9)
@@ -344,20 +371,6 @@ class ExitPromises(FrontierCase):
         await frontier.set_state(CRAWL, CrawlState.RUNNING)
         assert len((await take(frontier)).leases) == 7
 
-    async def test_pools_may_change_and_exits_that_stay_are_remembered(
-        self, frontier: Frontier, clock: FakeClock
-    ) -> None:
-        await open_pools(frontier, make_pool("x", "y", quarantine=100.0))
-        await fill(frontier, 9)
-        for lease in (await take(frontier, 2)).leases:
-            await end(frontier, lease, "blocked")
-        await open_pools(frontier, make_pool("y", "new", quarantine=100.0))
-        assert set(exits_of(await take(frontier))) == {"new"}
-        assert (await status_of(frontier, "y")).rests_for == pytest.approx(100.0)
-        await open_pools(frontier, make_pool("x", quarantine=100.0))
-        clock.advance(100.0)
-        assert exits_of(await take(frontier, 1)) == ["x"]
-
     async def test_a_start_slot_can_be_taken_anew_from_lane_and_exit(self, frontier: Frontier) -> None:
         await open_pools(frontier, make_pool("x", interval=10.0))
         await fill(frontier, 2)
@@ -365,11 +378,44 @@ class ExitPromises(FrontierCase):
         assert await frontier.reserve(CRAWL, LANE, exit=lease.exit) == pytest.approx(10.0)
         assert await frontier.reserve(CRAWL, LANE, exit=lease.exit) == pytest.approx(20.0)
 
-    async def test_deleting_a_crawl_forgets_its_exits(self, frontier: Frontier) -> None:
-        await open_pools(frontier, make_pool("anna"))
+    async def test_an_exit_that_gets_free_is_not_held_up_by_what_was_lent_for_later(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool("x", "y", interval=1.0, cap=1))
+        await fill(frontier, 9)
+        first = await take_one(frontier)
+        clock.advance(0.4)
+        second = await take_one(frontier)
+        clock.advance(0.2)
+        await frontier.settle([Done(lease=second, exit=ExitUse())])
+        (ahead,) = (await take(frontier, horizon=1.0)).leases
+        assert ahead.exit == second.exit
+        assert ahead.wait == pytest.approx(0.8)
+        clock.advance(0.1)
+        await frontier.settle([Done(lease=first, exit=ExitUse())])
+        (next_one,) = (await take(frontier, horizon=1.0)).leases
+        assert next_one.exit == first.exit
+        assert next_one.wait == pytest.approx(0.3)
+
+    async def test_a_crawl_that_ends_as_its_budget_is_spent_is_finished(self, frontier: Frontier) -> None:
+        self.need_one_shard()
+        await open_pools(frontier, make_pool("x", cost=0.5), cost=0.5)
         await fill(frontier, 1)
-        await end(frontier, await take_one(frontier), "failed", session=b"cookies")
-        await frontier.delete_crawl(CRAWL)
-        await open_pools(frontier, make_pool("anna"))
-        assert await frontier.exits(CRAWL) == []
-        assert await frontier.session(CRAWL, "anna") == (0, b"")
+        await frontier.settle([Done(lease=await take_one(frontier), exit=ExitUse())])
+        assert (await take(frontier)).finished == (CRAWL,)
+        assert (await frontier.progress(CRAWL)).state == CrawlState.FINISHED
+
+    async def test_says_that_the_exits_of_a_lane_rest_and_not_its_host(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool("x", interval=50.0, quarantine=30.0))
+        await fill(frontier, 3)
+        lease = await take_one(frontier)
+        (paced,) = await frontier.lanes(CRAWL)
+        assert paced.starts_in == pytest.approx(50.0)
+        assert not paced.exits_rest
+        await end(frontier, lease, "blocked")
+        assert [lane.exits_rest for lane in await frontier.lanes(CRAWL)] == [True]
+        clock.advance(50.0)
+        await end(frontier, await take_one(frontier), "ok")
+        assert [lane.exits_rest for lane in await frontier.lanes(CRAWL)] == [False]

@@ -51,9 +51,23 @@ class ModelLane:
     def has_pool(self) -> bool:
         return VIA in self.name
 
-    def start(self, at: float) -> None:
-        self.last_start = at
-        self.next_start = max(at + self.interval, self.blocked_until)
+    def start(self, at: float, now: float) -> None:
+        # Without a pace a start that its exit puts off holds up no other exit.
+        self.last_start = at if self.interval else min(at, max(now, self.next_start))
+        self.next_start = max(self.last_start + self.interval, self.blocked_until)
+
+    def repace(self, old: float, new: float, now: float) -> None:
+        """A lane whose pace was the crawl's or the pool's own follows it."""
+        if self.base_interval == old != new:
+            if self.interval == self.base_interval:
+                self.interval = new
+            self.base_interval = new
+            paced = max(self.last_start + new, self.blocked_until)
+            self.next_start = max(paced, min(self.next_start, now))
+
+    def recap(self, old: int, new: int) -> None:
+        if self.cap == old:
+            self.cap = new
 
     def update(self, update: LaneUpdate, now: float) -> None:
         guard = update.if_interval
@@ -236,7 +250,7 @@ class ModelCrawl:
             self.pools.end(lane.name, task.exit, use, self.now, task.token)
         if lane.opener == task.token:
             lane.opener = 0
-            lane.start(max(lane.last_start, self.now))
+            lane.start(max(lane.last_start, self.now), self.now)
         task.worker = ""
 
     def bury(self, task: ModelTask, reason: str, detail: str = "") -> None:

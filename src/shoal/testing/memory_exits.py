@@ -103,6 +103,10 @@ class ModelPools:
         """When the lane's exits allow its next start."""
         return self.lanes[lane].next_start if lane in self.lanes else 0.0
 
+    def do_rest(self, lane: str) -> bool:
+        """Whether all exits of the lane were turned away or failed."""
+        return lane in self.lanes and self.pool_of(lane) is not None and self.lanes[lane].starved_since > 0
+
     def has_lost_patience(self, lane: str, now: float) -> bool:
         pool = self.pool_of(lane)
         since = self.of(lane).starved_since

@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from shoal.errors import UsageError
+from shoal.frontier.exit_rules import check_exits
 from shoal.model import (
     DIRECT,
+    VIA,
     Crawl,
     CrawlState,
     Dead,
@@ -63,6 +65,7 @@ class MemoryFrontier:
         self._beats: dict[str, WorkerBeat] = {}
 
     async def open_crawl(self, crawl: Crawl) -> Crawl:
+        check_exits(crawl.pools)
         now = self._clock()
         if crawl.id in self._crawls:
             _take_over(self._crawls[crawl.id], crawl, now)
@@ -231,6 +234,7 @@ class MemoryFrontier:
                 ),
                 known=lane.known,
                 has_rules=lane.rules_until > one.now,
+                exits_rest=one.pools.do_rest(lane.name),
             )
             for lane in one.lanes.values()
         ]
@@ -255,7 +259,7 @@ class MemoryFrontier:
             start = max(start, uses[exit].next_start)
             uses[exit].next_start = start + pool.interval
             one.pools.refresh(lane, one.now)
-        found.start(start)
+        found.start(start, one.now)
         return start - one.now
 
     async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
@@ -445,17 +449,14 @@ def _take_over(one: ModelCrawl, crawl: Crawl, now: float) -> None:
     kept = {"spider": before.spider, "created": before.created, "dedup_ttl": before.dedup_ttl}
     one.crawl = msgspec.structs.replace(crawl, **kept)
     one.pools.take_over(crawl.pools, now)
+    old_pools = {pool.name: pool for pool in before.pools}
     for lane in one.lanes.values():
-        if lane.has_pool:
-            continue
-        if lane.cap == before.cap:
-            lane.cap = crawl.cap
-        if lane.base_interval == before.interval != crawl.interval:
-            if lane.interval == lane.base_interval:
-                lane.interval = crawl.interval
-            lane.base_interval = crawl.interval
-            paced = max(lane.last_start + crawl.interval, lane.blocked_until)
-            lane.next_start = max(paced, min(lane.next_start, now))
+        if not lane.has_pool:
+            lane.repace(before.interval, crawl.interval, now)
+            lane.recap(before.cap, crawl.cap)
+        elif (old := old_pools.get(lane.name.partition(VIA)[2])) and (new := one.pools.pool_of(lane.name)):
+            lane.repace(old.host_interval, new.host_interval, now)
+            lane.recap(old.host_cap, new.host_cap)
 
 
 def _described(one: ModelCrawl) -> Crawl:

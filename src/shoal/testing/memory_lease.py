@@ -35,7 +35,7 @@ def _needs_opening(one: ModelCrawl, lane: ModelLane) -> bool:
 
 def pause_if_spent(one: ModelCrawl) -> None:
     budget = one.crawl.budgets.cost
-    if one.state == CrawlState.RUNNING and budget and one.pools.cost >= budget:
+    if one.state == CrawlState.RUNNING and budget and one.pools.cost >= budget and one.left:
         one.state = CrawlState.PAUSED
 
 
@@ -104,7 +104,7 @@ def _lend(one: ModelCrawl, task: ModelTask, terms: Terms, use: ModelUse | None =
     opens_lane = _needs_opening(one, lane)
     if opens_lane:
         lane.opener = task.token
-    lane.start(start)
+    lane.start(start, one.now)
     pool = one.pools.pool_of(lane.name) if use else None
     return Lease(
         crawl=one.crawl.id,

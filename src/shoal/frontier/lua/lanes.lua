@@ -62,8 +62,9 @@ end
 
 -- Use the slot at this time; the next one is an interval later.
 local function start_lane(lane, at)
-  lane.last = at
-  lane.next = math.max(at + lane.interval, lane.blocked)
+  -- Without a pace a start that its exit puts off holds up no other exit.
+  lane.last = lane.interval > 0 and at or math.min(at, math.max(now, lane.next))
+  lane.next = math.max(lane.last + lane.interval, lane.blocked)
 end
 
 -- A lease of the lane is over; the request that opened it was a start.
@@ -129,7 +130,7 @@ local function save_lanes()
   local changed = {}
   for i = 1, #lane_list do
     local lane = lane_list[i]
-    if lane.looks then refresh_exits(lane) end
+    if lane.via then save_exits(lane) end
     local value = packed(lane)
     if value ~= lane.value then
       changed[#changed + 1] = lane.name
@@ -138,5 +139,6 @@ local function save_lanes()
     wake(lane)
   end
   for i = 1, #changed, 1000 do call('HSET', P .. 'lanes', unpack(changed, i, math.min(i + 999, #changed))) end
+  save_states()
   if spent ~= 0 then save_spent() end
 end

@@ -151,14 +151,16 @@ local function lend(lane, total, terms, reply)
   local first, lent = next_token(), {}
   for i = 1, #entries, 2 do
     local start, exit = math.max(now, lane.next), 'direct'
-    local use = pool and lane.next <= terms.latest and pick_exit(lane, pool, terms.latest)
+    local use = pool and lane.next <= terms.latest and pick_exit(lane, pool, terms.latest, total)
     if pool and not use then break end
     token = next_token()
     if use then
       start, exit = math.max(start, use.next), use.exit
-      start_exit(lane, pool, use, start, token)
+      terms.token = token
+      start_exit(lane, pool, use, start, terms)
       exits[#exits + 1] = exit
-      exits[#exits + 1] = format('%.0f', session_version(exit))
+      local version = session_version(exit)
+      exits[#exits + 1] = version == 0 and '0' or format('%.0f', version)
     end
     local held = hold(lane, entries[i], tonumber(entries[i + 1]), terms, tries[(i + 1) / 2], exit)
     lent[#lent + 1] = pack('>dI4I4', start - now, held.attempts, held.free) .. held.task

@@ -1,4 +1,4 @@
--- include: crawl exits lanes
+-- include: crawl exits using lanes
 -- pace: change a lane's pace, rest it, or give it rules; creates the lane if need be.
 --
 -- ARGV[3]     lane

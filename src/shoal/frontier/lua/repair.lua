@@ -1,4 +1,4 @@
--- include: crawl turns exits lanes tasks bloom seen decimals
+-- include: crawl turns exits using lanes tasks bloom seen decimals
 -- repair: after a restart of the server, make the crawl's data agree with itself again, a bounded part per call.
 -- A crash may have kept the first half of a script's writes. Scripts write so that a task may then be in two places or
 -- unknown to the dedup, never in none; here it gets back to one: leased before queued before delayed before dead.
@@ -66,21 +66,15 @@ local function was_split_lately(bucket)
 end
 
 local function reset_exits(lane)
-  local state, page = state_of(lane), call('HGETALL', P .. 'uses:' .. lane.name)
-  state.ailing = 0
-  for i = 1, #page, 2 do
-    local use = read_use(page[i], page[i + 1])
-    use.flight = 0
-    if use.streak > 0 and use.next < NEVER then state.ailing = state.ailing + 1 end
-    save_use(lane, use)
-  end
+  review_uses(lane, function(use) use.flight = 0 end)
+  lane.looks = true
 end
 
 local function hold_exit(lane, held)
   local use, pool = find_use(lane, held.exit), find_pool(lane.via)
   if not use then return end
   use.flight = use.flight + 1
-  save_use(lane, use)
+  keep_use(lane, use)
   if pool and pool.exclusive ~= 0 then
     need_exit(held.exit).holder = held.token
     save_exit(held.exit)

@@ -1,4 +1,4 @@
--- include: crawl exits lanes
+-- include: crawl exits using lanes
 -- reserve: take the next start slot of a lane, and of one of its exits, for a request that is not a lease's first.
 --
 -- ARGV[3]  lane
@@ -12,10 +12,9 @@ if lane.via then
   if pool and use then
     start = math.max(start, use.next)
     use.next = start + pool.interval
-    save_use(lane, use)
-  else
-    save_state(lane)
+    keep_use(lane, use)
   end
+  lane.looks = true
 end
 start_lane(lane, start)
 save_lanes()

@@ -1,4 +1,4 @@
--- include: crawl exits lanes
+-- include: crawl exits using lanes
 -- rules: a lane's rules while they are valid.
 --
 -- ARGV[3]  lane

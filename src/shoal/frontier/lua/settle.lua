@@ -1,9 +1,10 @@
--- include: crawl turns exits lanes tasks bloom seen decimals retire admit outbox
+-- include: crawl turns exits using lanes tasks bloom seen decimals retire admit outbox
 -- settle: end leases. Each result is applied whole or, when its lease was lost, not at all.
 --
 -- ARGV[3]  number of kinds, the kinds (see admit); then number of results, and for each:
---          verb, key (8 bytes), token, lane's update: "0", or "1" and seven values (see update_lane), how the exit did: "0",
---          or "1", verdict, size, elapsed, and "=" and what to keep for it, or ""; then by verb
+--          verb, key (8 bytes), token, lane's update: "0", or "1" and seven values (see update_lane), how the exit did: "", or
+--          size, elapsed, place of the verdict (8, 8 and 1 bytes) and, where something is to be kept for it, "=" and that;
+--          then by verb
 --   done     outcome; number of rejections, for each: reason, count; number of found tasks, the tasks (see admit)
 --   found    number of found tasks, the tasks: a part of a long list, sent ahead; the lease stands
 --   retry    reason, delay, "1" if free
@@ -12,6 +13,7 @@
 --   check    a result that cannot be written: only says whether its lease stands
 -- Reply    {"ok", epoch, a letter per result: "s" stale, "a" applied or standing, {place, reason, …} refused, {place, …} merged,
 --          {place, …} in the outbox, last number there}
+local VERDICTS = {'ok', 'blocked', 'failed', 'unused'}
 local at = read_kinds(3)
 local results = tonumber(ARGV[at])
 at = at + 1
@@ -25,13 +27,12 @@ local function read_result()
     at = at + 7
   end
   at = at + 1
-  if ARGV[at] == '1' then
-    local session = ARGV[at + 4]
+  if ARGV[at] ~= '' then
+    local size, elapsed, verdict = unpack_struct('>ddB', ARGV[at])
     result.report = {
-      verdict = ARGV[at + 1], size = assert(tonumber(ARGV[at + 2])), elapsed = assert(tonumber(ARGV[at + 3])),
-      session = session ~= '' and string.sub(session, 2) or nil,
+      verdict = assert(VERDICTS[verdict + 1]), size = size, elapsed = elapsed,
+      session = #ARGV[at] > 17 and string.sub(ARGV[at], 19) or nil,
     }
-    at = at + 4
   end
   at = at + 1
   if result.verb == 'done' then
@@ -109,10 +110,22 @@ local function apply(held, result)
   end
 end
 
+-- The uses of all exits of a lane are read at once.
+local helds, exits_used = {}, {}
+for i = 1, results do
+  local held = held_values[i] and read_held(held_values[i])
+  if held and held.exit ~= 'direct' then
+    local exits = exits_used[held.lane] or {}
+    exits_used[held.lane], exits[#exits + 1] = exits, held.exit
+  end
+  helds[i] = held
+end
+for name, exits in pairs(exits_used) do read_uses(need_lane(name), exits) end
+
 local fates = {}
 for i = 1, results do
-  local result, value = read[i], held_values[i]
-  local held = value and not has_ended[result.key] and read_held(value)
+  local result = read[i]
+  local held = not has_ended[result.key] and helds[i]
   local stands = held and held.token == result.token
   -- A question changes nothing.
   if ttl and (not stands or result.verb ~= 'check') then turn() end

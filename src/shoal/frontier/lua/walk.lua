@@ -1,4 +1,4 @@
--- include: crawl exits lanes
+-- include: crawl exits using lanes
 -- walk: change lanes, a bounded number per call.
 --
 -- ARGV[3]  "resume": a lane with waiting tasks queues up as of a time; "pace": lanes take over the crawl's new pace;
@@ -9,24 +9,37 @@
 -- ARGV[7]  pace: the old cap
 -- ARGV[8]  pace: the new cap
 -- Reply    {"ok", where to go on, "0" at the end}
-local MAX_LANES = ARGV[3] == 'pools' and 20 or 200
+local MAX_LANES, MAX_USES = 200, 4000
 
--- Exits that stay keep what is known of them, and the lane looks at all of them anew.
-local function take_over(lane)
-  local state, pool, page = state_of(lane), find_pool(lane.via), call('HGETALL', P .. 'uses:' .. lane.name)
-  state.introduced, state.ailing = 0, 0
-  for i = 1, #page, 2 do
-    local use = read_use(page[i], page[i + 1])
-    if not pool or not is_in_pool(pool, use.exit) then
-      use.next = NEVER
-    elseif use.next == NEVER then
-      use.next = now
-    end
-    if use.streak > 0 and use.next < NEVER then state.ailing = state.ailing + 1 end
-    save_use(lane, use)
+-- A lane of a large pool is much work.
+if ARGV[3] == 'pools' then
+  for _, name in ipairs(call('HKEYS', P .. 'pools')) do
+    local pool = find_pool(name)
+    if pool then MAX_LANES = math.max(1, math.min(MAX_LANES, math.floor(MAX_USES / math.max(1, pool.size)))) end
   end
-  save_state(lane)
-  lane.exits, lane.looks = 0, false
+end
+
+-- A lane whose pace was the crawl's or the pool's own follows it.
+local function follow(lane, old_interval, interval, old_cap, cap)
+  if interval ~= old_interval and lane.base == old_interval then
+    if lane.interval == lane.base then lane.interval = interval end
+    lane.base = interval
+    lane.next = math.max(lane.last + interval, lane.blocked, math.min(lane.next, now))
+  end
+  if lane.cap == old_cap then lane.cap = cap end
+end
+
+local function take_over(lane)
+  local pool = find_pool(lane.via)
+  if pool then
+    local old = call('HMGET', P .. 'pool:' .. pool.name, 'old_host_interval', 'old_host_cap')
+    if old[1] then follow(lane, tonumber(old[1]), pool.host_interval, tonumber(old[2]), pool.host_cap) end
+  end
+  if call('HEXISTS', P .. 'via', lane.name) == 0 then return end
+  review_uses(lane)
+  save_uses(lane)
+  keep_state(lane)
+  lane.exits, lane.looks = -1, false
 end
 
 local page = call('HSCAN', P .. 'lanes', ARGV[4], 'COUNT', MAX_LANES)
@@ -35,15 +48,9 @@ for i = 1, #page[2], 2 do
   if ARGV[3] == 'resume' then
     if lane.waiting > 0 then lane.next = math.max(lane.next, tonumber(ARGV[5])) end
   elseif ARGV[3] == 'pools' then
-    if lane.via and call('HEXISTS', P .. 'via', lane.name) == 1 then take_over(lane) end
+    if lane.via then take_over(lane) end
   elseif not lane.via then
-    local old_interval, interval, old_cap, cap = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-    if interval ~= old_interval and lane.base == old_interval then
-      if lane.interval == lane.base then lane.interval = interval end
-      lane.base = interval
-      lane.next = math.max(lane.last + interval, lane.blocked, math.min(lane.next, now))
-    end
-    if lane.cap == old_cap then lane.cap = cap end
+    follow(lane, tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]))
   end
 end
 save_lanes()

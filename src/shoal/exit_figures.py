@@ -1,0 +1,114 @@
+"""What the uses of exits come to: how many requests got through, how long they took, and what a good page costs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from shoal.model import VIA, ExitStatus
+
+NEAR_SECONDS = 600.0
+
+
+class EndedRequests(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests whose end somebody reported; those in flight, and those of lost workers, are not among them."""
+
+    ok: int
+    blocked: int
+    failed: int
+    elapsed: float
+
+    @classmethod
+    def of(cls, uses: Iterable[ExitStatus]) -> EndedRequests:
+        uses = list(uses)
+        return cls(
+            ok=sum(use.ok for use in uses),
+            blocked=sum(use.blocked for use in uses),
+            failed=sum(use.failed for use in uses),
+            elapsed=sum(use.elapsed for use in uses),
+        )
+
+    @property
+    def total(self) -> int:
+        return self.ok + self.blocked + self.failed
+
+    @property
+    def success(self) -> float | None:
+        """The share that got through; None when none has ended."""
+        return self.ok / self.total if self.total else None
+
+    @property
+    def mean_seconds(self) -> float | None:
+        return self.elapsed / self.total if self.total else None
+
+
+class Earnings(msgspec.Struct, frozen=True, kw_only=True):
+    """What one pool does for one host."""
+
+    host: str
+    pool: str
+    exits: int
+    requests: int
+    cost: float
+    ended: EndedRequests
+
+    @property
+    def cost_per_1000_ok(self) -> float | None:
+        """None when no page came of it, whatever it cost."""
+        return 1000 * self.cost / self.ended.ok if self.ended.ok else None
+
+
+def earnings_of(uses: Iterable[ExitStatus]) -> list[Earnings]:
+    """One per host and pool; for each host the pool first whose good pages cost least, then the one that gets more
+    through."""
+    by_lane: dict[str, list[ExitStatus]] = defaultdict(list)
+    for use in uses:
+        by_lane[use.lane].append(use)
+    found = [
+        Earnings(
+            host=host_of(lane),
+            pool=pool_of(lane),
+            exits=len(group),
+            requests=sum(use.requests for use in group),
+            cost=sum(use.cost for use in group),
+            ended=EndedRequests.of(group),
+        )
+        for lane, group in by_lane.items()
+    ]
+    return sorted(found, key=_merit)
+
+
+def host_of(lane: str) -> str:
+    """The host of a lane that goes via a pool."""
+    return lane.partition(VIA)[0]
+
+
+def pool_of(lane: str) -> str:
+    """The pool that a lane goes via."""
+    return lane.partition(VIA)[2]
+
+
+def money(amount: float) -> str:
+    """An amount with at least two digits that say something: 3.20, 0.0004."""
+    if amount <= 0 or amount >= 0.1:
+        return f"{amount:,.2f}"
+    return f"{amount:.{1 - math.floor(math.log10(amount))}f}"
+
+
+def clock_time(timestamp: float, *, now: float | None = None) -> str:
+    """A point in time not far away: 12:31, with seconds when it is near, with the date when it is not today."""
+    now = time.time() if now is None else now
+    then, today = datetime.fromtimestamp(timestamp), datetime.fromtimestamp(now)
+    if then.date() != today.date():
+        return then.strftime("%Y-%m-%d %H:%M")
+    return then.strftime("%H:%M:%S" if abs(timestamp - now) < NEAR_SECONDS else "%H:%M")
+
+
+def _merit(one: Earnings) -> tuple[str, bool, float, float, str]:
+    cost = one.cost_per_1000_ok
+    return one.host, cost is None, cost or 0.0, -(one.ended.success or 0.0), one.pool

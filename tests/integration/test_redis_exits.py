@@ -1,0 +1,207 @@
+"""Exits on a real Redis server that is killed, and what is left of them when a crawl is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.errors import UsageError
+from shoal.frontier.redis import RedisFrontier
+from shoal.model import Budgets, Crawl, CrawlState, Done, ExitUse, Lease, Pool, Result, Retry
+from shoal.patience import patiently
+from shoal.testing.frontier_case import make_task
+from shoal.testing.servers import RedisServer
+
+CRAWL = "books"
+PREFIX = f"shoal:{{{CRAWL}.0}}:"
+PROXIES = Pool(
+    name="proxies", exits=("x", "y", "z"), interval=0.0, cap=4, quarantine=0.05, max_quarantine=0.1, patience=600.0
+)
+ACCOUNTS = Pool(name="accounts", exits=("anna", "ben"), interval=0.0, cap=1, exclusive=True, quarantine=0.05)
+LANES = [f"{number}.test via {pool.name}" for number in range(4) for pool in (PROXIES, ACCOUNTS)]
+TASKS = 400
+_HELD = struct.Struct(">ddIIHHIH")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path / "redis").start()
+    yield server
+    server.kill()
+
+
+async def opened(server: RedisServer) -> RedisFrontier:
+    frontier = await RedisFrontier.open(server.url)
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=1000, pools=(PROXIES, ACCOUNTS)))
+    return frontier
+
+
+async def fill(frontier: RedisFrontier, count: int = TASKS) -> None:
+    tasks = [make_task(number, LANES[number % len(LANES)], max_attempts=50) for number in range(count)]
+    await frontier.put(CRAWL, tasks)
+
+
+async def take(frontier: RedisFrontier, limit: int = 30, *, worker: str = "w", seconds: float = 60.0) -> list[Lease]:
+    return (await frontier.lease([CRAWL], limit, worker=worker, seconds=seconds, horizon=0.1)).leases
+
+
+def held_leases(server: RedisServer) -> list[tuple[str, str, int]]:
+    """Lane, exit and token of every lease, as the keys themselves have them."""
+    found = []
+    for value in server.call("HVALS", PREFIX + "held"):
+        token, _, _, _, lane, worker, reason, name = _HELD.unpack_from(value)
+        at = _HELD.size
+        exit_at = at + lane + worker + reason
+        found.append((value[at : at + lane].decode(), value[exit_at : exit_at + name].decode(), int(token)))
+    return found
+
+
+def holders(server: RedisServer) -> dict[str, int]:
+    """Which lease holds each exit that is held."""
+    found = server.call("HGETALL", PREFIX + "exits")
+    rows = {name.decode(): int(struct.unpack_from("<6d", row)[4]) for name, row in found.items()}
+    return {name: token for name, token in rows.items() if token}
+
+
+async def check_exits(frontier: RedisFrontier, server: RedisServer) -> None:
+    """Exits are in use exactly as far as there are leases that use them."""
+    leases = held_leases(server)
+    in_flight = {(one.lane, one.exit): one.in_flight for one in await frontier.exits(CRAWL) if one.in_flight}
+    assert in_flight == Counter((lane, name) for lane, name, _ in leases)
+    assert holders(server) == {name: token for lane, name, token in leases if lane.endswith(ACCOUNTS.name)}
+    for lane in LANES:
+        free = {
+            one.exit
+            for one in await frontier.exits(CRAWL)
+            if one.lane == lane
+            and one.in_flight < (1 if one.streak else (ACCOUNTS.cap if "accounts" in lane else PROXIES.cap))
+        }
+        assert {member[4:].decode() for member in server.call("ZRANGE", f"{PREFIX}due:{lane}", 0, -1)} == free
+
+
+def result_of(lease: Lease, draw: random.Random) -> Result:
+    dice = draw.random()
+    if dice < 0.2:
+        verdict: Any = "failed" if dice < 0.1 else "blocked"
+        return Retry(lease=lease, reason="exit", delay=0.01, free=True, exit=ExitUse(verdict=verdict))
+    return Done(lease=lease, exit=ExitUse(size=100, elapsed=0.1, session=b"cookies" if dice < 0.3 else None))
+
+
+def cut_tail(server: RedisServer, draw: random.Random, *, safe: tuple[Path, int]) -> None:
+    """What a crash of the machine does: the last bytes were never written. Those of the seed were."""
+    path = server.append_only_file
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.truncate(max(safe[1] if path == safe[0] else 0, size - draw.randrange(1, 4000)))
+
+
+async def drain(frontier: RedisFrontier, draw: random.Random) -> None:
+    """Work until there is nothing left; time-limited, as a stranded exit would let it wait for ever."""
+    async with asyncio.timeout(30):
+        while True:
+            batch = await patiently(lambda: frontier.lease([CRAWL], 30, worker="w", seconds=60.0, horizon=0.1), say=str)
+            if batch.finished:
+                return
+            await patiently(lambda: frontier.settle([result_of(lease, draw) for lease in batch.leases]), say=str)  # noqa: B023 -- awaited at once
+            await asyncio.sleep(0 if batch.leases else min(batch.ask_again, 0.05))
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_exits_are_used_by_leases_alone_after_the_server_died_and_its_files_tail_is_gone(
+    server: RedisServer, seed: int
+) -> None:
+    draw = random.Random(seed)
+    frontier = await opened(server)
+    await fill(frontier)
+    server.wait_for_the_file()
+    safe = (server.append_only_file, server.append_only_file.stat().st_size)
+    for _ in range(draw.randrange(4, 8)):
+        leases = await take(frontier, 30, seconds=1.0)
+        await frontier.settle([result_of(lease, draw) for lease in leases if draw.random() < 0.5])
+    server.wait_for_the_file()
+    server.kill()
+    cut_tail(server, draw, safe=safe)
+    server.start()
+    await patiently(lambda: take(frontier, 0), say=str)
+    await check_exits(frontier, server)
+    await drain(frontier, draw)
+    await check_exits(frontier, server)
+    progress = await frontier.progress(CRAWL)
+    assert (progress.done, progress.dead, progress.leased) == (TASKS, 0, 0)
+    await frontier.close()
+
+
+async def test_pools_that_a_crash_cut_off_are_written_again(server: RedisServer) -> None:
+    frontier = await opened(server)
+    await fill(frontier)
+    await take(frontier)
+    server.call("HDEL", PREFIX + "pool:proxies", "p1", "ex", "cap", "quarantine")
+    server.call("DEL", PREFIX + "pool:accounts", PREFIX + "pools")
+    server.restart()
+    await patiently(lambda: take(frontier, 0), say=str)
+    await check_exits(frontier, server)
+    await frontier.evict("w")
+    await drain(frontier, random.Random(1))
+    assert (await frontier.progress(CRAWL)).dead == 0
+    await frontier.close()
+
+
+async def test_exits_of_a_worker_that_is_gone_are_free_again(server: RedisServer) -> None:
+    frontier = await opened(server)
+    await fill(frontier)
+    taken = await take(frontier, worker="gone")
+    assert {lease.exit for lease in taken} == {"x", "y", "z", "anna", "ben"}
+    assert await frontier.evict("gone") == len(taken)
+    assert (holders(server), held_leases(server)) == ({}, [])
+    await check_exits(frontier, server)
+    await frontier.close()
+
+
+async def test_a_crawl_that_was_cancelled_and_resumed_has_its_exits(server: RedisServer) -> None:
+    frontier = await opened(server)
+    await fill(frontier)
+    leases = await take(frontier)
+    await frontier.set_state(CRAWL, CrawlState.CANCELLED)
+    await frontier.settle([Done(lease=lease, exit=ExitUse()) for lease in leases])
+    assert (holders(server), await take(frontier)) == ({}, [])
+    await frontier.set_state(CRAWL, CrawlState.RUNNING)
+    await drain(frontier, random.Random(2))
+    assert (await frontier.progress(CRAWL)).done == TASKS
+    await check_exits(frontier, server)
+    await frontier.close()
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+async def test_deleting_a_crawl_leaves_no_key_of_its_exits(server: RedisServer, shards: int) -> None:
+    frontier = await RedisFrontier.open(f"{server.url}?shards={shards}")
+    before = set(server.call("KEYS", "*"))
+    pools = (PROXIES, ACCOUNTS) if shards == 1 else (PROXIES,)
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=1000, pools=pools))
+    await fill(frontier)
+    draw = random.Random(3)
+    for _ in range(5):
+        await frontier.settle([result_of(lease, draw) for lease in await take(frontier)])
+    await take(frontier)
+    assert any(b":uses:" in key for key in server.call("KEYS", "*"))
+    await frontier.delete_crawl(CRAWL)
+    left = {key for key in set(server.call("KEYS", "*")) - before if b"{books." in key}
+    assert left == set()
+    await frontier.close()
+
+
+async def test_what_is_counted_in_one_place_is_refused_for_a_crawl_in_shards(server: RedisServer) -> None:
+    frontier = await RedisFrontier.open(f"{server.url}?shards=3")
+    for fields in ({"pools": (ACCOUNTS,)}, {"pools": (PROXIES,), "budgets": Budgets(cost=5.0)}):
+        with pytest.raises(UsageError, match="need a crawl in one shard: leave out \\?shards"):
+            await frontier.open_crawl(Crawl(id=CRAWL, spider="s", **fields))  # type: ignore[arg-type]
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, pools=(PROXIES,)))
+    await fill(frontier)
+    assert {lease.exit for lease in await take(frontier, 12)} <= {"x", "y", "z"}
+    await frontier.close()
