@@ -10,15 +10,15 @@
 -- due:LANE   rank (4 bytes) and exit → next start; only exits with room for one request more
 -- exits      exit → strikes, parked until, parkings, trial, holder, sessions (six doubles), the lane struck last
 -- sessions   exit → what is kept for it
-local STRIKES, BUSY_SECONDS, NEVER, VIA = 3, 0.25, math.huge, ' via '
-local MAX_VALUES, MAX_BUSY, MAX_CANDIDATES, NAMES_AT_ONCE = 1000, 32, 256, 64
--- The byte order of most machines: nothing has to be turned around.
-local USE, EXIT, STATE = '<dddddddddddd', '<dddddd', '<dddddd'
+local STRIKES, NEVER, VIA = 3, math.huge, ' via '
+local MAX_VALUES = 1000
+-- The byte order of most machines: nothing has to be turned around. A script has room for two hundred names, hence the blocks.
+local USE, STATE = '<dddddddddddd', '<dddddd'
 local POOL = {
   'size', 'interval', 'cap', 'host_interval', 'host_cap', 'exclusive', 'sticky', 'rotate', 'quarantine', 'max_quarantine',
   'patience', 'cost', 'cost_per_gb',
 }
-local pools, exit_rows, spent = {}, {}, 0
+local pools, spent = {}, 0
 
 -- The name of the pool that a lane goes via, or nil.
 local function pool_name_of(lane_name)
@@ -132,38 +132,41 @@ local function save_uses(lane)
   write_in_parts('ZREM', P .. 'due:' .. lane.name, gone)
 end
 
-local function read_exit(value)
-  local row = {}
-  row.strikes, row.parked, row.parkings, row.trial, row.holder, row.sessions = unpack_struct(EXIT, value)
-  row.struck = string.sub(value, 49)
-  return row
-end
+local find_exit, need_exit, save_exit
+do
+  local EXIT, rows, has_rows = '<dddddd', {}
 
--- What holds for the exit whatever the lane, or nil: most crawls have no exit of which there is anything to say.
-local has_exit_rows
-
-local function find_exit(exit)
-  if has_exit_rows == nil then has_exit_rows = call('EXISTS', P .. 'exits') == 1 end
-  if has_exit_rows and exit_rows[exit] == nil then
-    local value = call('HGET', P .. 'exits', exit)
-    exit_rows[exit] = value and read_exit(value)
+  local function read_exit(value)
+    local row = {}
+    row.strikes, row.parked, row.parkings, row.trial, row.holder, row.sessions = unpack_struct(EXIT, value)
+    row.struck = string.sub(value, 49)
+    return row
   end
-  return exit_rows[exit] or nil
-end
 
-local function need_exit(exit)
-  local row = find_exit(exit)
-  if not row then
-    row = {strikes = 0, parked = 0, parkings = 0, trial = 0, holder = 0, sessions = 0, struck = ''}
-    exit_rows[exit] = row
+  -- What holds for the exit whatever the lane, or nil: most crawls have no exit of which there is anything to say.
+  function find_exit(exit)
+    if has_rows == nil then has_rows = call('EXISTS', P .. 'exits') == 1 end
+    if has_rows and rows[exit] == nil then
+      local value = call('HGET', P .. 'exits', exit)
+      rows[exit] = value and read_exit(value)
+    end
+    return rows[exit] or nil
   end
-  return row
-end
 
-local function save_exit(exit)
-  local row = exit_rows[exit]
-  call('HSET', P .. 'exits', exit,
-    pack(EXIT, row.strikes, row.parked, row.parkings, row.trial, row.holder, row.sessions) .. row.struck)
+  function need_exit(exit)
+    local row = find_exit(exit)
+    if not row then
+      row = {strikes = 0, parked = 0, parkings = 0, trial = 0, holder = 0, sessions = 0, struck = ''}
+      rows[exit] = row
+    end
+    return row
+  end
+
+  function save_exit(exit)
+    local row = rows[exit]
+    call('HSET', P .. 'exits', exit,
+      pack(EXIT, row.strikes, row.parked, row.parkings, row.trial, row.holder, row.sessions) .. row.struck)
+  end
 end
 
 local function read_state(value)

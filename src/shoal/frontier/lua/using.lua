@@ -1,25 +1,30 @@
 -- Using exits: which one a lane takes next, what a request through it does to it, and when the lane may start again.
 
--- The pool's exit at a place; its neighbours are read with it.
-local function name_at(pool, place)
-  if not pool.names[place] then
-    local first, places = place - place % NAMES_AT_ONCE, {}
-    for step = first, math.min(first + NAMES_AT_ONCE, pool.size) - 1 do places[#places + 1] = 'p' .. step end
-    for i, name in ipairs(call('HMGET', P .. 'pool:' .. pool.name, unpack(places))) do pool.names[first + i - 1] = name end
-  end
-  return pool.names[place]
-end
+local next_fresh
+do
+  local NAMES_AT_ONCE = 64
 
--- The exit that the lane considers next, when it has not met all of its pool; nil otherwise.
-local function next_fresh(lane, pool, state)
-  lane.uses, lane.changed = lane.uses or {}, lane.changed or {}
-  while state.introduced < pool.size do
-    local exit = name_at(pool, (state.turn + state.introduced) % pool.size)
-    -- As many as it has met: then not this one. Otherwise its pool has changed.
-    if state.met == state.introduced or not find_use(lane, exit) then return exit end
-    state.introduced = state.introduced + 1
+  -- The pool's exit at a place; its neighbours are read with it.
+  local function name_at(pool, place)
+    if not pool.names[place] then
+      local first, places = place - place % NAMES_AT_ONCE, {}
+      for step = first, math.min(first + NAMES_AT_ONCE, pool.size) - 1 do places[#places + 1] = 'p' .. step end
+      for i, name in ipairs(call('HMGET', P .. 'pool:' .. pool.name, unpack(places))) do pool.names[first + i - 1] = name end
+    end
+    return pool.names[place]
   end
-  return nil
+
+  -- The exit that the lane considers next, when it has not met all of its pool; nil otherwise.
+  function next_fresh(lane, pool, state)
+    lane.uses, lane.changed = lane.uses or {}, lane.changed or {}
+    while state.introduced < pool.size do
+      local exit = name_at(pool, (state.turn + state.introduced) % pool.size)
+      -- As many as it has met: then not this one. Otherwise its pool has changed.
+      if state.met == state.introduced or not find_use(lane, exit) then return exit end
+      state.introduced = state.introduced + 1
+    end
+    return nil
+  end
 end
 
 -- The exit that a host of a sticky pool keeps, while it is healthy.
@@ -31,9 +36,10 @@ local function stuck_use(lane, pool, state)
   return (not row or row.parked <= now) and use or nil
 end
 
--- A script has room for two hundred names.
 local pick_exit, start_exit
 do
+  local BUSY_SECONDS, MAX_BUSY, MAX_CANDIDATES = 0.25, 32, 256
+
   local function fresh_use(lane, pool, state)
     local exit = next_fresh(lane, pool, state)
     if not exit then return nil end
