@@ -88,6 +88,10 @@ class RedisFleet:
         """The sign of life of a worker that has done a page."""
         return asyncio.run(self._wait_for_worker(process.pid))
 
+    def busiest_worker(self) -> WorkerBeat:
+        """The worker that holds most pages, when one holds any."""
+        return asyncio.run(self._busiest_worker())
+
     def progress(self) -> Progress:
         return self.wait_for(lambda _: True)
 
@@ -126,6 +130,18 @@ class RedisFleet:
                     for beat in await frontier.workers():
                         if beat.pid == pid and beat.pages:
                             return beat
+                    await asyncio.sleep(0.05)
+            finally:
+                await frontier.close()
+
+    async def _busiest_worker(self) -> WorkerBeat:
+        async with asyncio.timeout(SECONDS):
+            frontier = await open_frontier(self.url)
+            try:
+                while True:
+                    beats = await frontier.workers()
+                    if busy := [beat for beat in beats if beat.busy]:
+                        return max(busy, key=lambda beat: beat.busy)
                     await asyncio.sleep(0.05)
             finally:
                 await frontier.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,12 +36,10 @@ def fleet(tmp_path: Path, cluster: RedisCluster) -> Iterator[RedisFleet]:
 def test_a_fleet_over_a_cluster_loses_nothing_with_a_worker_and_a_node(
     fleet: RedisFleet, cluster: RedisCluster
 ) -> None:
-    spider = fleet.spider(rate="4/s", allow=["*"], lease_seconds=4.0, horizon_seconds=0.5)
+    spider = fleet.spider(rate="8/s", allow=["*"], lease_seconds=4.0, horizon_seconds=0.5)
     run = fleet.start("run", spider, "--workers", "2")
-    fleet.wait_for_pages(5)
-    joined = fleet.start("worker", spider)
-    fleet.wait_for_worker(joined)
-    joined.kill()
+    fleet.wait_for_pages(20)
+    os.kill(fleet.busiest_worker().pid, signal.SIGKILL)
     fleet.wait_for_pages(60)
     cluster.nodes[1].kill()
     cluster.nodes[1].start()
