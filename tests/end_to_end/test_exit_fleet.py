@@ -200,7 +200,8 @@ def check_the_crawl(truth: Members, server: LoopbackServer, progress: dict[str, 
     assert peers["127.0.0.9"] == 1
     assert peers.keys() == {"127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.9"}
     busiest = busiest_by_peer(server.requests)
-    assert max(busiest["127.0.0.2"], busiest["127.0.0.3"]) <= 11
+    # One more than the rate is the start that opens the window, another what a busy machine may delay on the way.
+    assert max(busiest["127.0.0.2"], busiest["127.0.0.3"]) <= 12
 
 
 async def test_the_pace_of_a_host_via_a_pool_is_steered_by_its_own_name(tmp_path: Path) -> None:
