@@ -210,8 +210,10 @@ class Settler:
                 sent.append(chunk)
             answers = await line.answers_or_errors()
             failures = [answer for answer in answers if isinstance(answer, Exception)]
-            if failures:
+            # A call over several shards, or with a repair in it, may yet fail as a whole, and then be repeated.
+            if failures or len(sent) > 1 or any(map(needs_repair, answers)):
                 self._remember(sent, answers)
+            if failures:
                 raise failures[0]
         for chunk, answer in zip(sent, answers, strict=True):
             if not needs_repair(answer):
