@@ -18,6 +18,7 @@ import msgspec
 
 from shoal.errors import SettingError
 from shoal.model import DIRECT
+from shoal.secrecy import masked
 from shoal.settings import parse_duration, parse_rate
 
 PROXIES: Final = "proxies"
@@ -121,13 +122,10 @@ def ways_of(pools: Mapping[str, PoolSpec]) -> dict[str, Way]:
     return {way.name: way for pool in pools.values() for way in pool.ways}
 
 
-def masked(url: str) -> str:
+def place_of(url: str) -> str:
     """A URL as people may see it: who and where to, without passwords, paths and queries."""
-    scheme, separator, rest = url.partition("://")
-    # Up to the last @, wherever it is: one behind the host is a password's, written as it must not be.
-    who, at, where = rest.rpartition("@")
-    name, colon, _ = who.partition(":")
-    return f"{scheme}{separator}{name}{colon and ':***'}{at}{re.split('[/?#]', where)[0]}"
+    scheme, separator, rest = masked(url).partition("://")
+    return f"{scheme}{separator}{re.split('[/?#]', rest)[0]}"
 
 
 def _proxies_file(path: Path) -> dict[str, Any]:

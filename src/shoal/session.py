@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.exits import Way, masked
+from shoal.exits import Way, place_of
 from shoal.fetch.base import Fault, Fetch, Fetcher, Response
 from shoal.fetch.cookies import CookieJar, site_of
 from shoal.markup import MarkupLimits
@@ -102,7 +102,7 @@ class Session:
     async def _send(self, method: str, href: str, headers: dict[str, str], body: bytes | None) -> Page:
         url = self._resolved(href)
         if url is None:
-            raise UsageError(f"a session cannot fetch {masked(href)[:80]!r}: it is not a http or https URL")
+            raise UsageError(f"a session cannot fetch {place_of(href)[:80]!r}: it is not a http or https URL")
         fetch = Fetch(url=url, method=method, headers=headers, body=body, exit=self._way.name)
         for _ in range(self._settings.max_redirects):
             response = await self._fetch(fetch)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import SettingError
-from shoal.exits import PoolSpec, Way, load_pools, masked, ways_of
+from shoal.exits import PoolSpec, Way, load_pools, place_of, ways_of
 from shoal.settings import file_layer
 
 SECRET = "s3cret"
@@ -121,9 +121,10 @@ def test_nothing_that_is_shown_has_a_secret(full: dict[str, PoolSpec]) -> None:
     shown = [repr(full), str(full), *ways_of(full), *(str(way.__rich_repr__()) for way in ways_of(full).values())]
     assert len(ways_of(full)) == 10
     assert not [text for text in shown if SECRET in text or "s3c" in text]
-    assert masked("http://user:s3cret@10.0.0.1:3128") == "http://user:***@10.0.0.1:3128"
-    assert masked("https://api.example/?key=s3cret&url={url}") == "https://api.example"
-    assert masked("http://user:s3/cr@et@host:1/") == "http://user:***@host:1"
+    assert place_of("http://user:s3cret@10.0.0.1:3128") == "http://user:***@10.0.0.1:3128"
+    assert place_of("https://api.example/?key=s3cret&url={url}") == "https://api.example"
+    assert place_of("http://user:s3/cr@et@host:1/") == "http://user:***@host:1"
+    assert place_of("https://api.example/?key=s3@cret&url={url}") == "https://api.example"
 
 
 def test_pools_are_no_settings(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ async def test_links_that_a_budget_refused_do_not_become_known() -> None:
     assert key_of(f"{HOST}/y") not in bench.known
 
 
-async def test_links_that_a_budget_refused_ahead_of_the_settle_do_not_become_known() -> None:
+async def test_links_of_a_long_list_that_a_budget_refused_do_not_become_known() -> None:
     bench = Bench({"/": " ".join(f"/{number}" for number in range(700))})
     bench.crawl = Crawl(id="c", spider="links", interval=0.0, budgets=Budgets(pages=2))
     await bench.begin("/")

@@ -10,23 +10,29 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shoal.frontier.exit_rules import STRIKES, cost_of, rest_of
+from shoal.frontier.sqlite_exit_rows import (
+    ADD_USE,
+    EXIT_COLUMNS,
+    MOVE_USE,
+    SAVE_USE,
+    USE_COLUMNS,
+    ExitRow,
+    LanePool,
+    Use,
+)
 from shoal.frontier.sqlite_pools import POOLS
 from shoal.model import VIA, ExitUse, Pool
 
 if TYPE_CHECKING:
     from shoal.frontier.sqlite_ledger import LaneRow
 
-_USE_COLUMNS = (
-    "lane, exit, rank, next_start, rests_until, in_flight, streak, requests, ok, blocked, failed, size, elapsed, cost"
-)
-_EXIT_COLUMNS = "strikes, struck_lane, parked_until, parkings, trial, holder, session, sessions"
 _FREE = "in_flight < CASE WHEN streak > 0 THEN 1 ELSE :cap END"
 _CANDIDATES = (
-    f"SELECT {_USE_COLUMNS} FROM lane_exit WHERE lane = :lane AND next_start <= :latest AND {_FREE}"  # noqa: S608 -- constants
+    f"SELECT {USE_COLUMNS} FROM lane_exit WHERE lane = :lane AND next_start <= :latest AND {_FREE}"  # noqa: S608 -- constants
     " ORDER BY next_start, rank LIMIT :limit"
 )
 _SOME = (
-    f"SELECT {_USE_COLUMNS} FROM json_each(?) CROSS JOIN lane_exit"  # noqa: S608 -- constants
+    f"SELECT {USE_COLUMNS} FROM json_each(?) CROSS JOIN lane_exit"  # noqa: S608 -- constants
     " ON lane_exit.lane = json_extract(value, '$[0]') AND lane_exit.exit = json_extract(value, '$[1]')"
 )
 _EARLIEST = f"SELECT next_start, streak FROM lane_exit WHERE lane = :lane AND {_FREE} ORDER BY next_start LIMIT 1"  # noqa: S608
@@ -38,80 +44,6 @@ _STATES = (
 _SAVE_STATE = (
     "UPDATE lane_pool SET introduced = ?, starved_since = ?, stuck = ?, stuck_since = ?, met = ? WHERE lane = ?"
 )
-_ADD_USE = f"INSERT INTO lane_exit ({_USE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 -- constants
-_SAVE_USE = (
-    "UPDATE lane_exit SET rests_until = ?, in_flight = ?, streak = ?, requests = ?, ok = ?, blocked = ?, failed = ?,"
-    " size = ?, elapsed = ?, cost = ? WHERE lane = ? AND exit = ?"
-)
-# Only where it changed: the index follows the next start.
-_MOVE_USE = _SAVE_USE.replace("SET", "SET next_start = ?,")
-
-
-class Use(msgspec.Struct):
-    """A row of `lane_exit`."""
-
-    lane: int
-    exit: str
-    rank: int
-    next_start: float = 0.0
-    rests_until: float = 0.0
-    in_flight: int = 0
-    streak: int = 0
-    requests: int = 0
-    ok: int = 0
-    blocked: int = 0
-    failed: int = 0
-    size: int = 0
-    elapsed: float = 0.0
-    cost: float = 0.0
-    is_new: bool = False
-    has_changed: bool = False
-    has_moved: bool = False
-
-    def is_free(self, pool: Pool) -> bool:
-        """Whether one request more may be in flight; an exit that was ill is tried with a single one."""
-        return self.in_flight < (1 if self.streak else pool.cap)
-
-    def move(self, next_start: float) -> None:
-        """Another time from which it may be used next."""
-        self.has_moved = self.has_moved or next_start != self.next_start
-        self.next_start = next_start
-
-    def saved(self) -> tuple[object, ...]:
-        """What `_SAVE_USE` writes."""
-        return (
-            self.rests_until, self.in_flight, self.streak, self.requests, self.ok, self.blocked, self.failed, self.size,
-            self.elapsed, self.cost, self.lane, self.exit,
-        )  # fmt: skip
-
-
-class ExitRow(msgspec.Struct):
-    """A row of `exit`."""
-
-    strikes: int = 0
-    struck_lane: str = ""
-    parked_until: float = 0.0
-    parkings: int = 0
-    trial: int = 0
-    holder: int = 0
-    session: bytes = b""
-    sessions: int = 0
-
-    @property
-    def session_version(self) -> int:
-        return self.sessions if self.session else 0
-
-
-class LanePool(msgspec.Struct):
-    """A row of `lane_pool`."""
-
-    lane: int
-    turn: int
-    introduced: int = 0
-    starved_since: float = 0.0
-    stuck: str = ""
-    stuck_since: float = 0.0
-    met: int = 0
 
 
 class Exits:
@@ -173,7 +105,7 @@ class Exits:
             if self._has_rows is None:
                 select = "SELECT 1 FROM exit WHERE crawl = ? LIMIT 1"
                 self._has_rows = self.db.execute(select, (self._crawl,)).fetchone() is not None
-            select = f"SELECT {_EXIT_COLUMNS} FROM exit WHERE crawl = ? AND name = ?"  # noqa: S608 -- constant
+            select = f"SELECT {EXIT_COLUMNS} FROM exit WHERE crawl = ? AND name = ?"  # noqa: S608 -- constant
             row = self.db.execute(select, (self._crawl, name)).fetchone() if self._has_rows else None
             found = self._exits[name] = ExitRow(*row) if row else ExitRow()
         return found
@@ -329,7 +261,7 @@ class Exits:
             self._changed_states.clear()
         if self._changed_exits:
             self.db.executemany(
-                f"INSERT OR REPLACE INTO exit (crawl, name, {_EXIT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+                f"INSERT OR REPLACE INTO exit (crawl, name, {EXIT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
                 [
                     (self._crawl, name, *msgspec.structs.astuple(self._exits[name]))
                     for name in sorted(self._changed_exits)
@@ -348,7 +280,7 @@ class Exits:
                 saved.append(use.saved())
             use.is_new = use.has_changed = use.has_moved = False
         self._changed_uses.clear()
-        for statement, rows in ((_ADD_USE, added), (_MOVE_USE, moved), (_SAVE_USE, saved)):
+        for statement, rows in ((ADD_USE, added), (MOVE_USE, moved), (SAVE_USE, saved)):
             if rows:
                 self.db.executemany(statement, rows)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from shoal.frontier.exit_rules import GIVEN_UP, no_exit_reason
 from shoal.frontier.fairness import share_out
-from shoal.frontier.sqlite_exits import Use
+from shoal.frontier.sqlite_exit_rows import Use
 from shoal.frontier.sqlite_ledger import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow, Ledger
 from shoal.frontier.sqlite_picker import Picker
 from shoal.frontier.sqlite_turns import turn

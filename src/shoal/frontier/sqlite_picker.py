@@ -6,7 +6,8 @@ import heapq
 from typing import TYPE_CHECKING
 
 from shoal.frontier.exit_rules import BUSY_SECONDS
-from shoal.frontier.sqlite_exits import Exits, Use
+from shoal.frontier.sqlite_exit_rows import Use
+from shoal.frontier.sqlite_exits import Exits
 from shoal.model import Pool
 
 if TYPE_CHECKING:

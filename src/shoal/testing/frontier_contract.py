@@ -9,6 +9,7 @@ Subclass `FrontierContract` and let pytest (with pytest-asyncio in auto mode) co
 
 from __future__ import annotations
 
+from shoal.testing.frontier_account_promises import AccountPromises
 from shoal.testing.frontier_control_promises import ControlPromises
 from shoal.testing.frontier_exit_promises import ExitPromises
 from shoal.testing.frontier_lease_promises import LeasePromises
@@ -19,6 +20,13 @@ from shoal.testing.frontier_ttl_promises import TtlPromises
 
 
 class FrontierContract(
-    PutPromises, LeasePromises, SettlePromises, ExitPromises, PoolPromises, ControlPromises, TtlPromises
+    PutPromises,
+    LeasePromises,
+    SettlePromises,
+    ExitPromises,
+    AccountPromises,
+    PoolPromises,
+    ControlPromises,
+    TtlPromises,
 ):
     """All of them."""

@@ -13,14 +13,12 @@ from shoal.model import (
     Budgets,
     Crawl,
     CrawlState,
-    Dead,
     DeadFilter,
     Done,
     ExitStatus,
     ExitUse,
     Lease,
     Pool,
-    Released,
     Retry,
 )
 from shoal.testing.clock import FakeClock
@@ -307,70 +305,6 @@ class ExitPromises(FrontierCase):
         assert [lane.starts_in for lane in await frontier.lanes(CRAWL)] == [pytest.approx(60.0)]
         assert (await take(frontier)).leases == []
 
-    async def test_an_account_is_held_by_one_lease_at_a_time(self, frontier: Frontier, clock: FakeClock) -> None:
-        self.need_one_shard()
-        await open_pools(frontier, make_pool("anna", "ben", exclusive=True, cap=1))
-        await fill(frontier, 3, "a.test via pool", "b.test via pool", "c.test via pool")
-        first = await take(frontier)
-        assert sorted(exits_of(first)) == ["anna", "ben"]
-        clock.advance(1.0)
-        assert (await take(frontier)).leases == []
-        await frontier.settle([Done(lease=first.leases[0], exit=ExitUse())])
-        clock.advance(1.0)
-        assert exits_of(await take(frontier)) == [first.leases[0].exit]
-
-    async def test_keeps_what_an_exit_needs_to_stay_logged_in(self, frontier: Frontier, second: Frontier) -> None:
-        self.need_one_shard()
-        await open_pools(frontier, make_pool("anna", exclusive=True))
-        await fill(frontier, 3)
-        lease = await take_one(frontier)
-        assert lease.session_version == 0
-        await end(frontier, lease, "ok", session=b"cookies")
-        version, session = await second.session(CRAWL, "anna")
-        assert session == b"cookies"
-        again = await take_one(frontier)
-        assert again.session_version == version > 0
-        await end(frontier, again, "ok", session=b"")
-        assert await frontier.session(CRAWL, "anna") == (0, b"")
-        assert (await take_one(frontier)).session_version == 0
-
-    async def test_a_later_login_has_another_version(self, frontier: Frontier) -> None:
-        self.need_one_shard()
-        await open_pools(frontier, make_pool("anna", exclusive=True))
-        await fill(frontier, 1)
-        versions = []
-        for session in (b"one", b"", b"two"):
-            await end(frontier, await take_one(frontier), "ok", session=session)
-            versions.append((await frontier.session(CRAWL, "anna"))[0])
-        assert versions[1] == 0
-        assert versions[0] != versions[2]
-
-    async def test_counts_what_went_through_an_exit(self, frontier: Frontier) -> None:
-        await open_pools(frontier, make_pool("x", cost=0.5, cost_per_gb=2.0, quarantine=0.0))
-        await fill(frontier, 3)
-        leases = (await take(frontier)).leases
-        await end(frontier, leases[0], "ok", size=500_000_000, elapsed=2.0)
-        await end(frontier, leases[1], "blocked", size=0, elapsed=1.0)
-        await frontier.settle([Released(lease=leases[2], exit=ExitUse(verdict="unused"))])
-        status = await status_of(frontier, "x")
-        assert (status.requests, status.ok, status.blocked, status.failed, status.in_flight) == (2, 1, 1, 0, 0)
-        assert (status.size, status.elapsed, status.cost) == (500_000_000, 3.0, 2.0)
-        assert (await frontier.progress(CRAWL)).cost == 2.0
-
-    async def test_a_crawl_whose_budget_is_spent_is_paused(self, frontier: Frontier) -> None:
-        self.need_one_shard()
-        pool = make_pool("x", cost=0.5)
-        await open_pools(frontier, pool, cost=1.0)
-        await fill(frontier, 9)
-        for _ in range(2):
-            lease = await take_one(frontier)
-            await frontier.settle([Dead(lease=lease, reason="http_404", exit=ExitUse())])
-        assert (await take(frontier)).leases == []
-        assert (await frontier.progress(CRAWL)).state == CrawlState.PAUSED
-        await open_pools(frontier, pool, cost=2.0)
-        await frontier.set_state(CRAWL, CrawlState.RUNNING)
-        assert len((await take(frontier)).leases) == 7
-
     async def test_a_start_slot_can_be_taken_anew_from_lane_and_exit(self, frontier: Frontier) -> None:
         await open_pools(frontier, make_pool("x", interval=10.0))
         await fill(frontier, 2)
@@ -396,14 +330,6 @@ class ExitPromises(FrontierCase):
         (next_one,) = (await take(frontier, horizon=1.0)).leases
         assert next_one.exit == first.exit
         assert next_one.wait == pytest.approx(0.3)
-
-    async def test_a_crawl_that_ends_as_its_budget_is_spent_is_finished(self, frontier: Frontier) -> None:
-        self.need_one_shard()
-        await open_pools(frontier, make_pool("x", cost=0.5), cost=0.5)
-        await fill(frontier, 1)
-        await frontier.settle([Done(lease=await take_one(frontier), exit=ExitUse())])
-        assert (await take(frontier)).finished == (CRAWL,)
-        assert (await frontier.progress(CRAWL)).state == CrawlState.FINISHED
 
     async def test_says_that_the_exits_of_a_lane_rest_and_not_its_host(
         self, frontier: Frontier, clock: FakeClock

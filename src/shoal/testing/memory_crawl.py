@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from shoal.frontier.exit_rules import GIVEN_UP, no_exit_reason
 from shoal.model import (
     DIRECT,
     DUPLICATE,
-    NO_EXIT,
     VIA,
     Crawl,
     CrawlState,
@@ -22,7 +22,7 @@ from shoal.model import (
     Task,
     TaskState,
 )
-from shoal.testing.memory_exits import GIVEN_UP, ModelPools
+from shoal.testing.memory_exits import ModelPools
 
 MAX_PRIORITY = 2**22
 MAX_SAMPLES = 20
@@ -234,11 +234,9 @@ class ModelCrawl:
 
     def give_up(self, lane: ModelLane) -> None:
         """The lane's exits rested too long: its tasks wait no more, a bounded number at a time."""
-        pool = lane.name.partition(VIA)[2]
-        exists = pool in self.pools.pools
-        why = f"every exit of pool {pool} rests" if exists else f"there is no pool {pool}"
+        exists = self.pools.pool_of(lane.name) is not None
         for task in self.waiting(lane)[:GIVEN_UP]:
-            self.bury(task, f"{NO_EXIT}: {why}")
+            self.bury(task, no_exit_reason(lane.name, is_known=exists))
         if exists and not self.waiting(lane):
             self.pools.of(lane.name).starved_since = self.now
         self.pools.refresh(lane.name, self.now)

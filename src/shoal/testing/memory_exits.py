@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from shoal.frontier.exit_rules import BUSY_SECONDS, STRIKES, cost_of, rest_of
 from shoal.model import VIA, ExitStatus, ExitUse, Pool
-
-STRIKES = 3  # failures towards different hosts in a row after which an exit rests for every host
-BUSY_SECONDS = 0.25
-GIVEN_UP = 100
 
 
 @dataclass(eq=False)
@@ -220,7 +217,7 @@ class ModelPools:
 
     def _spend(self, use: ModelUse, report: ExitUse | None, pool: Pool | None) -> None:
         if pool is not None:
-            cost = pool.cost + (report.size / 1e9 * pool.cost_per_gb if report else 0.0)
+            cost = cost_of(pool, report)
             use.cost += cost
             self.cost += cost
 
@@ -253,8 +250,3 @@ class ModelPools:
         if exit_.strikes >= STRIKES and (exit_.parked_until <= now or exit_.trial == token):
             exit_.parkings += 1
             exit_.parked_until, exit_.trial = now + rest_of(pool, exit_.parkings), 0
-
-
-def rest_of(pool: Pool, times: int) -> float:
-    """How long an exit rests the so-manieth time in a row."""
-    return min(pool.quarantine * 2.0 ** min(times - 1, 60), pool.max_quarantine)

@@ -15,10 +15,8 @@ from shoal.errors import UsageError
 from shoal.frontier.exit_rules import check_exits
 from shoal.model import (
     DIRECT,
-    VIA,
     Crawl,
     CrawlState,
-    Dead,
     DeadFilter,
     DeadLetter,
     Done,
@@ -29,15 +27,14 @@ from shoal.model import (
     LeaseBatch,
     Progress,
     PutReport,
-    Released,
     Result,
-    Retry,
     SettleReport,
     Task,
     TaskState,
     TaskStatus,
     WorkerBeat,
 )
+from shoal.testing.memory_control import apply, described, flaw_of, matching_dead, take_over
 from shoal.testing.memory_crawl import ModelCrawl, ModelLane, ModelTask
 from shoal.testing.memory_lease import (
     Terms,
@@ -68,7 +65,7 @@ class MemoryFrontier:
         check_exits(crawl.pools)
         now = self._clock()
         if crawl.id in self._crawls:
-            _take_over(self._crawls[crawl.id], crawl, now)
+            take_over(self._crawls[crawl.id], crawl, now)
         else:
             age = next(self._crawl_ages)
             crawl = msgspec.structs.replace(crawl, created=crawl.created or now)
@@ -76,11 +73,11 @@ class MemoryFrontier:
             one.turned = now
             one.pools.take_over(crawl.pools, now)
             self._crawls[crawl.id] = one
-        return _described(self._crawls[crawl.id])
+        return described(self._crawls[crawl.id])
 
     async def crawls(self) -> list[Crawl]:
         newest_first = sorted(self._crawls.values(), key=lambda one: (one.crawl.created, one.age), reverse=True)
-        return [_described(one) for one in newest_first]
+        return [described(one) for one in newest_first]
 
     async def set_state(self, crawl: str, state: CrawlState) -> None:
         one = self._crawl(crawl)
@@ -273,12 +270,12 @@ class MemoryFrontier:
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
         return [
             DeadLetter(task=task.task, reason=task.reason, detail=task.detail, attempts=task.attempts, at=task.at)
-            for task in _dead(self._crawl(crawl), which)[:limit]
+            for task in matching_dead(self._crawl(crawl), which)[:limit]
         ]
 
     async def requeue_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
         one = self._crawl(crawl)
-        letters = _dead(one, which)[:limit]
+        letters = matching_dead(one, which)[:limit]
         for task in letters:
             one.revive()
             one.outcomes[task.reason.partition(":")[0]] -= 1
@@ -290,7 +287,7 @@ class MemoryFrontier:
     async def drop_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
         one = self._crawl(crawl)
         one.turn()
-        letters = _dead(one, which)[:limit]
+        letters = matching_dead(one, which)[:limit]
         for task in letters:
             one.drop(task)
         return len(letters)
@@ -376,7 +373,7 @@ class MemoryFrontier:
         failed: dict[int, str] = {}
         ended: set[tuple[str, int]] = set()
         for place, result in enumerate(results):
-            flaw = _flaw(result)
+            flaw = flaw_of(result)
             lease = result.lease if isinstance(result, Result) else None
             if flaw and (lease is None or (self._held(lease) and (lease.crawl, lease.token) not in ended)):
                 failed[place] = flaw
@@ -395,69 +392,5 @@ class MemoryFrontier:
             return False
         one = self._crawl(result.lease.crawl)
         one.turn()
-        if result.lane is not None:
-            task.lane.update(result.lane, one.now)
-        one.end_lease(task, result.exit)
-        match result:
-            case Done():
-                one.retire(task.task.key)
-                one.outcomes[result.outcome] += 1
-                one.reject(result.rejected, result.samples)
-            case Retry():
-                _retry(one, task, result)
-            case Dead():
-                one.bury(task, result.reason, result.detail)
-            case Released():
-                task.attempts -= 1
-                task.reason = ""
-                one.wait(task)
+        apply(one, task, result)
         return True
-
-
-def _flaw(result: Result) -> str:
-    """Why a result cannot be applied."""
-    if not isinstance(result, Result):
-        return f"{type(result).__name__} is not a result"
-    try:
-        msgspec.msgpack.encode(result)
-    except (TypeError, ValueError, OverflowError) as error:
-        return str(error)
-    return ""
-
-
-def _retry(one: ModelCrawl, task: ModelTask, result: Retry) -> None:
-    if not result.free and task.attempts >= task.task.max_attempts:
-        one.bury(task, result.reason)
-        return
-    one.retried += 1
-    if result.free:
-        task.attempts -= 1
-        task.free_retries += 1
-    task.reason = result.reason
-    one.wait(task, result.delay)
-
-
-def _dead(one: ModelCrawl, which: DeadFilter) -> list[ModelTask]:
-    """Matching dead letters, newest first."""
-    return [task for task in reversed(one.in_state(TaskState.DEAD)) if task.matches(which)]
-
-
-def _take_over(one: ModelCrawl, crawl: Crawl, now: float) -> None:
-    one.now = now
-    one.change_ttl(crawl.dedup_ttl)
-    before = one.crawl
-    kept = {"spider": before.spider, "created": before.created, "dedup_ttl": before.dedup_ttl}
-    one.crawl = msgspec.structs.replace(crawl, **kept)
-    one.pools.take_over(crawl.pools, now)
-    old_pools = {pool.name: pool for pool in before.pools}
-    for lane in one.lanes.values():
-        if not lane.has_pool:
-            lane.repace(before.interval, crawl.interval, now)
-            lane.recap(before.cap, crawl.cap)
-        elif (old := old_pools.get(lane.name.partition(VIA)[2])) and (new := one.pools.pool_of(lane.name)):
-            lane.repace(old.host_interval, new.host_interval, now)
-            lane.recap(old.host_cap, new.host_cap)
-
-
-def _described(one: ModelCrawl) -> Crawl:
-    return msgspec.structs.replace(one.crawl, state=one.state, feeding=one.feeding, finished=one.finished)
