@@ -22,6 +22,22 @@ class AccountPromises(FrontierCase):
         clock.advance(1.0)
         assert exits_of(await take(frontier)) == [first.leases[0].exit]
 
+    async def test_an_account_that_two_hosts_keep_is_held_by_one_lease_at_a_time(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        self.need_one_shard()
+        await open_pools(frontier, make_pool("anna", exclusive=True, sticky=True, interval=3.0))
+        await fill(frontier, 9, "a.test via pool", "b.test via pool")
+        lanes = []
+        for _ in range(6):
+            lease = await take_one(frontier)
+            clock.advance(1.0)
+            assert (await take(frontier)).leases == []
+            await end(frontier, lease, "ok")
+            lanes.append(lease.task.lane)
+            clock.advance(1.0)
+        assert set(lanes) == {"a.test via pool", "b.test via pool"}
+
     async def test_keeps_what_an_exit_needs_to_stay_logged_in(self, frontier: Frontier, second: Frontier) -> None:
         self.need_one_shard()
         await open_pools(frontier, make_pool("anna", exclusive=True))

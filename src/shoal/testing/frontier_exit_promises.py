@@ -148,6 +148,20 @@ class ExitPromises(FrontierCase):
         await end(frontier, trial.leases[0], "ok")
         assert len((await take(frontier)).leases) == 5
 
+    async def test_an_exit_whose_rest_is_over_is_tried_before_the_others_go_on(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool("u", "v", "w", "x", "y", "z", quarantine=60.0))
+        await fill(frontier, 30)
+        for lease in (await take(frontier, 4)).leases:
+            await end(frontier, lease, "ok" if lease.exit == "u" else "blocked")
+            clock.advance(1.0)
+        assert exits_of(await take(frontier, 5)) == ["y", "z", "u", "y", "z"]
+        clock.advance(57.5)
+        assert exits_of(await take(frontier, 4)) == ["v", "u", "y", "z"]
+        clock.advance(2.0)
+        assert exits_of(await take(frontier, 5)) == ["w", "x", "u", "y", "z"]
+
     async def test_each_failure_in_a_row_doubles_the_rest_up_to_a_limit(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:

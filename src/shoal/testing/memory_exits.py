@@ -25,6 +25,13 @@ class ModelUse:
     size: int = 0
     elapsed: float = 0.0
     cost: float = 0.0
+    is_put_off: bool = False
+    was_used: bool = False
+
+    @property
+    def rests(self) -> bool:
+        """Whether it is out of the ring until its time comes."""
+        return self.streak > 0 or self.is_put_off
 
     def is_free(self, pool: Pool) -> bool:
         """Whether one request more may be in flight; an exit that was ill is tried with a single one."""
@@ -51,9 +58,9 @@ class ModelExit:
 
 @dataclass(eq=False)
 class ModelLaneExits:
-    """The exits of one lane. `uses` is in the order in which they were first considered."""
+    """The exits of one lane. `place` is that of the exit whose turn it is."""
 
-    turn: int
+    place: int
     uses: dict[str, ModelUse] = field(default_factory=dict)
     next_start: float = 0.0
     starved_since: float = 0.0
@@ -63,9 +70,11 @@ class ModelLaneExits:
 
 @dataclass(eq=False)
 class ModelPools:
-    """All exits of a crawl."""
+    """All exits of a crawl. A roll has every exit that a pool ever had, in the order in which they came."""
 
     pools: dict[str, Pool] = field(default_factory=dict)
+    members: dict[str, frozenset[str]] = field(default_factory=dict)
+    rolls: dict[str, list[str]] = field(default_factory=dict)
     exits: dict[str, ModelExit] = field(default_factory=dict)
     lanes: dict[str, ModelLaneExits] = field(default_factory=dict)
     begun: dict[str, int] = field(default_factory=dict)
@@ -74,14 +83,16 @@ class ModelPools:
     def take_over(self, pools: tuple[Pool, ...], now: float) -> None:
         """Pools may change; exits that stay keep what is known of them."""
         self.pools = {pool.name: pool for pool in pools}
-        for name, lane in self.lanes.items():
-            pool = self.pool_of(name)
+        self.members = {pool.name: frozenset(pool.exits) for pool in pools}
+        for pool in pools:
+            known = dict.fromkeys(self.rolls.get(pool.name, []))
+            self.rolls[pool.name] = list(known | dict.fromkeys(pool.exits))
+        for lane in self.lanes.values():
             lane.next_start = 0.0
             for use in lane.uses.values():
-                if pool is None or use.exit not in pool.exits:
-                    use.next_start = math.inf
-                elif use.next_start == math.inf:
-                    use.next_start = now
+                use.is_put_off = False
+                if use.streak:
+                    use.next_start = use.rests_until
 
     def pool_of(self, lane: str) -> Pool | None:
         return self.pools.get(lane.partition(VIA)[2])
@@ -90,7 +101,7 @@ class ModelPools:
         if lane not in self.lanes:
             pool = lane.partition(VIA)[2]
             self.begun[pool] = self.begun.get(pool, 0) + 1
-            self.lanes[lane] = ModelLaneExits(self.begun[pool] - 1)
+            self.lanes[lane] = ModelLaneExits((self.begun[pool] - 1) % max(1, len(self.rolls.get(pool, []))))
         return self.lanes[lane]
 
     def exit(self, name: str) -> ModelExit:
@@ -110,36 +121,53 @@ class ModelPools:
         return pool is None or bool(since and now >= since + pool.patience)
 
     def pick(self, lane: str, now: float, latest: float) -> ModelUse | None:
-        """The exit that is due first, not later than that."""
+        """The exit that is used next, not later than that."""
         pool, exits = self.pools[lane.partition(VIA)[2]], self.of(lane)
         if stuck := self._stuck(pool, exits, now):
-            return stuck if stuck.is_free(pool) and stuck.next_start <= latest else None
-        busy: set[str] = set()
-        while True:
-            use = self._first(pool, exits, but=busy)
-            if use is None or use.next_start > latest:
-                return None
+            return self._kept(pool, stuck, now, latest)
+        while use := self._first(pool, exits, now, latest):
             exit_ = self.exit(use.exit)
             if exit_.parked_until > max(now, use.next_start):
-                use.next_start = exit_.parked_until
+                use.next_start, use.is_put_off = exit_.parked_until, True
             elif exit_.holder:
-                use.next_start = max(use.next_start, now + BUSY_SECONDS)
-                busy.add(use.exit)
+                use.next_start, use.is_put_off = max(use.next_start, now + BUSY_SECONDS), True
             else:
                 if pool.sticky:
                     exits.stuck, exits.stuck_since = use.exit, now
                 return use
+        return None
+
+    def _kept(self, pool: Pool, use: ModelUse, now: float, latest: float) -> ModelUse | None:
+        """The exit that a host keeps, when it may be used."""
+        if self.exit(use.exit).holder:
+            use.next_start = max(use.next_start, now + BUSY_SECONDS)
+            return None
+        return use if use.is_free(pool) and use.next_start <= latest else None
 
     def start(self, lane: str, use: ModelUse, at: float, now: float, token: int) -> None:
         """A request goes out through the exit."""
         pool, exit_ = self.pools[lane.partition(VIA)[2]], self.exit(use.exit)
-        use.next_start = at + pool.interval
+        if not use.rests:
+            self.of(lane).place = self.rolls[pool.name].index(use.exit) + 1
+        use.next_start, use.is_put_off, use.was_used = at + pool.interval, False, True
         use.in_flight += 1
         use.requests += 1
         if pool.exclusive:
             exit_.holder = token
         if exit_.strikes >= STRIKES:
             exit_.parked_until, exit_.trial = now + pool.quarantine, token
+
+    def reserve(self, lane: str, name: str, start: float, now: float) -> float:
+        """Take the exit's next slot, not before `start`; gives its time. An exit that rests has no slots."""
+        pool, exits = self.pool_of(lane), self.of(lane)
+        if pool is None or name not in self.members[pool.name]:
+            return start
+        use = exits.uses.setdefault(name, ModelUse(name))
+        if not use.rests:
+            start = max(start, use.next_start)
+            use.next_start = start + pool.interval
+            self.refresh(lane, now)
+        return start
 
     def end(self, lane: str, name: str, report: ExitUse | None, now: float, token: int) -> None:
         """A lease is over."""
@@ -165,11 +193,11 @@ class ModelPools:
         if stuck := self._stuck(pool, exits, now):
             exits.next_start = stuck.next_start if stuck.is_free(pool) else math.inf
             return
-        fresh = [name for name in pool.exits if name not in exits.uses]
-        known = [use for name, use in exits.uses.items() if name in pool.exits]
-        free = [use.next_start for use in known if use.is_free(pool)]
-        exits.next_start = 0.0 if fresh else min(free, default=math.inf)
-        if fresh or any(not use.streak for use in known):
+        uses = self._uses(pool, exits)
+        exits.next_start = min((use.next_start for use in uses if use.is_free(pool)), default=math.inf)
+        if exits.next_start <= now:
+            exits.next_start = 0.0
+        if any(not use.streak for use in uses):
             exits.starved_since = 0.0
         else:
             exits.starved_since = exits.starved_since or now
@@ -194,26 +222,37 @@ class ModelPools:
             )
             for lane, exits in self.lanes.items()
             for use in exits.uses.values()
+            if use.was_used
         ]
 
     def _stuck(self, pool: Pool, exits: ModelLaneExits, now: float) -> ModelUse | None:
         """The exit that a host of a sticky pool keeps, while it is healthy."""
         use = exits.uses.get(exits.stuck)
-        if not pool.sticky or use is None or use.exit not in pool.exits or use.streak:
+        if not pool.sticky or use is None or use.exit not in self.members[pool.name] or use.rests:
             return None
         is_old = pool.rotate > 0 and now >= exits.stuck_since + pool.rotate
         return None if is_old or self.exit(use.exit).parked_until > now else use
 
-    def _first(self, pool: Pool, exits: ModelLaneExits, *, but: set[str]) -> ModelUse | None:
-        """The free exit with the earliest time; those never considered come first, in the lane's own turn."""
-        size = len(pool.exits)
-        for step in range(size):
-            name = pool.exits[(exits.turn + step) % size]
-            if name not in exits.uses:
+    def _uses(self, pool: Pool, exits: ModelLaneExits) -> list[ModelUse]:
+        """What the lane knows of its pool's exits, in the order of their places."""
+        members = self.members[pool.name]
+        for name in self.rolls[pool.name]:
+            if name in members and name not in exits.uses:
                 exits.uses[name] = ModelUse(name)
-                return exits.uses[name]
-        free = [use for name, use in exits.uses.items() if name in pool.exits and name not in but and use.is_free(pool)]
-        return min(free, key=lambda use: use.next_start, default=None)
+        return [exits.uses[name] for name in self.rolls[pool.name] if name in members]
+
+    def _first(self, pool: Pool, exits: ModelLaneExits, now: float, latest: float) -> ModelUse | None:
+        """One whose rest is over; else the next one in the ring that is due; else the healthy one that is due first."""
+        free = [use for use in self._uses(pool, exits) if use.is_free(pool)]
+        rested = [use for use in free if use.rests and use.next_start <= now]
+        ring = [use for use in free if not use.rests]
+        due = [use for use in ring if use.next_start <= now]
+        if rested:
+            return min(rested, key=lambda use: use.next_start)
+        if due:
+            places = {name: place for place, name in enumerate(self.rolls[pool.name])}
+            return min(due, key=lambda use: (places[use.exit] < exits.place, places[use.exit]))
+        return min((use for use in ring if use.next_start <= latest), key=lambda use: use.next_start, default=None)
 
     def _spend(self, use: ModelUse, report: ExitUse | None, pool: Pool | None) -> None:
         if pool is not None:
@@ -239,6 +278,7 @@ class ModelPools:
             return
         if not use.streak or now >= use.rests_until:
             use.streak += 1
+            use.is_put_off = False
             use.rests_until = now + rest_of(pool, use.streak)
             use.next_start = max(use.next_start, use.rests_until)
         if report.verdict == "failed":

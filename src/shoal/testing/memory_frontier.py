@@ -251,11 +251,8 @@ class MemoryFrontier:
         one = self._crawl(crawl)
         found = self._lane(one, lane)
         start = max(one.now, found.next_start)
-        pool, uses = one.pools.pool_of(lane), one.pools.of(lane).uses if found.has_pool else {}
-        if pool and exit in uses:
-            start = max(start, uses[exit].next_start)
-            uses[exit].next_start = start + pool.interval
-            one.pools.refresh(lane, one.now)
+        if found.has_pool:
+            start = one.pools.reserve(lane, exit, start, one.now)
         found.start(start, one.now)
         return start - one.now
 
