@@ -90,9 +90,9 @@ class ModelPools:
         for lane in self.lanes.values():
             lane.next_start = 0.0
             for use in lane.uses.values():
+                if use.rests:
+                    use.next_start = use.rests_until if use.streak else now
                 use.is_put_off = False
-                if use.streak:
-                    use.next_start = use.rests_until
 
     def pool_of(self, lane: str) -> Pool | None:
         return self.pools.get(lane.partition(VIA)[2])
@@ -183,6 +183,8 @@ class ModelPools:
         else:
             self._spend(use, report, pool)
             self._judge(lane, use, report, now, token)
+        if use.streak and not use.in_flight:
+            use.next_start = max(use.next_start, now)
         self.refresh(lane, now)
 
     def refresh(self, lane: str, now: float) -> None:
