@@ -43,7 +43,7 @@ from shoal.model import (
 )
 from shoal.sqlite_file import connect, storage_errors, transaction
 
-VERSION = 2
+VERSION = 3
 
 T = TypeVar("T")
 

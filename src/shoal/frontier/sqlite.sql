@@ -40,6 +40,7 @@ CREATE TABLE crawl_about (
     spider TEXT NOT NULL,
     settings BLOB NOT NULL,
     pools BLOB NOT NULL,
+    rolls BLOB NOT NULL,
     created REAL NOT NULL
 );
 
@@ -89,7 +90,8 @@ CREATE INDEX task_dead ON task (crawl, at) WHERE state = 3;
 
 -- The row outlives the queue: its next start is the host's politeness.
 -- opener: token of the one lease that may open this lane; nothing else is lent while it is out.
--- exits_next: when an exit of its pool is free next, as of the last look; 0 for a lane that goes out directly.
+-- exits: what a lane that goes via a pool knows of its exits (sqlite_roster.py); empty for one that goes out directly.
+-- exits_next: when one of them is free next, as of the last look.
 CREATE TABLE lane (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     crawl INTEGER NOT NULL,
@@ -106,33 +108,27 @@ CREATE TABLE lane (
     opener INTEGER NOT NULL,
     rules_until REAL NOT NULL,
     rules_version INTEGER NOT NULL,
+    exits BLOB NOT NULL,
     exits_next REAL NOT NULL,
     UNIQUE (crawl, name)
 );
 CREATE INDEX lane_ready ON lane (crawl, max(next_start, exits_next))
     WHERE waiting > 0 AND in_flight < cap AND opener = 0;
 
--- The lanes that go via a pool. turn: with which exit the lane began; introduced: how many of the pool's it has considered since;
--- met: how many it has ever considered.
-CREATE TABLE lane_pool (
-    lane INTEGER PRIMARY KEY,
-    turn INTEGER NOT NULL,
-    introduced INTEGER NOT NULL,
-    starved_since REAL NOT NULL,
-    stuck TEXT NOT NULL,
-    stuck_since REAL NOT NULL,
-    met INTEGER NOT NULL
-);
+-- The exits of a lane that rest until a time: ill ones with nothing in flight, and those that are put off. By their place in
+-- the pool's roll.
+CREATE TABLE lane_rest (
+    lane INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    due REAL NOT NULL,
+    PRIMARY KEY (lane, place)
+) WITHOUT ROWID;
+CREATE INDEX lane_rest_due ON lane_rest (lane, due, place);
 
--- One exit towards one lane. An exit that left its pool has an infinite next start.
+-- What went through one exit towards one lane, and came to an end. Written when a lease ends, never when one begins.
 CREATE TABLE lane_exit (
     lane INTEGER NOT NULL,
     exit TEXT NOT NULL,
-    rank INTEGER NOT NULL,
-    next_start REAL NOT NULL,
-    rests_until REAL NOT NULL,
-    in_flight INTEGER NOT NULL,
-    streak INTEGER NOT NULL,
     requests INTEGER NOT NULL,
     ok INTEGER NOT NULL,
     blocked INTEGER NOT NULL,
@@ -140,9 +136,10 @@ CREATE TABLE lane_exit (
     size INTEGER NOT NULL,
     elapsed REAL NOT NULL,
     cost REAL NOT NULL,
+    streak INTEGER NOT NULL DEFAULT 0,
+    rests_until REAL NOT NULL DEFAULT 0,
     PRIMARY KEY (lane, exit)
 ) WITHOUT ROWID;
-CREATE INDEX lane_exit_due ON lane_exit (lane, next_start, rank);
 
 -- What holds for an exit whatever the lane. Only exits that were ever in trouble, held or logged in have a row.
 CREATE TABLE exit (

@@ -101,10 +101,10 @@ def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
     ).lastrowid  # fmt: skip
     db.execute("UPDATE crawl SET epoch = id * ? WHERE id = ?", (EPOCHS, row_id))
     db.execute(
-        "INSERT INTO crawl_about (crawl, spider, settings, pools, created) VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO crawl_about (crawl, spider, settings, pools, rolls, created) VALUES (?, ?, ?, ?, ?, ?)",
         (
             row_id, crawl.spider, msgspec.json.encode(crawl.settings), msgspec.json.encode(crawl.pools),
-            crawl.created or now,
+            pools.roll_up(crawl.pools, {}), crawl.created or now,
         ),
     )  # fmt: skip
 
@@ -142,7 +142,7 @@ def delete_crawl(db: sqlite3.Connection, name: str) -> None:
     lanes = "lane IN (SELECT id FROM lane WHERE crawl = ?)"
     db.execute("DELETE FROM task WHERE id BETWEEN ? AND ?", _ids(crawl))
     db.execute(f"DELETE FROM shape WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
-    for table in ("lane_rules", "lane_pool", "lane_exit"):
+    for table in ("lane_rules", "lane_rest", "lane_exit"):
         db.execute(f"DELETE FROM {table} WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
     for table in ("exit", "pool_turn", "seen", "past", "lane", "counter", "sample", "crawl_about"):
         db.execute(f"DELETE FROM {table} WHERE crawl = ?", (crawl,))  # noqa: S608 -- constant

@@ -1,49 +1,30 @@
-"""The exits of one crawl inside one transaction: which one a lane uses next, and what a request does to it."""
+"""The exits of one crawl inside one transaction: what a request does to them, and when a lane may use one next."""
 
 from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from shoal.frontier.exit_rules import STRIKES, cost_of, rest_of
+from shoal.frontier.exit_rules import BUSY_SECONDS, STRIKES, cost_of, rest_of
 from shoal.frontier.sqlite_exit_rows import (
-    ADD_USE,
+    COUNT_USE,
     EXIT_COLUMNS,
-    MOVE_USE,
-    SAVE_USE,
-    USE_COLUMNS,
+    READ_ILLNESS,
+    SAVE_EXIT,
+    SAVE_ILLNESS,
     ExitRow,
-    LanePool,
-    Use,
+    Illness,
 )
-from shoal.frontier.sqlite_pools import POOLS
+from shoal.frontier.sqlite_pools import NO_ROLL, Roll, end_rest, read_rolls, rest
+from shoal.frontier.sqlite_roster import GONE, ILL, OFF, RING, TRIED, Roster, decode
 from shoal.model import VIA, ExitUse, Pool
 
 if TYPE_CHECKING:
     from shoal.frontier.sqlite_ledger import LaneRow
-
-_FREE = "in_flight < CASE WHEN streak > 0 THEN 1 ELSE :cap END"
-_CANDIDATES = (
-    f"SELECT {USE_COLUMNS} FROM lane_exit WHERE lane = :lane AND next_start <= :latest AND {_FREE}"  # noqa: S608 -- constants
-    " ORDER BY next_start, rank LIMIT :limit"
-)
-_SOME = (
-    f"SELECT {USE_COLUMNS} FROM json_each(?) CROSS JOIN lane_exit"  # noqa: S608 -- constants
-    " ON lane_exit.lane = json_extract(value, '$[0]') AND lane_exit.exit = json_extract(value, '$[1]')"
-)
-_EARLIEST = f"SELECT next_start, streak FROM lane_exit WHERE lane = :lane AND {_FREE} ORDER BY next_start LIMIT 1"  # noqa: S608
-_HEALTHY = "SELECT 1 FROM lane_exit WHERE lane = ? AND streak = 0 AND next_start < ? LIMIT 1"
-_STATES = (
-    "SELECT lane, turn, introduced, starved_since, stuck, stuck_since, met FROM lane_pool"
-    " WHERE lane IN (SELECT value FROM json_each(?))"
-)
-_SAVE_STATE = (
-    "UPDATE lane_pool SET introduced = ?, starved_since = ?, stuck = ?, stuck_since = ?, met = ? WHERE lane = ?"
-)
 
 
 class Exits:
@@ -51,52 +32,47 @@ class Exits:
 
     def __init__(self, db: sqlite3.Connection, crawl: int, *, now: float) -> None:
         self.db = db
-        self._crawl = crawl
         self.now = now
-        self._pools: dict[str, Pool] | None = None
-        self._pool_of_lane: dict[str, Pool | None] = {}
-        self._states: dict[int, LanePool] = {}
-        self._changed_states: dict[int, LanePool] = {}
-        self._uses: dict[tuple[int, str], Use] = {}
-        self._changed_uses: list[Use] = []
-        self._must_look: set[int] = set()
+        self.spent = 0.0
+        self._crawl = crawl
+        self._rolls: Mapping[str, Roll] | None = None
+        self._rosters: dict[int, Roster] = {}
+        self._changed_rosters: set[int] = set()
+        self._counts: list[tuple[int, str, int, bool, bool, bool, int, float, float]] = []
+        self._illnesses: dict[tuple[int, str], Illness] = {}
         self._has_rows: bool | None = None
         self._exits: dict[str, ExitRow] = {}
         self._changed_exits: set[str] = set()
-        self.spent = 0.0
+
+    def roll_of(self, lane: str) -> Roll:
+        """The roll of the pool that a lane goes via."""
+        if self._rolls is None:
+            self._rolls = read_rolls(self.db, self._crawl)
+        return self._rolls.get(lane.partition(VIA)[2], NO_ROLL)
 
     def pool_of(self, lane: str) -> Pool | None:
         """The pool that a lane goes via, if the crawl has it."""
-        if lane not in self._pool_of_lane:
-            if self._pools is None:
-                (blob,) = self.db.execute("SELECT pools FROM crawl_about WHERE crawl = ?", (self._crawl,)).fetchone()
-                self._pools = {pool.name: pool for pool in POOLS.decode(blob)}
-            self._pool_of_lane[lane] = self._pools.get(lane.partition(VIA)[2])
-        return self._pool_of_lane[lane]
+        return self.roll_of(lane).pool
 
-    def read_states(self, lanes: Sequence[LaneRow]) -> None:
-        """What these lanes remember, at once."""
-        listed = msgspec.json.encode([lane.id for lane in lanes if lane.id not in self._states]).decode()
-        for row in self.db.execute(_STATES, (listed,)):
-            self._states[row[0]] = LanePool(*row)
-
-    def state(self, lane: LaneRow) -> LanePool:
-        """What the lane remembers of its exits."""
-        found = self._states.get(lane.id)
+    def roster(self, lane: LaneRow) -> Roster:
+        """What the lane knows of its exits. It begins with another one than the lane before it."""
+        found = self._rosters.get(lane.id)
         if found is None:
-            self.read_states([lane])
-            found = self._states.get(lane.id) or self._begin(lane)
+            roll = self.roll_of(lane.name)
+            if lane.exits:
+                found = decode(lane.exits, len(roll.names))
+            else:
+                found = Roster(bytearray(roll.marks), self._next_turn(lane.name) % max(1, len(roll.names)))
+            self._rosters[lane.id] = found
         return found
 
-    def _begin(self, lane: LaneRow) -> LanePool:
-        (begun,) = self.db.execute(
+    def _next_turn(self, lane: str) -> int:
+        ((begun,),) = self.db.execute(
             "INSERT INTO pool_turn (crawl, pool, begun) VALUES (?, ?, 1)"
             " ON CONFLICT DO UPDATE SET begun = begun + 1 RETURNING begun",
-            (self._crawl, lane.name.partition(VIA)[2]),
-        ).fetchall()[0]
-        self.db.execute("INSERT INTO lane_pool VALUES (?, ?, 0, 0, '', 0, 0)", (lane.id, begun - 1))
-        found = self._states[lane.id] = LanePool(lane.id, begun - 1)
-        return found
+            (self._crawl, lane.partition(VIA)[2]),
+        ).fetchall()
+        return int(begun) - 1
 
     def exit(self, name: str) -> ExitRow:
         """What holds for the exit whatever the lane. Most crawls have no exit of which there is anything to say."""
@@ -114,88 +90,86 @@ class Exits:
         """The same, or None where there is nothing to say."""
         return self.exit(name) if self._has_rows is not False or name in self._exits else None
 
-    def read_uses(self, pairs: Sequence[tuple[int, str]]) -> None:
-        """What is known of these exits towards these lanes, at once."""
-        for row in self.db.execute(_SOME, (msgspec.json.encode(pairs).decode(),)):
-            self._uses.setdefault(row[:2], Use(*row))
+    def stuck(self, pool: Pool, lane: LaneRow) -> int | None:
+        """The exit that a host of a sticky pool keeps, while it is healthy."""
+        roster = self.roster(lane)
+        if not pool.sticky or roster.stuck < 0 or roster.marks[roster.stuck] != RING:
+            return None
+        is_old = pool.rotate > 0 and self.now >= roster.stuck_since + pool.rotate
+        found = self.known_exit(self.roll_of(lane.name).names[roster.stuck])
+        return None if is_old or (found and found.parked_until > self.now) else roster.stuck
 
-    def use(self, lane: int, name: str) -> Use | None:
-        if (lane, name) not in self._uses:
-            self.read_uses([(lane, name)])
-        return self._uses.get((lane, name))
+    def is_held(self, lane: LaneRow, place: int) -> bool:
+        """Whether a lease holds the exit for itself."""
+        found = self.known_exit(self.roll_of(lane.name).names[place])
+        return found is not None and found.holder != 0
 
-    def candidates(self, lane: int, pool: Pool, *, latest: float, limit: int) -> list[Use]:
-        """The exits that may be used next, the earliest first, as they were written last."""
-        arguments = {"lane": lane, "latest": latest, "cap": pool.cap, "limit": limit}
-        rows = self.db.execute(_CANDIDATES, arguments)
-        return [self._uses.get(row[:2]) or self._uses.setdefault(row[:2], Use(*row)) for row in rows]
-
-    def meet(self, state: LanePool, name: str) -> Use:
-        """The lane considers an exit for the first time."""
-        use = self._uses[state.lane, name] = Use(state.lane, name, state.met, is_new=True)
-        state.introduced += 1
-        state.met += 1
-        self._changed_states[state.lane] = state
-        self.keep(use)
-        return use
-
-    def keep(self, use: Use) -> None:
-        """Written back with the next flush."""
-        if not use.has_changed:
-            use.has_changed = True
-            self._changed_uses.append(use)
-
-    def start(self, pool: Pool, use: Use, at: float, token: int) -> int:
-        """A request goes out through the exit; gives the version of what is kept for it."""
-        use.move(at + pool.interval)
-        use.in_flight += 1
-        use.requests += 1
-        self.keep(use)
-        found = self.exit(use.exit) if pool.exclusive else self.known_exit(use.exit)
+    def put_off_until(self, lane: LaneRow, place: int) -> float | None:
+        """The time until which the exit is parked, or held for somebody else; None when it is neither."""
+        found = self.known_exit(self.roll_of(lane.name).names[place])
         if found is None:
-            return 0
+            return None
+        at = self.roster(lane).nexts.get(place, 0.0)
+        if found.parked_until > max(self.now, at):
+            return found.parked_until
+        return max(at, self.now + BUSY_SECONDS) if found.holder else None
+
+    def put_off(self, lane: LaneRow, place: int, *, until: float) -> None:
+        """The exit may not be used before that."""
+        roster = self.roster(lane)
+        mark = roster.marks[place]
+        if mark != RING:
+            end_rest(self.db, lane.id, roster, place)
+        rest(self.db, lane.id, roster, place, ILL if mark == ILL else OFF, until=until)
+
+    def start(self, lane: LaneRow, pool: Pool, place: int, at: float, token: int) -> tuple[str, int]:
+        """A request goes out through the exit; gives its name, and the version of what is kept for it."""
+        roster, name = self.roster(lane), self.roll_of(lane.name).names[place]
+        if roster.marks[place] == RING:
+            roster.place = place + 1
+        else:
+            end_rest(self.db, lane.id, roster, place)
+        roster.start(place, next_start=at + pool.interval, now=self.now)
+        found = self.exit(name) if pool.exclusive else self.known_exit(name)
+        if found is None:
+            return name, 0
         if pool.exclusive:
             found.holder = token
-            self._changed_exits.add(use.exit)
+            self._changed_exits.add(name)
         if found.strikes >= STRIKES:
             found.parked_until, found.trial = self.now + pool.quarantine, token
-            self._changed_exits.add(use.exit)
-        return found.session_version
+            self._changed_exits.add(name)
+        return name, found.session_version
 
     def reserve(self, lane: LaneRow, name: str, start: float) -> float:
-        """Take the exit's next slot, not before `start`; gives its time."""
-        pool, use = self.pool_of(lane.name), self.use(lane.id, name)
-        self.state(lane)
-        if pool is None or use is None:
+        """Take the exit's next slot, not before `start`; gives its time. An exit that rests has no slots."""
+        roll, roster = self.roll_of(lane.name), self.roster(lane)
+        place = roll.places.get(name)
+        if roll.pool is None or place is None or roster.marks[place] != RING:
             return start
-        start = max(start, use.next_start)
-        use.move(start + pool.interval)
-        self.keep(use)
-        self.refresh([lane])
+        start = max(start, roster.nexts.get(place, 0.0))
+        roster.nexts[place] = start + roll.pool.interval
+        self.touch(lane)
         return start
 
     def end(self, lane: LaneRow, name: str, report: ExitUse | None, token: int) -> None:
         """A lease of the lane is over."""
-        use, pool = self.use(lane.id, name), self.pool_of(lane.name)
-        if use is None:
-            return
-        was_free, was_ill, was_next = pool is None or use.is_free(pool), use.streak, use.next_start
-        use.in_flight -= 1
-        self.keep(use)
+        roll, roster = self.roll_of(lane.name), self.roster(lane)
+        place, pool = roll.places[name], roll.pool
+        roster.end(place)
+        self.touch(lane)
         self._let_go(name, report, token)
-        if report is not None and report.verdict == "unused":
-            use.requests -= 1
-        else:
-            if pool is not None:
-                cost = cost_of(pool, report)
-                use.cost += cost
-                self.spent += cost
-            if report is not None:
-                self._judge(lane.name, use, pool, report, token)
-        # While there is an exit that the lane never considered (0), the others do not matter.
-        is_news = not was_free or was_ill != use.streak or was_next != use.next_start
-        if lane.exits_next < 0 or (pool and pool.sticky) or (lane.exits_next > 0 and is_news):
-            self._must_look.add(lane.id)
+        self._count(lane.id, name, pool, report)
+        verdict = report.verdict if report else "unknown"
+        if verdict in ("blocked", "failed"):
+            if pool:
+                self._fall_ill(lane, place, pool, token, has_failed=verdict == "failed")
+        elif verdict == "ok":
+            self._forgive(name)
+            if roster.marks[place] in (TRIED, GONE):
+                self._recover(lane, place)
+        if roster.marks[place] == TRIED and place not in roster.flights:
+            rest(self.db, lane.id, roster, place, ILL, until=max(roster.nexts.get(place, 0.0), self.now))
 
     def _let_go(self, name: str, report: ExitUse | None, token: int) -> None:
         """Nobody holds the exit any more; keep what is to be kept for it."""
@@ -211,25 +185,49 @@ class Exits:
             found.sessions += 1
             self._changed_exits.add(name)
 
-    def _judge(self, lane: str, use: Use, pool: Pool | None, report: ExitUse, token: int) -> None:
-        use.size += report.size
-        use.elapsed += report.elapsed
-        if report.verdict == "ok":
-            use.ok += 1
-            use.streak = 0
-            self._forgive(use.exit)
-            return
-        use.blocked += report.verdict == "blocked"
-        use.failed += report.verdict == "failed"
-        if pool is None:
-            return
+    def _count(self, lane: int, name: str, pool: Pool | None, report: ExitUse | None) -> None:
+        if report is None or report.verdict != "unused":
+            cost = cost_of(pool, report) if pool else 0.0
+            self.spent += cost
+            if report is None:
+                self._counts.append((lane, name, 1, False, False, False, 0, 0.0, cost))
+            else:
+                verdict = report.verdict
+                self._counts.append(
+                    (lane, name, 1, verdict == "ok", verdict == "blocked", verdict == "failed", report.size,
+                     report.elapsed, cost)
+                )  # fmt: skip
+        else:
+            self._counts.append((lane, name, 0, False, False, False, 0, 0.0, 0.0))
+
+    def _illness(self, lane: int, name: str) -> Illness:
+        found = self._illnesses.get((lane, name))
+        if found is None:
+            row = self.db.execute(READ_ILLNESS, (lane, name)).fetchone()
+            found = self._illnesses[lane, name] = Illness(*row) if row else Illness()
+        return found
+
+    def _fall_ill(self, lane: LaneRow, place: int, pool: Pool, token: int, *, has_failed: bool) -> None:
+        roster, name = self.roster(lane), self.roll_of(lane.name).names[place]
+        illness = self._illness(lane.id, name)
         # Many requests in flight when a host shuts an exit out are one reason to rest, not many.
-        if not use.streak or self.now >= use.rests_until:
-            use.streak += 1
-            use.rests_until = self.now + rest_of(pool, use.streak)
-            use.move(max(use.next_start, use.rests_until))
-        if report.verdict == "failed":
-            self._strike(lane, use.exit, pool, token)
+        if not illness.streak or self.now >= illness.rests_until:
+            illness.streak += 1
+            illness.rests_until = self.now + rest_of(pool, illness.streak)
+            at = roster.nexts.get(place, 0.0)
+            if roster.marks[place] == OFF:
+                at = end_rest(self.db, lane.id, roster, place)
+            roster.nexts[place] = max(at, illness.rests_until)
+            if roster.marks[place] != GONE:
+                roster.marks[place] = TRIED
+        if has_failed:
+            self._strike(lane.name, name, pool, token)
+
+    def _recover(self, lane: LaneRow, place: int) -> None:
+        roster = self.roster(lane)
+        self._illness(lane.id, self.roll_of(lane.name).names[place]).streak = 0
+        if roster.marks[place] != GONE:
+            roster.marks[place] = RING
 
     def _forgive(self, name: str) -> None:
         """The exit works: what it failed before counts no more."""
@@ -248,109 +246,55 @@ class Exits:
             found.parked_until, found.trial = self.now + rest_of(pool, found.parkings), 0
         self._changed_exits.add(name)
 
-    def flush(self) -> None:
-        """Write back what changed."""
-        if self._changed_uses:
-            self._flush_uses()
-        if self._changed_states:
-            states = self._changed_states.values()
-            self.db.executemany(
-                _SAVE_STATE,
-                [(one.introduced, one.starved_since, one.stuck, one.stuck_since, one.met, one.lane) for one in states],
-            )
-            self._changed_states.clear()
+    def touch(self, lane: LaneRow) -> None:
+        """The lane's exits change: `flush` says anew when it may start."""
+        self.roster(lane)
+        self._changed_rosters.add(lane.id)
+
+    def flush(self, lanes: Mapping[int, LaneRow]) -> None:
+        """Write back what changed; what a lane knows goes into its row."""
+        for lane_id, roster in self._rosters.items():
+            lane = lanes[lane_id]
+            if lane_id in self._changed_rosters:
+                self._refresh(lane, roster)
+            lane.exits = roster.encode(now=self.now)
+        self._rosters.clear()
+        self._changed_rosters.clear()
+        if self._counts:
+            self.db.executemany(COUNT_USE, self._counts)
+            self._counts.clear()
+        if self._illnesses:
+            self._save_illnesses()
         if self._changed_exits:
-            self.db.executemany(
-                f"INSERT OR REPLACE INTO exit (crawl, name, {EXIT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-                [
-                    (self._crawl, name, *msgspec.structs.astuple(self._exits[name]))
-                    for name in sorted(self._changed_exits)
-                ],
-            )
-            self._changed_exits.clear()
+            self._save_exits()
 
-    def _flush_uses(self) -> None:
-        added, moved, saved = [], [], []
-        for use in self._changed_uses:
-            if use.is_new:
-                added.append(msgspec.structs.astuple(use)[:-3])
-            elif use.has_moved:
-                moved.append((use.next_start, *use.saved()))
-            else:
-                saved.append(use.saved())
-            use.is_new = use.has_changed = use.has_moved = False
-        self._changed_uses.clear()
-        for statement, rows in ((ADD_USE, added), (MOVE_USE, moved), (SAVE_USE, saved)):
-            if rows:
-                self.db.executemany(statement, rows)
+    def _save_illnesses(self) -> None:
+        rows = [(one.streak, one.rests_until, *where) for where, one in self._illnesses.items()]
+        self.db.executemany(SAVE_ILLNESS, rows)
+        self._illnesses.clear()
 
-    def refresh_ended(self, lanes: Iterable[LaneRow]) -> None:
-        """The same for lanes whose leases ended, where that may have changed something."""
-        self.refresh(lane for lane in lanes if lane.id in self._must_look)
-        self._must_look.clear()
+    def _save_exits(self) -> None:
+        rows = [(self._crawl, name, *msgspec.structs.astuple(self._exits[name])) for name in self._changed_exits]
+        self.db.executemany(SAVE_EXIT, rows)
+        self._changed_exits.clear()
+        self._has_rows = True
 
-    def refresh(self, lanes: Iterable[LaneRow]) -> None:
-        """Flush, and say on these lanes when an exit is free next."""
-        self.flush()
-        for lane in lanes:
-            pool = self.pool_of(lane.name)
-            if pool is not None:
-                self._refresh(lane, pool)
-        self.flush()
-
-    def _refresh(self, lane: LaneRow, pool: Pool) -> None:
-        state = self.state(lane)
-        stuck = self.stuck(pool, state)
-        if stuck is not None:
-            lane.exits_next = stuck.next_start if stuck.is_free(pool) else math.inf
+    def _refresh(self, lane: LaneRow, roster: Roster) -> None:
+        """Say on the lane when an exit is free next."""
+        pool = self.pool_of(lane.name)
+        if pool is None:
             return
-        if self.next_fresh(state, pool) is not None:
-            lane.exits_next, starved = 0.0, 0.0
+        if (stuck := self.stuck(pool, lane)) is not None:
+            at = roster.nexts.get(stuck, 0.0) if roster.flights.get(stuck, 0) < pool.cap else math.inf
+            lane.exits_next = at if at > self.now else 0.0
+            return
+        lane.exits_next = roster.next_free(pool.cap, now=self.now)
+        if roster.has_healthy:
+            roster.starved_since = 0.0
         else:
-            row = self.db.execute(_EARLIEST, {"lane": lane.id, "cap": pool.cap}).fetchone()
-            lane.exits_next = row[0] if row else math.inf
-            starved = 0.0 if self._has_healthy(lane, row) else state.starved_since or self.now
-            if starved:
-                lane.exits_next = min(lane.exits_next, starved + pool.patience)
-        if starved != state.starved_since:
-            self.starve(lane, since=starved)
-
-    def _has_healthy(self, lane: LaneRow, earliest: tuple[float, int] | None) -> bool:
-        if earliest is not None and not earliest[1] and earliest[0] < math.inf:
-            return True
-        return self.db.execute(_HEALTHY, (lane.id, math.inf)).fetchone() is not None
+            roster.starved_since = roster.starved_since or self.now
+            lane.exits_next = min(lane.exits_next, roster.starved_since + pool.patience)
 
     def do_rest(self, lane: LaneRow) -> bool:
         """Whether all exits of the lane were turned away or failed."""
-        row = self.db.execute("SELECT starved_since FROM lane_pool WHERE lane = ?", (lane.id,)).fetchone()
-        return row is not None and row[0] > 0 and self.pool_of(lane.name) is not None
-
-    def starve(self, lane: LaneRow, *, since: float) -> None:
-        """A new time of waiting begins for the lane."""
-        state = self.state(lane)
-        state.starved_since = since
-        self._changed_states[lane.id] = state
-
-    def next_fresh(self, state: LanePool, pool: Pool) -> str | None:
-        """The exit that the lane considers next, when it has not met all of its pool."""
-        while state.introduced < len(pool.exits):
-            name = pool.exits[(state.turn + state.introduced) % len(pool.exits)]
-            # As many as it has met: then not this one. Otherwise its pool has changed.
-            if state.met == state.introduced or self.use(state.lane, name) is None:
-                return name
-            state.introduced += 1
-            self._changed_states[state.lane] = state
-        return None
-
-    def stick(self, state: LanePool, use: Use) -> None:
-        """From now on the lane keeps this exit."""
-        state.stuck, state.stuck_since = use.exit, self.now
-        self._changed_states[state.lane] = state
-
-    def stuck(self, pool: Pool, state: LanePool) -> Use | None:
-        """The exit that a host of a sticky pool keeps, while it is healthy."""
-        use = self.use(state.lane, state.stuck) if pool.sticky and state.stuck in pool.exits else None
-        if use is None or use.streak:
-            return None
-        is_old = pool.rotate > 0 and self.now >= state.stuck_since + pool.rotate
-        return None if is_old or self.exit(use.exit).parked_until > self.now else use
+        return bool(lane.exits) and self.pool_of(lane.name) is not None and self.roster(lane).starved_since > 0

@@ -10,7 +10,6 @@ import msgspec
 
 from shoal.frontier.exit_rules import GIVEN_UP, no_exit_reason
 from shoal.frontier.fairness import share_out
-from shoal.frontier.sqlite_exit_rows import Use
 from shoal.frontier.sqlite_ledger import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow, Ledger
 from shoal.frontier.sqlite_picker import Picker
 from shoal.frontier.sqlite_turns import turn
@@ -63,17 +62,11 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, now: f
         _pause_if_spent(ledger)
     leases: list[Lease] = []
     changes: list[tuple[float, int, int, str, str, int]] = []
-    chosen = _choose(ledgers, terms, now=now)
-    pooled = {ledger: [lane for of, lane, _ in chosen if of is ledger and lane.has_pool] for ledger in ledgers}
-    for ledger, lanes in pooled.items():
-        ledger.exits.read_states(lanes)
-    for ledger, lane, count in chosen:
+    for ledger, lane, count in _choose(ledgers, terms, now=now):
         for row_id, lent in _lend(ledger, lane, count, latest=now + terms.horizon):
             leases.append(lent)
             changes.append((now + terms.seconds, lent.token, lent.attempt, terms.worker, lent.exit, row_id))
     db.executemany(_LEND, changes)
-    for ledger, lanes in pooled.items():
-        ledger.exits.refresh(lanes)
     leases.sort(key=lambda lease: lease.wait)
     finished = [name for name, ledger in found.items() if ledger is None or _finish(ledger)]
     for ledger in ledgers:
@@ -107,9 +100,8 @@ def _take_back(ledger: Ledger) -> int:
 def _give_up(ledger: Ledger, rows: Sequence[tuple[int, int, int, int, int, str]]) -> int:
     """These leases are lost: queued again, or dead when the attempts are used up."""
     changes = []
-    lanes = {}
     for row_id, lane_id, token, attempts, max_attempts, exit_name in rows:
-        lane = lanes[lane_id] = end_lease(ledger, lane_id, token, exit_name)
+        lane = end_lease(ledger, lane_id, token, exit_name)
         ledger.crawl.lost += 1
         if attempts >= max_attempts:
             ledger.count(DEAD, 1)
@@ -120,12 +112,11 @@ def _give_up(ledger: Ledger, rows: Sequence[tuple[int, int, int, int, int, str]]
     ledger.db.executemany(
         "UPDATE task SET state = ?, at = ?, reason = ?, detail = '', worker = '' WHERE id = ?", changes
     )
-    refresh_exits(ledger, lanes.values())
     return len(changes)
 
 
 def end_lease(ledger: Ledger, lane_id: int, token: int, exit_name: str, use: ExitUse | None = None) -> LaneRow:
-    """A lease is over, whatever comes next; gives its lane. Call `refresh_exits` when all are over."""
+    """A lease is over, whatever comes next; gives its lane."""
     ledger.count(LEASED, -1)
     lane = ledger.lane_by_id(lane_id)
     lane.in_flight -= 1
@@ -134,12 +125,6 @@ def end_lease(ledger: Ledger, lane_id: int, token: int, exit_name: str, use: Exi
     if lane.opener == token:
         lane.close_opening(now=ledger.now)
     return lane
-
-
-def refresh_exits(ledger: Ledger, lanes: Iterable[LaneRow]) -> None:
-    """Leases of these lanes ended: their exits may be free again."""
-    if pooled := [lane for lane in lanes if lane.has_pool]:
-        ledger.exits.refresh_ended(pooled)
 
 
 def _pause_if_spent(ledger: Ledger) -> None:
@@ -197,21 +182,23 @@ def _lend(ledger: Ledger, lane: LaneRow, count: int, *, latest: float) -> list[t
     """The lane's next tasks as leases, each with its row."""
     if not count:
         return []
-    pool = ledger.exits.pool_of(lane.name) if lane.has_pool else None
-    if lane.has_pool and _has_lost_patience(ledger, lane, pool):
-        _bury(ledger, lane, pool)
-        return []
-    picker = Picker(ledger.exits, lane, pool, limit=count, latest=latest) if pool else None
+    picker = None
+    if lane.has_pool:
+        pool = ledger.exits.pool_of(lane.name)
+        ledger.exits.touch(lane)
+        if pool is None or _has_lost_patience(ledger, lane, pool):
+            _bury(ledger, lane, pool)
+            return []
+        picker = Picker(ledger.exits, lane, pool, latest=latest)
     opens_lane = _needs_opening(ledger, lane)
     lent = []
     for row in ledger.db.execute(NEXT_TASKS, (lane.id, count)).fetchall():
-        use = picker.pick() if picker and lane.next_start <= latest else None
-        if picker and use is None:
+        place = picker.pick() if picker and lane.next_start <= latest else None
+        if picker and place is None:
             break
-        lease = _lease(ledger, lane, row, opens_lane=opens_lane, use=use)
-        lent.append((row[0], lease))
-        if picker and use:
-            picker.give_back(use)
+        lent.append((row[0], _lease(ledger, lane, row, opens_lane=opens_lane, place=place)))
+        if picker and place is not None:
+            picker.give_back(place)
     ledger.count(QUEUED, -len(lent))
     ledger.count(LEASED, len(lent))
     lane.waiting -= len(lent)
@@ -221,15 +208,15 @@ def _lend(ledger: Ledger, lane: LaneRow, count: int, *, latest: float) -> list[t
     return lent
 
 
-def _lease(ledger: Ledger, lane: LaneRow, row: tuple[Any, ...], *, opens_lane: bool, use: Use | None) -> Lease:
+def _lease(ledger: Ledger, lane: LaneRow, row: tuple[Any, ...], *, opens_lane: bool, place: int | None) -> Lease:
     """One task lent, with the lane's next slot and the exit's."""
     now, crawl = ledger.now, ledger.crawl
     _, attempts, free_retries, payload = row
     crawl.last_token = max(crawl.last_token + 1, int(now * 1000) * 1024)
     start, exit_name, exit_interval, session_version = max(now, lane.next_start), DIRECT, 0.0, 0
-    if use is not None and (pool := ledger.exits.pool_of(lane.name)):
-        start, exit_name, exit_interval = max(start, use.next_start), use.exit, pool.interval
-        session_version = ledger.exits.start(pool, use, start, crawl.last_token)
+    if place is not None and (pool := ledger.exits.pool_of(lane.name)):
+        start, exit_interval = max(start, ledger.exits.roster(lane).nexts.get(place, 0.0)), pool.interval
+        exit_name, session_version = ledger.exits.start(lane, pool, place, start, crawl.last_token)
     lease = Lease(
         crawl=crawl.name,
         task=DECODER.decode(payload),
@@ -249,10 +236,10 @@ def _lease(ledger: Ledger, lane: LaneRow, row: tuple[Any, ...], *, opens_lane: b
     return lease
 
 
-def _has_lost_patience(ledger: Ledger, lane: LaneRow, pool: Pool | None) -> bool:
-    """Whether all exits of the lane rested for too long, or there are none."""
-    since = ledger.exits.state(lane).starved_since
-    return pool is None or bool(since and ledger.now >= since + pool.patience)
+def _has_lost_patience(ledger: Ledger, lane: LaneRow, pool: Pool) -> bool:
+    """Whether all exits of the lane rested for too long."""
+    since = ledger.exits.roster(lane).starved_since
+    return bool(since and ledger.now >= since + pool.patience)
 
 
 def _bury(ledger: Ledger, lane: LaneRow, pool: Pool | None) -> None:
@@ -265,7 +252,7 @@ def _bury(ledger: Ledger, lane: LaneRow, pool: Pool | None) -> None:
     ledger.tally("outcome", NO_EXIT, len(rows))
     lane.waiting -= len(rows)
     if pool is not None and not lane.waiting:
-        ledger.exits.starve(lane, since=ledger.now)
+        ledger.exits.roster(lane).starved_since = ledger.now
 
 
 def _finish(ledger: Ledger) -> bool:

@@ -23,7 +23,7 @@ _CRAWL_COLUMNS = (
 )
 LANE_COLUMNS = (
     "id, name, next_start, last_start, blocked_until, interval, base_interval, cap, in_flight, waiting, known, opener,"
-    " rules_until, rules_version, exits_next"
+    " rules_until, rules_version, exits, exits_next"
 )
 
 
@@ -86,6 +86,7 @@ class LaneRow(msgspec.Struct):
     opener: int
     rules_until: float
     rules_version: int
+    exits: bytes
     exits_next: float
 
     @property
@@ -166,11 +167,11 @@ class Ledger:
         if row is None:
             pool = self.exits.pool_of(name) if VIA in name else None
             interval, cap = (pool.host_interval, pool.host_cap) if pool else (crawl.interval, crawl.cap)
-            columns = (name, self.now, 0.0, 0.0, interval, interval, cap, 0, 0, 0, 0, 0.0, 0, 0.0)
+            columns = (name, self.now, 0.0, 0.0, interval, interval, cap, 0, 0, 0, 0, 0.0, 0, b"", 0.0)
             insert = (
                 "INSERT INTO lane (crawl, name, next_start, last_start, blocked_until, interval, base_interval, cap,"
-                " in_flight, waiting, known, opener, rules_until, rules_version, exits_next)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                " in_flight, waiting, known, opener, rules_until, rules_version, exits, exits_next)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             )
             row = (self.db.execute(insert, (crawl.id, *columns)).lastrowid, *columns)
         return self.adopt(row)
@@ -234,6 +235,7 @@ class Ledger:
     def flush(self) -> None:
         """Write everything back."""
         crawl = self.crawl
+        self.exits.flush(self._lanes)
         if self.exits.spent:
             crawl.cost += self.exits.spent
             self.exits.spent = 0.0
@@ -258,12 +260,12 @@ class Ledger:
         self.db.executemany(
             "UPDATE lane SET next_start = ?, last_start = ?, blocked_until = ?, interval = ?, base_interval = ?,"
             " cap = ?, in_flight = ?, waiting = ?, known = ?, opener = ?, rules_until = ?, rules_version = ?,"
-            " exits_next = ? WHERE id = ?",
+            " exits = ?, exits_next = ? WHERE id = ?",
             [
                 (
                     lane.next_start, lane.last_start, lane.blocked_until, lane.interval, lane.base_interval,
                     lane.cap, lane.in_flight, lane.waiting, lane.known, lane.opener, lane.rules_until,
-                    lane.rules_version, lane.exits_next, lane.id,
+                    lane.rules_version, lane.exits, lane.exits_next, lane.id,
                 )
                 for lane in self._lanes.values()
             ],

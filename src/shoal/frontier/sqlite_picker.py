@@ -6,83 +6,65 @@ import heapq
 from typing import TYPE_CHECKING
 
 from shoal.frontier.exit_rules import BUSY_SECONDS
-from shoal.frontier.sqlite_exit_rows import Use
 from shoal.frontier.sqlite_exits import Exits
+from shoal.frontier.sqlite_pools import first_rested
+from shoal.frontier.sqlite_roster import RING
 from shoal.model import Pool
 
 if TYPE_CHECKING:
     from shoal.frontier.sqlite_ledger import LaneRow
 
-MAX_BUSY = 32  # exits held by others that one call looks at
-MAX_CANDIDATES = 256
-
 
 class Picker:
-    """Gives the exit that is due first, and not later than `latest`."""
+    """Gives the place of the exit that is used next, not later than `latest`."""
 
-    def __init__(self, exits: Exits, lane: LaneRow, pool: Pool, *, limit: int, latest: float) -> None:
+    def __init__(self, exits: Exits, lane: LaneRow, pool: Pool, *, latest: float) -> None:
         self._exits = exits
         self._lane = lane
         self._pool = pool
         self._latest = latest
-        self._limit = limit
-        self._state = exits.state(lane)
-        self._stuck = exits.stuck(pool, self._state)
-        self._busy: set[str] = set()
-        self._heap: list[tuple[float, int, Use]] | None = None
-        self._unread = 0
-        self._are_all = False
-        self._was_used = False
+        self._roster = exits.roster(lane)
+        self._later: list[tuple[float, int]] | None = None
 
-    def pick(self) -> Use | None:
-        """The next exit; None when there is none in time."""
-        if self._stuck is not None:
-            is_due = self._stuck.is_free(self._pool) and self._stuck.next_start <= self._latest
-            return self._stuck if is_due else None
-        now = self._exits.now
-        while len(self._busy) < MAX_BUSY and (use := self._fresh() or self._due()):
-            found = self._exits.known_exit(use.exit)
-            if found and found.parked_until > max(now, use.next_start):
-                use.move(found.parked_until)
-                self.give_back(use)
-            elif found and found.holder:
-                use.move(max(use.next_start, now + BUSY_SECONDS))
-                self._exits.keep(use)
-                self._busy.add(use.exit)
-            else:
+    def pick(self) -> int | None:
+        """One whose rest is over; else the next one in the ring that is due; else the healthy one that is due first."""
+        exits, roster = self._exits, self._roster
+        if self._pool.sticky and (stuck := exits.stuck(self._pool, self._lane)) is not None:
+            return self._kept(stuck)
+        while (place := self._first()) is not None:
+            until = exits.put_off_until(self._lane, place)
+            if until is None:
                 if self._pool.sticky:
-                    self._exits.stick(self._state, use)
-                    self._stuck = use
-                return use
+                    roster.stuck, roster.stuck_since = place, exits.now
+                return place
+            exits.put_off(self._lane, place, until=until)
         return None
 
-    def give_back(self, use: Use) -> None:
+    def give_back(self, place: int) -> None:
         """The exit may be used again in this call, when it is free and in time."""
-        self._exits.keep(use)
-        if self._heap is not None and use.is_free(self._pool) and use.next_start <= self._latest:
-            heapq.heappush(self._heap, (use.next_start, use.rank, use))
+        if self._later is None:
+            return
+        at = self._roster.nexts.get(place, 0.0)
+        if at <= self._latest and self._roster.flights[place] < self._pool.cap and self._roster.marks[place] == RING:
+            heapq.heappush(self._later, (at, place))
 
-    def _fresh(self) -> Use | None:
-        """The next exit that this lane never considered."""
-        name = self._exits.next_fresh(self._state, self._pool)
-        if name is None:
+    def _first(self) -> int | None:
+        exits, roster = self._exits, self._roster
+        if roster.rests_next <= exits.now:
+            return first_rested(exits.db, self._lane.id)
+        if self._later is None:
+            place = roster.due_in_ring(self._pool.cap, now=exits.now)
+            if place is not None:
+                return place
+            self._later = [entry for entry in roster.due_later(self._pool.cap) if entry[0] <= self._latest]
+            heapq.heapify(self._later)
+        return heapq.heappop(self._later)[1] if self._later else None
+
+    def _kept(self, place: int) -> int | None:
+        """The exit that the host keeps, when it may be used."""
+        exits, roster = self._exits, self._roster
+        at = roster.nexts.get(place, 0.0)
+        if exits.is_held(self._lane, place):
+            roster.nexts[place] = max(at, exits.now + BUSY_SECONDS)
             return None
-        self._was_used = True
-        return self._exits.meet(self._state, name)
-
-    def _due(self) -> Use | None:
-        # What was given back may come after those that were not read.
-        if self._heap is None or (not self._unread and not self._are_all):
-            self._heap = self._read()
-        self._unread -= 1
-        return heapq.heappop(self._heap)[2] if self._heap else None
-
-    def _read(self) -> list[tuple[float, int, Use]]:
-        if self._was_used:
-            self._exits.flush()
-        self._was_used = True
-        limit = self._limit + len(self._busy)
-        uses = self._exits.candidates(self._lane.id, self._pool, latest=self._latest, limit=limit)
-        self._are_all = len(uses) < limit
-        self._unread, self._limit = self._limit, min(2 * self._limit, MAX_CANDIDATES)
-        return [(use.next_start, use.rank, use) for use in uses if use.exit not in self._busy]
+        return place if at <= self._latest and roster.flights.get(place, 0) < self._pool.cap else None

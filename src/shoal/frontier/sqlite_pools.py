@@ -1,62 +1,151 @@
-"""The pools of a crawl in SQLite: taken over when they change, and what is known of their exits."""
+"""The pools of a crawl in SQLite: their exits by place, what happens when they change, what is known of each exit."""
 
 from __future__ import annotations
 
+import functools
+import heapq
 import math
 import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from shoal.frontier.sqlite_roster import GONE, ILL, RING, TRIED, Roster, decode
 from shoal.model import VIA, ExitStatus, Pool
 
-POOLS = msgspec.json.Decoder(tuple[Pool, ...])
+_POOLS = msgspec.json.Decoder(tuple[Pool, ...])
+_ROLLS = msgspec.json.Decoder(dict[str, tuple[str, ...]])
+_COLUMNS = "requests, ok, blocked, failed, size, elapsed, cost, streak, rests_until"
+
+
+class Roll(msgspec.Struct, frozen=True):
+    """Every exit that a pool ever had: a name keeps its place for ever. `pool` is None when the crawl has none."""
+
+    names: tuple[str, ...] = ()
+    places: Mapping[str, int] = msgspec.field(default_factory=dict)
+    marks: bytes = b""
+    pool: Pool | None = None
+
+
+NO_ROLL = Roll()
+
+
+@functools.lru_cache(maxsize=8)
+def rolls_of(pools: bytes, rolls: bytes) -> Mapping[str, Roll]:
+    """The rolls by pool, as they are written."""
+    now = {pool.name: pool for pool in _POOLS.decode(pools)}
+    return {name: _roll(names, now.get(name)) for name, names in _ROLLS.decode(rolls).items()}
+
+
+def _roll(names: tuple[str, ...], pool: Pool | None) -> Roll:
+    here = frozenset(pool.exits if pool else ())
+    marks = bytes(RING if name in here else GONE for name in names)
+    return Roll(names, {name: place for place, name in enumerate(names)}, marks, pool)
+
+
+def read_rolls(db: sqlite3.Connection, crawl: int) -> Mapping[str, Roll]:
+    return rolls_of(*db.execute("SELECT pools, rolls FROM crawl_about WHERE crawl = ?", (crawl,)).fetchone())
+
+
+def roll_up(pools: Iterable[Pool], before: Mapping[str, Roll]) -> bytes:
+    """The rolls with the exits of these pools, to be written."""
+    rolls = {name: dict.fromkeys(roll.names) for name, roll in before.items()}
+    for pool in pools:
+        rolls[pool.name] = rolls.get(pool.name, {}) | dict.fromkeys(pool.exits)
+    return msgspec.json.encode({name: tuple(names) for name, names in rolls.items()})
 
 
 def take_over(db: sqlite3.Connection, crawl: int, pools: tuple[Pool, ...], *, now: float) -> tuple[Pool, ...]:
     """Pools changed: exits that stay keep what is known of them, and every lane looks at its exits anew. Gives the
     pools as they were."""
-    (before,) = db.execute("SELECT pools FROM crawl_about WHERE crawl = ?", (crawl,)).fetchone()
-    db.execute("UPDATE crawl_about SET pools = ? WHERE crawl = ?", (msgspec.json.encode(pools), crawl))
-    lanes = db.execute(f"SELECT id, name FROM lane WHERE crawl = ? AND name LIKE '%{VIA}%'", (crawl,)).fetchall()  # noqa: S608
-    exits = {pool.name: pool.exits for pool in pools}
-    for lane, name in lanes:
-        names = msgspec.json.encode(exits.get(name.partition(VIA)[2], ())).decode()
-        db.execute("UPDATE lane SET exits_next = -1 WHERE id = ?", (lane,))
-        db.execute("UPDATE lane_pool SET introduced = 0 WHERE lane = ?", (lane,))
-        db.execute(
-            "UPDATE lane_exit SET next_start = CASE WHEN exit IN (SELECT value FROM json_each(:names))"
-            " THEN CASE WHEN next_start = :never THEN :now ELSE next_start END ELSE :never END WHERE lane = :lane",
-            {"names": names, "never": math.inf, "now": now, "lane": lane},
-        )
-    return POOLS.decode(before)
+    before = read_rolls(db, crawl)
+    db.execute(
+        "UPDATE crawl_about SET pools = ?, rolls = ? WHERE crawl = ?",
+        (msgspec.json.encode(pools), roll_up(pools, before), crawl),
+    )
+    rolls = read_rolls(db, crawl)
+    lanes = db.execute("SELECT id, name, exits FROM lane WHERE crawl = ? AND exits <> x''", (crawl,)).fetchall()
+    for lane, name, row in lanes:
+        roll = rolls.get(name.partition(VIA)[2], NO_ROLL)
+        roster = decode(row, len(roll.names))
+        _review(db, lane, roll, roster)
+        db.execute("UPDATE lane SET exits_next = 0, exits = ? WHERE id = ?", (roster.encode(now=now), lane))
+    return tuple(roll.pool for roll in before.values() if roll.pool)
+
+
+def _review(db: sqlite3.Connection, lane: int, roll: Roll, roster: Roster) -> None:
+    """Mark the lane's exits anew: who is in the pool, who is ill."""
+    roster.marks, roster.rests_next = bytearray(roll.marks), math.inf
+    db.execute("DELETE FROM lane_rest WHERE lane = ?", (lane,))
+    rows = db.execute("SELECT exit, rests_until FROM lane_exit WHERE lane = ? AND streak > 0", (lane,)).fetchall()
+    for name, rests_until in rows:
+        place = roll.places[name]
+        if roster.marks[place] == GONE:
+            continue
+        if place in roster.flights:
+            roster.marks[place], roster.nexts[place] = TRIED, rests_until
+        else:
+            rest(db, lane, roster, place, ILL, until=rests_until)
+
+
+def rest(db: sqlite3.Connection, lane: int, roster: Roster, place: int, mark: int, *, until: float) -> None:
+    """The exit is out of the ring until its time comes."""
+    roster.marks[place] = mark
+    roster.nexts.pop(place, None)
+    roster.rests_next = min(roster.rests_next, until)
+    db.execute("INSERT INTO lane_rest (lane, place, due) VALUES (?, ?, ?)", (lane, place, until))
+
+
+def end_rest(db: sqlite3.Connection, lane: int, roster: Roster, place: int) -> float:
+    """The exit, ill or put off, rests no more; gives the time until which it did."""
+    roster.marks[place] = TRIED if roster.marks[place] == ILL else RING
+    delete = "DELETE FROM lane_rest WHERE lane = ? AND place = ? RETURNING due"
+    ((until,),) = db.execute(delete, (lane, place)).fetchall()
+    (first,) = db.execute("SELECT min(due) FROM lane_rest WHERE lane = ?", (lane,)).fetchone()
+    roster.rests_next = math.inf if first is None else first
+    return float(until)
+
+
+def first_rested(db: sqlite3.Connection, lane: int) -> int:
+    """The exit whose rest ends first."""
+    (place,) = db.execute("SELECT place FROM lane_rest WHERE lane = ? ORDER BY due, place LIMIT 1", (lane,)).fetchone()
+    return int(place)
 
 
 def statuses(db: sqlite3.Connection, crawl: int, *, limit: int, now: float) -> list[ExitStatus]:
     """Every exit towards every host it was used for."""
-    rows = db.execute(
-        "SELECT lane_exit.exit, lane.name, requests, ok, blocked, failed, lane_exit.in_flight, size, elapsed,"
-        " lane_exit.cost, streak, rests_until, parked_until"
-        " FROM lane_exit JOIN lane ON lane.id = lane_exit.lane"
-        " LEFT JOIN exit ON exit.crawl = lane.crawl AND exit.name = lane_exit.exit"
-        " WHERE lane.crawl = ? ORDER BY lane_exit.exit, lane.name LIMIT ?",
-        (crawl, limit),
+    return heapq.nsmallest(limit, _statuses(db, crawl, now=now), key=lambda status: (status.exit, status.lane))
+
+
+def _statuses(db: sqlite3.Connection, crawl: int, *, now: float) -> Iterator[ExitStatus]:
+    rolls = read_rolls(db, crawl)
+    parked = dict(db.execute("SELECT name, parked_until FROM exit WHERE crawl = ?", (crawl,)))
+    for lane, name, row in db.execute("SELECT id, name, exits FROM lane WHERE crawl = ? AND exits <> x''", (crawl,)):
+        roll = rolls.get(name.partition(VIA)[2], NO_ROLL)
+        in_flight = {roll.names[place]: count for place, count in decode(row, len(roll.names)).flights.items()}
+        select = f"SELECT exit, {_COLUMNS} FROM lane_exit WHERE lane = ?"  # noqa: S608 -- constant
+        counted = {exit_name: values for exit_name, *values in db.execute(select, (lane,))}
+        for exit_name in counted.keys() | in_flight.keys():
+            values, flying = counted.get(exit_name, (0,) * 9), in_flight.get(exit_name, 0)
+            yield _status(exit_name, name, values, flying, parked_until=parked.get(exit_name, 0.0), now=now)
+
+
+def _status(
+    name: str, lane: str, values: Iterable[float], in_flight: int, *, parked_until: float, now: float
+) -> ExitStatus:
+    requests, ok, blocked, failed, size, elapsed, cost, streak, rests_until = values
+    return ExitStatus(
+        exit=name,
+        lane=lane,
+        requests=int(requests) + in_flight,
+        ok=int(ok),
+        blocked=int(blocked),
+        failed=int(failed),
+        in_flight=in_flight,
+        size=int(size),
+        elapsed=elapsed,
+        cost=cost,
+        streak=int(streak),
+        rests_for=max(0.0, rests_until - now) if streak else 0.0,
+        parked_for=max(0.0, parked_until - now),
     )
-    return [
-        ExitStatus(
-            exit=name,
-            lane=lane,
-            requests=requests,
-            ok=ok,
-            blocked=blocked,
-            failed=failed,
-            in_flight=in_flight,
-            size=size,
-            elapsed=elapsed,
-            cost=cost,
-            streak=streak,
-            rests_for=max(0.0, rests_until - now) if streak else 0.0,
-            parked_for=max(0.0, (parked_until or 0.0) - now),
-        )
-        for name, lane, requests, ok, blocked, failed, in_flight, size, elapsed, cost, streak, rests_until, parked_until
-        in rows
-    ]  # fmt: skip

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from shoal.frontier.sqlite_lease import end_lease, refresh_exits
+from shoal.frontier.sqlite_lease import end_lease
 from shoal.frontier.sqlite_ledger import DEAD, LaneRow, Ledger, outcome
 from shoal.frontier.sqlite_put import put
 from shoal.frontier.sqlite_turns import retire, turn
-from shoal.model import DIRECT, Dead, Done, Lease, Released, Result, Retry, SettleReport, Task
+from shoal.model import Dead, Done, Lease, Released, Result, Retry, SettleReport, Task
 
 HELD = (
     "SELECT task.key, task.id, task.lane, task.token, task.attempts, task.free_retries, task.max_attempts,"
@@ -91,13 +91,10 @@ class _Settlement:
         self._put_back: list[tuple[int, float, int, int, str, int]] = []
         self._buried: list[tuple[float, str, str, int]] = []
         self._found: list[Task] = []
-        self._pooled: dict[int, LaneRow] = {}
 
     def apply(self, results: Sequence[Result]) -> list[Lease]:
         """Take the results in; gives the leases that were lost."""
         held = held_tasks(self._ledger, (result.lease.task.key for result in results))
-        if used := [(task.lane, task.exit) for task in held.values() if task.exit != DIRECT]:
-            self._ledger.exits.read_uses(used)
         stale = []
         for result in results:
             task = held.get(result.lease.task.key)
@@ -116,7 +113,6 @@ class _Settlement:
         retire(ledger, self._ended)
         ledger.db.executemany(_PUT_BACK, self._put_back)
         ledger.db.executemany(_BURY, self._buried)
-        refresh_exits(ledger, self._pooled.values())
         report = put(ledger, self._found)
         ledger.flush()
         return report.refused
@@ -127,8 +123,6 @@ class _Settlement:
         if result.lane is not None:
             ledger.update_lane(lane, result.lane)
         end_lease(ledger, task.lane, task.token, task.exit, result.exit)
-        if task.exit != DIRECT:
-            self._pooled[lane.id] = lane
         match result:
             case Done():
                 self._finish(task, result)

@@ -192,13 +192,13 @@ class ModelPools:
         pool, exits = self.pool_of(lane), self.of(lane)
         if pool is None:
             return
-        if stuck := self._stuck(pool, exits, now):
-            exits.next_start = stuck.next_start if stuck.is_free(pool) else math.inf
-            return
-        uses = self._uses(pool, exits)
+        stuck = self._stuck(pool, exits, now)
+        uses = [stuck] if stuck else self._uses(pool, exits)
         exits.next_start = min((use.next_start for use in uses if use.is_free(pool)), default=math.inf)
         if exits.next_start <= now:
             exits.next_start = 0.0
+        if stuck:
+            return
         if any(not use.streak for use in uses):
             exits.starved_since = 0.0
         else:
