@@ -145,7 +145,7 @@ class SqliteFrontier:
             row = ledger.lane(lane)
             start = max(ledger.now, row.next_start)
             if row.has_pool:
-                start = ledger.exits.reserve(row, exit, start)
+                start = ledger.exits.of(row).reserve(exit, start)
             row.start(start, now=ledger.now)
             ledger.flush()
             return start - ledger.now

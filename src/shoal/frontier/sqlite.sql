@@ -128,7 +128,7 @@ CREATE INDEX lane_rest_due ON lane_rest (lane, due, place);
 -- What went through one exit towards one lane, and came to an end. Written when a lease ends, never when one begins.
 CREATE TABLE lane_exit (
     lane INTEGER NOT NULL,
-    exit TEXT NOT NULL,
+    place INTEGER NOT NULL,
     requests INTEGER NOT NULL,
     ok INTEGER NOT NULL,
     blocked INTEGER NOT NULL,
@@ -138,7 +138,7 @@ CREATE TABLE lane_exit (
     cost REAL NOT NULL,
     streak INTEGER NOT NULL DEFAULT 0,
     rests_until REAL NOT NULL DEFAULT 0,
-    PRIMARY KEY (lane, exit)
+    PRIMARY KEY (lane, place)
 ) WITHOUT ROWID;
 
 -- What holds for an exit whatever the lane. Only exits that were ever in trouble, held or logged in have a row.

@@ -7,13 +7,13 @@ import msgspec
 EXIT_COLUMNS = "strikes, struck_lane, parked_until, parkings, trial, holder, session, sessions"
 SAVE_EXIT = f"INSERT OR REPLACE INTO exit (crawl, name, {EXIT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 COUNT_USE = (
-    "INSERT INTO lane_exit (lane, exit, requests, ok, blocked, failed, size, elapsed, cost)"
+    "INSERT INTO lane_exit (lane, place, requests, ok, blocked, failed, size, elapsed, cost)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET requests = requests + excluded.requests,"
     " ok = ok + excluded.ok, blocked = blocked + excluded.blocked, failed = failed + excluded.failed,"
     " size = size + excluded.size, elapsed = elapsed + excluded.elapsed, cost = cost + excluded.cost"
 )
-READ_ILLNESS = "SELECT streak, rests_until FROM lane_exit WHERE lane = ? AND exit = ?"
-SAVE_ILLNESS = "UPDATE lane_exit SET streak = ?, rests_until = ? WHERE lane = ? AND exit = ?"
+READ_ILLNESS = "SELECT streak, rests_until FROM lane_exit WHERE lane = ? AND place = ?"
+SAVE_ILLNESS = "UPDATE lane_exit SET streak = ?, rests_until = ? WHERE lane = ? AND place = ?"
 
 
 class ExitRow(msgspec.Struct):

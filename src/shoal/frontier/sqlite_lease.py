@@ -10,10 +10,10 @@ import msgspec
 
 from shoal.frontier.exit_rules import GIVEN_UP, no_exit_reason
 from shoal.frontier.fairness import share_out
+from shoal.frontier.sqlite_lane_exits import LaneExits
 from shoal.frontier.sqlite_ledger import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow, Ledger
-from shoal.frontier.sqlite_picker import Picker
 from shoal.frontier.sqlite_turns import turn
-from shoal.model import DIRECT, NO_EXIT, CrawlState, ExitUse, Lease, LeaseBatch, Pool, Task
+from shoal.model import DIRECT, NO_EXIT, CrawlState, ExitUse, Lease, LeaseBatch, Task
 
 WORKER_LOST = "worker lost"
 MAX_TAKEN_BACK = 200  # per call, so that a call stays short; what is left waits for the next one
@@ -121,7 +121,7 @@ def end_lease(ledger: Ledger, lane_id: int, token: int, exit_name: str, use: Exi
     lane = ledger.lane_by_id(lane_id)
     lane.in_flight -= 1
     if exit_name != DIRECT:
-        ledger.exits.end(lane, exit_name, use, token)
+        ledger.exits.of(lane).end(exit_name, use, token)
     if lane.opener == token:
         lane.close_opening(now=ledger.now)
     return lane
@@ -182,23 +182,19 @@ def _lend(ledger: Ledger, lane: LaneRow, count: int, *, latest: float) -> list[t
     """The lane's next tasks as leases, each with its row."""
     if not count:
         return []
-    picker = None
-    if lane.has_pool:
-        pool = ledger.exits.pool_of(lane.name)
-        ledger.exits.touch(lane)
-        if pool is None or _has_lost_patience(ledger, lane, pool):
-            _bury(ledger, lane, pool)
+    exits = ledger.exits.of(lane) if lane.has_pool else None
+    if exits is not None:
+        exits.has_changed = True
+        if exits.are_given_up:
+            _bury(ledger, lane, exits)
             return []
-        picker = Picker(ledger.exits, lane, pool, latest=latest)
     opens_lane = _needs_opening(ledger, lane)
     lent = []
     for row in ledger.db.execute(NEXT_TASKS, (lane.id, count)).fetchall():
-        place = picker.pick() if picker and lane.next_start <= latest else None
-        if picker and place is None:
+        lease = _lease(ledger, lane, row, opens_lane=opens_lane, exits=exits, latest=latest)
+        if lease is None:
             break
-        lent.append((row[0], _lease(ledger, lane, row, opens_lane=opens_lane, place=place)))
-        if picker and place is not None:
-            picker.give_back(place)
+        lent.append((row[0], lease))
     ledger.count(QUEUED, -len(lent))
     ledger.count(LEASED, len(lent))
     lane.waiting -= len(lent)
@@ -208,19 +204,24 @@ def _lend(ledger: Ledger, lane: LaneRow, count: int, *, latest: float) -> list[t
     return lent
 
 
-def _lease(ledger: Ledger, lane: LaneRow, row: tuple[Any, ...], *, opens_lane: bool, place: int | None) -> Lease:
-    """One task lent, with the lane's next slot and the exit's."""
+def _lease(
+    ledger: Ledger, lane: LaneRow, row: tuple[Any, ...], *, opens_lane: bool, exits: LaneExits | None, latest: float
+) -> Lease | None:
+    """One task lent, with the lane's next slot and an exit's; None when no exit has one in time."""
     now, crawl = ledger.now, ledger.crawl
     _, attempts, free_retries, payload = row
-    crawl.last_token = max(crawl.last_token + 1, int(now * 1000) * 1024)
+    token = max(crawl.last_token + 1, int(now * 1000) * 1024)
     start, exit_name, exit_interval, session_version = max(now, lane.next_start), DIRECT, 0.0, 0
-    if place is not None and (pool := ledger.exits.pool_of(lane.name)):
-        start, exit_interval = max(start, ledger.exits.roster(lane).nexts.get(place, 0.0)), pool.interval
-        exit_name, session_version = ledger.exits.start(lane, pool, place, start, crawl.last_token)
+    if exits is not None:
+        taken = exits.take(start, token, latest=latest)
+        if taken is None:
+            return None
+        start, exit_name, exit_interval, session_version = taken
+    crawl.last_token = token
     lease = Lease(
         crawl=crawl.name,
         task=DECODER.decode(payload),
-        token=crawl.last_token,
+        token=token,
         attempt=attempts + 1,
         free_retries=free_retries,
         exit=exit_name,
@@ -236,23 +237,17 @@ def _lease(ledger: Ledger, lane: LaneRow, row: tuple[Any, ...], *, opens_lane: b
     return lease
 
 
-def _has_lost_patience(ledger: Ledger, lane: LaneRow, pool: Pool) -> bool:
-    """Whether all exits of the lane rested for too long."""
-    since = ledger.exits.roster(lane).starved_since
-    return bool(since and ledger.now >= since + pool.patience)
-
-
-def _bury(ledger: Ledger, lane: LaneRow, pool: Pool | None) -> None:
+def _bury(ledger: Ledger, lane: LaneRow, exits: LaneExits) -> None:
     """The lane's tasks wait no more, a bounded number at a time. A new time of waiting begins with the last."""
     rows = ledger.db.execute(NEXT_TASKS, (lane.id, GIVEN_UP)).fetchall()
-    reason = no_exit_reason(lane.name, is_known=pool is not None)
+    reason = no_exit_reason(lane.name, is_known=exits.pool is not None)
     ledger.db.executemany(_GIVE_UP, [(ledger.now, reason, row[0]) for row in rows])
     ledger.count(QUEUED, -len(rows))
     ledger.count(DEAD, len(rows))
     ledger.tally("outcome", NO_EXIT, len(rows))
     lane.waiting -= len(rows)
-    if pool is not None and not lane.waiting:
-        ledger.exits.roster(lane).starved_since = ledger.now
+    if exits.pool is not None and not lane.waiting:
+        exits.roster.starved_since = ledger.now
 
 
 def _finish(ledger: Ledger) -> bool:

@@ -165,7 +165,7 @@ class Ledger:
         select = f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND name = ?"  # noqa: S608 -- constant
         row = self.db.execute(select, (crawl.id, name)).fetchone()
         if row is None:
-            pool = self.exits.pool_of(name) if VIA in name else None
+            pool = self.exits.roll_of(name).pool if VIA in name else None
             interval, cap = (pool.host_interval, pool.host_cap) if pool else (crawl.interval, crawl.cap)
             columns = (name, self.now, 0.0, 0.0, interval, interval, cap, 0, 0, 0, 0, 0.0, 0, b"", 0.0)
             insert = (
@@ -235,7 +235,7 @@ class Ledger:
     def flush(self) -> None:
         """Write everything back."""
         crawl = self.crawl
-        self.exits.flush(self._lanes)
+        self.exits.flush()
         if self.exits.spent:
             crawl.cost += self.exits.spent
             self.exits.spent = 0.0

@@ -39,7 +39,7 @@ def rolls_of(pools: bytes, rolls: bytes) -> Mapping[str, Roll]:
 
 def _roll(names: tuple[str, ...], pool: Pool | None) -> Roll:
     here = frozenset(pool.exits if pool else ())
-    marks = bytes(RING if name in here else GONE for name in names)
+    marks = bytes(RING if name in here else GONE for name in names).rstrip(b"\0")
     return Roll(names, {name: place for place, name in enumerate(names)}, marks, pool)
 
 
@@ -67,7 +67,7 @@ def take_over(db: sqlite3.Connection, crawl: int, pools: tuple[Pool, ...], *, no
     lanes = db.execute("SELECT id, name, exits FROM lane WHERE crawl = ? AND exits <> x''", (crawl,)).fetchall()
     for lane, name, row in lanes:
         roll = rolls.get(name.partition(VIA)[2], NO_ROLL)
-        roster = decode(row, len(roll.names))
+        roster = decode(row)
         _review(db, lane, roll, roster)
         db.execute("UPDATE lane SET exits_next = 0, exits = ? WHERE id = ?", (roster.encode(now=now), lane))
     return tuple(roll.pool for roll in before.values() if roll.pool)
@@ -75,22 +75,22 @@ def take_over(db: sqlite3.Connection, crawl: int, pools: tuple[Pool, ...], *, no
 
 def _review(db: sqlite3.Connection, lane: int, roll: Roll, roster: Roster) -> None:
     """Mark the lane's exits anew: who is in the pool, who is ill."""
-    roster.marks, roster.rests_next = bytearray(roll.marks), math.inf
+    roster.marks, roster.rests_next = roll.marks, math.inf
     db.execute("DELETE FROM lane_rest WHERE lane = ?", (lane,))
-    rows = db.execute("SELECT exit, rests_until FROM lane_exit WHERE lane = ? AND streak > 0", (lane,)).fetchall()
-    for name, rests_until in rows:
-        place = roll.places[name]
-        if roster.marks[place] == GONE:
+    rows = db.execute("SELECT place, rests_until FROM lane_exit WHERE lane = ? AND streak > 0", (lane,)).fetchall()
+    for place, rests_until in rows:
+        if roster.mark_of(place) == GONE:
             continue
         if place in roster.flights:
-            roster.marks[place], roster.nexts[place] = TRIED, rests_until
+            roster.mark(place, TRIED)
+            roster.nexts[place] = rests_until
         else:
             rest(db, lane, roster, place, ILL, until=rests_until)
 
 
 def rest(db: sqlite3.Connection, lane: int, roster: Roster, place: int, mark: int, *, until: float) -> None:
     """The exit is out of the ring until its time comes."""
-    roster.marks[place] = mark
+    roster.mark(place, mark)
     roster.nexts.pop(place, None)
     roster.rests_next = min(roster.rests_next, until)
     db.execute("INSERT INTO lane_rest (lane, place, due) VALUES (?, ?, ?)", (lane, place, until))
@@ -98,7 +98,7 @@ def rest(db: sqlite3.Connection, lane: int, roster: Roster, place: int, mark: in
 
 def end_rest(db: sqlite3.Connection, lane: int, roster: Roster, place: int) -> float:
     """The exit, ill or put off, rests no more; gives the time until which it did."""
-    roster.marks[place] = TRIED if roster.marks[place] == ILL else RING
+    roster.mark(place, TRIED if roster.mark_of(place) == ILL else RING)
     delete = "DELETE FROM lane_rest WHERE lane = ? AND place = ? RETURNING due"
     ((until,),) = db.execute(delete, (lane, place)).fetchall()
     (first,) = db.execute("SELECT min(due) FROM lane_rest WHERE lane = ?", (lane,)).fetchone()
@@ -122,12 +122,13 @@ def _statuses(db: sqlite3.Connection, crawl: int, *, now: float) -> Iterator[Exi
     parked = dict(db.execute("SELECT name, parked_until FROM exit WHERE crawl = ?", (crawl,)))
     for lane, name, row in db.execute("SELECT id, name, exits FROM lane WHERE crawl = ? AND exits <> x''", (crawl,)):
         roll = rolls.get(name.partition(VIA)[2], NO_ROLL)
-        in_flight = {roll.names[place]: count for place, count in decode(row, len(roll.names)).flights.items()}
-        select = f"SELECT exit, {_COLUMNS} FROM lane_exit WHERE lane = ?"  # noqa: S608 -- constant
-        counted = {exit_name: values for exit_name, *values in db.execute(select, (lane,))}
-        for exit_name in counted.keys() | in_flight.keys():
-            values, flying = counted.get(exit_name, (0,) * 9), in_flight.get(exit_name, 0)
-            yield _status(exit_name, name, values, flying, parked_until=parked.get(exit_name, 0.0), now=now)
+        in_flight = decode(row).flights
+        select = f"SELECT place, {_COLUMNS} FROM lane_exit WHERE lane = ?"  # noqa: S608 -- constant
+        ended = {place: values for place, *values in db.execute(select, (lane,))}
+        for place in ended.keys() | in_flight.keys():
+            values, exit_name = ended.get(place, (0,) * 9), roll.names[place]
+            parked_until = parked.get(exit_name, 0.0)
+            yield _status(exit_name, name, values, in_flight.get(place, 0), parked_until=parked_until, now=now)
 
 
 def _status(

@@ -68,7 +68,7 @@ def lanes(ledger: Ledger, *, limit: int) -> list[LaneStatus]:
             starts_in=max(0.0, (lane.next_start if math.isinf(lane.exits_next) else lane.ready_at) - ledger.now),
             known=lane.known,
             has_rules=lane.rules_until > ledger.now,
-            exits_rest=lane.has_pool and ledger.exits.do_rest(lane),
+            exits_rest=bool(lane.exits) and ledger.exits.of(lane).are_starved,
         )
         for lane in (LaneRow(*row) for row in rows)
     ]
