@@ -116,10 +116,10 @@ class LaneExits:
 
     def _start(self, place: int, pool: Pool, at: float, token: int) -> tuple[str, int]:
         exits, roster, name = self._exits, self.roster, self._roll.names[place]
-        if roster.mark_of(place) == RING:
-            roster.place = place + 1
-        else:
+        if roster.marks and roster.mark_of(place) != RING:
             end_rest(exits.db, self._lane.id, roster, place)
+        else:
+            roster.place = place + 1
         next_start = at + pool.interval
         roster.start(place, next_start=next_start, now=exits.now)
         if self._later is not None and roster.is_free(place, pool.cap):
