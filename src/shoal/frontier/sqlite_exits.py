@@ -126,8 +126,10 @@ class Exits:
         cost = cost_of(pool, report) if pool and verdict != "unused" else 0.0
         self.spent += cost
         self._counts.append(
-            (lane, place, verdict != "unused", verdict == "ok", verdict == "blocked", verdict == "failed", size, elapsed,
-             cost)
+            (
+                lane, place, verdict != "unused", verdict == "ok", verdict == "blocked", verdict == "failed", size,
+                elapsed, cost,
+            )
         )  # fmt: skip
 
     def illness(self, lane: int, place: int) -> Illness:
