@@ -149,6 +149,12 @@ class Ledger:
         row = db.execute(f"SELECT {_CRAWL_COLUMNS} FROM crawl WHERE name = ?", (name,)).fetchone()  # noqa: S608 -- constant
         return None if row is None else cls(db, CrawlRow(*row), now=now)
 
+    def read_lanes(self, ids: Iterable[int]) -> None:
+        """Take these lanes into this transaction at once."""
+        select = f"SELECT {LANE_COLUMNS} FROM lane WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608 -- constant
+        for row in self.db.execute(select, (msgspec.json.encode(list(ids)).decode(),)):
+            self.adopt(row)
+
     def lane_by_id(self, lane_id: int) -> LaneRow:
         lane = self._lanes.get(lane_id)
         if lane is None:

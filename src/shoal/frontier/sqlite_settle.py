@@ -95,6 +95,7 @@ class _Settlement:
     def apply(self, results: Sequence[Result]) -> list[Lease]:
         """Take the results in; gives the leases that were lost."""
         held = held_tasks(self._ledger, (result.lease.task.key for result in results))
+        self._ledger.read_lanes({task.lane for task in held.values()})
         stale = []
         for result in results:
             task = held.get(result.lease.task.key)
