@@ -1,4 +1,4 @@
--- include: crawl exits using lanes
+-- include: crawl exits rosters using judging lanes
 -- busy: lanes with waiting or leased tasks, most waiting first. A cancelled crawl has no waiting ones.
 --
 -- ARGV[3]  rank to begin with
@@ -13,7 +13,8 @@ for _, member in ipairs(members) do
   if lane then
     for _, value in ipairs({
       lane.name, format('%.0f', is_cancelled and 0 or lane.waiting), format('%.0f', lane.flight),
-      format('%.17g', lane.interval), format('%.0f', lane.cap), format('%.17g', math.max(0, (lane.exits < NEVER and math.max(lane.next, lane.exits) or lane.next) - now)),
+      format('%.17g', lane.interval), format('%.0f', lane.cap),
+      format('%.17g', math.max(0, (lane.exits < NEVER and math.max(lane.next, lane.exits) or lane.next) - now)),
       format('%.0f', lane.known), lane.rules_until > now and '1' or '0', string.sub(member, 1, 8),
       do_exits_rest(lane) and '1' or '0',
     }) do

@@ -1,12 +1,13 @@
 -- Lanes: read once per call, changed in Lua, written back once by save_lanes, which also arms them.
 --
 -- lanes  lane → its record, thirteen doubles: age, next start, last start, blocked until, interval, base interval, cap, in
---        flight, known, opener's token, rules until, rules' version, when an exit is free next. One packed value: a field for each would cost
---        eight times as long to read. The record outlives the queue: its next start is the host's politeness.
+--        flight, known, opener's token, rules until, rules' version, when an exit is free next; behind it the lane's roster
+--        (see rosters). One packed value: a field for each would cost eight times as long to read. The record outlives the
+--        queue: its next start is the host's politeness.
 -- ready  age and lane → time from which it may start; only lanes with waiting tasks, free cap and nobody opening them
 -- busy   age and lane → −(waiting · 2^21 + in flight); only lanes with any of both
 -- Members of both begin with the lane's age in eight bytes: among equals the older lane comes first.
-local IN_FLIGHT_ROOM, RECORD = 2097152, '>ddddddddddddd'
+local IN_FLIGHT_ROOM, RECORD, RECORD_SIZE = 2097152, '>ddddddddddddd', 104
 local lanes, lane_list = {}, {}
 
 local function is_ready(lane)
@@ -15,6 +16,7 @@ end
 
 local function adopt_lane(lane)
   lane.adds, lane.via = {}, pool_name_of(lane.name)
+  if lane.via then lane.tail = string.sub(lane.value, RECORD_SIZE + 1) end
   lane.was_ready, lane.was_next = is_ready(lane), math.max(lane.next, lane.exits)
   lane.was_waiting, lane.was_flight = lane.waiting, lane.flight
   lanes[lane.name] = lane
@@ -35,8 +37,9 @@ local function find_lane(name)
 end
 
 local function packed(lane)
-  return pack(RECORD, lane.age, lane.next, lane.last, lane.blocked, lane.interval, lane.base, lane.cap, lane.flight,
+  local value = pack(RECORD, lane.age, lane.next, lane.last, lane.blocked, lane.interval, lane.base, lane.cap, lane.flight,
     lane.known, lane.opener, lane.rules_until, lane.version, lane.exits)
+  return lane.tail and value .. lane.tail or value
 end
 
 -- The lane of this name; a new one starts with the crawl's pace. Ages are the server's, whatever time a test sets.
@@ -128,9 +131,10 @@ end
 
 local function save_lanes()
   local changed = {}
+  look_now()
   for i = 1, #lane_list do
     local lane = lane_list[i]
-    if lane.via then save_exits(lane) end
+    if lane.roster then save_exits(lane) end
     local value = packed(lane)
     if value ~= lane.value then
       changed[#changed + 1] = lane.name
@@ -139,6 +143,5 @@ local function save_lanes()
     wake(lane)
   end
   for i = 1, #changed, 1000 do call('HSET', P .. 'lanes', unpack(changed, i, math.min(i + 999, #changed))) end
-  save_states()
   if spent ~= 0 then save_spent() end
 end

@@ -82,10 +82,10 @@ local function next_token()
   return crawl.is_sharded and least + (record[14] - least) % record[12] or least
 end
 
-local function hold(lane, task, order, terms, tries, exit)
+local function hold(lane, task, order, terms, tries, place)
   local key = key_of(task)
   local held = {
-    token = token, order = order, attempts = 1, free = 0, lane = lane.name, worker = terms.worker, reason = '', exit = exit,
+    token = token, order = order, attempts = 1, free = 0, place = place, lane = lane.name, worker = terms.worker, reason = '',
     task = task,
   }
   if tries then
@@ -129,7 +129,8 @@ local function give_up(lane, pool)
   if #used_up > 0 then call('HDEL', P .. 'tries', unpack(used_up)) end
   count('queued', -total)
   lane.waiting = lane.waiting - total
-  if pool and lane.waiting == 0 then state_of(lane).starved = now end
+  if pool and lane.waiting == 0 then lane.roster.starved = now end
+  refresh_exits(lane)
 end
 
 -- Lend the lane's next tasks. Adds to the reply: lane, interval, base interval, opens ("1"), rules' version, first
@@ -150,19 +151,21 @@ local function lend(lane, total, terms, reply)
   token = token or tonumber(call('HGET', P .. 'count', 'token') or 0)
   local first, lent = next_token(), {}
   for i = 1, #entries, 2 do
-    local start, exit = math.max(now, lane.next), 'direct'
-    local use = pool and lane.next <= terms.latest and pick_exit(lane, pool, terms.latest, total)
-    if pool and not use then break end
-    token = next_token()
-    if use then
-      start, exit = math.max(start, use.next), use.exit
-      terms.token = token
-      start_exit(lane, pool, use, start, terms)
-      exits[#exits + 1] = exit
-      local version = session_version(exit)
-      exits[#exits + 1] = version == 0 and '0' or format('%.0f', version)
+    local start, place = math.max(now, lane.next), NOWHERE
+    if pool then
+      place = lane.next <= terms.latest and pick_exit(lane, pool, terms.latest, total)
+      if not place then break end
     end
-    local held = hold(lane, entries[i], tonumber(entries[i + 1]), terms, tries[(i + 1) / 2], exit)
+    token = next_token()
+    if pool then
+      start = math.max(start, lane.roster.nexts[place] or 0)
+      terms.token = token
+      start_exit(lane, pool, place, start, terms)
+      local exit = name_at(pool, place)
+      exits[#exits + 1] = exit
+      exits[#exits + 1] = has_exits() and format('%.0f', session_version(exit)) or '0'
+    end
+    local held = hold(lane, entries[i], tonumber(entries[i + 1]), terms, tries[(i + 1) / 2], place)
     lent[#lent + 1] = pack('>dI4I4', start - now, held.attempts, held.free) .. held.task
     start_lane(lane, start)
   end
@@ -171,6 +174,7 @@ local function lend(lane, total, terms, reply)
   lane.waiting = lane.waiting - #lent
   lane.flight = lane.flight + #lent
   lane.lent = #lent
+  if pool then refresh_exits(lane) end
   if opens and #lent > 0 then lane.opener = token end
   for _, value in ipairs({
     lane.name, format('%.17g', interval), format('%.17g', base), opens and '1' or '0', format('%.0f', version),

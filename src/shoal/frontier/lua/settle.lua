@@ -1,4 +1,4 @@
--- include: crawl turns exits using lanes tasks bloom seen decimals retire admit outbox
+-- include: crawl turns exits rosters using judging lanes tasks bloom seen decimals retire admit outbox
 -- settle: end leases. Each result is applied whole or, when its lease was lost, not at all.
 --
 -- ARGV[3]  number of kinds, the kinds (see admit); then number of results, and for each:
@@ -110,17 +110,17 @@ local function apply(held, result)
   end
 end
 
--- The uses of all exits of a lane are read at once.
-local helds, exits_used = {}, {}
+-- How all exits of a lane did is read at once.
+local helds, places_used = {}, {}
 for i = 1, results do
   local held = held_values[i] and read_held(held_values[i])
-  if held and held.exit ~= 'direct' then
-    local exits = exits_used[held.lane] or {}
-    exits_used[held.lane], exits[#exits + 1] = exits, held.exit
+  if held and held.place ~= NOWHERE then
+    local places = places_used[held.lane] or {}
+    places_used[held.lane], places[#places + 1] = places, held.place
   end
   helds[i] = held
 end
-for name, exits in pairs(exits_used) do read_uses(need_lane(name), exits) end
+for name, places in pairs(places_used) do read_uses(need_lane(name), places) end
 
 local fates = {}
 for i = 1, results do

@@ -1,277 +1,240 @@
--- Using exits: which one a lane takes next, what a request through it does to it, and when the lane may start again.
+-- Using exits: which one a lane takes next, what a start through it does to it, and when the lane may start again.
 
-local next_fresh
-do
-  local NAMES_AT_ONCE = 64
-
-  -- The pool's exit at a place; its neighbours are read with it.
-  local function name_at(pool, place)
-    if not pool.names[place] then
-      local first, places = place - place % NAMES_AT_ONCE, {}
-      for step = first, math.min(first + NAMES_AT_ONCE, pool.size) - 1 do places[#places + 1] = 'p' .. step end
-      for i, name in ipairs(call('HMGET', P .. 'pool:' .. pool.name, unpack(places))) do pool.names[first + i - 1] = name end
-    end
-    return pool.names[place]
-  end
-
-  -- The exit that the lane considers next, when it has not met all of its pool; nil otherwise.
-  function next_fresh(lane, pool, state)
-    lane.uses, lane.changed = lane.uses or {}, lane.changed or {}
-    while state.introduced < pool.size do
-      local exit = name_at(pool, (state.turn + state.introduced) % pool.size)
-      -- As many as it has met: then not this one. Otherwise its pool has changed.
-      if state.met == state.introduced or not find_use(lane, exit) then return exit end
-      state.introduced = state.introduced + 1
-    end
-    return nil
-  end
-end
-
--- The exit that a host of a sticky pool keeps, while it is healthy.
-local function stuck_use(lane, pool, state)
-  if pool.sticky == 0 or state.stuck == '' or not is_in_pool(pool, state.stuck) then return nil end
-  local use = find_use(lane, state.stuck)
-  if not use or use.streak > 0 or (pool.rotate > 0 and now >= state.stuck_since + pool.rotate) then return nil end
-  local row = find_exit(use.exit)
-  return (not row or row.parked <= now) and use or nil
+-- The place of the exit that a host of a sticky pool keeps, while it is healthy.
+local function stuck_place(lane, pool)
+  local roster = lane.roster
+  local place = roster.stuck
+  if pool.sticky == 0 or place == NOWHERE or mark_at(roster, place) ~= MARK.RING then return nil end
+  if pool.rotate > 0 and now >= roster.stuck_since + pool.rotate then return nil end
+  local row = has_exits() and find_exit(name_at(pool, place))
+  return (not row or row.parked <= now) and place or nil
 end
 
 local pick_exit, start_exit
 do
-  local BUSY_SECONDS, MAX_BUSY, MAX_CANDIDATES = 0.25, 32, 256
+  local BUSY_SECONDS, MAX_PUT_OFF = 0.25, 500
+  local put_off_so_far = 0
 
-  local function fresh_use(lane, pool, state)
-    local exit = next_fresh(lane, pool, state)
-    if not exit then return nil end
-    local use = new_use(exit, state.met, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-    state.introduced, state.met = state.introduced + 1, state.met + 1
-    lane.uses[exit] = use
-    keep_use(lane, use)
-    return use
+  local function is_free(roster, place, cap)
+    local flight = roster.flights[place]
+    return not flight or flight < cap
   end
 
-  -- The exits that may be used in this call, the earliest first, those with room for one request more. At least so many, if
-  -- there are as many.
-  local function read_candidates(lane, latest, total)
-    save_uses(lane)
-    local busy, exits = lane.busy or {total = 0}, {}
-    local limit = total + busy.total
-    local members = call('ZRANGEBYSCORE', P .. 'due:' .. lane.name, '-inf', latest, 'LIMIT', 0, limit)
-    for _, member in ipairs(members) do
-      local exit = string.sub(member, 5)
-      if not busy[exit] then exits[#exits + 1] = exit end
+  -- The first one whose rest is over. They are read some at a time; each one read leaves its rest or gets a new one.
+  local function rested_place(lane, total)
+    local roster = lane.roster
+    local rested = roster.rested
+    if not rested or rested.first > #rested then
+      if first_rest_of(lane) > now then return nil end
+      rested = call('ZRANGEBYSCORE', P .. 'rests:' .. lane.name, '-inf', now, 'LIMIT', 0, total)
+      roster.rested, rested.first = rested, 1
     end
-    read_uses(lane, exits)
-    local found = {first = 1, last = #exits, total = total, read = 1, are_all = #members < limit}
-    for i, exit in ipairs(exits) do found[i] = lane.uses[exit] end
-    lane.busy, lane.candidates = busy, found
-    return found
+    if #rested == 0 then return nil end
+    rested.first = rested.first + 1
+    return (unpack_struct('>I4', rested[rested.first - 1]))
+  end
+
+  -- The next one in the ring that is free and due.
+  local function due_place(roster, cap)
+    if roster.is_round_done then return nil end
+    local marks, flights, nexts = roster.marks, roster.flights, roster.nexts
+    local place, last = roster.place, roster.size
+    for _ = 1, 2 do
+      while place < last do
+        if place < #marks then place = (string.find(marks, '\0', place + 1, true) or #marks + 1) - 1 end
+        if place >= last then break end
+        local flight, next = flights[place], nexts[place]
+        if (not flight or flight < cap) and (not next or next <= now) then return place end
+        place = place + 1
+      end
+      place, last = 0, roster.place
+    end
+    roster.is_round_done = true
+    return nil
   end
 
   local function comes_before(one, other)
-    return one.next < other.next or (one.next == other.next and one.rank < other.rank)
+    return one.next < other.next or (one.next == other.next and one.place < other.place)
   end
 
-  -- The exit may be used again in this call, when it is free and in time. Most come in at the end.
-  local function give_back(lane, pool, use, latest)
-    local found = lane.candidates
-    if not found or not is_free(pool, use) or use.next > latest then return end
-    local place = found.last + 1
-    while place > found.first and comes_before(use, found[place - 1]) do
-      found[place] = found[place - 1]
-      place = place - 1
-    end
-    found[place], found.last = use, found.last + 1
-  end
-
-  local function first_due(lane, latest, total)
-    local found = lane.candidates or read_candidates(lane, latest, total)
-    -- What was given back may come after those that were not read.
-    if found.read > found.total and not found.are_all then
-      found = read_candidates(lane, latest, math.min(2 * found.total, MAX_CANDIDATES))
-    end
-    if found.first > found.last then return nil end
-    found.first, found.read = found.first + 1, found.read + 1
-    return found[found.first - 1]
-  end
-
-  -- The exit that is due first, not later than `latest`; nil when there is none. So many are asked for in this call.
-  function pick_exit(lane, pool, latest, total)
-    local state = state_of(lane)
-    lane.looks = true
-    local stuck = stuck_use(lane, pool, state)
-    if stuck then return is_free(pool, stuck) and stuck.next <= latest and stuck or nil end
-    while true do
-      local use = fresh_use(lane, pool, state) or first_due(lane, latest, total)
-      if not use then return nil end
-      local row = find_exit(use.exit)
-      if row and row.parked > math.max(now, use.next) then
-        use.next = row.parked
-        keep_use(lane, use)
-        give_back(lane, pool, use, latest)
-      elseif row and row.holder ~= 0 then
-        use.next = math.max(use.next, now + BUSY_SECONDS)
-        keep_use(lane, use)
-        lane.busy = lane.busy or {total = 0}
-        lane.busy[use.exit], lane.busy.total = true, lane.busy.total + 1
-        if lane.busy.total == MAX_BUSY then return nil end
-      else
-        if pool.sticky ~= 0 then state.stuck, state.stuck_since, lane.candidates = use.exit, now, nil end
-        return use
+  -- The first of those in the ring that are free but due later, not later than `latest`.
+  local function early_place(roster, cap, latest)
+    local early = roster.early
+    if not early then
+      early = {first = 1}
+      for place, next in pairs(roster.nexts) do
+        if next > now and next <= latest and mark_at(roster, place) == MARK.RING and is_free(roster, place, cap) then
+          early[#early + 1] = {place = place, next = next}
+        end
       end
+      table.sort(early, comes_before)
+      roster.early = early
     end
+    local entry = early[early.first]
+    if not entry then return nil end
+    early.first = early.first + 1
+    return entry.place
+  end
+
+  -- The exit may be used again in this call. Most come in at the end.
+  local function give_back(early, place, next)
+    local entry, at = {place = place, next = next}, #early + 1
+    while at > early.first and comes_before(entry, early[at - 1]) do
+      early[at] = early[at - 1]
+      at = at - 1
+    end
+    early[at] = entry
+  end
+
+  local function put_off(lane, place, due)
+    local roster = lane.roster
+    put_off_so_far = put_off_so_far + 1
+    if mark_at(roster, place) == MARK.RING then
+      set_mark(roster, place, MARK.OFF)
+      roster.nexts[place] = due
+    end
+    rest(lane, place, due)
+  end
+
+  -- Whether the exit has to wait for somebody else; then it is put off.
+  local function has_to_wait(lane, pool, place)
+    local row = find_exit(name_at(pool, place))
+    if not row then return false end
+    local next = math.max(now, lane.roster.nexts[place] or 0)
+    if row.parked > next then
+      put_off(lane, place, row.parked)
+      return true
+    end
+    if row.holder == 0 then return false end
+    put_off(lane, place, math.max(next, now + BUSY_SECONDS))
+    return true
+  end
+
+  local function kept_place(lane, pool, place, latest)
+    local roster, row = lane.roster, has_exits() and find_exit(name_at(pool, place))
+    local next = roster.nexts[place] or 0
+    if row and row.holder ~= 0 then
+      roster.nexts[place] = math.max(next, now + BUSY_SECONDS)
+      return nil
+    end
+    return is_free(roster, place, pool.cap) and next <= latest and place or nil
+  end
+
+  -- The place of the exit that is used next, not later than `latest`; nil when there is none. So many are asked for in this call.
+  function pick_exit(lane, pool, latest, total)
+    local roster = lane.roster
+    local stuck = pool.sticky ~= 0 and stuck_place(lane, pool)
+    if stuck then return kept_place(lane, pool, stuck, latest) end
+    repeat
+      local place = rested_place(lane, total) or due_place(roster, pool.cap) or early_place(roster, pool.cap, latest)
+      if not place then return nil end
+      if not has_exits() or not has_to_wait(lane, pool, place) then
+        if pool.sticky ~= 0 then roster.stuck, roster.stuck_since = place, now end
+        return place
+      end
+    until put_off_so_far >= MAX_PUT_OFF
+    return nil
+  end
+
+  local function occupy(pool, place, token)
+    local exit = name_at(pool, place)
+    local row = pool.exclusive ~= 0 and need_exit(exit) or find_exit(exit)
+    if not row then return end
+    if pool.exclusive ~= 0 then row.holder = token end
+    if row.strikes >= STRIKES then row.parked, row.trial = now + pool.quarantine, token end
+    if pool.exclusive ~= 0 or row.strikes >= STRIKES then save_exit(exit) end
   end
 
   -- A request goes out through the exit.
-  function start_exit(lane, pool, use, at, terms)
-    use.next, use.flight, use.requests = at + pool.interval, use.flight + 1, use.requests + 1
-    keep_use(lane, use)
-    give_back(lane, pool, use, terms.latest)
-    local row = pool.exclusive ~= 0 and need_exit(use.exit) or find_exit(use.exit)
-    if not row then return end
-    if pool.exclusive ~= 0 then row.holder = terms.token end
-    if row.strikes >= STRIKES then row.parked, row.trial = now + pool.quarantine, terms.token end
-    if pool.exclusive ~= 0 or row.strikes >= STRIKES then save_exit(use.exit) end
+  function start_exit(lane, pool, place, at, terms)
+    local roster = lane.roster
+    local mark, flight, next = mark_at(roster, place), (roster.flights[place] or 0) + 1, at + pool.interval
+    roster.flights[place] = flight
+    roster.nexts[place] = (next > now or mark == MARK.ILL or place == roster.stuck) and next or nil
+    if mark == MARK.RING then
+      roster.place = place + 1
+    else
+      end_rest(lane, place)
+      set_mark(roster, place, mark == MARK.ILL and MARK.TRIED or MARK.RING)
+    end
+    if mark ~= MARK.ILL and flight < pool.cap then
+      if next <= now then
+        roster.is_round_done = false
+      elseif roster.early and next <= terms.latest then
+        give_back(roster.early, place, next)
+      end
+    end
+    if pool.exclusive ~= 0 or has_exits() then occupy(pool, place, terms.token) end
   end
 end
 
-local end_exit
-do
-  -- How long an exit rests the so-manieth time in a row.
-  local function rest_of(pool, times)
-    return math.min(pool.quarantine * 2 ^ math.min(times - 1, 60), pool.max_quarantine)
-  end
-
-  local function strike(lane, pool, exit, token)
-    local row = need_exit(exit)
-    if row.struck ~= lane.name then row.strikes, row.struck = row.strikes + 1, lane.name end
-    if row.strikes >= STRIKES and (row.parked <= now or row.trial == token) then
-      row.parkings = row.parkings + 1
-      row.parked, row.trial = now + rest_of(pool, row.parkings), 0
-    end
-    save_exit(exit)
-  end
-
-  local function change_ailing(lane, amount)
-    local state = state_of(lane)
-    state.ailing = state.ailing + amount
-    lane.looks = true
-  end
-
-  local function judge(lane, pool, use, report, token)
-    use.size, use.elapsed = use.size + report.size, use.elapsed + report.elapsed
-    use[report.verdict] = use[report.verdict] + 1
-    if report.verdict == 'ok' then
-      if use.streak > 0 and use.next < NEVER then change_ailing(lane, -1) end
-      use.streak = 0
-      local row = find_exit(use.exit)
-      if row and (row.strikes > 0 or row.parked > 0) then
-        row.strikes, row.parkings, row.trial, row.struck, row.parked = 0, 0, 0, '', 0
-        save_exit(use.exit)
-      end
-      return
-    end
-    if not pool then return end
-    -- Many requests in flight when a host shuts an exit out are one reason to rest, not many.
-    if use.streak == 0 or now >= use.rests then
-      if use.streak == 0 and use.next < NEVER then change_ailing(lane, 1) end
-      use.streak = use.streak + 1
-      use.rests = now + rest_of(pool, use.streak)
-      use.next = math.max(use.next, use.rests)
-    end
-    if report.verdict == 'failed' then strike(lane, pool, use.exit, token) end
-  end
-
-  -- A lease of the lane is over. The report says how the exit did; nil when nobody knows.
-  function end_exit(lane, exit, token, report)
-    local use, row, pool = find_use(lane, exit), find_exit(exit), find_pool(lane.via)
-    if not use then return end
-    use.flight = use.flight - 1
-    if row and row.holder == token then
-      row.holder = 0
-      save_exit(exit)
-    end
-    if report and report.session then
-      row = need_exit(exit)
-      row.sessions = row.sessions + 1
-      save_exit(exit)
-      call('HSET', P .. 'sessions', exit, report.session)
-    end
-    if report and report.verdict == 'unused' then
-      use.requests = use.requests - 1
-    else
-      if pool then
-        local cost = pool.cost + (report and report.size / 1e9 * pool.cost_per_gb or 0)
-        use.cost, spent = use.cost + cost, spent + cost
-      end
-      if report then judge(lane, pool, use, report, token) end
-    end
-    keep_use(lane, use)
-    if not pool or pool.sticky ~= 0 then lane.looks = true end
+-- A lane all of whose exits were turned away or failed is starved, from the moment when that is so.
+local function note_starved(roster)
+  if roster.ring + roster.off > 0 then
+    roster.starved = 0
+  elseif roster.starved == 0 then
+    roster.starved = now
   end
 end
 
 -- Say on the lane when an exit is free next.
 local function refresh_exits(lane)
-  local pool, state = find_pool(lane.via), state_of(lane)
-  if pool then
-    local stuck = stuck_use(lane, pool, state)
-    if stuck then
-      lane.exits = is_free(pool, stuck) and stuck.next or NEVER
-    else
-      local fresh = next_fresh(lane, pool, state)
-      local first = not fresh and call('ZRANGE', P .. 'due:' .. lane.name, 0, 0, 'WITHSCORES') or {}
-      lane.exits = fresh and 0 or tonumber(first[2]) or NEVER
-      if fresh or state.ailing < pool.size then
-        state.starved = 0
-      else
-        if state.starved == 0 then state.starved = now end
-        lane.exits = math.min(lane.exits, state.starved + pool.patience)
-      end
+  local pool, roster = find_pool(lane.via), roster_of(lane)
+  lane.looks = false
+  if not pool then return end
+  local flights, nexts, cap = roster.flights, roster.nexts, pool.cap
+  local stuck = stuck_place(lane, pool)
+  if stuck then
+    lane.exits = (flights[stuck] or 0) < cap and (nexts[stuck] or 0) or NEVER
+    return
+  end
+  local due, soonest = roster.ring, first_rest_of(lane)
+  for place, flight in pairs(flights) do
+    if flight >= cap and mark_at(roster, place) == MARK.RING then due = due - 1 end
+  end
+  for place, next in pairs(nexts) do
+    if next > now and (flights[place] or 0) < cap and mark_at(roster, place) == MARK.RING then
+      due, soonest = due - 1, math.min(soonest, next)
     end
   end
-  keep_state(lane)
+  lane.exits = (due > 0 or soonest <= now) and 0 or soonest
+  note_starved(roster)
+  if roster.starved > 0 then lane.exits = math.min(lane.exits, roster.starved + pool.patience) end
 end
 
--- Write what changed of the lane's exits, and look again where that matters.
-local function save_exits(lane)
-  save_uses(lane)
-  if lane.looks then refresh_exits(lane) end
+-- Lanes whose exits changed look at them when the call is done with them.
+local look_later, look_now
+do
+  local looking = {}
+
+  function look_later(lane)
+    if lane.looks then return end
+    lane.looks = true
+    looking[#looking + 1] = lane
+  end
+
+  -- Only lanes of sticky pools, where these alone matter.
+  function look_now(only_sticky)
+    local others = {}
+    for _, lane in ipairs(looking) do
+      local pool = only_sticky and find_pool(lane.via)
+      if only_sticky and (not pool or pool.sticky == 0) then
+        others[#others + 1] = lane
+      elseif lane.looks then
+        refresh_exits(lane)
+      end
+    end
+    looking = others
+  end
 end
 
 -- Whether all exits of the lane were turned away or failed.
 local function do_exits_rest(lane)
-  local value = lane.via and find_pool(lane.via) and call('HGET', P .. 'via', lane.name)
-  return value and read_state(value).starved > 0
+  return lane.via and find_pool(lane.via) and starved_since(lane.tail) > 0
 end
 
 -- Whether all exits of the lane rested for too long, or there are none.
 local function has_lost_patience(lane, pool)
-  local since = state_of(lane).starved
-  lane.looks = true
+  local since = roster_of(lane).starved
   return not pool or (since > 0 and now >= since + pool.patience)
-end
-
--- The version of what is kept for an exit, 0 when there is nothing.
-local function session_version(exit)
-  local row = find_exit(exit)
-  return row and row.sessions > 0 and call('HSTRLEN', P .. 'sessions', exit) > 0 and row.sessions or 0
-end
-
-local function save_spent()
-  if spent ~= 0 then call('HINCRBYFLOAT', P .. 'crawl', 'cost', format('%.17g', spent)) end
-  crawl.cost, spent = crawl.cost + spent, 0
-end
-
--- A crawl whose cost has reached its budget waits for somebody to raise it; one that has nothing left to do is finished.
-local function pause_if_spent()
-  if crawl.state ~= 'running' or crawl.max_cost == 0 or crawl.cost < crawl.max_cost then return end
-  local left = 0
-  for _, name in ipairs({'queued', 'delayed', 'leased'}) do
-    left = left + (tonumber(call('HGET', P .. 'count', name)) or 0) + (counted[name] or 0)
-  end
-  if left > 0 then
-    crawl.state = 'paused'
-    call('HSET', P .. 'crawl', 'state', 'paused')
-  end
 end
