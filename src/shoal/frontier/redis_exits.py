@@ -44,12 +44,12 @@ async def _exits_in(desk: Desk, shard: Shard) -> list[ExitStatus]:
 
 def _status(names: tuple[str, str], use: bytes, row: bytes, *, in_flight: int, now: float) -> ExitStatus:
     """Of an exit towards a lane; nothing has ended through it when there is no record of that."""
-    ended, ok, blocked, failed, size, elapsed, cost, streak, rests_until = _USE.unpack(use or bytes(_USE.size))
+    ok, size, elapsed, cost, blocked, failed, unknown, streak, rests_until = _USE.unpack(use or bytes(_USE.size))
     parked_until = _EXIT.unpack_from(row)[1] if row else 0.0
     return ExitStatus(
         exit=names[0],
         lane=names[1],
-        requests=int(ended) + in_flight,
+        requests=int(ok + blocked + failed + unknown) + in_flight,
         ok=int(ok),
         blocked=int(blocked),
         failed=int(failed),

@@ -1,14 +1,15 @@
 -- Exits: the pools they are in, and what holds for one whatever the lane. What a lane knows of its exits: see rosters.
 --
 -- pools      pool → "1", or "0" when it is gone
--- pool:NAME  a pool's limits, and its roll, which has every exit that the pool ever had, each at its place for good: "p:" and
---            place → exit, "e:" and exit → place, size: how many; marks: those of a lane that begins (see rosters), present: how
---            many of them are in the pool now. A pool that is gone has no limits, its roll stays.
+-- pool:NAME  a pool's limits, and its roll, which has every exit that the pool ever had, each at its place for good, from 0 on:
+--            "b:" and number of a block → the names at its places, a newline behind each; "e:" and exit → place; size: how many;
+--            marks: those of a lane that begins (see rosters); present: how many of them are in the pool now. A pool that is
+--            gone has no limits, its roll stays.
 -- turns:via  pool → how many lanes have begun with it: each begins with another of its exits
 -- exits      exit → strikes, parked until, parkings, trial, holder, sessions (six doubles), the lane struck last
 -- sessions   exit → what is kept for it
-local STRIKES, NEVER, VIA, MAX_VALUES = 3, math.huge, ' via ', 1000
--- The names of pools' fields and numbers of marks are in one place each: a script has room for two hundred names, hence the blocks.
+local STRIKES, NEVER, VIA, MAX_VALUES, NAMES_PER_BLOCK = 3, math.huge, ' via ', 1000, 32
+-- A script has room for two hundred names, hence the blocks.
 local POOL = {
   'interval', 'cap', 'host_interval', 'host_cap', 'exclusive', 'sticky', 'rotate', 'quarantine', 'max_quarantine', 'patience',
   'cost', 'cost_per_gb',
@@ -24,12 +25,11 @@ local function write_in_parts(command, key, values)
   for i = 1, #values, MAX_VALUES do call(command, key, unpack(values, i, math.min(i + MAX_VALUES - 1, #values))) end
 end
 
-local roll_of, find_pool, name_at
+local roll_of, name_at
 do
-  local NAMES_AT_ONCE = 64
   local rolls = {}
 
-  -- The pool of this name with its roll, whether or not it is there.
+  -- The pool of this name with its roll; `exists` says whether it is there.
   function roll_of(name)
     local roll = rolls[name]
     if roll then return roll end
@@ -39,31 +39,32 @@ do
       present = tonumber(values[2]) or 0, marks = values[3] or '',
     }
     for i, field in ipairs(POOL) do roll[field] = tonumber(values[i + 3]) end
+    roll.pace = values[4]
     rolls[name] = roll
     return roll
   end
 
-  -- The pool of this name, or nil.
-  function find_pool(name)
-    local roll = roll_of(name)
-    return roll.exists and roll or nil
-  end
-
-  -- The exit at a place; its neighbours are read with it.
+  -- The exit at a place; the names of its block are read with it.
   function name_at(roll, place)
     local names = roll.names
     if not names[place] then
-      local first, fields = place - place % NAMES_AT_ONCE, {}
-      for step = first, math.min(first + NAMES_AT_ONCE, roll.size) - 1 do fields[#fields + 1] = 'p:' .. step end
-      for i, name in ipairs(call('HMGET', P .. 'pool:' .. roll.name, unpack(fields))) do names[first + i - 1] = name end
+      local block = math.floor(place / NAMES_PER_BLOCK)
+      local at = block * NAMES_PER_BLOCK
+      for name in string.gmatch(call('HGET', P .. 'pool:' .. roll.name, 'b:' .. block) or '', '([^\n]*)\n') do
+        names[at], at = name, at + 1
+      end
     end
     return names[place]
   end
 end
 
-local has_exits, find_exit, need_exit, save_exit
+-- Whether there is an exit of which there is anything to say whatever the lane: most crawls have none. Nil as long as nobody
+-- looked; who has a lane's roster may rely on it.
+local has_rows
+
+local find_exit, need_exit, save_exit
 do
-  local EXIT, rows, has_rows = '<dddddd', {}
+  local EXIT, rows = '<dddddd', {}
 
   local function read_exit(value)
     local row = {}
@@ -72,15 +73,9 @@ do
     return row
   end
 
-  -- Whether there is an exit of which there is anything to say: most crawls have none.
-  function has_exits()
-    if has_rows == nil then has_rows = call('EXISTS', P .. 'exits') == 1 end
-    return has_rows
-  end
-
   -- What holds for the exit whatever the lane, or nil.
   function find_exit(exit)
-    if has_exits() and rows[exit] == nil then
+    if has_rows ~= false and rows[exit] == nil then
       local value = call('HGET', P .. 'exits', exit)
       rows[exit] = value and read_exit(value)
     end

@@ -1,38 +1,36 @@
 -- Judging exits: what the end of a request does to the one it went through.
-local spent = 0
+--
+-- A report says how the exit did: size, elapsed, place of the verdict (8, 8 and 1 bytes) and, where something is to be kept for
+-- it, "=" and that. There is none when nobody knows.
+local REPORT, VERDICTS, spent = '>ddB', {'ok', 'blocked', 'failed', 'unused'}, 0
 
 local read_uses, end_exit, save_exits
 do
   local USE = '<ddddddddd'
   local NEW_USE = pack(USE, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
-  -- Read how these exits did so far, as far as that was not read before. Rows stay packed: most of them only count up.
+  -- Read at once how these exits did so far; save_exits writes them at once, too.
   function read_uses(lane, places)
-    lane.uses = lane.uses or {}
-    local missing, members = {}, {}
-    for _, place in ipairs(places) do
-      if not lane.uses[place] then
-        missing[#missing + 1], members[#members + 1] = place, member_of(place)
-      end
-    end
-    if #missing == 0 then return end
-    for i, value in ipairs(call('HMGET', P .. 'uses:' .. lane.name, unpack(members))) do
-      lane.uses[missing[i]] = value or NEW_USE
-    end
+    local members, uses = {}, {}
+    for i = 1, #places do members[i] = pack('>I4', places[i]) end
+    local values = call('HMGET', P .. 'uses:' .. lane.name, unpack(members))
+    for i = 1, #places do uses[places[i]] = values[i] or NEW_USE end
+    lane.uses = {of = uses, members = members, places = places}
   end
 
-  -- What changed of the lane's exits; its roster is written with its record.
-  function save_exits(lane)
-    first_rest_of(lane)
-    lane.tail = pack_roster(lane.roster)
-    if not lane.changed then return end
-    local values = {}
-    for place in pairs(lane.changed) do
-      values[#values + 1] = member_of(place)
-      values[#values + 1] = lane.uses[place]
+  local function save_uses(lane)
+    local values, read = {}, lane.uses
+    for i, place in ipairs(read.places) do
+      values[2 * i - 1], values[2 * i] = read.members[i], read.of[place]
     end
-    lane.changed = nil
+    lane.uses = nil
     write_in_parts('HSET', P .. 'uses:' .. lane.name, values)
+  end
+
+  -- How the lane's exits did; its roster is written with its record.
+  function save_exits(lane)
+    if lane.uses then save_uses(lane) end
+    first_rest_of(lane)
   end
 
   -- How long an exit rests the so-manieth time in a row.
@@ -40,13 +38,13 @@ do
     return math.min(pool.quarantine * 2 ^ math.min(times - 1, 60), pool.max_quarantine)
   end
 
-  local function strike(lane, pool, exit, token)
+  local function strike(lane, exit, token)
     local row = need_exit(exit)
     if row.struck ~= lane.name then row.strikes, row.struck = row.strikes + 1, lane.name end
     if row.strikes >= STRIKES and (row.parked <= now or row.trial == token) then
       look_now(true)
       row.parkings = row.parkings + 1
-      row.parked, row.trial = now + rest_of(pool, row.parkings), 0
+      row.parked, row.trial = now + rest_of(lane.roll, row.parkings), 0
     end
     save_exit(exit)
   end
@@ -60,11 +58,19 @@ do
     end
   end
 
-  -- The exit is ill from here on, or has recovered. Whether the lane starved shortly in between counts, too.
+  -- The exit is ill from here on, or has recovered. A lane that starved in between, however shortly, knows of it.
   local function change_health(lane, place, mark)
-    local pool = lane.looks and find_pool(lane.via)
-    if pool and not stuck_place(lane, pool) then note_starved(lane.roster) end
+    if lane.looks and lane.roll.exists and not stuck_place(lane) then note_starved(lane.roster) end
     set_mark(lane.roster, place, mark)
+  end
+
+  local function fall_ill(lane, place, until_then)
+    local roster = lane.roster
+    local mark = mark_at(roster, place)
+    set_next(roster, place, math.max(roster.nexts[place] or 0, until_then))
+    if mark == MARK.GONE then return end
+    if mark == MARK.OFF then end_rest(lane, place) end
+    if mark ~= MARK.TRIED then change_health(lane, place, MARK.TRIED) end
   end
 
   -- An exit that was turned away or failed rests once nothing is in flight through it any more.
@@ -73,58 +79,30 @@ do
     if mark_at(roster, place) == MARK.TRIED and not roster.flights[place] then
       set_mark(roster, place, MARK.ILL)
       rest(lane, place, roster.nexts[place] or 0)
-      roster.nexts[place] = nil
+      set_next(roster, place, nil)
     end
   end
 
-  local function fall_ill(lane, place, until_then)
-    local roster = lane.roster
-    local mark = mark_at(roster, place)
-    roster.nexts[place] = math.max(roster.nexts[place] or 0, until_then)
-    if mark == MARK.GONE then return end
-    if mark == MARK.OFF then end_rest(lane, place) end
-    if mark ~= MARK.TRIED then change_health(lane, place, MARK.TRIED) end
-  end
-
-  -- What the report says of the exit; gives its streak and until when it rests.
-  local function judge(lane, pool, place, token, report, streak, rests)
-    local verdict = report.verdict
+  -- Gives the exit's streak, and until when it rests.
+  local function judge(lane, place, token, verdict, streak, rests)
+    local pool = lane.roll
     if verdict == 'ok' then
       if mark_at(lane.roster, place) == MARK.TRIED then change_health(lane, place, MARK.RING) end
-      if has_exits() then forgive(name_at(roll_of(lane.via), place)) end
       return 0, rests
     end
+    if not pool.exists then return streak, rests end
     -- Many requests in flight when a host shuts an exit out are one reason to rest, not many.
-    if pool and (streak == 0 or now >= rests) then
+    if streak == 0 or now >= rests then
       streak = streak + 1
       rests = now + rest_of(pool, streak)
       fall_ill(lane, place, rests)
     end
-    if pool and verdict == 'failed' then strike(lane, pool, name_at(pool, place), token) end
+    if verdict == 'failed' then strike(lane, name_at(pool, place), token) end
     return streak, rests
   end
 
-  local function count_use(lane, pool, place, token, report)
-    local requests, ok, blocked, failed, size, elapsed, cost, streak, rests = unpack_struct(USE, lane.uses[place])
-    if not report or report.verdict ~= 'unused' then
-      requests = requests + 1
-      if pool then
-        local price = pool.cost + (report and report.size / 1e9 * pool.cost_per_gb or 0)
-        cost, spent = cost + price, spent + price
-      end
-    end
-    if report and report.verdict ~= 'unused' then
-      local verdict = report.verdict
-      size, elapsed = size + report.size, elapsed + report.elapsed
-      if verdict == 'ok' then ok = ok + 1 elseif verdict == 'blocked' then blocked = blocked + 1 else failed = failed + 1 end
-      streak, rests = judge(lane, pool, place, token, report, streak, rests)
-    end
-    lane.uses[place] = pack(USE, requests, ok, blocked, failed, size, elapsed, cost, streak, rests)
-    lane.changed = lane.changed or {}
-    lane.changed[place] = true
-  end
-
-  local function leave_exit(exit, token, session)
+  local function leave_exit(lane, place, token, report)
+    local exit, session = name_at(lane.roll, place), report and #report > 17 and string.sub(report, 19)
     local row = session and need_exit(exit) or find_exit(exit)
     if not row then return end
     if row.holder == token then row.holder = 0 elseif not session then return end
@@ -135,16 +113,49 @@ do
     save_exit(exit)
   end
 
-  -- A lease of the lane is over. The report says how the exit did; nil when nobody knows.
+  -- The request counts, unless the exit was not used. One that went well through a healthy exit changes nothing else. Gives how
+  -- the exit did from here on.
+  local function count_use(lane, place, token, report, use)
+    local pool, its_size, its_elapsed, verdict = lane.roll, 0, 0
+    if report then
+      its_size, its_elapsed, verdict = unpack_struct(REPORT, report)
+      verdict = VERDICTS[verdict + 1]
+    end
+    if verdict == 'unused' then return use end
+    local ok, size, elapsed, cost, blocked, failed, unknown, streak, rests = unpack_struct(USE, use)
+    local price = pool.exists and pool.cost + its_size / 1e9 * pool.cost_per_gb or 0
+    spent = spent + price
+    if verdict == 'ok' then
+      ok = ok + 1
+      if has_rows then forgive(name_at(pool, place)) end
+    elseif verdict == 'blocked' then
+      blocked = blocked + 1
+    elseif verdict == 'failed' then
+      failed = failed + 1
+    else
+      unknown = unknown + 1
+    end
+    if verdict and (verdict ~= 'ok' or streak > 0) then
+      streak, rests = judge(lane, place, token, verdict, streak, rests)
+    end
+    return pack(USE, ok, size + its_size, elapsed + its_elapsed, cost + price, blocked, failed, unknown, streak, rests)
+  end
+
+  -- A lease of the lane is over.
   function end_exit(lane, place, token, report)
-    local roster, pool, session = roster_of(lane), find_pool(lane.via), report and report.session
-    if not lane.uses or not lane.uses[place] then read_uses(lane, {place}) end
-    local flight = (roster.flights[place] or 0) - 1
-    roster.flights[place] = flight > 0 and flight or nil
-    if session or has_exits() then leave_exit(name_at(roll_of(lane.via), place), token, session) end
-    count_use(lane, pool, place, token, report)
-    let_rest(lane, place)
-    look_later(lane)
+    local roster, read = lane.roster or roster_of(lane), lane.uses
+    local flight = roster.flights[place]
+    roster.flights[place] = flight and flight > 1 and flight - 1 or nil
+    roster.is_round_done = nil
+    if has_rows or (report and #report > 17) then leave_exit(lane, place, token, report) end
+    if read and read.of[place] then
+      read.of[place] = count_use(lane, place, token, report, read.of[place])
+    else
+      local key, member = P .. 'uses:' .. lane.name, pack('>I4', place)
+      call('HSET', key, member, count_use(lane, place, token, report, call('HGET', key, member) or NEW_USE))
+    end
+    if roster.marks ~= '' then let_rest(lane, place) end
+    if not lane.looks then look_later(lane) end
   end
 end
 

@@ -7,7 +7,7 @@
 -- ready  age and lane → time from which it may start; only lanes with waiting tasks, free cap and nobody opening them
 -- busy   age and lane → −(waiting · 2^21 + in flight); only lanes with any of both
 -- Members of both begin with the lane's age in eight bytes: among equals the older lane comes first.
-local IN_FLIGHT_ROOM, RECORD, RECORD_SIZE = 2097152, '>ddddddddddddd', 104
+local IN_FLIGHT_ROOM, RECORD = 2097152, '>ddddddddddddd'
 local lanes, lane_list = {}, {}
 
 local function is_ready(lane)
@@ -16,7 +16,6 @@ end
 
 local function adopt_lane(lane)
   lane.adds, lane.via = {}, pool_name_of(lane.name)
-  if lane.via then lane.tail = string.sub(lane.value, RECORD_SIZE + 1) end
   lane.was_ready, lane.was_next = is_ready(lane), math.max(lane.next, lane.exits)
   lane.was_waiting, lane.was_flight = lane.waiting, lane.flight
   lanes[lane.name] = lane
@@ -39,7 +38,8 @@ end
 local function packed(lane)
   local value = pack(RECORD, lane.age, lane.next, lane.last, lane.blocked, lane.interval, lane.base, lane.cap, lane.flight,
     lane.known, lane.opener, lane.rules_until, lane.version, lane.exits)
-  return lane.tail and value .. lane.tail or value
+  if lane.roster then return value .. pack_roster(lane.roster) end
+  return #lane.value > RECORD_SIZE and value .. string.sub(lane.value, RECORD_SIZE + 1) or value
 end
 
 -- The lane of this name; a new one starts with the crawl's pace. Ages are the server's, whatever time a test sets.
@@ -50,12 +50,13 @@ local function need_lane(name)
   local newest = tonumber(call('HGET', P .. 'count', 'age') or 0)
   local age = math.max(server_time[1] * 1000000 + server_time[2], newest + 1)
   local via = pool_name_of(name)
-  local pool = via and find_pool(via)
+  local pool = via and roll_of(via)
+  if pool and not pool.exists then pool = nil end
   local interval = pool and pool.host_interval or crawl.interval
   lane = {
     name = name, member = pack('>d', age) .. name, age = age, next = now, last = 0, blocked = 0, interval = interval,
     base = interval, cap = pool and pool.host_cap or crawl.cap, flight = 0, known = 0, opener = 0, rules_until = 0,
-    version = 0, exits = 0, waiting = 0,
+    version = 0, exits = 0, waiting = 0, value = '',
   }
   lane.value = packed(lane)
   call('HSET', P .. 'count', 'age', format('%.0f', age))

@@ -1,4 +1,4 @@
--- include: crawl turns exits rosters using judging lanes tasks lending
+-- include: crawl turns exits rosters using judging lanes tasks picking lending
 -- lease: lend up to a limit of tasks whose lanes may start within the horizon, fairly. What expired is taken back and
 -- what is due is woken first, a bounded number of each.
 --

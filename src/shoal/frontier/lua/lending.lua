@@ -112,8 +112,8 @@ end
 
 -- The lane's exits rested too long: its tasks wait no more, a bounded number at a time. A new time of waiting begins with
 -- the last one.
-local function give_up(lane, pool)
-  local why = pool and 'no_exit: every exit of pool ' .. lane.via .. ' rests' or 'no_exit: there is no pool ' .. lane.via
+local function give_up(lane)
+  local why = lane.roll.exists and 'no_exit: every exit of pool ' .. lane.via .. ' rests' or 'no_exit: there is no pool ' .. lane.via
   local entries = call('ZRANGE', P .. 'q:' .. lane.name, 0, MAX_GIVEN_UP - 1, 'WITHSCORES')
   local tries, used_up = tries_of(entries), {}
   for i = 1, #entries, 2 do
@@ -129,42 +129,39 @@ local function give_up(lane, pool)
   if #used_up > 0 then call('HDEL', P .. 'tries', unpack(used_up)) end
   count('queued', -total)
   lane.waiting = lane.waiting - total
-  if pool and lane.waiting == 0 then lane.roster.starved = now end
+  if lane.roll.exists and lane.waiting == 0 then lane.roster.starved = now end
   refresh_exits(lane)
 end
 
 -- Lend the lane's next tasks. Adds to the reply: lane, interval, base interval, opens ("1"), rules' version, first
 -- token (the others follow, as many apart as there are shards), a list with the wait, attempt and free retries (8, 4 and 4
--- bytes) before each task, and of a lane that goes via a pool: the interval of an exit, then for each task the exit and the
--- version of its session.
+-- bytes) before each task, and "", or of a lane that goes via a pool in lines: the interval of an exit and the versions of the
+-- tasks' sessions, if there are any, with spaces between them; the exit of each task.
 local function lend(lane, total, terms, reply)
-  local pool = lane.via and find_pool(lane.via)
-  if lane.via and has_lost_patience(lane, pool) then
-    give_up(lane, pool)
+  if lane.via and has_lost_patience(lane) then
+    give_up(lane)
     return
   end
+  local pool = lane.via and lane.roll
   local entries = call('ZRANGE', P .. 'q:' .. lane.name, 0, total - 1, 'WITHSCORES')
   local tries = tries_of(entries)
   local opens, version = needs_opening(lane), lane.rules_until > now and lane.version or 0
   local interval, base = lane.interval, lane.base
-  local exits = pool and {format('%.17g', pool.interval)} or {}
+  local exits = pool and {pool.pace}
   token = token or tonumber(call('HGET', P .. 'count', 'token') or 0)
   local first, lent = next_token(), {}
   for i = 1, #entries, 2 do
     local start, place = math.max(now, lane.next), NOWHERE
+    terms.token = next_token()
     if pool then
-      place = lane.next <= terms.latest and pick_exit(lane, pool, terms.latest, total)
+      place = lane.next <= terms.latest and pick_exit(lane, terms.latest, total)
       if not place then break end
-    end
-    token = next_token()
-    if pool then
       start = math.max(start, lane.roster.nexts[place] or 0)
-      terms.token = token
-      start_exit(lane, pool, place, start, terms)
-      local exit = name_at(pool, place)
-      exits[#exits + 1] = exit
-      exits[#exits + 1] = has_exits() and format('%.0f', session_version(exit)) or '0'
+      start_exit(lane, place, start, terms)
+      exits[#exits + 1] = name_at(pool, place)
+      if has_rows then exits[1] = exits[1] .. format(' %.0f', session_version(exits[#exits])) end
     end
+    token = terms.token
     local held = hold(lane, entries[i], tonumber(entries[i + 1]), terms, tries[(i + 1) / 2], place)
     lent[#lent + 1] = pack('>dI4I4', start - now, held.attempts, held.free) .. held.task
     start_lane(lane, start)
@@ -178,7 +175,7 @@ local function lend(lane, total, terms, reply)
   if opens and #lent > 0 then lane.opener = token end
   for _, value in ipairs({
     lane.name, format('%.17g', interval), format('%.17g', base), opens and '1' or '0', format('%.0f', version),
-    format('%.0f', first), lent, exits,
+    format('%.0f', first), lent, exits and table.concat(exits, '\n') or '',
   }) do
     reply[#reply + 1] = value
   end

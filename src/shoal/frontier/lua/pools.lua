@@ -6,35 +6,36 @@
 -- Reply    {"ok"}
 local GONE = '\4'
 
--- What the pool's roll says of these names, a bounded number at a time.
-local function look_up(key, prefix, names, note)
-  for i = 1, #names, MAX_VALUES do
-    local fields = {}
-    for j = i, math.min(i + MAX_VALUES - 1, #names) do fields[#fields + 1] = prefix .. names[j] end
-    for j, value in ipairs(call('HMGET', key, unpack(fields))) do note(names[i + j - 1], value) end
+-- The names on the pool's roll, from place 0 on, and the places of all of them.
+local function read_roll(key)
+  local names, places, size = {}, {}, tonumber(call('HGET', key, 'size')) or 0
+  for block = 0, math.ceil(size / NAMES_PER_BLOCK) - 1 do
+    for name in string.gmatch(call('HGET', key, 'b:' .. block) or '', '([^\n]*)\n') do
+      -- Names behind its end were cut off from what belongs to them.
+      if #names < size then names[#names + 1], places[name] = name, #names end
+    end
   end
+  return names, places
 end
 
--- The places of the exits on the pool's roll; those it does not have come behind the others. Gives the roll's size, too.
+-- Put the exits on the pool's roll; those it does not have come behind the others. Gives the places, and the roll's size.
 local function enrol(key, exits)
-  local size, places, all, torn, values = tonumber(call('HGET', key, 'size')) or 0, {}, {}, {}, {}
-  for place = 0, size - 1 do all[place + 1] = place end
-  look_up(key, 'p:', all, function(place, exit)
-    if exit then places[exit] = place end
-  end)
-  -- A crash may have cut off one of the two.
-  look_up(key, 'e:', exits, function(exit, place)
-    local known = tonumber(place)
-    if not known or known ~= places[exit] then torn[#torn + 1] = exit end
-    places[exit] = known or places[exit]
-    size = math.max(size, (places[exit] or -1) + 1)
-  end)
-  for _, exit in ipairs(torn) do
-    if not places[exit] then places[exit], size = size, size + 1 end
-    for _, value in ipairs({'p:' .. places[exit], exit, 'e:' .. exit, places[exit]}) do values[#values + 1] = value end
+  local names, places = read_roll(key)
+  local size, values = #names, {}
+  for _, exit in ipairs(exits) do
+    if not places[exit] then names[#names + 1], places[exit] = exit, #names end
+  end
+  for block = math.floor(size / NAMES_PER_BLOCK), math.ceil(#names / NAMES_PER_BLOCK) - 1 do
+    local first = block * NAMES_PER_BLOCK
+    values[#values + 1] = 'b:' .. block
+    values[#values + 1] = table.concat(names, '\n', first + 1, math.min(first + NAMES_PER_BLOCK, #names)) .. '\n'
+  end
+  for place = size, #names - 1 do
+    values[#values + 1] = 'e:' .. names[place + 1]
+    values[#values + 1] = place
   end
   write_in_parts('HSET', key, values)
-  return places, size
+  return places, #names
 end
 
 local function marks_of(exits, places, size)

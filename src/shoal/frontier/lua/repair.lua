@@ -67,11 +67,11 @@ end
 
 -- A request is in flight through an exit; one that is ill is tried with it.
 local function hold_exit(lane, held)
-  local roster, roll, place = roster_of(lane), roll_of(lane.via), held.place
+  local roster, roll, place = roster_of(lane), lane.roll, held.place
   if place >= roster.size then return end
   roster.flights[place] = (roster.flights[place] or 0) + 1
   if mark_at(roster, place) == MARK.ILL then
-    roster.nexts[place] = tonumber(call('ZSCORE', P .. 'rests:' .. lane.name, member_of(place))) or now
+    set_next(roster, place, tonumber(call('ZSCORE', P .. 'rests:' .. lane.name, member_of(place))) or now)
     set_mark(roster, place, MARK.TRIED)
     end_rest(lane, place)
   end
@@ -91,7 +91,7 @@ end
 function steps.reset()
   each_lane(function(lane)
     lane.flight, lane.opener = 0, -math.abs(lane.opener)
-    if lane.via and lane.tail ~= '' then
+    if has_begun(lane) then
       roster_of(lane).flights = {}
       review_roster(lane)
     end
@@ -231,7 +231,7 @@ function steps.lanes()
     lane.opener = math.max(0, lane.opener)
     lane.next = math.max(lane.next, now + rest)
     lane.was_ready, lane.was_waiting = false, -1
-    if lane.via and lane.tail ~= '' then refresh_exits(lane) end
+    if has_begun(lane) then refresh_exits(lane) end
     waiting = waiting + lane.waiting
   end)
   return {'ok', '0', waiting}

@@ -7,12 +7,12 @@
 local lane = need_lane(ARGV[3])
 local start = math.max(now, lane.next)
 if lane.via then
-  local pool, roster = find_pool(lane.via), roster_of(lane)
-  local place = pool and tonumber(call('HGET', P .. 'pool:' .. pool.name, 'e:' .. ARGV[4]))
+  local roster, pool = roster_of(lane), lane.roll
+  local place = pool.exists and tonumber(call('HGET', P .. 'pool:' .. pool.name, 'e:' .. ARGV[4]))
   -- An exit that rests has no slots.
   if place and mark_at(roster, place) == MARK.RING then
     start = math.max(start, roster.nexts[place] or 0)
-    roster.nexts[place] = start + pool.interval
+    set_next(roster, place, start + pool.interval)
     refresh_exits(lane)
   end
 end

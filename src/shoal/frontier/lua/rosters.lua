@@ -9,8 +9,8 @@
 --             tried. The others may start.
 --   marks     a byte per place, without the zeros at the end (see MARK); ring, off: how many there are of these two
 -- rests:LANE  place (4 bytes, the highest first: equals go by place) → when its rest is over; the ill ones and those put off
--- uses:LANE   place (4 bytes, as above) → requests that ended, ok, blocked, failed, size, elapsed, cost, streak, rests until:
---             nine doubles, written when a lease ends
+-- uses:LANE   place (4 bytes, as above) → ok, size, elapsed, cost, blocked, failed, requests of which nothing is known, streak,
+--             rests until: nine doubles, written when a lease ends
 local MARK = {
   RING = 0, -- healthy: its turn comes in the ring
   ILL = 1, -- turned away or failed, at rest
@@ -18,7 +18,7 @@ local MARK = {
   OFF = 3, -- healthy but put off: parked, or held by another lane
   GONE = 4, -- not in the pool now
 }
-local NOWHERE = 4294967295
+local NOWHERE, RECORD_SIZE, NONE = 4294967295, 104, {}
 
 local function member_of(place)
   return pack('>I4', place)
@@ -27,79 +27,120 @@ end
 local read_roster, pack_roster, starved_since
 do
   -- The byte order of most machines: nothing has to be turned around.
-  local HEAD, FLIGHTS, NEXTS, PAIRS_AT_ONCE, AT_STARVED = '<I4I4I4I4I4I4I4ddd', 'I4I4', 'I4d', 100, 37
+  local HEAD, AT_STARVED = '<I4I4I4I4I4I4I4ddd', 36
+  local FLIGHT, NEXT, FEW, MANY = 'I4I4', 'I4d', 3, 100
 
+  -- A table for a few of them would cost more than reading them one by one.
   local function read_pairs(map, text, at, total, kind)
-    while total > 0 do
-      local part = math.min(total, PAIRS_AT_ONCE)
-      local list = {unpack_struct('<' .. string.rep(kind, part), text, at)}
-      for i = 1, 2 * part, 2 do map[list[i]] = list[i + 1] end
-      at, total = list[2 * part + 1], total - part
+    if total <= FEW then
+      for _ = 1, total do
+        local place, value, behind = unpack_struct('<' .. kind, text, at)
+        map[place], at = value, behind
+      end
+      return at
     end
-    return at
+    local part = math.min(total, MANY)
+    local list = {unpack_struct('<' .. string.rep(kind, part), text, at)}
+    for i = 1, 2 * part, 2 do map[list[i]] = list[i + 1] end
+    return read_pairs(map, text, list[2 * part + 1], total - part, kind)
   end
 
-  local function pack_pairs(list, last, kind)
-    if last == 0 then return '' end
-    local parts = {}
-    for i = 1, last, 2 * PAIRS_AT_ONCE do
-      local to = math.min(i + 2 * PAIRS_AT_ONCE - 1, last)
-      parts[#parts + 1] = pack('<' .. string.rep(kind, (to - i + 1) / 2), unpack(list, i, to))
+  local function pack_pairs(list, kind)
+    local text = ''
+    for i = 1, #list, 2 * MANY do
+      local last = math.min(i + 2 * MANY - 1, #list)
+      text = text .. pack('<' .. string.rep(kind, (last - i + 1) / 2), unpack(list, i, last))
     end
-    return table.concat(parts)
+    return text
   end
 
-  function read_roster(text)
-    local size, place, ring, off, stuck, flights, nexts, stuck_since, starved, first_rest, at = unpack_struct(HEAD, text)
+  local function pack_flights(flights)
+    local place, flight = next(flights)
+    if not place then return '', 0 end
+    if not next(flights, place) then return pack('<' .. FLIGHT, place, flight), 1 end
+    local list, last = {}, 0
+    for place, flight in pairs(flights) do
+      list[last + 1], list[last + 2] = place, flight
+      last = last + 2
+    end
+    return pack_pairs(list, FLIGHT), last / 2
+  end
+
+  local function pack_nexts(roster)
+    if not next(roster.nexts) then return '', 0 end
+    local list, last, marks = {}, 0, roster.marks
+    for place, start in pairs(roster.nexts) do
+      if start > now or place == roster.stuck or string.byte(marks, place + 1) == MARK.TRIED then
+        list[last + 1], list[last + 2] = place, start
+        last = last + 2
+      end
+    end
+    return pack_pairs(list, NEXT), last / 2
+  end
+
+  -- The roster that begins there in the text.
+  function read_roster(text, at)
+    local size, place, ring, off, stuck, flights, nexts, stuck_since, starved, first_rest
+    size, place, ring, off, stuck, flights, nexts, stuck_since, starved, first_rest, at = unpack_struct(HEAD, text, at)
+    -- What most rosters do not have is left out: a table of eight fields is much smaller than one of nine.
     local roster = {
-      size = size, place = place, ring = ring, off = off, stuck = stuck, stuck_since = stuck_since, starved = starved,
-      first_rest = first_rest, flights = {}, nexts = {}, marks = '', is_round_done = false, early = false, rested = false,
+      size = size, place = place, ring = ring, starved = starved, first_rest = first_rest, flights = {}, nexts = NONE, marks = '',
     }
-    at = read_pairs(roster.flights, text, at, flights, FLIGHTS)
-    at = read_pairs(roster.nexts, text, at, nexts, NEXTS)
+    if off > 0 then roster.off = off end
+    if stuck ~= NOWHERE then roster.stuck, roster.stuck_since = stuck, stuck_since end
+    if flights > 0 then at = read_pairs(roster.flights, text, at, flights, FLIGHT) end
+    if nexts > 0 then
+      roster.nexts = {}
+      at = read_pairs(roster.nexts, text, at, nexts, NEXT)
+    end
     if at <= #text then roster.marks = string.sub(text, at) end
     return roster
   end
 
   function pack_roster(roster)
-    local flights, total, nexts, late, marks = {}, 0, {}, 0, roster.marks
-    for place, flight in pairs(roster.flights) do
-      flights[total + 1], flights[total + 2] = place, flight
-      total = total + 2
-    end
-    for place, next in pairs(roster.nexts) do
-      if next > now or place == roster.stuck or string.byte(marks, place + 1) == MARK.TRIED then
-        nexts[late + 1], nexts[late + 2] = place, next
-        late = late + 2
-      end
-    end
-    return pack(HEAD, roster.size, roster.place, roster.ring, roster.off, roster.stuck, total / 2, late / 2, roster.stuck_since,
-      roster.starved, roster.first_rest) .. pack_pairs(flights, total, FLIGHTS) .. pack_pairs(nexts, late, NEXTS) .. marks
+    local flights, total = pack_flights(roster.flights)
+    local nexts, late = pack_nexts(roster)
+    return pack(HEAD, roster.size, roster.place, roster.ring, roster.off or 0, roster.stuck or NOWHERE, total, late,
+      roster.stuck_since or 0, roster.starved, roster.first_rest) .. flights .. nexts .. roster.marks
   end
 
-  function starved_since(text)
-    return text ~= '' and unpack_struct('<d', text, AT_STARVED) or 0
+  -- Since when the lane starves whose roster begins there.
+  function starved_since(text, at)
+    return (unpack_struct('<d', text, at + AT_STARVED))
   end
 end
 
--- The lane's roster; it begins with its first use.
+-- Whether the lane has a roster: it begins with the first use of an exit.
+local function has_begun(lane)
+  return lane.roster or #lane.value > RECORD_SIZE
+end
+
+-- The lane's roster; if need be it begins.
 local function roster_of(lane)
   if lane.roster then return lane.roster end
-  if lane.tail ~= '' then
-    lane.roster = read_roster(lane.tail)
-    return lane.roster
+  if has_rows == nil then has_rows = call('EXISTS', P .. 'exits') == 1 end
+  local roll = roll_of(lane.via)
+  lane.roll = roll
+  if #lane.value > RECORD_SIZE then
+    lane.roster = read_roster(lane.value, RECORD_SIZE + 1)
+  else
+    local turn = call('HINCRBY', P .. 'turns:via', lane.via, 1) - 1
+    lane.roster = {
+      size = roll.size, place = turn % math.max(1, roll.size), ring = roll.present, starved = 0, first_rest = NEVER, flights = {},
+      nexts = NONE, marks = roll.marks,
+    }
   end
-  local turn, roll = call('HINCRBY', P .. 'turns:via', lane.via, 1) - 1, roll_of(lane.via)
-  lane.roster = {
-    size = roll.size, place = turn % math.max(1, roll.size), ring = roll.present, off = 0, stuck = NOWHERE, stuck_since = 0,
-    starved = 0, first_rest = NEVER, flights = {}, nexts = {}, marks = roll.marks, is_round_done = false, early = false,
-    rested = false,
-  }
   return lane.roster
 end
 
 local function mark_at(roster, place)
   return string.byte(roster.marks, place + 1) or MARK.RING
+end
+
+-- Nil: it may start now.
+local function set_next(roster, place, start)
+  if start and roster.nexts == NONE then roster.nexts = {} end
+  if start or roster.nexts[place] then roster.nexts[place] = start end
 end
 
 local function without_last_zeros(marks)
@@ -111,7 +152,7 @@ local function set_mark(roster, place, mark)
   local marks, old = roster.marks, mark_at(roster, place)
   if old == mark then return end
   if old == MARK.RING then roster.ring = roster.ring - 1 elseif old == MARK.OFF then roster.off = roster.off - 1 end
-  if mark == MARK.RING then roster.ring = roster.ring + 1 elseif mark == MARK.OFF then roster.off = roster.off + 1 end
+  if mark == MARK.RING then roster.ring = roster.ring + 1 elseif mark == MARK.OFF then roster.off = (roster.off or 0) + 1 end
   if place >= #marks then
     roster.marks = marks .. string.rep('\0', place - #marks) .. string.char(mark)
   elseif mark == MARK.RING and place == #marks - 1 then
@@ -143,14 +184,14 @@ end
 
 -- Make the marks and the rests anew, from the roll, from how the exits did and from what is in flight.
 local function review_roster(lane)
-  local roster, roll, rests, marks = roster_of(lane), roll_of(lane.via), {}, {}
+  local roster, roll, rests, marks = roster_of(lane), lane.roll, {}, {}
   local page = call('HGETALL', P .. 'uses:' .. lane.name)
-  roster.size, roster.ring, roster.off, roster.marks = roll.size, roll.present, 0, roll.marks
+  roster.size, roster.ring, roster.off, roster.marks = roll.size, roll.present, nil, roll.marks
   for i = 1, #page, 2 do
     local place, streak, until_then = unpack_struct('>I4', page[i]), unpack_struct('<dd', page[i + 1], 57)
     if streak > 0 then
       local is_gone, is_used = string.byte(roll.marks, place + 1) == MARK.GONE, roster.flights[place]
-      roster.nexts[place] = is_used and until_then or nil
+      set_next(roster, place, is_used and until_then or nil)
       if not is_gone then
         roster.ring = roster.ring - 1
         marks[place] = string.char(is_used and MARK.TRIED or MARK.ILL)

@@ -2,9 +2,8 @@
 -- settle: end leases. Each result is applied whole or, when its lease was lost, not at all.
 --
 -- ARGV[3]  number of kinds, the kinds (see admit); then number of results, and for each:
---          verb, key (8 bytes), token, lane's update: "0", or "1" and seven values (see update_lane), how the exit did: "", or
---          size, elapsed, place of the verdict (8, 8 and 1 bytes) and, where something is to be kept for it, "=" and that;
---          then by verb
+--          verb, key (8 bytes), token, lane's update: "0", or "1" and seven values (see update_lane), how the exit did: "" or
+--          the report (see judging); then by verb
 --   done     outcome; number of rejections, for each: reason, count; number of found tasks, the tasks (see admit)
 --   found    number of found tasks, the tasks: a part of a long list, sent ahead; the lease stands
 --   retry    reason, delay, "1" if free
@@ -13,7 +12,6 @@
 --   check    a result that cannot be written: only says whether its lease stands
 -- Reply    {"ok", epoch, a letter per result: "s" stale, "a" applied or standing, {place, reason, …} refused, {place, …} merged,
 --          {place, …} in the outbox, last number there}
-local VERDICTS = {'ok', 'blocked', 'failed', 'unused'}
 local at = read_kinds(3)
 local results = tonumber(ARGV[at])
 at = at + 1
@@ -28,11 +26,8 @@ local function read_result()
   end
   at = at + 1
   if ARGV[at] ~= '' then
-    local size, elapsed, verdict = unpack_struct('>ddB', ARGV[at])
-    result.report = {
-      verdict = assert(VERDICTS[verdict + 1]), size = size, elapsed = elapsed,
-      session = #ARGV[at] > 17 and string.sub(ARGV[at], 19) or nil,
-    }
+    assert(VERDICTS[string.byte(ARGV[at], 17) + 1])
+    result.report = ARGV[at]
   end
   at = at + 1
   if result.verb == 'done' then
@@ -110,17 +105,25 @@ local function apply(held, result)
   end
 end
 
--- How all exits of a lane did is read at once.
+-- How the exits of a lane did is read at once, if there are several.
 local helds, places_used = {}, {}
 for i = 1, results do
   local held = held_values[i] and read_held(held_values[i])
   if held and held.place ~= NOWHERE then
-    local places = places_used[held.lane] or {}
-    places_used[held.lane], places[#places + 1] = places, held.place
+    local places = places_used[held.lane]
+    if not places then
+      places_used[held.lane] = held.place
+    elseif type(places) == 'number' then
+      places_used[held.lane] = {places, held.place}
+    else
+      places[#places + 1] = held.place
+    end
   end
   helds[i] = held
 end
-for name, places in pairs(places_used) do read_uses(need_lane(name), places) end
+for name, places in pairs(places_used) do
+  if type(places) == 'table' then read_uses(need_lane(name), places) end
+end
 
 local fates = {}
 for i = 1, results do

@@ -4,7 +4,6 @@
 -- ARGV[3…]  lanes that go via a pool
 -- Reply     {"ok", now; lane, exit, how it did towards that lane (see rosters) or "", requests in flight, its record whatever the
 --           lane (see exits) or "", …}
-local RECORD_SIZE = 104
 local reply = {'ok', format('%.17g', now)}
 
 local function tell(lane, place, use, flight)
@@ -14,8 +13,8 @@ end
 
 for i = 3, #ARGV do
   local lane = ARGV[i]
-  local text = string.sub(call('HGET', P .. 'lanes', lane) or '', RECORD_SIZE + 1)
-  local flights = text ~= '' and read_roster(text).flights or {}
+  local text = call('HGET', P .. 'lanes', lane) or ''
+  local flights = #text > RECORD_SIZE and read_roster(text, RECORD_SIZE + 1).flights or {}
   local page = call('HGETALL', P .. 'uses:' .. lane)
   for j = 1, #page, 2 do
     local place = unpack_struct('>I4', page[j])

@@ -29,12 +29,12 @@ local function follow(lane, old_interval, interval, old_cap, cap)
 end
 
 local function take_over(lane)
-  local pool = find_pool(lane.via)
-  if pool then
+  local pool = roll_of(lane.via)
+  if pool.exists then
     local old = call('HMGET', P .. 'pool:' .. pool.name, 'old_host_interval', 'old_host_cap')
     if old[1] then follow(lane, tonumber(old[1]), pool.host_interval, tonumber(old[2]), pool.host_cap) end
   end
-  if lane.tail ~= '' then review_roster(lane) end
+  if has_begun(lane) then review_roster(lane) end
 end
 
 local page = call('HSCAN', P .. 'lanes', ARGV[4], 'COUNT', MAX_LANES)
