@@ -49,9 +49,10 @@ do
     local names = roll.names
     if not names[place] then
       local block = math.floor(place / NAMES_PER_BLOCK)
-      local at = block * NAMES_PER_BLOCK
-      for name in string.gmatch(call('HGET', P .. 'pool:' .. roll.name, 'b:' .. block) or '', '([^\n]*)\n') do
-        names[at], at = name, at + 1
+      local text, at, first = call('HGET', P .. 'pool:' .. roll.name, 'b:' .. block) or '', block * NAMES_PER_BLOCK, 1
+      while first <= #text do
+        local last = string.find(text, '\n', first, true)
+        names[at], at, first = string.sub(text, first, last - 1), at + 1, last + 1
       end
     end
     return names[place]

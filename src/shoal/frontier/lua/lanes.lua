@@ -38,8 +38,9 @@ end
 local function packed(lane)
   local value = pack(RECORD, lane.age, lane.next, lane.last, lane.blocked, lane.interval, lane.base, lane.cap, lane.flight,
     lane.known, lane.opener, lane.rules_until, lane.version, lane.exits)
-  if lane.roster then return value .. pack_roster(lane.roster) end
-  return #lane.value > RECORD_SIZE and value .. string.sub(lane.value, RECORD_SIZE + 1) or value
+  if lane.roster then return value .. pack_roster(lane.roster, lane.flight) end
+  if #lane.value == RECORD_SIZE then return value end
+  return value .. string.sub(lane.value, RECORD_SIZE + 1)
 end
 
 -- The lane of this name; a new one starts with the crawl's pace. Ages are the server's, whatever time a test sets.

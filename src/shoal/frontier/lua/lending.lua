@@ -158,7 +158,7 @@ local function lend(lane, total, terms, reply)
       if not place then break end
       start = math.max(start, lane.roster.nexts[place] or 0)
       start_exit(lane, place, start, terms)
-      exits[#exits + 1] = name_at(pool, place)
+      exits[#exits + 1] = pool.names[place] or name_at(pool, place)
       if has_rows then exits[1] = exits[1] .. format(' %.0f', session_version(exits[#exits])) end
     end
     token = terms.token

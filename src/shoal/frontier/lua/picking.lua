@@ -95,6 +95,9 @@ do
   function pick_exit(lane, latest, total)
     local roster, pool = lane.roster, lane.roll
     if not has_rows and pool.sticky == 0 and (roster.first_rest or 0) > now then
+      -- As a rule it is the next one.
+      local place = roster.place
+      if roster.marks == '' and roster.nexts == NONE and place < roster.size and not roster.flights[place] then return place end
       return due_place(roster, pool.cap) or early_place(roster, pool.cap, latest)
     end
     local stuck = pool.sticky ~= 0 and stuck_place(lane)
@@ -133,7 +136,11 @@ do
     local mark = roster.marks == '' and MARK.RING or mark_at(roster, place)
     if mark == MARK.RING then roster.place = place + 1 else is_in_ring = wake_up(lane, place, mark) end
     roster.flights[place] = flight
-    set_next(roster, place, (next > now or not is_in_ring or place == roster.stuck) and next or nil)
+    if next > now or not is_in_ring or place == roster.stuck then
+      set_next(roster, place, next)
+    elseif roster.nexts ~= NONE then
+      roster.nexts[place] = nil
+    end
     if is_in_ring and flight < pool.cap then
       if next <= now then
         roster.is_round_done = nil

@@ -1,10 +1,12 @@
 -- Rosters: what a lane that goes via a pool knows of its exits, each by its place on the pool's roll.
 --
--- lanes       behind a lane's record, nothing until it begins: size, place, ring, off, stuck, number of flights, number of
---             nexts (4 bytes each), stuck since, starved since, first rest (doubles), flights, nexts, marks
+-- lanes       behind a lane's record, nothing until it begins: size, place, length of flights (4 bytes each), flights; and unless
+--             all exits are healthy and due: ring, off, stuck, number of nexts (4 bytes each), stuck since, starved since, first
+--             rest (doubles), nexts, marks
 --   size      of the roll as the lane knows it;  place: where the ring goes on
+--   flights   place, how many side by side, requests in flight through each (3 bytes, 1 and 1), only where there are any; they
+--             add up: more than 255 are in parts
 --   stuck     the place of the exit that the lane keeps
---   flights   place, requests in flight (4 bytes each); only where there are any
 --   nexts     place (4 bytes), next start (double); only those to come, that of the exit it keeps and those of exits that are
 --             tried. The others may start.
 --   marks     a byte per place, without the zeros at the end (see MARK); ring, off: how many there are of these two
@@ -24,89 +26,105 @@ local function member_of(place)
   return pack('>I4', place)
 end
 
-local read_roster, pack_roster, starved_since
+local read_roster, pack_roster
 do
   -- The byte order of most machines: nothing has to be turned around.
-  local HEAD, AT_STARVED = '<I4I4I4I4I4I4I4ddd', 36
-  local FLIGHT, NEXT, FEW, MANY = 'I4I4', 'I4d', 3, 100
+  local HEAD, MORE, NEXT, NEXTS_AT_ONCE = '<I4I4I4', '<I4I4I4I4ddd', 'I4d', 100
 
-  -- A table for a few of them would cost more than reading them one by one.
-  local function read_pairs(map, text, at, total, kind)
-    if total <= FEW then
-      for _ = 1, total do
-        local place, value, behind = unpack_struct('<' .. kind, text, at)
-        map[place], at = value, behind
+  local function read_flights(text, at, size)
+    local flights, byte = {}, string.byte
+    for i = at, at + size - 1, 5 do
+      local low, middle, high, length, flight = byte(text, i, i + 4)
+      local first = low + 256 * middle + 65536 * high
+      for place = first, first + length - 1 do flights[place] = (flights[place] or 0) + flight end
+    end
+    return flights
+  end
+
+  local function run_of(first, length, flight)
+    if length > 255 then return run_of(first, 255, flight) .. run_of(first + 255, length - 255, flight) end
+    if flight > 255 then return run_of(first, length, 255) .. run_of(first, length, flight - 255) end
+    local low = first % 256
+    local middle = (first - low) / 256 % 256
+    return string.char(low, middle, (first - 256 * middle - low) / 65536, length, flight)
+  end
+
+  -- Exits that stand side by side in the ring are mostly used alike: written as one, unless they are few among many.
+  local function pack_flights(flights, size, few)
+    local text, runs, first, alike = '', {}
+    if few * 16 < size then
+      for place, flight in pairs(flights) do text = text .. run_of(place, 1, flight) end
+      return text
+    end
+    for place = 0, size do
+      if flights[place] ~= alike then
+        if alike then runs[#runs + 1] = run_of(first, place - first, alike) end
+        first, alike = place, flights[place]
       end
-      return at
     end
-    local part = math.min(total, MANY)
-    local list = {unpack_struct('<' .. string.rep(kind, part), text, at)}
-    for i = 1, 2 * part, 2 do map[list[i]] = list[i + 1] end
-    return read_pairs(map, text, list[2 * part + 1], total - part, kind)
+    return table.concat(runs)
   end
 
-  local function pack_pairs(list, kind)
-    local text = ''
-    for i = 1, #list, 2 * MANY do
-      local last = math.min(i + 2 * MANY - 1, #list)
-      text = text .. pack('<' .. string.rep(kind, (last - i + 1) / 2), unpack(list, i, last))
+  local function read_nexts(text, at, total)
+    local nexts = {}
+    while total > 0 do
+      local part = math.min(total, NEXTS_AT_ONCE)
+      local list = {unpack_struct('<' .. string.rep(NEXT, part), text, at)}
+      for i = 1, 2 * part, 2 do nexts[list[i]] = list[i + 1] end
+      at, total = list[2 * part + 1], total - part
     end
-    return text
-  end
-
-  local function pack_flights(flights)
-    local place, flight = next(flights)
-    if not place then return '', 0 end
-    if not next(flights, place) then return pack('<' .. FLIGHT, place, flight), 1 end
-    local list, last = {}, 0
-    for place, flight in pairs(flights) do
-      list[last + 1], list[last + 2] = place, flight
-      last = last + 2
-    end
-    return pack_pairs(list, FLIGHT), last / 2
+    return nexts, at
   end
 
   local function pack_nexts(roster)
-    if not next(roster.nexts) then return '', 0 end
-    local list, last, marks = {}, 0, roster.marks
+    local list, last, parts, marks = {}, 0, {}, roster.marks
     for place, start in pairs(roster.nexts) do
       if start > now or place == roster.stuck or string.byte(marks, place + 1) == MARK.TRIED then
         list[last + 1], list[last + 2] = place, start
         last = last + 2
       end
     end
-    return pack_pairs(list, NEXT), last / 2
+    for i = 1, last, 2 * NEXTS_AT_ONCE do
+      local to = math.min(i + 2 * NEXTS_AT_ONCE - 1, last)
+      parts[#parts + 1] = pack('<' .. string.rep(NEXT, (to - i + 1) / 2), unpack(list, i, to))
+    end
+    return table.concat(parts), last / 2
   end
 
-  -- The roster that begins there in the text.
-  function read_roster(text, at)
-    local size, place, ring, off, stuck, flights, nexts, stuck_since, starved, first_rest
-    size, place, ring, off, stuck, flights, nexts, stuck_since, starved, first_rest, at = unpack_struct(HEAD, text, at)
-    -- What most rosters do not have is left out: a table of eight fields is much smaller than one of nine.
-    local roster = {
-      size = size, place = place, ring = ring, starved = starved, first_rest = first_rest, flights = {}, nexts = NONE, marks = '',
-    }
+  -- What rosters have of which not all exits are healthy and due.
+  local function read_more(roster, text, at)
+    local off, stuck, nexts, stuck_since
+    roster.ring, off, stuck, nexts, stuck_since, roster.starved, roster.first_rest, at = unpack_struct(MORE, text, at)
     if off > 0 then roster.off = off end
     if stuck ~= NOWHERE then roster.stuck, roster.stuck_since = stuck, stuck_since end
-    if flights > 0 then at = read_pairs(roster.flights, text, at, flights, FLIGHT) end
-    if nexts > 0 then
-      roster.nexts = {}
-      at = read_pairs(roster.nexts, text, at, nexts, NEXT)
-    end
-    if at <= #text then roster.marks = string.sub(text, at) end
+    if nexts > 0 then roster.nexts, at = read_nexts(text, at, nexts) end
+    roster.marks = string.sub(text, at)
+  end
+
+  -- The roster that begins there in the text. A table of eight fields is much smaller than one of nine: what most rosters do not
+  -- have is left out.
+  function read_roster(text, at)
+    local size, place, bytes
+    size, place, bytes, at = unpack_struct(HEAD, text, at)
+    local roster = {
+      size = size, place = place, ring = size, starved = 0, first_rest = NEVER, flights = read_flights(text, at, bytes),
+      nexts = NONE, marks = '',
+    }
+    if at + bytes <= #text then read_more(roster, text, at + bytes) end
     return roster
   end
 
-  function pack_roster(roster)
-    local flights, total = pack_flights(roster.flights)
+  -- With so many requests in flight.
+  function pack_roster(roster, total)
+    local flights = next(roster.flights) and pack_flights(roster.flights, roster.size, total) or ''
+    local text = pack(HEAD, roster.size, roster.place, #flights) .. flights
+    -- With all in the ring nobody rests.
+    if roster.ring == roster.size and roster.nexts == NONE and roster.starved == 0 and not roster.stuck then
+      return text
+    end
     local nexts, late = pack_nexts(roster)
-    return pack(HEAD, roster.size, roster.place, roster.ring, roster.off or 0, roster.stuck or NOWHERE, total, late,
-      roster.stuck_since or 0, roster.starved, roster.first_rest) .. flights .. nexts .. roster.marks
-  end
-
-  -- Since when the lane starves whose roster begins there.
-  function starved_since(text, at)
-    return (unpack_struct('<d', text, at + AT_STARVED))
+    return text .. pack(MORE, roster.ring, roster.off or 0, roster.stuck or NOWHERE, late, roster.stuck_since or 0, roster.starved,
+      roster.first_rest) .. nexts .. roster.marks
   end
 end
 

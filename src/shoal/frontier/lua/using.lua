@@ -87,5 +87,5 @@ end
 
 -- Whether all exits of the lane were turned away or failed.
 local function do_exits_rest(lane)
-  return lane.via and has_begun(lane) and roll_of(lane.via).exists and starved_since(lane.value, RECORD_SIZE + 1) > 0
+  return lane.via and has_begun(lane) and roll_of(lane.via).exists and roster_of(lane).starved > 0
 end
