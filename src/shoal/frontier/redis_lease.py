@@ -199,5 +199,5 @@ def _exits(via: bytes) -> tuple[float, list[str], list[int]]:
     if not via:
         return 0.0, [], []
     head, *exits = via.decode().split("\n")
-    interval, *versions = head.split(" ")
-    return float(interval), exits, [int(version) for version in versions]
+    interval, _, versions = head.partition(" ")
+    return float(interval), exits, [int(version) for version in versions.split()]

@@ -300,5 +300,5 @@ def encode_use(use: ExitUse | None) -> bytes:
     """How an exit did, as settle reads it."""
     if use is None:
         return b""
-    session = b"" if use.session is None else b"=" + use.session
-    return _REPORT.pack(use.size, use.elapsed, VERDICTS.index(use.verdict)) + session
+    report = _REPORT.pack(use.size, use.elapsed, VERDICTS.index(use.verdict))
+    return report if use.session is None else report + b"=" + use.session
