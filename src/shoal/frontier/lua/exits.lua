@@ -9,7 +9,7 @@
 -- exits      exit → strikes, parked until, parkings, trial, holder, sessions (six doubles), the lane struck last
 -- sessions   exit → what is kept for it
 local STRIKES, NEVER, VIA, MAX_VALUES, NAMES_PER_BLOCK = 3, math.huge, ' via ', 1000, 32
--- A script has room for two hundred names, hence the blocks.
+-- A script has room for two hundred local names, hence `do … end` here and there.
 local POOL = {
   'interval', 'cap', 'host_interval', 'host_cap', 'exclusive', 'sticky', 'rotate', 'quarantine', 'max_quarantine', 'patience',
   'cost', 'cost_per_gb',
@@ -36,10 +36,9 @@ do
     local values = call('HMGET', P .. 'pool:' .. name, 'size', 'present', 'marks', unpack(POOL))
     roll = {
       name = name, names = {}, exists = values[4] and true or false, size = tonumber(values[1]) or 0,
-      present = tonumber(values[2]) or 0, marks = values[3] or '',
+      present = tonumber(values[2]) or 0, marks = values[3] or '', interval_text = values[4],
     }
     for i, field in ipairs(POOL) do roll[field] = tonumber(values[i + 3]) end
-    roll.pace = values[4]
     rolls[name] = roll
     return roll
   end

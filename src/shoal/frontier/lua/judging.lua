@@ -12,7 +12,7 @@ do
   -- Read at once how these exits did so far; save_exits writes them at once, too.
   function read_uses(lane, places)
     local members, uses = {}, {}
-    for i = 1, #places do members[i] = pack('>I4', places[i]) end
+    for i = 1, #places do members[i] = member_of(places[i]) end
     local values = call('HMGET', P .. 'uses:' .. lane.name, unpack(members))
     for i = 1, #places do uses[places[i]] = values[i] or NEW_USE end
     lane.uses = {of = uses, members = members, places = places}
@@ -30,7 +30,7 @@ do
   -- How the lane's exits did; its roster is written with its record.
   function save_exits(lane)
     if lane.uses then save_uses(lane) end
-    first_rest_of(lane)
+    if not lane.roster.first_rest then first_rest_of(lane) end
   end
 
   -- How long an exit rests the so-manieth time in a row.
@@ -146,12 +146,12 @@ do
     local roster, read = lane.roster or roster_of(lane), lane.uses
     local flight = roster.flights[place]
     roster.flights[place] = flight and flight > 1 and flight - 1 or nil
-    roster.is_round_done = nil
+    if roster.is_round_done then roster.is_round_done = nil end
     if has_rows or (report and #report > 17) then leave_exit(lane, place, token, report) end
     if read and read.of[place] then
       read.of[place] = count_use(lane, place, token, report, read.of[place])
     else
-      local key, member = P .. 'uses:' .. lane.name, pack('>I4', place)
+      local key, member = P .. 'uses:' .. lane.name, member_of(place)
       call('HSET', key, member, count_use(lane, place, token, report, call('HGET', key, member) or NEW_USE))
     end
     if roster.marks ~= '' then let_rest(lane, place) end

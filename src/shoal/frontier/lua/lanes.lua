@@ -36,11 +36,15 @@ local function find_lane(name)
 end
 
 local function packed(lane)
+  local roster = lane.roster
+  if roster then
+    local flights, more = pack_roster(roster, lane.flight)
+    return pack(RECORD .. ROSTER, lane.age, lane.next, lane.last, lane.blocked, lane.interval, lane.base, lane.cap, lane.flight,
+      lane.known, lane.opener, lane.rules_until, lane.version, lane.exits, roster.size, roster.place, #flights) .. flights .. more
+  end
   local value = pack(RECORD, lane.age, lane.next, lane.last, lane.blocked, lane.interval, lane.base, lane.cap, lane.flight,
     lane.known, lane.opener, lane.rules_until, lane.version, lane.exits)
-  if lane.roster then return value .. pack_roster(lane.roster, lane.flight) end
-  if #lane.value == RECORD_SIZE then return value end
-  return value .. string.sub(lane.value, RECORD_SIZE + 1)
+  return #lane.value <= RECORD_SIZE and value or value .. string.sub(lane.value, RECORD_SIZE + 1)
 end
 
 -- The lane of this name; a new one starts with the crawl's pace. Ages are the server's, whatever time a test sets.

@@ -147,7 +147,7 @@ local function lend(lane, total, terms, reply)
   local tries = tries_of(entries)
   local opens, version = needs_opening(lane), lane.rules_until > now and lane.version or 0
   local interval, base = lane.interval, lane.base
-  local exits = pool and {pool.pace}
+  local exits = pool and {pool.interval_text}
   token = token or tonumber(call('HGET', P .. 'count', 'token') or 0)
   local first, lent = next_token(), {}
   for i = 1, #entries, 2 do

@@ -138,12 +138,13 @@ do
     roster.flights[place] = flight
     if next > now or not is_in_ring or place == roster.stuck then
       set_next(roster, place, next)
-    elseif roster.nexts ~= NONE then
+    elseif roster.nexts[place] then
       roster.nexts[place] = nil
     end
     if is_in_ring and flight < pool.cap then
+      -- Where there is no such field, to write nil would cost as much as a new one.
       if next <= now then
-        roster.is_round_done = nil
+        if roster.is_round_done then roster.is_round_done = nil end
       elseif roster.early and next <= terms.latest then
         give_back(roster.early, place, next)
       end

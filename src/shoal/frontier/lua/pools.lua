@@ -1,10 +1,10 @@
--- include: crawl exits
+-- include: crawl exits rosters
 -- pools: replace the pools of a crawl. Walk its lanes afterwards (see walk).
 --
 -- ARGV[3]  the pools as the crawl's record shows them
 -- then     for each pool: name, number of its exits, twelve limits (see exits), the exits
 -- Reply    {"ok"}
-local GONE = '\4'
+local GONE = string.char(MARK.GONE)
 
 -- The names on the pool's roll, from place 0 on, and the places of all of them.
 local function read_roll(key)
@@ -42,9 +42,7 @@ local function marks_of(exits, places, size)
   local marks = {}
   for place = 1, size do marks[place] = GONE end
   for _, exit in ipairs(exits) do marks[places[exit] + 1] = '\0' end
-  local text = table.concat(marks)
-  local _, last = string.find(text, '^.*[^%z]')
-  return string.sub(text, 1, last or 0)
+  return without_last_zeros(table.concat(marks))
 end
 
 -- First of all: from the record a repair writes again what a crash has cut off.

@@ -21,6 +21,8 @@ local MARK = {
   GONE = 4, -- not in the pool now
 }
 local NOWHERE, RECORD_SIZE, NONE = 4294967295, 104, {}
+-- The byte order of most machines: nothing has to be turned around.
+local ROSTER = '<I4I4I4'
 
 local function member_of(place)
   return pack('>I4', place)
@@ -28,8 +30,7 @@ end
 
 local read_roster, pack_roster
 do
-  -- The byte order of most machines: nothing has to be turned around.
-  local HEAD, MORE, NEXT, NEXTS_AT_ONCE = '<I4I4I4', '<I4I4I4I4ddd', 'I4d', 100
+  local MORE, NEXT, NEXTS_AT_ONCE = '<I4I4I4I4ddd', 'I4d', 100
 
   local function read_flights(text, at, size)
     local flights, byte = {}, string.byte
@@ -51,11 +52,12 @@ do
 
   -- Exits that stand side by side in the ring are mostly used alike: written as one, unless they are few among many.
   local function pack_flights(flights, size, few)
-    local text, runs, first, alike = '', {}
     if few * 16 < size then
+      local text = ''
       for place, flight in pairs(flights) do text = text .. run_of(place, 1, flight) end
       return text
     end
+    local runs, first, alike = {}
     for place = 0, size do
       if flights[place] ~= alike then
         if alike then runs[#runs + 1] = run_of(first, place - first, alike) end
@@ -105,7 +107,7 @@ do
   -- have is left out.
   function read_roster(text, at)
     local size, place, bytes
-    size, place, bytes, at = unpack_struct(HEAD, text, at)
+    size, place, bytes, at = unpack_struct(ROSTER, text, at)
     local roster = {
       size = size, place = place, ring = size, starved = 0, first_rest = NEVER, flights = read_flights(text, at, bytes),
       nexts = NONE, marks = '',
@@ -114,21 +116,20 @@ do
     return roster
   end
 
-  -- With so many requests in flight.
+  -- Gives the flights, so many in all, and what comes behind them; size, place and the flights' length go with the lane's record.
   function pack_roster(roster, total)
-    local flights = next(roster.flights) and pack_flights(roster.flights, roster.size, total) or ''
-    local text = pack(HEAD, roster.size, roster.place, #flights) .. flights
+    local flights = total > 0 and pack_flights(roster.flights, roster.size, total) or ''
     -- With all in the ring nobody rests.
     if roster.ring == roster.size and roster.nexts == NONE and roster.starved == 0 and not roster.stuck then
-      return text
+      return flights, ''
     end
     local nexts, late = pack_nexts(roster)
-    return text .. pack(MORE, roster.ring, roster.off or 0, roster.stuck or NOWHERE, late, roster.stuck_since or 0, roster.starved,
+    return flights, pack(MORE, roster.ring, roster.off or 0, roster.stuck or NOWHERE, late, roster.stuck_since or 0, roster.starved,
       roster.first_rest) .. nexts .. roster.marks
   end
 end
 
--- Whether the lane has a roster: it begins with the first use of an exit.
+-- Whether the lane has a roster: it begins when the lane lends for the first time.
 local function has_begun(lane)
   return lane.roster or #lane.value > RECORD_SIZE
 end

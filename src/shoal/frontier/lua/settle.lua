@@ -112,24 +112,23 @@ local function apply(held, result)
 end
 
 -- How the exits of a lane did is read at once, if there are several.
-local helds, places_used = {}, {}
+local helds, place_used, places_used = {}, {}, {}
 for i = 1, results do
   local held = held_values[i] and read_held(held_values[i])
   if held and held.place ~= NOWHERE then
-    local places = places_used[held.lane]
-    if not places then
-      places_used[held.lane] = held.place
-    elseif type(places) == 'number' then
-      places_used[held.lane] = {places, held.place}
+    local name, place = held.lane, held.place
+    local places = places_used[name]
+    if places then
+      places[#places + 1] = place
+    elseif place_used[name] then
+      places_used[name] = {place_used[name], place}
     else
-      places[#places + 1] = held.place
+      place_used[name] = place
     end
   end
   helds[i] = held
 end
-for name, places in pairs(places_used) do
-  if type(places) == 'table' then read_uses(need_lane(name), places) end
-end
+for name, places in pairs(places_used) do read_uses(need_lane(name), places) end
 
 local fates = {}
 for i = 1, results do

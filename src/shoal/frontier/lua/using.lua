@@ -48,7 +48,7 @@ local function refresh_exits(lane)
     lane.exits = (flights[stuck] or 0) < cap and (nexts[stuck] or 0) or NEVER
     return
   end
-  local soonest = first_rest_of(lane)
+  local soonest = roster.first_rest or first_rest_of(lane)
   if soonest <= now or due_place(roster, cap) then
     soonest = 0
   else
