@@ -20,8 +20,8 @@ do
 
   local function save_uses(lane)
     local values, read = {}, lane.uses
-    for i, place in ipairs(read.places) do
-      values[2 * i - 1], values[2 * i] = read.members[i], read.of[place]
+    for i = 1, #read.places do
+      values[2 * i - 1], values[2 * i] = read.members[i], read.of[read.places[i]]
     end
     lane.uses = nil
     write_in_parts('HSET', P .. 'uses:' .. lane.name, values)

@@ -156,10 +156,11 @@ local function lend(lane, total, terms, reply)
     if pool then
       place = lane.next <= terms.latest and pick_exit(lane, terms.latest, total)
       if not place then break end
-      start = math.max(start, lane.roster.nexts[place] or 0)
+      local next, exit = lane.roster.nexts[place], pool.names[place] or name_at(pool, place)
+      if next and next > start then start = next end
       start_exit(lane, place, start, terms)
-      exits[#exits + 1] = pool.names[place] or name_at(pool, place)
-      if has_rows then exits[1] = exits[1] .. format(' %.0f', session_version(exits[#exits])) end
+      exits[(i + 3) / 2] = exit
+      if has_rows then exits[1] = exits[1] .. format(' %.0f', session_version(exit)) end
     end
     token = terms.token
     local held = hold(lane, entries[i], tonumber(entries[i + 1]), terms, tries[(i + 1) / 2], place)
