@@ -3,11 +3,11 @@
 --
 -- ARGV[3]  rank to begin with
 -- ARGV[4]  limit
--- Reply    {"ok", number looked at; lane, waiting, in flight, interval, cap, starts in, known, has rules ("1"), age (8 bytes),
---          all its exits rest ("1"), … for each}
+-- Reply    {"ok", number looked at, "1" if they come in order: those of a cancelled crawl do not; lane, waiting, in flight,
+--          interval, cap, starts in, known, has rules ("1"), age (8 bytes), all its exits rest ("1"), … for each}
 local first = tonumber(ARGV[3])
 local members = call('ZRANGE', P .. 'busy', first, first + tonumber(ARGV[4]) - 1)
-local reply = {'ok', #members}
+local reply = {'ok', #members, is_cancelled and '0' or '1'}
 for _, member in ipairs(members) do
   local lane = find_lane(string.sub(member, 9))
   if lane then
