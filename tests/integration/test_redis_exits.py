@@ -14,8 +14,9 @@ import pytest
 
 from shoal.errors import UsageError
 from shoal.frontier.redis import RedisFrontier
-from shoal.model import Budgets, Crawl, CrawlState, Done, ExitUse, Lease, Pool, Result, Retry
+from shoal.model import VIA, Budgets, Crawl, CrawlState, Done, ExitUse, Lease, Pool, Result, Retry
 from shoal.patience import patiently
+from shoal.testing.clock import FakeClock
 from shoal.testing.frontier_case import make_task
 from shoal.testing.servers import RedisServer
 
@@ -27,7 +28,7 @@ PROXIES = Pool(
 ACCOUNTS = Pool(name="accounts", exits=("anna", "ben"), interval=0.0, cap=1, exclusive=True, quarantine=0.05)
 LANES = [f"{number}.test via {pool.name}" for number in range(4) for pool in (PROXIES, ACCOUNTS)]
 TASKS = 400
-_HELD = struct.Struct(">ddIIHHIH")
+_HELD = struct.Struct(">ddIIIHHI")
 
 
 @pytest.fixture
@@ -56,11 +57,22 @@ def held_leases(server: RedisServer) -> list[tuple[str, str, int]]:
     """Lane, exit and token of every lease, as the keys themselves have them."""
     found = []
     for value in server.call("HVALS", PREFIX + "held"):
-        token, _, _, _, lane, worker, reason, name = _HELD.unpack_from(value)
-        at = _HELD.size
-        exit_at = at + lane + worker + reason
-        found.append((value[at : at + lane].decode(), value[exit_at : exit_at + name].decode(), int(token)))
+        token, _, _, _, place, length, _, _ = _HELD.unpack_from(value)
+        lane = value[_HELD.size : _HELD.size + length].decode()
+        found.append((lane, exit_at(server, lane, place), int(token)))
     return found
+
+
+def exit_at(server: RedisServer, lane: str, place: int) -> str:
+    """The exit at a place of the roll of the lane's pool."""
+    names = server.call("HGET", f"{PREFIX}pool:{lane.partition(VIA)[2]}", "b:0").decode().split("\n")
+    return str(names[place])
+
+
+def resting(server: RedisServer, lane: str) -> set[str]:
+    """The exits that the lane leaves alone until their time comes."""
+    members = server.call("ZRANGE", f"{PREFIX}rests:{lane}", 0, -1)
+    return {exit_at(server, lane, int.from_bytes(member, "big")) for member in members}
 
 
 def holders(server: RedisServer) -> dict[str, int]:
@@ -77,13 +89,10 @@ async def check_exits(frontier: RedisFrontier, server: RedisServer) -> None:
     assert in_flight == Counter((lane, name) for lane, name, _ in leases)
     assert holders(server) == {name: token for lane, name, token in leases if lane.endswith(ACCOUNTS.name)}
     for lane in LANES:
-        free = {
-            one.exit
-            for one in await frontier.exits(CRAWL)
-            if one.lane == lane
-            and one.in_flight < (1 if one.streak else (ACCOUNTS.cap if "accounts" in lane else PROXIES.cap))
-        }
-        assert {member[4:].decode() for member in server.call("ZRANGE", f"{PREFIX}due:{lane}", 0, -1)} == free
+        ill = [one for one in await frontier.exits(CRAWL) if one.lane == lane and one.streak]
+        at_rest = resting(server, lane)
+        assert at_rest >= {one.exit for one in ill if not one.in_flight}
+        assert not at_rest & {one.exit for one in ill if one.in_flight}
 
 
 def result_of(lease: Lease, draw: random.Random) -> Result:
@@ -142,7 +151,7 @@ async def test_pools_that_a_crash_cut_off_are_written_again(server: RedisServer)
     frontier = await opened(server)
     await fill(frontier)
     await take(frontier)
-    server.call("HDEL", PREFIX + "pool:proxies", "p1", "ex", "cap", "quarantine")
+    server.call("HDEL", PREFIX + "pool:proxies", "cap", "quarantine", "size", "marks", "present", "e:y")
     server.call("DEL", PREFIX + "pool:accounts", PREFIX + "pools")
     server.restart()
     await patiently(lambda: take(frontier, 0), say=str)
@@ -204,4 +213,48 @@ async def test_what_is_counted_in_one_place_is_refused_for_a_crawl_in_shards(ser
     await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, pools=(PROXIES,)))
     await fill(frontier)
     assert {lease.exit for lease in await take(frontier, 12)} <= {"x", "y", "z"}
+    await frontier.close()
+
+
+async def test_hundreds_of_requests_may_be_in_flight_through_one_exit_and_through_hundreds(server: RedisServer) -> None:
+    frontier = await RedisFrontier.open(server.url)
+    names = tuple(f"exit-{number:04}" for number in range(700))
+    pools = (Pool(name="many", exits=names, interval=0.0), Pool(name="one", exits=("x",), interval=0.0, cap=1000))
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=1000, pools=pools))
+    for number, lane in enumerate(("a.test via many", "a.test via one")):
+        await frontier.put(CRAWL, [make_task(1000 * number + step, lane) for step in range(600)])
+    leases = await take(frontier, 1200)
+    used = Counter(lease.exit for lease in leases)
+    assert used == {"x": 600, **dict.fromkeys(names[:600], 1)}
+    assert {one.exit: one.in_flight for one in await frontier.exits(CRAWL, limit=2000)} == used
+    await frontier.settle([Done(lease=lease, exit=ExitUse()) for lease in leases[::2]])
+    left = Counter(lease.exit for lease in leases[1::2])
+    assert {one.exit: one.in_flight for one in await frontier.exits(CRAWL, limit=2000) if one.in_flight} == left
+    await frontier.settle([Done(lease=lease, exit=ExitUse()) for lease in leases[1::2]])
+    statuses = await frontier.exits(CRAWL, limit=2000)
+    assert {one.exit: (one.ok, one.in_flight) for one in statuses} == {name: (n, 0) for name, n in used.items()}
+    await frontier.close()
+
+
+async def test_a_repair_leaves_ill_exits_ill_and_those_in_use_in_use(server: RedisServer) -> None:
+    clock = FakeClock()
+    frontier = await RedisFrontier.open(server.url, clock=clock)
+    pool = Pool(name="proxies", exits=("w", "x", "y", "z"), interval=0.0, cap=2, quarantine=600.0)
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=1000, pools=(pool,)))
+    await frontier.put(CRAWL, [make_task(number, "a.test via proxies") for number in range(40)])
+    leases = await take(frontier, 6)
+    assert [lease.exit for lease in leases] == ["w", "x", "y", "z", "w", "x"]
+    blocked = [Retry(lease=lease, reason="no", free=True, exit=ExitUse(verdict="blocked")) for lease in leases[1:3]]
+    await frontier.settle(blocked)
+    seen = [(one.exit, one.in_flight, one.streak) for one in await frontier.exits(CRAWL)]
+    assert seen == [("w", 2, 0), ("x", 1, 1), ("y", 0, 1), ("z", 1, 0)]
+    server.restart()
+    await patiently(lambda: take(frontier, 0), say=str)
+    assert [(one.exit, one.in_flight, one.streak) for one in await frontier.exits(CRAWL)] == seen
+    assert resting(server, "a.test via proxies") == {"y"}
+    clock.advance(2.0)  # lanes rest after a repair
+    assert [lease.exit for lease in await take(frontier, 9)] == ["z"]
+    await frontier.settle([Done(lease=leases[5], exit=ExitUse())])
+    clock.advance(600.0)
+    assert [lease.exit for lease in await take(frontier, 9)][:3] == ["y", "w", "x"]
     await frontier.close()

@@ -12,7 +12,7 @@ from shoal.model import VIA, Crawl, ExitStatus
 
 LANES_PER_PAGE = 50
 
-_USE = struct.Struct("<12d")
+_USE = struct.Struct("<9d")
 _EXIT = struct.Struct("<6d")
 
 
@@ -37,23 +37,23 @@ async def _exits_in(desk: Desk, shard: Shard) -> list[ExitStatus]:
     for start in range(0, len(pooled), LANES_PER_PAGE):
         answer = await desk.look_into(shard, "uses", *pooled[start : start + LANES_PER_PAGE])
         now = float(answer[1])
-        for place in range(2, len(answer), 4):
-            lane, name, use, row = answer[place : place + 4]
-            found.append(_status(name.decode(), lane.decode(), use, row, now=now))
+        for lane, name, use, in_flight, row in zip(*(answer[2 + column :: 5] for column in range(5)), strict=True):
+            found.append(_status((name.decode(), lane.decode()), use, row, in_flight=in_flight, now=now))
     return found
 
 
-def _status(name: str, lane: str, use: bytes, row: bytes, *, now: float) -> ExitStatus:
-    _, _, rests_until, in_flight, streak, requests, ok, blocked, failed, size, elapsed, cost = _USE.unpack(use)
+def _status(names: tuple[str, str], use: bytes, row: bytes, *, in_flight: int, now: float) -> ExitStatus:
+    """Of an exit towards a lane; nothing has ended through it when there is no record of that."""
+    ok, size, elapsed, cost, blocked, failed, unknown, streak, rests_until = _USE.unpack(use or bytes(_USE.size))
     parked_until = _EXIT.unpack_from(row)[1] if row else 0.0
     return ExitStatus(
-        exit=name,
-        lane=lane,
-        requests=int(requests),
+        exit=names[0],
+        lane=names[1],
+        requests=int(ok + blocked + failed + unknown) + in_flight,
         ok=int(ok),
         blocked=int(blocked),
         failed=int(failed),
-        in_flight=int(in_flight),
+        in_flight=in_flight,
         size=int(size),
         elapsed=elapsed,
         cost=cost,

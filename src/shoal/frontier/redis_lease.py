@@ -169,7 +169,7 @@ def _leases(shard: Shard, answer: list[Any]) -> list[Lease]:
         float(base_interval),
         int(version),
     )
-    exit_interval = float(via[0]) if via else 0.0
+    exit_interval, exits, versions = _exits(via)
     leases = []
     for place, data in enumerate(lent):
         wait, attempt, free_retries = _LENT.unpack_from(data)
@@ -180,7 +180,7 @@ def _leases(shard: Shard, answer: list[Any]) -> list[Lease]:
                 token=first + place * shard.of,
                 attempt=attempt,
                 free_retries=free_retries,
-                exit=via[1 + 2 * place].decode() if via else DIRECT,
+                exit=exits[place] if exits else DIRECT,
                 wait=wait,
                 interval=pace,
                 base_interval=base,
@@ -188,7 +188,16 @@ def _leases(shard: Shard, answer: list[Any]) -> list[Lease]:
                 opens_lane=opens == b"1",
                 rules_version=rules_version,
                 shard=shard.number,
-                session_version=int(via[2 + 2 * place]) if via else 0,
+                session_version=versions[place] if versions else 0,
             )
         )
     return leases
+
+
+def _exits(via: bytes) -> tuple[float, list[str], list[int]]:
+    """The interval of a pool's exits, and for each lease its exit and the version of its session; empty: none."""
+    if not via:
+        return 0.0, [], []
+    head, *exits = via.decode().split("\n")
+    interval, _, versions = head.partition(" ")
+    return float(interval), exits, [int(version) for version in versions.split()]

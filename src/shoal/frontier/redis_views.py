@@ -89,14 +89,13 @@ async def _lanes_in(desk: Desk, shard: Shard, *, limit: int) -> list[tuple[bytes
     while len(found) < limit or not is_sorted:
         answer = await desk.look_into(shard, "busy", rank, LANES_PER_PAGE)
         rank += answer[1]
-        page = [_lane_status(answer[start : start + 10]) for start in range(2, len(answer), 10)]
-        busy = [entry for entry in page if entry[1].waiting or entry[1].in_flight]
-        is_sorted = is_sorted and len(busy) == len(page)
-        found += busy
+        is_sorted = is_sorted and answer[2] == b"1"
+        page = [_lane_status(answer[start : start + 10]) for start in range(3, len(answer), 10)]
+        found += [entry for entry in page if entry[1].waiting or entry[1].in_flight]
         if answer[1] < LANES_PER_PAGE:
             break
     if not is_sorted:
-        found.sort(key=lambda entry: (-entry[1].waiting, -entry[1].in_flight))
+        found.sort(key=lambda entry: (-entry[1].waiting, -entry[1].in_flight, entry[0]))
     return found[:limit]
 
 

@@ -205,7 +205,7 @@ def encode_counts(counts: Mapping[str, int]) -> list[Argument]:
     return args
 
 
-_HELD = struct.Struct(">ddIIHHIH")
+_HELD = struct.Struct(">ddIIIHHI")
 _DEAD = struct.Struct(">ddIHII")
 _TRIES = struct.Struct(">II")
 
@@ -221,10 +221,10 @@ class HeldTask(msgspec.Struct, frozen=True):
 
 
 def decode_held(data: bytes) -> HeldTask:
-    token, _, attempts, _, lane, worker, reason, way = _HELD.unpack_from(data)
+    token, _, attempts, _, _, lane, worker, reason = _HELD.unpack_from(data)
     at = _HELD.size
     texts = _texts(data, at, (lane, worker, reason))
-    task = decode_task(data, texts[0], at + lane + worker + reason + way)
+    task = decode_task(data, texts[0], at + lane + worker + reason)
     return HeldTask(task, int(token), attempts, texts[1], texts[2])
 
 
@@ -300,5 +300,5 @@ def encode_use(use: ExitUse | None) -> bytes:
     """How an exit did, as settle reads it."""
     if use is None:
         return b""
-    session = b"" if use.session is None else b"=" + use.session
-    return _REPORT.pack(use.size, use.elapsed, VERDICTS.index(use.verdict)) + session
+    report = _REPORT.pack(use.size, use.elapsed, VERDICTS.index(use.verdict))
+    return report if use.session is None else report + b"=" + use.session

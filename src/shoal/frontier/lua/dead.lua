@@ -1,4 +1,4 @@
--- include: crawl turns exits using lanes tasks bloom seen decimals retire letters
+-- include: crawl turns exits rosters using judging lanes tasks bloom seen decimals retire letters
 -- dead: list, requeue or drop dead letters that match, newest first, a bounded number per call.
 --
 -- ARGV[3]  "list", "requeue" or "drop"

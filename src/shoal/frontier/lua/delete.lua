@@ -10,7 +10,7 @@ call('HSET', P .. 'crawl', 'state', 'deleting')
 local page = call('HSCAN', P .. 'lanes', 0, 'COUNT', MAX_LANES)[2]
 if #page > 0 then
   for i = 1, #page, 2 do
-    call('UNLINK', P .. 'q:' .. page[i], P .. 'shape:' .. page[i], P .. 'uses:' .. page[i], P .. 'due:' .. page[i])
+    call('UNLINK', P .. 'q:' .. page[i], P .. 'shape:' .. page[i], P .. 'uses:' .. page[i], P .. 'rests:' .. page[i])
     call('HDEL', P .. 'lanes', page[i])
   end
   return '1'
@@ -31,7 +31,7 @@ for number = 1, tonumber(call('HGET', P .. 'crawl', 'filters') or 1) do call('UN
 for _, name in ipairs(call('HKEYS', P .. 'pools')) do call('UNLINK', P .. 'pool:' .. name) end
 for _, name in ipairs({
   'ready', 'busy', 'later', 'held', 'leases', 'tries', 'dead', 'graves', 'count', 'turns', 'outcomes', 'rejected', 'samples',
-  'rules', 'repair', 'outbox', 'sent', 'grants', 'via', 'turns:via', 'exits', 'sessions', 'pools', 'crawl',
+  'rules', 'repair', 'outbox', 'sent', 'grants', 'turns:via', 'exits', 'sessions', 'pools', 'crawl',
 }) do
   call('UNLINK', P .. name)
 end

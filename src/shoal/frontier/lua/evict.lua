@@ -1,4 +1,4 @@
--- include: crawl exits using lanes tasks
+-- include: crawl exits rosters using judging lanes tasks
 -- evict: take back what a worker holds, as if its leases had expired, in bounded steps.
 --
 -- ARGV[3]  worker

@@ -1,4 +1,4 @@
--- include: crawl turns exits using lanes tasks bloom seen holder letters
+-- include: crawl turns exits rosters using judging lanes tasks bloom seen holder letters
 -- forget: let these keys be put again. Dead letters among them are dropped; leased tasks are not touched.
 -- The caller leaves out the keys of tasks that wait.
 --

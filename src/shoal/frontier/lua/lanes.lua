@@ -1,8 +1,9 @@
 -- Lanes: read once per call, changed in Lua, written back once by save_lanes, which also arms them.
 --
 -- lanes  lane → its record, thirteen doubles: age, next start, last start, blocked until, interval, base interval, cap, in
---        flight, known, opener's token, rules until, rules' version, when an exit is free next. One packed value: a field for each would cost
---        eight times as long to read. The record outlives the queue: its next start is the host's politeness.
+--        flight, known, opener's token, rules until, rules' version, when an exit is free next; behind it the lane's roster
+--        (see rosters). One packed value: a field for each would cost eight times as long to read. The record outlives the
+--        queue: its next start is the host's politeness.
 -- ready  age and lane → time from which it may start; only lanes with waiting tasks, free cap and nobody opening them
 -- busy   age and lane → −(waiting · 2^21 + in flight); only lanes with any of both
 -- Members of both begin with the lane's age in eight bytes: among equals the older lane comes first.
@@ -35,8 +36,15 @@ local function find_lane(name)
 end
 
 local function packed(lane)
-  return pack(RECORD, lane.age, lane.next, lane.last, lane.blocked, lane.interval, lane.base, lane.cap, lane.flight,
+  local roster = lane.roster
+  if roster then
+    local flights, more = pack_roster(roster, lane.flight)
+    return pack(RECORD .. ROSTER, lane.age, lane.next, lane.last, lane.blocked, lane.interval, lane.base, lane.cap, lane.flight,
+      lane.known, lane.opener, lane.rules_until, lane.version, lane.exits, roster.size, roster.place, #flights) .. flights .. more
+  end
+  local value = pack(RECORD, lane.age, lane.next, lane.last, lane.blocked, lane.interval, lane.base, lane.cap, lane.flight,
     lane.known, lane.opener, lane.rules_until, lane.version, lane.exits)
+  return #lane.value <= RECORD_SIZE and value or value .. string.sub(lane.value, RECORD_SIZE + 1)
 end
 
 -- The lane of this name; a new one starts with the crawl's pace. Ages are the server's, whatever time a test sets.
@@ -47,12 +55,13 @@ local function need_lane(name)
   local newest = tonumber(call('HGET', P .. 'count', 'age') or 0)
   local age = math.max(server_time[1] * 1000000 + server_time[2], newest + 1)
   local via = pool_name_of(name)
-  local pool = via and find_pool(via)
+  local pool = via and roll_of(via)
+  if pool and not pool.exists then pool = nil end
   local interval = pool and pool.host_interval or crawl.interval
   lane = {
     name = name, member = pack('>d', age) .. name, age = age, next = now, last = 0, blocked = 0, interval = interval,
     base = interval, cap = pool and pool.host_cap or crawl.cap, flight = 0, known = 0, opener = 0, rules_until = 0,
-    version = 0, exits = 0, waiting = 0,
+    version = 0, exits = 0, waiting = 0, value = '',
   }
   lane.value = packed(lane)
   call('HSET', P .. 'count', 'age', format('%.0f', age))
@@ -128,9 +137,10 @@ end
 
 local function save_lanes()
   local changed = {}
+  look_now()
   for i = 1, #lane_list do
     local lane = lane_list[i]
-    if lane.via then save_exits(lane) end
+    if lane.roster then save_exits(lane) end
     local value = packed(lane)
     if value ~= lane.value then
       changed[#changed + 1] = lane.name
@@ -139,6 +149,5 @@ local function save_lanes()
     wake(lane)
   end
   for i = 1, #changed, 1000 do call('HSET', P .. 'lanes', unpack(changed, i, math.min(i + 999, #changed))) end
-  save_states()
   if spent ~= 0 then save_spent() end
 end

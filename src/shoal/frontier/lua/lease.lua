@@ -1,4 +1,4 @@
--- include: crawl turns exits using lanes tasks lending
+-- include: crawl turns exits rosters using judging lanes tasks picking lending
 -- lease: lend up to a limit of tasks whose lanes may start within the horizon, fairly. What expired is taken back and
 -- what is due is woken first, a bounded number of each.
 --
@@ -19,7 +19,6 @@ lanes, lane_list = {}, {}
 local chosen, rooms, reply = ready_lanes(limit, horizon), {}, {}
 for i = 1, #chosen do rooms[i] = room_of(chosen[i], limit, horizon) end
 local given = share_out(rooms, limit)
-read_states(chosen)
 for i = 1, #chosen do
   if given[i] > 0 then lend(chosen[i], given[i], terms, reply) end
 end

@@ -1,4 +1,4 @@
--- include: crawl exits using lanes tasks lending
+-- include: crawl exits rosters using judging lanes tasks picking lending
 -- lend: the second half of a lease from several crawls or shards: lend so many tasks of each lane, as far as its pace allows.
 --
 -- ARGV[3]  worker

@@ -82,10 +82,10 @@ local function next_token()
   return crawl.is_sharded and least + (record[14] - least) % record[12] or least
 end
 
-local function hold(lane, task, order, terms, tries, exit)
+local function hold(lane, task, order, terms, tries, place)
   local key = key_of(task)
   local held = {
-    token = token, order = order, attempts = 1, free = 0, lane = lane.name, worker = terms.worker, reason = '', exit = exit,
+    token = token, order = order, attempts = 1, free = 0, place = place, lane = lane.name, worker = terms.worker, reason = '',
     task = task,
   }
   if tries then
@@ -112,8 +112,8 @@ end
 
 -- The lane's exits rested too long: its tasks wait no more, a bounded number at a time. A new time of waiting begins with
 -- the last one.
-local function give_up(lane, pool)
-  local why = pool and 'no_exit: every exit of pool ' .. lane.via .. ' rests' or 'no_exit: there is no pool ' .. lane.via
+local function give_up(lane)
+  local why = lane.roll.exists and 'no_exit: every exit of pool ' .. lane.via .. ' rests' or 'no_exit: there is no pool ' .. lane.via
   local entries = call('ZRANGE', P .. 'q:' .. lane.name, 0, MAX_GIVEN_UP - 1, 'WITHSCORES')
   local tries, used_up = tries_of(entries), {}
   for i = 1, #entries, 2 do
@@ -129,40 +129,41 @@ local function give_up(lane, pool)
   if #used_up > 0 then call('HDEL', P .. 'tries', unpack(used_up)) end
   count('queued', -total)
   lane.waiting = lane.waiting - total
-  if pool and lane.waiting == 0 then state_of(lane).starved = now end
+  if lane.roll.exists and lane.waiting == 0 then lane.roster.starved = now end
+  refresh_exits(lane)
 end
 
 -- Lend the lane's next tasks. Adds to the reply: lane, interval, base interval, opens ("1"), rules' version, first
 -- token (the others follow, as many apart as there are shards), a list with the wait, attempt and free retries (8, 4 and 4
--- bytes) before each task, and of a lane that goes via a pool: the interval of an exit, then for each task the exit and the
--- version of its session.
+-- bytes) before each task, and "", or of a lane that goes via a pool in lines: the interval of an exit and the versions of the
+-- tasks' sessions, if there are any, with spaces between them; the exit of each task.
 local function lend(lane, total, terms, reply)
-  local pool = lane.via and find_pool(lane.via)
-  if lane.via and has_lost_patience(lane, pool) then
-    give_up(lane, pool)
+  if lane.via and has_lost_patience(lane) then
+    give_up(lane)
     return
   end
+  local pool = lane.via and lane.roll
   local entries = call('ZRANGE', P .. 'q:' .. lane.name, 0, total - 1, 'WITHSCORES')
   local tries = tries_of(entries)
   local opens, version = needs_opening(lane), lane.rules_until > now and lane.version or 0
   local interval, base = lane.interval, lane.base
-  local exits = pool and {format('%.17g', pool.interval)} or {}
+  local exits = pool and {pool.interval_text}
   token = token or tonumber(call('HGET', P .. 'count', 'token') or 0)
   local first, lent = next_token(), {}
   for i = 1, #entries, 2 do
-    local start, exit = math.max(now, lane.next), 'direct'
-    local use = pool and lane.next <= terms.latest and pick_exit(lane, pool, terms.latest, total)
-    if pool and not use then break end
-    token = next_token()
-    if use then
-      start, exit = math.max(start, use.next), use.exit
-      terms.token = token
-      start_exit(lane, pool, use, start, terms)
-      exits[#exits + 1] = exit
-      local version = session_version(exit)
-      exits[#exits + 1] = version == 0 and '0' or format('%.0f', version)
+    local start, place = math.max(now, lane.next), NOWHERE
+    terms.token = next_token()
+    if pool then
+      place = lane.next <= terms.latest and pick_exit(lane, terms.latest, total)
+      if not place then break end
+      local next, exit = lane.roster.nexts[place], pool.names[place] or name_at(pool, place)
+      if next and next > start then start = next end
+      start_exit(lane, place, start, terms)
+      exits[(i + 3) / 2] = exit
+      if has_rows then exits[1] = exits[1] .. format(' %.0f', session_version(exit)) end
     end
-    local held = hold(lane, entries[i], tonumber(entries[i + 1]), terms, tries[(i + 1) / 2], exit)
+    token = terms.token
+    local held = hold(lane, entries[i], tonumber(entries[i + 1]), terms, tries[(i + 1) / 2], place)
     lent[#lent + 1] = pack('>dI4I4', start - now, held.attempts, held.free) .. held.task
     start_lane(lane, start)
   end
@@ -171,10 +172,11 @@ local function lend(lane, total, terms, reply)
   lane.waiting = lane.waiting - #lent
   lane.flight = lane.flight + #lent
   lane.lent = #lent
+  if pool then refresh_exits(lane) end
   if opens and #lent > 0 then lane.opener = token end
   for _, value in ipairs({
     lane.name, format('%.17g', interval), format('%.17g', base), opens and '1' or '0', format('%.0f', version),
-    format('%.0f', first), lent, exits,
+    format('%.0f', first), lent, exits and table.concat(exits, '\n') or '',
   }) do
     reply[#reply + 1] = value
   end

@@ -1,4 +1,4 @@
--- include: crawl exits using lanes
+-- include: crawl exits rosters using judging lanes
 -- pace: change a lane's pace, rest it, or give it rules; creates the lane if need be.
 --
 -- ARGV[3]     lane

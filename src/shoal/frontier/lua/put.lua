@@ -1,4 +1,4 @@
--- include: crawl turns exits using lanes tasks bloom seen admit
+-- include: crawl turns exits rosters using judging lanes tasks bloom seen admit
 -- put: store each task whose key is not known in this crawl and that fits the budgets. Idempotent.
 --
 -- ARGV[3]  number of rejections, then for each: reason, count

@@ -1,4 +1,4 @@
--- include: crawl turns exits using lanes tasks bloom seen decimals
+-- include: crawl turns exits rosters using judging lanes tasks bloom seen decimals
 -- repair: after a restart of the server, make the crawl's data agree with itself again, a bounded part per call.
 -- A crash may have kept the first half of a script's writes. Scripts write so that a task may then be in two places or
 -- unknown to the dedup, never in none; here it gets back to one: leased before queued before delayed before dead.
@@ -65,19 +65,19 @@ local function was_split_lately(bucket)
   return false
 end
 
-local function reset_exits(lane)
-  review_uses(lane, function(use) use.flight = 0 end)
-  lane.looks = true
-end
-
+-- A request is in flight through an exit; one that is ill is tried with it.
 local function hold_exit(lane, held)
-  local use, pool = find_use(lane, held.exit), find_pool(lane.via)
-  if not use then return end
-  use.flight = use.flight + 1
-  keep_use(lane, use)
-  if pool and pool.exclusive ~= 0 then
-    need_exit(held.exit).holder = held.token
-    save_exit(held.exit)
+  local roster, roll, place = roster_of(lane), lane.roll, held.place
+  if place >= roster.size then return end
+  roster.flights[place] = (roster.flights[place] or 0) + 1
+  if mark_at(roster, place) == MARK.ILL then
+    set_next(roster, place, tonumber(call('ZSCORE', P .. 'rests:' .. lane.name, member_of(place))) or now)
+    set_mark(roster, place, MARK.TRIED)
+    end_rest(lane, place)
+  end
+  if roll.exists and roll.exclusive ~= 0 then
+    need_exit(name_at(roll, place)).holder = held.token
+    save_exit(name_at(roll, place))
   end
 end
 
@@ -91,7 +91,10 @@ end
 function steps.reset()
   each_lane(function(lane)
     lane.flight, lane.opener = 0, -math.abs(lane.opener)
-    if lane.via then reset_exits(lane) end
+    if has_begun(lane) then
+      roster_of(lane).flights = {}
+      review_roster(lane)
+    end
   end)
   return {'ok', '0', 0}
 end
@@ -227,7 +230,8 @@ function steps.lanes()
   each_lane(function(lane)
     lane.opener = math.max(0, lane.opener)
     lane.next = math.max(lane.next, now + rest)
-    lane.was_ready, lane.was_waiting, lane.looks = false, -1, lane.via ~= nil
+    lane.was_ready, lane.was_waiting = false, -1
+    if has_begun(lane) then refresh_exits(lane) end
     waiting = waiting + lane.waiting
   end)
   return {'ok', '0', waiting}

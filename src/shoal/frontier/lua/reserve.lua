@@ -1,4 +1,4 @@
--- include: crawl exits using lanes
+-- include: crawl exits rosters using judging lanes
 -- reserve: take the next start slot of a lane, and of one of its exits, for a request that is not a lease's first.
 --
 -- ARGV[3]  lane
@@ -7,14 +7,14 @@
 local lane = need_lane(ARGV[3])
 local start = math.max(now, lane.next)
 if lane.via then
-  state_of(lane)
-  local pool, use = find_pool(lane.via), find_use(lane, ARGV[4])
-  if pool and use then
-    start = math.max(start, use.next)
-    use.next = start + pool.interval
-    keep_use(lane, use)
+  local roster, pool = roster_of(lane), lane.roll
+  local place = pool.exists and tonumber(call('HGET', P .. 'pool:' .. pool.name, 'e:' .. ARGV[4]))
+  -- An exit that rests has no slots.
+  if place and mark_at(roster, place) == MARK.RING then
+    start = math.max(start, roster.nexts[place] or 0)
+    set_next(roster, place, start + pool.interval)
+    refresh_exits(lane)
   end
-  lane.looks = true
 end
 start_lane(lane, start)
 save_lanes()

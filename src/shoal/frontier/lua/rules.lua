@@ -1,4 +1,4 @@
--- include: crawl exits using lanes
+-- include: crawl exits rosters using judging lanes
 -- rules: a lane's rules while they are valid.
 --
 -- ARGV[3]  lane

@@ -1,10 +1,9 @@
--- include: crawl turns exits using lanes tasks bloom seen decimals retire admit outbox
+-- include: crawl turns exits rosters using judging lanes tasks bloom seen decimals retire admit outbox
 -- settle: end leases. Each result is applied whole or, when its lease was lost, not at all.
 --
 -- ARGV[3]  number of kinds, the kinds (see admit); then number of results, and for each:
---          verb, key (8 bytes), token, lane's update: "0", or "1" and seven values (see update_lane), how the exit did: "", or
---          size, elapsed, place of the verdict (8, 8 and 1 bytes) and, where something is to be kept for it, "=" and that;
---          then by verb
+--          verb, key (8 bytes), token, lane's update: "0", or "1" and seven values (see update_lane), how the exit did: "" or
+--          the report (see judging); then by verb
 --   done     outcome; number of rejections, for each: reason, count; number of found tasks, the tasks (see admit)
 --   found    number of found tasks, the tasks: a part of a long list, sent ahead; the lease stands
 --   retry    reason, delay, "1" if free
@@ -13,14 +12,17 @@
 --   check    a result that cannot be written: only says whether its lease stands
 -- Reply    {"ok", epoch, a letter per result: "s" stale, "a" applied or standing, {place, reason, …} refused, {place, …} merged,
 --          {place, …} in the outbox, last number there}
-local VERDICTS = {'ok', 'blocked', 'failed', 'unused'}
 local at = read_kinds(3)
 local results = tonumber(ARGV[at])
 at = at + 1
 
--- Where each result begins; its parts are read before the first write.
+-- Where the parts of each result begin; they are checked before the first write.
 local function read_result()
-  local result = {verb = ARGV[at], key = ARGV[at + 1], token = assert(tonumber(ARGV[at + 2]))}
+  -- All fields at once: a table that grows field by field costs three times as long.
+  local result = {
+    verb = ARGV[at], key = ARGV[at + 1], token = assert(tonumber(ARGV[at + 2])), update = nil, report = nil, rejected = nil,
+    total = nil, found = nil,
+  }
   at = at + 3
   if ARGV[at] == '1' then
     result.update = at + 1
@@ -28,17 +30,15 @@ local function read_result()
   end
   at = at + 1
   if ARGV[at] ~= '' then
-    local size, elapsed, verdict = unpack_struct('>ddB', ARGV[at])
-    result.report = {
-      verdict = assert(VERDICTS[verdict + 1]), size = size, elapsed = elapsed,
-      session = #ARGV[at] > 17 and string.sub(ARGV[at], 19) or nil,
-    }
+    assert(VERDICTS[string.byte(ARGV[at], 17) + 1])
+    result.report = ARGV[at]
   end
   at = at + 1
   if result.verb == 'done' then
-    result.outcome, result.rejections, result.rejected = ARGV[at], tonumber(ARGV[at + 1]), at + 2
-    for i = 1, result.rejections do assert(tonumber(ARGV[at + 1 + 2 * i])) end
-    at = at + 2 + 2 * result.rejections
+    result.rejected = at + 2
+    local rejections = tonumber(ARGV[at + 1])
+    for i = 1, rejections do assert(tonumber(ARGV[at + 1 + 2 * i])) end
+    at = at + 2 + 2 * rejections
   end
   if result.verb == 'done' or result.verb == 'found' then
     result.total, result.found = tonumber(ARGV[at]), at + 1
@@ -66,10 +66,11 @@ local outcomes, rejected, has_ended, finished = {}, {}, {}, {}
 local function finish(result)
   count('done', 1)
   finished[#finished + 1] = result.key
-  outcomes[result.outcome] = (outcomes[result.outcome] or 0) + 1
-  for i = 0, result.rejections - 1 do
-    local reason, amount = ARGV[result.rejected + 2 * i], tonumber(ARGV[result.rejected + 2 * i + 1])
-    rejected[reason] = (rejected[reason] or 0) + amount
+  local first = result.rejected
+  local outcome = ARGV[first - 2]
+  outcomes[outcome] = (outcomes[outcome] or 0) + 1
+  for i = first, first + 2 * tonumber(ARGV[first - 1]) - 1, 2 do
+    rejected[ARGV[i]] = (rejected[ARGV[i]] or 0) + tonumber(ARGV[i + 1])
   end
   admit(result.found, result.total)
 end
@@ -110,17 +111,24 @@ local function apply(held, result)
   end
 end
 
--- The uses of all exits of a lane are read at once.
-local helds, exits_used = {}, {}
+-- How the exits of a lane did is read at once, if there are several.
+local helds, place_used, places_used = {}, {}, {}
 for i = 1, results do
   local held = held_values[i] and read_held(held_values[i])
-  if held and held.exit ~= 'direct' then
-    local exits = exits_used[held.lane] or {}
-    exits_used[held.lane], exits[#exits + 1] = exits, held.exit
+  if held and held.place ~= NOWHERE then
+    local name, place = held.lane, held.place
+    local places = places_used[name]
+    if places then
+      places[#places + 1] = place
+    elseif place_used[name] then
+      places_used[name] = {place_used[name], place}
+    else
+      place_used[name] = place
+    end
   end
   helds[i] = held
 end
-for name, exits in pairs(exits_used) do read_uses(need_lane(name), exits) end
+for name, places in pairs(places_used) do read_uses(need_lane(name), places) end
 
 local fates = {}
 for i = 1, results do

@@ -1,4 +1,4 @@
--- include: crawl exits using lanes tasks
+-- include: crawl exits rosters using judging lanes tasks
 -- state: pause, resume or cancel a crawl. A finished crawl stays finished.
 -- Cancelling moves no task: those that wait are counted as cancelled instead.
 --

@@ -1,4 +1,4 @@
--- include: crawl turns exits using lanes tasks lending
+-- include: crawl turns exits rosters using judging lanes tasks picking lending
 -- survey: the first half of a lease from several crawls or shards: take back, wake, and say which lanes could lend how much.
 --
 -- ARGV[3]  how many lanes at most

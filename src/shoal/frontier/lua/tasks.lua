@@ -2,7 +2,7 @@
 --
 -- q:LANE  task → order: −priority · 2^31 + sequence
 -- later   order, lane and task → due time
--- held    key → token, order, attempts, free retries, lane, worker, reason, exit, task
+-- held    key → token, order, attempts, free retries, the place of its exit, lane, worker, reason, task
 -- leases  key → end of the lease
 -- tries   key → attempts, free retries, reason; only of tasks that wait and were lent before
 -- dead    key → time, order, attempts, lane, reason, detail, task
@@ -39,19 +39,18 @@ local function read_later(entry)
 end
 
 local function pack_held(held)
-  return pack('>ddI4I4I2I2I4I2', held.token, held.order, held.attempts, held.free, #held.lane, #held.worker, #held.reason,
-    #held.exit) .. held.lane .. held.worker .. held.reason .. held.exit .. held.task
+  return pack('>ddI4I4I4I2I2I4', held.token, held.order, held.attempts, held.free, held.place, #held.lane, #held.worker,
+    #held.reason) .. held.lane .. held.worker .. held.reason .. held.task
 end
 
 local function read_held(value)
-  local token, order, attempts, free, lane, worker, reason, exit, at = unpack_struct('>ddI4I4I2I2I4I2', value)
+  local token, order, attempts, free, place, lane, worker, reason, at = unpack_struct('>ddI4I4I4I2I2I4', value)
   return {
-    token = token, order = order, attempts = attempts, free = free,
+    token = token, order = order, attempts = attempts, free = free, place = place,
     lane = string.sub(value, at, at + lane - 1),
     worker = string.sub(value, at + lane, at + lane + worker - 1),
     reason = string.sub(value, at + lane + worker, at + lane + worker + reason - 1),
-    exit = string.sub(value, at + lane + worker + reason, at + lane + worker + reason + exit - 1),
-    task = string.sub(value, at + lane + worker + reason + exit),
+    task = string.sub(value, at + lane + worker + reason),
   }
 end
 
@@ -81,7 +80,7 @@ local ended = {}
 -- The report says how the exit did, if anybody knows.
 local function end_lease(lane, held, report)
   count('leased', -1)
-  if lane.via then end_exit(lane, held.exit, held.token, report) end
+  if lane.via then end_exit(lane, held.place, held.token, report) end
   leave_lane(lane, held.token)
   ended[#ended + 1] = key_of(held.task)
 end

@@ -1,4 +1,4 @@
--- include: crawl exits using lanes
+-- include: crawl exits rosters using judging lanes
 -- walk: change lanes, a bounded number per call.
 --
 -- ARGV[3]  "resume": a lane with waiting tasks queues up as of a time; "pace": lanes take over the crawl's new pace;
@@ -14,8 +14,7 @@ local MAX_LANES, MAX_USES = 200, 4000
 -- A lane of a large pool is much work.
 if ARGV[3] == 'pools' then
   for _, name in ipairs(call('HKEYS', P .. 'pools')) do
-    local pool = find_pool(name)
-    if pool then MAX_LANES = math.max(1, math.min(MAX_LANES, math.floor(MAX_USES / math.max(1, pool.size)))) end
+    MAX_LANES = math.max(1, math.min(MAX_LANES, math.floor(MAX_USES / math.max(1, roll_of(name).size))))
   end
 end
 
@@ -30,16 +29,12 @@ local function follow(lane, old_interval, interval, old_cap, cap)
 end
 
 local function take_over(lane)
-  local pool = find_pool(lane.via)
-  if pool then
+  local pool = roll_of(lane.via)
+  if pool.exists then
     local old = call('HMGET', P .. 'pool:' .. pool.name, 'old_host_interval', 'old_host_cap')
     if old[1] then follow(lane, tonumber(old[1]), pool.host_interval, tonumber(old[2]), pool.host_cap) end
   end
-  if call('HEXISTS', P .. 'via', lane.name) == 0 then return end
-  review_uses(lane)
-  save_uses(lane)
-  keep_state(lane)
-  lane.exits, lane.looks = -1, false
+  if has_begun(lane) then review_roster(lane) end
 end
 
 local page = call('HSCAN', P .. 'lanes', ARGV[4], 'COUNT', MAX_LANES)
