@@ -44,7 +44,7 @@ def test_a_status_that_the_spider_wants_to_see_is_its_own_to_judge() -> None:
 @pytest.mark.parametrize("kind", list(FaultKind))
 def test_what_fails_on_the_way_fails_its_exit(kind: FaultKind) -> None:
     away = away_of(fault(kind), judge(fault(kind)))
-    is_the_ways = kind in ("exit", "connect", "tls") or kind.startswith("timeout")
+    is_the_ways = kind in ("exit", "connect", "tls", "truncated", "protocol") or kind.startswith("timeout")
     assert (away is not None and away.kind == "failed") == is_the_ways
 
 
@@ -59,6 +59,13 @@ def test_a_page_that_is_turned_away_everywhere_is_given_up() -> None:
     assert isinstance(result, Dead)
     assert result.reason == "blocked: turned away through 6 exits"
     assert "http_403" in result.detail
+
+
+def test_tries_that_exits_are_known_to_have_failed_are_no_refusals_of_the_page() -> None:
+    retry = ending_of(lease_for(URL, free_retries=5), BLOCKED, most_tries=6, exits=8, failures=5)
+    assert isinstance(retry, Retry)
+    dead = ending_of(lease_for(URL, free_retries=10), BLOCKED, most_tries=6, exits=8, failures=5)
+    assert dead.reason == "blocked: turned away through 6 exits"
 
 
 def test_where_exits_fail_a_page_has_a_try_for_each_of_them() -> None:
@@ -76,6 +83,13 @@ def test_the_first_tries_of_a_page_count_against_their_exits_and_later_ones_do_n
 @pytest.mark.parametrize(("exits", "held"), [(1, 1), (2, 1), (3, 1), (4, 2), (6, 3), (50, 3)])
 def test_one_page_cannot_rest_more_than_half_of_a_small_pool(exits: int, held: int) -> None:
     verdicts = [verdict_on(lease_for(URL, free_retries=number), BLOCKED, exits=exits) for number in range(6)]
+    assert verdicts == ["blocked"] * held + [None] * (6 - held)
+
+
+@pytest.mark.parametrize(("exits", "held"), [(1, 1), (2, 1), (3, 2), (6, 5)])
+def test_in_a_sticky_pool_one_page_can_rest_all_exits_but_one(exits: int, held: int) -> None:
+    leases = [lease_for(URL, free_retries=number) for number in range(6)]
+    verdicts = [verdict_on(lease, BLOCKED, exits=exits, is_sticky=True) for lease in leases]
     assert verdicts == ["blocked"] * held + [None] * (6 - held)
 
 
