@@ -15,8 +15,10 @@ import trustme
 
 from shoal.exits import Way
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
+from shoal.fetch.gateways import gateway_answer
 from shoal.fetch.http import HttpFetcher
 from shoal.settings import Settings
+from shoal.testing.fakes import respond
 from shoal.testing.loopback import LoopbackServer, Reply, Request, reply
 from shoal.testing.proxies import Gateway, Microsocks, Tinyproxy
 from shoal.testing.servers import free_port
@@ -460,7 +462,7 @@ async def test_a_gateway_fetches_the_page_for_us(site: Site) -> None:
 
 
 async def test_a_gateway_sees_no_secrets_of_the_page_unless_told_to(site: Site) -> None:
-    headers = {"Authorization": "Bearer x1", "Cookie": "id=x2", "X-Render": "true"}
+    headers = {"Authorization": "Bearer x1", "Cookie": "id=x2", "X-Api-Key": "x3", "X-Render": "true"}
     async with Gateway(key=SECRET) as gateway:
         way = Way(name="pool/one", kind="gateway", url=gateway.template)
         await through(way, site.url, headers=headers)
@@ -469,11 +471,21 @@ async def test_a_gateway_sees_no_secrets_of_the_page_unless_told_to(site: Site) 
     assert "x-render: true" in closed
     assert "x1" not in closed
     assert "x2" not in closed
+    assert "x3" not in closed
     assert "x1" in opened
     assert "x2" in opened
 
 
-@pytest.mark.parametrize(("location", "is_own"), [("/next", False), ("http://shop.example/", False), ("", True)])
+@pytest.mark.parametrize(
+    ("location", "is_own"),
+    [
+        ("/next", False),
+        ("http://shop.example/", False),
+        ("", True),
+        (f"http://another.example/?key={SECRET}", True),
+        (f"http://shop.example/?from=http%3A%2F%2F127.0.0.6%2F%3Fkey%3D{SECRET}", True),
+    ],
+)
 async def test_a_redirect_is_the_pages_unless_it_leads_to_the_gateway(
     site: Site, location: str, *, is_own: bool
 ) -> None:
@@ -485,6 +497,14 @@ async def test_a_redirect_is_the_pages_unless_it_leads_to_the_gateway(
     else:
         assert isinstance(answer, Response)
         assert (answer.url, answer.headers["location"]) == (site.url, location)
+
+
+def test_what_a_gateway_says_of_its_key_is_not_kept() -> None:
+    way = Way(name="pool/one", kind="gateway", url=f"http://gate.example/{SECRET}/?render=true&url={{url}}")
+    headers = {"x-asked": f"http://gate.example/{SECRET}/", "x-render": "true", "content-type": "text/html"}
+    answer = gateway_answer(way, respond("http://shop.example/", headers=headers))
+    assert isinstance(answer, Response)
+    assert answer.headers == {"x-render": "true", "content-type": "text/html"}
 
 
 async def test_a_gateway_that_is_gone_is_the_exits_fault(site: Site) -> None:
