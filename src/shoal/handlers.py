@@ -261,9 +261,13 @@ def line_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
         text = str(error)
     except Exception:
         text = "(no text)"
+    return reason_of(f"{type(error).__name__}: {text}", secrets=secrets)
+
+
+def reason_of(text: str, *, secrets: Iterable[str]) -> str:
+    """What a spider says, in one line."""
     # First without secrets, then cut: half a password is one, too.
-    text = _encodable(f"{type(error).__name__}: {text}"[:LONGEST_ERROR])
-    return " ".join(without(secrets, text).split())[:500]
+    return " ".join(without(secrets, _encodable(text[:LONGEST_ERROR])).split())[:500]
 
 
 def traceback_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from shoal.archive.base import Capture, RawPage, packed
 from shoal.exit_policy import Away, away_of, unused
 from shoal.fetch.base import Fault, Fetch, Fetcher, Response
-from shoal.handlers import INBOX, Handlers, line_of, traceback_of
+from shoal.handlers import INBOX, Handlers, line_of, reason_of, traceback_of
 from shoal.intake import Found, Intake
 from shoal.lane_rules import LaneRules
 from shoal.markup import MarkupLimits, UnfitMarkup
@@ -237,7 +237,7 @@ class Journey:
     ) -> Finished:
         is_away = isinstance(error, TurnedAway)
         secrets = secrets_in(lease.task.headers) if self._passages is None else self._passages.secrets(lease)
-        reason = str(error) if is_away else f"handler: {line_of(error, secrets=secrets)}"
+        reason = reason_of(str(error), secrets=secrets) if is_away else f"handler: {line_of(error, secrets=secrets)}"
         row = self._row(lease, reason.partition(":")[0], response, error=reason)
         if lease.attempt >= lease.task.max_attempts:
             detail = traceback_of(error, secrets=secrets)

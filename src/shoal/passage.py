@@ -14,7 +14,7 @@ from shoal.exits import Way, secrets_of
 from shoal.fetch.base import Fault, Fetch, Fetcher, Response
 from shoal.fetch.through import Through
 from shoal.frontier.base import Frontier
-from shoal.handlers import Handlers, line_of
+from shoal.handlers import Handlers, line_of, reason_of
 from shoal.intake import Intake
 from shoal.model import VIA, Dead, Lease, Pool, Released, Result, Retry
 from shoal.page import TurnedAway
@@ -87,7 +87,8 @@ class Passage:
         """What a handler said of its page."""
         if error.kind == "logged_out" and self._is_fresh:
             return Away(kind="failed", outcome="login", reason="login: logged out at once", is_certain=True)
-        return Away(kind=error.kind, outcome=error.kind, reason=str(error))
+        reason = reason_of(str(error), secrets=secrets_in(self._lease.task.headers))
+        return Away(kind=error.kind, outcome=error.kind, reason=reason)
 
     def turned_away(self, away: Away) -> Retry | Dead:
         """How the lease ends that was turned away, with the report on its exit."""

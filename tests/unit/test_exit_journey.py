@@ -16,7 +16,7 @@ from shoal.handlers import Handlers
 from shoal.intake import Intake
 from shoal.journey import Journey
 from shoal.lane_rules import LaneRules
-from shoal.model import Crawl, Dead, Done, ExitUse, Lease, Pool, Released, Retry
+from shoal.model import DIRECT, Crawl, Dead, Done, ExitUse, Lease, Pool, Released, Retry
 from shoal.passage import Passages
 from shoal.session import Session
 from shoal.settings import Settings
@@ -44,6 +44,9 @@ class Wary(Spider):
 
     def quotes(self, page: Page) -> Any:
         raise ValueError(f"cannot use {page.task} by http://me:{PASSWORD}@10.0.0.1:80 nor {PASSWORD}")
+
+    def says_much(self, page: Page) -> Any:
+        page.blocked(f"{page.task.headers} {'x' * 100_000}")
 
     def swallows(self, page: Page) -> Any:
         try:
@@ -214,6 +217,16 @@ async def test_what_a_handlers_error_quotes_of_secrets_is_left_out(attempt: int)
     kept = repr([finished.result.reason, getattr(finished.result, "detail", ""), finished.fetch])
     assert PASSWORD not in kept
     assert TOKEN not in kept
+
+
+@pytest.mark.parametrize("exit_name", ["ring/0", DIRECT])
+async def test_what_a_spider_calls_blocked_is_one_short_line_without_secrets(exit_name: str) -> None:
+    lease = lease_through(handler="says_much", exit_name=exit_name)
+    task = msgspec.structs.replace(lease.task, headers={"Authorization": f"Bearer {TOKEN}"})
+    finished = await Trip({URL: respond(URL)}).take(msgspec.structs.replace(lease, task=task))
+    assert isinstance(finished.result, Retry)
+    assert finished.result.reason.startswith("blocked: {'Authorization': ***")
+    assert len(finished.result.reason) <= 500
 
 
 async def test_refusals_are_counted_without_the_tries_that_exits_failed() -> None:
