@@ -171,6 +171,8 @@ def test_status_says_that_the_budget_is_spent_and_how_to_raise_it(crawl: str) ->
     assert told in shoal_("status").stdout
     assert told in shoal_("top").stdout
     assert json_of("status", crawl)["is_budget_spent"]
+    # It would be paused again at once.
+    assert "--set budget=0.08" in shoal_("resume", crawl, code=2).stderr
 
 
 def test_status_says_until_when_every_exit_of_a_lane_rests(crawl: str) -> None:
