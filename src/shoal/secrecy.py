@@ -15,7 +15,8 @@ MASK: Final = "***"
 _NAMES: Final = "|".join(sorted(SECRET_HEADERS))
 # Quotes may be escaped: a dict inside of an error inside of another.
 _IN_TEXT: Final = re.compile(
-    rf"""(\\*["']?(?:{_NAMES})\\*["']?\s*[:=]\s*)(\\*"[^"]*"?|\\*'[^']*'?|[^\r\n,}}]+)""", re.IGNORECASE
+    rf"""(\\{{0,8}}["']?(?:{_NAMES})\\{{0,8}}["']?\s*[:=]\s*)(\\{{0,8}}"[^"]*"?|\\{{0,8}}'[^']*'?|[^\r\n,}}]+)""",
+    re.IGNORECASE,
 )
 _PIECES: Final = re.compile(r"[^\s;=]{8,}")
 SHORTEST_SECRET: Final = 3
