@@ -25,6 +25,7 @@ PAGES = "@pages"
 INBOX = "@inbox"  # a task of this name was no request: it ends as a dead letter
 TRACEBACK_LINES = 30
 LONGEST_ERROR = 20_000
+LONGEST_LINE = 1000
 MOST_PAGES = 1_000_000
 LOGIN_SECONDS = 300.0  # its requests wait for their start slots
 
@@ -273,7 +274,8 @@ def reason_of(text: str, *, secrets: Iterable[str]) -> str:
 def traceback_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
     """The last lines of a traceback, for the dead letter."""
     lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
-    return without(secrets, _encodable("\n".join(lines[-TRACEBACK_LINES:])))
+    text = "\n".join(line[: 2 * LONGEST_LINE] for line in lines[-TRACEBACK_LINES:])
+    return "\n".join(line[:LONGEST_LINE] for line in without(secrets, _encodable(text)).splitlines())
 
 
 def _encodable(text: str) -> str:

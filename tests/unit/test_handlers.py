@@ -259,6 +259,9 @@ def test_an_error_in_one_line_and_its_last_frames() -> None:
         lines = traceback_of(error)
     assert lines.endswith("ValueError: deep \\ud800")
     assert "test_handlers.py" in lines
+    quoting = traceback_of(ValueError("x" * 990 + " hunter2hunter2hunter2" + "x" * 1_000_000), secrets=["hunter2" * 3])
+    assert "hunter2" not in quoting
+    assert len(quoting) < 2000
 
 
 @pytest.mark.parametrize(
