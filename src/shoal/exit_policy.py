@@ -48,7 +48,8 @@ def away_of(answer: Response | Fault, verdict: Verdict) -> Away | None:
     if isinstance(answer, Fault):
         if answer.kind not in FAILURES:
             return None
-        return Away(kind="failed", outcome=verdict.outcome, reason=f"{verdict.outcome}: {answer.message}")
+        reason = f"{verdict.outcome}: {answer.message}"
+        return Away(kind="failed", outcome=verdict.outcome, reason=reason, is_certain=answer.is_certain)
     # A status that the spider wants to see is its own to judge.
     if answer.status in REFUSALS and verdict.action != "handle":
         return Away(kind="blocked", outcome=verdict.outcome, reason=_with_block(answer, verdict.outcome))

@@ -282,8 +282,11 @@ def answering(status: str) -> Talk:
 @pytest.mark.parametrize("status", ["403 No", "407 Who", "502 Bad", "503 Busy", "504 Late"])
 async def test_a_tunnel_that_is_refused_is_the_exits_fault(site: Site, status: str) -> None:
     async with talking(answering(status)) as port:
-        message = is_exits_fault(await through(proxy_way(f"http://anna:{SECRET}@127.0.0.1:{port}"), site.secure_url))
+        answer = await through(proxy_way(f"http://anna:{SECRET}@127.0.0.1:{port}"), site.secure_url)
+    message = is_exits_fault(answer)
     assert ("credentials" if status.startswith("407") else "refused to open a tunnel") in message
+    assert isinstance(answer, Fault)
+    assert answer.is_certain == status.startswith("407")
 
 
 async def test_a_proxy_that_refuses_us_is_told_by_its_own_page(site: Site, refusing_proxy: Tinyproxy) -> None:
@@ -297,6 +300,8 @@ async def test_a_refusal_of_the_site_stays_the_sites(site: Site, open_proxy: Tin
         answer = await through(proxy_way(open_proxy.url), site.url, headers={"X-Status": status})
         if status == "407":
             is_exits_fault(answer)  # nobody but a proxy has a reason to say so
+            assert isinstance(answer, Fault)
+            assert not answer.is_certain  # but a site that lies must not shut out exit after exit
         else:
             assert isinstance(answer, Response)
             assert answer.status == int(status)
@@ -317,7 +322,10 @@ async def test_wrong_credentials_are_the_exits_fault(
 @pytest.mark.parametrize("scheme", ["http", "https", "socks5"])
 async def test_a_proxy_that_is_gone_is_the_exits_fault(site: Site, scheme: str) -> None:
     for url in (site.url, site.secure_url):
-        is_exits_fault(await through(proxy_way(f"{scheme}://anna:{SECRET}@127.0.0.2:{free_port()}"), url))
+        answer = await through(proxy_way(f"{scheme}://anna:{SECRET}@127.0.0.2:{free_port()}"), url)
+        is_exits_fault(answer)
+        assert isinstance(answer, Fault)
+        assert answer.is_certain
 
 
 async def test_a_proxy_whose_name_is_unknown_is_the_exits_fault(site: Site) -> None:

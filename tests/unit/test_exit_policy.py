@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.exit_policy import HELD_AGAINST, Away, away_of, ending_of, unused, verdict_on
-from shoal.fetch.base import FaultKind
+from shoal.fetch.base import Fault, FaultKind
 from shoal.model import DIRECT, Dead, ExitUse, Retry
 from shoal.retries import judge
 from shoal.testing.fakes import fault, lease_for, respond
@@ -96,6 +96,14 @@ def test_in_a_sticky_pool_one_page_can_rest_all_exits_but_one(exits: int, held: 
 def test_a_failed_login_always_counts_against_its_account() -> None:
     away = Away(kind="failed", outcome="login", reason="login: no", is_certain=True)
     assert verdict_on(lease_for(URL, free_retries=99), away, exits=1) == "failed"
+
+
+@pytest.mark.parametrize("is_certain", [True, False])
+def test_a_failure_that_is_certainly_the_exits_always_counts(*, is_certain: bool) -> None:
+    answer = Fault(kind=FaultKind.EXIT, message="gone", is_certain=is_certain)
+    away = away_of(answer, judge(answer))
+    assert away is not None
+    assert verdict_on(lease_for(URL, free_retries=9), away, exits=50) == ("failed" if is_certain else None)
 
 
 def test_only_an_exit_that_was_lent_can_be_unused() -> None:

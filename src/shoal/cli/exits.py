@@ -78,7 +78,9 @@ async def _exits(
     earnings = earnings_of(rows)
     rows.sort(key=ORDERS[sort])
     screen = Screen()
-    if as_json:
+    if found and not rows and not as_json:
+        screen.say(f"{crawl.id}: no exit of --pool was used for --host; without them all are shown")
+    elif as_json:
         screen.json(document(crawl, progress, rows, earnings))
     else:
         _show(crawl, progress, rows, earnings, screen)
