@@ -489,6 +489,7 @@ async def test_a_gateway_sees_no_secrets_of_the_page_unless_told_to(site: Site) 
     [
         ("/next", False),
         ("http://shop.example/", False),
+        ("http://[::1", False),
         ("", True),
         (f"http://another.example/?key={SECRET}", True),
         (f"http://shop.example/?from=http%3A%2F%2F127.0.0.6%2F%3Fkey%3D{SECRET}", True),

@@ -39,7 +39,7 @@ def gateway_answer(way: Way, answer: Response | Fault) -> Response | Fault:
         name for name, value in answer.headers.items() if any(word in unquote(value) for word in secrets_of(way))
     ]
     location = answer.headers.get("location")
-    if location and ("location" in telling or _host(urljoin(answer.url, location)) == _host(way.url)):
+    if location and ("location" in telling or _host(location, base=answer.url) == _host(way.url)):
         return fault_of(way, "the gateway redirects to itself")
     headers = {name: value for name, value in answer.headers.items() if name not in telling}
     return msgspec.structs.replace(answer, headers=headers) if telling else answer
@@ -53,5 +53,8 @@ def gateway_fault(way: Way, error: Exception) -> Fault:
     return fault_of(way, message) if is_connecting and not is_ours else Fault(kind=kind, message=message)
 
 
-def _host(url: str) -> str | None:
-    return urlsplit(url).hostname
+def _host(url: str, *, base: str = "") -> str | None:
+    try:
+        return urlsplit(urljoin(base, url)).hostname
+    except ValueError:
+        return None  # it leads nowhere: for the rules of the crawl to refuse
