@@ -27,13 +27,16 @@ ACCOUNTS: Final = "accounts"
 TARGET: Final = "{url}"  # where a gateway's template wants the page's URL
 PROXY_SCHEMES: Final = ("http", "https", "socks5", "socks5h")
 MAX_EXITS: Final = 10_000
-SHORTEST_KEY: Final = 6
 ENCODING: Final = "utf-8-sig"  # what Windows editors save has a mark in front
 
 _POOL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _LOGIN_NAME: Final = re.compile(r"[^\s/]{1,100}")
 _PROVIDER_FORM: Final = re.compile(r"([^\s:/@]+):(\d+)(?::([^\s:]+):(\S+))?")
 _HOST: Final = re.compile(r"[\w.-]+|[0-9a-f:.]+")
+# Among the words behind a gateway's host: named as one, or with digits as only keys have them. Others are options.
+_KEY: Final = re.compile(
+    r"[^=]*(?:key|token|secret|pass|auth|sign|credential)[^=]*=.{4,}|(?:[^=]*=)?(?=[^=]*\d)[^=]{12,}", re.IGNORECASE
+)
 _EXAMPLE: Final = "http://user:password@host:3128, socks5://host:1080, or a URL with {url} in it"
 
 
@@ -127,18 +130,14 @@ def ways_of(pools: Mapping[str, PoolSpec]) -> dict[str, Way]:
 
 
 def secrets_of(way: Way) -> list[str]:
-    """What of an exit nobody may read: its password, what an account logs in with, the key of a gateway.
-
-    Of a gateway that is whatever stands behind its host; short words there are options."""
+    """What of an exit nobody may read: its password, what an account logs in with, the key of a gateway."""
     fields = [value for name, value in way.fields.items() if name != "name"]
     parts = urlsplit(way.url.replace(TARGET, ""))
+    # Some services want their key as the user's name, and no password.
+    password = unquote(parts.password or parts.username or "")
     behind = re.split("[/&;]", f"{parts.path}&{parts.query}") if way.kind == "gateway" else []
-    words = [unquote(word.rpartition("=")[2]) for word in behind]
-    return [
-        *fields,
-        *([unquote(parts.password)] if parts.password else []),
-        *(word for word in words if len(word) >= SHORTEST_KEY),
-    ]
+    keys = [unquote(word.rpartition("=")[2]) for word in behind if _KEY.fullmatch(word)]
+    return [*fields, *([password] if password else []), *keys]
 
 
 def place_of(url: str) -> str:

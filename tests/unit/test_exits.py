@@ -251,6 +251,20 @@ def test_the_secrets_of_an_exit_are_known(full: dict[str, PoolSpec]) -> None:
     assert secrets_of(ways["datacenter/10.0.0.4:3128"]) == []
     assert set(secrets_of(ways["service/api.example"])) == {SECRET}
     assert set(secrets_of(ways["shop/anna"])) == {f"{SECRET}-2", "7", SECRET}
+    assert secrets_of(Way(name="a/b", kind="proxy", url="http://s3cret:@h:1")) == [SECRET]
+
+
+@pytest.mark.parametrize(
+    ("template", "secrets"),
+    [
+        ("https://h/v1/scrape?api_key=s3cret&render=desktop&country=germany&url={url}", [SECRET]),
+        ("https://h/scraping/0123456789abcdef/{url}", ["0123456789abcdef"]),
+        ("https://s3cret@h/?device=desktop&url={url}", [SECRET]),
+        ("https://h/?id=a%2Fb-0123456789&url={url}", ["a/b-0123456789"]),
+    ],
+)
+def test_a_gateways_key_is_told_from_its_options(template: str, secrets: list[str]) -> None:
+    assert secrets_of(Way(name="a/b", kind="gateway", url=template)) == secrets
 
 
 def test_the_pools_of_the_how_to_pages_can_be_read(tmp_path: Path) -> None:
