@@ -28,6 +28,8 @@ FAILURES: Final = frozenset(
         FaultKind.TIMEOUT_FIRST_BYTE,
         FaultKind.TIMEOUT_IDLE,
         FaultKind.TIMEOUT_TOTAL,
+        FaultKind.TRUNCATED,
+        FaultKind.PROTOCOL,
     }
 )
 
@@ -46,7 +48,8 @@ def away_of(answer: Response | Fault, verdict: Verdict) -> Away | None:
     if isinstance(answer, Fault):
         if answer.kind not in FAILURES:
             return None
-        return Away(kind="failed", outcome=verdict.outcome, reason=f"{verdict.outcome}: {answer.message}")
+        reason = f"{verdict.outcome}: {answer.message}"
+        return Away(kind="failed", outcome=verdict.outcome, reason=reason, is_certain=answer.is_certain)
     # A status that the spider wants to see is its own to judge.
     if answer.status in REFUSALS and verdict.action != "handle":
         return Away(kind="blocked", outcome=verdict.outcome, reason=_with_block(answer, verdict.outcome))
@@ -56,27 +59,33 @@ def away_of(answer: Response | Fault, verdict: Verdict) -> Away | None:
     return Away(kind="blocked", outcome="blocked", reason=f"blocked: {block}") if block else None
 
 
-def ending_of(lease: Lease, away: Away, *, most_tries: int, exits: int) -> Retry | Dead:
-    """How the lease of such a page ends. Where exits fail, there is a try for each exit of the pool."""
+def ending_of(lease: Lease, away: Away, *, most_tries: int, exits: int, failures: int = 0) -> Retry | Dead:
+    """How the lease of such a page ends. Where exits fail, there is a try for each exit of the pool.
+
+    `failures` of the earlier tries are known to have been that: they are no refusals of the page."""
     tries = lease.free_retries + 1
-    most = most_tries if away.kind == "blocked" else max(most_tries, exits + 1)
+    refusals = tries - failures
+    most = most_tries + failures if away.kind == "blocked" else max(most_tries, exits + 1)
     if tries < most:
         return Retry(lease=lease, reason=away.reason, free=True)
     detail = f"given up after {tries} tries through exits"
     if away.kind == "blocked":
         return Dead(
-            lease=lease, reason=f"blocked: turned away through {tries} exits", detail=f"{away.reason}; {detail}"
+            lease=lease, reason=f"blocked: turned away through {refusals} exits", detail=f"{away.reason}; {detail}"
         )
     return Dead(lease=lease, reason=away.reason, detail=detail)
 
 
-def verdict_on(lease: Lease, away: Away, *, exits: int) -> Literal["ok", "blocked", "failed"] | None:
-    """What to tell the frontier of the exit; None: that it was used, and nothing more."""
+def verdict_on(
+    lease: Lease, away: Away, *, exits: int, is_sticky: bool = False
+) -> Literal["ok", "blocked", "failed"] | None:
+    """What to tell the frontier of the exit; None: that it was used, and nothing more.
+
+    A host of a sticky pool keeps an exit that nothing is told of: there the page is held against all but one."""
     if away.kind == "logged_out":
         return "ok"
-    if not away.is_certain and lease.free_retries >= min(HELD_AGAINST, max(exits // 2, 1)):
-        return None
-    return away.kind
+    held = max(exits - 1, 1) if is_sticky else min(HELD_AGAINST, max(exits // 2, 1))
+    return away.kind if away.is_certain or lease.free_retries < held else None
 
 
 def unused(lease: Lease) -> ExitUse | None:

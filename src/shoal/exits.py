@@ -6,13 +6,14 @@ Secrets stay inside `Way`: its name is what logs, tables and the frontier see, a
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import msgspec
 
@@ -26,10 +27,16 @@ ACCOUNTS: Final = "accounts"
 TARGET: Final = "{url}"  # where a gateway's template wants the page's URL
 PROXY_SCHEMES: Final = ("http", "https", "socks5", "socks5h")
 MAX_EXITS: Final = 10_000
+ENCODING: Final = "utf-8-sig"  # what Windows editors save has a mark in front
 
 _POOL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _LOGIN_NAME: Final = re.compile(r"[^\s/]{1,100}")
 _PROVIDER_FORM: Final = re.compile(r"([^\s:/@]+):(\d+)(?::([^\s:]+):(\S+))?")
+_HOST: Final = re.compile(r"[\w.-]+|[0-9a-f:.]+")
+# Among the words behind a gateway's host: named as one, or with digits as only keys have them. Others are options.
+_KEY: Final = re.compile(
+    r"[^=]*(?:key|token|secret|pass|auth|sign|credential)[^=]*=.{4,}|(?:[^=]*=)?(?=[^=]*\d)[^=]{12,}", re.IGNORECASE
+)
 _EXAMPLE: Final = "http://user:password@host:3128, socks5://host:1080, or a URL with {url} in it"
 
 
@@ -122,6 +129,17 @@ def ways_of(pools: Mapping[str, PoolSpec]) -> dict[str, Way]:
     return {way.name: way for pool in pools.values() for way in pool.ways}
 
 
+def secrets_of(way: Way) -> list[str]:
+    """What of an exit nobody may read: its password, what an account logs in with, the key of a gateway."""
+    fields = [value for name, value in way.fields.items() if name != "name"]
+    parts = urlsplit(way.url.replace(TARGET, ""))
+    # Some services want their key as the user's name, and no password.
+    password = unquote(parts.password or parts.username or "")
+    behind = re.split("[/&;]", f"{parts.path}&{parts.query}") if way.kind == "gateway" else []
+    keys = [unquote(word.rpartition("=")[2]) for word in behind if _KEY.fullmatch(word)]
+    return [*fields, *([password] if password else []), *keys]
+
+
 def place_of(url: str) -> str:
     """A URL as people may see it: who and where to, without passwords, paths and queries."""
     scheme, separator, rest = masked(url).partition("://")
@@ -131,8 +149,10 @@ def place_of(url: str) -> str:
 def _proxies_file(path: Path) -> dict[str, Any]:
     """The tables of a file: as in shoal.toml, with pools at its top, or made of a plain list of proxies."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding=ENCODING)
     except (OSError, UnicodeDecodeError) as error:
+        if re.search(r"@|:/|:\d", str(path)):  # a proxy, and perhaps its password
+            raise SettingError("--proxies wants a file: write the proxies into one, a URL a line") from None
         raise SettingError(f"cannot read the proxies in {path}: {_reason(error)}") from None
     try:
         table = tomllib.loads(text)
@@ -154,6 +174,8 @@ def _pools(tables: dict[str, Any], path: Path, environ: Mapping[str, str]) -> di
         # One pool without a name, directly under [proxies].
         if named and not any(isinstance(value, dict) for value in named.values()):
             named = {group: named}
+        elif loose := [name for name, value in named.items() if not isinstance(value, dict)]:
+            raise SettingError(f"{path}: {loose[0]} stands under [{group}] beside pools: move it into [{group}.NAME]")
         for name, table in named.items():
             source = _Source(f"[{group}.{name}] in {path}", path.parent, environ)
             if not _POOL_NAME.fullmatch(name) or name == DIRECT or name in pools:
@@ -171,7 +193,7 @@ def _pool(name: str, table: Any, group: str, source: _Source) -> PoolSpec:
         source.fail(f"it has {len(ways)} exits, more than {MAX_EXITS}")
     is_account = group == ACCOUNTS
     try:
-        return PoolSpec(
+        spec = PoolSpec(
             name=name,
             ways=ways,
             interval=parse_rate(given.rate),
@@ -189,6 +211,11 @@ def _pool(name: str, table: Any, group: str, source: _Source) -> PoolSpec:
         )
     except SettingError as error:
         source.fail(str(error))
+    if spec.quarantine > spec.max_quarantine:
+        source.fail("quarantine is longer than max_quarantine: raise that, too")
+    if spec.rotate and not spec.sticky:
+        source.fail("rotate says how long a host keeps its exit: write sticky = true, too")
+    return spec
 
 
 class _Source:
@@ -215,8 +242,8 @@ class _Source:
                 converted = msgspec.convert(value, _FIELDS[key].type)
             except msgspec.ValidationError as error:
                 self.fail(f"{key}: {str(error).lower()}")  # not the value: it may be a secret
-            if isinstance(converted, int | float) and converted < 0:
-                self.fail(f"{key}: {converted:g} is less than 0")
+            if isinstance(converted, int | float) and not 0 <= converted < math.inf:
+                self.fail(f"{key}: {converted:g} is {'less than 0' if converted < 0 else 'no amount'}")
         given = msgspec.convert(table, _Table)
         if given.per_host < 1 or ("per_exit" in table and given.per_exit < 1):
             self.fail("per_exit and per_host are at least 1")
@@ -226,9 +253,14 @@ class _Source:
         """The lines of a file beside this one, without comments."""
         return [line for line in (line.strip() for line in self.text(name).splitlines()) if line and line[0] != "#"]
 
+    def urls(self, name: str) -> dict[str, str]:
+        """The URLs of such a file, by the place of each. Behind one, too, there may be a comment."""
+        lines = enumerate((line.split(" #")[0].strip() for line in self.text(name).splitlines()), 1)
+        return {f"line {number} of {name}": line for number, line in lines if line and line[0] != "#"}
+
     def text(self, name: str) -> str:
         try:
-            return (self._folder / name).read_text(encoding="utf-8")
+            return (self._folder / name).read_text(encoding=ENCODING)
         except (OSError, UnicodeDecodeError) as error:
             self.fail(f"cannot read {name}: {_reason(error)}")
 
@@ -239,14 +271,16 @@ class _Source:
 
 def _ways(pool: str, given: _Table, source: _Source) -> tuple[Way, ...]:
     """The proxies and gateways of a pool, each once, in the order they were written."""
-    entries = [*given.urls, *([given.url] if given.url else [])]
-    entries += source.lines(given.file) if given.file else []
-    entries += re.split(r"[\s,]+", source.variable(given.env)) if given.env else []
+    written = {f"entry {number} of urls": url.strip() for number, url in enumerate(given.urls, 1)}
+    written |= {"url": given.url.strip()} if given.url else {}
+    written |= source.urls(given.file) if given.file else {}
+    words = re.split(r"[\s,]+", source.variable(given.env).strip(", ")) if given.env else []
+    written |= {f"word {number} of {given.env}": word for number, word in enumerate(words, 1)}
     urls: dict[str, str] = {}
-    for number, entry in enumerate(entries, 1):
+    for where, entry in written.items():
         url, place = _gateway(entry) if TARGET in entry else _proxy(entry)
         if not url:
-            source.fail(f"entry {number} of its {len(entries)} is not an exit ({place}): write {_EXAMPLE}")
+            source.fail(f"{where} is not an exit ({place}): write {_EXAMPLE}")
         urls.setdefault(url, place)
     ways = zip(_distinct(f"{pool}/{place}" for place in urls.values()), urls, strict=True)
     return tuple(
@@ -310,13 +344,13 @@ def _proxy(entry: str) -> tuple[str, str]:
         parts = urlsplit(entry)
         port_number = parts.port
     except ValueError:
-        return "", "it cannot be read; write / ? # @ in a password as %2F %3F %23 %40"
+        return "", "its port is no number up to 65535; write / ? # @ in a password as %2F %3F %23 %40"
     if parts.scheme not in PROXY_SCHEMES:
         return "", f"its scheme is none of {', '.join(PROXY_SCHEMES)}"
-    if not parts.hostname or not port_number or parts.path not in ("", "/") or parts.query or parts.fragment:
+    name = _host_of(parts)
+    if not name or not port_number or parts.path not in ("", "/") or parts.query or parts.fragment:
         return "", "it wants a host and a port, and nothing behind them"
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    place = f"{host}:{port_number}"
+    place = f"{f'[{name}]' if ':' in name else name}:{port_number}"
     user, password = (quote(unquote(part or ""), safe="") for part in (parts.username, parts.password))
     who = f"{user}:{password}@" if user or password else ""
     return f"{parts.scheme}://{who}{place}", place
@@ -324,12 +358,22 @@ def _proxy(entry: str) -> tuple[str, str]:
 
 def _gateway(entry: str) -> tuple[str, str]:
     """The gateway's template and its host; or no template, and what is wrong with the entry."""
-    parts = urlsplit(entry.partition(TARGET)[0])
-    if parts.scheme not in ("http", "https") or not parts.hostname or not (parts.path or parts.query):
-        return "", "a gateway is a http or https URL with {url} behind its host"
+    problem = "", "a gateway is a http or https URL with {url} behind its host"
+    try:
+        parts = urlsplit(entry.partition(TARGET)[0])
+        name = _host_of(parts) if parts.port != 0 else ""  # a port that is none raises
+    except ValueError:
+        return problem
+    if parts.scheme not in ("http", "https") or not name or not (parts.path or parts.query):
+        return problem
     if not parts.path:
         entry = entry.replace("?", "/?", 1)
     return entry, parts.netloc.rpartition("@")[2]
+
+
+def _host_of(parts: SplitResult) -> str:
+    """The host, if it can be one; else nothing."""
+    return parts.hostname if parts.hostname and _HOST.fullmatch(parts.hostname) else ""
 
 
 def _distinct(names: Iterable[str]) -> Iterator[str]:
@@ -342,7 +386,7 @@ def _distinct(names: Iterable[str]) -> Iterator[str]:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding=ENCODING))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"{path} is not valid TOML: {_reason(error)}") from None
 

@@ -9,12 +9,13 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any
 
 from shoal.harvest import Harvest, is_item
 from shoal.intake import Found, Intake
 from shoal.page import Follow, Page
+from shoal.secrecy import without
 from shoal.session import Session
 from shoal.sitemaps import parse_sitemap, sitemaps_in_robots
 from shoal.spider import Request, Spider
@@ -23,6 +24,8 @@ SITEMAP = "@sitemap"
 PAGES = "@pages"
 INBOX = "@inbox"  # a task of this name was no request: it ends as a dead letter
 TRACEBACK_LINES = 30
+LONGEST_ERROR = 20_000
+LONGEST_LINE = 1000
 MOST_PAGES = 1_000_000
 LOGIN_SECONDS = 300.0  # its requests wait for their start slots
 
@@ -253,20 +256,30 @@ async def _drain(output: Any, harvest: Harvest) -> None:
         _collect(await output, harvest)
 
 
-def line_of(error: BaseException) -> str:
-    """An error in one line, for the reason."""
+def line_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
+    """An error in one line, for the reason. What it quotes of secrets is left out."""
     try:
         text = str(error)
     except Exception:
         text = "(no text)"
-    line = " ".join(f"{type(error).__name__}: {text}"[:2000].split())
-    return line[:500].encode("utf-8", "backslashreplace").decode()
+    return reason_of(f"{type(error).__name__}: {text}", secrets=secrets)
 
 
-def traceback_of(error: BaseException) -> str:
+def reason_of(text: str, *, secrets: Iterable[str]) -> str:
+    """What a spider says, in one line."""
+    # First without secrets, then cut: half a password is one, too.
+    return " ".join(without(secrets, _encodable(text[:LONGEST_ERROR])).split())[:500]
+
+
+def traceback_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
     """The last lines of a traceback, for the dead letter."""
     lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
-    return "\n".join(lines[-TRACEBACK_LINES:]).encode("utf-8", "backslashreplace").decode()
+    text = "\n".join(line[: 2 * LONGEST_LINE] for line in lines[-TRACEBACK_LINES:])
+    return "\n".join(line[:LONGEST_LINE] for line in without(secrets, _encodable(text)).splitlines())
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _collect(output: Any, harvest: Harvest) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from shoal.archive.base import Capture, RawPage, packed
 from shoal.exit_policy import Away, away_of, unused
 from shoal.fetch.base import Fault, Fetch, Fetcher, Response
-from shoal.handlers import INBOX, Handlers, line_of, traceback_of
+from shoal.handlers import INBOX, Handlers, line_of, reason_of, traceback_of
 from shoal.intake import Found, Intake
 from shoal.lane_rules import LaneRules
 from shoal.markup import MarkupLimits, UnfitMarkup
@@ -23,7 +23,7 @@ from shoal.passage import Passage, Passages
 from shoal.politeness import Moods
 from shoal.repeats import Repeats
 from shoal.retries import Verdict, backoff, judge, plan
-from shoal.secrecy import without_secrets
+from shoal.secrecy import secrets_in, without_secrets
 from shoal.settings import Settings
 from shoal.spider import Request
 from shoal.store.base import FetchRow, ItemRow
@@ -236,10 +236,12 @@ class Journey:
         self, lease: Lease, response: Response, error: Exception, update: LaneUpdate | None
     ) -> Finished:
         is_away = isinstance(error, TurnedAway)
-        reason = str(error) if is_away else f"handler: {line_of(error)}"
+        secrets = secrets_in(lease.task.headers) if self._passages is None else self._passages.secrets(lease)
+        reason = reason_of(str(error), secrets=secrets) if is_away else f"handler: {line_of(error, secrets=secrets)}"
         row = self._row(lease, reason.partition(":")[0], response, error=reason)
         if lease.attempt >= lease.task.max_attempts:
-            return Finished(Dead(lease=lease, reason=reason, detail=traceback_of(error), lane=update), fetch=row)
+            detail = traceback_of(error, secrets=secrets)
+            return Finished(Dead(lease=lease, reason=reason, detail=detail, lane=update), fetch=row)
         delay = backoff(lease.attempt, self._settings, self._rng)
         return Finished(Retry(lease=lease, reason=reason, delay=delay, lane=update), fetch=row)
 

@@ -19,11 +19,21 @@ def this_machine() -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Whether this machine has a process of that number."""
+    """Whether this machine has a process of that number at work."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether the process is dead and only waits for its parent to notice: in a container it may wait for ever."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    # The name in front of the state may hold anything, brackets and spaces included.
+    return stat.rpartition(")")[2].split()[:1] == ["Z"]

@@ -184,7 +184,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     together towards one host. An exit that is turned away or fails rests for `quarantine` seconds, twice as long each
     time in a row, at most `max_quarantine`; then one request tries it. `exclusive`: one lease at a time, whatever the
     host. `sticky`: a host keeps its exit while that is healthy, for `rotate` seconds at most (0: no limit). When all
-    exits rested for `patience` seconds, the tasks that wait for one are given up."""
+    exits rested for `patience` seconds, the tasks that wait for one are given up. `region` is for people to read."""
 
     name: str
     exits: tuple[str, ...]
@@ -200,6 +200,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     patience: float = 3600.0
     cost: float = 0.0
     cost_per_gb: float = 0.0
+    region: str = ""
 
 
 class Crawl(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,29 +10,51 @@ from typing import Final
 import msgspec
 
 from shoal.exit_policy import Away, ending_of, unused, verdict_on
-from shoal.exits import Way
+from shoal.exits import Way, secrets_of
 from shoal.fetch.base import Fault, Fetch, Fetcher, Response
 from shoal.fetch.through import Through
 from shoal.frontier.base import Frontier
-from shoal.handlers import Handlers, line_of
+from shoal.handlers import Handlers, line_of, reason_of
 from shoal.intake import Intake
 from shoal.model import VIA, Dead, Lease, Pool, Released, Result, Retry
 from shoal.page import TurnedAway
+from shoal.secrecy import secrets_in
 from shoal.session import Session
 from shoal.settings import Settings
 from shoal.urls import lane_of
 
 MISSING_SECONDS: Final = 5.0
 MAX_SESSIONS: Final = 1024
-SHORTEST_SECRET: Final = 3
+MAX_FAILED: Final = 4096
+
+
+class Failures:
+    """How often exits have failed a page, as far as this worker knows."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[int, int] = OrderedDict()
+
+    def of(self, key: int) -> int:
+        return self._seen.get(key, 0)
+
+    def note(self, key: int) -> None:
+        """One more."""
+        self._seen[key] = self.of(key) + 1
+        self._seen.move_to_end(key)
+        if len(self._seen) > MAX_FAILED:
+            self._seen.popitem(last=False)
 
 
 class Passage:
     """One lease's way out. For an account: with its session, logged in if need be."""
 
-    def __init__(self, lease: Lease, *, fetcher: Fetcher, exits: int, settings: Settings) -> None:
+    def __init__(
+        self, lease: Lease, *, fetcher: Fetcher, pool: Pool | None, settings: Settings, failures: Failures
+    ) -> None:
         self._lease = lease
-        self._exits = exits
+        self._failures = failures
+        self._exits = len(pool.exits) if pool else 1
+        self._is_sticky = pool is not None and pool.sticky
         self._settings = settings
         self._through = Through(fetcher, lease)
         self._kept = b""
@@ -65,15 +87,21 @@ class Passage:
         """What a handler said of its page."""
         if error.kind == "logged_out" and self._is_fresh:
             return Away(kind="failed", outcome="login", reason="login: logged out at once", is_certain=True)
-        return Away(kind=error.kind, outcome=error.kind, reason=str(error))
+        reason = reason_of(str(error), secrets=secrets_in(self._lease.task.headers))
+        return Away(kind=error.kind, outcome=error.kind, reason=reason)
 
     def turned_away(self, away: Away) -> Retry | Dead:
         """How the lease ends that was turned away, with the report on its exit."""
-        result = ending_of(self._lease, away, most_tries=self._settings.max_exit_tries, exits=self._exits)
-        verdict = verdict_on(self._lease, away, exits=self._exits)
+        key, most = self._lease.task.key, self._settings.max_exit_tries
+        result = ending_of(self._lease, away, most_tries=most, exits=self._exits, failures=self._failures.of(key))
+        if away.kind == "failed":
+            self._failures.note(key)
+        verdict = verdict_on(self._lease, away, exits=self._exits, is_sticky=self._is_sticky)
         is_over = away.kind == "logged_out" or away.outcome == "login"
-        if verdict is None:
+        if verdict is None and not self._is_fresh:
             return result
+        # An account that has just logged in works, and must not have to do so again.
+        verdict = verdict or "ok"
         return msgspec.structs.replace(result, exit=self._through.use(verdict, session=self._changed(is_over=is_over)))
 
     def reported(self, result: Result) -> Result:
@@ -104,7 +132,8 @@ class Passages:
         say: Callable[[str], None],
     ) -> None:
         self._ways = ways
-        self._sizes = {pool.name: len(pool.exits) for pool in pools}
+        self._pools = {pool.name: pool for pool in pools}
+        self._failures = Failures()
         self._frontier = frontier
         self._fetcher = fetcher
         self._handlers = handlers
@@ -123,6 +152,11 @@ class Passages:
         way = self._ways.get(lease.exit)
         return way is not None and way.kind == "account"
 
+    def secrets(self, lease: Lease) -> list[str]:
+        """What nobody may read of a lease, whatever a spider's own error quotes."""
+        way = self._ways.get(lease.exit)
+        return secrets_in(lease.task.headers) + ([] if way is None else secrets_of(way))
+
     async def hand_back(self, lease: Lease) -> Released:
         """Give back a lease whose exit is not known here. Not at once: it would be lent to us again."""
         if not self._has_said_missing:
@@ -134,8 +168,8 @@ class Passages:
     async def open(self, lease: Lease) -> tuple[Passage, Away | None]:
         """The way out, and why it cannot be taken if the account's login failed."""
         way = self._ways[lease.exit]
-        exits = self._sizes.get(lease.task.pool, 1)
-        passage = Passage(lease, fetcher=self._fetcher, exits=exits, settings=self._settings)
+        pool = self._pools.get(lease.task.pool)
+        passage = Passage(lease, fetcher=self._fetcher, pool=pool, settings=self._settings, failures=self._failures)
         if way.kind != "account":
             return passage, None
         slots = _Slots(self._frontier, lease)
@@ -157,7 +191,7 @@ class Passages:
         try:
             await self._handlers.log_in(session)
         except Exception as error:
-            reason = f"login: {way.name}: {_without_secrets(line_of(error), way)}"
+            reason = f"login: {way.name}: {line_of(error, secrets=secrets_of(way))}"
             return Away(kind="failed", outcome="login", reason=reason, is_certain=True)
         return None
 
@@ -190,11 +224,3 @@ class _Slots:
             return
         lane = f"{lane_of(url)}{VIA}{self._lease.task.pool}"
         await asyncio.sleep(await self._frontier.reserve(self._lease.crawl, lane, exit=self._lease.exit))
-
-
-def _without_secrets(text: str, way: Way) -> str:
-    """A spider's own error may quote what it sent."""
-    for name, value in way.fields.items():
-        if name != "name" and len(value) >= SHORTEST_SECRET:
-            text = text.replace(value, "***")
-    return text

@@ -50,6 +50,7 @@ def pool_of(spec: PoolSpec, *, settings: Settings) -> Pool:
         patience=parse_duration(settings.exit_patience),
         cost=spec.cost,
         cost_per_gb=spec.cost_per_gb,
+        region=spec.region,
     )
 
 

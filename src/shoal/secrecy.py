@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
+from urllib.parse import quote, quote_plus
 
 SECRET_HEADERS: Final = frozenset(
     {"authorization", "cookie", "proxy-authorization", "x-api-key", "x-auth-token", "x-csrf-token", "x-xsrf-token"}
@@ -12,7 +13,13 @@ SECRET_HEADERS: Final = frozenset(
 MASK: Final = "***"
 
 _NAMES: Final = "|".join(sorted(SECRET_HEADERS))
-_IN_TEXT: Final = re.compile(rf"""(["']?(?:{_NAMES})["']?\s*[:=]\s*)("[^"]*"?|'[^']*'?|[^\r\n,}}]+)""", re.IGNORECASE)
+# Quotes may be escaped: a dict inside of an error inside of another.
+_IN_TEXT: Final = re.compile(
+    rf"""(\\{{0,8}}["']?(?:{_NAMES})\\{{0,8}}["']?\s*[:=]\s*)(\\{{0,8}}"[^"]*"?|\\{{0,8}}'[^']*'?|[^\r\n,}}]+)""",
+    re.IGNORECASE,
+)
+_PIECES: Final = re.compile(r"[^\s;=]{8,}")
+SHORTEST_SECRET: Final = 3
 _USERINFO: Final = re.compile(r"(?<=//)[^/?#\s\"']*@")
 _SECRET_OPTION: Final = re.compile(
     r"([?&;][^=&;#]*(?:password|passwd|secret|token|key|credential|signature)[^=&;#]*=)[^&;#]*", re.IGNORECASE
@@ -38,6 +45,21 @@ def masked_headers(headers: Mapping[str, str]) -> dict[str, str]:
 def masked_text(text: str) -> str:
     """A text that somebody gave, without the user names and passwords of its URLs and without secret headers."""
     return _IN_TEXT.sub(rf"\1{MASK}", _BARE_USERINFO.sub("", _USERINFO.sub("", text)))
+
+
+def secrets_in(headers: Mapping[str, str] | None) -> list[str]:
+    """The secrets of a request's headers: their values, and the tokens in these."""
+    values = [value for name, value in (headers or {}).items() if name.lower() in SECRET_HEADERS]
+    return [*values, *(piece for value in values for piece in _PIECES.findall(value))]
+
+
+def without(secrets: Iterable[str], text: str) -> str:
+    """The text without these secrets, however they are spelled in it, and without what `masked_text` finds."""
+    for secret in secrets:
+        if len(secret) >= SHORTEST_SECRET:
+            for spelled in (secret, repr(secret)[1:-1], quote(secret), quote(secret, safe=""), quote_plus(secret)):
+                text = text.replace(spelled, MASK)
+    return masked_text(text)
 
 
 def masked(url: str) -> str:

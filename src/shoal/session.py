@@ -17,6 +17,7 @@ from shoal.markup import MarkupLimits
 from shoal.model import Task
 from shoal.page import Page
 from shoal.retries import REDIRECTS
+from shoal.secrecy import without_secrets
 from shoal.settings import Settings
 from shoal.urls import UrlRules, lane_of, origin_of
 
@@ -146,7 +147,7 @@ def _redirected(fetch: Fetch, url: str, *, status: int) -> Fetch:
     """The request of the next hop, as the browsers do it."""
     method, body, headers = fetch.method, fetch.body, fetch.headers or {}
     if origin_of(url) != origin_of(fetch.url):
-        headers = {name: value for name, value in headers.items() if name.lower() not in ("authorization", "cookie")}
+        headers = without_secrets(headers) or {}
     if status not in (307, 308):
         method, body = "GET", None
         headers = {name: value for name, value in headers.items() if not name.lower().startswith("content-")}

@@ -228,7 +228,7 @@ def file_layer(path: Path) -> tuple[str, dict[str, Any]]:
     if not path.exists():
         return str(path), {}
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"{path} is not valid TOML: {error}") from None
     return str(path), {

@@ -153,7 +153,7 @@ def spent_budget(crawl: Crawl, progress: Progress) -> str:
     budget = crawl.budgets.cost
     if progress.state is not CrawlState.PAUSED or not budget or progress.cost < budget:
         return ""
-    return f"the budget of {money(budget)} is spent; raise it: shoal run … --budget {2 * budget:g}"
+    return f"the budget of {money(budget)} is spent; raise it: shoal run … --set budget={2 * budget:g}"
 
 
 def describe_interval(interval: float) -> str:

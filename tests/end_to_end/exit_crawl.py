@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -141,6 +142,25 @@ def busiest_by_peer(hits: Sequence[Hit]) -> dict[str, int]:
     """The most requests that came from each address within any second."""
     peers = {hit.peer for hit in hits}
     return {peer: busiest_window(hit for hit in hits if hit.peer == peer) for peer in peers}
+
+
+@asynccontextmanager
+async def lying_server(address: str, answer: bytes) -> AsyncIterator[str]:
+    """The URL of a proxy that says the same to everybody and then closes."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(talk, address, 0)
+    try:
+        yield f"http://{address}:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        await server.wait_closed()
 
 
 @asynccontextmanager

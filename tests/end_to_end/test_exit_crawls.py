@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from exit_crawl import ExitCrawl, busiest_by_peer, graph, pages_of, silent_server, site
+from exit_crawl import ExitCrawl, busiest_by_peer, graph, lying_server, pages_of, silent_server, site
 
 from shoal import Item, Spider
 from shoal.errors import SettingError, UsageError
@@ -106,6 +107,52 @@ async def test_bad_exits_rest_while_good_ones_serve(
     assert all(status.rests_for > 0 and status.ok == 0 for status in ill)
     # Those in flight when the first of them failed, and pages whose many failures no longer count against an exit.
     assert max(status.requests for status in ill) <= 8
+
+
+async def test_exits_that_lie_use_up_no_attempt_of_a_page(
+    graph_site: LoopbackServer, start_proxy: StartProxy, exit_crawl: NewCrawl
+) -> None:
+    crawl = exit_crawl(Numbers, home(graph_site), max_attempts=1)
+    captcha = reply("<script>window._cf_chl_opt={}</script>")
+    refusal = reply("no", status=403)
+    async with (
+        silent_server("127.0.0.4", hangs=False) as closing,
+        lying_server("127.0.0.5", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n<h1>half") as cutting,
+        lying_server("127.0.0.6", b"\x00\x01 nonsense\r\n\r\n") as babbling,
+        lying_server("127.0.0.7", captcha.head + captcha.body) as guarding,
+        lying_server("127.0.0.9", refusal.head + refusal.body) as refusing,
+    ):
+        # Those that turn away come last: the first page has five failures behind it when it meets them.
+        gone = [f"http://127.0.0.8:{free_port()}", f"socks5://127.0.0.8:{free_port()}"]
+        urls = [*gone, closing, cutting, babbling, guarding, refusing, start_proxy("127.0.0.2").url]
+        crawl.pool("ring", urls, rate="20/s")
+        progress = await crawl.run()
+    assert (progress.done, progress.dead) == (PAGES, 0)
+    assert pages_of(graph_site.requests) == ALL_ONCE
+    assert {json.loads(item.data)["number"] for item in await crawl.items()} == ALL_ONCE.keys()
+    told = {
+        name.partition(":")[0]: (one.ok, one.blocked > 0, one.failed > 0) for name, one in (await crawl.exits()).items()
+    }
+    turned_away, failed = (0, True, False), (0, False, True)
+    assert told == {
+        "ring/127.0.0.2": (PAGES, False, False),
+        **dict.fromkeys(["ring/127.0.0.7", "ring/127.0.0.9"], turned_away),
+        **dict.fromkeys([f"ring/127.0.0.{number}" for number in (4, 5, 6, 8)], failed),
+    }
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)
+async def test_a_sticky_pool_finds_the_exit_that_a_host_lets_in(start_proxy: StartProxy, exit_crawl: NewCrawl) -> None:
+    def answer(request: Request) -> Reply:
+        return graph(PAGES)(request) if request.peer == "127.0.0.5" else reply("no", status=403)
+
+    async with site(answer) as server:
+        crawl = exit_crawl(Numbers, home(server))
+        urls = [start_proxy(f"127.0.0.{number}").url for number in (2, 3, 4, 5)]
+        crawl.pool("ring", urls, rate="20/s", sticky=True)
+        progress = await crawl.run()
+        assert (progress.done, progress.dead) == (PAGES, 0)
+        assert peers(server) == {"127.0.0.2": 1, "127.0.0.3": 1, "127.0.0.4": 1, "127.0.0.5": PAGES}
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)

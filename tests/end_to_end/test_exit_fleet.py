@@ -24,7 +24,10 @@ SECONDS = 60.0
 PAGES = 24
 PROXY_WORD, WRONG_WORD, GATEWAY_KEY, ACCOUNT_WORD = "Pr0xyW0rd17", "Wr0ngW0rd17", "G4tewayK3y17", "Acc0untW0rd17"
 COOKIE = "c00kie-of-anna-17"
+TOKEN = "t0ken-for-the-site-17"
 SPIDER = """
+from urllib.parse import urlencode
+
 from shoal import Item, Request, Spider
 
 class Club(Spider):
@@ -34,6 +37,7 @@ class Club(Spider):
         Request("{base}/member", pool="shop"),
         Request("{base}/blocked", pool="ring"),
         Request("{base}/broken", pool="shop", handler="broken"),
+        Request("{base}/quoting", pool="gate", handler="quotes", headers={{"Authorization": "Bearer {token}"}}),
     ]
     settings = {{
         "allow_private": True, "obey_robots": False, "grace_seconds": 1.0, "max_attempts": 1, "pool": "ring",
@@ -43,7 +47,7 @@ class Club(Spider):
     async def login(self, session):
         await session.post("{base}/login", form=dict(session.account))
         if session.account["name"] == "bert":
-            raise ValueError(f"cannot log in as {{dict(session.account)}}")
+            raise ValueError(f"cannot log in as {{dict(session.account)}}, {{urlencode(session.account)}}")
 
     def parse(self, page):
         yield Item(key=page.url, number=page.text("h1"))
@@ -51,6 +55,13 @@ class Club(Spider):
 
     def broken(self, page):
         raise ValueError("broken on purpose")
+
+    def quotes(self, page):
+        try:
+            raise KeyError(str(page.task.headers))
+        except KeyError as error:
+            url = "http://anna:{proxy_word}@127.0.0.3:1"
+            raise ValueError(f"{{page.task}} {{url}}: http://127.0.0.9/?key={gateway_key}") from error
 """
 
 
@@ -109,7 +120,7 @@ async def shoal(folder: Path, *arguments: str, codes: tuple[int, ...] = (0,)) ->
 
 def write_pools(folder: Path, *, ring: list[str], gateway: str) -> None:
     (folder / "ring.txt").write_text("\n".join(ring))
-    (folder / "logins.txt").write_text(f"anna:{ACCOUNT_WORD}\nbert:{ACCOUNT_WORD}x\n")
+    (folder / "logins.txt").write_text(f"anna:{ACCOUNT_WORD}\nbert:{ACCOUNT_WORD}@&/x\n")
     (folder / "shoal.toml").write_text(
         '[proxies.ring]\nfile = "ring.txt"\nrate = "10/s"\nquarantine = "1s"\n'
         f'[proxies.gate]\nurl = "{gateway}"\ncost = 0.5\n'
@@ -131,7 +142,8 @@ async def test_a_fleet_shares_its_exits_and_leaves_no_secret_anywhere(
     redis: RedisServer | None = request.getfixturevalue("redis") if backend == "redis" else None
     places = ["--frontier", redis.url] if redis else []
     base = f"http://127.0.0.1:{server.port}"
-    (folder / "club.py").write_text(SPIDER.format(base=base))
+    words = {"token": TOKEN, "proxy_word": PROXY_WORD, "gateway_key": GATEWAY_KEY}
+    (folder / "club.py").write_text(SPIDER.format(base=base, **words))
     locked = start_proxy("127.0.0.3", user="anna", password=PROXY_WORD)
     async with (
         Gateway(key=GATEWAY_KEY, address="127.0.0.9") as gateway,
@@ -156,17 +168,18 @@ async def test_a_fleet_shares_its_exits_and_leaves_no_secret_anywhere(
     kept = (redis.append_only_file.read_bytes() if redis else b"") + b"".join(
         path.read_bytes() for path in folder.glob("shoal.db*")
     )
-    for word in (PROXY_WORD, WRONG_WORD, GATEWAY_KEY, ACCOUNT_WORD, COOKIE):
+    assert "***" in shown[-5]  # of the page whose handler quotes everything
+    for word in (PROXY_WORD, WRONG_WORD, GATEWAY_KEY, ACCOUNT_WORD, COOKIE, TOKEN):
         found = [output for output in outputs if any(form in output for form in forms_of(word))]
         assert found == [], word
-        # The cookies of a login are the frontier's to keep; nothing else is.
-        assert any(form.encode() in kept for form in forms_of(word)) == (word == COOKIE), word
+        # The cookies of a login are the frontier's to keep, and the headers of a dead letter; nothing else is.
+        assert any(form.encode() in kept for form in forms_of(word)) == (word in (COOKIE, TOKEN)), word
 
 
 def looking(base: str) -> list[tuple[str, ...]]:
     """Every command that shows something of a crawl, for people and for scripts."""
-    shows = [("status", "club-1"), ("dead", "list", "club-1")]
-    shows += [("why", f"{base}/{path}") for path in ("blocked", "broken")]
+    shows = [("status", "club-1"), ("exits", "club-1"), ("dead", "list", "club-1")]
+    shows += [("why", f"{base}/{path}") for path in ("blocked", "broken", "quoting")]
     whys = [("why", f"{base}/{path}", "--json") for path in ("0", "gate", "member")]
     return [*((*show, "--json") for show in shows), *shows, *whys]
 
@@ -177,7 +190,7 @@ def check_what_is_shown(shown: list[str], *, host: str) -> None:
     assert first["fetch"]["exit"].startswith("ring/127.0.0.")
     assert (gate["lane"], gate["fetch"]["exit"][:15]) == (f"{host} via gate", "gate/127.0.0.9:")
     assert (member["lane"], member["fetch"]["exit"]) == (f"{host} via shop", "shop/anna")
-    assert "shop/anna" in shown[7]  # for people, of the broken page
+    assert "shop/anna" in shown[-6]  # for people, of the broken page
 
 
 def forms_of(word: str) -> list[str]:
@@ -188,16 +201,17 @@ def forms_of(word: str) -> list[str]:
 def check_the_crawl(truth: Members, server: LoopbackServer, progress: dict[str, object]) -> None:
     pages = pages_of(server.requests)
     login, blocked = pages.pop("/login"), pages.pop("/blocked")
-    assert pages == {"/gate": 1, "/member": 1, "/broken": 1, **{f"/{number}": 1 for number in range(PAGES)}}
+    once = ("/gate", "/quoting", "/member", "/broken")
+    assert pages == {**dict.fromkeys(once, 1), **{f"/{number}": 1 for number in range(PAGES)}}
     # Once for anna, whoever of the fleet has her, and once for bert, who then rests.
     assert (login, truth.logins) == (2, 2)
     assert truth.cookies == {f"id={COOKIE}"}
     assert 1 <= blocked <= 6  # bad exits took some of its tries
-    assert (progress["done"], progress["dead"]) == (PAGES + 2, 2)
+    assert (progress["done"], progress["dead"]) == (PAGES + 2, 3)
     peers = Counter(hit.peer for hit in server.requests)
     # The accounts have no proxy: theirs are the only requests from here.
     assert peers["127.0.0.1"] == login + 2
-    assert peers["127.0.0.9"] == 1
+    assert peers["127.0.0.9"] == 2
     assert peers.keys() == {"127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.9"}
     busiest = busiest_by_peer(server.requests)
     # One more than the rate is the start that opens the window, another what a busy machine may delay on the way.

@@ -175,6 +175,15 @@ def test_an_unknown_kind_of_frontier_is_refused(folder: Folder) -> None:
     assert "carrier-pigeon://" in refusal("crawl", "http://127.0.0.1:9/", "--frontier", "carrier-pigeon://roof")
 
 
+@pytest.mark.parametrize("url", ["redis:/me:hunter2@h/0", "me:hunter2@h:6379", "redis:me:hunter2@h"])
+@pytest.mark.parametrize("option", ["frontier", "store", "archive"])
+def test_a_servers_url_with_a_slip_is_no_files_name(folder: Folder, option: str, url: str) -> None:
+    said = refusal("crawl", "http://127.0.0.1:9/", f"--{option}", url)
+    assert f"--{option} looks like a server's URL" in said
+    assert "hunter2" not in said
+    assert list(folder.path.iterdir()) == []
+
+
 def test_the_environment_may_name_frontier_and_store_and_the_command_line_wins(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

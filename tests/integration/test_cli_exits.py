@@ -18,7 +18,7 @@ from shoal.model import Budgets, Crawl, Done, ExitUse, Lease, Pool, Retry, Task
 
 CRAWL = "books-1"
 CHEAP = Pool(name="cheap", exits=("dc-1", "dc-2"), interval=0.0, cap=9, quarantine=3600.0, cost=0.001)
-DEAR = Pool(name="dear", exits=("res-1",), interval=0.0, cap=9, quarantine=3600.0, cost=0.01)
+DEAR = Pool(name="dear", exits=("res-1",), interval=0.0, cap=9, quarantine=3600.0, cost=0.01, region="de")
 
 
 def shoal_(*arguments: str, code: int = 0) -> Result:
@@ -91,6 +91,7 @@ def test_tells_which_pool_earns_its_money_for_each_host(crawl: str) -> None:
         ("shop.test", "dear"),
     ]
     cheap, dear = hosts[1:]
+    assert (cheap["region"], dear["region"]) == (None, "de")
     assert (cheap["success"], dear["success"]) == (0.5, 1.0)
     assert cheap["cost_per_1000_ok"] == pytest.approx(2.0)
     assert dear["cost_per_1000_ok"] == pytest.approx(10.0)
@@ -113,6 +114,7 @@ def test_in_a_pipe_exits_are_plain_lines(crawl: str) -> None:
     ill = next(line for line in lines if line[:3] == ["dc-2", "cheap", "shop.test"])
     assert "rests until" in " ".join(ill)
     assert lines[-1] == ["cost", "0.042"]
+    assert lines[3][:3] == ["shop.test", "dear", "(de)"]
 
 
 def test_exits_can_be_narrowed_down_and_sorted(crawl: str) -> None:
@@ -123,6 +125,7 @@ def test_exits_can_be_narrowed_down_and_sorted(crawl: str) -> None:
     assert names("--pool", "dear") == [("res-1", "shop.test")]
     assert names("--sort", "success")[0] == ("dc-2", "shop.test")
     assert names("--sort", "cost")[0] == ("res-1", "shop.test")
+    assert "without them all are shown" in shoal_("exits", crawl, "--host", "other.test").stderr
     refused = shoal_("exits", crawl, "--pool", "daer", code=2).stderr
     assert refused == "shoal: books-1 has no pool 'daer', only cheap, dear\n"
 
@@ -165,10 +168,12 @@ def test_status_says_that_the_budget_is_spent_and_how_to_raise_it(crawl: str) ->
         assert not (await frontier.lease([CRAWL], 1, worker="w", seconds=60.0, horizon=0.0)).leases
 
     with_frontier(work)
-    told = "paused: the budget of 0.040 is spent; raise it: shoal run … --budget 0.08"
+    told = "paused: the budget of 0.040 is spent; raise it: shoal run … --set budget=0.08"
     assert told in shoal_("status").stdout
     assert told in shoal_("top").stdout
     assert json_of("status", crawl)["is_budget_spent"]
+    # It would be paused again at once.
+    assert "--set budget=0.08" in shoal_("resume", crawl, code=2).stderr
 
 
 def test_status_says_until_when_every_exit_of_a_lane_rests(crawl: str) -> None:

@@ -15,8 +15,10 @@ import trustme
 
 from shoal.exits import Way
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
+from shoal.fetch.gateways import gateway_answer
 from shoal.fetch.http import HttpFetcher
 from shoal.settings import Settings
+from shoal.testing.fakes import respond
 from shoal.testing.loopback import LoopbackServer, Reply, Request, reply
 from shoal.testing.proxies import Gateway, Microsocks, Tinyproxy
 from shoal.testing.servers import free_port
@@ -280,8 +282,11 @@ def answering(status: str) -> Talk:
 @pytest.mark.parametrize("status", ["403 No", "407 Who", "502 Bad", "503 Busy", "504 Late"])
 async def test_a_tunnel_that_is_refused_is_the_exits_fault(site: Site, status: str) -> None:
     async with talking(answering(status)) as port:
-        message = is_exits_fault(await through(proxy_way(f"http://anna:{SECRET}@127.0.0.1:{port}"), site.secure_url))
+        answer = await through(proxy_way(f"http://anna:{SECRET}@127.0.0.1:{port}"), site.secure_url)
+    message = is_exits_fault(answer)
     assert ("credentials" if status.startswith("407") else "refused to open a tunnel") in message
+    assert isinstance(answer, Fault)
+    assert answer.is_certain == status.startswith("407")
 
 
 async def test_a_proxy_that_refuses_us_is_told_by_its_own_page(site: Site, refusing_proxy: Tinyproxy) -> None:
@@ -295,6 +300,8 @@ async def test_a_refusal_of_the_site_stays_the_sites(site: Site, open_proxy: Tin
         answer = await through(proxy_way(open_proxy.url), site.url, headers={"X-Status": status})
         if status == "407":
             is_exits_fault(answer)  # nobody but a proxy has a reason to say so
+            assert isinstance(answer, Fault)
+            assert not answer.is_certain  # but a site that lies must not shut out exit after exit
         else:
             assert isinstance(answer, Response)
             assert answer.status == int(status)
@@ -315,7 +322,10 @@ async def test_wrong_credentials_are_the_exits_fault(
 @pytest.mark.parametrize("scheme", ["http", "https", "socks5"])
 async def test_a_proxy_that_is_gone_is_the_exits_fault(site: Site, scheme: str) -> None:
     for url in (site.url, site.secure_url):
-        is_exits_fault(await through(proxy_way(f"{scheme}://anna:{SECRET}@127.0.0.2:{free_port()}"), url))
+        answer = await through(proxy_way(f"{scheme}://anna:{SECRET}@127.0.0.2:{free_port()}"), url)
+        is_exits_fault(answer)
+        assert isinstance(answer, Fault)
+        assert answer.is_certain
 
 
 async def test_a_proxy_whose_name_is_unknown_is_the_exits_fault(site: Site) -> None:
@@ -460,7 +470,7 @@ async def test_a_gateway_fetches_the_page_for_us(site: Site) -> None:
 
 
 async def test_a_gateway_sees_no_secrets_of_the_page_unless_told_to(site: Site) -> None:
-    headers = {"Authorization": "Bearer x1", "Cookie": "id=x2", "X-Render": "true"}
+    headers = {"Authorization": "Bearer x1", "Cookie": "id=x2", "X-Api-Key": "x3", "X-Render": "true"}
     async with Gateway(key=SECRET) as gateway:
         way = Way(name="pool/one", kind="gateway", url=gateway.template)
         await through(way, site.url, headers=headers)
@@ -469,11 +479,22 @@ async def test_a_gateway_sees_no_secrets_of_the_page_unless_told_to(site: Site) 
     assert "x-render: true" in closed
     assert "x1" not in closed
     assert "x2" not in closed
+    assert "x3" not in closed
     assert "x1" in opened
     assert "x2" in opened
 
 
-@pytest.mark.parametrize(("location", "is_own"), [("/next", False), ("http://shop.example/", False), ("", True)])
+@pytest.mark.parametrize(
+    ("location", "is_own"),
+    [
+        ("/next", False),
+        ("http://shop.example/", False),
+        ("http://[::1", False),
+        ("", True),
+        (f"http://another.example/?key={SECRET}", True),
+        (f"http://shop.example/?from=http%3A%2F%2F127.0.0.6%2F%3Fkey%3D{SECRET}", True),
+    ],
+)
 async def test_a_redirect_is_the_pages_unless_it_leads_to_the_gateway(
     site: Site, location: str, *, is_own: bool
 ) -> None:
@@ -485,6 +506,15 @@ async def test_a_redirect_is_the_pages_unless_it_leads_to_the_gateway(
     else:
         assert isinstance(answer, Response)
         assert (answer.url, answer.headers["location"]) == (site.url, location)
+
+
+def test_what_a_gateway_says_of_its_key_is_not_kept() -> None:
+    way = Way(name="pool/one", kind="gateway", url=f"http://gate.example/?key={SECRET}&device=desktop&url={{url}}")
+    headers = {"x-asked": f"/?key={SECRET}", "location": "http://shop.example/desktop", "x-device": "desktop"}
+    answer = gateway_answer(way, respond("http://shop.example/", headers=headers))
+    assert isinstance(answer, Response)
+    assert SECRET not in str(answer.headers)
+    assert (answer.headers["location"], answer.headers["x-device"]) == ("http://shop.example/desktop", "desktop")
 
 
 async def test_a_gateway_that_is_gone_is_the_exits_fault(site: Site) -> None:

@@ -65,6 +65,7 @@ def test_sends_a_cookie_where_it_belongs_and_nowhere_else(line: str, url: str, *
     ("host", "domain", "is_kept"),
     [
         ("shop.co.uk", "co.uk", False),
+        ("shop.co.uk.", "co.uk.", False),
         ("shop.co.uk", "shop.co.uk", True),
         ("mine.github.io", "github.io", False),
         ("x.mine.github.io", "mine.github.io", True),

@@ -16,7 +16,7 @@ from shoal.handlers import Handlers
 from shoal.intake import Intake
 from shoal.journey import Journey
 from shoal.lane_rules import LaneRules
-from shoal.model import Crawl, Dead, Done, ExitUse, Lease, Pool, Released, Retry
+from shoal.model import DIRECT, Crawl, Dead, Done, ExitUse, Lease, Pool, Released, Retry
 from shoal.passage import Passages
 from shoal.session import Session
 from shoal.settings import Settings
@@ -27,6 +27,8 @@ from shoal.writer import Finished
 
 URL = "https://a.test/page"
 ROBOTS = "https://a.test/robots.txt"
+PASSWORD, TOKEN = "hunter2/hunter2", "t0ken-t0ken"
+PROXY = "http://me:hunter2%2Fhunter2@x:1"
 EXITS = tuple(f"ring/{number}" for number in range(8))
 
 
@@ -39,6 +41,12 @@ class Wary(Spider):
         if page.text() == "not you":
             page.blocked("they know us")
         yield page.follow("a")
+
+    def quotes(self, page: Page) -> Any:
+        raise ValueError(f"cannot use {page.task} by http://me:{PASSWORD}@10.0.0.1:80 nor {PASSWORD}")
+
+    def says_much(self, page: Page) -> Any:
+        page.blocked(f"{page.task.headers} {'x' * 100_000}")
 
     def swallows(self, page: Page) -> Any:
         try:
@@ -78,7 +86,7 @@ class Trip:
             intake=intake,
             lane_rules=LaneRules(frontier=frontier, fetcher=self.fetcher, settings=self.settings),
             passages=Passages(
-                ways={name: Way(name=name, kind=kind, url="http://x:1") for name in EXITS},
+                ways={name: Way(name=name, kind=kind, url=PROXY) for name in EXITS},
                 pools=[pool],
                 frontier=frontier,
                 fetcher=self.fetcher,
@@ -197,6 +205,43 @@ async def test_what_a_handler_calls_blocked_is_tried_again_and_nothing_of_it_is_
     assert finished.result.exit is not None
     assert finished.result.exit.verdict == "blocked"
     assert finished.items == ()
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+async def test_what_a_handlers_error_quotes_of_secrets_is_left_out(attempt: int) -> None:
+    lease = lease_through(handler="quotes", attempt=attempt)
+    task = msgspec.structs.replace(lease.task, headers={"Authorization": f"Bearer {TOKEN}"}, max_attempts=2)
+    finished = await Trip({URL: respond(URL)}).take(msgspec.structs.replace(lease, task=task))
+    assert isinstance(finished.result, Retry if attempt == 1 else Dead)
+    assert "cannot use" in finished.result.reason
+    kept = repr([finished.result.reason, getattr(finished.result, "detail", ""), finished.fetch])
+    assert PASSWORD not in kept
+    assert TOKEN not in kept
+
+
+@pytest.mark.parametrize("exit_name", ["ring/0", DIRECT])
+async def test_what_a_spider_calls_blocked_is_one_short_line_without_secrets(exit_name: str) -> None:
+    lease = lease_through(handler="says_much", exit_name=exit_name)
+    task = msgspec.structs.replace(lease.task, headers={"Authorization": f"Bearer {TOKEN}"})
+    finished = await Trip({URL: respond(URL)}).take(msgspec.structs.replace(lease, task=task))
+    assert isinstance(finished.result, Retry)
+    assert finished.result.reason.startswith("blocked: {'Authorization': ***")
+    assert len(finished.result.reason) <= 500
+
+
+async def test_refusals_are_counted_without_the_tries_that_exits_failed() -> None:
+    trip = Trip({URL: [fault(FaultKind.EXIT)] * 5 + [respond(URL, status=403)]}, max_exit_tries=6)
+    for number in range(6):
+        finished = await trip.take(lease_through(free_retries=number))
+        assert isinstance(finished.result, Retry)
+
+
+async def test_a_login_is_kept_though_the_page_says_nothing_of_its_account() -> None:
+    trip = Trip({URL: respond(URL, status=403, headers={"set-cookie": "id=1"})}, kind="account")
+    finished = await trip.take(lease_through(free_retries=4))
+    assert finished.result.exit is not None
+    assert finished.result.exit.verdict == "ok"
+    assert finished.result.exit.session
 
 
 async def test_a_handler_that_catches_everything_has_said_it_all_the_same() -> None:

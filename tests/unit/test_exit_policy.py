@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.exit_policy import HELD_AGAINST, Away, away_of, ending_of, unused, verdict_on
-from shoal.fetch.base import FaultKind
+from shoal.fetch.base import Fault, FaultKind
 from shoal.model import DIRECT, Dead, ExitUse, Retry
 from shoal.retries import judge
 from shoal.testing.fakes import fault, lease_for, respond
@@ -44,7 +44,7 @@ def test_a_status_that_the_spider_wants_to_see_is_its_own_to_judge() -> None:
 @pytest.mark.parametrize("kind", list(FaultKind))
 def test_what_fails_on_the_way_fails_its_exit(kind: FaultKind) -> None:
     away = away_of(fault(kind), judge(fault(kind)))
-    is_the_ways = kind in ("exit", "connect", "tls") or kind.startswith("timeout")
+    is_the_ways = kind in ("exit", "connect", "tls", "truncated", "protocol") or kind.startswith("timeout")
     assert (away is not None and away.kind == "failed") == is_the_ways
 
 
@@ -59,6 +59,13 @@ def test_a_page_that_is_turned_away_everywhere_is_given_up() -> None:
     assert isinstance(result, Dead)
     assert result.reason == "blocked: turned away through 6 exits"
     assert "http_403" in result.detail
+
+
+def test_tries_that_exits_are_known_to_have_failed_are_no_refusals_of_the_page() -> None:
+    retry = ending_of(lease_for(URL, free_retries=5), BLOCKED, most_tries=6, exits=8, failures=5)
+    assert isinstance(retry, Retry)
+    dead = ending_of(lease_for(URL, free_retries=10), BLOCKED, most_tries=6, exits=8, failures=5)
+    assert dead.reason == "blocked: turned away through 6 exits"
 
 
 def test_where_exits_fail_a_page_has_a_try_for_each_of_them() -> None:
@@ -79,9 +86,24 @@ def test_one_page_cannot_rest_more_than_half_of_a_small_pool(exits: int, held: i
     assert verdicts == ["blocked"] * held + [None] * (6 - held)
 
 
+@pytest.mark.parametrize(("exits", "held"), [(1, 1), (2, 1), (3, 2), (6, 5)])
+def test_in_a_sticky_pool_one_page_can_rest_all_exits_but_one(exits: int, held: int) -> None:
+    leases = [lease_for(URL, free_retries=number) for number in range(6)]
+    verdicts = [verdict_on(lease, BLOCKED, exits=exits, is_sticky=True) for lease in leases]
+    assert verdicts == ["blocked"] * held + [None] * (6 - held)
+
+
 def test_a_failed_login_always_counts_against_its_account() -> None:
     away = Away(kind="failed", outcome="login", reason="login: no", is_certain=True)
     assert verdict_on(lease_for(URL, free_retries=99), away, exits=1) == "failed"
+
+
+@pytest.mark.parametrize("is_certain", [True, False])
+def test_a_failure_that_is_certainly_the_exits_always_counts(*, is_certain: bool) -> None:
+    answer = Fault(kind=FaultKind.EXIT, message="gone", is_certain=is_certain)
+    away = away_of(answer, judge(answer))
+    assert away is not None
+    assert verdict_on(lease_for(URL, free_retries=9), away, exits=50) == ("failed" if is_certain else None)
 
 
 def test_only_an_exit_that_was_lent_can_be_unused() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import SettingError
-from shoal.exits import PoolSpec, Way, load_pools, place_of, ways_of
+from shoal.exits import PoolSpec, Way, load_pools, place_of, secrets_of, ways_of
 from shoal.settings import file_layer
 
 SECRET = "s3cret"
@@ -183,9 +183,18 @@ def test_logins_come_from_files_and_the_environment_too(tmp_path: Path) -> None:
         ("[proxies.a]\nurl = 'http://h:1'\ncost = -1", "cost: -1 is less than 0"),
         ("[proxies.a]\nurls = []", "it has no proxies"),
         ("[accounts.a]", "it has no logins"),
-        ("[proxies.a]\nurls = ['http://h:1', 'ftp://u:s3cret@h:1']", "entry 2 of its 2"),
+        ("[proxies.a]\nurls = ['http://h:1', 'ftp://u:s3cret@h:1']", "entry 2 of urls is not"),
         ("[proxies.a]\nurls = ['http://u:s3cret@h']", "a host and a port"),
         ("[proxies.a]\nurls = ['http://u:s3cret/x@h:1']", "%2F"),
+        ("[proxies.a]\nurls = ['http://u:s3cret@h:70000']", "its port is no number up to 65535"),
+        ("[proxies.a]\nurls = ['http://u:s3cret@h h:1']", "a host and a port"),
+        ("[proxies.a]\nurl = 'http://h:x/?k=s3cret&u={url}'", "{url} behind its host"),
+        ("[proxies.a]\nurl = 'http://[::1/?k=s3cret&u={url}'", "{url} behind its host"),
+        ("[proxies.a]\nurl = 'http://h:1'\ncost = nan", "cost: nan is no amount"),
+        ("[proxies.a]\nurl = 'http://h:1'\ncost_per_gb = inf", "cost_per_gb: inf is no amount"),
+        ("[proxies.a]\nurl = 'http://h:1'\nquarantine = '2h'", "longer than max_quarantine"),
+        ("[proxies.a]\nurl = 'http://h:1'\nrotate = '10m'", "write sticky = true"),
+        ("[proxies]\nrate = '1/s'\n[proxies.a]\nurl = 'http://h:1'", "rate stands under [proxies] beside pools"),
         ("[proxies.a]\nurls = ['http://u:s3cret@h:1/path']", "nothing behind them"),
         ("[proxies.a]\nurl = 'https://{url}/?k=s3cret'", "{url} behind its host"),
         ("[proxies.a]\nfile = 'missing.txt'", "cannot read missing.txt: No such file"),
@@ -209,13 +218,53 @@ def test_says_in_one_line_what_is_wrong(tmp_path: Path, text: str, expected: str
 
 def test_says_what_is_wrong_with_a_proxies_file(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
-    for text, expected in (("", "names no proxies"), ("http://u:s3cret@h:x\n", "entry 1 of its 1")):
+    for text, expected in (("", "names no proxies"), ("\n# x\nhttp://u:s3cret@h:x\n", "line 3 of list.txt")):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(SettingError, match=expected) as caught:
             load_pools(tmp_path / "shoal.toml", proxies=str(path))
         assert SECRET not in str(caught.value)
     with pytest.raises(SettingError, match="cannot read the proxies"):
         load_pools(tmp_path / "shoal.toml", proxies=str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("given", ["http://u:s3cret@h:1", "10.0.0.1:80:u:s3cret", "u:s3cret@h:1"])
+def test_a_proxy_in_place_of_a_file_is_not_repeated(tmp_path: Path, given: str) -> None:
+    with pytest.raises(SettingError, match="--proxies wants a file") as caught:
+        load_pools(tmp_path / "shoal.toml", proxies=given)
+    assert SECRET not in str(caught.value)
+
+
+def test_files_are_read_as_windows_editors_save_them(tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_bytes(b"\xef\xbb\xbfhttp://10.0.0.1:80\r\n# spare\r\n\r\n10.0.0.2:80 # in Oslo\r\n")
+    (pool,) = load_pools(tmp_path / "shoal.toml", proxies=str(path)).values()
+    assert [way.url for way in pool.ways] == ["http://10.0.0.1:80", "http://10.0.0.2:80"]
+    config = tmp_path / "shoal.toml"
+    config.write_bytes(b"\xef\xbb\xbfmax_depth = 3\r\n[proxies.a]\r\nfile = 'list.txt'\r\n")
+    assert len(load_pools(config)["a"].ways) == 2
+    assert file_layer(config)[1] == {"max_depth": 3}
+
+
+def test_the_secrets_of_an_exit_are_known(full: dict[str, PoolSpec]) -> None:
+    ways = ways_of(full)
+    assert secrets_of(ways["datacenter/10.0.0.1:3128"]) == [SECRET]
+    assert secrets_of(ways["datacenter/10.0.0.4:3128"]) == []
+    assert set(secrets_of(ways["service/api.example"])) == {SECRET}
+    assert set(secrets_of(ways["shop/anna"])) == {f"{SECRET}-2", "7", SECRET}
+    assert secrets_of(Way(name="a/b", kind="proxy", url="http://s3cret:@h:1")) == [SECRET]
+
+
+@pytest.mark.parametrize(
+    ("template", "secrets"),
+    [
+        ("https://h/v1/scrape?api_key=s3cret&render=desktop&country=germany&url={url}", [SECRET]),
+        ("https://h/scraping/0123456789abcdef/{url}", ["0123456789abcdef"]),
+        ("https://s3cret@h/?device=desktop&url={url}", [SECRET]),
+        ("https://h/?id=a%2Fb-0123456789&url={url}", ["a/b-0123456789"]),
+    ],
+)
+def test_a_gateways_key_is_told_from_its_options(template: str, secrets: list[str]) -> None:
+    assert secrets_of(Way(name="a/b", kind="gateway", url=template)) == secrets
 
 
 def test_the_pools_of_the_how_to_pages_can_be_read(tmp_path: Path) -> None:

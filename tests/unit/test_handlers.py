@@ -251,12 +251,17 @@ def test_an_error_in_one_line_and_its_last_frames() -> None:
     assert line_of(ValueError("no\n price \ud800")) == "ValueError: no price \\ud800"
     assert line_of(Broken()) == "Broken: (no text)"
     assert len(line_of(ValueError("x" * 10_000))) == 500
+    half_cut = ValueError("x" * 480 + " hunter2hunter2hunter2")
+    assert "hunter2" not in line_of(half_cut, secrets=["hunter2hunter2hunter2"])
     try:
         raise ValueError("deep \ud800")
     except ValueError as error:
         lines = traceback_of(error)
     assert lines.endswith("ValueError: deep \\ud800")
     assert "test_handlers.py" in lines
+    quoting = traceback_of(ValueError("x" * 990 + " hunter2hunter2hunter2" + "x" * 1_000_000), secrets=["hunter2" * 3])
+    assert "hunter2" not in quoting
+    assert len(quoting) < 2000
 
 
 @pytest.mark.parametrize(

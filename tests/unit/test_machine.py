@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from shoal.coordinator import Coordinator
 from shoal.machine import is_running, this_machine
@@ -46,3 +49,14 @@ async def test_workers_of_a_machine_with_the_same_name_are_left_alone() -> None:
     watcher = Coordinator(crawl, frontier=frontier, store=MemoryStore(), show=print, say=print)
     await watcher.take_back_from_the_gone()
     assert (await frontier.progress("c")).leased == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="elsewhere it cannot be seen")
+def test_a_process_whose_end_nobody_noticed_is_not_running() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    try:
+        assert not is_running(process.pid)
+    finally:
+        process.communicate()

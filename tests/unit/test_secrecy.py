@@ -6,7 +6,7 @@ import pytest
 
 from shoal.errors import UsageError
 from shoal.inbox import _letter
-from shoal.secrecy import has_secrets, masked_headers, masked_text, without_secrets
+from shoal.secrecy import has_secrets, masked_headers, masked_text, secrets_in, without, without_secrets
 from shoal.urls import canonical
 
 
@@ -31,6 +31,7 @@ def test_of_headers_only_the_names_are_shown() -> None:
         ("{'cookie': 'a=hunter2; b=hunter2'}", None),
         ("Cookie: a=hunter2; b=hunter2", None),
         ('{"headers": {"x-api-key": "hunter2', None),
+        (r'KeyError: "{\'Authorization\': \'Bearer hunter2\', \'Cookie\': \'a=hunter2\'}"', None),
         (
             "see http://a@hunter2@b.test/ and https://c:hunter2@d.test/?x=1",
             "see http://b.test/ and https://d.test/?x=1",
@@ -41,6 +42,23 @@ def test_of_headers_only_the_names_are_shown() -> None:
 def test_a_text_is_shown_without_its_secrets(text: str, shown: str | None) -> None:
     assert "hunter2" not in masked_text(text)
     assert shown is None or masked_text(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["p@ss 'w/rd", "p%40ss%20%27w%2Frd", "p%40ss%20%27w/rd", "x=p%40ss+%27w%2Frd&y", repr({"a": "p@ss 'w/rd \""})],
+)
+def test_a_secret_is_found_however_it_is_spelled(text: str) -> None:
+    assert "w/rd" not in without(["p@ss 'w/rd", "p@ss 'w/rd \""], text)
+    assert "w%2Frd" not in without(["p@ss 'w/rd", "p@ss 'w/rd \""], text)
+
+
+def test_the_secrets_of_headers_are_their_values_and_the_tokens_in_them() -> None:
+    found = secrets_in({"authorization": "Bearer hunter2hunter2", "Cookie": "a=1; id=hunter3hunter3", "Accept": "all"})
+    assert "hunter2hunter2" in found
+    assert "hunter3hunter3" in found
+    assert "Bearer" not in found
+    assert secrets_in(None) == []
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from shoal.cli.figures import count, duration
-from shoal.cli.options import json_option
+from shoal.cli.options import checked_place, json_option
 from shoal.cli.screen import Screen
 from shoal.errors import ShoalError
 
@@ -32,6 +32,7 @@ KILLS_PER_RESTART = 5
 @click.option(
     "--frontier",
     metavar="URL",
+    callback=checked_place,
     help="Where the tasks are; just redis: a server of its own, killed as well.  [default: a file of its own]",
 )
 @click.option("--kills", type=click.IntRange(0, 1000), default=10, show_default=True, help="Workers to kill.")

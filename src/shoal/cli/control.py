@@ -94,13 +94,17 @@ def _steer(crawl: str | None, state: CrawlState, *, places: Places) -> None:
 async def _set_state(name: str | None, state: CrawlState, *, places: Places) -> None:
     from shoal.cli.which import find_crawl
     from shoal.frontier import open_frontier
+    from shoal.stats import spent_budget
 
     frontier = await open_frontier(places.frontier)
     try:
         crawl = await find_crawl(frontier, name)
-        before = (await frontier.progress(crawl.id)).state
+        former = await frontier.progress(crawl.id)
+        before = former.state
         if before is CrawlState.FINISHED:
             raise UsageError(f"{crawl.id} is finished: there is nothing to {_VERBS[state]}")
+        if state is CrawlState.RUNNING and (spent := spent_budget(crawl, former)):
+            raise UsageError(f"{crawl.id}: {spent}")
         await frontier.set_state(crawl.id, state)
         progress = await frontier.progress(crawl.id)
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -78,7 +78,9 @@ async def _exits(
     earnings = earnings_of(rows)
     rows.sort(key=ORDERS[sort])
     screen = Screen()
-    if as_json:
+    if found and not rows and not as_json:
+        screen.say(f"{crawl.id}: no exit of --pool was used for --host; without them all are shown")
+    elif as_json:
         screen.json(document(crawl, progress, rows, earnings))
     else:
         _show(crawl, progress, rows, earnings, screen)
@@ -92,17 +94,18 @@ def document(
         "crawl": crawl.id,
         "cost": progress.cost,
         "budget": crawl.budgets.cost or None,
-        "hosts": [_earnings_document(one) for one in earnings[:ROWS_SHOWN]],
+        "hosts": [_earnings_document(one, regions=_regions(crawl)) for one in earnings[:ROWS_SHOWN]],
         "more_hosts": max(0, len(earnings) - ROWS_SHOWN),
         "exits": [_exit_document(one) for one in rows[:ROWS_SHOWN]],
         "more_exits": max(0, len(rows) - ROWS_SHOWN),
     }
 
 
-def _earnings_document(one: Earnings) -> dict[str, Any]:
+def _earnings_document(one: Earnings, *, regions: Mapping[str, str]) -> dict[str, Any]:
     return {
         "host": one.host,
         "pool": one.pool,
+        "region": regions.get(one.pool) or None,
         "exits": one.exits,
         "requests": one.requests,
         "ok": one.ended.ok,
@@ -147,7 +150,8 @@ def _show(
         )
         return
     shown = earnings[:ROWS_SHOWN]
-    screen.table(EARNINGS_COLUMNS, [_earnings_row(one) for one in shown], right=EARNINGS_COLUMNS[2:])
+    rows_of_pools = [_earnings_row(one, regions=_regions(crawl)) for one in shown]
+    screen.table(EARNINGS_COLUMNS, rows_of_pools, right=EARNINGS_COLUMNS[2:])
     screen.line()
     now = time.time()
     screen.table(EXIT_COLUMNS, [_exit_row(one, now=now) for one in rows[:ROWS_SHOWN]], right=EXIT_COLUMNS[3:-1])
@@ -159,10 +163,15 @@ def _show(
             screen.say(f"and {count(total - ROWS_SHOWN)} {what} more; --host and --pool show fewer")
 
 
-def _earnings_row(one: Earnings) -> tuple[str, ...]:
+def _regions(crawl: Crawl) -> dict[str, str]:
+    """The regions of a crawl's pools, of those that have one."""
+    return {pool.name: pool.region for pool in crawl.pools if pool.region}
+
+
+def _earnings_row(one: Earnings, *, regions: Mapping[str, str]) -> tuple[str, ...]:
     return (
         one.host,
-        one.pool,
+        f"{one.pool} ({regions[one.pool]})" if one.pool in regions else one.pool,
         count(one.exits),
         count(one.requests),
         _or_nothing(one.ended.success, share),

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from shoal.errors import ShoalError
+from shoal.secrecy import masked_text
 from shoal.version import __version__
 
 INTERRUPTED = 130
@@ -104,7 +105,8 @@ def main() -> None:
     except SystemExit as end:
         code = end.code
     except BaseException:
-        traceback.print_exc()
+        # A spider's own error, perhaps: it may quote what it sent.
+        sys.stderr.write(masked_text(traceback.format_exc()))
     sys.stdout.flush()
     sys.stderr.flush()
     # Everything is closed. The HTTP client's own thread may still run, and can abort a Python that is taken down.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from shoal.crawl import Places
 
 DEFAULT_FILE = "shoal.db"
+_PASSWORD = re.compile(r":[^:@]+@")
 Command = Callable[..., Any]
 
 # Flags of their own for the settings people change most: flags, setting, metavar.
@@ -82,16 +84,19 @@ def place_options(*, store: bool = True, exists: bool = True, archive: bool = Fa
 
         if archive:
             text = "Keep every raw page there, too: a folder, s3://…, gs://… or az://…"
-            wrapped = click.option("--archive", metavar="URL", help=text)(wrapped)
+            wrapped = click.option("--archive", metavar="URL", callback=checked_place, help=text)(wrapped)
         if store:
             text = f"Where the items are.  [env var: {STORE_VARIABLE}; default: as --frontier]"
-            wrapped = click.option("--store", metavar="URL", envvar=STORE_VARIABLE, help=text)(wrapped)
+            wrapped = click.option("--store", metavar="URL", callback=checked_place, envvar=STORE_VARIABLE, help=text)(
+                wrapped
+            )
         return click.option(
             "--frontier",
             metavar="URL",
             default=DEFAULT_FILE,
             show_default=True,
             envvar=FRONTIER_VARIABLE,
+            callback=checked_place,
             show_envvar=True,
             help="Where the tasks are.",
         )(wrapped)
@@ -112,7 +117,7 @@ def crawl_argument(command: Command) -> Command:
 def archive_option(command: Command) -> Command:
     """--archive for those who read it."""
     text = "Where the raw pages are: a folder, s3://…, gs://… or az://…"
-    return click.option("--archive", metavar="URL", required=True, help=text)(command)
+    return click.option("--archive", metavar="URL", required=True, callback=checked_place, help=text)(command)
 
 
 def places_of(frontier: str, store: str | None, *, archive: str | None = None) -> Places:
@@ -142,9 +147,10 @@ def check_exists(places: Places) -> None:
 
 def store_option(command: Command) -> Command:
     """--store alone, for commands that need no frontier."""
-    return click.option("--store", metavar="URL", default=DEFAULT_FILE, show_default=True, help="Where the items are.")(
-        command
-    )
+    text = "Where the items are."
+    return click.option(
+        "--store", metavar="URL", default=DEFAULT_FILE, show_default=True, callback=checked_place, help=text
+    )(command)
 
 
 def check_store_exists(url: str) -> None:
@@ -152,6 +158,13 @@ def check_store_exists(url: str) -> None:
     path = url.removeprefix("files:").removeprefix("//") if url.startswith("files:") else file_of(url)
     if path is not None and not Path(path).exists():
         raise UsageError(f"there is no {path} here: `shoal run` or `shoal crawl` makes one, --store names another")
+
+
+def checked_place(_: click.Context, option: click.Parameter, url: str | None) -> str | None:
+    """The URL, unless it is a server's with a slip in it: as a file's name its password would be seen everywhere."""
+    if url and "://" not in url and _PASSWORD.search(url) and not Path(url).exists():
+        raise UsageError(f"--{option.name} looks like a server's URL without its scheme: write scheme://user:…@host")
+    return url
 
 
 def described(name: str) -> str:

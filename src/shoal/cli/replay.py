@@ -14,7 +14,7 @@ import click
 from shoal.cli.counting import Counting
 from shoal.cli.figures import count, several
 from shoal.cli.lines import one_line
-from shoal.cli.options import DEFAULT_FILE, archive_option, json_option
+from shoal.cli.options import DEFAULT_FILE, archive_option, checked_place, json_option
 from shoal.cli.screen import Screen
 from shoal.errors import UsageError
 
@@ -32,7 +32,14 @@ LISTED = 8
 @click.option("--crawl", metavar="ID", help="Which crawl's pages.  [default: the spider's newest]")
 @click.option("--limit", type=click.IntRange(0), default=0, metavar="N", help="Stop after so many pages; 0: all.")
 @click.option("-o", "--output", metavar="FILE", help="Write the items to a .jsonl, .csv, .json or .parquet file, too.")
-@click.option("--store", metavar="URL", default=DEFAULT_FILE, show_default=True, help="Where the items go.")
+@click.option(
+    "--store",
+    metavar="URL",
+    default=DEFAULT_FILE,
+    show_default=True,
+    callback=checked_place,
+    help="Where the items go.",
+)
 @json_option
 def replay(spider: str, *, archive: str, as_json: bool, **options: Any) -> int:
     """Run a changed spider over archived pages: the site is not asked, items are stored anew.

@@ -53,11 +53,12 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is no response, in one line."""
+    """Why there is no response, in one line. `is_certain`: it is the exit's, and the target has no part in it."""
 
     kind: FaultKind
     message: str
     elapsed: float = 0.0
+    is_certain: bool = False
 
 
 class Fetcher(Protocol):

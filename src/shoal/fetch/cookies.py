@@ -158,12 +158,12 @@ def _domain(text: str, *, host: str) -> str | None:
     domain = text.lower().removeprefix(".")
     if not domain:
         return ""
-    if domain == host and (_is_address(host) or _suffixes().publicsuffix(host) == host):
+    if domain == host and (_is_address(host) or _is_suffix(host)):
         return ""
     if domain != host and not _is_below(host, domain):
         return None
     # Everybody under .co.uk or github.io would get it.
-    return None if _suffixes().publicsuffix(domain) == domain else domain
+    return None if _is_suffix(domain) else domain
 
 
 def _keeps_its_prefix(cookie: Cookie) -> bool:
@@ -214,6 +214,12 @@ def _is_under(path: str, folder: str) -> bool:
 
 def _is_below(host: str, domain: str) -> bool:
     return host.endswith(f".{domain}") and not _is_address(host)
+
+
+def _is_suffix(domain: str) -> bool:
+    # The list knows no names with a dot at the end.
+    name = domain.rstrip(".")
+    return _suffixes().publicsuffix(name) == name
 
 
 def _is_address(host: str) -> bool:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from shoal.exits import TARGET, Way
+import msgspec
+
+from shoal.exits import TARGET, Way, secrets_of
 from shoal.fetch.base import Fault, FaultKind, Response
 from shoal.fetch.faults import CONNECTING, causes_of, explain
 from shoal.fetch.proxies import fault_of
-
-# The target's, and none of a third party's business.
-SECRET_HEADERS: Final = frozenset({"authorization", "cookie"})
+from shoal.secrecy import without_secrets
 
 
 def gateway_url(way: Way, url: str) -> str:
@@ -21,10 +20,10 @@ def gateway_url(way: Way, url: str) -> str:
 
 
 def gateway_headers(way: Way, headers: Mapping[str, str] | None) -> dict[str, str] | None:
-    """The headers of a request that a gateway may see."""
-    if not headers or way.forwards_secrets:
-        return None if headers is None else dict(headers)
-    return {name: value for name, value in headers.items() if name.lower() not in SECRET_HEADERS}
+    """The headers of a request that a gateway may see: secrets are the page's, and none of a third party's business."""
+    if not headers:
+        return None
+    return dict(headers) if way.forwards_secrets else without_secrets(headers)
 
 
 def gateway_answer(way: Way, answer: Response | Fault) -> Response | Fault:
@@ -35,11 +34,15 @@ def gateway_answer(way: Way, answer: Response | Fault) -> Response | Fault:
         return fault_of(way, "the gateway's host cannot be found") if has_no_route else answer
     if answer.status in way.error_statuses:
         return fault_of(way, f"the gateway itself answered {answer.status}")
+    # Its key would travel into tasks, logs and the archive.
+    telling = [
+        name for name, value in answer.headers.items() if any(word in unquote(value) for word in secrets_of(way))
+    ]
     location = answer.headers.get("location")
-    # Followed as the page's redirect, its own would carry its key into tasks and logs.
-    if location and urlsplit(urljoin(answer.url, location)).hostname == urlsplit(way.url).hostname:
+    if location and ("location" in telling or _host(location, base=answer.url) == _host(way.url)):
         return fault_of(way, "the gateway redirects to itself")
-    return answer
+    headers = {name: value for name, value in answer.headers.items() if name not in telling}
+    return msgspec.structs.replace(answer, headers=headers) if telling else answer
 
 
 def gateway_fault(way: Way, error: Exception) -> Fault:
@@ -48,3 +51,10 @@ def gateway_fault(way: Way, error: Exception) -> Fault:
     is_connecting = CONNECTING in causes_of(error) or kind is FaultKind.CONNECT
     is_ours = kind in (FaultKind.LOCAL, FaultKind.BAD_URL)
     return fault_of(way, message) if is_connecting and not is_ours else Fault(kind=kind, message=message)
+
+
+def _host(url: str, *, base: str = "") -> str | None:
+    try:
+        return urlsplit(urljoin(base, url)).hostname
+    except ValueError:
+        return None  # it leads nowhere: for the rules of the crawl to refuse

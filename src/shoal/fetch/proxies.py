@@ -34,6 +34,15 @@ _PLAINER: Final = {
     "SOCKS error: io error during SOCKS handshake": "it closed the connection",
     "operation timed out": "no connection in time",
 }
+# The proxy never got to know where to: the target has no part in it.
+_CERTAIN: Final = frozenset(
+    {
+        "dns error",
+        "tcp connect error",
+        "tunnel error: proxy authorization required",
+        "SOCKS error: failed to create underlying connection",
+    }
+)
 
 
 class ProxyRoutes:
@@ -114,7 +123,7 @@ def proxy_answer(way: Way, answer: Response, *, secure: bool) -> Response | Faul
     if secure or way.url.startswith("socks"):
         return answer
     if answer.status == 407:
-        return fault_of(way, "it wants other credentials (407)")
+        return fault_of(way, "it wants other credentials (407)")  # not certain: a hostile site may say so, too
     # Wide-spread proxies sign their own pages; others cannot be told from the site.
     is_signed = answer.headers.get("server", "").startswith("tinyproxy") or "x-squid-error" in answer.headers
     if is_signed and answer.status >= 400:
@@ -126,13 +135,13 @@ def proxy_fault(way: Way, error: Exception, *, secure: bool) -> Fault:
     """Whose fault an exception is: the proxy's, or the target's as it would be without one."""
     kind, message = explain(error, secure=secure)
     if _is_the_proxys(kind, causes_of(error), way, secure=secure):
-        return fault_of(way, _PLAINER.get(message, message))
+        return fault_of(way, _PLAINER.get(message, message), is_certain=not _CERTAIN.isdisjoint(causes_of(error)))
     return Fault(kind=kind, message=message)
 
 
-def fault_of(way: Way, message: str) -> Fault:
+def fault_of(way: Way, message: str, *, is_certain: bool = False) -> Fault:
     """A fault of the exit itself, named by its name."""
-    return Fault(kind=FaultKind.EXIT, message=f"{way.name}: {message}")
+    return Fault(kind=FaultKind.EXIT, message=f"{way.name}: {message}", is_certain=is_certain)
 
 
 def _is_the_proxys(kind: FaultKind, causes: list[str], way: Way, *, secure: bool) -> bool:
