@@ -114,7 +114,10 @@ class HttpFetcher:
         route = routes.known(origin) or await routes.find(origin)
         while isinstance(route, Route):
             try:
-                return await self._exchange(request, route, path, started, until)
+                answer = await self._exchange(request, route, path, started, until)
+                if isinstance(answer, Fault):
+                    routes.forget(origin)
+                return answer
             except PyreqwestError as error:
                 following = routes.next_address(origin, route) if never_connected(error) else None
                 if following is None:

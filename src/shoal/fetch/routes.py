@@ -32,6 +32,7 @@ KEEP_ALIVE_SECONDS: Final = 30.0
 HTTP2_STREAM_WINDOW: Final = 1024 * 1024
 HTTP2_CONNECTION_WINDOW: Final = 4 * 1024 * 1024
 PARTING_SECONDS: Final = 0.05
+GIVEN_UP_SECONDS: Final = 1.0  # later than our own deadlines, which know better what to call it
 FOREVER: Final = 366 * 86_400.0
 
 _NOT_IN_ORIGIN: Final = re.compile(r"[?#\\\s\x00-\x1f]")
@@ -83,8 +84,16 @@ class Routes:
         table.move_to_end(origin_text)
         return route
 
+    def forget(self, origin_text: str) -> None:
+        """Leave the connections of an origin that took too long or sent too much.
+
+        Over HTTP/2 a request that is given up leaves its connection open, and what a host sends there without being
+        asked (pings, settings) is read and answered for as long as it likes."""
+        self._secure.pop(origin_text, None)
+
     async def find(self, origin_text: str) -> Route | Fault:
         """The route to an origin, or why there is none."""
+        self._forget_idle()
         origin = parse_origin(origin_text)
         if origin is None:
             return Fault(kind=FaultKind.BAD_URL, message=f"not a http or https URL: {one_line(origin_text)[:80]}")
@@ -125,6 +134,12 @@ class Routes:
         # The client's thread is still on its way out of Python when it wakes us; an interpreter that ends right now
         # would abort in that thread.
         await asyncio.sleep(PARTING_SECONDS if clients else 0)
+
+    def _forget_idle(self) -> None:
+        """The same for hosts that nothing was asked of lately: a route in use is found anew when it expires."""
+        idle_since = self._clock() - KEEP_ALIVE_SECONDS
+        while self._secure and next(iter(self._secure.values())).expires < idle_since:
+            self._secure.popitem(last=False)
 
     def _table(self, origin_text: str) -> OrderedDict[str, Route]:
         return self._secure if origin_text.startswith("https:") else self._plain
@@ -194,6 +209,9 @@ def client_builder(settings: Settings) -> ClientBuilder:
     builder = ClientBuilder().no_proxy().follow_redirects(False).referer(False).default_cookie_store(False)
     builder.gzip(False).brotli(False).zstd(False).deflate(False)
     builder.connect_timeout(timedelta(seconds=settings.connect_seconds or FOREVER))
+    # A request that we give up before its answer began goes on inside the client, with its connection, until this.
+    silence = max(settings.first_byte_seconds or FOREVER, settings.idle_seconds or FOREVER) + GIVEN_UP_SECONDS
+    builder.read_timeout(timedelta(seconds=silence))
     builder.pool_idle_timeout(timedelta(seconds=KEEP_ALIVE_SECONDS))
     builder.pool_max_idle_per_host(settings.concurrency)
     builder.user_agent(settings.user_agent)
