@@ -8,7 +8,6 @@ from typing import Any
 from shoal.page import Page
 from shoal.spider import Item, Spider
 
-
 LINKS_LISTED = 10_000
 
 
