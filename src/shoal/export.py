@@ -68,7 +68,7 @@ def check_target(path: str | os.PathLike[str]) -> None:
 
 
 def harmless(document: bytes) -> bytes:
-    """The same JSON, spelled so that nothing in its texts can steer a terminal. What is below U+0020 is escaped already."""
+    """The same JSON, spelled so that nothing in its texts can steer a terminal."""
     return _CONTROLS.sub(lambda match: b"\\u%04x" % ord(match[0].decode()), document)
 
 

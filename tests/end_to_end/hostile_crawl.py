@@ -53,6 +53,8 @@ LIMITS: dict[str, Any] = {
     "allow_addresses": ["127.0.1.0/24", "127.0.2.0/24"],
     "max_attempts": 3,
     "retry_seconds": 0.05,
+    "max_rest_seconds": 0.2,
+    "max_free_retries": 3,
     "connect_seconds": 10.0,
     "first_byte_seconds": 10.0,
     "idle_seconds": 10.0,

@@ -101,6 +101,10 @@ class HostileSite:
             return False
         if path == "/redirect-to":
             writer.write(answer(status="302 Found", headers=f"Location: {unquote(query, 'latin-1')}\r\n"))
+        elif path == "/link-to":
+            writer.write(answer(f"<title>on</title><a href='/redirect-to?{query}'>on</a>".encode()))
+        elif path == "/base-on":
+            writer.write(answer(f"<base href='{unquote(query)}'><a href='inside'>in</a>".encode()))
         elif path in self.pages:
             writer.write(self.pages[path])
         elif (page := trap_page(target)) is not None:
@@ -142,6 +146,10 @@ def _status(path: str) -> bytes | None:
             return answer(status="429 Too Many Requests", headers=f"Retry-After: {date}\r\n")
         case "/429-nonsense":
             return answer(status="429 Too Many Requests", headers="Retry-After: soon\r\n")
+        case "/429-negative":
+            return answer(status="429 Too Many Requests", headers="Retry-After: -1e400\r\n")
+        case "/429-millennium":
+            return answer(status="429 Too Many Requests", headers=f"Retry-After: {10**30}\r\n")
         case "/503":
             return answer(status="503 Service Unavailable")
     return None
@@ -156,6 +164,10 @@ def _with_bad_headers(path: str) -> bytes | None:
             return answer(headers=f"X-Huge: {'a' * MIB}\r\n")
         case "/headers/many":
             return answer(headers="".join(f"X-{number}: a\r\n" for number in range(HEADERS)))
+        case "/headers/cookies":
+            return answer(b"ok", headers=f"Set-Cookie: a={'b' * 4000}\r\n" * 90)
+        case "/headers/etag":
+            return answer(b"ok", headers=f"ETag: {'e' * 200_000}\r\nLast-Modified: {'9' * 100_000}\r\n")
         case "/headers/broken":
             return answer(headers="X no colon\r\n")
         case "/lengths/same":
@@ -198,6 +210,8 @@ def _encoded(path: str) -> bytes | None:
             return _with_encoding("deflate, gzip, zstd", zstandard.compress(gzipped(zlib.compress(page))))
         case "/encoding/four-layers":
             return _with_encoding("gzip, gzip, gzip, gzip", gzipped(gzipped(gzipped(gzipped(page)))))
+        case "/encoding/thousand-names":
+            return _with_encoding("identity, " * 1000 + "gzip", gzipped(page))
         case "/encoding/lie":
             return _with_encoding("gzip", page)
         case "/encoding/unknown":
@@ -222,6 +236,11 @@ def _document(path: str) -> bytes | None:
             return answer("<p>café</p>".encode(), headers="Content-Type: text/html; charset=klingon-9\r\n")
         case "/binary":
             return answer(bytes(range(256)) * 256)
+        case "/hrefs":
+            long = b"x" * (MIB // 4)
+            data = b"data:text/html," + long
+            links = (b"/" + long, data, b"http://%b/" % long, b"?" + b"&" * 60_000, b"/a" * 30_000)
+            return answer(b"".join(b"<a href='%b'>x</a><img srcset='%b'>" % (href, data) for href in links))
         case "/nested":
             return answer(b"<div>" * (NESTED_BYTES // 5))
         case "/nuls":
@@ -355,6 +374,8 @@ BEHAVIOURS: Final[dict[str, Behaviour]] = {
     "/chunked/extension": _endless_chunk_extension,
     "/chunked/trailers": _endless_trailers,
     "/upgrade": _says(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n\x00\x00"),
+    "/early-hints": _says(b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n" * 100_000 + answer(b"at last")),
+    "/chunked/lying-trailers": _says(_CHUNKED + b"0\r\nContent-Length: 1\r\nLocation: http://127.0.0.1/\r\n\r\n"),
     "/chunked/cut": _says(_CHUNKED),
     "/chunked/garbage": _says(_CHUNKED + b"ZZZ\r\nwhat\r\n"),
     "/http10": _says(b"HTTP/1.0 200 OK\r\nContent-Type: text/html\r\n\r\n<p>until the end</p>"),
