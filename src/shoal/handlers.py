@@ -24,6 +24,7 @@ SITEMAP = "@sitemap"
 PAGES = "@pages"
 INBOX = "@inbox"  # a task of this name was no request: it ends as a dead letter
 TRACEBACK_LINES = 30
+TRACEBACK_WIDTH = 1_000
 MOST_PAGES = 1_000_000
 MOST_LEVELS = 3  # robots.txt, an index, an index in it, their sitemaps
 MOST_ELSEWHERE = 1_000
@@ -286,7 +287,11 @@ def line_of(error: BaseException) -> str:
 def traceback_of(error: BaseException) -> str:
     """The last lines of a traceback, for the dead letter."""
     lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
-    return "\n".join(lines[-TRACEBACK_LINES:]).encode("utf-8", "backslashreplace").decode()
+    # Errors quote what they choke on, and a page may give them megabytes of it.
+    short = (
+        line if len(line) <= TRACEBACK_WIDTH else f"{line[:TRACEBACK_WIDTH]}…" for line in lines[-TRACEBACK_LINES:]
+    )
+    return "\n".join(short).encode("utf-8", "backslashreplace").decode()
 
 
 def _collect(output: Any, harvest: Harvest) -> None:

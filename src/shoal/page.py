@@ -21,6 +21,7 @@ from shoal.urls import UrlRules, lane_of, origin_of
 from shoal.xml import parse_xml
 
 HEAD_BYTES = 8192
+LONGEST_REASON = 500
 DEFAULT_LIMITS = MarkupLimits()
 _BASE = re.compile(rb"<(?i:base)")
 HREF_STARTS = ("http://", "https://", "/", "./", "../", "?", "#")
@@ -30,6 +31,8 @@ class TurnedAway(Exception):  # noqa: N818 -- reads as what happened
     """A handler saw that this is not the page that was asked for."""
 
     def __init__(self, kind: Literal["blocked", "logged_out"], reason: str) -> None:
+        # One line: it is often what the page itself says.
+        reason = " ".join(reason[:LONGEST_REASON].split())
         super().__init__(f"{kind}: {reason}" if reason else kind)
         self.kind = kind
 

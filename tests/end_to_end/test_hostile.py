@@ -160,7 +160,7 @@ UNUSABLE = {
 }
 
 
-# Pages that lead off their host without a link to it: by a redirect behind a link, by a <base>. What for, and the target.
+# Pages that lead off their host without a link to it, by a redirect behind a link or by a <base>; and where to.
 OFF_HOST = {
     "/link-to?http://127.0.1.1:1/port-behind-a-link": "http://127.0.1.1:1/port-behind-a-link",
     "/link-to?http://127.0.0.1:INNER/behind-a-link": "http://127.0.0.1:INNER/behind-a-link",

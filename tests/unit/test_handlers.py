@@ -259,6 +259,15 @@ def test_an_error_in_one_line_and_its_last_frames() -> None:
     assert "test_handlers.py" in lines
 
 
+def test_an_error_that_quotes_a_whole_page_is_cut_short() -> None:
+    try:
+        float("x" * 1_000_000)
+    except ValueError as error:
+        lines = traceback_of(error)
+    assert "could not convert string to float: 'xxx" in lines
+    assert len(lines) < 10_000
+
+
 @pytest.mark.parametrize(
     ("body", "selector", "last"),
     [

@@ -134,7 +134,7 @@ def answer(body: bytes = b"", *, status: str = "200 OK", headers: str = "Content
 
 @lru_cache(maxsize=64)
 def _fixed(path: str) -> bytes | None:
-    return _status(path) or _with_bad_headers(path) or _bomb(path) or _encoded(path) or _document(path)
+    return _status(path) or _with_bad_headers(path) or _large(path) or _bomb(path) or _encoded(path) or _document(path)
 
 
 def _status(path: str) -> bytes | None:
@@ -164,10 +164,6 @@ def _with_bad_headers(path: str) -> bytes | None:
             return answer(headers=f"X-Huge: {'a' * MIB}\r\n")
         case "/headers/many":
             return answer(headers="".join(f"X-{number}: a\r\n" for number in range(HEADERS)))
-        case "/headers/cookies":
-            return answer(b"ok", headers=f"Set-Cookie: a={'b' * 4000}\r\n" * 90)
-        case "/headers/etag":
-            return answer(b"ok", headers=f"ETag: {'e' * 200_000}\r\nLast-Modified: {'9' * 100_000}\r\n")
         case "/headers/broken":
             return answer(headers="X no colon\r\n")
         case "/lengths/same":
@@ -180,6 +176,21 @@ def _with_bad_headers(path: str) -> bytes | None:
             return answer(status="302 Found", headers="Location: /\x80\xff\t /\r\n")
         case "/status/999":
             return answer(status="999 Denied")
+    return None
+
+
+def _large(path: str) -> bytes | None:
+    """As large as they may be."""
+    match path:
+        case "/headers/cookies":
+            return answer(b"ok", headers=f"Set-Cookie: a={'b' * 4000}\r\n" * 90)
+        case "/headers/etag":
+            return answer(b"ok", headers=f"ETag: {'e' * 200_000}\r\nLast-Modified: {'9' * 100_000}\r\n")
+        case "/hrefs":
+            long = b"x" * (MIB // 4)
+            data = b"data:text/html," + long
+            links = (b"/" + long, data, b"http://%b/" % long, b"?" + b"&" * 60_000, b"/a" * 30_000)
+            return answer(b"".join(b"<a href='%b'>x</a><img srcset='%b'>" % (href, data) for href in links))
     return None
 
 
@@ -236,11 +247,6 @@ def _document(path: str) -> bytes | None:
             return answer("<p>café</p>".encode(), headers="Content-Type: text/html; charset=klingon-9\r\n")
         case "/binary":
             return answer(bytes(range(256)) * 256)
-        case "/hrefs":
-            long = b"x" * (MIB // 4)
-            data = b"data:text/html," + long
-            links = (b"/" + long, data, b"http://%b/" % long, b"?" + b"&" * 60_000, b"/a" * 30_000)
-            return answer(b"".join(b"<a href='%b'>x</a><img srcset='%b'>" % (href, data) for href in links))
         case "/nested":
             return answer(b"<div>" * (NESTED_BYTES // 5))
         case "/nuls":
