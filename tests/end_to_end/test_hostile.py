@@ -75,7 +75,8 @@ LENGTHS = {
     "/lengths/different": "protocol",
     "/lengths/and-chunked": "ok",
     "/chunked/twice": "ok",
-    "/chunked/unknown": "ok",
+    "/chunked/unknown": "bad_encoding",
+    "/chunked/zipped": "bad_encoding",
     "/chunked/overflow": "protocol",
     "/chunked/negative": "protocol",
     "/chunked/garbage": "protocol",
@@ -110,6 +111,21 @@ TEXTS = {
     "/charset/invalid-utf-8": "ok",
     "/binary": "ok",
     "/nuls": "ok",
+}
+# What is read of pages that end well though something is wrong with them.
+READ = {
+    "/charset/lie": "caf�, na�ve",
+    "/charset/nonsense": "café",
+    "/charset/utf-16": b"<p>plain ASCII</p>".decode("utf-16-le"),
+    "/charset/invalid-utf-8": "x",
+    "/nuls": "ab x",
+    "/lengths/too-short": "hello",
+    "/lengths/same": "ab",
+    "/lengths/and-chunked": "hello",
+    "/chunked/twice": "hello",
+    "/chunked/lying-trailers": "hello",
+    "/early-hints": "at last",
+    "/http10": "until the end",
 }
 ANSWERS = {**ENDLESS, **HEADERS, **LENGTHS, **BOMBS, **TEXTS}
 
@@ -234,6 +250,11 @@ def test_a_nasty_answer_ends_under_its_name(answers: Outcome, path: str) -> None
     assert name_of(answers.fates[path]) in ANSWERS[path].split()
 
 
+@pytest.mark.parametrize("path", READ)
+def test_of_a_page_with_something_wrong_the_right_text_is_read(answers: Outcome, path: str) -> None:
+    assert answers.texts[answers.fates[path].url] == READ[path]
+
+
 @pytest.mark.parametrize("path", SLOW)
 def test_a_slow_answer_ends_under_its_name(slow_answers: Outcome, path: str) -> None:
     assert name_of(slow_answers.fates[path]) in SLOW[path].split()
@@ -292,7 +313,7 @@ def test_every_task_has_an_end(outcome: Outcome) -> None:
 
 
 def test_the_good_host_is_crawled_whole(outcome: Outcome) -> None:
-    assert outcome.expected <= outcome.items
+    assert outcome.expected <= outcome.texts.keys()
 
 
 def test_of_a_page_of_a_hundred_thousand_links_some_are_taken(answers: Outcome) -> None:

@@ -162,6 +162,8 @@ class HttpFetcher:
                     status, headers = answer.status, _headers(answer)
                     if request.method != "HEAD" and _announced(headers) > self._max_bytes:
                         return too_large(self._max_bytes)
+                    if (coding := _unknown_transfer(headers)) is not None:
+                        return Fault(kind=FaultKind.BAD_ENCODING, message=f"unknown Transfer-Encoding {coding[:40]!r}")
                     chunks = await self._read(answer.body_reader, deadline, until)
         except PyreqwestError:  # some of them are TimeoutErrors too
             raise
@@ -274,6 +276,12 @@ def _readable_headers(answer: Answer) -> dict[str, str]:
 def _announced(headers: dict[str, str]) -> int:
     length = headers.get("content-length", "")
     return int(length) if length.isdecimal() and len(length) < 20 else 0
+
+
+def _unknown_transfer(headers: dict[str, str]) -> str | None:
+    """A coding the client left in place: it undoes chunks and nothing else, and the rest would pass for the page."""
+    names = headers.get("transfer-encoding", "chunked").lower().split(",")
+    return next((name for name in map(str.strip, names) if name not in ("chunked", "identity", "")), None)
 
 
 def _joined(name: str, values: list[str]) -> str:

@@ -351,6 +351,7 @@ def _says(text: bytes) -> Behaviour:
 
 
 _HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+_ZIPPED: Final = gzipped(b"hello")
 _CHUNKED: Final = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
 BEHAVIOURS: Final[dict[str, Behaviour]] = {
     "/slow-headers": _slow_headers,
@@ -375,6 +376,9 @@ BEHAVIOURS: Final[dict[str, Behaviour]] = {
     ),
     "/chunked/twice": _says(_HEAD + b"Transfer-Encoding: chunked, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"),
     "/chunked/unknown": _says(_HEAD + b"Transfer-Encoding: rot13\r\n\r\nuryyb"),
+    "/chunked/zipped": _says(
+        _HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(_ZIPPED), _ZIPPED)
+    ),
     "/chunked/overflow": _says(_CHUNKED + b"FFFFFFFFFFFFFFFFF\r\nhello"),
     "/chunked/negative": _says(_CHUNKED + b"-5\r\nhello"),
     "/chunked/extension": _endless_chunk_extension,
