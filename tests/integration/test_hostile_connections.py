@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import resource
+import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 import trustme
 
@@ -50,11 +53,14 @@ class Connections:
     async def running(self) -> AsyncIterator[Connections]:
         server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._context)
         self.port = server.sockets[0].getsockname()[1]
-        yield self
-        server.close()
-        for task in self._open:
-            task.cancel()
-        await asyncio.gather(*self._open, return_exceptions=True)
+        try:
+            yield self
+        finally:
+            server.close()
+            for task in self._open:
+                task.cancel()
+            await asyncio.gather(*self._open, return_exceptions=True)
+            await asyncio.sleep(0.01)  # for the transports to close their sockets
 
     async def one_ends(self) -> None:
         async with asyncio.timeout(PATIENCE):
@@ -79,6 +85,7 @@ async def _silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def _endless_hints(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
     while not writer.is_closing():
         writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\n" * 10)
         await writer.drain()
@@ -109,6 +116,41 @@ async def test_an_answer_ahead_of_its_request_is_never_taken_for_one() -> None:
             found = await fetcher.fetch(Fetch(url=f"http://127.0.0.1:{site.port}/{number}"))
             assert isinstance(found, Response)
             assert found.body == b"true /%d" % number
+        await fetcher.close()
+
+
+async def test_idle_connections_are_left_when_there_are_no_descriptors_for_others() -> None:
+    everybody = asyncio.Barrier(20)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await everybody.wait()
+        writer.write(answer(b"one of many"))
+        await _silent(reader, writer)
+
+    async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer(b"another host"))
+
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with Connections(serve).running() as many, Connections(other).running() as one:
+        fetcher = HttpFetcher(msgspec.structs.replace(SETTINGS, first_byte_seconds=PATIENCE, idle_seconds=PATIENCE))
+        urls = [f"http://127.0.0.1:{many.port}/{number}" for number in range(20)]
+        await asyncio.gather(*(fetcher.fetch(Fetch(url=url)) for url in urls))
+        with socket.socket() as probe:
+            lowest_free = probe.fileno()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, before[1]))
+        try:
+            found = await fetcher.fetch(Fetch(url=f"http://127.0.0.1:{one.port}/"))
+            assert isinstance(found, Fault)
+            assert found.kind is FaultKind.LOCAL
+            for _ in urls:
+                await many.one_ends()
+            found = await fetcher.fetch(Fetch(url=f"http://127.0.0.1:{one.port}/"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        assert isinstance(found, Response)
+        assert found.body == b"another host"
         await fetcher.close()
 
 

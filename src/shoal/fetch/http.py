@@ -83,6 +83,8 @@ class HttpFetcher:
             kind, message = explain(error, secure=request.url.startswith("https:"))
             answer = Fault(kind=kind, message=message)
         if isinstance(answer, Fault):
+            if answer.kind is FaultKind.LOCAL:
+                self._routes.relieve()
             return msgspec.structs.replace(answer, elapsed=self._clock() - started)
         return answer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import re
 from collections import OrderedDict
@@ -13,6 +14,7 @@ from typing import Final
 import ada_url
 import msgspec
 from pyreqwest.client import Client, ClientBuilder
+from pyreqwest.exceptions import BuilderError
 from pyreqwest.http import Url
 
 from shoal.fetch.base import Fault, FaultKind
@@ -32,6 +34,7 @@ KEEP_ALIVE_SECONDS: Final = 30.0
 HTTP2_STREAM_WINDOW: Final = 1024 * 1024
 HTTP2_CONNECTION_WINDOW: Final = 4 * 1024 * 1024
 PARTING_SECONDS: Final = 0.05
+RELIEF_SECONDS: Final = 1.0
 GIVEN_UP_SECONDS: Final = 1.0  # later than our own deadlines, which know better what to call it
 FOREVER: Final = 366 * 86_400.0
 
@@ -71,9 +74,10 @@ class Routes:
         self._trusted_roots = trusted_roots
         self._resolver = Resolver(lookup, clock=clock)
         # Built now: a first request that waits for its client starts late.
-        self._plain_client: Client | None = client_builder(settings).build()
+        self._plain_client: Client | None = built(client_builder(settings))
         self._plain: OrderedDict[str, Route] = OrderedDict()
         self._secure: OrderedDict[str, Route] = OrderedDict()
+        self._relieved = -RELIEF_SECONDS
 
     def known(self, origin_text: str) -> Route | None:
         """The route to an origin (`https://host:port`), if it was found not long ago."""
@@ -90,6 +94,15 @@ class Routes:
         Over HTTP/2 a request that is given up leaves its connection open, and what a host sends there without being
         asked (pings, settings) is read and answered for as long as it likes."""
         self._secure.pop(origin_text, None)
+
+    def relieve(self) -> None:
+        """Leave the idle connections of all hosts: this process has no descriptors left, and may have spent them on
+        hosts that are done."""
+        if self._clock() >= self._relieved + RELIEF_SECONDS:
+            self._relieved = self._clock()
+            self._plain.clear()
+            self._secure.clear()
+            self._plain_client = None
 
     async def find(self, origin_text: str) -> Route | Fault:
         """The route to an origin, or why there is none."""
@@ -192,7 +205,7 @@ class Routes:
             client = before.client if reusable and before else self._secure_client(origin, address)
             return Route(origin, addresses, expires, client, f"https://{origin.userinfo}{authority}", None)
         if self._plain_client is None:
-            self._plain_client = client_builder(self._settings).build()
+            self._plain_client = built(client_builder(self._settings))
         numeric = f"[{address}]" if ":" in address else address
         prefix = f"http://{origin.userinfo}{numeric}{origin.port}"
         return Route(origin, addresses, expires, self._plain_client, prefix, authority)
@@ -201,7 +214,15 @@ class Routes:
         builder = secure_builder(self._settings, trusted_roots=self._trusted_roots)
         if origin.literal is None:
             builder.resolve(origin.host, address, 0)
+        return built(builder)
+
+
+def built(builder: ClientBuilder) -> Client:
+    """The client. It reads the system's certificates from files, so that it takes descriptors to make one."""
+    try:
         return builder.build()
+    except BuilderError as error:
+        raise OSError(errno.EMFILE, "no client could be made") from error
 
 
 def client_builder(settings: Settings) -> ClientBuilder:
