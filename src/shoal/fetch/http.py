@@ -30,6 +30,8 @@ MAX_CHUNKS: Final = 4096
 INLINE_WIRE_BYTES: Final = 256 * 1024
 INLINE_BYTES: Final = 1024 * 1024
 
+TIMEOUTS: Final = frozenset({FaultKind.TIMEOUT_FIRST_BYTE, FaultKind.TIMEOUT_IDLE, FaultKind.TIMEOUT_TOTAL})
+
 # Ours to say: with them a request could name another host than the vetted one, or smuggle a second request.
 FORBIDDEN_HEADERS: Final = frozenset(
     {
@@ -117,7 +119,7 @@ class HttpFetcher:
         while isinstance(route, Route):
             try:
                 answer = await self._exchange(request, route, path, started, until)
-                if isinstance(answer, Fault):
+                if isinstance(answer, Fault) and answer.kind in TIMEOUTS:
                     routes.forget(origin)
                 return answer
             except PyreqwestError as error:

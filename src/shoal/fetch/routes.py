@@ -89,7 +89,7 @@ class Routes:
         return route
 
     def forget(self, origin_text: str) -> None:
-        """Leave the connections of an origin that took too long or sent too much.
+        """Leave the connections of an origin that took too long.
 
         Over HTTP/2 a request that is given up leaves its connection open, and what a host sends there without being
         asked (pings, settings) is read and answered for as long as it likes."""
