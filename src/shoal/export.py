@@ -45,6 +45,9 @@ _OF_VERSIONS: _Columns = {
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
+# In UTF-8: DEL, C1 controls, line separators, directions.
+_CONTROLS = re.compile(b"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
+
 # The kinds of values a column holds, as bits: a column's type follows from all of its values.
 _BOOL, _INT, _LONG, _FLOAT, _TEXT, _OTHER = 1, 2, 4, 8, 16, 32
 
@@ -62,6 +65,11 @@ def check_target(path: str | os.PathLike[str]) -> None:
         raise UsageError(f"cannot write {path}: it is not a file")
     if target.suffix.lower() == ".parquet":
         _pyarrow()
+
+
+def harmless(document: bytes) -> bytes:
+    """The same JSON, spelled so that nothing in its texts can steer a terminal."""
+    return _CONTROLS.sub(lambda match: b"\\u%04x" % ord(match[0].decode()), document)
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +94,7 @@ async def export(
     check_target(path)
     items = _chosen(store, wanted, show)
     if os.fspath(path) == STDOUT:
-        return await _copy(items, _JsonLines(sys.stdout.buffer, names=_own_columns(wanted)))
+        return await _copy(items, _JsonLines(sys.stdout.buffer, names=_own_columns(wanted), spelled=harmless))
     target = Path(path)
     try:
         with _whole_file(target) as file, TemporaryFile(dir=target.parent) as spool:
@@ -107,13 +115,14 @@ class _Sink(Protocol):
 
 
 class _JsonLines:
-    def __init__(self, file: IO[bytes], *, names: _Columns) -> None:
+    def __init__(self, file: IO[bytes], *, names: _Columns, spelled: Callable[[bytes], bytes] = bytes) -> None:
         self._file = file
         self._names = names
+        self._spelled = spelled
         self._encoder = msgspec.json.Encoder()
 
     def add(self, items: list[StoredItem]) -> None:
-        self._file.write(self._encoder.encode_lines([_fields(item, self._names) for item in items]))
+        self._file.write(self._spelled(self._encoder.encode_lines([_fields(item, self._names) for item in items])))
 
     def finish(self) -> None:
         self._file.flush()

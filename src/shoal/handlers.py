@@ -19,14 +19,17 @@ from shoal.secrecy import without
 from shoal.session import Session
 from shoal.sitemaps import parse_sitemap, sitemaps_in_robots
 from shoal.spider import Request, Spider
+from shoal.urls import lane_of
 
 SITEMAP = "@sitemap"
 PAGES = "@pages"
 INBOX = "@inbox"  # a task of this name was no request: it ends as a dead letter
 TRACEBACK_LINES = 30
 LONGEST_ERROR = 20_000
-LONGEST_LINE = 1000
+LONGEST_LINE = 1_000
 MOST_PAGES = 1_000_000
+MOST_LEVELS = 3  # robots.txt, an index, an index in it, their sitemaps
+MOST_ELSEWHERE = 1_000
 LOGIN_SECONDS = 300.0  # its requests wait for their start slots
 
 
@@ -124,19 +127,36 @@ class Handlers:
     async def _take_sitemap(self, page: Page, found: Found) -> None:
         handler, task = page.meta["handler"], page.task
         if page.url.endswith("/robots.txt"):
-            nested, pages = sitemaps_in_robots(page.content), []
+            nested, pages = sitemaps_in_robots(page.content[: self._intake.settings.max_robots_bytes]), []
         else:
             sitemap = await asyncio.to_thread(parse_sitemap, page.body, url=page.url)
             nested, pages = sitemap.sitemaps, sitemap.pages
             if sitemap.problem:
                 found.reject("bad_sitemap", page.url)
-        for url in nested:
-            request = Request(url, handler=SITEMAP, meta=page.meta, depth=task.depth)
-            self._intake.request(request, found, parent=task, base=page.url, scoped=False)
+        await self._take_nested(nested, page, found)
         for number, url in enumerate(pages):
             if number % 1000 == 0:
                 await asyncio.sleep(0)
             self._intake.request(Request(url, handler=handler, depth=task.depth), found, parent=task, base=page.url)
+
+    async def _take_nested(self, urls: list[str], page: Page, found: Found) -> None:
+        """Sitemaps that a sitemap or a robots.txt names. The file that somebody asked for may name some on any host;
+        those it leads to, only on their own or in scope, and not in a row without end."""
+        task, level = page.task, page.meta.get("level", 0) + 1
+        meta = {**page.meta, "level": level}
+        elsewhere = 0
+        for number, url in enumerate(urls):
+            if number % 1000 == 0:
+                await asyncio.sleep(0)
+            link = self._intake.rules.resolve(url, page.url)
+            if level > MOST_LEVELS:
+                found.reject("sitemap_chain", link.url)
+                continue
+            is_elsewhere = link.lane != lane_of(page.url)
+            elsewhere += is_elsewhere
+            scoped = is_elsewhere and (level > 1 or elsewhere > MOST_ELSEWHERE)
+            request = Request(url, handler=SITEMAP, meta=meta, depth=task.depth)
+            self._intake.request(request, found, parent=task, base=page.url, scoped=scoped)
 
     async def _take_page_range(self, page: Page, found: Found) -> None:
         options, task = page.meta, page.task
@@ -274,8 +294,13 @@ def reason_of(text: str, *, secrets: Iterable[str]) -> str:
 def traceback_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
     """The last lines of a traceback, for the dead letter."""
     lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
+    # Errors quote what they choke on, and a page may give them megabytes of it.
     text = "\n".join(line[: 2 * LONGEST_LINE] for line in lines[-TRACEBACK_LINES:])
-    return "\n".join(line[:LONGEST_LINE] for line in without(secrets, _encodable(text)).splitlines())
+    return "\n".join(_shortened(line) for line in without(secrets, _encodable(text)).splitlines())
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
 
 
 def _encodable(text: str) -> str:

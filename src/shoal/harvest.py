@@ -52,7 +52,10 @@ class Harvest:
         if len(self.found.tasks) >= self._intake.settings.max_links:
             self.found.reject("too_many_links", request.url)
         else:
-            self._intake.request(request, self.found, parent=self._page.task, base=self._page.base)
+            hrefs, base = self._page.rooted([request.url])
+            for href in hrefs:
+                asked = request if href == request.url else msgspec.structs.replace(request, url=href)
+                self._intake.request(asked, self.found, parent=self._page.task, base=base)
 
     def _add_item(self, key: Any, fields: Mapping[str, Any]) -> None:
         if key is None and self._item_key:

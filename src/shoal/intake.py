@@ -135,7 +135,7 @@ class Intake:
             self._add(self._task_of(request, link, depth=depth, parent=parent), into)
 
     def _links(self, follow: Follow, into: Found, *, fields: dict[str, Any]) -> None:
-        hrefs, base = self._looked_at(follow, into), follow.page.base
+        hrefs, base = follow.page.rooted(self._looked_at(follow, into))
         plain, others = self.rules.sort_out(hrefs, base)
         elsewhere = self._fields_elsewhere(follow, fields)
         if others and not _are_only_rejected(others, plain):

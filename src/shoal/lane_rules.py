@@ -8,7 +8,7 @@ import msgspec
 
 from shoal.exit_policy import HELD_AGAINST, away_of
 from shoal.fetch.base import Fetcher
-from shoal.fetch.robots import UNAVAILABLE, Robots, fetch_rules
+from shoal.fetch.robots import LONGEST_REST, UNAVAILABLE, Robots, RulesVerdict, fetch_rules
 from shoal.fetch.through import Through
 from shoal.frontier.base import Frontier
 from shoal.model import DIRECT, VIA, LaneUpdate, Lease, Released, Retry
@@ -18,6 +18,8 @@ from shoal.settings import Settings
 from shoal.urls import lane_of, origin_of
 
 LANES_KEPT = 2000
+BYTES_KEPT = 64 * 1024 * 1024
+LONGEST_SLOT_WAIT = 30.0
 LONGEST_CRAWL_DELAY = 300.0
 MOST_FAILURES = 4
 CLOSED_SECONDS = 3600.0
@@ -31,6 +33,7 @@ class LaneRules:
         self._fetcher = fetcher
         self._settings = settings
         self._parsed: dict[str, tuple[int, Robots]] = {}
+        self._weight = 0
 
     def cached(self, lane: str) -> Robots | None:
         """The rules of a lane, if this worker has met them."""
@@ -70,14 +73,13 @@ class LaneRules:
         return opened
 
     async def _open(self, lease: Lease, fetcher: Fetcher, *, failures: int) -> Released | Retry:
-        async def reserve(url: str) -> None:
+        async def reserve(url: str) -> RulesVerdict | None:
             # While a lane is being opened nobody else starts there: its own interval is enough.
             host, via, pool = lease.task.lane.partition(VIA)
             if lane_of(url) == host:
                 await asyncio.sleep(max(lease.interval, lease.exit_interval))
-            else:
-                lane = f"{lane_of(url)}{via}{pool}"
-                await asyncio.sleep(await self._frontier.reserve(lease.crawl, lane, exit=lease.exit))
+                return None
+            return await self._elsewhere(lease, url, f"{lane_of(url)}{via}{pool}")
 
         verdict = await fetch_rules(
             origin_of(lease.task.url), fetcher=fetcher, settings=self._settings, reserve=reserve, failures=failures
@@ -95,7 +97,24 @@ class LaneRules:
         update = LaneUpdate(rules=verdict.rules, rules_seconds=verdict.seconds, interval=pace, base_interval=pace)
         return Released(lease=lease, lane=update)
 
+    async def _elsewhere(self, lease: Lease, url: str, lane: str) -> RulesVerdict | None:
+        """Wait for a slot of the host that a robots.txt redirects to; or a verdict without asking it."""
+        if url == f"{origin_of(url)}/robots.txt":
+            _, rules = await self._frontier.rules(lease.crawl, lane)
+            if rules and rules != UNAVAILABLE:
+                delay = Robots.from_rules(rules, self._settings.user_agent).crawl_delay
+                return RulesVerdict(rules=rules, seconds=self._settings.robots_seconds, crawl_delay=delay)
+        wait = await self._frontier.reserve(lease.crawl, lane, exit=lease.exit)
+        if wait > LONGEST_SLOT_WAIT:
+            # Hosts that all redirect to one slow one would hold every slot of the worker.
+            return RulesVerdict(rest_seconds=min(wait, LONGEST_REST), problem="robots.txt: redirects to a busy host")
+        await asyncio.sleep(wait)
+        return None
+
     def _remember(self, lane: str, entry: tuple[int, Robots]) -> None:
-        if len(self._parsed) >= LANES_KEPT:
-            del self._parsed[next(iter(self._parsed))]
+        former = self._parsed.pop(lane, None)
+        self._weight += entry[1].weight - (former[1].weight if former else 0)
         self._parsed[lane] = entry
+        # By weight, too: a domain of a thousand hosts may have long rules on each.
+        while len(self._parsed) > LANES_KEPT or (self._weight > BYTES_KEPT and len(self._parsed) > 1):
+            self._weight -= self._parsed.pop(next(iter(self._parsed)))[1].weight

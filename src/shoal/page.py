@@ -17,10 +17,11 @@ from shoal.markup import MarkupLimits, check_markup
 from shoal.model import Task
 from shoal.secrecy import has_secrets, without_secrets
 from shoal.spider import Request
-from shoal.urls import UrlRules, origin_of
+from shoal.urls import UrlRules, lane_of, origin_of
 from shoal.xml import parse_xml
 
 HEAD_BYTES = 8192
+LONGEST_REASON = 500
 DEFAULT_LIMITS = MarkupLimits()
 _BASE = re.compile(rb"<(?i:base)")
 HREF_STARTS = ("http://", "https://", "/", "./", "../", "?", "#")
@@ -30,6 +31,8 @@ class TurnedAway(Exception):  # noqa: N818 -- reads as what happened
     """A handler saw that this is not the page that was asked for."""
 
     def __init__(self, kind: Literal["blocked", "logged_out"], reason: str) -> None:
+        # One line: it is often what the page itself says.
+        reason = " ".join(reason[:LONGEST_REASON].split())
         super().__init__(f"{kind}: {reason}" if reason else kind)
         self.kind = kind
 
@@ -190,6 +193,15 @@ class Page:
         href = self.attr("base[href]", "href")
         link = self._resolver.resolve(href, self.url)
         return link.url if link.lane else self.url
+
+    def rooted(self, hrefs: list[str]) -> tuple[list[str], str]:
+        """These hrefs and what to resolve them against, so that scope is measured from where the page really lies."""
+        base = self.base
+        if base is self.url or lane_of(base) == lane_of(self.url):
+            return hrefs, base
+        # The default scope takes in the host of the base it is given: a <base> must not choose that.
+        found = [(href, link) for href in hrefs for link in self._resolver.resolve_all([href], base)]
+        return [link.url if link.lane and link.rejected != "credentials" else href for href, link in found], self.url
 
     def follow(
         self,

@@ -33,6 +33,7 @@ REASONS = {
     "equal_pages": "the last max_equal_pages pages of its shape had nothing new on them, so more of them were given up",
     "duplicate": "it was already known to the crawl",
     "bad_sitemap": "it is a sitemap that could not be read, or not to its end",
+    "sitemap_chain": "it is a sitemap that a sitemap named, which was named by a sitemap, and so on",
     "redirect_loop": "its redirects lead back to where they came from, or further than max_redirects",
 }
 

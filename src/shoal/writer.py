@@ -18,8 +18,9 @@ from shoal.store.base import FetchRow, ItemRow, ItemRule, Store
 FOUND_PER_PUT = 500
 REFUSED_RETRY_SECONDS = 1.0
 KEY_SHOWN = 60
-# Raw pages are held until they are written: so many bytes are a batch, however few pages they are.
+# What pages gave is held until it is written: so many bytes are a batch, however few pages they are.
 BATCH_BYTES = 16 * 1024 * 1024
+LINK_BYTES = 1000
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -94,8 +95,7 @@ class Writer:
             self._room.clear()
             await self._room.wait()
         self._buffer.append(finished)
-        if finished.page is not None:
-            self._bytes += len(finished.page.body)
+        self._bytes += _weight(finished)
         self._arrived.set()
         if len(self._buffer) >= self._pages or self._bytes >= BATCH_BYTES:
             self._full.set()
@@ -184,6 +184,13 @@ class Writer:
 
     async def _put(self, crawl: str, tasks: list[Task]) -> PutReport:
         return await patiently(lambda: self._frontier.put(crawl, tasks), say=self._say)
+
+
+def _weight(finished: Finished) -> int:
+    """The bytes that a finished page holds on to, near enough: a page chooses how long its texts are."""
+    body = len(finished.page.body) if finished.page is not None else 0
+    links = len(finished.result.found) if isinstance(finished.result, Done) else 0
+    return body + LINK_BYTES * links + sum(len(item.data) for item in finished.items)
 
 
 def _kept(finished: Finished, name: str) -> Finished:

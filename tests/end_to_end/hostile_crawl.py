@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from shoal.cli.fate import Fate, fate_of
 from shoal.crawl import Places, opened
 from shoal.model import DeadFilter, Progress
@@ -53,6 +55,8 @@ LIMITS: dict[str, Any] = {
     "allow_addresses": ["127.0.1.0/24", "127.0.2.0/24"],
     "max_attempts": 3,
     "retry_seconds": 0.05,
+    "max_rest_seconds": 0.2,
+    "max_free_retries": 3,
     "connect_seconds": 10.0,
     "first_byte_seconds": 10.0,
     "idle_seconds": 10.0,
@@ -74,7 +78,7 @@ class Outcome:
     fates: dict[str, Fate] = field(default_factory=dict)
     samples: dict[str, list[str]] = field(default_factory=dict)
     dead: Counter[tuple[str, str]] = field(default_factory=Counter)  # by lane and reason
-    items: set[str] = field(default_factory=set)
+    texts: dict[str, str] = field(default_factory=dict)  # by the keys of the items
     expected: set[str] = field(default_factory=set)
     requests: dict[str, list[bytes]] = field(default_factory=dict)
     inner_port: str = ""
@@ -137,7 +141,8 @@ async def _look(folder: Path, asked: Mapping[str, str], outcome: Outcome) -> Non
     async with opened(Places(frontier=db, store=db)) as (frontier, store):
         (crawl,) = await frontier.crawls()
         outcome.progress = await frontier.progress(crawl.id)
-        outcome.items = {item.key async for item in store.items(ItemFilter(spider="everything"))}
+        async for item in store.items(ItemFilter(spider="everything")):
+            outcome.texts[item.key] = msgspec.json.decode(item.data)["text"]
         for reason in outcome.progress.rejected:
             outcome.samples[reason] = await frontier.samples(crawl.id, reason)
         for letter in await frontier.dead(crawl.id, DeadFilter(), limit=100_000):

@@ -45,12 +45,16 @@ ENDLESS = {
     "/redirects/0": "redirected",
     "/redirect/self": "redirect_loop",
     "/links": "ok",  # a hundred thousand
+    "/hrefs": "ok",  # a quarter of a megabyte each
+    "/early-hints": "ok",  # after a hundred thousand of them
     "/nested": "too_large",
 }
 HEADERS = {
     "/headers/huge": "protocol",
     "/headers/many": "protocol",
     "/headers/broken": "protocol",
+    "/headers/cookies": "ok",  # as large as they may be together
+    "/headers/etag": "ok",
     "/non-ascii-headers": "ok",
     "/location/huge": "redirected",
     "/location/binary": "http_302",
@@ -58,6 +62,8 @@ HEADERS = {
     "/status/999": "http_999",
     "/upgrade": "http_101",
     "/503": "http_503",
+    "/429-negative": "http_429",
+    "/429-millennium": "http_429",
 }
 LENGTHS = {
     "/short": "truncated",
@@ -69,10 +75,12 @@ LENGTHS = {
     "/lengths/different": "protocol",
     "/lengths/and-chunked": "ok",
     "/chunked/twice": "ok",
-    "/chunked/unknown": "ok",
+    "/chunked/unknown": "bad_encoding",
+    "/chunked/zipped": "bad_encoding",
     "/chunked/overflow": "protocol",
     "/chunked/negative": "protocol",
     "/chunked/garbage": "protocol",
+    "/chunked/lying-trailers": "ok",
     "/chunked/cut": "truncated",
     "/http09": "protocol",
     "/http10": "ok",
@@ -91,6 +99,7 @@ BOMBS = {
     "/encoding/good": "ok",
     "/encoding/stacked": "ok",
     "/encoding/four-layers": "bad_encoding",
+    "/encoding/thousand-names": "bad_encoding",
     "/encoding/lie": "bad_encoding",
     "/encoding/unknown": "bad_encoding",
     "/encoding/cut": "truncated",
@@ -102,6 +111,21 @@ TEXTS = {
     "/charset/invalid-utf-8": "ok",
     "/binary": "ok",
     "/nuls": "ok",
+}
+# What is read of pages that end well though something is wrong with them.
+READ = {
+    "/charset/lie": "caf�, na�ve",
+    "/charset/nonsense": "café",
+    "/charset/utf-16": b"<p>plain ASCII</p>".decode("utf-16-le"),
+    "/charset/invalid-utf-8": "x",
+    "/nuls": "ab x",
+    "/lengths/too-short": "hello",
+    "/lengths/same": "ab",
+    "/lengths/and-chunked": "hello",
+    "/chunked/twice": "hello",
+    "/chunked/lying-trailers": "hello",
+    "/early-hints": "at last",
+    "/http10": "until the end",
 }
 ANSWERS = {**ENDLESS, **HEADERS, **LENGTHS, **BOMBS, **TEXTS}
 
@@ -115,6 +139,10 @@ REDIRECTS = {
     "http://127.1:INNER/short": "refused_address",
     "http://127.0.0.1.:INNER/dot": "refused_address",
     "http://%31%32%37.0.0.1:INNER/escaped": "refused_address",
+    "http://%EF%BC%91%EF%BC%92%EF%BC%97.0.0.1:INNER/full-width": "refused_address",
+    "http://%E2%91%A0%E2%91%A1%E2%91%A6.0.0.1:INNER/circled": "refused_address",
+    "http://127%E3%80%820%E3%80%820%E3%80%821:INNER/ideographic-dots": "refused_address",
+    "http://loc%C2%ADalhost:INNER/soft-hyphen": "refused_address",
     "http://0:INNER/zero": "refused_address",
     "http://localhost:INNER/name": "refused_address",
     "http://[::1]:INNER/six": "refused_address",
@@ -145,6 +173,16 @@ UNUSABLE = {
     "data:text/html,hello": "scheme",
     "http://256.256.256.256/": "invalid_url",
     "http://[::1/": "invalid_url",
+}
+
+
+# Pages that lead off their host without a link to it, by a redirect behind a link or by a <base>; and where to.
+OFF_HOST = {
+    "/link-to?http://127.0.1.1:1/port-behind-a-link": "http://127.0.1.1:1/port-behind-a-link",
+    "/link-to?http://127.0.0.1:INNER/behind-a-link": "http://127.0.0.1:INNER/behind-a-link",
+    "/link-to?file:///etc/shadow": "",
+    "/base-on?http://127.0.0.1:INNER/dir/": "http://127.0.0.1:INNER/dir/inside",
+    "/base-on?http://127.0.1.1:1/": "http://127.0.1.1:1/inside",
 }
 
 
@@ -182,7 +220,9 @@ def slow_answers(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 @pytest.fixture(scope="module")
 def redirects(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     paths = {target: "/redirect-to?" + quote(target) for target in [*REDIRECTS, *UNUSABLE]}
+    paths |= {path: path for path in OFF_HOST}
     ask = {target: f"http:{target}" if target.startswith("//") else target for target in REDIRECTS}
+    ask |= {path: target for path, target in OFF_HOST.items() if target}
     folder = tmp_path_factory.mktemp("redirects")
     return asyncio.run(crawl_beside_a_good_host(folder, paths, ask=ask, seconds=SECONDS))
 
@@ -210,6 +250,11 @@ def test_a_nasty_answer_ends_under_its_name(answers: Outcome, path: str) -> None
     assert name_of(answers.fates[path]) in ANSWERS[path].split()
 
 
+@pytest.mark.parametrize("path", READ)
+def test_of_a_page_with_something_wrong_the_right_text_is_read(answers: Outcome, path: str) -> None:
+    assert answers.texts[answers.fates[path].url] == READ[path]
+
+
 @pytest.mark.parametrize("path", SLOW)
 def test_a_slow_answer_ends_under_its_name(slow_answers: Outcome, path: str) -> None:
     assert name_of(slow_answers.fates[path]) in SLOW[path].split()
@@ -226,6 +271,17 @@ def test_a_redirect_that_no_request_can_follow_is_counted_by_its_rule(redirects:
     shown = re.sub("//.*@", "//", target).replace("INNER", redirects.inner_port)
     assert shown in redirects.samples[UNUSABLE[target]]
     assert name_of(redirects.fates[target]) == "redirected"
+
+
+@pytest.mark.parametrize("path", [path for path, target in OFF_HOST.items() if target])
+def test_what_a_page_leads_to_off_its_host_is_out_of_scope(redirects: Outcome, path: str) -> None:
+    assert redirects.fates[path].state == "unknown"
+    assert name_of(redirects.fates[path]) == "out_of_scope"
+    assert OFF_HOST[path].replace("INNER", redirects.inner_port) in redirects.samples["out_of_scope"]
+
+
+def test_a_redirect_behind_a_link_to_a_file_is_kept_out(redirects: Outcome) -> None:
+    assert "file:///etc/shadow" in redirects.samples["scheme"]
 
 
 def test_nothing_reaches_a_server_behind_the_guard(redirects: Outcome) -> None:
@@ -257,7 +313,7 @@ def test_every_task_has_an_end(outcome: Outcome) -> None:
 
 
 def test_the_good_host_is_crawled_whole(outcome: Outcome) -> None:
-    assert outcome.expected <= outcome.items
+    assert outcome.expected <= outcome.texts.keys()
 
 
 def test_of_a_page_of_a_hundred_thousand_links_some_are_taken(answers: Outcome) -> None:

@@ -16,6 +16,7 @@ from command_line import Folder
 from shoal.cli.figures import duration, moment_given, per_second, several, size
 from shoal.cli.lines import one_line, shown
 from shoal.cli.main import COMMANDS, shoal
+from shoal.cli.screen import Screen
 from shoal.errors import UsageError
 from shoal.version import __version__
 
@@ -199,6 +200,12 @@ def test_the_environment_may_name_frontier_and_store_and_the_command_line_wins(
 def test_nothing_of_a_page_can_steer_the_terminal() -> None:
     assert shown("\x1b[2Jgone\x07\r\nnext\x9b1m") == "\\x1b[2Jgone\\x07\nnext\\x9b1m"
     assert one_line("a\n  b\tc" * 30, 10) == "a b ca b …"
+
+
+def test_nothing_of_a_page_can_steer_the_terminal_by_json(capsys: pytest.CaptureFixture[str]) -> None:
+    Screen().json({"title": "\x1b[2J\x9b31m\u202eevil"})
+    written = capsys.readouterr().out
+    assert written == '{"title":"\\u001b[2J\\u009b31m\\u202eevil"}\n'
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,13 @@ def test_undoes_layers_from_the_last_to_the_first() -> None:
     assert unpack(packed, "gzip, br, zstd") == PAGE
 
 
+@pytest.mark.parametrize("codings", ["identity, " * 1000 + "gzip", "," * 300 + "gzip", ", ".join(["gzip"] * 1000)])
+def test_refuses_a_list_of_codings_without_end_instead_of_undoing_a_part_of_it(codings: str) -> None:
+    found = decompress(gzipped(b"a page"), codings, max_bytes=1000, max_ratio=10)
+    assert isinstance(found, Fault)
+    assert found.kind is FaultKind.BAD_ENCODING
+
+
 def test_refuses_more_than_three_layers() -> None:
     assert kind(gzipped(gzipped(gzipped(gzipped(PAGE)))), "gzip, gzip, gzip, gzip") is FaultKind.BAD_ENCODING
 

@@ -92,6 +92,14 @@ async def test_a_dash_is_json_lines_on_stdout(capfdbinary: pytest.CaptureFixture
     assert capfdbinary.readouterr().out == b'{"a":1,"_key":"k0","_url":"https://a.test/0"}\n'
 
 
+async def test_nothing_on_stdout_can_steer_a_terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    fields = {"title": "\x1b[2J\x7f\x9b31m\u202eevil\u2066\u2028 café €", "\x9b": "日本"}
+    await export(CannedStore(fields), "-")
+    written = capfdbinary.readouterr().out
+    assert all(character.isprintable() or character == "\n" for character in written.decode())
+    assert fields.items() <= json.loads(written).items()
+
+
 @pytest.mark.parametrize("suffix", FORMATS)
 async def test_no_items_make_a_valid_file(suffix: str, tmp_path: Path) -> None:
     out = tmp_path / f"out.{suffix}"

@@ -264,6 +264,15 @@ def test_an_error_in_one_line_and_its_last_frames() -> None:
     assert len(quoting) < 2000
 
 
+def test_an_error_that_quotes_a_whole_page_is_cut_short() -> None:
+    try:
+        float("x" * 1_000_000)
+    except ValueError as error:
+        lines = traceback_of(error)
+    assert "could not convert string to float: 'xxx" in lines
+    assert len(lines) < 10_000
+
+
 @pytest.mark.parametrize(
     ("body", "selector", "last"),
     [
@@ -307,9 +316,14 @@ async def test_a_range_that_claims_a_billion_pages_is_cut_with_a_reason() -> Non
     assert harvest.found.rejected == {"max_per_shape": 1}
 
 
-async def take_sitemap(body: bytes, url: str) -> Harvest:
-    page = make_page(body, url=url, kind="", handler=SITEMAP, meta={"handler": "item"})
-    return await handlers(Forms()).run(page)
+async def take_sitemap(body: bytes, url: str, *, level: int = 0, **settings: Any) -> Harvest:
+    page = make_page(body, url=url, kind="", handler=SITEMAP, meta={"handler": "item", "level": level})
+    return await handlers(Forms(), **settings).run(page)
+
+
+def index_of(*urls: str) -> bytes:
+    listed = "".join(f"<sitemap><loc>{url}</loc></sitemap>" for url in urls)
+    return f"<sitemapindex>{listed}</sitemapindex>".encode()
 
 
 async def test_a_sitemap_gives_pages_and_further_sitemaps() -> None:
@@ -320,9 +334,39 @@ async def test_a_sitemap_gives_pages_and_further_sitemaps() -> None:
             ("https://a.test/1", "item", 0)
         ]
         assert harvest.found.rejected == {"out_of_scope": 1}
-    index = b"<sitemapindex><sitemap><loc>https://cdn.test/more.xml</loc></sitemap></sitemapindex>"
+    index = index_of("https://cdn.test/more.xml")
     [nested] = (await take_sitemap(index, "https://a.test/map.xml")).found.tasks.values()
-    assert (nested.url, nested.handler, nested.meta) == ("https://cdn.test/more.xml", SITEMAP, {"handler": "item"})
+    assert (nested.url, nested.handler) == ("https://cdn.test/more.xml", SITEMAP)
+    assert nested.meta == {"handler": "item", "level": 1}
+
+
+async def test_a_sitemap_that_nobody_asked_for_names_others_of_its_host_only() -> None:
+    index = index_of("https://cdn.test/1.xml", "https://victim.test/2.xml", "https://a.test/3.xml")
+    harvest = await take_sitemap(index, "https://cdn.test/index.xml", level=1, allow=("a.test",))
+    assert {task.url for task in harvest.found.tasks.values()} == {"https://cdn.test/1.xml", "https://a.test/3.xml"}
+    assert harvest.found.rejected == {"out_of_scope": 1}
+
+
+async def test_the_sitemaps_on_other_hosts_are_counted() -> None:
+    index = index_of(*(f"https://h{number}.test/map.xml" for number in range(1_500)))
+    harvest = await take_sitemap(index, "https://a.test/index.xml")
+    assert (len(harvest.found.tasks), harvest.found.rejected) == (1_000, {"out_of_scope": 500})
+
+
+async def test_sitemaps_that_lead_to_sitemaps_for_ever_are_left() -> None:
+    index, reached = index_of("/another.xml"), []
+    for level in range(5):
+        harvest = await take_sitemap(index, "https://a.test/index.xml", level=level)
+        reached.append(len(harvest.found.tasks))
+    assert reached == [1, 1, 1, 0, 0]
+    assert harvest.found.rejected == {"sitemap_chain": 1}
+    assert harvest.found.samples == [("sitemap_chain", "https://a.test/another.xml")]
+
+
+async def test_of_a_robots_txt_without_end_the_first_sitemaps_are_taken() -> None:
+    body = b"".join(b"Sitemap: /map-%d.xml\n" % number for number in range(100_000))
+    harvest = await take_sitemap(body, "https://a.test/robots.txt", max_robots_bytes=1000)
+    assert 30 < len(harvest.found.tasks) < 60
 
 
 async def test_the_sitemap_lines_of_robots_txt_are_followed() -> None:

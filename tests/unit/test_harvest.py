@@ -146,3 +146,13 @@ def test_a_request_is_relative_to_the_base_of_its_page() -> None:
     collected = Harvest(make_page("<base href=/root/>"), intake=intake, item_key="")
     collected.add(Request("x"))
     assert [task.url for task in collected.found.tasks.values()] == ["https://a.test/root/x"]
+
+
+def test_a_base_on_another_host_brings_no_request_into_scope() -> None:
+    values = Settings()
+    intake = Intake(UrlRules(values, start_hosts=["a.test"]), values)
+    collected = Harvest(make_page("<base href=https://b.test/root/>"), intake=intake, item_key="")
+    collected.add(Request("x", priority=3))
+    collected.add(Request("https://a.test/y", priority=3))
+    assert [(task.url, task.priority) for task in collected.found.tasks.values()] == [("https://a.test/y", 3)]
+    assert collected.found.samples == [("out_of_scope", "https://b.test/root/x")]

@@ -243,6 +243,26 @@ def test_secret_headers_follow_links_of_the_pages_own_origin_only(options: dict[
     assert sent == {"https://b.test/one": bare, "https://a.test/two": headers, "http://a.test/": bare}
 
 
+@pytest.mark.parametrize(
+    ("href", "meant"),
+    [
+        ("/one", "https://b.test/one"),
+        ("one?a=b", "https://b.test/dir/one?a=b"),
+        ("https://b.test/one", "https://b.test/one"),
+        ("//me:word@b.test/", None),
+        ("?" + "x" * 3000, None),
+        ("#top", None),
+    ],
+)
+def test_a_base_on_another_host_brings_nothing_of_it_into_scope(href: str, meant: str | None) -> None:
+    body = f"<base href='https://b.test/dir/'><a href='{href}'>x</a><a href='https://a.test/two'>y</a>"
+    found = follow(body)
+    assert [task.url for task in found.tasks.values()] == ["https://a.test/two"]
+    assert found.rejected.keys() <= {"out_of_scope", "credentials", "url_too_long"}
+    allowed = follow(body, intake=make_intake(allow=("b.test",)))
+    assert [task.url for task in allowed.tasks.values()] == ([meant] if meant else [])
+
+
 def test_of_a_page_with_far_too_many_links_the_rest_are_counted_and_not_looked_at() -> None:
     intake = make_intake(max_links=4)
     body = "".join(f"<a href=/{number}>x</a>" for number in range(1000))

@@ -191,6 +191,52 @@ async def test_a_robots_txt_that_cannot_be_had_rests_the_lane_and_is_asked_for_a
     assert (finished.result.lane.rules, finished.result.lane.rest_seconds) == (None, finished.result.delay)
 
 
+async def opened_by_redirect(trip: Trip) -> Released | Retry:
+    finished = await trip.take(lease_for(URL, opens_lane=True))
+    assert isinstance(finished.result, Released | Retry)
+    return finished.result
+
+
+def trip_with_robots_txt_elsewhere() -> Trip:
+    moved = redirect("https://slow.test/robots.txt", url="https://a.test/robots.txt")
+    return Trip({"https://a.test/robots.txt": moved}, needs_rules=True)
+
+
+async def test_a_robots_txt_at_a_host_with_no_slot_soon_is_not_waited_for() -> None:
+    trip = await trip_with_robots_txt_elsewhere().with_rules(b"")
+    await trip.frontier.update_lane("c", "slow.test", LaneUpdate(interval=300.0, base_interval=300.0))
+    await trip.frontier.reserve("c", "slow.test")
+    result = await opened_by_redirect(trip)
+    assert isinstance(result, Retry)
+    assert (result.free, result.reason) == (True, "robots.txt: redirects to a busy host")
+    assert 200 < result.delay <= 300
+    assert [request.url for request in trip.fetcher.requests] == ["https://a.test/robots.txt"]
+
+
+async def test_a_robots_txt_at_a_host_whose_rules_are_known_is_not_asked_for_again() -> None:
+    trip = await trip_with_robots_txt_elsewhere().with_rules(b"")
+    known = LaneUpdate(rules=b"user-agent:*\ndisallow:/x\ncrawl-delay:7", rules_seconds=60.0, interval=300.0)
+    await trip.frontier.update_lane("c", "slow.test", known)
+    result = await opened_by_redirect(trip)
+    assert isinstance(result, Released)
+    assert result.lane is not None
+    assert (result.lane.rules, result.lane.interval) == (known.rules, lent_interval(7.0))
+    assert len(trip.fetcher.requests) == 1
+
+
+async def test_of_long_rules_on_many_hosts_only_some_are_kept_in_memory() -> None:
+    trip = Trip(needs_rules=True)
+    await trip.frontier.open_crawl(Crawl(id="c", spider="plain", needs_rules=True))
+    rules = b"user-agent:*\n" + b"".join(b"disallow:/%d/%s\n" % (number, b"x" * 80) for number in range(2_000))
+    urls = [f"https://h{number}.test/" for number in range(80)]
+    for url in urls:
+        await trip.frontier.update_lane("c", url[8:-1], LaneUpdate(rules=rules, rules_seconds=60.0))
+        await trip.take(lease_for(url, rules_version=1))
+    kept = [url for url in urls if trip.rules.cached(url[8:-1]) is not None]
+    assert 10 < len(kept) < 70
+    assert kept == urls[-len(kept) :]
+
+
 async def test_a_robots_txt_that_can_never_be_had_closes_the_lane() -> None:
     trip = Trip({"https://a.test/robots.txt": respond(URL, status=503)}, needs_rules=True)
     finished = await trip.take(lease_for(URL, opens_lane=True, free_retries=MOST_FAILURES))

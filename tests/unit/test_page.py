@@ -12,7 +12,7 @@ from selectolax.lexbor import SelectolaxError
 
 from shoal import Request, Spider
 from shoal.markup import MarkupLimits, UnfitMarkup, check_markup
-from shoal.page import Element, Page, handler_name
+from shoal.page import Element, Page, TurnedAway, handler_name
 from shoal.testing.fakes import make_page
 
 SHOP = """<html><head><title> The  Shop </title></head><body>
@@ -272,3 +272,12 @@ def test_large_pages_of_the_usual_kinds_are_parsed(body: bytes) -> None:
 
 def test_what_editors_complete_is_typed() -> None:
     assert (Path(make_page.__code__.co_filename).parents[1] / "py.typed").exists()
+
+
+def test_the_reason_for_being_turned_away_is_one_line_of_its_page() -> None:
+    page = make_page("<h1>Are\nyou a robot?</h1>" + "<p>no</p>" * 10_000)
+    with pytest.raises(TurnedAway, match=r"^blocked: Are you a robot\?$"):
+        page.blocked(page.css("h1")[0].node.text())
+    with pytest.raises(TurnedAway) as raised:
+        page.blocked(page.text())
+    assert len(str(raised.value)) < 600

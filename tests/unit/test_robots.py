@@ -196,6 +196,7 @@ class Scripted:
         self.answers = answers
         self.asked: list[str] = []
         self.reserved: list[str] = []
+        self.known: RulesVerdict | None = None
 
     async def fetch(self, request: Fetch) -> Response | Fault:
         self.asked.append(request.url)
@@ -204,8 +205,9 @@ class Scripted:
     async def close(self) -> None:
         pass
 
-    async def reserve(self, url: str) -> None:
+    async def reserve(self, url: str) -> RulesVerdict | None:
         self.reserved.append(url)
+        return self.known
 
     async def rules(self, *, settings: Settings | None = None, failures: int = 0) -> RulesVerdict:
         return await fetch_rules(
@@ -294,7 +296,16 @@ async def test_stops_after_five_redirects_and_allows_everything() -> None:
     assert (verdict.rules, verdict.seconds) == (b"", 86_400.0)
 
 
-@pytest.mark.parametrize("location", ["", "file:///etc/passwd", "javascript:1", "http://[", "ftp://a/"])
+async def test_a_hop_whose_verdict_is_known_is_not_made() -> None:
+    site = Scripted(always=response(302, location="https://www.example.com/robots.txt"))
+    site.known = RulesVerdict(rest_seconds=99.0)
+    assert (await site.rules()) is site.known
+    assert (len(site.asked), len(site.reserved)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "location", ["", "file:///etc/passwd", "javascript:1", "http://[", "ftp://a/", "https://me:word@b.test/", "//me@b/"]
+)
 async def test_a_redirect_to_nowhere_allows_everything(location: str) -> None:
     site = Scripted(always=response(302, location=location))
     assert (await site.rules()).rules == b""

@@ -19,7 +19,7 @@ from shoal.store.base import FetchRow, ItemRow, ItemRule
 from shoal.testing.archive_contract import everything, raw_page
 from shoal.testing.fakes import MemoryStore, Watched, task_for
 from shoal.testing.memory_frontier import MemoryFrontier
-from shoal.writer import BATCH_BYTES, FOUND_PER_PUT, KEY_SHOWN, Finished, Writer, rule_of, unstorable_item
+from shoal.writer import BATCH_BYTES, FOUND_PER_PUT, KEY_SHOWN, LINK_BYTES, Finished, Writer, rule_of, unstorable_item
 
 
 class Desk:
@@ -276,6 +276,19 @@ async def test_an_archive_that_is_away_for_a_moment_is_waited_for(tmp_path: Path
     assert desk.said == [f"{error}; waiting"]
     assert desk.verbs() == ["write", "write", "write", "write", "settle"]
     assert len(await everything(archive, "c")) == 1
+
+
+async def test_long_items_and_many_links_push_back_by_their_bytes() -> None:
+    desk = Desk(pages=100)
+    for number, lease in enumerate(await desk.leases(4)):
+        page = finished(lease, found=[lease.task] * (BATCH_BYTES // 2 // LINK_BYTES + 1))
+        if number % 2:
+            large = b'{"a":"%b"}' % (b"x" * (BATCH_BYTES // 2))
+            page = msgspec.structs.replace(finished(lease), items=[msgspec.structs.replace(page.items[0], data=large)])
+        assert desk.writer.has_room
+        await desk.writer.add(page)
+    # Long before there are a hundred pages.
+    assert not desk.writer.has_room
 
 
 async def test_large_pages_push_back_by_their_bytes(tmp_path: Path) -> None:

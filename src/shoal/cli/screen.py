@@ -34,7 +34,9 @@ class Screen:
 
     def json(self, value: Any) -> None:
         """A result for scripts, on one line."""
-        sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+        from shoal.export import harmless
+
+        sys.stdout.write(harmless(msgspec.json.encode(value)).decode() + "\n")
 
     def pairs(self, rows: Iterable[tuple[str, Any]], *, indent: str = "  ") -> None:
         """Names and what belongs to them, in two columns."""

@@ -15,6 +15,7 @@ from shoal.fetch.base import Fault, FaultKind
 MIB: Final = 1024 * 1024
 FREE_BYTES: Final = MIB
 MAX_LAYERS: Final = 3
+MAX_CODINGS_LENGTH: Final = 200
 MAX_MEMBERS: Final = 1024
 _SLICE: Final = 64 * 1024
 _ZSTD_WINDOW: Final = 8 * MIB  # what RFC 9659 lets a site ask for
@@ -44,6 +45,9 @@ def decompress(body: bytes, content_encoding: str, *, max_bytes: int, max_ratio:
     """The body as it was before its Content-Encoding, or why that cannot be had within the limits.
 
     The ratio counts from 1 MiB of output on: small pages of one repeated line compress very well."""
+    if len(content_encoding) > MAX_CODINGS_LENGTH:
+        # Not cut short: what is left might undo too little, and pass for the page.
+        return Fault(kind=FaultKind.BAD_ENCODING, message=f"Content-Encoding of {len(content_encoding):,} characters")
     layers = _layers(content_encoding)
     if isinstance(layers, Fault):
         return layers
@@ -72,7 +76,7 @@ def too_large(max_bytes: int) -> Fault:
 def _layers(content_encoding: str) -> tuple[Undo, ...] | Fault:
     """What undoes each coding, the last one applied first."""
     undoing: list[Undo] = []
-    names = content_encoding[:200].lower().split(",")
+    names = content_encoding.lower().split(",")
     for name in reversed([name.strip() for name in names]):
         if name in _NO_CODING:
             continue

@@ -30,6 +30,8 @@ MAX_CHUNKS: Final = 4096
 INLINE_WIRE_BYTES: Final = 256 * 1024
 INLINE_BYTES: Final = 1024 * 1024
 
+TIMEOUTS: Final = frozenset({FaultKind.TIMEOUT_FIRST_BYTE, FaultKind.TIMEOUT_IDLE, FaultKind.TIMEOUT_TOTAL})
+
 # Ours to say: with them a request could name another host than the vetted one, or smuggle a second request.
 FORBIDDEN_HEADERS: Final = frozenset(
     {
@@ -83,6 +85,8 @@ class HttpFetcher:
             kind, message = explain(error, secure=request.url.startswith("https:"))
             answer = Fault(kind=kind, message=message)
         if isinstance(answer, Fault):
+            if answer.kind is FaultKind.LOCAL:
+                self._routes.relieve()
             return msgspec.structs.replace(answer, elapsed=self._clock() - started)
         return answer
 
@@ -114,7 +118,10 @@ class HttpFetcher:
         route = routes.known(origin) or await routes.find(origin)
         while isinstance(route, Route):
             try:
-                return await self._exchange(request, route, path, started, until)
+                answer = await self._exchange(request, route, path, started, until)
+                if isinstance(answer, Fault) and answer.kind in TIMEOUTS:
+                    routes.forget(origin)
+                return answer
             except PyreqwestError as error:
                 following = routes.next_address(origin, route) if never_connected(error) else None
                 if following is None:
@@ -159,6 +166,8 @@ class HttpFetcher:
                     status, headers = answer.status, _headers(answer)
                     if request.method != "HEAD" and _announced(headers) > self._max_bytes:
                         return too_large(self._max_bytes)
+                    if (coding := _unknown_transfer(headers)) is not None:
+                        return Fault(kind=FaultKind.BAD_ENCODING, message=f"unknown Transfer-Encoding {coding[:40]!r}")
                     chunks = await self._read(answer.body_reader, deadline, until)
         except PyreqwestError:  # some of them are TimeoutErrors too
             raise
@@ -271,6 +280,12 @@ def _readable_headers(answer: Answer) -> dict[str, str]:
 def _announced(headers: dict[str, str]) -> int:
     length = headers.get("content-length", "")
     return int(length) if length.isdecimal() and len(length) < 20 else 0
+
+
+def _unknown_transfer(headers: dict[str, str]) -> str | None:
+    """A coding the client left in place: it undoes chunks and nothing else, and the rest would pass for the page."""
+    names = headers.get("transfer-encoding", "chunked").lower().split(",")
+    return next((name for name in map(str.strip, names) if name not in ("chunked", "identity", "")), None)
 
 
 def _joined(name: str, values: list[str]) -> str:

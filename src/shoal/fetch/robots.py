@@ -20,6 +20,7 @@ MAX_LINE: Final = 2048
 MAX_PLAIN_RULES: Final = 5_000
 MAX_WILDCARD_RULES: Final = 500  # each is tried by itself
 MAX_SITEMAPS: Final = 1000
+LINE_BYTES: Final = 600  # what a parsed line weighs beside its text
 REST_SECONDS: Final = 60.0
 LONGEST_REST: Final = 3600.0
 UNREACHABLE_SECONDS: Final = 30.0
@@ -60,6 +61,7 @@ class Robots:
         self._parsed = Protego.parse("\n".join(["User-agent: *", *lines]))
         self._heads, self._fragments = _outlines(lines)
         self.are_unavailable = rules == UNAVAILABLE
+        self.weight = LINE_BYTES + sum(LINE_BYTES + len(line) for line in lines)
         self.allows_all = not (self._heads or self._fragments)
 
     @classmethod
@@ -104,14 +106,15 @@ async def fetch_rules(
     *,
     fetcher: Fetcher,
     settings: Settings,
-    reserve: Callable[[str], Awaitable[None]],
+    reserve: Callable[[str], Awaitable[RulesVerdict | None]],
     failures: int = 0,
 ) -> RulesVerdict:
-    """Ask a host for its rules. `reserve(url)` waits for the start slot of each hop after the first."""
+    """Ask a host for its rules. `reserve(url)` waits for the start slot of each hop after the first, or gives a
+    verdict that needs no hop."""
     url = f"{origin.rstrip('/')}/robots.txt"
     for hop in range(MAX_HOPS + 1):
-        if hop:
-            await reserve(url)
+        if hop and (known := await reserve(url)) is not None:
+            return known
         answer = await fetcher.fetch(Fetch(url=url))
         if isinstance(answer, Fault):
             return _after_fault(answer, failures)
@@ -255,4 +258,6 @@ def _target(url: str, location: str) -> str | None:
         target = ada_url.URL(location, base=url) if location else None
     except ValueError:
         return None
-    return target.href.partition("#")[0] if target and target.protocol in ("http:", "https:") else None
+    if target is None or target.protocol not in ("http:", "https:") or target.username or target.password:
+        return None
+    return target.href.partition("#")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import re
 from collections import OrderedDict
@@ -13,6 +14,7 @@ from typing import Final
 import ada_url
 import msgspec
 from pyreqwest.client import Client, ClientBuilder
+from pyreqwest.exceptions import BuilderError
 from pyreqwest.http import Url
 
 from shoal.fetch.base import Fault, FaultKind
@@ -32,6 +34,8 @@ KEEP_ALIVE_SECONDS: Final = 30.0
 HTTP2_STREAM_WINDOW: Final = 1024 * 1024
 HTTP2_CONNECTION_WINDOW: Final = 4 * 1024 * 1024
 PARTING_SECONDS: Final = 0.05
+RELIEF_SECONDS: Final = 1.0
+GIVEN_UP_SECONDS: Final = 1.0  # later than our own deadlines, which know better what to call it
 FOREVER: Final = 366 * 86_400.0
 
 _NOT_IN_ORIGIN: Final = re.compile(r"[?#\\\s\x00-\x1f]")
@@ -70,9 +74,10 @@ class Routes:
         self._trusted_roots = trusted_roots
         self._resolver = Resolver(lookup, clock=clock)
         # Built now: a first request that waits for its client starts late.
-        self._plain_client: Client | None = client_builder(settings).build()
+        self._plain_client: Client | None = built(client_builder(settings))
         self._plain: OrderedDict[str, Route] = OrderedDict()
         self._secure: OrderedDict[str, Route] = OrderedDict()
+        self._relieved = -RELIEF_SECONDS
 
     def known(self, origin_text: str) -> Route | None:
         """The route to an origin (`https://host:port`), if it was found not long ago."""
@@ -83,8 +88,25 @@ class Routes:
         table.move_to_end(origin_text)
         return route
 
+    def forget(self, origin_text: str) -> None:
+        """Leave the connections of an origin that took too long.
+
+        Over HTTP/2 a request that is given up leaves its connection open, and what a host sends there without being
+        asked (pings, settings) is read and answered for as long as it likes."""
+        self._secure.pop(origin_text, None)
+
+    def relieve(self) -> None:
+        """Leave the idle connections of all hosts: this process has no descriptors left, and may have spent them on
+        hosts that are done."""
+        if self._clock() >= self._relieved + RELIEF_SECONDS:
+            self._relieved = self._clock()
+            self._plain.clear()
+            self._secure.clear()
+            self._plain_client = None
+
     async def find(self, origin_text: str) -> Route | Fault:
         """The route to an origin, or why there is none."""
+        self._forget_idle()
         origin = parse_origin(origin_text)
         if origin is None:
             return Fault(kind=FaultKind.BAD_URL, message=f"not a http or https URL: {one_line(origin_text)[:80]}")
@@ -125,6 +147,12 @@ class Routes:
         # The client's thread is still on its way out of Python when it wakes us; an interpreter that ends right now
         # would abort in that thread.
         await asyncio.sleep(PARTING_SECONDS if clients else 0)
+
+    def _forget_idle(self) -> None:
+        """The same for hosts that nothing was asked of lately: a route in use is found anew when it expires."""
+        idle_since = self._clock() - KEEP_ALIVE_SECONDS
+        while self._secure and next(iter(self._secure.values())).expires < idle_since:
+            self._secure.popitem(last=False)
 
     def _table(self, origin_text: str) -> OrderedDict[str, Route]:
         return self._secure if origin_text.startswith("https:") else self._plain
@@ -177,7 +205,7 @@ class Routes:
             client = before.client if reusable and before else self._secure_client(origin, address)
             return Route(origin, addresses, expires, client, f"https://{origin.userinfo}{authority}", None)
         if self._plain_client is None:
-            self._plain_client = client_builder(self._settings).build()
+            self._plain_client = built(client_builder(self._settings))
         numeric = f"[{address}]" if ":" in address else address
         prefix = f"http://{origin.userinfo}{numeric}{origin.port}"
         return Route(origin, addresses, expires, self._plain_client, prefix, authority)
@@ -186,7 +214,15 @@ class Routes:
         builder = secure_builder(self._settings, trusted_roots=self._trusted_roots)
         if origin.literal is None:
             builder.resolve(origin.host, address, 0)
+        return built(builder)
+
+
+def built(builder: ClientBuilder) -> Client:
+    """The client. It reads the system's certificates from files, so that it takes descriptors to make one."""
+    try:
         return builder.build()
+    except BuilderError as error:
+        raise OSError(errno.EMFILE, "no client could be made") from error
 
 
 def client_builder(settings: Settings) -> ClientBuilder:
@@ -194,6 +230,9 @@ def client_builder(settings: Settings) -> ClientBuilder:
     builder = ClientBuilder().no_proxy().follow_redirects(False).referer(False).default_cookie_store(False)
     builder.gzip(False).brotli(False).zstd(False).deflate(False)
     builder.connect_timeout(timedelta(seconds=settings.connect_seconds or FOREVER))
+    # A request that we give up before its answer began goes on inside the client, with its connection, until this.
+    silence = max(settings.first_byte_seconds or FOREVER, settings.idle_seconds or FOREVER) + GIVEN_UP_SECONDS
+    builder.read_timeout(timedelta(seconds=silence))
     builder.pool_idle_timeout(timedelta(seconds=KEEP_ALIVE_SECONDS))
     builder.pool_max_idle_per_host(settings.concurrency)
     builder.user_agent(settings.user_agent)

@@ -101,6 +101,10 @@ class HostileSite:
             return False
         if path == "/redirect-to":
             writer.write(answer(status="302 Found", headers=f"Location: {unquote(query, 'latin-1')}\r\n"))
+        elif path == "/link-to":
+            writer.write(answer(f"<title>on</title><a href='/redirect-to?{query}'>on</a>".encode()))
+        elif path == "/base-on":
+            writer.write(answer(f"<base href='{unquote(query)}'><a href='inside'>in</a>".encode()))
         elif path in self.pages:
             writer.write(self.pages[path])
         elif (page := trap_page(target)) is not None:
@@ -130,7 +134,7 @@ def answer(body: bytes = b"", *, status: str = "200 OK", headers: str = "Content
 
 @lru_cache(maxsize=64)
 def _fixed(path: str) -> bytes | None:
-    return _status(path) or _with_bad_headers(path) or _bomb(path) or _encoded(path) or _document(path)
+    return _status(path) or _with_bad_headers(path) or _large(path) or _bomb(path) or _encoded(path) or _document(path)
 
 
 def _status(path: str) -> bytes | None:
@@ -142,6 +146,10 @@ def _status(path: str) -> bytes | None:
             return answer(status="429 Too Many Requests", headers=f"Retry-After: {date}\r\n")
         case "/429-nonsense":
             return answer(status="429 Too Many Requests", headers="Retry-After: soon\r\n")
+        case "/429-negative":
+            return answer(status="429 Too Many Requests", headers="Retry-After: -1e400\r\n")
+        case "/429-millennium":
+            return answer(status="429 Too Many Requests", headers=f"Retry-After: {10**30}\r\n")
         case "/503":
             return answer(status="503 Service Unavailable")
     return None
@@ -168,6 +176,21 @@ def _with_bad_headers(path: str) -> bytes | None:
             return answer(status="302 Found", headers="Location: /\x80\xff\t /\r\n")
         case "/status/999":
             return answer(status="999 Denied")
+    return None
+
+
+def _large(path: str) -> bytes | None:
+    """As large as they may be."""
+    match path:
+        case "/headers/cookies":
+            return answer(b"ok", headers=f"Set-Cookie: a={'b' * 4000}\r\n" * 90)
+        case "/headers/etag":
+            return answer(b"ok", headers=f"ETag: {'e' * 200_000}\r\nLast-Modified: {'9' * 100_000}\r\n")
+        case "/hrefs":
+            long = b"x" * (MIB // 4)
+            data = b"data:text/html," + long
+            links = (b"/" + long, data, b"http://%b/" % long, b"?" + b"&" * 60_000, b"/a" * 30_000)
+            return answer(b"".join(b"<a href='%b'>x</a><img srcset='%b'>" % (href, data) for href in links))
     return None
 
 
@@ -198,6 +221,8 @@ def _encoded(path: str) -> bytes | None:
             return _with_encoding("deflate, gzip, zstd", zstandard.compress(gzipped(zlib.compress(page))))
         case "/encoding/four-layers":
             return _with_encoding("gzip, gzip, gzip, gzip", gzipped(gzipped(gzipped(gzipped(page)))))
+        case "/encoding/thousand-names":
+            return _with_encoding("identity, " * 1000 + "gzip", gzipped(page))
         case "/encoding/lie":
             return _with_encoding("gzip", page)
         case "/encoding/unknown":
@@ -326,6 +351,7 @@ def _says(text: bytes) -> Behaviour:
 
 
 _HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+_ZIPPED: Final = gzipped(b"hello")
 _CHUNKED: Final = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
 BEHAVIOURS: Final[dict[str, Behaviour]] = {
     "/slow-headers": _slow_headers,
@@ -350,11 +376,16 @@ BEHAVIOURS: Final[dict[str, Behaviour]] = {
     ),
     "/chunked/twice": _says(_HEAD + b"Transfer-Encoding: chunked, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"),
     "/chunked/unknown": _says(_HEAD + b"Transfer-Encoding: rot13\r\n\r\nuryyb"),
+    "/chunked/zipped": _says(
+        _HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(_ZIPPED), _ZIPPED)
+    ),
     "/chunked/overflow": _says(_CHUNKED + b"FFFFFFFFFFFFFFFFF\r\nhello"),
     "/chunked/negative": _says(_CHUNKED + b"-5\r\nhello"),
     "/chunked/extension": _endless_chunk_extension,
     "/chunked/trailers": _endless_trailers,
     "/upgrade": _says(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n\x00\x00"),
+    "/early-hints": _says(b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n" * 100_000 + answer(b"at last")),
+    "/chunked/lying-trailers": _says(_CHUNKED + b"0\r\nContent-Length: 1\r\nLocation: http://127.0.0.1/\r\n\r\n"),
     "/chunked/cut": _says(_CHUNKED),
     "/chunked/garbage": _says(_CHUNKED + b"ZZZ\r\nwhat\r\n"),
     "/http10": _says(b"HTTP/1.0 200 OK\r\nContent-Type: text/html\r\n\r\n<p>until the end</p>"),
