@@ -181,6 +181,7 @@ class LaneExits:
         self._exits.illness(self._lane.id, place).streak = 0
         if self.roster.mark_of(place) == TRIED:
             self.roster.mark(place, RING)
+            self.roster.starved_since = 0.0
 
     def save(self) -> None:
         """Put what is known into the lane's row."""
@@ -193,14 +194,15 @@ class LaneExits:
         pool, roster, lane, now = self.pool, self.roster, self._lane, self._exits.now
         if pool is None:
             return
-        if pool.sticky and (stuck := self._stuck(pool)) is not None:
-            at = roster.nexts.get(stuck, 0.0) if roster.flights.get(stuck, 0) < pool.cap else math.inf
-            lane.exits_next = at if at > now else 0.0
-            return
         size = len(self._roll.names)
-        lane.exits_next = roster.next_free(size, pool.cap, now=now)
         if roster.has_healthy(size):
             roster.starved_since = 0.0
         else:
             roster.starved_since = roster.starved_since or now
+        if pool.sticky and (stuck := self._stuck(pool)) is not None:
+            at = roster.nexts.get(stuck, 0.0) if roster.flights.get(stuck, 0) < pool.cap else math.inf
+            lane.exits_next = at if at > now else 0.0
+        else:
+            lane.exits_next = roster.next_free(size, pool.cap, now=now)
+        if roster.starved_since:
             lane.exits_next = min(lane.exits_next, roster.starved_since + pool.patience)

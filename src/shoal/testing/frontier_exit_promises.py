@@ -264,6 +264,31 @@ class ExitPromises(FrontierCase):
         assert len((await take(frontier)).leases) == 1
         await check_counts(frontier, queued=2, leased=1)
 
+    async def test_a_host_whose_exits_all_rested_and_that_keeps_one_again_has_new_patience(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool("x", sticky=True, quarantine=30.0, patience=100.0))
+        await fill(frontier, 3)
+        await end(frontier, await take_one(frontier), "blocked")
+        clock.advance(30.0)
+        await end(frontier, await take_one(frontier), "ok")
+        clock.advance(90.0)
+        assert exits_of(await take(frontier, 1)) == ["x"]
+        await check_counts(frontier, queued=2, leased=1)
+
+    async def test_a_success_among_failures_that_are_told_together_begins_the_patience_anew(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool("x", quarantine=10.0, patience=50.0))
+        await fill(frontier, 3)
+        first, second, third = (await take(frontier)).leases
+        await end(frontier, first, "blocked")
+        clock.advance(45.0)
+        reports = [(second, ExitUse()), (third, ExitUse(verdict="blocked"))]
+        await frontier.settle([Retry(lease=lease, reason="x", free=True, exit=report) for lease, report in reports])
+        clock.advance(10.0)
+        assert exits_of(await take(frontier)) == ["x"]
+
     async def test_tasks_of_a_pool_that_does_not_exist_are_given_up(self, frontier: Frontier) -> None:
         await frontier.put(CRAWL, [make_task(1, "a.test via nowhere")])
         assert (await take(frontier)).leases == []

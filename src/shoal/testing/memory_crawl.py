@@ -239,7 +239,7 @@ class ModelCrawl:
             self.bury(task, no_exit_reason(lane.name, is_known=exists))
         if exists and not self.waiting(lane):
             self.pools.of(lane.name).starved_since = self.now
-        self.pools.refresh(lane.name, self.now)
+        self.pools.changed.add(lane.name)
 
     def end_lease(self, task: ModelTask, use: ExitUse | None = None) -> None:
         """Whatever comes next, the lease is over."""

@@ -78,6 +78,7 @@ class ModelPools:
     exits: dict[str, ModelExit] = field(default_factory=dict)
     lanes: dict[str, ModelLaneExits] = field(default_factory=dict)
     begun: dict[str, int] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
     cost: float = 0.0
 
     def take_over(self, pools: tuple[Pool, ...], now: float) -> None:
@@ -157,7 +158,7 @@ class ModelPools:
         if exit_.strikes >= STRIKES:
             exit_.parked_until, exit_.trial = now + pool.quarantine, token
 
-    def reserve(self, lane: str, name: str, start: float, now: float) -> float:
+    def reserve(self, lane: str, name: str, start: float) -> float:
         """Take the exit's next slot, not before `start`; gives its time. An exit that rests has no slots."""
         pool, exits = self.pool_of(lane), self.of(lane)
         if pool is None or name not in self.members[pool.name]:
@@ -166,7 +167,7 @@ class ModelPools:
         if not use.rests:
             start = max(start, use.next_start)
             use.next_start = start + pool.interval
-            self.refresh(lane, now)
+            self.changed.add(lane)
         return start
 
     def end(self, lane: str, name: str, report: ExitUse | None, now: float, token: int) -> None:
@@ -185,24 +186,27 @@ class ModelPools:
             self._judge(lane, use, report, now, token)
         if use.streak and not use.in_flight:
             use.next_start = max(use.next_start, now)
-        self.refresh(lane, now)
+        self.changed.add(lane)
 
-    def refresh(self, lane: str, now: float) -> None:
-        """When the lane may start next, as far as its exits go."""
-        pool, exits = self.pool_of(lane), self.of(lane)
-        if pool is None:
-            return
-        stuck = self._stuck(pool, exits, now)
-        uses = [stuck] if stuck else self._uses(pool, exits)
-        exits.next_start = min((use.next_start for use in uses if use.is_free(pool)), default=math.inf)
-        if exits.next_start <= now:
-            exits.next_start = 0.0
-        if stuck:
-            return
+    def refresh(self, now: float) -> None:
+        """When the lanes whose exits changed may start next, as far as their exits go. Every verb ends with this."""
+        for lane in self.changed:
+            if (pool := self.pool_of(lane)) is not None:
+                self._refresh(pool, self.of(lane), now)
+        self.changed.clear()
+
+    def _refresh(self, pool: Pool, exits: ModelLaneExits, now: float) -> None:
+        uses = self._uses(pool, exits)
         if any(not use.streak for use in uses):
             exits.starved_since = 0.0
         else:
             exits.starved_since = exits.starved_since or now
+        if stuck := self._stuck(pool, exits, now):
+            uses = [stuck]
+        exits.next_start = min((use.next_start for use in uses if use.is_free(pool)), default=math.inf)
+        if exits.next_start <= now:
+            exits.next_start = 0.0
+        if exits.starved_since:
             exits.next_start = min(exits.next_start, exits.starved_since + pool.patience)
 
     def statuses(self, now: float) -> list[ExitStatus]:
@@ -269,6 +273,8 @@ class ModelPools:
         use.size += report.size
         use.elapsed += report.elapsed
         if report.verdict == "ok":
+            if use.streak and pool is not None and use.exit in self.members[pool.name]:
+                self.of(lane).starved_since = 0.0
             use.ok += 1
             use.streak = 0
             exit_.strikes = exit_.parkings = exit_.trial = 0

@@ -138,6 +138,8 @@ class MemoryFrontier:
         for (one, lane), count in zip(chosen, shares(rooms, limit), strict=True):
             if count:
                 leases += lend(one, lane, count, Terms(worker, seconds, horizon))
+        for one in ours:
+            one.pools.refresh(now)
         finished = [name for name in names if name not in self._crawls or finish(self._crawls[name])]
         return LeaseBatch(
             leases=sorted(leases, key=lambda lease: lease.wait),
@@ -167,8 +169,10 @@ class MemoryFrontier:
             applied = [result for result, in_time in ended if in_time]
             stale += [result.lease for result, in_time in ended if not in_time]
             for name in dict.fromkeys(result.lease.crawl for result in applied):
+                one = self._crawl(name)
+                one.pools.refresh(one.now)
                 dones = [result for result in applied if isinstance(result, Done) and result.lease.crawl == name]
-                report = self._admit(self._crawl(name), [task for done in dones for task in done.found])
+                report = self._admit(one, [task for done in dones for task in done.found])
                 refused |= report.refused
         names = {result.lease.crawl for result in good} & self._crawls.keys()
         return SettleReport(
@@ -184,6 +188,8 @@ class MemoryFrontier:
         ]
         for one, task in held:
             one.lose(task)
+        for one in self._crawls.values():
+            one.pools.refresh(one.now)
         return len(held)
 
     async def forget(self, crawl: str, keys: Sequence[int]) -> None:
@@ -252,7 +258,8 @@ class MemoryFrontier:
         found = self._lane(one, lane)
         start = max(one.now, found.next_start)
         if found.has_pool:
-            start = one.pools.reserve(lane, exit, start, one.now)
+            start = one.pools.reserve(lane, exit, start)
+            one.pools.refresh(one.now)
         found.start(start, one.now)
         return start - one.now
 

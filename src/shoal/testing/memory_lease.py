@@ -18,6 +18,7 @@ def take_back_and_wake(one: ModelCrawl) -> None:
         one.lose(task)
     for task in [task for task in one.in_state(TaskState.DELAYED) if task.at <= one.now][:MAX_WOKEN]:
         one.wait(task)
+    one.pools.refresh(one.now)
 
 
 def ready_lanes(one: ModelCrawl) -> list[ModelLane]:
@@ -83,7 +84,7 @@ def lend(one: ModelCrawl, lane: ModelLane, count: int, terms: Terms) -> list[Lea
         if use is None:
             break
         leases.append(_lend(one, task, terms, use))
-    one.pools.refresh(lane.name, one.now)
+    one.pools.changed.add(lane.name)
     return leases
 
 
