@@ -78,14 +78,14 @@ def ending_of(lease: Lease, away: Away, *, most_tries: int, exits: int, failures
 
 def verdict_on(
     lease: Lease, away: Away, *, exits: int, is_sticky: bool = False
-) -> Literal["ok", "blocked", "failed"] | None:
-    """What to tell the frontier of the exit; None: that it was used, and nothing more.
+) -> Literal["ok", "blocked", "failed", "used"]:
+    """What to tell the frontier of the exit.
 
     A host of a sticky pool keeps an exit that nothing is told of: there the page is held against all but one."""
     if away.kind == "logged_out":
         return "ok"
     held = max(exits - 1, 1) if is_sticky else min(HELD_AGAINST, max(exits // 2, 1))
-    return away.kind if away.is_certain or lease.free_retries < held else None
+    return away.kind if away.is_certain or lease.free_retries < held else "used"
 
 
 def unused(lease: Lease) -> ExitUse | None:

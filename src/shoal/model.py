@@ -87,11 +87,11 @@ class LaneUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 class ExitUse(msgspec.Struct, frozen=True, kw_only=True):
     """How the exit of a lease did: `verdict` is "ok", "blocked" (the host turned it away), "failed" (it did not get
-    through), or "unused" when no request was sent.
+    through), "used" when nothing can be said, or "unused" when no request was sent.
 
     `size` is bytes that came through it. `session` replaces what is kept for the exit; empty: log in again."""
 
-    verdict: Literal["ok", "blocked", "failed", "unused"] = "ok"
+    verdict: Literal["ok", "blocked", "failed", "used", "unused"] = "ok"
     size: int = 0
     elapsed: float = 0.0
     session: bytes | None = None

@@ -98,10 +98,9 @@ class Passage:
             self._failures.note(key)
         verdict = verdict_on(self._lease, away, exits=self._exits, is_sticky=self._is_sticky)
         is_over = away.kind == "logged_out" or away.outcome == "login"
-        if verdict is None and not self._is_fresh:
-            return result
-        # An account that has just logged in works, and must not have to do so again.
-        verdict = verdict or "ok"
+        if verdict == "used" and self._is_fresh:
+            # An account that has just logged in works.
+            verdict = "ok"
         return msgspec.structs.replace(result, exit=self._through.use(verdict, session=self._changed(is_over=is_over)))
 
     def reported(self, result: Result) -> Result:

@@ -93,7 +93,7 @@ pools = st.builds(
 )
 uses = st.builds(
     ExitUse,
-    verdict=st.sampled_from(["ok", "ok", "blocked", "failed", "failed", "unused"]),
+    verdict=st.sampled_from(["ok", "ok", "blocked", "failed", "failed", "used", "unused"]),
     size=st.sampled_from([0, 500_000_000]),
     elapsed=st.sampled_from([0.0, 0.5]),
     session=st.sampled_from([None, None, b"", b"cookies"]),

@@ -262,7 +262,8 @@ async def test_without_an_exit_a_blocked_page_uses_up_its_attempts() -> None:
 async def test_a_page_that_many_exits_were_turned_away_from_says_nothing_of_the_next() -> None:
     result = (await take(respond(URL, status=403), lease={"free_retries": 4})).result
     assert isinstance(result, Retry)
-    assert result.exit is None
+    assert result.exit is not None
+    assert result.exit.verdict == "used"
     dead = (await take(respond(URL, status=403), lease={"free_retries": 5})).result
     assert isinstance(dead, Dead)
     assert dead.reason == "blocked: turned away through 6 exits"

@@ -77,20 +77,20 @@ def test_where_exits_fail_a_page_has_a_try_for_each_of_them() -> None:
 @pytest.mark.parametrize("away", [BLOCKED, FAILED])
 def test_the_first_tries_of_a_page_count_against_their_exits_and_later_ones_do_not(away: Away) -> None:
     verdicts = [verdict_on(lease_for(URL, free_retries=number), away, exits=50) for number in range(HELD_AGAINST + 2)]
-    assert verdicts == [away.kind] * HELD_AGAINST + [None, None]
+    assert verdicts == [away.kind] * HELD_AGAINST + ["used", "used"]
 
 
 @pytest.mark.parametrize(("exits", "held"), [(1, 1), (2, 1), (3, 1), (4, 2), (6, 3), (50, 3)])
 def test_one_page_cannot_rest_more_than_half_of_a_small_pool(exits: int, held: int) -> None:
     verdicts = [verdict_on(lease_for(URL, free_retries=number), BLOCKED, exits=exits) for number in range(6)]
-    assert verdicts == ["blocked"] * held + [None] * (6 - held)
+    assert verdicts == ["blocked"] * held + ["used"] * (6 - held)
 
 
 @pytest.mark.parametrize(("exits", "held"), [(1, 1), (2, 1), (3, 2), (6, 5)])
 def test_in_a_sticky_pool_one_page_can_rest_all_exits_but_one(exits: int, held: int) -> None:
     leases = [lease_for(URL, free_retries=number) for number in range(6)]
     verdicts = [verdict_on(lease, BLOCKED, exits=exits, is_sticky=True) for lease in leases]
-    assert verdicts == ["blocked"] * held + [None] * (6 - held)
+    assert verdicts == ["blocked"] * held + ["used"] * (6 - held)
 
 
 def test_a_failed_login_always_counts_against_its_account() -> None:
@@ -103,7 +103,7 @@ def test_a_failure_that_is_certainly_the_exits_always_counts(*, is_certain: bool
     answer = Fault(kind=FaultKind.EXIT, message="gone", is_certain=is_certain)
     away = away_of(answer, judge(answer))
     assert away is not None
-    assert verdict_on(lease_for(URL, free_retries=9), away, exits=50) == ("failed" if is_certain else None)
+    assert verdict_on(lease_for(URL, free_retries=9), away, exits=50) == ("failed" if is_certain else "used")
 
 
 def test_only_an_exit_that_was_lent_can_be_unused() -> None:

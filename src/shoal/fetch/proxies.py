@@ -14,7 +14,16 @@ from shoal.exits import Way
 from shoal.fetch.base import Fault, FaultKind, Response
 from shoal.fetch.faults import CONNECTING, causes_of, explain, one_line
 from shoal.fetch.guard import refusal
-from shoal.fetch.routes import PARTING_SECONDS, ROUTE_SECONDS, Origin, Route, Routes, parse_origin, secure_builder
+from shoal.fetch.routes import (
+    PARTING_SECONDS,
+    ROUTE_SECONDS,
+    Origin,
+    Route,
+    Routes,
+    built,
+    parse_origin,
+    secure_builder,
+)
 from shoal.settings import Settings
 
 # Each costs about 9 ms to build and 0.1 MB; more exits than this in turn, and every request would build one.
@@ -111,7 +120,7 @@ class ProxyRoutes:
         client = self._clients.get(way.name)
         if client is None:
             builder = secure_builder(self._settings, trusted_roots=self._trusted_roots)
-            client = self._clients[way.name] = builder.proxy(_proxy(way.url)).build()
+            client = self._clients[way.name] = built(builder.proxy(_proxy(way.url)))
             if len(self._clients) > MAX_CLIENTS:
                 self._clients.popitem(last=False)
         self._clients.move_to_end(way.name)

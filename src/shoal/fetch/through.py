@@ -36,7 +36,9 @@ class Through:
     async def close(self) -> None:
         """Nothing: the fetcher is somebody else's."""
 
-    def use(self, verdict: Literal["ok", "blocked", "failed"] = "ok", *, session: bytes | None = None) -> ExitUse:
+    def use(
+        self, verdict: Literal["ok", "blocked", "failed", "used"] = "ok", *, session: bytes | None = None
+    ) -> ExitUse:
         """The report on the exit."""
         said = verdict if self.was_used else "unused"
         return ExitUse(verdict=said, size=self.size, elapsed=self.elapsed, session=session)

@@ -16,7 +16,7 @@ from shoal.model import DIRECT, Crawl, DeadLetter, ExitUse, LaneUpdate, Pool, Ta
 MAX_PRIORITY = 2**22 - 1
 SEQUENCES = 2**31  # per step of priority: order = sequence - priority * SEQUENCES stays exact in a double
 
-VERDICTS = ("ok", "blocked", "failed", "unused")
+VERDICTS = ("ok", "blocked", "failed", "used", "unused")
 
 KEY = struct.Struct(">q")
 _REPORT = struct.Struct(">ddB")

@@ -66,15 +66,17 @@ class AccountPromises(FrontierCase):
 
     async def test_counts_what_went_through_an_exit(self, frontier: Frontier) -> None:
         await open_pools(frontier, make_pool("x", cost=0.5, cost_per_gb=2.0, quarantine=0.0))
-        await fill(frontier, 3)
+        await fill(frontier, 5)
         leases = (await take(frontier)).leases
         await end(frontier, leases[0], "ok", size=500_000_000, elapsed=2.0)
         await end(frontier, leases[1], "blocked", size=0, elapsed=1.0)
-        await frontier.settle([Released(lease=leases[2], exit=ExitUse(verdict="unused"))])
+        await end(frontier, leases[2], "used", size=1_000_000_000, elapsed=3.0)
+        await frontier.settle([Released(lease=leases[3], exit=ExitUse(verdict="unused"))])
+        await frontier.settle([Released(lease=leases[4])])
         status = await status_of(frontier, "x")
-        assert (status.requests, status.ok, status.blocked, status.failed, status.in_flight) == (2, 1, 1, 0, 0)
-        assert (status.size, status.elapsed, status.cost) == (500_000_000, 3.0, 2.0)
-        assert (await frontier.progress(CRAWL)).cost == 2.0
+        assert (status.requests, status.ok, status.blocked, status.failed, status.in_flight) == (4, 1, 1, 0, 0)
+        assert (status.size, status.elapsed, status.cost) == (1_500_000_000, 6.0, 5.0)
+        assert (await frontier.progress(CRAWL)).cost == 5.0
 
     async def test_a_crawl_whose_budget_is_spent_is_paused(self, frontier: Frontier) -> None:
         self.need_one_shard()

@@ -282,7 +282,7 @@ class ModelPools:
             return
         use.blocked += report.verdict == "blocked"
         use.failed += report.verdict == "failed"
-        if pool is None:
+        if pool is None or report.verdict == "used":
             return
         if not use.streak or now >= use.rests_until:
             use.streak += 1
