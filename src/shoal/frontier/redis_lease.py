@@ -198,6 +198,6 @@ def _exits(via: bytes) -> tuple[float, list[str], list[int]]:
     """The interval of a pool's exits, and for each lease its exit and the version of its session; empty: none."""
     if not via:
         return 0.0, [], []
-    head, *exits = via.decode().split("\n")
-    interval, _, versions = head.partition(" ")
-    return float(interval), exits, [int(version) for version in versions.split()]
+    head, _, exits = via.partition(b"\n")
+    interval, _, versions = head.partition(b" ")
+    return float(interval), exits.decode().split("\n"), list(map(int, versions.split()))

@@ -93,7 +93,7 @@ function steps.reset()
     lane.flight, lane.opener = 0, -math.abs(lane.opener)
     if has_begun(lane) then
       roster_of(lane).flights = {}
-      review_roster(lane)
+      review_roster(lane, true)
     end
   end)
   return {'ok', '0', 0}

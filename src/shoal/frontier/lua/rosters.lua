@@ -201,10 +201,14 @@ local function first_rest_of(lane)
   return roster.first_rest
 end
 
--- Make the marks and the rests anew, from the roll, from how the exits did and from what is in flight.
-local function review_roster(lane)
-  local roster, roll, rests, marks = roster_of(lane), lane.roll, {}, {}
-  local page = call('HGETALL', P .. 'uses:' .. lane.name)
+-- Make the marks and the rests anew, from the roll, from how the exits did and from what is in flight. Unless a crash may have cut
+-- something off, a lane without marks has neither rests nor streaks.
+local function review_roster(lane, may_be_torn)
+  local roster, roll, rests, marks, page = roster_of(lane), lane.roll, {}, {}, {}
+  if may_be_torn or roster.marks ~= '' then
+    page = call('HGETALL', P .. 'uses:' .. lane.name)
+    call('DEL', P .. 'rests:' .. lane.name)
+  end
   roster.size, roster.ring, roster.off, roster.marks = roll.size, roll.present, nil, roll.marks
   for i = 1, #page, 2 do
     local place, streak, until_then = unpack_struct('>I4', page[i]), unpack_struct('<dd', page[i + 1], 57)
@@ -226,7 +230,6 @@ local function review_roster(lane)
     for place = 0, roll.size - 1 do all[place + 1] = marks[place] or string.char(string.byte(roll.marks, place + 1) or 0) end
     roster.marks = without_last_zeros(table.concat(all))
   end
-  call('DEL', P .. 'rests:' .. lane.name)
   write_in_parts('ZADD', P .. 'rests:' .. lane.name, rests)
   roster.first_rest, lane.exits, lane.looks = nil, 0, false
 end
