@@ -2,7 +2,7 @@
 --
 -- A report says how the exit did: size, elapsed, place of the verdict (8, 8 and 1 bytes) and, where something is to be kept for
 -- it, "=" and that. There is none when nobody knows.
-local REPORT, VERDICTS, spent = '>ddB', {'ok', 'blocked', 'failed', 'unused'}, 0
+local REPORT, VERDICTS, spent = '>ddB', {'ok', 'blocked', 'failed', 'used', 'unused'}, 0
 
 local read_uses, end_exit, save_exits
 do
@@ -42,7 +42,6 @@ do
     local row = need_exit(exit)
     if row.struck ~= lane.name then row.strikes, row.struck = row.strikes + 1, lane.name end
     if row.strikes >= STRIKES and (row.parked <= now or row.trial == token) then
-      look_now(true)
       row.parkings = row.parkings + 1
       row.parked, row.trial = now + rest_of(lane.roll, row.parkings), 0
     end
@@ -52,25 +51,17 @@ do
   local function forgive(exit)
     local row = find_exit(exit)
     if row and (row.strikes > 0 or row.parked > 0) then
-      look_now(true)
       row.strikes, row.parkings, row.trial, row.struck, row.parked = 0, 0, 0, '', 0
       save_exit(exit)
     end
   end
 
-  -- The exit is ill from here on, or has recovered. A lane that starved in between, however shortly, knows of it.
-  local function change_health(lane, place, mark)
-    if lane.looks and lane.roll.exists and not stuck_place(lane) then note_starved(lane.roster) end
-    set_mark(lane.roster, place, mark)
-  end
-
   local function fall_ill(lane, place, until_then)
     local roster = lane.roster
     local mark = mark_at(roster, place)
-    set_next(roster, place, math.max(roster.nexts[place] or 0, until_then))
-    if mark == MARK.GONE then return end
-    if mark == MARK.OFF then end_rest(lane, place) end
-    if mark ~= MARK.TRIED then change_health(lane, place, MARK.TRIED) end
+    local start = mark == MARK.OFF and end_rest(lane, place) or roster.nexts[place] or 0
+    set_next(roster, place, math.max(start, until_then))
+    if mark ~= MARK.GONE then set_mark(roster, place, MARK.TRIED) end
   end
 
   -- An exit that was turned away or failed rests once nothing is in flight through it any more.
@@ -78,7 +69,7 @@ do
     local roster = lane.roster
     if mark_at(roster, place) == MARK.TRIED and not roster.flights[place] then
       set_mark(roster, place, MARK.ILL)
-      rest(lane, place, roster.nexts[place] or 0)
+      rest(lane, place, math.max(roster.nexts[place] or 0, now))
       set_next(roster, place, nil)
     end
   end
@@ -87,10 +78,13 @@ do
   local function judge(lane, place, token, verdict, streak, rests)
     local pool = lane.roll
     if verdict == 'ok' then
-      if mark_at(lane.roster, place) == MARK.TRIED then change_health(lane, place, MARK.RING) end
+      if mark_at(lane.roster, place) == MARK.TRIED then
+        set_mark(lane.roster, place, MARK.RING)
+        lane.roster.starved = 0
+      end
       return 0, rests
     end
-    if not pool.exists then return streak, rests end
+    if not pool.exists or verdict == 'used' then return streak, rests end
     -- Many requests in flight when a host shuts an exit out are one reason to rest, not many.
     if streak == 0 or now >= rests then
       streak = streak + 1
@@ -155,7 +149,7 @@ do
       call('HSET', key, member, count_use(lane, place, token, report, call('HGET', key, member) or NEW_USE))
     end
     if roster.marks ~= '' then let_rest(lane, place) end
-    if not lane.looks then look_later(lane) end
+    lane.looks = true
   end
 end
 

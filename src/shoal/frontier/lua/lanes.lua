@@ -137,9 +137,9 @@ end
 
 local function save_lanes()
   local changed = {}
-  look_now()
   for i = 1, #lane_list do
     local lane = lane_list[i]
+    if lane.looks then refresh_exits(lane) end
     if lane.roster then save_exits(lane) end
     local value = packed(lane)
     if value ~= lane.value then

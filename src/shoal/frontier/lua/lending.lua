@@ -130,7 +130,7 @@ local function give_up(lane)
   count('queued', -total)
   lane.waiting = lane.waiting - total
   if lane.roll.exists and lane.waiting == 0 then lane.roster.starved = now end
-  refresh_exits(lane)
+  lane.looks = true
 end
 
 -- Lend the lane's next tasks. Adds to the reply: lane, interval, base interval, opens ("1"), rules' version, first
@@ -172,7 +172,7 @@ local function lend(lane, total, terms, reply)
   lane.waiting = lane.waiting - #lent
   lane.flight = lane.flight + #lent
   lane.lent = #lent
-  if pool then refresh_exits(lane) end
+  if pool then lane.looks = true end
   if opens and #lent > 0 then lane.opener = token end
   for _, value in ipairs({
     lane.name, format('%.17g', interval), format('%.17g', base), opens and '1' or '0', format('%.0f', version),

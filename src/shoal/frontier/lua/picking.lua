@@ -62,7 +62,7 @@ do
     put_off_so_far = put_off_so_far + 1
     if mark_at(roster, place) == MARK.RING then
       set_mark(roster, place, MARK.OFF)
-      set_next(roster, place, due)
+      set_next(roster, place, nil)
     end
     rest(lane, place, due)
   end
@@ -136,7 +136,7 @@ do
     local mark = roster.marks == '' and MARK.RING or mark_at(roster, place)
     if mark == MARK.RING then roster.place = place + 1 else is_in_ring = wake_up(lane, place, mark) end
     roster.flights[place] = flight
-    if next > now or not is_in_ring or place == roster.stuck then
+    if next > now then
       set_next(roster, place, next)
     elseif roster.nexts[place] then
       roster.nexts[place] = nil

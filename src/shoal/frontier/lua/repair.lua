@@ -231,7 +231,7 @@ function steps.lanes()
     lane.opener = math.max(0, lane.opener)
     lane.next = math.max(lane.next, now + rest)
     lane.was_ready, lane.was_waiting = false, -1
-    if has_begun(lane) then refresh_exits(lane) end
+    lane.looks = has_begun(lane)
     waiting = waiting + lane.waiting
   end)
   return {'ok', '0', waiting}

@@ -13,7 +13,7 @@ if lane.via then
   if place and mark_at(roster, place) == MARK.RING then
     start = math.max(start, roster.nexts[place] or 0)
     set_next(roster, place, start + pool.interval)
-    refresh_exits(lane)
+    lane.looks = true
   end
 end
 start_lane(lane, start)

@@ -7,8 +7,7 @@
 --   flights   place, how many side by side, requests in flight through each (3 bytes, 1 and 1), only where there are any; they
 --             add up: more than 255 are in parts
 --   stuck     the place of the exit that the lane keeps
---   nexts     place (4 bytes), next start (double); only those to come, that of the exit it keeps and those of exits that are
---             tried. The others may start.
+--   nexts     place (4 bytes), next start (double); only those to come, the others may start
 --   marks     a byte per place, without the zeros at the end (see MARK); ring, off: how many there are of these two
 -- rests:LANE  place (4 bytes, the highest first: equals go by place) → when its rest is over; the ill ones and those put off
 -- uses:LANE   place (4 bytes, as above) → ok, size, elapsed, cost, blocked, failed, requests of which nothing is known, streak,
@@ -79,9 +78,9 @@ do
   end
 
   local function pack_nexts(roster)
-    local list, last, parts, marks = {}, 0, {}, roster.marks
+    local list, last, parts = {}, 0, {}
     for place, start in pairs(roster.nexts) do
-      if start > now or place == roster.stuck or string.byte(marks, place + 1) == MARK.TRIED then
+      if start > now then
         list[last + 1], list[last + 2] = place, start
         last = last + 2
       end
@@ -187,9 +186,13 @@ local function rest(lane, place, due)
   lane.roster.first_rest = nil
 end
 
+-- It rests no more; gives the time until which it did.
 local function end_rest(lane, place)
-  call('ZREM', P .. 'rests:' .. lane.name, member_of(place))
+  local key, member = P .. 'rests:' .. lane.name, member_of(place)
+  local due = call('ZSCORE', key, member)
+  call('ZREM', key, member)
   lane.roster.first_rest = nil
+  return tonumber(due) or 0
 end
 
 -- When the first rest is over; looked up again when rests have changed.

@@ -28,61 +28,29 @@ local function due_place(roster, cap)
   return nil
 end
 
--- A lane all of whose exits were turned away or failed is starved, from the moment when that is so.
-local function note_starved(roster)
-  if roster.ring + (roster.off or 0) > 0 then
-    roster.starved = 0
-  elseif roster.starved == 0 then
-    roster.starved = now
-  end
-end
-
 -- Say on the lane when an exit is free next.
 local function refresh_exits(lane)
   local roster, pool = roster_of(lane), lane.roll
   local flights, nexts, cap = roster.flights, roster.nexts, pool.cap
   lane.looks = false
   if not pool.exists then return end
-  local stuck = pool.sticky ~= 0 and stuck_place(lane)
-  if stuck then
-    lane.exits = (flights[stuck] or 0) < cap and (nexts[stuck] or 0) or NEVER
-    return
+  if roster.ring + (roster.off or 0) > 0 then
+    roster.starved = 0
+  elseif roster.starved == 0 then
+    roster.starved = now
   end
-  local soonest = roster.first_rest or first_rest_of(lane)
-  if soonest <= now or due_place(roster, cap) then
-    soonest = 0
-  else
+  local stuck, soonest = pool.sticky ~= 0 and stuck_place(lane), roster.first_rest or first_rest_of(lane)
+  if stuck then
+    soonest = (flights[stuck] or 0) < cap and (nexts[stuck] or 0) or NEVER
+  elseif soonest > now and not due_place(roster, cap) then
     for place, next in pairs(nexts) do
       if next < soonest and (flights[place] or 0) < cap and mark_at(roster, place) == MARK.RING then soonest = next end
     end
+  else
+    soonest = 0
   end
-  note_starved(roster)
-  lane.exits = roster.starved > 0 and math.min(soonest, roster.starved + pool.patience) or soonest
-end
-
--- Lanes whose exits changed look at them when the call is done with them.
-local look_later, look_now
-do
-  local looking = {}
-
-  function look_later(lane)
-    lane.looks = true
-    looking[#looking + 1] = lane
-  end
-
-  -- Only lanes of sticky pools, where these alone matter.
-  function look_now(only_sticky)
-    if #looking == 0 then return end
-    local others = {}
-    for _, lane in ipairs(looking) do
-      if only_sticky and lane.roll.sticky ~= 1 then
-        others[#others + 1] = lane
-      elseif lane.looks then
-        refresh_exits(lane)
-      end
-    end
-    looking = others
-  end
+  if roster.starved > 0 then soonest = math.min(soonest, roster.starved + pool.patience) end
+  lane.exits = soonest > now and soonest or 0
 end
 
 -- Whether all exits of the lane were turned away or failed.
