@@ -28,6 +28,8 @@ EXIT_COLUMNS = (
     "exit", "pool", "host", "requests", "in flight", "success", "blocks", "failures", "latency", "bytes", "cost",
     "health",
 )  # fmt: skip
+# What a narrow terminal can do without, the first one first. The pool is part of an exit's name.
+SPARE_COLUMNS = ("pool", "in flight", "bytes", "latency", "cost", "failures", "blocks")
 # By what the rows may be sorted; what people look for comes first.
 ORDERS: dict[str, Callable[[ExitStatus], Any]] = {
     "exit": lambda one: (one.exit, one.lane),
@@ -151,10 +153,11 @@ def _show(
         return
     shown = earnings[:ROWS_SHOWN]
     rows_of_pools = [_earnings_row(one, regions=_regions(crawl)) for one in shown]
-    screen.table(EARNINGS_COLUMNS, rows_of_pools, right=EARNINGS_COLUMNS[2:])
+    screen.table(EARNINGS_COLUMNS, rows_of_pools, right=EARNINGS_COLUMNS[2:], spare=EARNINGS_COLUMNS[-2:])
     screen.line()
     now = time.time()
-    screen.table(EXIT_COLUMNS, [_exit_row(one, now=now) for one in rows[:ROWS_SHOWN]], right=EXIT_COLUMNS[3:-1])
+    rows_of_exits = [_exit_row(one, now=now) for one in rows[:ROWS_SHOWN]]
+    screen.table(EXIT_COLUMNS, rows_of_exits, right=EXIT_COLUMNS[3:-1], spare=SPARE_COLUMNS)
     if spent := cost_so_far(crawl, progress):
         screen.line()
         screen.line(spent)

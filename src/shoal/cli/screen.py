@@ -13,6 +13,9 @@ from rich.text import Text
 
 from shoal.cli.lines import one_line, shown
 
+GAP = 2
+NOTHING = frozenset({"", "0", "0.00"})
+
 
 class Screen:
     """Where a command writes. `results_to_stderr` leaves stdout to the items."""
@@ -48,20 +51,44 @@ class Screen:
             text = Text(indent).append(name.ljust(width), style="dim").append(f"  {value}")
             self.out.print(text, soft_wrap=True)
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[str] = ()) -> None:
-        """A table; the columns named in `right` hold numbers."""
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[Any]],
+        *,
+        right: Iterable[str] = (),
+        spare: Sequence[str] = (),
+    ) -> None:
+        """A table; the columns named in `right` hold numbers. Those in `spare` are left out one by one where a terminal
+        is too narrow for all."""
         cells = [[one_line(cell) for cell in row] for row in rows]
+        if self.out.is_terminal and spare:
+            columns, cells = self._fitting(columns, cells, spare)
         numbers = [column in set(right) for column in columns]
         if self.out.is_terminal:
             self.out.print(_rich_table(columns, cells, numbers))
             return
-        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+        widths = _widths(columns, cells)
         for row in [columns, *cells]:
             padded = (
                 cell.rjust(width) if number else cell.ljust(width)
                 for cell, width, number in zip(row, widths, numbers, strict=True)
             )
             self.out.file.write("  ".join(padded).rstrip() + "\n")
+
+    def _fitting(
+        self, columns: Sequence[str], cells: list[list[str]], spare: Sequence[str]
+    ) -> tuple[Sequence[str], list[list[str]]]:
+        """The columns there is room for, and their cells. Those that say nothing go first, and unmentioned."""
+        empty = {name for place, name in enumerate(columns) if all(row[place] in NOTHING for row in cells)}
+        widths = dict(zip(columns, _widths(columns, cells), strict=True))
+        for name in sorted(spare, key=lambda name: name not in empty):
+            if sum(widths.values()) + GAP * (len(widths) - 1) > self.out.width:
+                del widths[name]
+        if told := [name for name in columns if name not in widths and name not in empty]:
+            self.say(f"no room for {', '.join(told)}: a wider terminal, a pipe or --json shows them")
+        kept = [place for place, name in enumerate(columns) if name in widths]
+        return [columns[place] for place in kept], [[row[place] for place in kept] for row in cells]
 
 
 class _Console(Console):
@@ -74,8 +101,12 @@ def _console(file: Any) -> Console:
     return _Console(file=file, highlight=False, markup=False, emoji=False)
 
 
+def _widths(columns: Sequence[str], cells: list[list[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+
+
 def _rich_table(columns: Sequence[str], cells: list[list[str]], numbers: Sequence[bool]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table = Table(box=None, padding=(0, GAP, 0, 0), header_style="dim", pad_edge=False)
     for name, is_number in zip(columns, numbers, strict=True):
         table.add_column(name, justify="right" if is_number else "left", overflow="fold")
     for row in cells:
