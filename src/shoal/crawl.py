@@ -28,7 +28,7 @@ from shoal.inbox import Inbox, Listener, NoInbox
 from shoal.intake import Intake, RecentKeys
 from shoal.journey import Journey, Keeping
 from shoal.lane_rules import LaneRules
-from shoal.model import DIRECT, Budgets, Crawl, CrawlState
+from shoal.model import Budgets, Crawl, CrawlState
 from shoal.passage import Passages
 from shoal.patience import patiently
 from shoal.politeness import lent_interval
@@ -73,7 +73,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     start_lanes: list[str] = msgspec.field(default_factory=list)
     spider: str = ""
-    pool: str = DIRECT
+    pool: str = ""
 
 
 @asynccontextmanager

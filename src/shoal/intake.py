@@ -86,7 +86,7 @@ class Intake:
         *,
         known: RecentKeys | None = None,
         pools: Collection[str] = (),
-        pool: str = DIRECT,
+        pool: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.rules = rules
@@ -113,9 +113,13 @@ class Intake:
             check_task(Task(url=follow.page.url, key=0, lane="", **fields))
         self._links(follow, into, fields=fields)
 
-    def via(self, pool: str | None) -> tuple[str, str]:
-        """The pool that a request means, and what that adds to the name of its lane."""
-        pool = self._pool if pool is None else pool
+    def via(self, pool: str | None, *, parent: Task | None) -> tuple[str, str]:
+        """The pool that a request means, and what that adds to the name of its lane.
+
+        One that names none goes by the crawl's; where there is none, by that of the page it was found on: a site that
+        is visited through proxies must not see our own address for want of a word."""
+        if pool is None:
+            pool = self._pool or (parent.pool if parent and parent.pool in self._via else DIRECT)
         via = self._via.get(pool) if isinstance(pool, str) else None
         if via is None:
             known = ", ".join(sorted(self._via))
@@ -203,7 +207,7 @@ class Intake:
         return {
             "max_attempts": self.settings.max_attempts,
             **follow.options,
-            "pool": self.via(follow.options.get("pool"))[0],
+            "pool": self.via(follow.options.get("pool"), parent=parent)[0],
             "handler": follow.handler or default_handler,
             "depth": parent.depth + 1,
             "parent": parent.key,
@@ -230,7 +234,7 @@ class Intake:
 
     def _task_of(self, request: Request, link: Link, *, depth: int, parent: Task | None) -> Task:
         body, headers = _body_of(request)
-        pool, via = self.via(request.pool)
+        pool, via = self.via(request.pool, parent=parent)
         task = Task(
             url=link.url,
             key=self._key_of(request, link, body),

@@ -23,14 +23,15 @@ def usable_pools(pools: Mapping[str, PoolSpec], spider: Spider) -> dict[str, Poo
 
 
 def default_pool(pools: Mapping[str, PoolSpec], *, spider: Spider, settings: Settings) -> str:
-    """The pool of requests that name none. Whoever gives a list of proxies and says no more wants them to be used."""
+    """The pool of requests that name none; empty when nobody chose one. Whoever gives a list of proxies and says no
+    more wants them to be used."""
     chosen, usable = settings.pool, usable_pools(pools, spider)
     if chosen and chosen not in (DIRECT, *usable):
         raise _unusable(chosen, pools, usable, name=type(spider).__name__)
     if chosen or not settings.proxies:
-        return chosen or DIRECT
+        return chosen
     given = usable_pools(load_pools(Path(os.devnull), proxies=settings.proxies), spider)
-    return next(iter(given)) if len(given) == 1 else DIRECT
+    return next(iter(given)) if len(given) == 1 else ""
 
 
 def pool_of(spec: PoolSpec, *, settings: Settings) -> Pool:

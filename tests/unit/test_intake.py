@@ -9,7 +9,7 @@ import pytest
 from shoal import Request
 from shoal.errors import UsageError
 from shoal.intake import Found, Intake, RecentKeys
-from shoal.model import DIRECT, Task
+from shoal.model import Task
 from shoal.settings import Settings
 from shoal.testing.fakes import make_page, task_for
 from shoal.urls import UrlRules, key_of
@@ -17,7 +17,7 @@ from shoal.urls import UrlRules, key_of
 HERE = "https://a.test/dir/page"
 
 
-def make_intake(known: RecentKeys | None = None, *, pool: str = DIRECT, **settings: Any) -> Intake:
+def make_intake(known: RecentKeys | None = None, *, pool: str = "", **settings: Any) -> Intake:
     values = Settings(**settings)
     rules = UrlRules(values, start_hosts=["a.test"])
     return Intake(rules, values, known=known, pools=["eu", "us"], pool=pool, clock=lambda: 50.0)
@@ -210,6 +210,16 @@ def test_requests_that_name_no_pool_take_the_spiders() -> None:
     [link] = follow("<a href=/1>", intake=intake).tasks.values()
     [direct] = take(Request("/x", pool="direct"), intake=intake).tasks.values()
     assert [task.lane for task in (request, link, direct)] == ["a.test via eu", "a.test via eu", "a.test"]
+
+
+def test_without_a_pool_of_the_spider_links_go_the_way_of_their_page() -> None:
+    [request] = take(Request("/x"), pool="us").tasks.values()
+    [direct] = take(Request("/x", pool="direct"), pool="us").tasks.values()
+    [by_spider] = take(Request("/x"), intake=make_intake(pool="direct"), pool="us").tasks.values()
+    assert [task.lane for task in (request, direct, by_spider)] == ["a.test via us", "a.test", "a.test"]
+    found = Found()
+    make_intake().follow(make_page("<a href=/1>", pool="us").follow(), found)
+    assert [task.lane for task in found.tasks.values()] == ["a.test via us"]
 
 
 @pytest.mark.parametrize("pool", ["uk", "", ["eu"]])

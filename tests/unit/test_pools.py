@@ -48,7 +48,8 @@ def test_accounts_are_for_spiders_that_can_log_in(pools: dict[str, PoolSpec]) ->
 
 
 def test_requests_go_out_directly_unless_a_pool_is_named(pools: dict[str, PoolSpec]) -> None:
-    assert default_pool(pools, spider=Plain(), settings=Settings()) == "direct"
+    assert default_pool(pools, spider=Plain(), settings=Settings()) == ""
+    assert default_pool(pools, spider=Plain(), settings=Settings(pool="direct")) == "direct"
     assert default_pool(pools, spider=Plain(), settings=Settings(pool="ring")) == "ring"
     assert default_pool(pools, spider=Member(), settings=Settings(pool="shop")) == "shop"
 
@@ -58,7 +59,7 @@ def test_requests_go_out_directly_unless_a_pool_is_named(pools: dict[str, PoolSp
     [
         ("10.0.0.1:80\n10.0.0.2:80", "proxies"),
         (TABLES, "ring"),
-        ("[a]\nurl = '10.0.0.1:80'\n[b]\nurl = '10.0.0.2:80'", "direct"),
+        ("[a]\nurl = '10.0.0.1:80'\n[b]\nurl = '10.0.0.2:80'", ""),
     ],
 )
 def test_a_file_with_one_pool_of_proxies_is_meant_to_be_used(tmp_path: Path, text: str, expected: str) -> None:

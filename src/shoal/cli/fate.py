@@ -116,7 +116,7 @@ async def _merged(crawl: Crawl, key: int, taken: str, *, frontier: Frontier) -> 
 
 def _lane(link: Link, crawl: Crawl, *, exit_name: str = "") -> str:
     """The lane of the pool whose exit was used; else of the pool that requests take when they name none."""
-    pool = exit_name.partition("/")[0] or record_of(crawl).pool
+    pool = exit_name.partition("/")[0] or record_of(crawl).pool or DIRECT
     return link.lane if pool == DIRECT else f"{link.lane}{VIA}{pool}"
 
 
