@@ -147,7 +147,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str,
         _help(
             "pool of proxies or accounts for requests that name none; empty: the only pool of the file that `proxies`"
-            ' names, else "direct"'
+            ' names, else that of the page a link stands on, else "direct"'
         ),
     ] = ""
     exit_patience: Annotated[
