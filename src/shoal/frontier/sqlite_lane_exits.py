@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from shoal.frontier.sqlite_exits import Exits
     from shoal.frontier.sqlite_ledger import LaneRow
 
+MAX_PUT_OFF = 500  # per call, so that a call stays short; the next one goes on
+
 
 class LaneExits:
     """Changes the lane's roster, which `Exits` writes back."""
@@ -37,9 +39,17 @@ class LaneExits:
 
     @property
     def are_given_up(self) -> bool:
-        """Whether all exits rested for too long, or there are none."""
+        """Whether all exits rested for too long, or there are none. One whose rest was over before that, or that came
+        later, is tried."""
+        if self.pool is None:
+            return True
+        if not self._is_out_of_patience(self.pool) or self.roster.has_healthy(len(self._roll.names)):
+            return False
+        return self.roster.rests_next >= self.roster.starved_since + self.pool.patience
+
+    def _is_out_of_patience(self, pool: Pool) -> bool:
         since = self.roster.starved_since
-        return self.pool is None or bool(since and self._exits.now >= since + self.pool.patience)
+        return since > 0 and self._exits.now >= since + pool.patience
 
     def take(self, start: float, token: int, *, latest: float) -> tuple[float, str, float, int] | None:
         """A request goes out through the exit whose turn it is, not before `start`: gives when, the exit, its interval
@@ -65,6 +75,9 @@ class LaneExits:
                     self.roster.stuck, self.roster.stuck_since = place, self._exits.now
                 return place
             self._put_off(place, until=until)
+            self._exits.put_off_so_far += 1
+            if self._exits.put_off_so_far >= MAX_PUT_OFF:
+                return None
         return None
 
     def _first(self, pool: Pool, *, latest: float) -> int | None:
@@ -120,6 +133,8 @@ class LaneExits:
             end_rest(exits.db, self._lane.id, roster, place)
         else:
             roster.place = place + 1
+        if self._is_out_of_patience(pool):
+            roster.starved_since = exits.now
         next_start = at + pool.interval
         roster.start(place, next_start=next_start, now=exits.now)
         if self._later is not None and roster.is_free(place, pool.cap):
@@ -201,6 +216,8 @@ class LaneExits:
             roster.starved_since = roster.starved_since or now
         if pool.sticky and (stuck := self._stuck(pool)) is not None:
             at = roster.nexts.get(stuck, 0.0) if roster.flights.get(stuck, 0) < pool.cap else math.inf
+            if pool.rotate:
+                at = min(at, roster.stuck_since + pool.rotate)
             lane.exits_next = at if at > now else 0.0
         else:
             lane.exits_next = roster.next_free(size, pool.cap, now=now)
