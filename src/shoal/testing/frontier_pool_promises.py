@@ -234,3 +234,20 @@ class PoolPromises(FrontierCase):
         assert (await take(frontier)).leases == []
         clock.advance(1.0)
         assert exits_of(await take(frontier, 1)) == ["anna"]
+
+    async def test_a_lane_out_of_patience_waits_for_its_turn_like_any_other(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool("x", quarantine=1000.0, patience=6.0))
+        await fill(frontier, 3, LANE, "b.test via pool")
+        first, *others = [lease for lease in (await take(frontier, 4)).leases if lease.task.lane == LANE]
+        await end(frontier, first, "blocked")
+        clock.advance(3.0)
+        assert (await take_one(frontier)).task.lane == "b.test via pool"
+        await fill(frontier, 1, "b.test via pool", first=9)
+        clock.advance(8.0)
+        for lease in others:
+            await end(frontier, lease, "used")
+        assert (await take_one(frontier)).task.lane == "b.test via pool"
+        await take(frontier)
+        assert (await frontier.progress(CRAWL)).outcomes == {"no_exit": 3}
