@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from shoal.frontier.sqlite_roster import GONE, ILL, OFF, RING, TRIED, Roster, decode
+from shoal.frontier.sqlite_roster import GONE, ILL, OFF, PARKED, RING, TRIED, Roster, decode
 from shoal.model import VIA, ExitStatus, Pool
 
 _POOLS = msgspec.json.Decoder(tuple[Pool, ...])
@@ -79,11 +79,14 @@ def _review(db: sqlite3.Connection, lane: int, roll: Roll, roster: Roster, *, no
     rested = dict(db.execute("DELETE FROM lane_rest WHERE lane = ? RETURNING place, due", (lane,)).fetchall())
     times, flights, nexts = roster.nexts | rested, roster.flights, roster.nexts
     marks, rests = bytearray(roll.marks.ljust(len(roll.names), b"\0")), {}
-    for place in [place for place in rested if roster.mark_of(place) == OFF and marks[place] != GONE]:
+    for place, due in rested.items():
+        mark = roster.mark_of(place)
+        if mark not in (OFF, PARKED) or marks[place] == GONE:
+            continue
         if place in flights:
-            nexts[place] = rested[place]
+            nexts[place] = due
         else:
-            marks[place], rests[place] = OFF, rested[place]
+            marks[place], rests[place] = mark, due
     rows = db.execute("SELECT place, rests_until FROM lane_exit WHERE lane = ? AND streak > 0", (lane,)).fetchall()
     for place, rests_until in rows:
         until = max(rests_until, times[place] if times.get(place, 0.0) > now else 0.0)

@@ -251,3 +251,28 @@ class PoolPromises(FrontierCase):
         assert (await take_one(frontier)).task.lane == "b.test via pool"
         await take(frontier)
         assert (await frontier.progress(CRAWL)).outcomes == {"no_exit": 3}
+
+    async def test_tasks_are_given_up_when_all_exits_are_parked_too_long(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool("x", "y", quarantine=10.0, max_quarantine=80.0, patience=100.0, cap=1))
+        await fill(frontier, 1, *(f"{number}.test via pool" for number in range(20)))
+        for _ in range(100):
+            for lease in (await take(frontier)).leases:
+                await end(frontier, lease, "failed")
+            clock.advance(5.0)
+        await check_counts(frontier, dead=20)
+
+    async def test_tasks_that_wait_for_a_busy_account_are_not_given_up(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        self.need_one_shard()
+        await open_pools(frontier, make_pool("anna", exclusive=True, patience=10.0))
+        await fill(frontier, 1, "a.test via pool", "b.test via pool")
+        lease = await take_one(frontier)
+        for _ in range(50):
+            assert (await take(frontier)).leases == []
+            clock.advance(1.0)
+        await end(frontier, lease, "ok")
+        clock.advance(1.0)
+        assert exits_of(await take(frontier)) == ["anna"]

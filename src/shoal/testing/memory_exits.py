@@ -26,12 +26,18 @@ class ModelUse:
     elapsed: float = 0.0
     cost: float = 0.0
     is_put_off: bool = False
+    is_parked: bool = False
     was_used: bool = False
 
     @property
     def rests(self) -> bool:
         """Whether it is out of the ring until its time comes."""
         return self.streak > 0 or self.is_put_off
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it rests neither for the lane nor, as far as the lane knows, for every host."""
+        return not self.streak and not (self.is_put_off and self.is_parked)
 
     def is_free(self, pool: Pool) -> bool:
         """Whether one request more may be in flight; an exit that was ill is tried with a single one."""
@@ -127,7 +133,8 @@ class ModelPools:
             return True
         end = exits.starved_since + pool.patience
         could_be_tried = any(
-            not use.streak or (not use.in_flight and use.next_start < end) for use in self._uses(pool, exits)
+            use.is_healthy or (use.next_start < end and not (use.streak and use.in_flight))
+            for use in self._uses(pool, exits)
         )
         return exits.starved_since > 0 and now >= end and not could_be_tried
 
@@ -139,9 +146,10 @@ class ModelPools:
         while use := self._first(pool, exits, now, latest):
             exit_ = self.exit(use.exit)
             if exit_.parked_until > max(now, use.next_start):
-                use.next_start, use.is_put_off = exit_.parked_until, True
+                use.next_start, use.is_put_off, use.is_parked = exit_.parked_until, True, True
             elif exit_.holder:
                 use.next_start, use.is_put_off = max(use.next_start, now + BUSY_SECONDS), True
+                use.is_parked = False
             else:
                 if pool.sticky:
                     exits.stuck, exits.stuck_since = use.exit, now
@@ -210,7 +218,7 @@ class ModelPools:
 
     def _refresh(self, pool: Pool, exits: ModelLaneExits, now: float) -> None:
         uses = self._uses(pool, exits)
-        if any(not use.streak for use in uses):
+        if any(use.is_healthy for use in uses):
             exits.starved_since = 0.0
         else:
             exits.starved_since = exits.starved_since or now

@@ -57,11 +57,11 @@ do
     early[at] = entry
   end
 
-  local function put_off(lane, place, due)
+  local function put_off(lane, place, mark, due)
     local roster = lane.roster
     put_off_so_far = put_off_so_far + 1
-    if mark_at(roster, place) == MARK.RING then
-      set_mark(roster, place, MARK.OFF)
+    if mark_at(roster, place) ~= MARK.ILL then
+      set_mark(roster, place, mark)
       set_next(roster, place, nil)
     end
     rest(lane, place, due)
@@ -73,11 +73,11 @@ do
     if not row then return false end
     local next = math.max(now, lane.roster.nexts[place] or 0)
     if row.parked > next then
-      put_off(lane, place, row.parked)
+      put_off(lane, place, MARK.PARKED, row.parked)
       return true
     end
     if row.holder == 0 then return false end
-    put_off(lane, place, math.max(next, now + BUSY_SECONDS))
+    put_off(lane, place, MARK.OFF, math.max(next, now + BUSY_SECONDS))
     return true
   end
 

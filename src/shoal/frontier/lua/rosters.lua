@@ -16,8 +16,9 @@ local MARK = {
   RING = 0, -- healthy: its turn comes in the ring
   ILL = 1, -- turned away or failed, at rest
   TRIED = 2, -- turned away or failed, with requests in flight
-  OFF = 3, -- healthy but put off: parked, or held by another lane
+  OFF = 3, -- healthy but put off: held by another lane
   GONE = 4, -- not in the pool now
+  PARKED = 5, -- put off, too: it rests for every host
 }
 local NOWHERE, RECORD_SIZE, NONE = 4294967295, 104, {}
 -- The byte order of most machines: nothing has to be turned around.
@@ -232,8 +233,9 @@ local function review_roster(lane, may_be_torn)
   end
   for member, due in pairs(dues) do
     local place = unpack_struct('>I4', member)
-    if string.byte(old_marks, place + 1) == MARK.OFF and not is_gone(place) then
-      if roster.flights[place] then set_next(roster, place, due) else mark_and_rest(place, MARK.OFF, member, due) end
+    local mark = string.byte(old_marks, place + 1)
+    if (mark == MARK.OFF or mark == MARK.PARKED) and not is_gone(place) then
+      if roster.flights[place] then set_next(roster, place, due) else mark_and_rest(place, mark, member, due) end
     end
   end
   for i = 1, #page, 2 do
