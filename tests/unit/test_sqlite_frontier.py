@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import StorageError, UsageError
-from shoal.frontier import open_frontier, sqlite_lease, sqlite_put, sqlite_settle, sqlite_turns
+from shoal.frontier import open_frontier, sqlite_lane_exits, sqlite_lease, sqlite_put, sqlite_settle, sqlite_turns
 from shoal.frontier.sqlite import SqliteFrontier
-from shoal.model import Crawl, Done, Task
+from shoal.model import Crawl, Done, ExitUse, Pool, Retry, Task
 from shoal.testing.clock import FakeClock
 
 CRAWL = "c"
@@ -120,4 +120,27 @@ async def test_keys_that_expired_are_removed_a_few_with_every_call(tmp_path: Pat
             left.append(db.execute("SELECT count(*) FROM past").fetchone()[0])
             await frontier.lease([CRAWL], 1, worker="w", seconds=60.0, horizon=0.0)
     assert left == [1200, 700, 200, 0]
+    await frontier.close()
+
+
+async def test_a_call_looks_at_a_bounded_number_of_parked_exits(tmp_path: Path) -> None:
+    names = tuple(f"exit-{number:04}" for number in range(700))
+    pool = Pool(name="p", exits=names, interval=0.0, quarantine=1000.0)
+    frontier = await SqliteFrontier.open(tmp_path / "shoal.db", clock=FakeClock())
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="s", cap=1000, pools=(pool,)))
+    lanes = [f"{number}.test via p" for number in range(4)]
+    tasks = [Task(url="https://a.test/", key=number, lane=lanes[number // 700]) for number in range(2101)]
+    await frontier.put(CRAWL, tasks[:2100])
+    leases = (await frontier.lease([CRAWL], 2100, worker="w", seconds=60.0, horizon=0.0)).leases
+    ill = [lease for lease in leases if lease.exit != names[-1]]
+    await frontier.settle([Retry(lease=lease, reason="x", delay=99.0, exit=ExitUse(verdict="failed")) for lease in ill])
+    await frontier.put(CRAWL, tasks[2100:])
+    put_off = []
+    with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db")) as connection:
+        for _ in range(2):
+            batch = await frontier.lease([CRAWL], 1, worker="w", seconds=60.0, horizon=0.0)
+            select = "SELECT count(*) FROM lane_rest JOIN lane ON lane.id = lane WHERE name = ?"
+            put_off += connection.execute(select, (lanes[-1],)).fetchone()
+    assert put_off == [sqlite_lane_exits.MAX_PUT_OFF, 696]  # it begins with the fourth
+    assert [lease.exit for lease in batch.leases] == [names[-1]]
     await frontier.close()

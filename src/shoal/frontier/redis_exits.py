@@ -10,7 +10,7 @@ from shoal.frontier.redis_shard import Shard
 from shoal.frontier.redis_views import lane_names
 from shoal.model import VIA, Crawl, ExitStatus
 
-LANES_PER_PAGE = 50
+MAX_LANES, MAX_ROWS = 50, 2000  # of one page: a script keeps everybody else waiting
 
 _USE = struct.Struct("<9d")
 _EXIT = struct.Struct("<6d")
@@ -33,10 +33,13 @@ async def exits(desk: Desk, crawl: str, *, limit: int) -> list[ExitStatus]:
 
 async def _exits_in(desk: Desk, shard: Shard) -> list[ExitStatus]:
     pooled = [name for name in await lane_names(desk.link, shard) if VIA.encode() in name]
-    found = []
-    for start in range(0, len(pooled), LANES_PER_PAGE):
-        answer = await desk.look_into(shard, "uses", *pooled[start : start + LANES_PER_PAGE])
-        now = float(answer[1])
+    found: list[ExitStatus] = []
+    start, lanes = 0, 1
+    while start < len(pooled):
+        answer = await desk.look_into(shard, "uses", *pooled[start : start + lanes])
+        now, start = float(answer[1]), start + lanes
+        # As many as will fit if the next lanes have as many exits as these.
+        lanes = max(1, min(MAX_LANES, MAX_ROWS * lanes // max(1, len(answer) // 5)))
         for lane, name, use, in_flight, row in zip(*(answer[2 + column :: 5] for column in range(5)), strict=True):
             found.append(_status((name.decode(), lane.decode()), use, row, in_flight=in_flight, now=now))
     return found

@@ -34,6 +34,7 @@ class Exits:
         self.db = db
         self.now = now
         self.spent = 0.0
+        self.put_off_so_far = 0
         self._crawl = crawl
         self._rolls: Mapping[str, Roll] | None = None
         self._lanes: dict[int, LaneExits] = {}

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from shoal.frontier.exit_rules import BUSY_SECONDS, STRIKES, rest_of
 from shoal.frontier.sqlite_pools import Roll, end_rest, first_rested, rest
-from shoal.frontier.sqlite_roster import GONE, ILL, OFF, RING, TRIED, Roster
+from shoal.frontier.sqlite_roster import GONE, ILL, OFF, PARKED, RING, TRIED, Roster
 from shoal.model import ExitUse, Pool
 
 if TYPE_CHECKING:
     from shoal.frontier.sqlite_exits import Exits
     from shoal.frontier.sqlite_ledger import LaneRow
+
+MAX_PUT_OFF = 500  # per call, so that a call stays short; the next one goes on
 
 
 class LaneExits:
@@ -37,9 +39,17 @@ class LaneExits:
 
     @property
     def are_given_up(self) -> bool:
-        """Whether all exits rested for too long, or there are none."""
+        """Whether all exits rested for too long, or there are none. One whose rest was over before that, or that came
+        later, is tried."""
+        if self.pool is None:
+            return True
+        if not self._is_out_of_patience(self.pool) or self.roster.has_healthy(len(self._roll.names)):
+            return False
+        return self.roster.rests_next >= self.roster.starved_since + self.pool.patience
+
+    def _is_out_of_patience(self, pool: Pool) -> bool:
         since = self.roster.starved_since
-        return self.pool is None or bool(since and self._exits.now >= since + self.pool.patience)
+        return since > 0 and self._exits.now >= since + pool.patience
 
     def take(self, start: float, token: int, *, latest: float) -> tuple[float, str, float, int] | None:
         """A request goes out through the exit whose turn it is, not before `start`: gives when, the exit, its interval
@@ -59,12 +69,15 @@ class LaneExits:
         if pool.sticky and (stuck := self._stuck(pool)) is not None:
             return self._kept(stuck, pool, latest=latest)
         while (place := self._first(pool, latest=latest)) is not None:
-            until = self._put_off_until(place)
-            if until is None:
+            wait = self._wait_of(place)
+            if wait is None:
                 if pool.sticky:
                     self.roster.stuck, self.roster.stuck_since = place, self._exits.now
                 return place
-            self._put_off(place, until=until)
+            self._put_off(place, *wait)
+            self._exits.put_off_so_far += 1
+            if self._exits.put_off_so_far >= MAX_PUT_OFF:
+                return None
         return None
 
     def _first(self, pool: Pool, *, latest: float) -> int | None:
@@ -98,21 +111,21 @@ class LaneExits:
             return None
         return place if at <= latest and self.roster.flights.get(place, 0) < pool.cap else None
 
-    def _put_off_until(self, place: int) -> float | None:
-        """The time until which the exit is parked, or held for somebody else; None when it is neither."""
+    def _wait_of(self, place: int) -> tuple[int, float] | None:
+        """Whether the exit is parked or held for somebody else, and until when; None when it is neither."""
         found = self._exits.known_exit(self._roll.names[place])
         if found is None:
             return None
         at, now = self.roster.nexts.get(place, 0.0), self._exits.now
         if found.parked_until > max(now, at):
-            return found.parked_until
-        return max(at, now + BUSY_SECONDS) if found.holder else None
+            return PARKED, found.parked_until
+        return (OFF, max(at, now + BUSY_SECONDS)) if found.holder else None
 
-    def _put_off(self, place: int, *, until: float) -> None:
-        db, lane, mark = self._exits.db, self._lane.id, self.roster.mark_of(place)
-        if mark != RING:
+    def _put_off(self, place: int, mark: int, until: float) -> None:
+        db, lane, before = self._exits.db, self._lane.id, self.roster.mark_of(place)
+        if before != RING:
             end_rest(db, lane, self.roster, place)
-        rest(db, lane, self.roster, place, ILL if mark == ILL else OFF, until=until)
+        rest(db, lane, self.roster, place, ILL if before == ILL else mark, until=until)
 
     def _start(self, place: int, pool: Pool, at: float, token: int) -> tuple[str, int]:
         exits, roster, name = self._exits, self.roster, self._roll.names[place]
@@ -120,6 +133,8 @@ class LaneExits:
             end_rest(exits.db, self._lane.id, roster, place)
         else:
             roster.place = place + 1
+        if self._is_out_of_patience(pool):
+            roster.starved_since = exits.now
         next_start = at + pool.interval
         roster.start(place, next_start=next_start, now=exits.now)
         if self._later is not None and roster.is_free(place, pool.cap):
@@ -172,7 +187,7 @@ class LaneExits:
         illness.streak += 1
         illness.rests_until = exits.now + rest_of(pool, illness.streak)
         mark = roster.mark_of(place)
-        at = end_rest(exits.db, lane, roster, place) if mark == OFF else roster.nexts.get(place, 0.0)
+        at = end_rest(exits.db, lane, roster, place) if mark in (OFF, PARKED) else roster.nexts.get(place, 0.0)
         roster.nexts[place] = max(at, illness.rests_until)
         if mark != GONE:
             roster.mark(place, TRIED)
@@ -201,6 +216,8 @@ class LaneExits:
             roster.starved_since = roster.starved_since or now
         if pool.sticky and (stuck := self._stuck(pool)) is not None:
             at = roster.nexts.get(stuck, 0.0) if roster.flights.get(stuck, 0) < pool.cap else math.inf
+            if pool.rotate:
+                at = min(at, roster.stuck_since + pool.rotate)
             lane.exits_next = at if at > now else 0.0
         else:
             lane.exits_next = roster.next_free(size, pool.cap, now=now)

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from shoal.frontier.sqlite_roster import GONE, ILL, RING, TRIED, Roster, decode
+from shoal.frontier.sqlite_roster import GONE, ILL, OFF, PARKED, RING, TRIED, Roster, decode
 from shoal.model import VIA, ExitStatus, Pool
 
 _POOLS = msgspec.json.Decoder(tuple[Pool, ...])
 _ROLLS = msgspec.json.Decoder(dict[str, tuple[str, ...]])
 _COLUMNS = "requests, ok, blocked, failed, size, elapsed, cost, streak, rests_until"
+_REST = "INSERT INTO lane_rest (lane, place, due) VALUES (?, ?, ?)"
 
 
 class Roll(msgspec.Struct, frozen=True):
@@ -68,24 +69,36 @@ def take_over(db: sqlite3.Connection, crawl: int, pools: tuple[Pool, ...], *, no
     for lane, name, row in lanes:
         roll = rolls.get(name.partition(VIA)[2], NO_ROLL)
         roster = decode(row)
-        _review(db, lane, roll, roster)
+        _review(db, lane, roll, roster, now=now)
         db.execute("UPDATE lane SET exits_next = 0, exits = ? WHERE id = ?", (roster.encode(now=now), lane))
     return tuple(roll.pool for roll in before.values() if roll.pool)
 
 
-def _review(db: sqlite3.Connection, lane: int, roll: Roll, roster: Roster) -> None:
-    """Mark the lane's exits anew: who is in the pool, who is ill."""
-    roster.marks, roster.rests_next = roll.marks, math.inf
-    db.execute("DELETE FROM lane_rest WHERE lane = ?", (lane,))
+def _review(db: sqlite3.Connection, lane: int, roll: Roll, roster: Roster, *, now: float) -> None:
+    """Mark the lane's exits anew: who is in the pool, who is ill. None of them may be used earlier than before."""
+    rested = dict(db.execute("DELETE FROM lane_rest WHERE lane = ? RETURNING place, due", (lane,)).fetchall())
+    times, flights, nexts = roster.nexts | rested, roster.flights, roster.nexts
+    marks, rests = bytearray(roll.marks.ljust(len(roll.names), b"\0")), {}
+    for place, due in rested.items():
+        mark = roster.mark_of(place)
+        if mark not in (OFF, PARKED) or marks[place] == GONE:
+            continue
+        if place in flights:
+            nexts[place] = due
+        else:
+            marks[place], rests[place] = mark, due
     rows = db.execute("SELECT place, rests_until FROM lane_exit WHERE lane = ? AND streak > 0", (lane,)).fetchall()
     for place, rests_until in rows:
-        if roster.mark_of(place) == GONE:
-            continue
-        if place in roster.flights:
-            roster.mark(place, TRIED)
-            roster.nexts[place] = rests_until
-        else:
-            rest(db, lane, roster, place, ILL, until=rests_until)
+        until = max(rests_until, times[place] if times.get(place, 0.0) > now else 0.0)
+        if place in flights or (marks[place] == GONE and until > rests_until):
+            nexts[place] = until
+        elif marks[place] != GONE:
+            rests[place] = until
+            nexts.pop(place, None)
+        if marks[place] != GONE:
+            marks[place] = TRIED if place in flights else ILL
+    roster.marks, roster.rests_next = bytes(marks.rstrip(b"\0")), min(rests.values(), default=math.inf)
+    db.executemany(_REST, [(lane, place, until) for place, until in rests.items()])
 
 
 def rest(db: sqlite3.Connection, lane: int, roster: Roster, place: int, mark: int, *, until: float) -> None:
@@ -93,7 +106,7 @@ def rest(db: sqlite3.Connection, lane: int, roster: Roster, place: int, mark: in
     roster.mark(place, mark)
     roster.nexts.pop(place, None)
     roster.rests_next = min(roster.rests_next, until)
-    db.execute("INSERT INTO lane_rest (lane, place, due) VALUES (?, ?, ?)", (lane, place, until))
+    db.execute(_REST, (lane, place, until))
 
 
 def end_rest(db: sqlite3.Connection, lane: int, roster: Roster, place: int) -> float:

@@ -9,8 +9,8 @@ import math
 import msgspec
 
 # What a place is marked with. Ill ones have a streak of failures; with requests in flight they are being tried. Ill
-# ones and those that are put off wait in the table `lane_rest`.
-RING, ILL, TRIED, OFF, GONE = range(5)
+# ones and those that are put off, because somebody else holds them or because they are parked, wait in `lane_rest`.
+RING, ILL, TRIED, OFF, GONE, PARKED = range(6)
 
 
 class Roster(msgspec.Struct, array_like=True):
@@ -39,7 +39,7 @@ class Roster(msgspec.Struct, array_like=True):
         return self.flights.get(place, 0) < cap and self.mark_of(place) == RING
 
     def has_healthy(self, size: int) -> bool:
-        """Whether any of the pool's exits, so many with those that left, is not ill."""
+        """Whether any of the pool's exits, so many with those that left, is neither ill nor parked."""
         return len(self.marks) < size or RING in self.marks or OFF in self.marks
 
     def due_in_ring(self, size: int, cap: int, *, now: float) -> int | None:

@@ -162,3 +162,117 @@ class PoolPromises(FrontierCase):
         assert (await take(frontier)).leases == []
         clock.advance(30.0 + 60.0)
         assert exits_of(await take(frontier)) == ["x"]
+
+    async def test_an_exit_that_came_while_the_others_rested_is_tried_before_tasks_are_given_up(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool("x", quarantine=1000.0, patience=100.0))
+        await fill(frontier, 3)
+        await end(frontier, await take_one(frontier), "failed")
+        clock.advance(200.0)
+        await open_pools(frontier, make_pool("x", "new", quarantine=1000.0, patience=100.0))
+        assert exits_of(await take(frontier)) == ["new"] * 3
+
+    async def test_an_exit_whose_rest_was_over_while_nobody_asked_is_tried_before_tasks_are_given_up(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool("x", quarantine=10.0, patience=100.0))
+        await fill(frontier, 3)
+        await end(frontier, await take_one(frontier), "failed")
+        clock.advance(1000.0)
+        lease = await take_one(frontier)
+        assert (await take(frontier)).leases == []
+        await check_counts(frontier, queued=2, leased=1)
+        await end(frontier, lease, "failed")
+        for rest in (20.0, 40.0):
+            clock.advance(rest)
+            await end(frontier, await take_one(frontier), "failed")
+        clock.advance(39.0)
+        assert (await take(frontier)).leases == []
+        await check_counts(frontier, queued=3)
+        clock.advance(1.0)
+        assert (await take(frontier)).leases == []
+        await check_counts(frontier, dead=3)
+
+    async def test_a_host_is_woken_when_it_may_change_the_exit_it_keeps(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool("x", "y", interval=60.0, sticky=True, rotate=10.0))
+        await fill(frontier, 3)
+        assert exits_of(await take(frontier)) == ["x"]
+        clock.advance(9.0)
+        assert (await take(frontier)).leases == []
+        clock.advance(1.0)
+        assert exits_of(await take(frontier)) == ["y"]
+
+    async def test_when_pools_change_no_exit_is_used_earlier_than_its_interval_allows(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        pool = make_pool("ill", interval=30.0, quarantine=1.0)
+        await open_pools(frontier, pool)
+        await fill(frontier, 3)
+        await end(frontier, await take_one(frontier), "blocked")
+        await open_pools(frontier, pool)
+        clock.advance(29.0)
+        assert (await take(frontier)).leases == []
+        clock.advance(1.0)
+        assert exits_of(await take(frontier)) == ["ill"]
+
+    async def test_when_pools_change_an_exit_that_was_put_off_keeps_its_interval(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        self.need_one_shard()
+        pool = make_pool("anna", interval=30.0, exclusive=True)
+        await open_pools(frontier, pool)
+        await fill(frontier, 3)
+        lease = await take_one(frontier)
+        assert (await take(frontier, horizon=40.0)).leases == []
+        await open_pools(frontier, pool)
+        await end(frontier, lease, "ok")
+        await open_pools(frontier, pool)
+        clock.advance(29.0)
+        assert (await take(frontier)).leases == []
+        clock.advance(1.0)
+        assert exits_of(await take(frontier, 1)) == ["anna"]
+
+    async def test_a_lane_out_of_patience_waits_for_its_turn_like_any_other(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool("x", quarantine=1000.0, patience=6.0))
+        await fill(frontier, 3, LANE, "b.test via pool")
+        first, *others = [lease for lease in (await take(frontier, 4)).leases if lease.task.lane == LANE]
+        await end(frontier, first, "blocked")
+        clock.advance(3.0)
+        assert (await take_one(frontier)).task.lane == "b.test via pool"
+        await fill(frontier, 1, "b.test via pool", first=9)
+        clock.advance(8.0)
+        for lease in others:
+            await end(frontier, lease, "used")
+        assert (await take_one(frontier)).task.lane == "b.test via pool"
+        await take(frontier)
+        assert (await frontier.progress(CRAWL)).outcomes == {"no_exit": 3}
+
+    async def test_tasks_are_given_up_when_all_exits_are_parked_too_long(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool("x", "y", quarantine=10.0, max_quarantine=80.0, patience=100.0, cap=1))
+        await fill(frontier, 1, *(f"{number}.test via pool" for number in range(20)))
+        for _ in range(100):
+            for lease in (await take(frontier)).leases:
+                await end(frontier, lease, "failed")
+            clock.advance(5.0)
+        await check_counts(frontier, dead=20)
+
+    async def test_tasks_that_wait_for_a_busy_account_are_not_given_up(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        self.need_one_shard()
+        await open_pools(frontier, make_pool("anna", exclusive=True, patience=10.0))
+        await fill(frontier, 1, "a.test via pool", "b.test via pool")
+        lease = await take_one(frontier)
+        for _ in range(50):
+            assert (await take(frontier)).leases == []
+            clock.advance(1.0)
+        await end(frontier, lease, "ok")
+        clock.advance(1.0)
+        assert exits_of(await take(frontier)) == ["anna"]

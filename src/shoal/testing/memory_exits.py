@@ -26,12 +26,18 @@ class ModelUse:
     elapsed: float = 0.0
     cost: float = 0.0
     is_put_off: bool = False
+    is_parked: bool = False
     was_used: bool = False
 
     @property
     def rests(self) -> bool:
         """Whether it is out of the ring until its time comes."""
         return self.streak > 0 or self.is_put_off
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it rests neither for the lane nor, as far as the lane knows, for every host."""
+        return not self.streak and not (self.is_put_off and self.is_parked)
 
     def is_free(self, pool: Pool) -> bool:
         """Whether one request more may be in flight; an exit that was ill is tried with a single one."""
@@ -88,12 +94,16 @@ class ModelPools:
         for pool in pools:
             known = dict.fromkeys(self.rolls.get(pool.name, []))
             self.rolls[pool.name] = list(known | dict.fromkeys(pool.exits))
-        for lane in self.lanes.values():
+        for name, lane in self.lanes.items():
             lane.next_start = 0.0
+            members = self.members.get(name.partition(VIA)[2], frozenset())
             for use in lane.uses.values():
-                if use.rests:
-                    use.next_start = use.rests_until if use.streak else now
-                use.is_put_off = False
+                if use.streak:
+                    use.next_start = max(use.rests_until, use.next_start if use.next_start > now else 0.0)
+                elif use.is_put_off and use.exit not in members:
+                    use.next_start, use.is_put_off = now, False
+                elif use.in_flight:
+                    use.is_put_off = False
 
     def pool_of(self, lane: str) -> Pool | None:
         return self.pools.get(lane.partition(VIA)[2])
@@ -117,9 +127,16 @@ class ModelPools:
         return lane in self.lanes and self.pool_of(lane) is not None and self.lanes[lane].starved_since > 0
 
     def has_lost_patience(self, lane: str, now: float) -> bool:
-        pool = self.pool_of(lane)
-        since = self.of(lane).starved_since
-        return pool is None or bool(since and now >= since + pool.patience)
+        """Whether all exits rested for too long. One whose rest was over before that, or that came later, is tried."""
+        pool, exits = self.pool_of(lane), self.of(lane)
+        if pool is None:
+            return True
+        end = exits.starved_since + pool.patience
+        could_be_tried = any(
+            use.is_healthy or (use.next_start < end and not (use.streak and use.in_flight))
+            for use in self._uses(pool, exits)
+        )
+        return exits.starved_since > 0 and now >= end and not could_be_tried
 
     def pick(self, lane: str, now: float, latest: float) -> ModelUse | None:
         """The exit that is used next, not later than that."""
@@ -129,9 +146,10 @@ class ModelPools:
         while use := self._first(pool, exits, now, latest):
             exit_ = self.exit(use.exit)
             if exit_.parked_until > max(now, use.next_start):
-                use.next_start, use.is_put_off = exit_.parked_until, True
+                use.next_start, use.is_put_off, use.is_parked = exit_.parked_until, True, True
             elif exit_.holder:
                 use.next_start, use.is_put_off = max(use.next_start, now + BUSY_SECONDS), True
+                use.is_parked = False
             else:
                 if pool.sticky:
                     exits.stuck, exits.stuck_since = use.exit, now
@@ -148,8 +166,11 @@ class ModelPools:
     def start(self, lane: str, use: ModelUse, at: float, now: float, token: int) -> None:
         """A request goes out through the exit."""
         pool, exit_ = self.pools[lane.partition(VIA)[2]], self.exit(use.exit)
+        exits = self.of(lane)
         if not use.rests:
-            self.of(lane).place = self.rolls[pool.name].index(use.exit) + 1
+            exits.place = self.rolls[pool.name].index(use.exit) + 1
+        if exits.starved_since and now >= exits.starved_since + pool.patience:
+            exits.starved_since = now
         use.next_start, use.is_put_off, use.was_used = at + pool.interval, False, True
         use.in_flight += 1
         use.requests += 1
@@ -197,13 +218,15 @@ class ModelPools:
 
     def _refresh(self, pool: Pool, exits: ModelLaneExits, now: float) -> None:
         uses = self._uses(pool, exits)
-        if any(not use.streak for use in uses):
+        if any(use.is_healthy for use in uses):
             exits.starved_since = 0.0
         else:
             exits.starved_since = exits.starved_since or now
         if stuck := self._stuck(pool, exits, now):
             uses = [stuck]
         exits.next_start = min((use.next_start for use in uses if use.is_free(pool)), default=math.inf)
+        if stuck and pool.rotate:
+            exits.next_start = min(exits.next_start, exits.stuck_since + pool.rotate)
         if exits.next_start <= now:
             exits.next_start = 0.0
         if exits.starved_since:

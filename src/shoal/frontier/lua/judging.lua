@@ -59,7 +59,8 @@ do
   local function fall_ill(lane, place, until_then)
     local roster = lane.roster
     local mark = mark_at(roster, place)
-    local start = mark == MARK.OFF and end_rest(lane, place) or roster.nexts[place] or 0
+    local was_put_off = mark == MARK.OFF or mark == MARK.PARKED
+    local start = was_put_off and end_rest(lane, place) or roster.nexts[place] or 0
     set_next(roster, place, math.max(start, until_then))
     if mark ~= MARK.GONE then set_mark(roster, place, MARK.TRIED) end
   end

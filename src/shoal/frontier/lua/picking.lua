@@ -57,11 +57,11 @@ do
     early[at] = entry
   end
 
-  local function put_off(lane, place, due)
+  local function put_off(lane, place, mark, due)
     local roster = lane.roster
     put_off_so_far = put_off_so_far + 1
-    if mark_at(roster, place) == MARK.RING then
-      set_mark(roster, place, MARK.OFF)
+    if mark_at(roster, place) ~= MARK.ILL then
+      set_mark(roster, place, mark)
       set_next(roster, place, nil)
     end
     rest(lane, place, due)
@@ -73,11 +73,11 @@ do
     if not row then return false end
     local next = math.max(now, lane.roster.nexts[place] or 0)
     if row.parked > next then
-      put_off(lane, place, row.parked)
+      put_off(lane, place, MARK.PARKED, row.parked)
       return true
     end
     if row.holder == 0 then return false end
-    put_off(lane, place, math.max(next, now + BUSY_SECONDS))
+    put_off(lane, place, MARK.OFF, math.max(next, now + BUSY_SECONDS))
     return true
   end
 
@@ -136,6 +136,7 @@ do
     local mark = roster.marks == '' and MARK.RING or mark_at(roster, place)
     if mark == MARK.RING then roster.place = place + 1 else is_in_ring = wake_up(lane, place, mark) end
     roster.flights[place] = flight
+    if roster.starved > 0 and now >= roster.starved + pool.patience then roster.starved = now end
     if next > now then
       set_next(roster, place, next)
     elseif roster.nexts[place] then
@@ -153,8 +154,12 @@ do
   end
 end
 
--- Whether all exits of the lane rested for too long, or there are none.
+-- Whether all exits of the lane rested for too long, or there are none. One whose rest was over before that, or that came later,
+-- is tried.
 local function has_lost_patience(lane)
-  local since, pool = roster_of(lane).starved, lane.roll
-  return not pool.exists or (since > 0 and now >= since + pool.patience)
+  local roster, pool = roster_of(lane), lane.roll
+  if not pool.exists then return true end
+  local last = roster.starved + pool.patience
+  if roster.starved == 0 or now < last or roster.ring + (roster.off or 0) > 0 then return false end
+  return first_rest_of(lane) >= last
 end

@@ -16,8 +16,9 @@ local MARK = {
   RING = 0, -- healthy: its turn comes in the ring
   ILL = 1, -- turned away or failed, at rest
   TRIED = 2, -- turned away or failed, with requests in flight
-  OFF = 3, -- healthy but put off: parked, or held by another lane
+  OFF = 3, -- healthy but put off: held by another lane
   GONE = 4, -- not in the pool now
+  PARKED = 5, -- put off, too: it rests for every host
 }
 local NOWHERE, RECORD_SIZE, NONE = 4294967295, 104, {}
 -- The byte order of most machines: nothing has to be turned around.
@@ -204,28 +205,47 @@ local function first_rest_of(lane)
   return roster.first_rest
 end
 
--- Make the marks and the rests anew, from the roll, from how the exits did and from what is in flight. Unless a crash may have cut
--- something off, a lane without marks has neither rests nor streaks.
+-- The rests of a lane end; gives until when each exit rested, by member.
+local function end_rests(lane)
+  local key, dues = P .. 'rests:' .. lane.name, {}
+  local page = call('ZRANGE', key, 0, -1, 'WITHSCORES')
+  for i = 1, #page, 2 do dues[page[i]] = tonumber(page[i + 1]) end
+  call('DEL', key)
+  return dues
+end
+
+-- Make the marks and the rests anew, from the roll, from how the exits did and from what is in flight; none may be used earlier than
+-- before. Unless a crash may have cut something off, a lane without marks has neither rests nor streaks.
 local function review_roster(lane, may_be_torn)
-  local roster, roll, rests, marks, page = roster_of(lane), lane.roll, {}, {}, {}
+  local roster, roll, rests, marks, page, dues = roster_of(lane), lane.roll, {}, {}, {}, {}
+  local old_marks = may_be_torn and '' or roster.marks
   if may_be_torn or roster.marks ~= '' then
-    page = call('HGETALL', P .. 'uses:' .. lane.name)
-    call('DEL', P .. 'rests:' .. lane.name)
+    page, dues = call('HGETALL', P .. 'uses:' .. lane.name), end_rests(lane)
   end
   roster.size, roster.ring, roster.off, roster.marks = roll.size, roll.present, nil, roll.marks
+  local function is_gone(place)
+    return string.byte(roll.marks, place + 1) == MARK.GONE
+  end
+  local function mark_and_rest(place, mark, member, due)
+    roster.ring, marks[place] = roster.ring - 1, string.char(mark)
+    if mark == MARK.OFF then roster.off = (roster.off or 0) + 1 end
+    if mark ~= MARK.TRIED then rests[#rests + 1], rests[#rests + 2] = due, member end
+  end
+  for member, due in pairs(dues) do
+    local place = unpack_struct('>I4', member)
+    local mark = string.byte(old_marks, place + 1)
+    if (mark == MARK.OFF or mark == MARK.PARKED) and not is_gone(place) then
+      if roster.flights[place] then set_next(roster, place, due) else mark_and_rest(place, mark, member, due) end
+    end
+  end
   for i = 1, #page, 2 do
-    local place, streak, until_then = unpack_struct('>I4', page[i]), unpack_struct('<dd', page[i + 1], 57)
+    local place, streak, rests_until = unpack_struct('>I4', page[i]), unpack_struct('<dd', page[i + 1], 57)
     if streak > 0 then
-      local is_gone, is_used = string.byte(roll.marks, place + 1) == MARK.GONE, roster.flights[place]
-      set_next(roster, place, is_used and until_then or nil)
-      if not is_gone then
-        roster.ring = roster.ring - 1
-        marks[place] = string.char(is_used and MARK.TRIED or MARK.ILL)
-      end
-      if not is_gone and not is_used then
-        rests[#rests + 1] = until_then
-        rests[#rests + 1] = page[i]
-      end
+      local before, is_used = dues[page[i]] or roster.nexts[place] or 0, roster.flights[place]
+      local due = before > now and math.max(rests_until, before) or rests_until
+      local is_kept = is_used or (is_gone(place) and due > rests_until)
+      set_next(roster, place, is_kept and due or nil)
+      if not is_gone(place) then mark_and_rest(place, is_used and MARK.TRIED or MARK.ILL, page[i], due) end
     end
   end
   if next(marks) then

@@ -42,6 +42,7 @@ local function refresh_exits(lane)
   local stuck, soonest = pool.sticky ~= 0 and stuck_place(lane), roster.first_rest or first_rest_of(lane)
   if stuck then
     soonest = (flights[stuck] or 0) < cap and (nexts[stuck] or 0) or NEVER
+    if pool.rotate > 0 then soonest = math.min(soonest, roster.stuck_since + pool.rotate) end
   elseif soonest > now and not due_place(roster, cap) then
     for place, next in pairs(nexts) do
       if next < soonest and (flights[place] or 0) < cap and mark_at(roster, place) == MARK.RING then soonest = next end
@@ -49,8 +50,8 @@ local function refresh_exits(lane)
   else
     soonest = 0
   end
-  if roster.starved > 0 then soonest = math.min(soonest, roster.starved + pool.patience) end
-  lane.exits = soonest > now and soonest or 0
+  if soonest <= now then soonest = 0 end
+  lane.exits = roster.starved > 0 and math.min(soonest, roster.starved + pool.patience) or soonest
 end
 
 -- Whether all exits of the lane were turned away or failed.
