@@ -89,6 +89,16 @@ def test_sql_and_python_fold_items_alike(batches: list[tuple[list[ItemRow], Item
     asyncio.run(check_alike(batches))
 
 
+async def test_an_item_in_another_order_of_fields_stays_as_it_was_spelled() -> None:
+    first, again, later = {"a": 1, "b": 2}, {"b": 2, "a": 1}, {}
+    await check_alike(
+        [
+            ([item(data=data, token=1, at=100.0)], ItemRule(keep_versions=data is later))
+            for data in (first, again, later)
+        ]
+    )
+
+
 async def check_alike(batches: list[tuple[list[ItemRow], ItemRule]]) -> None:
     """The embedded store's statements against the pure rules, on any rows in any batches."""
     memory = MemoryStore()

@@ -22,7 +22,7 @@ _ITEM_COLUMNS = "spider, key, crawl, url, data, token, first_seen, last_seen, ch
 _IS_SAME = "coalesce(content = excluded.content, data = excluded.data)"
 _REPLACE = f"""
     ON CONFLICT (spider, key) DO UPDATE SET
-        crawl = excluded.crawl, url = excluded.url, data = excluded.data, token = excluded.token,
+        crawl = excluded.crawl, url = excluded.url, data = iif({_IS_SAME}, data, excluded.data), token = excluded.token,
         last_seen = max(last_seen, excluded.last_seen),
         changed_at = iif({_IS_SAME}, coalesce(changed_at, first_seen), excluded.changed_at),
         version = version + (NOT {_IS_SAME}),
