@@ -116,7 +116,7 @@ def test_a_server_without_memory_is_waited_for(fleet: RedisFleet, server: RedisS
 
 
 def test_pause_resume_pace_and_cancel_reach_every_worker(fleet: RedisFleet) -> None:
-    run = fleet.start("run", fleet.spider(rate="60/s"), "--workers", "2")
+    run = fleet.start("run", fleet.spider(rate="30/s"), "--workers", "2")
     fleet.wait_for_pages(20)
     assert "is paused" in fleet.shoal("pause", fleet.crawl)
     paused = fleet.wait_for(lambda progress: progress.leased == 0)
