@@ -53,7 +53,7 @@ class Harvest:
             self.found.reject("too_many_links", request.url)
         else:
             hrefs, base = self._page.rooted([request.url])
-            for href in hrefs:
+            for href in hrefs:  # none, when it leads to no other page
                 asked = request if href == request.url else msgspec.structs.replace(request, url=href)
                 self._intake.request(asked, self.found, parent=self._page.task, base=base)
 

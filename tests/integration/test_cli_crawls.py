@@ -317,7 +317,7 @@ def test_a_password_is_never_shown(url: str, seen: str) -> None:
 def test_a_piped_progress_line_comes_at_most_every_five_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     now = [0.0]
     snapshot = reading(done=7, queued=3)
-    with Display(Screen(), clock=lambda: now[0]) as display:
+    with Display.on(Screen(), clock=lambda: now[0]) as display:
         for now[0] in (0.0, 4.9, 5.1, 6.0, 10.0, 10.2):
             display.show(snapshot)
     captured = capsys.readouterr()

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import StorageError, UsageError
-from shoal.frontier import open_frontier, sqlite_lane_exits, sqlite_lease, sqlite_put, sqlite_settle, sqlite_turns
+from shoal.frontier import open_frontier, sqlite_lease, sqlite_put, sqlite_settle, sqlite_turns
+from shoal.frontier.exit_rules import MAX_PUT_OFF
 from shoal.frontier.sqlite import SqliteFrontier
 from shoal.model import Crawl, Done, ExitUse, Pool, Retry, Task
 from shoal.testing.clock import FakeClock
@@ -141,6 +142,6 @@ async def test_a_call_looks_at_a_bounded_number_of_parked_exits(tmp_path: Path) 
             batch = await frontier.lease([CRAWL], 1, worker="w", seconds=60.0, horizon=0.0)
             select = "SELECT count(*) FROM lane_rest JOIN lane ON lane.id = lane WHERE name = ?"
             put_off += connection.execute(select, (lanes[-1],)).fetchone()
-    assert put_off == [sqlite_lane_exits.MAX_PUT_OFF, 696]  # it begins with the fourth
+    assert put_off == [MAX_PUT_OFF, 696]  # it begins with the fourth
     assert [lease.exit for lease in batch.leases] == [names[-1]]
     await frontier.close()

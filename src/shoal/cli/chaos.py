@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import click
@@ -92,29 +93,24 @@ async def _watched(plan: Plan, screen: Screen, *, restart: Restart | None = None
 
     site = f"a site of {count(plan.pages)} pages at {plan.rate}/s per host"
     screen.say(f"{plan.workers} workers crawl {site}; seed {plan.seed}")
-    with Display(screen, pages=plan.pages) as display:
+    with Display.on(screen, pages=plan.pages) as display:
         return await run_chaos(plan, audience=Audience(show=display.show, say=screen.say), restart=restart)
 
 
 class Display:
     """One live line on a terminal; in a pipe a line for everything that is done."""
 
-    def __init__(self, screen: Screen, *, pages: int) -> None:
+    def __init__(self, screen: Screen, live: Live | None, *, pages: int) -> None:
         self._screen = screen
+        self._live = live
         self._pages = count(pages)
         self._doing = ""
-        self._live = Live(console=screen.err, transient=True) if screen.err.is_terminal else None
 
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
+    @classmethod
+    @contextmanager
+    def on(cls, screen: Screen, *, pages: int) -> Iterator[Self]:
+        with screen.live() as live:
+            yield cls(screen, live, pages=pages)
 
     def show(self, done: int, doing: str) -> None:
         """The crawl at this moment."""

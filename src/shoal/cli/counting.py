@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Self
 
 from rich.live import Live
@@ -20,23 +20,18 @@ PICTURE_SECONDS = 0.2
 class Counting:
     """Shows what `text` gives, as often as people want to read it."""
 
-    def __init__(self, screen: Screen, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, screen: Screen, live: Live | None, *, clock: Callable[[], float]) -> None:
         self._screen = screen
+        self._live = live
         self._clock = clock
-        self._live = Live(console=screen.err, auto_refresh=False, transient=True) if screen.err.is_terminal else None
         self._seconds = LINE_SECONDS if self._live is None else PICTURE_SECONDS
         self._next = clock() + self._seconds
 
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
+    @classmethod
+    @contextmanager
+    def on(cls, screen: Screen, *, clock: Callable[[], float] = time.monotonic) -> Iterator[Self]:
+        with screen.live(auto_refresh=False) as live:
+            yield cls(screen, live, clock=clock)
 
     def show(self, text: Callable[[], str]) -> None:
         """The state of things; only asked for when it is time."""

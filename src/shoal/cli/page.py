@@ -134,7 +134,7 @@ async def _by_scan(wanted: Wanted, *, archive: Archive, screen: Screen) -> list[
     """Everything that was captured, looked through."""
     found: list[Capture] = []
     looked = 0
-    with Counting(screen) as counting:
+    with Counting.on(screen) as counting:
         for crawl in await archive.crawls():
             if wanted.crawl in (None, crawl):
                 async for captures in archive.scan(crawl):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Self
 
 from rich.console import Group, RenderableType
@@ -31,26 +31,17 @@ STATE_STYLES = {CrawlState.RUNNING: "green", CrawlState.PAUSED: "yellow", CrawlS
 class Display:
     """Shows one snapshot after the other; `say` writes a line without spoiling the picture."""
 
-    def __init__(self, screen: Screen, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, screen: Screen, live: Live | None, *, clock: Callable[[], float]) -> None:
         self._screen = screen
+        self._live = live
         self._clock = clock
         self._next_line = clock() + LINE_SECONDS
-        self._live = (
-            Live(console=screen.err, refresh_per_second=REFRESHES_PER_SECOND, transient=True)
-            if screen.err.is_terminal
-            else None
-        )
 
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
+    @classmethod
+    @contextmanager
+    def on(cls, screen: Screen, *, clock: Callable[[], float] = time.monotonic) -> Iterator[Self]:
+        with screen.live(refresh_per_second=REFRESHES_PER_SECOND) as live:
+            yield cls(screen, live, clock=clock)
 
     def show(self, snapshot: Snapshot) -> None:
         """The crawl at this moment."""

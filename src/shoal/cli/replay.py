@@ -82,7 +82,7 @@ async def _replay(  # noqa: PLR0913 -- the options of the command
             meant, kind(), settings=settings_of(kind, {}).values, archive=archive, store=items, say=screen.say
         )
         # What a spider prints is a message: stdout is for results.
-        with Counting(screen) as counting, contextlib.redirect_stdout(sys.stderr):
+        with Counting.on(screen) as counting, contextlib.redirect_stdout(sys.stderr):
             report = await job.run(limit=limit, show=lambda report: counting.show(lambda: _line(report)))
         if output is not None:
             await export(

@@ -84,7 +84,7 @@ async def work(job: Job, screen: Screen) -> Summary:
         crawl, before = await begin(
             frontier, store, job.spider, settings=job.settings, reference=job.reference, fresh=job.fresh
         )
-        with Display(screen) as display:
+        with Display.on(screen) as display:
             _announce(crawl, before, job, display=display)
             say = SaidOnce(display.say)
             coordinator = Coordinator(crawl, frontier=frontier, store=store, show=display.show, say=say)

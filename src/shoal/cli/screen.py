@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.console import Console
@@ -12,6 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.lines import one_line, shown
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 GAP = 2
 NOTHING = frozenset({"", "0", "0.00"})
@@ -40,6 +44,17 @@ class Screen:
         from shoal.export import harmless
 
         sys.stdout.write(harmless(msgspec.json.encode(value)).decode() + "\n")
+
+    @contextmanager
+    def live(self, **options: Any) -> Iterator[Live | None]:
+        """A picture that is drawn anew in its place, and gone at the end; None where there is no terminal."""
+        from rich.live import Live
+
+        if not self.err.is_terminal:
+            yield None
+            return
+        with Live(console=self.err, transient=True, **options) as picture:
+            yield picture
 
     def pairs(self, rows: Iterable[tuple[str, Any]], *, indent: str = "  ") -> None:
         """Names and what belongs to them, in two columns."""

@@ -69,7 +69,7 @@ async def _copy(archive: Archive, crawl: str, file: IO[bytes], *, name: str, scr
     from shoal.warc import WarcFile
 
     records = WarcFile(file, name=name, crawl=crawl, compressed=name.endswith(".gz"))
-    with Counting(screen) as counting:
+    with Counting.on(screen) as counting:
         async for captures in archive.scan(crawl):
             for capture in captures:
                 records.add(capture, await archive.body(capture.content_hash))

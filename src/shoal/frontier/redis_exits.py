@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from shoal.errors import UsageError
+from shoal.frontier.exit_rules import Ended, status_of
 from shoal.frontier.redis_desk import Desk
 from shoal.frontier.redis_shard import Shard
 from shoal.frontier.redis_views import lane_names
@@ -41,29 +42,19 @@ async def _exits_in(desk: Desk, shard: Shard) -> list[ExitStatus]:
         # As many as will fit if the next lanes have as many exits as these.
         lanes = max(1, min(MAX_LANES, MAX_ROWS * lanes // max(1, len(answer) // 5)))
         for lane, name, use, in_flight, row in zip(*(answer[2 + column :: 5] for column in range(5)), strict=True):
-            found.append(_status((name.decode(), lane.decode()), use, row, in_flight=in_flight, now=now))
+            parked_until = _EXIT.unpack_from(row)[1] if row else 0.0
+            names = name.decode(), lane.decode()
+            found.append(status_of(*names, _ended(use), in_flight=in_flight, parked_until=parked_until, now=now))
     return found
 
 
-def _status(names: tuple[str, str], use: bytes, row: bytes, *, in_flight: int, now: float) -> ExitStatus:
-    """Of an exit towards a lane; nothing has ended through it when there is no record of that."""
-    ok, size, elapsed, cost, blocked, failed, unknown, streak, rests_until = _USE.unpack(use or bytes(_USE.size))
-    parked_until = _EXIT.unpack_from(row)[1] if row else 0.0
-    return ExitStatus(
-        exit=names[0],
-        lane=names[1],
-        requests=int(ok + blocked + failed + unknown) + in_flight,
-        ok=int(ok),
-        blocked=int(blocked),
-        failed=int(failed),
-        in_flight=in_flight,
-        size=int(size),
-        elapsed=elapsed,
-        cost=cost,
-        streak=int(streak),
-        rests_for=max(0.0, rests_until - now) if streak else 0.0,
-        parked_for=max(0.0, parked_until - now),
-    )
+def _ended(use: bytes) -> Ended:
+    if not use:
+        return Ended()
+    ok, size, elapsed, cost, blocked, failed, unknown, streak, rests_until = _USE.unpack(use)
+    requests = int(ok + blocked + failed + unknown)
+    counts = requests, int(ok), int(blocked), int(failed), int(size)
+    return Ended(*counts, elapsed, cost, int(streak), rests_until)
 
 
 async def session(desk: Desk, crawl: str, name: str) -> tuple[int, bytes]:

@@ -6,7 +6,7 @@ import heapq
 import math
 from typing import TYPE_CHECKING
 
-from shoal.frontier.exit_rules import BUSY_SECONDS, STRIKES, rest_of
+from shoal.frontier.exit_rules import BUSY_SECONDS, MAX_PUT_OFF, STRIKES, rest_of
 from shoal.frontier.sqlite_pools import Roll, end_rest, first_rested, rest
 from shoal.frontier.sqlite_roster import GONE, ILL, OFF, PARKED, RING, TRIED, Roster
 from shoal.model import ExitUse, Pool
@@ -14,8 +14,6 @@ from shoal.model import ExitUse, Pool
 if TYPE_CHECKING:
     from shoal.frontier.sqlite_exits import Exits
     from shoal.frontier.sqlite_ledger import LaneRow
-
-MAX_PUT_OFF = 500  # per call, so that a call stays short; the next one goes on
 
 
 class LaneExits:

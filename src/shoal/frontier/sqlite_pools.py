@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from shoal.frontier.exit_rules import Ended, status_of
 from shoal.frontier.sqlite_roster import GONE, ILL, OFF, PARKED, RING, TRIED, Roster, decode
 from shoal.model import VIA, ExitStatus, Pool
 
 _POOLS = msgspec.json.Decoder(tuple[Pool, ...])
 _ROLLS = msgspec.json.Decoder(dict[str, tuple[str, ...]])
-_COLUMNS = "requests, ok, blocked, failed, size, elapsed, cost, streak, rests_until"
 _REST = "INSERT INTO lane_rest (lane, place, due) VALUES (?, ?, ?)"
 
 
@@ -136,30 +136,14 @@ def _statuses(db: sqlite3.Connection, crawl: int, *, now: float) -> Iterator[Exi
     for lane, name, row in db.execute("SELECT id, name, exits FROM lane WHERE crawl = ? AND exits <> x''", (crawl,)):
         roll = rolls.get(name.partition(VIA)[2], NO_ROLL)
         in_flight = decode(row).flights
-        select = f"SELECT place, {_COLUMNS} FROM lane_exit WHERE lane = ?"  # noqa: S608 -- constant
-        ended = {place: values for place, *values in db.execute(select, (lane,))}
+        select = f"SELECT place, {', '.join(Ended._fields)} FROM lane_exit WHERE lane = ?"  # noqa: S608 -- constant
+        ended = {place: Ended(*values) for place, *values in db.execute(select, (lane,))}
         for place in ended.keys() | in_flight.keys():
-            values, exit_name = ended.get(place, (0,) * 9), roll.names[place]
-            parked_until = parked.get(exit_name, 0.0)
-            yield _status(exit_name, name, values, in_flight.get(place, 0), parked_until=parked_until, now=now)
-
-
-def _status(
-    name: str, lane: str, values: Iterable[float], in_flight: int, *, parked_until: float, now: float
-) -> ExitStatus:
-    requests, ok, blocked, failed, size, elapsed, cost, streak, rests_until = values
-    return ExitStatus(
-        exit=name,
-        lane=lane,
-        requests=int(requests) + in_flight,
-        ok=int(ok),
-        blocked=int(blocked),
-        failed=int(failed),
-        in_flight=in_flight,
-        size=int(size),
-        elapsed=elapsed,
-        cost=cost,
-        streak=int(streak),
-        rests_for=max(0.0, rests_until - now) if streak else 0.0,
-        parked_for=max(0.0, parked_until - now),
-    )
+            yield status_of(
+                roll.names[place],
+                name,
+                ended.get(place, Ended()),
+                in_flight=in_flight.get(place, 0),
+                parked_until=parked.get(roll.names[place], 0.0),
+                now=now,
+            )

@@ -44,9 +44,8 @@ class Roster(msgspec.Struct, array_like=True):
 
     def due_in_ring(self, size: int, cap: int, *, now: float) -> int | None:
         """The next place in the ring whose exit may be used now."""
-        place: int | None = self.place
-        if not self.marks and self.place < size and self.flights.get(self.place, 0) < cap and not self.nexts:
-            return place  # as nearly always
+        if not self.marks and not self.nexts and self.place < size and self.flights.get(self.place, 0) < cap:
+            return self.place  # as nearly always
         place = self._due(self.place, size, cap, now=now)
         return self._due(0, min(self.place, size), cap, now=now) if place is None else place
 
