@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 
 import pytest
 
-from shoal.store.base import Store
 from shoal.store.postgres import PostgresStore
 from shoal.testing.postgres_server import PostgresServer
-from shoal.testing.store_contract import Reopen, StoreContract
+from shoal.testing.store_contract import Reopen, StoreContract, reopening
 
 EMPTY = """
 DO $$ BEGIN
@@ -26,15 +24,5 @@ class TestPostgresStore(StoreContract):
         # Emptied, not made anew for each test: that takes ten times as long.
         postgres.call(EMPTY)
         url = postgres.url()
-        async with AsyncExitStack() as opened:
-
-            async def open_again() -> Store:
-                store = await PostgresStore.open(url)
-                opened.push_async_callback(store.close)
-                return store
-
-            yield open_again
-
-    @pytest.fixture
-    async def store(self, reopen: Reopen) -> Store:
-        return await reopen()
+        async with reopening(lambda: PostgresStore.open(url)) as reopen:
+            yield reopen

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from shoal.store.files import FilesStore
 from shoal.store.sqlite import SqliteStore
 from shoal.store.sqlite_read import items_query, versions_query
 from shoal.testing.fakes import MemoryStore
-from shoal.testing.store_contract import Reopen, StoreContract, everything, fetch, files_no_larger_than, item
+from shoal.testing.store_contract import Reopen, StoreContract, everything, fetch, files_no_larger_than, item, reopening
 from shoal.testing.store_read_promises import ReadPromises
 from shoal.testing.store_rule_promises import RulePromises
 from shoal.testing.store_write_promises import WritePromises
@@ -26,18 +25,8 @@ from shoal.testing.store_write_promises import WritePromises
 class TestSqliteStore(StoreContract):
     @pytest.fixture
     async def reopen(self, tmp_path: Path) -> AsyncIterator[Reopen]:
-        async with AsyncExitStack() as opened:
-
-            async def open_again() -> Store:
-                store = await SqliteStore.open(tmp_path / "shoal.db")
-                opened.push_async_callback(store.close)
-                return store
-
-            yield open_again
-
-    @pytest.fixture
-    async def store(self, reopen: Reopen) -> Store:
-        return await reopen()
+        async with reopening(lambda: SqliteStore.open(tmp_path / "shoal.db")) as reopen:
+            yield reopen
 
     async def test_a_full_disk_loses_nothing_and_the_same_write_succeeds_later(
         self, store: Store, reopen: Reopen, tmp_path: Path
@@ -95,18 +84,8 @@ class TestMemoryStore(WritePromises, RulePromises, ReadPromises):
 class TestFilesStore(StoreContract):
     @pytest.fixture
     async def reopen(self, tmp_path: Path) -> AsyncIterator[Reopen]:
-        async with AsyncExitStack() as opened:
-
-            async def open_again() -> Store:
-                store = await FilesStore.open(tmp_path / "out", open_index=SqliteStore.open)
-                opened.push_async_callback(store.close)
-                return store
-
-            yield open_again
-
-    @pytest.fixture
-    async def store(self, reopen: Reopen) -> Store:
-        return await reopen()
+        async with reopening(lambda: FilesStore.open(tmp_path / "out", open_index=SqliteStore.open)) as reopen:
+            yield reopen
 
 
 @pytest.mark.parametrize("prefix", ["", "sqlite:///"])

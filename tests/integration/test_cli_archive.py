@@ -7,8 +7,6 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
@@ -16,18 +14,11 @@ import pytest
 from command_line import SECONDS, Folder
 
 from shoal.testing.object_server import MotoServer
-from shoal.testing.site_process import SiteProcess, site_process
+from shoal.testing.site_process import SiteProcess
 
 PRODUCTS = 60
 # Books and listing pages, two moved books, three first editions that are gone.
 PAGES = PRODUCTS + 3 + 2 + 3
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteProcess]:
-    log = tmp_path_factory.mktemp("site") / "hits.jsonl"
-    with site_process("--products", str(PRODUCTS), "--hosts", "127.0.0.1", log=log) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +28,6 @@ def crawled(tmp_path_factory: pytest.TempPathFactory, site: SiteProcess) -> Fold
     summary = folder.json("run", folder.spider(site.url), "--archive", "pages")
     assert (summary["done"], summary["items"]) == (PAGES, PRODUCTS)
     return folder
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path)
 
 
 def first_page(site: SiteProcess) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +27,10 @@ from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 from shoal.politeness import lent_interval
 from shoal.secrecy import masked
 from shoal.stats import Meter, Snapshot
-from shoal.testing.site_process import SiteProcess, site_process
+from shoal.testing.site_process import SiteProcess
 
 PRODUCTS = 40
 BROKEN = "000007-"
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteProcess]:
-    log = tmp_path_factory.mktemp("site") / "hits.jsonl"
-    with site_process("--products", str(PRODUCTS), "--hosts", "127.0.0.1", log=log) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

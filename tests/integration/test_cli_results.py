@@ -6,7 +6,6 @@ import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,23 +17,11 @@ from shoal.cli.main import shoal
 from shoal.errors import UsageError
 from shoal.store.base import ItemRule
 from shoal.store.sqlite import SqliteStore
-from shoal.testing.site_process import SiteProcess, site_process
+from shoal.testing.site_process import SiteProcess
 from shoal.testing.store_case import fetch, item
 
 PRODUCTS = 30
 A_DAY = 86_400.0
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteProcess]:
-    log = tmp_path_factory.mktemp("site") / "hits.jsonl"
-    with site_process("--products", str(PRODUCTS), "--hosts", "127.0.0.1", log=log) as running:
-        yield running
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path)
 
 
 @pytest.fixture

@@ -10,10 +10,8 @@ import signal
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from command_line import SECONDS, Folder, interrupt, is_alive
 
 from shoal.testing.site_process import SiteProcess, site_process
@@ -22,18 +20,6 @@ PRODUCTS = 60
 # Books and listing pages, two moved books, three first editions that are gone.
 DONE = PRODUCTS + 3 + 2 + 3
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteProcess]:
-    log = tmp_path_factory.mktemp("site") / "hits.jsonl"
-    with site_process("--products", str(PRODUCTS), "--hosts", "127.0.0.1", log=log) as running:
-        yield running
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path)
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:

@@ -20,9 +20,10 @@ from shoal.inbox import BATCH, Listener, NoInbox, request_of
 from shoal.model import Crawl, CrawlState, DeadFilter, Progress
 from shoal.settings import Settings
 from shoal.testing.servers import RedisServer
-from shoal.testing.site_process import SiteProcess, site_process
+from shoal.testing.site_process import SiteProcess
 
 CRAWL = "books-1"
+PRODUCTS = 5
 INBOX = f"shoal:inbox:{CRAWL}"
 SPIDER = """
 from shoal import Spider
@@ -191,13 +192,6 @@ async def test_a_frontier_without_an_inbox_has_nothing_waiting() -> None:
 def test_an_entry_that_is_no_request_is_refused_with_the_reason(entry: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=re.escape(reason)):
         request_of(entry)
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteProcess]:
-    log = tmp_path_factory.mktemp("site") / "hits.jsonl"
-    with site_process("--products", "5", "--hosts", "127.0.0.1", log=log) as running:
-        yield running
 
 
 async def until(frontier: RedisFrontier, **counts: int) -> Progress:

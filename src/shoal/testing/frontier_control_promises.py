@@ -73,6 +73,17 @@ class ControlPromises(FrontierCase):
         clock.advance(9.0)
         assert keys(await take(frontier)) == [3]
 
+    async def test_the_lanes_of_a_cancelled_crawl_are_those_in_use_the_busiest_first(self, frontier: Frontier) -> None:
+        lanes = ["a.test", "b.test", "c.test", "d.test"]
+        tasks = [make_task(number, lane) for number, lane in enumerate(lanes)]
+        await frontier.put(CRAWL, [*tasks, make_task(10, "c.test")])
+        assert len((await take(frontier, horizon=60.0)).leases) == 5
+        await frontier.put(CRAWL, [make_task(number, "d.test") for number in range(20, 25)])
+        await frontier.set_state(CRAWL, CrawlState.CANCELLED)
+        found = [(lane.lane, lane.waiting, lane.in_flight) for lane in await frontier.lanes(CRAWL)]
+        assert found[0] == ("c.test", 0, 2)
+        assert sorted(found[1:]) == [("a.test", 0, 1), ("b.test", 0, 1), ("d.test", 0, 1)]
+
     async def test_is_finished_exactly_when_nothing_is_left(self, frontier: Frontier, clock: FakeClock) -> None:
         await frontier.put(CRAWL, [make_task(1), make_task(2, delay=5.0)])
         lease = await take_one(frontier)

@@ -133,6 +133,24 @@ class PoolPromises(FrontierCase):
         assert len(used) == 3
         assert not bad & set(used)
 
+    async def test_a_free_exit_behind_hundreds_of_parked_ones_is_found_within_a_few_calls(
+        self, frontier: Frontier
+    ) -> None:
+        self.need_one_shard()
+        names = tuple(f"exit-{number:04}" for number in range(510))
+        await open_pools(frontier, make_pool(*names, quarantine=1000.0))
+        lanes = [f"{number}.test via pool" for number in range(3)]
+        for number, lane in enumerate(lanes):
+            await fill(frontier, 510, lane, first=510 * number)
+        leases = [lease for _ in range(16) for lease in (await take(frontier, 100)).leases]
+        assert len(leases) == 1530
+        use = ExitUse(verdict="failed")
+        failed = [lease for lease in leases if lease.exit != names[-1]]
+        await frontier.settle([Retry(lease=lease, reason="x", delay=99.0, free=True, exit=use) for lease in failed])
+        await fill(frontier, 1, "new.test via pool", first=5000)
+        found = [lease.exit for _ in range(3) for lease in (await take(frontier)).leases]
+        assert found == [names[-1]]
+
     async def test_no_more_is_lent_than_asked_for_however_many_lanes_and_exits(self, frontier: Frontier) -> None:
         await open_pools(frontier, make_pool(cap=1))
         lanes = [f"{number}.test via pool" for number in range(9)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import msgspec
@@ -11,6 +11,19 @@ import msgspec
 from shoal.store.base import FetchRow, ItemFilter, ItemRow, Store, StoredItem
 
 Reopen = Callable[[], Awaitable[Store]]
+
+
+@asynccontextmanager
+async def reopening(open_one: Reopen) -> AsyncIterator[Reopen]:
+    """Opens one more handle each time it is called; all are closed at the end."""
+    async with AsyncExitStack() as opened:
+
+        async def open_again() -> Store:
+            store = await open_one()
+            opened.push_async_callback(store.close)
+            return store
+
+        yield open_again
 
 
 def item(key: str = "k", **changes: Any) -> ItemRow:
