@@ -1,0 +1,40 @@
+"""One Redis server and a real cluster, and a frontier whose crawl lies in eight shards."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from sharded_crawl import opened, sharded
+
+from shoal.frontier.base import Frontier
+from shoal.testing.servers import RedisCluster, RedisServer
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"), "--appendfsync", "no").start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    cluster = RedisCluster(tmp_path_factory.mktemp("cluster")).start()
+    yield cluster
+    cluster.kill()
+
+
+@pytest.fixture
+def cluster(nodes: RedisCluster) -> RedisCluster:
+    nodes.flush()
+    return nodes
+
+
+@pytest.fixture
+async def frontier(server: RedisServer) -> AsyncIterator[Frontier]:
+    """A frontier on one server whose crawl lies in eight shards."""
+    server.call("FLUSHALL")
+    frontier = await opened(sharded(server.url))
+    yield frontier
+    await frontier.close()

@@ -1,0 +1,124 @@
+"""Steps between shards that others come between: links on their way, the two looks at the end, allowances."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+from sharded_crawl import CRAWL, SECONDS, SHARDS, lanes_apart, opened, run, sharded, take
+
+from shoal.frontier.base import Frontier
+from shoal.frontier.redis_allowance import ask_for_allowance
+from shoal.frontier.redis_desk import Desk
+from shoal.frontier.redis_link import RedisLink
+from shoal.frontier.redis_repair import Repair
+from shoal.frontier.redis_shard import prefix_of, shard_of
+from shoal.frontier.redis_wire import Batch
+from shoal.model import CrawlState, Done, Lease
+from shoal.testing.frontier_case import make_task
+from shoal.testing.servers import RedisServer
+
+DYING = """
+import asyncio, os, signal, sys
+from shoal.frontier.redis import RedisFrontier
+from shoal.frontier.redis_outbox import Outbox
+from shoal.frontier.redis_settle import Settler
+from shoal.model import Done
+from shoal.testing.frontier_case import make_task
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+class Dying(Outbox):
+    pass
+
+setattr(Dying, sys.argv[2], die)
+
+async def main():
+    frontier = await RedisFrontier.open(sys.argv[1])
+    frontier._settler = Settler(frontier._desk, frontier._samples, Dying(frontier._desk, frontier._samples))
+    leases = (await frontier.lease(["books"], 1, worker="w", seconds=60.0, horizon=0.0)).leases
+    found = [make_task(number, sys.argv[3]) for number in range(10, 20)]
+    await frontier.settle([Done(lease=leases[0], found=found)])
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("step", ["deliver", "_take_out"])
+async def test_links_of_a_settler_killed_on_the_way_are_delivered_by_the_next_that_asks(
+    server: RedisServer, frontier: Frontier, step: str
+) -> None:
+    home, away = lanes_apart(2)
+    await frontier.put(CRAWL, [make_task(1, home)])
+    assert run([sys.executable, "-c", DYING, server.url, step, away]) == -signal.SIGKILL
+    progress = await frontier.progress(CRAWL)
+    assert (progress.done, progress.is_finished) == (1, False)
+    async with asyncio.timeout(SECONDS):
+        found: list[Lease] = []
+        outbox = prefix_of(CRAWL, shard_of(home, of=SHARDS), of=SHARDS) + "outbox"
+        while len(found) < 10 or server.call("EXISTS", outbox):
+            batch = await frontier.lease([CRAWL], 100, worker="w", seconds=60.0, horizon=0.0)
+            assert batch.finished == ()
+            found += batch.leases
+            await asyncio.sleep(0.05)
+    assert sorted(lease.task.key for lease in found) == list(range(10, 20))
+    await frontier.settle([Done(lease=lease) for lease in found])
+    assert (await frontier.lease([CRAWL], 1, worker="w", seconds=60.0, horizon=0.0)).finished == (CRAWL,)
+    assert (await frontier.progress(CRAWL)).known == 11
+
+
+@pytest.fixture
+async def desk(server: RedisServer, frontier: Frontier) -> AsyncIterator[Desk]:
+    """Another process's way to the scripts, step by step."""
+    link = RedisLink(sharded(server.url))
+    yield Desk(link, Repair(link).run)
+    await link.close()
+
+
+async def test_a_shard_that_moved_after_the_first_look_is_not_finished_by_the_second(
+    frontier: Frontier, desk: Desk
+) -> None:
+    """The end is told by two looks. Between the first looks at two shards a link goes from the second to the first."""
+    first, second = lanes_apart(2)
+    await frontier.put(CRAWL, [make_task(1, second)])
+    (lease,) = await take(frontier)
+    shards = {lane: (await desk.shards(CRAWL))[shard_of(lane, of=SHARDS)] for lane in (first, second)}
+
+    async def look(lane: str) -> bytes:
+        ending: bytes = (await desk.change_in(shards[lane], "survey", 1, 0.0))[3]
+        return ending
+
+    async def look_again(lane: str, seen: bytes) -> bool:
+        return bool((await desk.change_in(shards[lane], "finish", seen.removeprefix(b"q")))[1] == b"1")
+
+    seen_first = await look(first)
+    await frontier.settle([Done(lease=lease, found=[make_task(2, first)])])
+    seen_second = await look(second)
+    assert (seen_first[:1], seen_second[:1]) == (b"q", b"q")
+    assert not await look_again(first, seen_first)
+    await frontier.settle([Done(lease=lease) for lease in await take(frontier)])
+    assert not await look_again(first, seen_first)
+    assert await look_again(second, seen_second)
+    assert (await frontier.progress(CRAWL)).state == CrawlState.RUNNING
+    assert await look_again(first, await look(first))
+
+
+async def test_an_allowance_that_comes_late_counts_for_nothing(server: RedisServer, desk: Desk) -> None:
+    other = await opened(sharded(server.url), pages=10)
+    a, b = lanes_apart(2)
+    late = [make_task(number, a) for number in range(10)]
+    shards = await desk.shards(CRAWL)
+    served, grants = await ask_for_allowance(desk, shards, late)
+    assert served == 10
+    assert (await other.put(CRAWL, [make_task(100 + number, b) for number in range(12)])).new == 10
+    shard = shards[shard_of(a, of=SHARDS)]
+    batch = Batch(shard)
+    tasks = batch.encode(late)
+    answer = await desk.change_in(shard, "put", 0, *batch.kinds, len(late), *tasks, *grants[shard.number])
+    assert (answer[2], len(answer[6])) == (0, 10)
+    assert (await other.put(CRAWL, late)).refused == {task.key: "max_pages" for task in late}
+    await other.close()

@@ -1,0 +1,80 @@
+"""A crawl in several shards of one server: where they lie, and what they are together."""
+
+from __future__ import annotations
+
+from sharded_crawl import CRAWL, SHARDS, lanes_apart, opened, sharded, take
+
+from shoal.frontier import open_frontier
+from shoal.frontier.base import Frontier
+from shoal.frontier.redis_shard import prefix_of
+from shoal.model import Crawl, CrawlState, DeadFilter, Retry, TaskState
+from shoal.testing.frontier_case import make_task
+from shoal.testing.servers import RedisServer
+
+
+async def test_a_crawl_keeps_the_number_of_shards_it_was_made_with(server: RedisServer, frontier: Frontier) -> None:
+    a, b = lanes_apart(2)
+    await frontier.put(CRAWL, [make_task(1, a), make_task(2, b)])
+    for url in (server.url, sharded(server.url, 3)):
+        other = await opened(url)
+        assert (await other.progress(CRAWL)).queued == 2
+        assert (await other.put(CRAWL, [make_task(1, a), make_task(2, b)])).duplicates == 2
+        assert {lane.lane for lane in await other.lanes(CRAWL)} == {a, b}
+        await other.close()
+    reader = await open_frontier(server.url)
+    assert sorted(lease.task.key for lease in await take(reader)) == [1, 2]
+    assert (await reader.look_up(CRAWL, 2)).state == TaskState.LEASED
+    await reader.set_state(CRAWL, CrawlState.PAUSED)
+    assert (await frontier.progress(CRAWL)).state == CrawlState.PAUSED
+    await reader.close()
+
+
+async def test_a_crawl_in_one_shard_stays_there(server: RedisServer) -> None:
+    server.call("FLUSHALL")
+    whole = await opened(server.url)
+    await whole.put(CRAWL, [make_task(number, f"{number}.test") for number in range(20)])
+    assert server.call("EXISTS", "shoal:shards") == 0
+    other = await opened(sharded(server.url))
+    assert (await other.progress(CRAWL)).queued == 20
+    assert len(await take(other)) == 20
+    await other.close()
+    await whole.close()
+
+
+async def test_another_crawl_of_the_same_name_may_lie_elsewhere(server: RedisServer, frontier: Frontier) -> None:
+    await frontier.put(CRAWL, [make_task(1)])
+    other = await open_frontier(server.url)
+    await other.delete_crawl(CRAWL)
+    assert [key for key in server.call("KEYS", "*") if b"books" in key] == []
+    await other.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0))
+    await other.put(CRAWL, [make_task(5)])
+    assert [lease.task.key for lease in await take(frontier)] == [5]
+    await other.close()
+
+
+async def test_a_half_deleted_crawl_is_deleted_before_it_is_opened_again(
+    server: RedisServer, frontier: Frontier
+) -> None:
+    await frontier.put(CRAWL, [make_task(number, f"{number}.test") for number in range(50)])
+    server.call("HSET", "shoal:shards", CRAWL, -SHARDS)
+    server.call("DEL", *(key.decode() for key in server.call("KEYS", prefix_of(CRAWL, 0, of=SHARDS) + "*")))
+    again = await opened(sharded(server.url))
+    assert (await again.progress(CRAWL)).known == 0
+    await again.close()
+
+
+async def test_no_two_shards_give_the_same_token(frontier: Frontier) -> None:
+    await frontier.put(CRAWL, [make_task(number, f"{number % 40}.test") for number in range(400)])
+    leases = [lease for _ in range(4) for lease in await take(frontier)]
+    assert len({lease.token for lease in leases}) == len(leases) == 400
+    assert len({lease.shard for lease in leases}) == SHARDS
+
+
+async def test_dead_letters_of_all_shards_are_listed_requeued_and_dropped(frontier: Frontier) -> None:
+    await frontier.put(CRAWL, [make_task(number, f"{number}.test", max_attempts=1) for number in range(30)])
+    await frontier.settle([Retry(lease=lease, reason="timeout") for lease in await take(frontier)])
+    assert len(await frontier.dead(CRAWL, DeadFilter())) == 30
+    assert len(await frontier.dead(CRAWL, DeadFilter(), limit=7)) == 7
+    assert await frontier.requeue_dead(CRAWL, DeadFilter(), limit=12) == 12
+    assert await frontier.drop_dead(CRAWL, DeadFilter()) == 18
+    assert (await frontier.progress(CRAWL)).outcomes == {"dropped": 18}

@@ -1,0 +1,124 @@
+"""The key of a URL: which spellings are one page, and which are another."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from url_cases import rules
+
+from shoal.settings import Settings
+from shoal.urls import UrlRules, key_of
+
+NAMES = st.sampled_from(["a", "b", "c", "page", "sort", "x.y"])
+PARAMETERS = st.lists(st.builds("{}={}".format, NAMES, st.sampled_from(["", "1", "2", "x%20y"])), max_size=6)
+TRACKING = st.lists(st.sampled_from(["utm_source=x", "utm_=", "fbclid=1", "gclid", "_ga=2.1"]), max_size=3)
+
+
+def test_the_key_is_the_same_in_every_release() -> None:
+    assert key_of("https://example.com/") == 1493557592560457051
+    assert key_of("https://example.com/?b=2&a=1&utm_source=x") == key_of("https://example.com/?a=1&b=2")
+    assert key_of("https://example.com/api", method="POST", body=b"{}") == -2927885752503003473
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "http://example.com/a/b?x=1&y=2",
+        "https://www.example.com/a/b?x=1&y=2",
+        "https://example.com/A/b?x=1&y=2",
+        "https://example.com/a/b/?x=1&y=2",
+        "https://example.com/a/b?x=1&y=2&y=2",
+        "https://example.com/a/b?X=1&y=2",
+        "https://example.com/a/b?x=1&y=",
+        "https://example.com/a/b?x=1&y",
+        "https://example.com/a/b?x=1&y=2&ref=home",
+        "https://example.com/a/b",
+    ],
+)
+def test_what_may_be_another_page_has_another_key(other: str) -> None:
+    assert key_of(other) != key_of("https://example.com/a/b?x=1&y=2")
+
+
+@settings(deadline=None)
+@given(parameters=PARAMETERS, tracking=TRACKING, seed=st.randoms(use_true_random=False))
+def test_the_key_ignores_the_order_of_parameters_and_tracking(
+    parameters: list[str], tracking: list[str], seed: random.Random
+) -> None:
+    plain = "https://example.com/a" + ("?" + "&".join(parameters) if parameters else "")
+    shuffled = _shuffled(parameters, seed)
+    for parameter in tracking:
+        shuffled.insert(seed.randint(0, len(shuffled)), parameter)
+    assert key_of("https://example.com/a?" + "&".join(shuffled)) == key_of(plain)
+
+
+@settings(deadline=None)
+@given(PARAMETERS, PARAMETERS)
+def test_the_key_ignores_nothing_else(left: list[str], right: list[str]) -> None:
+    same = sorted(left, key=_name_of) == sorted(right, key=_name_of)
+    assert (key_of("https://h/?" + "&".join(left)) == key_of("https://h/?" + "&".join(right))) is same
+
+
+def test_method_and_body_belong_to_the_key() -> None:
+    url = "https://example.com/search"
+    keys = {
+        key_of(url),
+        key_of(url, method="POST"),
+        key_of(url, method="POST", body=b"q=1"),
+        key_of(url, method="PUT", body=b"q=1"),
+        key_of(url, body=b"q=1"),
+    }
+    assert len(keys) == 5
+    assert key_of(url, method="get", body=b"") == key_of(url)
+
+
+def test_the_parameters_to_strip_are_a_setting() -> None:
+    url = "https://example.com/?sid=9&session_id=8&a=1"
+    assert key_of(url, strip=("sid", "session*")) == key_of("https://example.com/?a=1", strip=())
+    assert rules(strip_parameters=("sid",)).key_of("https://example.com/?sid=9") == key_of("https://example.com/")
+
+
+def _name_of(parameter: str) -> str:
+    return parameter.partition("=")[0]
+
+
+def _shuffled(parameters: list[str], seed: random.Random) -> list[str]:
+    """Another order of the parameters, in which those of one name keep theirs."""
+    waiting = {name: [one for one in parameters if _name_of(one) == name] for name in map(_name_of, parameters)}
+    names = [_name_of(parameter) for parameter in parameters]
+    seed.shuffle(names)
+    return [waiting[name].pop(0) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("/list;jsessionid=1A2B3C", "/list;jsessionid=FFFF00?", True),
+        ("/list;jsessionid=1A2B3C?page=2", "/list?page=2", True),
+        ("/list;JSESSIONID=1A2B3C.node1", "/list", True),
+        ("/(S(x1y2z3x1y2z3x1y2z3x1y2z3))/list.aspx", "/list.aspx", True),
+        ("/list?PHPSESSID=abc&page=2", "/list?page=2", True),
+        ("/list?page=2&sid=0123456789abcdef0123456789abcdef", "/list?page=2", True),
+        ("/list?sid=0123456789abcdef0123456789abcdef&page=2", "/list?page=2", True),
+        ("/list?ASPSESSIONIDABCD=xyz", "/list", True),
+        ("/list?sid=12", "/list?sid=13", False),
+        ("/list;page=1", "/list;page=2", False),
+        ("/wiki/Lisp_(language)/a", "/wiki/a", False),
+    ],
+)
+def test_session_ids_do_not_make_another_page(one: str, other: str, same: bool) -> None:
+    rules = UrlRules(Settings(allow=("*",)))
+    keys = {rules.resolve(f"https://example.com{path}").key for path in (one, other)}
+    assert (len(keys) == 1) is same
+
+
+def test_a_session_id_stays_in_the_url_that_is_fetched() -> None:
+    url = "https://example.com/list;jsessionid=1A2B3C?page=2"
+    assert UrlRules(Settings(allow=("*",))).resolve(url).url == url
+
+
+def test_session_ids_make_another_page_for_those_who_want_it() -> None:
+    rules = UrlRules(Settings(allow=("*",), strip_parameters=()))
+    assert len({rules.resolve(f"https://example.com/list;jsessionid={text}").key for text in "ab"}) == 2

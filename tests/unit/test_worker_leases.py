@@ -1,0 +1,61 @@
+"""What a worker does with the leases it holds: it renews them, drops lost ones, and starts each in its slot."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from worker_bench import HOST, Bench, soon
+
+from shoal.model import Crawl, Pool
+from shoal.testing.fakes import task_for
+
+
+async def test_the_work_of_a_lost_lease_is_dropped_at_once() -> None:
+    bench = Bench({"/": "/1", "/1": ""}, lease_seconds=0.3)
+    await bench.begin("/")
+    running = await bench.background()
+    await bench.memory.evict("w")  # it is lent again, to the same worker, under a new token
+    await soon(lambda: len(bench.fetcher.requests) == 2)
+    await asyncio.sleep(0.2)
+    bench.fetcher.gate.set()
+    assert await running == 2
+    progress = await bench.memory.progress("c")
+    assert (progress.done, progress.stale, progress.lost) == (2, 0, 1)
+
+
+async def test_leases_are_renewed_while_a_page_takes_its_time() -> None:
+    bench = Bench({"/": ""}, lease_seconds=0.2)
+    await bench.begin("/")
+    running = await bench.background()
+    await asyncio.sleep(0.6)
+    bench.fetcher.gate.set()
+    assert await running == 1
+    progress = await bench.memory.progress("c")
+    assert (progress.lost, progress.stale) == (0, 0)
+    assert len(bench.fetched()) == 1
+
+
+async def test_a_start_that_comes_too_late_takes_a_new_slot() -> None:
+    bench = Bench({"/": "", "/1": ""}, interval=0.1, horizon_seconds=1.0)
+    await bench.begin("/", "/1")
+    running = asyncio.create_task(bench.run())
+    await soon(lambda: bench.fetcher.requests)
+    time.sleep(0.3)  # noqa: ASYNC251 -- a handler that holds up everything
+    assert await running == 2
+    assert [name for name, _ in bench.calls].count("reserve") == 1
+
+
+async def test_a_start_waits_for_its_exit_and_a_late_one_takes_the_exits_new_slot() -> None:
+    bench = Bench({"/": "", "/1": ""}, horizon_seconds=1.0)
+    bench.crawl = Crawl(id="c", spider="links", pools=(Pool(name="ring", exits=("x",), interval=0.1, cap=9),))
+    await bench.memory.open_crawl(bench.crawl)
+    tasks = [task_for(HOST + path, lane="a.test via ring", pool="ring") for path in ("/", "/1")]
+    await bench.memory.put("c", tasks)
+    running = asyncio.create_task(bench.run())
+    await soon(lambda: bench.fetcher.requests)
+    assert bench.fetched() == ["/"]
+    time.sleep(0.3)  # noqa: ASYNC251 -- a handler that holds up everything
+    assert await running == 2
+    assert [name for name, _ in bench.calls].count("reserve") == 1
+    assert {request.exit for request in bench.fetcher.requests} == {"x"}

@@ -1,0 +1,76 @@
+"""The journey of one leased task over scripted answers, for the tests of its parts."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+from shoal import Item, Page, Spider
+from shoal.handlers import Handlers
+from shoal.intake import Intake
+from shoal.journey import Journey
+from shoal.lane_rules import LaneRules
+from shoal.model import Crawl, LaneUpdate, Lease
+from shoal.settings import Settings
+from shoal.testing.fakes import Answer, ScriptedFetcher, lease_for, respond
+from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.urls import UrlRules
+from shoal.writer import Finished
+
+URL = "https://a.test/page"
+NOW = 1_700_000_000.0
+
+
+class Plain(Spider):
+    def parse(self, page: Page) -> Any:
+        yield Item(key=page.url, status=page.status)
+        yield page.follow("a")
+
+    def broken(self, page: Page) -> Any:
+        yield Item(key="good", price=1.5)
+        yield Item(key="bad", price=float("nan"))
+        yield page.follow("a")
+
+    def failing(self, page: Page) -> Any:
+        return {"price": page.css("h1")[0].text()}
+
+
+class Trip:
+    """A journey over scripted answers."""
+
+    def __init__(self, script: dict[str, Answer] | None = None, *, needs_rules: bool = False, **settings: Any) -> None:
+        self.settings = Settings(**{"pace": "fixed", **settings})
+        self.fetcher = ScriptedFetcher(script)
+        self.frontier = MemoryFrontier(clock=time.time)
+        intake = Intake(UrlRules(self.settings, start_hosts=["a.test"]), self.settings)
+        self.rules = LaneRules(frontier=self.frontier, fetcher=self.fetcher, settings=self.settings)
+        self.journey = Journey(
+            spider_name="plain",
+            worker="w",
+            settings=self.settings,
+            needs_rules=needs_rules,
+            fetcher=self.fetcher,
+            handlers=Handlers(Plain(), intake=intake, item_key="", seconds=5.0),
+            intake=intake,
+            lane_rules=self.rules,
+            clock=lambda: NOW,
+            rng=random.Random(1),
+        )
+
+    async def with_rules(self, text: bytes, seconds: float = 60.0) -> Trip:
+        await self.frontier.open_crawl(Crawl(id="c", spider="plain", needs_rules=True))
+        update = LaneUpdate(rules=text, rules_seconds=seconds)
+        await self.frontier.update_lane("c", "a.test", update)
+        return self
+
+    async def take(self, lease: Lease) -> Finished:
+        return await self.journey.take(lease)
+
+
+async def take(answer: Answer, *, url: str = URL, lease: dict[str, Any] | None = None, **settings: Any) -> Finished:
+    return await Trip({url: answer}, **settings).take(lease_for(url, **(lease or {})))
+
+
+def redirect(location: str, status: int = 302, url: str = URL) -> Answer:
+    return respond(url, status=status, headers={"location": location})

@@ -1,0 +1,109 @@
+"""A worker over a scripted site, with everything in memory, for the tests of its loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from shoal import Item, Page, Spider
+from shoal.fetch.base import Response
+from shoal.handlers import Handlers
+from shoal.intake import Intake, RecentKeys
+from shoal.journey import Journey
+from shoal.lane_rules import LaneRules
+from shoal.model import Crawl
+from shoal.settings import Settings
+from shoal.testing.fakes import MemoryStore, ScriptedFetcher, Watched, respond, task_for
+from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.urls import UrlRules
+from shoal.worker import Worker, WorkerParts
+
+HOST = "https://a.test"
+FAST: dict[str, Any] = {"rate": "unlimited", "obey_robots": False, "flush_seconds": 0.01, "retry_seconds": 0.01}
+
+
+class Links(Spider):
+    """Every page gives one item and its links."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def parse(self, page: Page) -> Any:
+        yield Item(key=page.url)
+        yield page.follow("a")
+
+    async def started(self) -> None:
+        self.heard.append("started")
+
+    async def finished(self) -> None:
+        self.heard.append("finished")
+
+
+class Bench:
+    """A worker over a scripted site, with everything in memory."""
+
+    def __init__(self, site: dict[str, str], *, interval: float = 0.0, cap: int = 100, **settings: Any) -> None:
+        self.settings = Settings(**{**FAST, **settings})
+        self.crawl = Crawl(id="c", spider="links", interval=interval, cap=cap)
+        self.calls: list[tuple[str, Any]] = []
+        self.said: list[str] = []
+        self.memory = MemoryFrontier(clock=time.time)
+        self.frontier: Any = Watched(self.memory, self.calls)
+        self.store = MemoryStore()
+        self.watched_store: Any = Watched(self.store, self.calls)
+        self.fetcher = ScriptedFetcher({HOST + path: page(HOST + path, links) for path, links in site.items()})
+        self.spider = Links()
+        self.known = RecentKeys()
+        self.stop = asyncio.Event()
+
+    def worker(self, *, stays: bool = False) -> Worker:
+        intake = Intake(UrlRules(self.settings, start_hosts=["a.test"]), self.settings, known=self.known)
+        journey = Journey(
+            spider_name="links",
+            worker="w",
+            settings=self.settings,
+            needs_rules=False,
+            fetcher=self.fetcher,
+            handlers=Handlers(self.spider, intake=intake, item_key="", seconds=5.0),
+            intake=intake,
+            lane_rules=LaneRules(frontier=self.frontier, fetcher=self.fetcher, settings=self.settings),
+        )
+        parts = WorkerParts(
+            spider=self.spider,
+            frontier=self.frontier,
+            store=self.watched_store,
+            journey=journey,
+            known=self.known,
+            say=self.said.append,
+        )
+        return Worker("c", name="w", settings=self.settings, parts=parts, stays=stays)
+
+    async def begin(self, *paths: str) -> None:
+        await self.memory.open_crawl(self.crawl)
+        await self.memory.put("c", [task_for(HOST + path) for path in paths])
+
+    async def run(self, *, stays: bool = False) -> int:
+        async with asyncio.timeout(20):
+            return await self.worker(stays=stays).run(self.stop)
+
+    async def background(self, *, stays: bool = False) -> asyncio.Task[int]:
+        """The worker at work, every task it can take fetched and waiting at the gate."""
+        self.fetcher.gate.clear()
+        running = asyncio.create_task(self.run(stays=stays))
+        await soon(lambda: self.fetcher.requests)
+        return running
+
+    def fetched(self) -> list[str]:
+        return [request.url.removeprefix(HOST) for request in self.fetcher.requests]
+
+
+def page(url: str, links: str) -> Response:
+    return respond(url, "".join(f"<a href={link}>x</a>" for link in links.split()))
+
+
+async def soon(check: Callable[[], Any], seconds: float = 5.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not check():  # noqa: ASYNC110 -- what is awaited has no event
+            await asyncio.sleep(0.005)
