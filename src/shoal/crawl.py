@@ -177,7 +177,7 @@ async def inbox_at(places: Places) -> AsyncIterator[Inbox]:
     """The inbox beside the frontier, closed at the end."""
     inbox: Inbox = NoInbox()
     if places.frontier.partition("://")[0] in REDIS_SCHEMES:
-        from shoal.frontier.redis_inbox import RedisInbox
+        from shoal.frontier.redis.inbox import RedisInbox
 
         inbox = RedisInbox(places.frontier)
     try:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from shoal.frontier.base import Frontier
-from shoal.frontier.redis import RedisFrontier
-from shoal.frontier.sqlite import SqliteFrontier
+from shoal.frontier.redis.frontier import RedisFrontier
+from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import (
     Budgets,
     Crawl,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from shoal.frontier.base import Frontier
-from shoal.frontier.redis import RedisFrontier
-from shoal.frontier.sqlite import SqliteFrontier
+from shoal.frontier.redis.frontier import RedisFrontier
+from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.testing.frontier_case import CRAWL, check_counts, make_task
 from shoal.testing.frontier_contract import FrontierContract
 from shoal.testing.memory_frontier import MemoryFrontier

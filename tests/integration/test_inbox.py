@@ -14,8 +14,8 @@ import pytest
 from command_line import Folder
 
 from shoal.crawl import CrawlRecord, intake_of
-from shoal.frontier.redis import RedisFrontier
-from shoal.frontier.redis_inbox import RedisInbox, inbox_keys
+from shoal.frontier.redis.frontier import RedisFrontier
+from shoal.frontier.redis.inbox import RedisInbox, inbox_keys
 from shoal.inbox import BATCH, Listener, NoInbox, request_of
 from shoal.model import Crawl, CrawlState, DeadFilter, Progress
 from shoal.settings import Settings

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import SettingError, UsageError
-from shoal.frontier.redis import RedisFrontier
-from shoal.frontier.sqlite import SqliteFrontier
+from shoal.frontier.redis.frontier import RedisFrontier
+from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import Crawl, Done, TaskState
 from shoal.patience import patiently
 from shoal.settings import resolve

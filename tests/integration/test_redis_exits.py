@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import UsageError
-from shoal.frontier.redis import RedisFrontier
+from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.model import VIA, Budgets, Crawl, CrawlState, Done, ExitUse, Lease, Pool, Result, Retry
 from shoal.patience import patiently
 from shoal.testing.clock import FakeClock

@@ -13,7 +13,7 @@ import pytest
 from shoal.errors import ServerUnreachable, UsageError
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
-from shoal.frontier.redis import RedisFrontier
+from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.model import Crawl, Dead, Done, LaneUpdate, Lease, Progress, Released, Result, Retry, Task, TaskState
 from shoal.patience import patiently
 from shoal.testing.frontier_case import make_task

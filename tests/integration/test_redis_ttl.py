@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from shoal.errors import SettingError
-from shoal.frontier.redis import RedisFrontier
+from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.model import Crawl, Dead, DeadFilter, Done, TaskState
 from shoal.patience import patiently
 from shoal.settings import resolve

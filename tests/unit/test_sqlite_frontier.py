@@ -12,9 +12,13 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import StorageError, UsageError
-from shoal.frontier import open_frontier, sqlite_lease, sqlite_put, sqlite_settle, sqlite_turns
-from shoal.frontier.exit_rules import MAX_PUT_OFF
-from shoal.frontier.sqlite import SqliteFrontier
+from shoal.frontier import open_frontier
+from shoal.frontier.rules.exits import MAX_PUT_OFF
+from shoal.frontier.sqlite import expiry
+from shoal.frontier.sqlite import lease as sqlite_lease
+from shoal.frontier.sqlite import put as sqlite_put
+from shoal.frontier.sqlite import settle as sqlite_settle
+from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import Crawl, Done, ExitUse, Pool, Retry, Task
 from shoal.testing.clock import FakeClock
 
@@ -29,8 +33,8 @@ HOT_QUERIES = {
     "next expiry": sqlite_lease.NEXT_EXPIRY,
     "held tasks": sqlite_settle.HELD,
     "known keys": sqlite_put.KNOWN,
-    "keys that ended": sqlite_turns.KNOWN_PAST,
-    "keys that expired": sqlite_turns.EXPIRED_PAST,
+    "keys that ended": expiry.KNOWN_PAST,
+    "keys that expired": expiry.EXPIRED_PAST,
 }
 
 

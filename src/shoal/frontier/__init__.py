@@ -17,12 +17,12 @@ async def open_frontier(url: str) -> Frontier:
     scheme, separator, rest = url.partition("://")
     match scheme if separator else "sqlite":
         case "sqlite":
-            from shoal.frontier.sqlite import SqliteFrontier
+            from shoal.frontier.sqlite.frontier import SqliteFrontier
 
             return await SqliteFrontier.open(_sqlite_path(rest, url) if separator else url)
         case name if name in REDIS_SCHEMES:
             try:
-                from shoal.frontier.redis import RedisFrontier
+                from shoal.frontier.redis.frontier import RedisFrontier
             except ModuleNotFoundError as error:
                 if error.name not in ("redis", "hiredis"):
                     raise

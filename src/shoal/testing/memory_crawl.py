@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from shoal.frontier.exit_rules import GIVEN_UP, no_exit_reason
+from shoal.frontier.rules.exits import GIVEN_UP, no_exit_reason
 from shoal.model import (
     DIRECT,
     DUPLICATE,

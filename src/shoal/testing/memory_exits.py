@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from shoal.frontier.exit_rules import BUSY_SECONDS, STRIKES, cost_of, rest_of
+from shoal.frontier.rules.exits import BUSY_SECONDS, STRIKES, cost_of, rest_of
 from shoal.model import VIA, ExitStatus, ExitUse, Pool
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.frontier.exit_rules import check_exits
+from shoal.frontier.rules.exits import check_exits
 from shoal.model import (
     DIRECT,
     Crawl,

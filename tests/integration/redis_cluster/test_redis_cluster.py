@@ -9,8 +9,8 @@ from sharded_crawl import CRAWL, SECONDS, SHARDS, Site, opened, run, sharded, ta
 
 from shoal.errors import UsageError
 from shoal.frontier import open_frontier
-from shoal.frontier.redis_inbox import RedisInbox
-from shoal.frontier.redis_shard import prefix_of
+from shoal.frontier.redis.inbox import RedisInbox
+from shoal.frontier.redis.shards import prefix_of
 from shoal.model import Crawl, CrawlState, Done
 from shoal.testing.frontier_case import make_task
 from shoal.testing.servers import RedisCluster, RedisServer, find_program

@@ -9,7 +9,7 @@ import pytest
 from sharded_crawl import CRAWL, SECONDS, SHARDS, Site, lanes_apart, opened, sharded, take, take_patiently, work
 
 from shoal.errors import ServerUnreachable
-from shoal.frontier.redis_shard import prefix_of, shard_of
+from shoal.frontier.redis.shards import prefix_of, shard_of
 from shoal.model import Done
 from shoal.patience import patiently
 from shoal.testing.frontier_case import make_task

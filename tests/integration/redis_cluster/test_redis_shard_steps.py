@@ -11,21 +11,21 @@ import pytest
 from sharded_crawl import CRAWL, SECONDS, SHARDS, lanes_apart, opened, run, sharded, take
 
 from shoal.frontier.base import Frontier
-from shoal.frontier.redis_allowance import ask_for_allowance
-from shoal.frontier.redis_desk import Desk
-from shoal.frontier.redis_link import RedisLink
-from shoal.frontier.redis_repair import Repair
-from shoal.frontier.redis_shard import prefix_of, shard_of
-from shoal.frontier.redis_wire import Batch
+from shoal.frontier.redis.allowance import ask_for_allowance
+from shoal.frontier.redis.connection import RedisLink
+from shoal.frontier.redis.repair import Repair
+from shoal.frontier.redis.shard_runner import Desk
+from shoal.frontier.redis.shards import prefix_of, shard_of
+from shoal.frontier.redis.wire import Batch
 from shoal.model import CrawlState, Done, Lease
 from shoal.testing.frontier_case import make_task
 from shoal.testing.servers import RedisServer
 
 DYING = """
 import asyncio, os, signal, sys
-from shoal.frontier.redis import RedisFrontier
-from shoal.frontier.redis_outbox import Outbox
-from shoal.frontier.redis_settle import Settler
+from shoal.frontier.redis.frontier import RedisFrontier
+from shoal.frontier.redis.outbox import Outbox
+from shoal.frontier.redis.settle import Settler
 from shoal.model import Done
 from shoal.testing.frontier_case import make_task
 

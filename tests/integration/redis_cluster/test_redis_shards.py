@@ -6,7 +6,7 @@ from sharded_crawl import CRAWL, SHARDS, lanes_apart, opened, sharded, take
 
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
-from shoal.frontier.redis_shard import prefix_of
+from shoal.frontier.redis.shards import prefix_of
 from shoal.model import Crawl, CrawlState, DeadFilter, Retry, TaskState
 from shoal.testing.frontier_case import make_task
 from shoal.testing.servers import RedisServer

@@ -1,0 +1,243 @@
+"""Steering crawls: open, pause, resume, cancel, delete, forget, dead letters. Long work goes in bounded steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from shoal.errors import UsageError
+from shoal.frontier.redis.connection import Argument
+from shoal.frontier.redis.exit_views import check_pools
+from shoal.frontier.redis.server_checks import warn
+from shoal.frontier.redis.shard_runner import CRAWLS, LAST_NUMBER, SHARDS, WORKERS, Desk
+from shoal.frontier.redis.shards import Shard, prefix_of
+from shoal.frontier.redis.views import beats, state_of, waiting_among
+from shoal.frontier.redis.wire import KEY, decode_crawl, decode_dead, encode_pools, number, pairs
+from shoal.frontier.rules.exits import check_exits
+from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter
+from shoal.settings import check_dedup
+
+MAX_KEYS = 200
+
+
+async def open_crawl(desk: Desk, crawl: Crawl) -> Crawl:
+    """Create the crawl, or let the one that exists take over what may change."""
+    check_dedup(crawl.dedup, ttl=crawl.dedup_ttl)
+    check_exits(crawl.pools)
+    settings = msgspec.json.encode(crawl.settings)
+    fields: list[Argument] = [
+        number(crawl.interval), crawl.cap, int(crawl.needs_rules), crawl.budgets.pages, crawl.budgets.per_lane,
+        crawl.budgets.per_shape, settings, crawl.id, crawl.spider, str(crawl.state), int(crawl.feeding),
+        number(crawl.created), crawl.dedup, number(crawl.dedup_ttl), number(crawl.budgets.cost),
+    ]  # fmt: skip
+    while True:
+        shards = await _layout(desk, crawl.id)
+        check_pools(crawl, shards=len(shards))
+        # The first one last: as long as it is not there, nobody sees the crawl.
+        records = [await _open_shard(desk, shard, crawl, fields) for shard in reversed(shards)]
+        if all(records):
+            return _described(records[::-1])
+
+
+async def _layout(desk: Desk, crawl: str) -> list[Shard]:
+    """The shards of a crawl that exists, or those that a new one gets."""
+    shards = await desk.shards(crawl)
+    if len(shards) == 1 and desk.link.shards <= 1:
+        return shards
+    async with desk.link.line() as line:
+        await line.send("HGET", SHARDS, crawl)
+        await line.send("HEXISTS", prefix_of(crawl) + "crawl", "state")
+        recorded, is_whole = await line.answers()
+    if recorded is not None and int(recorded) < 0:
+        await delete_crawl(desk, crawl)
+        return await _layout(desk, crawl)
+    asked = desk.link.shards or 1
+    if recorded is None and not is_whole and asked > 1:
+        async with desk.link.line() as line:
+            await line.call("SADD", CRAWLS, crawl)
+            await line.call("HSETNX", SHARDS, crawl, asked)
+            recorded = await line.call("HGET", SHARDS, crawl)
+    desk.lay_out(crawl, abs(int(recorded or 1)))
+    shards = await desk.shards(crawl)
+    if desk.link.shards and len(shards) != asked:
+        warn(f"crawl {crawl!r} lies in {len(shards)} shards for good; ?shards={asked} is for new crawls")
+    return shards
+
+
+async def _open_shard(desk: Desk, shard: Shard, crawl: Crawl, fields: Sequence[Argument]) -> dict[bytes, bytes]:
+    """The shard's record; an empty one when the crawl turns out to lie in other shards."""
+    given, walked = "", 0
+    while True:
+        async with desk.link.line() as line:
+            answer = await line.run("open", shard.prefix, given, walked, *fields, shard.number, shard.of)
+            if answer[0] == b"none" and shard.of == 1 and await desk.learn(crawl.id):
+                return {}
+            if answer[0] == b"none" and shard.number == 0:
+                # Listed before it is there: a crawl that nobody lists could not be deleted.
+                await line.call("SADD", CRAWLS, crawl.id)
+                given = str(await line.call("INCR", LAST_NUMBER))
+            elif answer[0] == b"none":
+                given = "0"
+        match answer[0]:
+            case b"ok":
+                return await _with_pools(desk, shard, crawl, pairs(answer[1]))
+            case b"deleting":
+                await delete_crawl(desk, crawl.id)
+            case b"pace":
+                pace = (answer[1], number(crawl.interval), answer[2], crawl.cap)
+                await _walk(desk, shard, "pace", *pace)
+                walked = 1
+            case b"ttl":
+                await desk.change_in(shard, "ttl", number(crawl.dedup_ttl))
+
+
+async def _with_pools(desk: Desk, shard: Shard, crawl: Crawl, record: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """The shard's record with the pools as they are now; its lanes look at their exits anew."""
+    if not crawl.pools and b"pools" not in record:
+        return record
+    args = encode_pools(crawl.pools)
+    await desk.change_in(shard, "pools", *args)
+    await _walk(desk, shard, "pools")
+    return {**record, b"pools": msgspec.json.encode(crawl.pools)}
+
+
+async def crawls(desk: Desk) -> list[Crawl]:
+    """All crawls, newest first."""
+    layouts = [await desk.shards(name) for name in await desk.all_crawls()]
+    if not layouts:
+        return []
+    async with desk.link.line() as line:
+        for shards in layouts:
+            for shard in shards:
+                await line.send("HGETALL", shard.prefix + "crawl")
+        flat = iter([pairs(answer) for answer in await line.answers()])
+    found = []
+    for shards in layouts:
+        records = [next(flat) for _ in shards]
+        if all(b"id" in record and record[b"state"] != b"deleting" for record in records):
+            found.append((int(records[0][b"number"]), _described(records)))
+    found.sort(key=lambda entry: (entry[1].created, entry[0]), reverse=True)
+    return [crawl for _, crawl in found]
+
+
+def _described(records: Sequence[Mapping[bytes, bytes]]) -> Crawl:
+    """The crawl that the records of its shards describe."""
+    crawl = decode_crawl(records[0])
+    if len(records) == 1:
+        return crawl
+    state = state_of([record[b"state"] for record in records])
+    ends = [float(record.get(b"finished", 0)) for record in records]
+    is_over = state in (CrawlState.FINISHED, CrawlState.CANCELLED)
+    return msgspec.structs.replace(crawl, state=state, finished=max(ends) if is_over else None)
+
+
+async def set_state(desk: Desk, crawl: str, state: CrawlState) -> None:
+    if state == CrawlState.FINISHED:
+        raise UsageError("a crawl finishes by itself: pause, resume or cancel it")
+    shards = await desk.found(crawl)
+    if len(shards) > 1:
+        states = {answer[1] for answer in await desk.look_at_all(crawl, "progress")}
+        is_running = state == CrawlState.RUNNING and states <= {b"running", b"finished"}
+        if is_running or states == {b"finished"}:
+            return
+    for shard in shards:
+        await _set_state(desk, shard, state)
+
+
+async def _set_state(desk: Desk, shard: Shard, state: CrawlState) -> None:
+    """A shard that is finished takes the new state, too, as long as its crawl is not."""
+    walked = 0
+    while True:
+        answer = await desk.change_in(shard, "state", str(state), walked, int(shard.of > 1))
+        if answer[0] == b"ok":
+            return
+        if answer[0] == b"walk":
+            await _walk(desk, shard, "resume", answer[1])
+            walked = 1
+
+
+async def delete_crawl(desk: Desk, crawl: str) -> None:
+    await desk.learn(crawl)
+    shards = await desk.shards(crawl)
+    async with desk.link.line(seconds=None) as line:
+        if len(shards) > 1:
+            # Half of it may be gone when we die: whoever opens it again deletes the rest first.
+            await line.call("HSET", SHARDS, crawl, -len(shards))
+        for shard in shards:
+            while await line.run("delete", shard.prefix) == b"1":
+                pass
+        if len(shards) > 1:
+            await line.call("HDEL", SHARDS, crawl)
+        await line.call("SREM", CRAWLS, crawl)
+        gone = [beat.worker for beat in await beats(line) if beat.crawl == crawl]
+        for worker in gone:
+            await line.call("ZREM", WORKERS + "seen", worker)
+            await line.call("HDEL", WORKERS + "beats", worker)
+    desk.forget_layout(crawl)
+
+
+async def forget(desk: Desk, crawl: str, keys: Sequence[int]) -> None:
+    """Done keys become unknown; so do dead ones, and their letters are dropped."""
+    distinct = list(dict.fromkeys(keys))
+    waiting = await waiting_among(desk, crawl, distinct)
+    free = [key for key in distinct if key not in waiting]
+    for start in range(0, max(1, len(free)), MAX_KEYS):
+        args: list[Argument] = []
+        for key in free[start : start + MAX_KEYS]:
+            args += (key, KEY.pack(key))
+        for shard in reversed(await desk.found(crawl)):
+            if (await desk.change_in(shard, "forget", *args))[0] == b"bloom":
+                raise UsageError(f"crawl {crawl!r} keeps its keys in a Bloom filter, which cannot forget")
+
+
+async def dead(desk: Desk, crawl: str, which: DeadFilter, *, limit: int) -> list[DeadLetter]:
+    """Of several shards: the newest of all, after as many of each."""
+    letters: list[DeadLetter] = []
+    shards = await desk.found(crawl)
+    for shard in shards:
+        letters += await _dead_in(desk, shard, which, limit=limit)
+    if len(shards) > 1:
+        letters.sort(key=lambda letter: (letter.at, letter.task.key), reverse=True)
+    return letters[:limit]
+
+
+async def _dead_in(desk: Desk, shard: Shard, which: DeadFilter, *, limit: int) -> list[DeadLetter]:
+    letters: dict[int, DeadLetter] = {}
+    skip, is_last = 0, False
+    while not is_last and len(letters) < limit:
+        answer = await desk.look_into(shard, "dead", "list", skip, limit - len(letters), *_filter(which))
+        skip, is_last = answer[1], answer[2] == b"1"
+        for value in answer[4]:
+            letter = decode_dead(value)
+            letters.setdefault(letter.task.key, letter)
+    return list(letters.values())
+
+
+async def clear_dead(desk: Desk, crawl: str, verb: str, which: DeadFilter, *, limit: int) -> int:
+    """Requeue or drop up to `limit` letters that match."""
+    cleared = 0
+    for shard in await desk.found(crawl):
+        skip, is_last = 0, False
+        while not is_last and cleared < limit:
+            answer = await desk.change_in(shard, "dead", verb, skip, limit - cleared, *_filter(which))
+            skip, is_last, cleared = answer[1], answer[2] == b"1", cleared + answer[3]
+    return cleared
+
+
+async def _walk(desk: Desk, shard: Shard, how: str, *args: Argument) -> None:
+    """Change all lanes."""
+    place: bytes | str = "0"
+    while True:
+        place = (await desk.change_in(shard, "walk", how, place, *args))[1]
+        if place == b"0":
+            return
+
+
+def _filter(which: DeadFilter) -> tuple[Argument, Argument, Argument, Argument]:
+    return (
+        "" if which.lane is None else f"={which.lane}",
+        "" if which.reason is None else f"={which.reason}",
+        "-inf" if which.since is None else number(which.since),
+        "" if which.key is None else KEY.pack(which.key),
+    )

@@ -1,0 +1,76 @@
+"""The inbox beside the Redis frontier: `redis-cli LPUSH shoal:inbox:CRAWL https://…` from any language."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib import resources
+
+from shoal.frontier.redis.connection import RedisLink
+from shoal.frontier.redis.server_checks import warn
+
+TAKER_SECONDS = 30.0
+
+
+def inbox_keys(crawl: str) -> tuple[str, str, str]:
+    """What is pushed to, what was taken, and who took it. The braces keep them in one slot of a Cluster."""
+    inbox = f"shoal:inbox:{crawl}"
+    return inbox, f"shoal:{{{inbox}}}:taken", f"shoal:{{{inbox}}}:taker"
+
+
+class RedisInbox:
+    """Keeps the contract of `Inbox`: one taker at a time, and what a dead one took goes to the next."""
+
+    def __init__(self, url: str, *, taker_seconds: float = TAKER_SECONDS) -> None:
+        self._link = RedisLink(url)
+        self._me = os.urandom(8).hex()
+        self._milliseconds = int(taker_seconds * 1000)
+        self._warned: set[str] = set()
+        self._take, self._forget = _script("inbox_take"), _script("inbox_forget")
+
+    async def waiting(self, crawls: Sequence[str]) -> list[str]:
+        if not crawls:
+            return []
+        async with self._link.line() as line:
+            for crawl in crawls:
+                for key in inbox_keys(crawl)[:2]:
+                    await line.send("TYPE", key)
+            kinds = await line.answers()
+        found = []
+        for crawl, pushed, taken in zip(crawls, kinds[::2], kinds[1::2], strict=True):
+            if _text(pushed) not in ("list", "none"):
+                self._complain(inbox_keys(crawl)[0], _text(pushed))
+            elif "list" in (_text(pushed), _text(taken)):
+                found.append(crawl)
+        return found
+
+    async def take(self, crawl: str, limit: int) -> list[bytes]:
+        async with self._link.line() as line:
+            answer: list[bytes] = await line.call(
+                "EVAL", self._take, 3, *inbox_keys(crawl), self._me, self._milliseconds, limit
+            )
+        return answer[::-1]
+
+    async def forget(self, crawl: str) -> None:
+        async with self._link.line() as line:
+            await line.call("EVAL", self._forget, 2, *inbox_keys(crawl)[1:], self._me)
+
+    async def delete(self, crawl: str) -> None:
+        async with self._link.line() as line:
+            await line.call("DEL", *inbox_keys(crawl))
+
+    async def close(self) -> None:
+        await self._link.close()
+
+    def _complain(self, key: str, kind: str) -> None:
+        if key not in self._warned:
+            self._warned.add(key)
+            warn(f"{key} is a {kind}, not a list: DEL it and push with LPUSH")
+
+
+def _script(name: str) -> str:
+    return resources.files("shoal.frontier.redis").joinpath("lua", "verbs", f"{name}.lua").read_text(encoding="utf-8")
+
+
+def _text(kind: bytes | str) -> str:
+    return kind.decode() if isinstance(kind, bytes) else kind

@@ -1,0 +1,203 @@
+"""Lending tasks: one script for one crawl; for several, or several shards, a look at all and then a script for some."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from shoal.frontier.redis.connection import Argument
+from shoal.frontier.redis.outbox import Outbox
+from shoal.frontier.redis.shard_runner import Desk
+from shoal.frontier.redis.shards import Shard
+from shoal.frontier.redis.wire import decode_task, number
+from shoal.frontier.rules.fairness import share_out
+from shoal.model import DIRECT, VIA, Lease, LeaseBatch
+
+MAX_LEASES = 100  # per script: a script holds up everybody else
+LEAST_LANES = 32  # that each of several shards names, however few of them can be served
+
+_LENT = struct.Struct(">dII")
+_PER_LANE = 8
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker asks for."""
+
+    limit: int
+    worker: str
+    seconds: float
+    horizon: float
+
+
+async def lease(desk: Desk, outbox: Outbox, crawls: Sequence[str], terms: Terms) -> LeaseBatch:
+    """As many rounds as the limit needs."""
+    names = list(dict.fromkeys(crawls))
+    leases: list[Lease] = []
+    while True:
+        part = msgspec.structs.replace(terms, limit=min(MAX_LEASES, terms.limit - len(leases)))
+        shards = [shard for name in names for shard in await desk.shards(name)]
+        batch = await (_lease_one(desk, shards[0], part) if len(shards) == 1 else _lease_many(desk, shards, part))
+        leases += batch.leases
+        if batch.gone and any([await desk.learn(crawl) for crawl in batch.gone]):
+            continue
+        if batch.posted and await outbox.deliver_left_behind(batch.posted) and not leases:
+            continue
+        if len(leases) >= terms.limit or (len(batch.leases) < part.limit and not batch.was_overtaken):
+            break
+    leases.sort(key=lambda lease: lease.wait)
+    return LeaseBatch(
+        leases=leases, ask_again=batch.ask_again, epoch=batch.epoch, finished=tuple(await _finished(desk, names, batch))
+    )
+
+
+async def evict(desk: Desk, worker: str) -> int:
+    """Take back everything this worker holds, in every crawl."""
+    taken = 0
+    for crawl in await desk.all_crawls():
+        for shard in await desk.shards(crawl):
+            cursor = b"0"
+            while True:
+                (answer,) = await desk.run([(shard, "evict", (worker, cursor))])
+                if answer[0] == b"none":
+                    break
+                cursor, taken = answer[1], taken + answer[2]
+                if cursor == b"0":
+                    break
+    return taken
+
+
+class _Lent(msgspec.Struct, kw_only=True):
+    """What scripts lent, and what they said of their shards. Overtaken: others took some of it between the look and
+    the script."""
+
+    leases: list[Lease] = msgspec.field(default_factory=list)
+    ask_again: float = 1.0
+    epoch: int = 0
+    gone: list[str] = msgspec.field(default_factory=list)
+    posted: list[Shard] = msgspec.field(default_factory=list)
+    finished: list[str] = msgspec.field(default_factory=list)
+    quiet: dict[Shard, bytes] = msgspec.field(default_factory=dict)
+    was_overtaken: bool = False
+
+
+async def _lease_one(desk: Desk, shard: Shard, terms: Terms) -> _Lent:
+    args = (terms.limit, terms.worker, number(terms.seconds), number(terms.horizon))
+    (answer,) = await desk.run([(shard, "lease", args)])
+    return _lent(desk, {shard: answer})
+
+
+async def _lease_many(desk: Desk, shards: Sequence[Shard], terms: Terms) -> _Lent:
+    """A look at all of them, then a script for each one whose lanes are the next to be served."""
+    limit = min(terms.limit, max(LEAST_LANES, 2 * terms.limit // len(shards)))
+    surveys = await _ask_each(
+        desk, {shard: ("survey", (limit, number(terms.horizon), terms.limit)) for shard in shards}
+    )
+    ready = []
+    for shard, answer in surveys.items():
+        for start, age, lane, room in zip(*(answer[4 + column :: 4] for column in range(4)), strict=True):
+            ready.append((float(start), age, shard, lane, int(room)))
+    ready.sort(key=lambda entry: entry[:2])
+    del ready[terms.limit :]
+    shares = share_out([entry[4] for entry in ready], terms.limit)
+    wanted: dict[Shard, list[Argument]] = {}
+    for (_, _, shard, lane, _), share in zip(ready, shares, strict=True):
+        if share:
+            wanted.setdefault(shard, []).extend((lane, share))
+    shared = (terms.worker, number(terms.seconds), number(terms.horizon))
+    answers = await _ask_each(desk, {shard: ("lend", (*shared, *lanes)) for shard, lanes in wanted.items()})
+    lent = _lent(desk, {shard: answers.get(shard, answer[:4]) for shard, answer in surveys.items()})
+    # A lane whose exits rest lends less than it has room for: that is no reason to look again.
+    shared_out = sum(share for entry, share in zip(ready, shares, strict=True) if VIA.encode() not in entry[3])
+    lent.was_overtaken = sum(lease.exit == DIRECT for lease in lent.leases) < shared_out
+    turns = {(shard.crawl, lane.decode()): turn for turn, (_, _, shard, lane, _) in enumerate(ready)}
+    lent.leases.sort(key=lambda lease: turns[lease.crawl, lease.task.lane])
+    return lent
+
+
+async def _ask_each(desk: Desk, calls: dict[Shard, tuple[str, Sequence[Argument]]]) -> dict[Shard, list[Any]]:
+    """One script per shard, in one round trip."""
+    answers = await desk.run([(shard, verb, args) for shard, (verb, args) in calls.items()])
+    return dict(zip(calls, answers, strict=True))
+
+
+async def _finished(desk: Desk, crawls: Sequence[str], lent: _Lent) -> list[str]:
+    """The crawls that have nothing left to do. One in several shards has when all were quiet at the same moment: quiet
+    in a first look, and in a second one that finds that nothing moved in between. A deleted one has, too."""
+    finished = {*lent.finished, *lent.gone}
+    for crawl in crawls:
+        shards = await desk.shards(crawl)
+        if crawl in finished or not all(shard in lent.quiet for shard in shards):
+            continue
+        answers = await desk.run([(shard, "finish", (lent.quiet[shard],)) for shard in shards])
+        if all(answer[0] == b"none" or answer[1] == b"1" for answer in answers):
+            finished.add(crawl)
+    return [crawl for crawl in crawls if crawl in finished]
+
+
+def _lent(desk: Desk, answers: Mapping[Shard, list[Any]]) -> _Lent:
+    lent = _Lent()
+    for shard, answer in answers.items():
+        if answer[0] == b"none":
+            if shard.crawl not in lent.gone:
+                lent.gone.append(shard.crawl)
+            continue
+        desk.see_epoch(shard, int(answer[1]))
+        lent.epoch += int(answer[1])
+        lent.ask_again = min(lent.ask_again, float(answer[2]))
+        ending = answer[3]
+        if ending == b"1":
+            lent.finished.append(shard.crawl)
+        elif ending == b"o":
+            lent.posted.append(shard)
+        elif ending[:1] == b"q":
+            lent.quiet[shard] = ending[1:]
+        for start in range(4, len(answer), _PER_LANE):
+            lent.leases += _leases(shard, answer[start : start + _PER_LANE])
+    return lent
+
+
+def _leases(shard: Shard, answer: list[Any]) -> list[Lease]:
+    """The leases of one lane."""
+    name, interval, base_interval, opens, version, token, lent, via = answer
+    lane, first, pace, base, rules_version = (
+        name.decode(),
+        int(token),
+        float(interval),
+        float(base_interval),
+        int(version),
+    )
+    exit_interval, exits, versions = _exits(via)
+    leases = []
+    for place, data in enumerate(lent):
+        wait, attempt, free_retries = _LENT.unpack_from(data)
+        leases.append(
+            Lease(
+                crawl=shard.crawl,
+                task=decode_task(data, lane, _LENT.size),
+                token=first + place * shard.of,
+                attempt=attempt,
+                free_retries=free_retries,
+                exit=exits[place] if exits else DIRECT,
+                wait=wait,
+                interval=pace,
+                base_interval=base,
+                exit_interval=exit_interval,
+                opens_lane=opens == b"1",
+                rules_version=rules_version,
+                shard=shard.number,
+                session_version=versions[place] if versions else 0,
+            )
+        )
+    return leases
+
+
+def _exits(via: bytes) -> tuple[float, list[str], list[int]]:
+    """The interval of a pool's exits, and for each lease its exit and the version of its session; empty: none."""
+    if not via:
+        return 0.0, [], []
+    head, _, exits = via.partition(b"\n")
+    interval, _, versions = head.partition(b" ")
+    return float(interval), exits.decode().split("\n"), list(map(int, versions.split()))

@@ -1,0 +1,90 @@
+"""Links from one shard to another: written to the shard's outbox by the settle that found them, then delivered.
+
+An entry leaves its outbox only when it is in its shard. So a kill at any moment leaves it in one of the two, or in
+both, which the dedup there makes harmless. The settler delivers at once what it wrote; what it left behind is delivered
+by whoever asks for work next. What was delivered is kept aside for a while, and sent again when a server that may have
+lost its last second is repaired.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import msgspec
+
+from shoal.errors import ServerUnreachable, StorageError, UsageError
+from shoal.frontier.redis.connection import Argument
+from shoal.frontier.redis.put import Samples, Tally, deliver
+from shoal.frontier.redis.shard_runner import Desk
+from shoal.frontier.redis.shards import Shard
+from shoal.frontier.redis.wire import decode_task
+from shoal.model import Task
+
+MAX_ENTRIES = 200
+
+_ENTRY = struct.Struct(">ddH")
+
+
+class Posted(msgspec.Struct, frozen=True):
+    """A task in an outbox, and its number there."""
+
+    shard: Shard
+    number: int
+    task: Task
+
+
+class Outbox:
+    """Delivers what lies in the outboxes of crawls."""
+
+    def __init__(self, desk: Desk, samples: Samples) -> None:
+        self._desk = desk
+        self._samples = samples
+
+    async def deliver(self, crawl: str, posted: Sequence[Posted]) -> dict[int, str] | None:
+        """Put these where they belong; gives the keys that a budget kept out. None when it cannot be done now: nothing
+        is lost, they stay in the outbox for whoever asks for work next."""
+        tally = Tally()
+        try:
+            if not await deliver(self._desk, crawl, [entry.task for entry in posted], tally=tally):
+                return None
+            await self._take_out(posted)
+            await self._samples.add(crawl, await self._desk.epoch_of(crawl), tally.samples)
+        except (ServerUnreachable, StorageError, UsageError):
+            return None
+        return tally.refused
+
+    async def deliver_left_behind(self, shards: Sequence[Shard]) -> int:
+        """Deliver what others wrote and did not come to deliver, a bounded number; gives how many were."""
+        answers = await self._desk.run([(shard, "posted", (MAX_ENTRIES,)) for shard in shards], looks=True)
+        found = [_read(shard, entry) for shard, answer in zip(shards, answers, strict=True) for entry in answer[1:]]
+        delivered = 0
+        for crawl in dict.fromkeys(entry.shard.crawl for entry in found):
+            ours = [entry for entry in found if entry.shard.crawl == crawl]
+            if await self.deliver(crawl, ours) is not None:
+                delivered += len(ours)
+        return delivered
+
+    async def _take_out(self, posted: Sequence[Posted]) -> None:
+        numbers: dict[Shard, list[int]] = {}
+        for entry in posted:
+            numbers.setdefault(entry.shard, []).append(entry.number)
+        await self._desk.run([(shard, "delivered", _ranges(ours)) for shard, ours in numbers.items()])
+
+
+def _ranges(numbers: Sequence[int]) -> list[Argument]:
+    """First and last of each range, none of them long."""
+    ranges: list[Argument] = []
+    first = last = None
+    for number in sorted(numbers):
+        if first is None or last is None or number > last + 1 or number >= first + MAX_ENTRIES:
+            ranges += () if first is None or last is None else (first, last)
+            first = number
+        last = number
+    return ranges if first is None or last is None else [*ranges, first, last]
+
+
+def _read(shard: Shard, entry: bytes) -> Posted:
+    number, _, length = _ENTRY.unpack_from(entry)
+    lane = entry[_ENTRY.size : _ENTRY.size + length].decode()
+    return Posted(shard, int(number), decode_task(entry, lane, _ENTRY.size + length))

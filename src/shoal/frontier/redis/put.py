@@ -1,0 +1,153 @@
+"""Letting tasks in, chunk by chunk: each chunk is one step, and all of them may be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from shoal.errors import UsageError
+from shoal.frontier.redis.allowance import ask_for_allowance
+from shoal.frontier.redis.connection import Argument
+from shoal.frontier.redis.shard_runner import Desk, no_such_crawl
+from shoal.frontier.redis.shards import Shard, shard_of
+from shoal.frontier.redis.wire import Batch, encode_counts
+from shoal.model import PutReport, Task
+
+MAX_TASKS = 200  # per script: a script holds up everybody else
+
+
+class Samples:
+    """Rejected URLs for people to see. Those of a reason that has enough do not travel."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._full: set[tuple[str, int, str]] = set()
+
+    async def add(self, crawl: str, epoch: int, samples: Iterable[tuple[str, str]]) -> None:
+        """Keep them, as far as they are needed."""
+        full = self._full
+        args: list[Argument] = []
+        for reason, url in samples:
+            if (crawl, epoch, reason) not in full:
+                args += (reason, url)
+        for start in range(0, len(args), 2 * MAX_TASKS):
+            try:
+                answer = await self._desk.change(crawl, "samples", *args[start : start + 2 * MAX_TASKS])
+            except UsageError:
+                return  # the crawl was deleted meanwhile, and its samples with it
+            if len(full) > 10_000:
+                full.clear()
+            full.update((crawl, int(answer[1]), reason.decode()) for reason in answer[2])
+
+
+def refusals(
+    batch: Batch, refused: Sequence[Any], merged: Sequence[int]
+) -> tuple[dict[int, str], list[tuple[str, str]]]:
+    """The keys that a budget kept out, and the samples that follow from a script's answer."""
+    kept_out: dict[int, str] = {}
+    samples = [("merged", batch.tasks[place].url) for place in merged]
+    for place, reason in zip(refused[::2], refused[1::2], strict=True):
+        task, name = batch.tasks[place], reason.decode()
+        kept_out[task.key] = name
+        samples.append((name, task.url))
+    return kept_out, samples
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """Tasks of one shard that go into one script, and where they stood in the caller's list."""
+
+    shard: Shard
+    places: list[int]
+    batch: Batch
+    tasks: list[Argument]
+
+    def args(self, counts: Sequence[Argument] = (0,), grant: Sequence[Argument] = ()) -> list[Argument]:
+        return [*counts, *self.batch.kinds, len(self.batch.tasks), *self.tasks, *grant]
+
+
+class Tally:
+    """What became of the tasks of one put."""
+
+    def __init__(self, samples: Iterable[tuple[str, str]] = ()) -> None:
+        self.new = 0
+        self.duplicates = 0
+        self.refused: dict[int, str] = {}
+        self.samples = list(samples)
+
+    def take(self, chunk: Chunk, answer: list[Any]) -> list[int]:
+        """Note the answer to a chunk; gives the places of those that need an allowance first."""
+        kept_out, samples = refusals(chunk.batch, answer[4], answer[5])
+        self.new += answer[2]
+        self.duplicates += answer[3]
+        self.refused |= kept_out
+        self.samples += samples
+        return [chunk.places[place] for place in answer[6]]
+
+
+async def put(
+    desk: Desk,
+    samples: Samples,
+    crawl: str,
+    tasks: Sequence[Task],
+    *,
+    rejected: Mapping[str, int],
+    given: Sequence[tuple[str, str]],
+) -> PutReport:
+    """Encode everything, then send it: what cannot be stored leaves nothing behind."""
+    tally = Tally(given)
+    counts = encode_counts(rejected)
+    while not await deliver(desk, crawl, tasks, tally=tally, counts=counts):
+        pass
+    if tally.samples:
+        await samples.add(crawl, await desk.epoch_of(crawl), tally.samples)
+    return PutReport(new=tally.new, duplicates=tally.duplicates, refused=tally.refused)
+
+
+async def deliver(
+    desk: Desk, crawl: str, tasks: Sequence[Task], *, tally: Tally, counts: Sequence[Argument] = (0,)
+) -> bool:
+    """Put each task into its shard; false when the crawl turned out to lie in others."""
+    shards = await desk.shards(crawl)
+    chunks = _chunks(shards, list(enumerate(tasks)))
+    calls = [chunk.args(counts if chunk is chunks[0] else (0,)) for chunk in chunks]
+    waiting: list[int] = []
+    while True:
+        answers = await desk.run([(chunk.shard, "put", args) for chunk, args in zip(chunks, calls, strict=True)])
+        if any(answer[0] == b"none" for answer in answers):
+            if await desk.learn(crawl):
+                return False
+            raise no_such_crawl(crawl)
+        for chunk, answer in zip(chunks, answers, strict=True):
+            desk.see_epoch(chunk.shard, int(answer[1]))
+            waiting += tally.take(chunk, answer)
+        if not waiting:
+            return True
+        first = {tasks[place].key: place for place in sorted(waiting, reverse=True)}
+        wanted = sorted(first.values())
+        served, grants = await ask_for_allowance(desk, shards, [tasks[place] for place in wanted])
+        # Only those that were served are sent: a shard would give what one does not use to the next in line there.
+        sent = set(wanted[:served] if served else waiting)
+        chunks = _chunks(shards, [(place, tasks[place]) for place in sorted(sent)])
+        calls = [chunk.args(grant=grants[chunk.shard.number]) for chunk in chunks]
+        waiting = [place for place in waiting if place not in sent]
+
+
+def _chunks(shards: Sequence[Shard], numbered: Sequence[tuple[int, Task]]) -> list[Chunk]:
+    """The tasks by shard, in bounded parts; at least one, for what is counted along."""
+    groups: dict[int, list[tuple[int, Task]]] = {}
+    if len(shards) == 1:
+        groups[0] = list(numbered)
+    else:
+        for place, task in numbered:
+            groups.setdefault(shard_of(task.lane, of=len(shards)), []).append((place, task))
+    chunks = []
+    for number, group in (groups or {0: []}).items():
+        for start in range(0, max(1, len(group)), MAX_TASKS):
+            part = group[start : start + MAX_TASKS]
+            batch = Batch(shards[number])
+            chunks.append(
+                Chunk(shards[number], [place for place, _ in part], batch, batch.encode([task for _, task in part]))
+            )
+    return chunks

@@ -1,0 +1,284 @@
+"""Ending leases: many results per script, each applied whole or not at all."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from shoal.frontier.redis.connection import Argument
+from shoal.frontier.redis.outbox import Outbox, Posted
+from shoal.frontier.redis.put import MAX_TASKS, Samples, refusals
+from shoal.frontier.redis.shard_runner import Desk, needs_repair
+from shoal.frontier.redis.shards import Shard
+from shoal.frontier.redis.wire import KEY, Batch, encode_counts, encode_update, encode_use, number
+from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Result, Retry, SettleReport
+
+MAX_RESULTS = 100
+FLAWS = (TypeError, ValueError, OverflowError, AttributeError, struct.error)
+
+
+_Token = tuple[str, int, int]
+
+
+class Chunk:
+    """The results of one shard that go into one script."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self.crawl = shard.crawl
+        self.batch = Batch(shard)
+        self.places: list[tuple[int, Result]] = []
+        self.flaws: dict[int, str] = {}
+        self.origins: list[int] = []
+        self._args: list[Argument] = []
+
+    @property
+    def args(self) -> list[Argument]:
+        return [*self.batch.kinds, len(self.places), *self._args]
+
+    def has_room(self, found: int) -> bool:
+        return len(self.places) < MAX_RESULTS and (not self.places or len(self.batch.tasks) + found <= MAX_TASKS)
+
+    def add(self, place: int, result: Result) -> None:
+        """Take a result in. One that cannot be written is sent as a question whether its lease still stands."""
+        try:
+            args = self._encode(result)
+        except FLAWS as error:
+            self.flaws[place] = f"{type(error).__name__}: {error}"
+            args = ["check", *_lease(result.lease), 0, ""]
+        self._append(place, result, args, of=place)
+
+    def add_part(self, result: Done, part: slice, *, of: int) -> None:
+        """A part of a long list of found tasks, sent ahead of its result."""
+        found = self.batch.encode(result.found[part])
+        self._append(-1, result, ["found", *_lease(result.lease), 0, "", len(found) // 3, *found], of=of)
+
+    def _append(self, place: int, result: Result, args: Sequence[Argument], *, of: int) -> None:
+        self.places.append((place, result))
+        self._args += args
+        # Which of the results each found task belongs to.
+        self.origins += [of] * (len(self.batch.tasks) - len(self.origins))
+
+    def _encode(self, result: Result) -> list[Argument]:
+        lease, update = _lease(result.lease), [*_update(result.lane), encode_use(result.exit)]
+        match result:
+            case Done():
+                _check_samples(result)
+                counts = encode_counts(result.rejected)
+                result.outcome.encode()
+                found = self.batch.encode(result.found[_last_part(result)])
+                return ["done", *lease, *update, result.outcome, *counts, len(found) // 3, *found]
+            case Retry():
+                result.reason.encode()
+                return ["retry", *lease, *update, result.reason, number(result.delay), int(result.free)]
+            case Dead():
+                result.reason.encode(), result.detail.encode()
+                return ["dead", *lease, *update, result.reason, result.detail]
+            case Released():
+                return ["release", *lease, *update]
+
+
+class Settlement:
+    """One settle call: its results in chunks, and what became of them."""
+
+    def __init__(
+        self, results: Sequence[Result], *, layouts: Mapping[str, Sequence[Shard]], applied: Container[_Token]
+    ) -> None:
+        self._results = results
+        self._layouts = layouts
+        self._applied = applied
+        self._stale: list[Lease] = []
+        self._refused: dict[int, str] = {}
+        self._failed: dict[int, str] = {}
+        self._posted: dict[str, list[tuple[tuple[int, int, int], Posted]]] = {}
+        self._answers = 0
+        self.crawls: dict[str, None] = {}
+        self.samples: dict[str, list[tuple[str, str]]] = {}
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The results in order, each chunk as soon as it is full."""
+        open_chunks: dict[Shard, Chunk] = {}
+        for place, result in enumerate(self._results):
+            if not isinstance(result, Result):
+                self._failed[place] = f"{type(result).__name__} is not a result"
+                continue
+            if _token(result.lease) in self._applied:
+                continue
+            shard = _shard(result.lease, self._layouts)
+            found = len(result.found) if isinstance(result, Done) else 0
+            chunk = open_chunks.get(shard)
+            if chunk is not None and not chunk.has_room(found):
+                yield open_chunks.pop(shard)
+                chunk = None
+            if found > MAX_TASKS and isinstance(result, Done):
+                yield from self._parts(result, shard, place)
+            if chunk is None:
+                chunk = open_chunks[shard] = Chunk(shard)
+            chunk.add(place, result)
+        yield from open_chunks.values()
+
+    def take(self, chunk: Chunk, answer: list[Any]) -> None:
+        """Note the answer to a chunk."""
+        if answer[0] == b"none":
+            self._stale += [result.lease for place, result in chunk.places if place >= 0]
+            return
+        _, _, fates, refused, merged, passed_on, last = answer
+        samples = self.samples.setdefault(chunk.crawl, [])
+        for (place, result), fate in zip(chunk.places, fates.decode(), strict=True):
+            if place < 0:
+                continue
+            if fate == "s":
+                self._stale.append(result.lease)
+            elif place in chunk.flaws:
+                self._failed[place] = chunk.flaws[place]
+                continue
+            elif isinstance(result, Done):
+                samples += result.samples
+            self.crawls[chunk.crawl] = None
+        self._note_posted(chunk, passed_on, last)
+        kept_out, more = refusals(chunk.batch, refused, merged)
+        self._refused |= kept_out
+        samples += more
+
+    def posted(self) -> Iterator[tuple[str, list[Posted]]]:
+        """What went to outboxes, by crawl, in the order in which it was found."""
+        for crawl, posted in self._posted.items():
+            posted.sort(key=lambda entry: entry[0])
+            yield crawl, [entry for _, entry in posted]
+
+    def refuse(self, keys: Mapping[int, str]) -> None:
+        """A budget kept these out where they were delivered."""
+        self._refused |= keys
+
+    def report(self, epoch: int) -> SettleReport:
+        return SettleReport(stale=self._stale, refused=self._refused, epoch=epoch, failed=self._failed)
+
+    def _note_posted(self, chunk: Chunk, passed_on: Sequence[int], last: int) -> None:
+        ours = self._posted.setdefault(chunk.crawl, []) if passed_on else []
+        self._answers += 1
+        for entry, place in enumerate(passed_on, start=last - len(passed_on) + 1):
+            turn = (chunk.origins[place], self._answers, place)
+            ours.append((turn, Posted(chunk.shard, entry, chunk.batch.tasks[place])))
+
+    def _parts(self, result: Done, shard: Shard, place: int) -> Iterator[Chunk]:
+        """All but the last of a long list, fenced by the lease. A flaw is left for the result itself to meet."""
+        ahead = _last_part(result).start
+        for start in range(0, ahead, MAX_TASKS):
+            chunk = Chunk(shard)
+            try:
+                chunk.add_part(result, slice(start, min(start + MAX_TASKS, ahead)), of=place)
+            except FLAWS:
+                return
+            yield chunk
+
+
+class Settler:
+    """Sends results. Remembers those that went through in a call that failed as a whole: it will be repeated."""
+
+    def __init__(self, desk: Desk, samples: Samples, outbox: Outbox) -> None:
+        self._desk = desk
+        self._samples = samples
+        self._outbox = outbox
+        self._applied: set[_Token] = set()
+
+    async def settle(self, results: Sequence[Result]) -> SettleReport:
+        """Send each chunk as soon as it is encoded: the server works on one while the next is made."""
+        crawls = dict.fromkeys(result.lease.crawl for result in results if isinstance(result, Result))
+        layouts = {crawl: await self._desk.shards(crawl) for crawl in crawls}
+        settlement = Settlement(results, layouts=layouts, applied=self._applied)
+        pending: Iterable[Chunk] = settlement.chunks()
+        while pending:
+            pending = await self._send(pending, settlement)
+            for shard in dict.fromkeys(chunk.shard for chunk in pending):
+                await self._desk.repair(shard)
+        for crawl, posted in settlement.posted():
+            settlement.refuse(await self._outbox.deliver(crawl, posted) or {})
+        for crawl, kept in settlement.samples.items():
+            if kept:
+                await self._samples.add(crawl, await self._desk.epoch_of(crawl), kept)
+        if self._applied:
+            self._applied -= {_token(one.lease) for one in results if isinstance(one, Result)}
+        return settlement.report(sum([await self._desk.epoch_of(crawl) for crawl in settlement.crawls]))
+
+    async def _send(self, chunks: Iterable[Chunk], settlement: Settlement) -> list[Chunk]:
+        """One round trip; gives the chunks whose shard needs to be repaired first."""
+        sent: list[Chunk] = []
+        async with self._desk.link.line() as line:
+            for chunk in chunks:
+                await line.send_script("settle", chunk.shard.prefix, chunk.args)
+                sent.append(chunk)
+            answers = await line.answers_or_errors()
+            failures = [answer for answer in answers if isinstance(answer, Exception)]
+            # A call over several shards, or with a repair in it, may yet fail as a whole, and then be repeated.
+            if failures or len(sent) > 1 or any(map(needs_repair, answers)):
+                self._remember(sent, answers)
+            if failures:
+                raise failures[0]
+        for chunk, answer in zip(sent, answers, strict=True):
+            if not needs_repair(answer):
+                settlement.take(chunk, answer)
+                if answer[0] == b"ok":
+                    self._desk.see_epoch(chunk.shard, int(answer[1]))
+        return [chunk for chunk, answer in zip(sent, answers, strict=True) if needs_repair(answer)]
+
+    def _remember(self, sent: Sequence[Chunk], answers: Sequence[Any]) -> None:
+        for chunk, answer in zip(sent, answers, strict=True):
+            if not isinstance(answer, Exception) and answer[0] == b"ok":
+                fates = zip(chunk.places, answer[2].decode(), strict=True)
+                self._applied |= {
+                    _token(result.lease)
+                    for (place, result), fate in fates
+                    if fate == "a" and place >= 0 and place not in chunk.flaws
+                }
+
+
+async def extend(desk: Desk, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
+    """Move the end of these leases; gives those already lost."""
+    lost: list[Lease] = []
+    layouts = {crawl: await desk.shards(crawl) for crawl in dict.fromkeys(lease.crawl for lease in leases)}
+    for shard in dict.fromkeys(_shard(lease, layouts) for lease in leases):
+        group = [lease for lease in leases if _shard(lease, layouts) == shard]
+        for start in range(0, len(group), MAX_TASKS):
+            part = group[start : start + MAX_TASKS]
+            lost += await _extend_part(desk, shard, part, seconds)
+    return lost
+
+
+async def _extend_part(desk: Desk, shard: Shard, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+    args: list[Argument] = [number(seconds)]
+    for lease in leases:
+        args += _lease(lease)
+    (answer,) = await desk.run([(shard, "extend", args)])
+    if answer[0] == b"none":
+        return list(leases)
+    return [lease for lease, fate in zip(leases, answer[1].decode(), strict=True) if fate == "s"]
+
+
+def _shard(lease: Lease, layouts: Mapping[str, Sequence[Shard]]) -> Shard:
+    """The shard that lent this. One of a crawl that has fewer by now, because it is another one, lent it to nobody."""
+    shards = layouts[lease.crawl]
+    return shards[lease.shard if lease.shard < len(shards) else 0]
+
+
+def _token(lease: Lease) -> _Token:
+    return lease.crawl, lease.shard, lease.token
+
+
+def _lease(lease: Lease) -> tuple[Argument, Argument]:
+    return KEY.pack(lease.task.key), lease.token
+
+
+def _update(update: LaneUpdate | None) -> list[Argument]:
+    return [0] if update is None else [1, *encode_update(update)]
+
+
+def _last_part(result: Done) -> slice:
+    """The found tasks that go with the result itself."""
+    whole = len(result.found)
+    return slice(max(0, whole - 1) // MAX_TASKS * MAX_TASKS, whole)
+
+
+def _check_samples(result: Done) -> None:
+    for reason, url in result.samples:
+        reason.encode(), url.encode()

@@ -1,0 +1,258 @@
+"""Looking at crawls: progress, lanes, one task, samples, workers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from shoal.frontier.redis.connection import AnyLine, RedisLink
+from shoal.frontier.redis.shard_runner import WORKERS, Desk, checked
+from shoal.frontier.redis.shards import Shard
+from shoal.frontier.redis.wire import (
+    KEY,
+    decode_dead,
+    decode_held,
+    decode_task,
+    decode_tries,
+    number,
+    pairs,
+)
+from shoal.model import CrawlState, LaneStatus, Progress, TaskState, TaskStatus, WorkerBeat
+
+LANES_PER_PAGE = 500
+COUNTERS = ("queued", "delayed", "leased", "done", "dead", "cancelled", "duplicates", "stale", "retried", "lost")
+
+
+async def progress(desk: Desk, crawl: str) -> Progress:
+    """Of several shards: the sum. Links on their way from one to another are queued, as far as one can say."""
+    answers = await desk.look_at_all(crawl, "progress")
+    while len(answers) > 1:
+        # The shards are read one after the other: that nothing is left is true only if nothing moved meanwhile.
+        if _is_left(answers):
+            break
+        before = [_moves(answer) for answer in answers]
+        answers = await desk.look_at_all(crawl, "progress")
+        if before == [_moves(answer) for answer in answers]:
+            break
+    counters = Counter[str]()
+    outcomes, rejected = Counter[str](), Counter[str]()
+    for answer in answers:
+        counters.update(_numbers(answer[4]))
+        outcomes.update(_numbers(answer[5]))
+        rejected.update(_numbers(answer[6]))
+        counters["queued"] += answer[7]
+    return Progress(
+        state=state_of([answer[1] for answer in answers]),
+        feeding=answers[0][2] == b"1",
+        **{name: counters.get(name, 0) for name in COUNTERS},
+        outcomes={name: value for name, value in outcomes.items() if value},
+        rejected={name: value for name, value in rejected.items() if value},
+        epoch=sum(int(answer[3]) for answer in answers),
+        cost=sum(float(answer[8]) for answer in answers),
+    )
+
+
+def state_of(states: Sequence[bytes]) -> CrawlState:
+    """A crawl's state by those of its shards: it is finished when all of them are."""
+    return CrawlState(next((state for state in states if state != b"finished"), b"finished").decode())
+
+
+def _is_left(answers: Sequence[list[Any]]) -> bool:
+    numbers = [_numbers(answer[4]) for answer in answers]
+    return any(answer[7] for answer in answers) or any(
+        count.get(name, 0) for count in numbers for name in ("queued", "delayed", "leased")
+    )
+
+
+def _moves(answer: list[Any]) -> tuple[int, int]:
+    """Another one when something came into the shard, or when it was repaired."""
+    return _numbers(answer[4]).get("moves", 0), int(answer[3])
+
+
+async def lanes(desk: Desk, crawl: str, *, limit: int) -> list[LaneStatus]:
+    """Most waiting first, among equals the older lane."""
+    shards = await desk.found(crawl)
+    if len(shards) == 1:
+        return [lane for _, lane in await _lanes_in(desk, shards[0], limit=limit)]
+    found = [entry for shard in shards for entry in await _lanes_in(desk, shard, limit=limit)]
+    found.sort(key=lambda entry: (-entry[1].waiting, -entry[1].in_flight, entry[0]))
+    return [lane for _, lane in found[:limit]]
+
+
+async def _lanes_in(desk: Desk, shard: Shard, *, limit: int) -> list[tuple[bytes, LaneStatus]]:
+    """Most waiting first. Where nothing waits, as in a cancelled crawl, that is: most in flight first."""
+    found: list[tuple[bytes, LaneStatus]] = []
+    rank, is_sorted = 0, True
+    while len(found) < limit or not is_sorted:
+        answer = await desk.look_into(shard, "busy", rank, LANES_PER_PAGE)
+        rank += answer[1]
+        is_sorted = is_sorted and answer[2] == b"1"
+        page = [_lane_status(answer[start : start + 10]) for start in range(3, len(answer), 10)]
+        found += [entry for entry in page if entry[1].waiting or entry[1].in_flight]
+        if answer[1] < LANES_PER_PAGE:
+            break
+    if not is_sorted:
+        found.sort(key=lambda entry: (-entry[1].waiting, -entry[1].in_flight, entry[0]))
+    return found[:limit]
+
+
+async def rules(desk: Desk, crawl: str, lane: str) -> tuple[int, bytes]:
+    answer = await desk.look(crawl, "rules", lane, lane=lane)
+    return answer[1], answer[2]
+
+
+async def look_up(desk: Desk, crawl: str, key: int) -> TaskStatus:
+    answer = await _look_up(desk, crawl, key)
+    if answer[1] == b"known":
+        waiting = await waiting_among(desk, crawl, [key])
+        if key in waiting:
+            return waiting[key]
+        # It may have been lent, or have ended, while we looked through those that wait.
+        answer = await _look_up(desk, crawl, key)
+    match answer[1]:
+        case b"unknown":
+            return TaskStatus(state=TaskState.UNKNOWN)
+        case b"held":
+            held = decode_held(answer[3])
+            return TaskStatus(
+                state=TaskState.LEASED,
+                task=held.task,
+                attempts=held.attempts,
+                reason=held.reason,
+                worker=held.worker,
+                due_in=float(answer[2]),
+            )
+        case b"dead":
+            letter = decode_dead(answer[2])
+            return TaskStatus(
+                state=TaskState.DEAD,
+                task=letter.task,
+                attempts=letter.attempts,
+                reason=letter.reason,
+                detail=letter.detail,
+            )
+    return TaskStatus(state=TaskState.DONE)
+
+
+async def _look_up(desk: Desk, crawl: str, key: int) -> list[Any]:
+    """Nobody can say in which shard a key is: the first that knows it has it."""
+    answers = await desk.look_at_all(crawl, "look_up", key, KEY.pack(key))
+    return next((answer for answer in answers if answer[1] != b"unknown"), answers[0])
+
+
+async def waiting_among(desk: Desk, crawl: str, keys: Sequence[int]) -> dict[int, TaskStatus]:
+    """Those of the keys whose tasks wait. Looks through all that wait, in bounded steps: for people, not for crawls."""
+    current = await progress(desk, crawl)
+    if not keys or not current.queued + current.delayed + current.cancelled:
+        return {}
+    found: dict[int, TaskStatus] = {}
+    for shard in await desk.shards(crawl):
+        found |= await _waiting_in(desk, shard, keys, is_cancelled=current.state == CrawlState.CANCELLED)
+    return found
+
+
+async def _waiting_in(desk: Desk, shard: Shard, keys: Sequence[int], *, is_cancelled: bool) -> dict[int, TaskStatus]:
+    wanted = [KEY.pack(key) for key in keys]
+    found: dict[int, TaskStatus] = {}
+    place: bytes | str = "0"
+    while True:
+        _, place, hits = await desk.look_into(shard, "find", "later", place, 0, *wanted)
+        found |= _waiting(hits, TaskState.CANCELLED if is_cancelled else TaskState.DELAYED)
+        if place == b"0":
+            break
+    state = TaskState.CANCELLED if is_cancelled else TaskState.QUEUED
+    lanes = await lane_names(desk.link, shard)
+    order: bytes | str = "-inf"
+    while lanes and len(found) < len(keys):
+        page = lanes[:LANES_PER_PAGE]
+        _, done, order, hits = await desk.look_into(shard, "find", "queues", order, len(page), *page, *wanted)
+        found |= _waiting(hits, state)
+        del lanes[:done]
+    return found
+
+
+async def lane_names(link: RedisLink, shard: Shard) -> list[bytes]:
+    """All lanes of a shard, each once."""
+    names: dict[bytes, None] = {}
+    place = b"0"
+    async with link.line() as line:
+        while True:
+            place, page = await line.call("HSCAN", shard.prefix + "lanes", place, "COUNT", LANES_PER_PAGE)
+            names.update(dict.fromkeys(page[::2]))
+            if place == b"0":
+                return list(names)
+
+
+async def samples(desk: Desk, crawl: str, reason: str) -> list[str]:
+    shards = await desk.found(crawl)
+    async with desk.link.line() as line:
+        await line.send_script("progress", shards[0].prefix, (), looks=True)
+        await line.send("HGET", shards[0].prefix + "samples", reason)
+        answer, value = await line.answers()
+    checked(answer, crawl)
+    urls, at = [], 0
+    while value and at < len(value):
+        length = int.from_bytes(value[at : at + 4], "big")
+        urls.append(value[at + 4 : at + 4 + length].decode())
+        at += 4 + length
+    return urls
+
+
+async def beat(desk: Desk, sign: WorkerBeat) -> None:
+    async with desk.link.line() as line:
+        await line.send_bare_script("beat", WORKERS, (sign.worker, msgspec.json.encode(sign)))
+        await line.answers()
+
+
+async def workers(desk: Desk, *, within: float) -> list[WorkerBeat]:
+    async with desk.link.line() as line:
+        return await beats(line, within=within)
+
+
+async def beats(line: AnyLine, *, within: float = 2 * 86_400.0) -> list[WorkerBeat]:
+    """The latest signs of life, by name."""
+    await line.send_bare_script("workers", WORKERS, (number(within),))
+    (flat,) = await line.answers()
+    found = [
+        msgspec.structs.replace(msgspec.json.decode(sign, type=WorkerBeat), seen=float(seen))
+        for seen, sign in zip(flat[::2], flat[1::2], strict=True)
+    ]
+    return sorted(found, key=lambda sign: sign.worker)
+
+
+def _numbers(flat: Sequence[bytes]) -> dict[str, int]:
+    return {name.decode(): int(value) for name, value in pairs(flat).items()}
+
+
+def _lane_status(answer: list[Any]) -> tuple[bytes, LaneStatus]:
+    """The lane's age and its status."""
+    name, waiting, in_flight, interval, cap, starts_in, known, has_rules, age, exits_rest = answer
+    return age, LaneStatus(
+        lane=name.decode(),
+        waiting=int(waiting),
+        in_flight=int(in_flight),
+        interval=float(interval),
+        cap=int(cap),
+        starts_in=float(starts_in),
+        known=int(known),
+        has_rules=has_rules == b"1",
+        exits_rest=exits_rest == b"1",
+    )
+
+
+def _waiting(hits: list[bytes], state: TaskState) -> dict[int, TaskStatus]:
+    found = {}
+    for start in range(0, len(hits), 5):
+        key, lane, due_in, tries, data = hits[start : start + 5]
+        attempts, reason = decode_tries(tries)
+        found[KEY.unpack(key)[0]] = TaskStatus(
+            state=state,
+            task=decode_task(data, lane.decode()),
+            attempts=attempts,
+            reason=reason,
+            due_in=float(due_in) if state == TaskState.DELAYED else 0.0,
+        )
+    return found

@@ -1,0 +1,304 @@
+"""How tasks, leases and results look to Redis. Scripts read the first bytes of a task and nothing else of it."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from shoal.frontier.redis.connection import Argument
+from shoal.frontier.redis.shards import Shard
+from shoal.model import DIRECT, Crawl, DeadLetter, ExitUse, LaneUpdate, Pool, Task
+
+MAX_PRIORITY = 2**22 - 1
+SEQUENCES = 2**31  # per step of priority: order = sequence - priority * SEQUENCES stays exact in a double
+
+VERDICTS = ("ok", "blocked", "failed", "used", "unused")
+
+KEY = struct.Struct(">q")
+_REPORT = struct.Struct(">ddB")
+# key, most attempts, shape: what scripts read. Then ours: flags, depth, parent, created.
+_HEADER = struct.Struct(">qHqBHqd")
+_LENGTH = struct.Struct(">I")
+_HAS_PARENT, _HAS_EXTRAS = 1, 2
+_MOST = 0xFFFF
+
+
+class _Extras(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """The fields of a task that most tasks leave alone."""
+
+    handler: str = msgspec.field(default="parse", name="h")
+    priority: int = msgspec.field(default=0, name="p")
+    delay: float = msgspec.field(default=0.0, name="d")
+    method: str = msgspec.field(default="GET", name="m")
+    headers: dict[str, str] | None = msgspec.field(default=None, name="e")
+    body: bytes | None = msgspec.field(default=None, name="b")
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="t")
+    pool: str = msgspec.field(default=DIRECT, name="o")
+    hops: int = msgspec.field(default=0, name="r")
+    merged: bool = msgspec.field(default=False, name="g")
+    depth: int | None = msgspec.field(default=None, name="y")
+    max_attempts: int | None = msgspec.field(default=None, name="a")
+
+
+_USUAL = ("parse", 0, 0.0, "GET", None, None, None, DIRECT, 0, False)
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(_Extras)
+
+
+def encode_task(task: Task) -> bytes:
+    """The task without its lane. Raises ValueError or TypeError for what cannot be kept."""
+    unusual = (
+        task.handler, task.priority, task.delay, task.method, task.headers, task.body, task.meta, task.pool, task.hops,
+        task.merged,
+    )  # fmt: skip
+    depth, most, parent = task.depth, task.max_attempts, task.parent
+    flags = 0 if parent is None else _HAS_PARENT
+    try:
+        if unusual == _USUAL and 0 <= depth <= _MOST and 0 <= most <= _MOST:
+            header = _HEADER.pack(task.key, most, task.shape, flags, depth, parent or 0, task.created)
+            return header + task.url.encode()
+        extras = _encode_extras(task)
+        depth, most = _clamped(depth), _clamped(most)
+        header = _HEADER.pack(task.key, most, task.shape, flags | _HAS_EXTRAS, depth, parent or 0, task.created)
+    except (struct.error, AttributeError) as error:
+        raise ValueError(f"a task for {task.url!r} cannot be kept: {error}") from None
+    return header + _LENGTH.pack(len(extras)) + extras + task.url.encode()
+
+
+def decode_task(data: bytes, lane: str, start: int = 0) -> Task:
+    """The task whose bytes begin at `start`."""
+    key, most, shape, flags, depth, parent, created = _HEADER.unpack_from(data, start)
+    at = start + _HEADER.size
+    extras = None
+    if flags & _HAS_EXTRAS:
+        (length,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size + length
+        extras = _DECODER.decode(data[at - length : at])
+    url = data[at:].decode()
+    origin = parent if flags & _HAS_PARENT else None
+    if extras is None:
+        return Task(
+            url=url, key=key, lane=lane, depth=depth, max_attempts=most, parent=origin, created=created, shape=shape
+        )
+    return Task(
+        url=url,
+        key=key,
+        lane=lane,
+        handler=extras.handler,
+        depth=depth if extras.depth is None else extras.depth,
+        priority=extras.priority,
+        delay=extras.delay,
+        method=extras.method,
+        headers=extras.headers,
+        body=extras.body,
+        meta=extras.meta,
+        max_attempts=most if extras.max_attempts is None else extras.max_attempts,
+        pool=extras.pool,
+        parent=origin,
+        created=created,
+        hops=extras.hops,
+        shape=shape,
+        merged=extras.merged,
+    )
+
+
+def _encode_extras(task: Task) -> bytes:
+    extras = _Extras(
+        handler=task.handler,
+        priority=task.priority,
+        delay=task.delay,
+        method=task.method,
+        headers=task.headers,
+        body=task.body,
+        meta=task.meta,
+        pool=task.pool,
+        hops=task.hops,
+        merged=task.merged,
+        depth=None if 0 <= task.depth <= _MOST else task.depth,
+        max_attempts=None if 0 <= task.max_attempts <= _MOST else task.max_attempts,
+    )
+    return _ENCODER.encode(extras)
+
+
+def _clamped(number: int) -> int:
+    return max(0, min(number, _MOST))
+
+
+class Batch:
+    """Tasks on their way into one script: what they share is sent once."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.tasks: list[Task] = []
+        self._shard = shard
+        self._kinds: dict[tuple[str, int, float, bool], int] = {}
+
+    def encode(self, tasks: Sequence[Task]) -> list[Argument]:
+        """The arguments of these tasks: key, kind and bytes of each. Nothing is kept when one of them cannot be."""
+        kinds = self._kinds
+        known = len(kinds)
+        args: list[Argument] = []
+        try:
+            for task in tasks:
+                kind = (task.lane, task.priority, task.delay, task.merged)
+                number = kinds.get(kind)
+                if number is None:
+                    number = self._new_kind(kind)
+                args += (task.key, number, encode_task(task))
+        except BaseException:
+            for kind in list(kinds)[known:]:
+                del kinds[kind]
+            raise
+        self.tasks += tasks
+        return args
+
+    @property
+    def kinds(self) -> list[Argument]:
+        """The arguments of the kinds: their number, then each one."""
+        args: list[Argument] = [len(self._kinds)]
+        for lane, priority, delay, merged in self._kinds:
+            offset = -max(-MAX_PRIORITY, min(priority, MAX_PRIORITY)) * SEQUENCES
+            args += (lane, offset, repr(float(delay)), int(merged) + (0 if self._shard.has(lane) else 2))
+        return args
+
+    def _new_kind(self, kind: tuple[str, int, float, bool]) -> int:
+        lane, priority, delay, merged = kind
+        lane.encode()
+        if not math.isfinite(delay) or not isinstance(priority, int) or not isinstance(merged, bool):
+            raise ValueError(f"a task of {lane} cannot be kept: priority {priority!r}, delay {delay!r}")
+        self._kinds[kind] = len(self._kinds) + 1
+        return self._kinds[kind]
+
+
+def encode_update(update: LaneUpdate) -> list[Argument]:
+    """The seven values of a lane's update."""
+    rules: Argument = "" if update.rules is None else b"=" + update.rules
+    return [
+        number(update.interval),
+        number(update.if_interval),
+        number(update.base_interval),
+        "" if update.cap is None else int(update.cap),
+        number(update.rest_seconds),
+        rules,
+        number(update.rules_seconds),
+    ]
+
+
+def number(value: float | None) -> str:
+    """A number as text that loses nothing; "" for none."""
+    if value is None:
+        return ""
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is not a number of seconds")
+    return repr(float(value))
+
+
+def encode_counts(counts: Mapping[str, int]) -> list[Argument]:
+    """How many, then name and count of each."""
+    args: list[Argument] = [len(counts)]
+    for name, count in counts.items():
+        name.encode()
+        args += (name, int(count))
+    return args
+
+
+_HELD = struct.Struct(">ddIIIHHI")
+_DEAD = struct.Struct(">ddIHII")
+_TRIES = struct.Struct(">II")
+
+
+class HeldTask(msgspec.Struct, frozen=True):
+    """A leased task as the server keeps it."""
+
+    task: Task
+    token: int
+    attempts: int
+    worker: str
+    reason: str
+
+
+def decode_held(data: bytes) -> HeldTask:
+    token, _, attempts, _, _, lane, worker, reason = _HELD.unpack_from(data)
+    at = _HELD.size
+    texts = _texts(data, at, (lane, worker, reason))
+    task = decode_task(data, texts[0], at + lane + worker + reason)
+    return HeldTask(task, int(token), attempts, texts[1], texts[2])
+
+
+def decode_dead(data: bytes) -> DeadLetter:
+    died, _, attempts, lane, reason, detail = _DEAD.unpack_from(data)
+    at = _DEAD.size
+    texts = _texts(data, at, (lane, reason, detail))
+    task = decode_task(data, texts[0], at + lane + reason + detail)
+    return DeadLetter(task=task, reason=texts[1], detail=texts[2], attempts=attempts, at=died)
+
+
+def decode_tries(data: bytes) -> tuple[int, str]:
+    """Attempts and reason of a task that was lent before."""
+    if not data:
+        return 0, ""
+    attempts, _ = _TRIES.unpack_from(data)
+    return attempts, data[_TRIES.size :].decode()
+
+
+def decode_crawl(fields: Mapping[bytes, bytes]) -> Crawl:
+    finished = fields.get(b"finished")
+    return msgspec.convert(
+        {
+            "id": fields[b"id"].decode(),
+            "spider": fields[b"spider"].decode(),
+            "state": fields[b"state"].decode(),
+            "interval": float(fields[b"interval"]),
+            "cap": int(fields[b"cap"]),
+            "needs_rules": fields[b"needs_rules"] == b"1",
+            "budgets": {
+                **{name: int(fields[name.encode()]) for name in ("pages", "per_lane", "per_shape")},
+                "cost": float(fields[b"max_cost"]),
+            },
+            "pools": msgspec.json.decode(fields.get(b"pools", b"[]")),
+            "settings": msgspec.json.decode(fields[b"settings"]),
+            "feeding": fields[b"feeding"] == b"1",
+            "created": float(fields[b"created"]),
+            "dedup": fields.get(b"dedup", b"exact").decode(),
+            "dedup_ttl": float(fields.get(b"dedup_ttl", 0.0)),
+            "finished": None if finished is None else float(finished),
+        },
+        Crawl,
+    )
+
+
+def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
+    """A flat answer of names and values."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _texts(data: bytes, at: int, lengths: Sequence[int]) -> list[str]:
+    texts = []
+    for length in lengths:
+        texts.append(data[at : at + length].decode())
+        at += length
+    return texts
+
+
+def encode_pools(pools: tuple[Pool, ...]) -> list[Argument]:
+    """The arguments of the script that writes them."""
+    args: list[Argument] = [msgspec.json.encode(pools)]
+    for pool in pools:
+        args += (
+            pool.name, len(pool.exits), number(pool.interval), pool.cap, number(pool.host_interval), pool.host_cap,
+            int(pool.exclusive), int(pool.sticky), number(pool.rotate), number(pool.quarantine),
+            number(pool.max_quarantine), number(pool.patience), number(pool.cost), number(pool.cost_per_gb),
+            *pool.exits,
+        )  # fmt: skip
+    return args
+
+
+def encode_use(use: ExitUse | None) -> bytes:
+    """How an exit did, as settle reads it."""
+    if use is None:
+        return b""
+    report = _REPORT.pack(use.size, use.elapsed, VERDICTS.index(use.verdict))
+    return report if use.session is None else report + b"=" + use.session

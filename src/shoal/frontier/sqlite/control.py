@@ -1,0 +1,270 @@
+"""Steering crawls: open, pause, resume, cancel, delete, forget, dead letters. These may take long; they are rare."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from shoal.errors import UsageError
+from shoal.frontier.rules.exits import check_exits
+from shoal.frontier.sqlite import pools
+from shoal.frontier.sqlite.expiry import change_ttl, forget_ended, retire, turn
+from shoal.frontier.sqlite.ledger import DEAD, Ledger, outcome
+from shoal.frontier.sqlite.put import SEQUENCES
+from shoal.model import VIA, Budgets, Crawl, CrawlState, DeadFilter, Pool
+
+EPOCHS = 2**20  # per crawl: one that is deleted and opened again must not meet an old epoch
+
+_CRAWLS = (
+    "SELECT name, spider, state, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost,"
+    " settings, pools, feeding, dedup_ttl, created, finished FROM crawl"
+    " JOIN crawl_about ON crawl_about.crawl = crawl.id"
+)
+
+
+def load(db: sqlite3.Connection, name: str, *, now: float) -> Ledger:
+    """The crawl's ledger; an unknown crawl is the user's mistake."""
+    ledger = Ledger.load(db, name, now=now)
+    if ledger is None:
+        raise UsageError(f"there is no crawl {name!r}; `shoal status` lists them")
+    return ledger
+
+
+def open_crawl(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> Crawl:
+    if crawl.dedup != "exact":
+        raise UsageError(
+            f"dedup {crawl.dedup!r} needs a Redis frontier: set dedup to exact, or use --frontier redis://…"
+        )
+    check_exits(crawl.pools)
+    found = db.execute("SELECT id, interval, cap FROM crawl WHERE name = ?", (crawl.id,)).fetchone()
+    if found:
+        _take_over(db, crawl, *found, now=now)
+    else:
+        _create(db, crawl, now=now)
+    return _crawl(db.execute(f"{_CRAWLS} WHERE name = ?", (crawl.id,)).fetchone())
+
+
+def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: float, cap: int, *, now: float) -> None:
+    """What a crawl is run with may change; the lanes whose pace was the crawl's own follow."""
+    budgets = crawl.budgets
+    db.execute(
+        "UPDATE crawl SET interval = ?, cap = ?, needs_rules = ?, max_pages = ?, max_per_lane = ?, max_per_shape = ?,"
+        " max_cost = ? WHERE id = ?",
+        (
+            crawl.interval, crawl.cap, crawl.needs_rules, budgets.pages, budgets.per_lane, budgets.per_shape,
+            budgets.cost, row_id,
+        ),
+    )  # fmt: skip
+    change_ttl(load(db, crawl.id, now=now), crawl.dedup_ttl)
+    db.execute("UPDATE crawl_about SET settings = ? WHERE crawl = ?", (msgspec.json.encode(crawl.settings), row_id))
+    old_pools = {pool.name: pool for pool in pools.take_over(db, row_id, crawl.pools, now=now)}
+    direct = f"name NOT LIKE '%{VIA}%'"
+    _change_pace(db, row_id, direct, old=(interval, cap), new=(crawl.interval, crawl.cap), now=now)
+    for new in crawl.pools:
+        if old := old_pools.get(new.name):
+            paces = (old.host_interval, old.host_cap), (new.host_interval, new.host_cap)
+            via = "substr(name, instr(name, :via)) = :via || :pool"
+            _change_pace(db, row_id, via, old=paces[0], new=paces[1], now=now, pool=new.name, via=VIA)
+
+
+def _change_pace(
+    db: sqlite3.Connection, row_id: int, which: str, *, old: tuple[float, int], new: tuple[float, int], **values: object
+) -> None:
+    """Lanes whose pace was the crawl's or the pool's own follow it."""
+    db.execute(
+        f"UPDATE lane SET cap = :new WHERE crawl = :crawl AND {which} AND cap = :old",  # noqa: S608 -- constants
+        {"new": new[1], "old": old[1], "crawl": row_id, **values},
+    )
+    if new[0] != old[0]:
+        db.execute(
+            "UPDATE lane SET interval = CASE WHEN interval = base_interval THEN :new ELSE interval END,"  # noqa: S608 -- constants
+            " base_interval = :new, next_start = max(last_start + :new, blocked_until, min(next_start, :now))"
+            f" WHERE crawl = :crawl AND {which} AND base_interval = :old",
+            {"new": new[0], "old": old[0], "crawl": row_id, **values},
+        )
+
+
+def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
+    budgets = crawl.budgets
+    row_id = db.execute(
+        "INSERT INTO crawl (name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape,"
+        " max_cost, cost, dedup_ttl, generation, turned, epoch, last_seq, last_token,"
+        " queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)",
+        (
+            crawl.id, str(crawl.state), crawl.feeding, crawl.interval, crawl.cap, crawl.needs_rules, budgets.pages,
+            budgets.per_lane, budgets.per_shape, budgets.cost, crawl.dedup_ttl, now,
+        ),
+    ).lastrowid  # fmt: skip
+    db.execute("UPDATE crawl SET epoch = id * ? WHERE id = ?", (EPOCHS, row_id))
+    db.execute(
+        "INSERT INTO crawl_about (crawl, spider, settings, pools, rolls, created) VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            row_id, crawl.spider, msgspec.json.encode(crawl.settings), msgspec.json.encode(crawl.pools),
+            pools.roll_up(crawl.pools, {}), crawl.created or now,
+        ),
+    )  # fmt: skip
+
+
+def crawls(db: sqlite3.Connection) -> list[Crawl]:
+    return [_crawl(row) for row in db.execute(f"{_CRAWLS} ORDER BY created DESC, id DESC")]
+
+
+def set_state(ledger: Ledger, state: CrawlState) -> None:
+    crawl = ledger.crawl
+    if state == CrawlState.FINISHED:
+        raise UsageError("a crawl finishes by itself: pause, resume or cancel it")
+    if crawl.state in (CrawlState.FINISHED, state):
+        return
+    if crawl.state == CrawlState.CANCELLED:
+        _restore(ledger)
+    if state == CrawlState.CANCELLED:
+        _cancel(ledger)
+    crawl.state = state
+    ledger.flush()
+
+
+def set_feeding(ledger: Ledger, *, feeding: bool) -> None:
+    ledger.crawl.feeding = feeding
+    if feeding:
+        ledger.revive()
+    ledger.flush()
+
+
+def delete_crawl(db: sqlite3.Connection, name: str) -> None:
+    row = db.execute("SELECT id FROM crawl WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        return
+    crawl = row[0]
+    lanes = "lane IN (SELECT id FROM lane WHERE crawl = ?)"
+    db.execute("DELETE FROM task WHERE id BETWEEN ? AND ?", _ids(crawl))
+    db.execute(f"DELETE FROM shape WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
+    for table in ("lane_rules", "lane_rest", "lane_exit"):
+        db.execute(f"DELETE FROM {table} WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
+    for table in ("exit", "pool_turn", "seen", "past", "lane", "counter", "sample", "crawl_about"):
+        db.execute(f"DELETE FROM {table} WHERE crawl = ?", (crawl,))  # noqa: S608 -- constant
+    db.execute("DELETE FROM worker WHERE crawl = ?", (name,))
+    db.execute("DELETE FROM crawl WHERE id = ?", (crawl,))
+
+
+def forget(ledger: Ledger, keys: Sequence[int]) -> None:
+    """Done keys become unknown; so do dead ones, and their letters are dropped."""
+    crawl = ledger.crawl
+    rows = ledger.db.execute(
+        "SELECT value, task.id, task.reason FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND seen.key = value"
+        " LEFT JOIN task ON task.id = seen.task WHERE task.id IS NULL OR task.state = ?",
+        (msgspec.json.encode(list(dict.fromkeys(keys))).decode(), crawl.id, DEAD),
+    ).fetchall()
+    forget_ended(ledger, keys)
+    _drop(ledger, [(row_id, reason) for _, row_id, reason in rows if row_id is not None])
+    ledger.db.executemany("DELETE FROM seen WHERE crawl = ? AND key = ?", [(crawl.id, key) for key, _, _ in rows])
+    crawl.epoch += 1
+    ledger.flush()
+
+
+def requeue_dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> int:
+    rows = dead_rows(ledger, "task.id, task.lane, task.reason", which, limit=limit)
+    if rows:
+        ledger.revive()
+    changes = []
+    for row_id, lane_id, reason in rows:
+        ledger.count(DEAD, -1)
+        ledger.tally("outcome", outcome(reason), -1)
+        changes.append((*ledger.wait(ledger.lane_by_id(lane_id)), row_id))
+    ledger.db.executemany(
+        "UPDATE task SET state = ?, at = ?, attempts = 0, free_retries = 0, reason = '', detail = '' WHERE id = ?",
+        changes,
+    )
+    ledger.flush()
+    return len(rows)
+
+
+def drop_dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> int:
+    turn(ledger)
+    rows = dead_rows(ledger, "task.id, task.reason, task.key", which, limit=limit)
+    retire(ledger, [key for *_, key in rows])
+    _drop(ledger, [(row_id, reason) for row_id, reason, _ in rows])
+    ledger.flush()
+    return len(rows)
+
+
+def dead_rows(ledger: Ledger, columns: str, which: DeadFilter, *, limit: int) -> list[tuple[Any, ...]]:
+    """Rows of the dead letters that match, newest first."""
+    tests = {
+        "lane.name = :lane": which.lane,
+        "substr(task.reason, 1, length(:reason)) = :reason": which.reason,
+        "task.at >= :since": which.since,
+        "task.key = :key": which.key,
+    }
+    where = " AND ".join(["task.crawl = :crawl", "task.state = 3", *(t for t, v in tests.items() if v is not None)])
+    select = (
+        f"SELECT {columns} FROM task JOIN lane ON lane.id = task.lane WHERE {where}"  # noqa: S608 -- constants only
+        " ORDER BY task.at DESC, task.id DESC LIMIT :limit"
+    )
+    return ledger.db.execute(
+        select, msgspec.structs.asdict(which) | {"crawl": ledger.crawl.id, "limit": limit}
+    ).fetchall()
+
+
+def _drop(ledger: Ledger, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Dead letters, as (id, reason), count as done from here on."""
+    for _, reason in rows:
+        ledger.tally("outcome", outcome(reason), -1)
+        ledger.tally("outcome", "dropped")
+    ledger.count(DEAD, -len(rows))
+    ledger.crawl.done += len(rows)
+    ledger.db.executemany("DELETE FROM task WHERE id = ?", [(row_id,) for row_id, _ in rows])
+
+
+def _cancel(ledger: Ledger) -> None:
+    """Waiting tasks keep their rows: a cancelled crawl can be resumed."""
+    crawl = ledger.crawl
+    ledger.db.execute("UPDATE task SET state = 4 WHERE id BETWEEN ? AND ? AND state IN (0, 1)", _ids(crawl.id))
+    ledger.db.execute("UPDATE lane SET waiting = 0 WHERE crawl = ?", (crawl.id,))
+    crawl.cancelled += crawl.queued + crawl.delayed
+    crawl.queued = crawl.delayed = 0
+    crawl.finished = ledger.now
+
+
+def _restore(ledger: Ledger) -> None:
+    crawl, db, now = ledger.crawl, ledger.db, ledger.now
+    db.execute(
+        "UPDATE task SET state = CASE WHEN at > ? THEN 1 ELSE 0 END WHERE id BETWEEN ? AND ? AND state = 4",
+        (now, *_ids(crawl.id)),
+    )
+    db.execute(
+        "UPDATE lane SET waiting = (SELECT count(*) FROM task WHERE task.lane = lane.id AND state = 0) WHERE crawl = ?",
+        (crawl.id,),
+    )
+    db.execute("UPDATE lane SET next_start = max(next_start, ?) WHERE crawl = ? AND waiting > 0", (now, crawl.id))
+    crawl.queued = db.execute("SELECT coalesce(sum(waiting), 0) FROM lane WHERE crawl = ?", (crawl.id,)).fetchone()[0]
+    crawl.delayed = crawl.cancelled - crawl.queued
+    crawl.cancelled = 0
+    crawl.finished = None
+
+
+def _ids(crawl: int) -> tuple[int, int]:
+    """The range of a crawl's task ids."""
+    return crawl * SEQUENCES, (crawl + 1) * SEQUENCES - 1
+
+
+def _crawl(row: tuple[Any, ...]) -> Crawl:
+    name, spider, state, interval, cap, needs_rules, *budgets, settings, pools, feeding, ttl, created, finished = row
+    return Crawl(
+        id=name,
+        spider=spider,
+        state=CrawlState(state),
+        interval=interval,
+        cap=cap,
+        needs_rules=bool(needs_rules),
+        budgets=Budgets(pages=budgets[0], per_lane=budgets[1], per_shape=budgets[2], cost=budgets[3]),
+        settings=msgspec.json.decode(settings),
+        pools=msgspec.json.decode(pools, type=tuple[Pool, ...]),
+        feeding=bool(feeding),
+        created=created,
+        finished=finished,
+        dedup_ttl=ttl,
+    )

@@ -1,0 +1,246 @@
+"""The embedded frontier: one SQLite file, shared by the processes of one machine."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from shoal.errors import StorageError
+from shoal.frontier.sqlite import control, pools, views
+from shoal.frontier.sqlite.expiry import turn
+from shoal.frontier.sqlite.lease import Terms, evict, lease
+from shoal.frontier.sqlite.ledger import Ledger
+from shoal.frontier.sqlite.put import put
+from shoal.frontier.sqlite.settle import extend, settle
+from shoal.model import (
+    DIRECT,
+    Crawl,
+    CrawlState,
+    DeadFilter,
+    DeadLetter,
+    ExitStatus,
+    LaneStatus,
+    LaneUpdate,
+    Lease,
+    LeaseBatch,
+    Progress,
+    PutReport,
+    Result,
+    SettleReport,
+    Task,
+    TaskStatus,
+    WorkerBeat,
+)
+from shoal.sqlite_file import connect, storage_errors, transaction
+
+VERSION = 3
+
+T = TypeVar("T")
+
+
+class SqliteFrontier:
+    """Keeps the contract of `Frontier`. Make one with `open`; every verb runs in the frontier's own thread."""
+
+    def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-frontier")
+        self._db: sqlite3.Connection
+        self._closed = False
+
+    @classmethod
+    async def open(cls, path: str | Path, *, clock: Callable[[], float] = time.time) -> SqliteFrontier:
+        """Open the file, with its tables made if need be."""
+        frontier = cls(path, clock=clock)
+        try:
+            await frontier._run(frontier._connect)
+        except BaseException:
+            frontier._thread.shutdown(wait=False)
+            raise
+        return frontier
+
+    async def open_crawl(self, crawl: Crawl) -> Crawl:
+        return await self._write(lambda db, now: control.open_crawl(db, crawl, now=now))
+
+    async def crawls(self) -> list[Crawl]:
+        return await self._read(lambda db, now: control.crawls(db))
+
+    async def set_state(self, crawl: str, state: CrawlState) -> None:
+        await self._change(crawl, lambda ledger: control.set_state(ledger, state))
+
+    async def set_feeding(self, crawl: str, *, feeding: bool) -> None:
+        await self._change(crawl, lambda ledger: control.set_feeding(ledger, feeding=feeding))
+
+    async def delete_crawl(self, crawl: str) -> None:
+        await self._write(lambda db, now: control.delete_crawl(db, crawl))
+
+    async def put(
+        self,
+        crawl: str,
+        tasks: Sequence[Task],
+        *,
+        rejected: Mapping[str, int] | None = None,
+        samples: Sequence[tuple[str, str]] = (),
+    ) -> PutReport:
+        def work(ledger: Ledger) -> PutReport:
+            turn(ledger)
+            ledger.reject(rejected or {}, samples)
+            report = put(ledger, list(tasks))
+            ledger.flush()
+            return report
+
+        return await self._change(crawl, work)
+
+    async def lease(
+        self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float
+    ) -> LeaseBatch:
+        terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon)
+
+        def work(db: sqlite3.Connection, now: float) -> LeaseBatch:
+            at = time.monotonic()
+            return msgspec.structs.replace(lease(db, crawls, terms, now=now), at=at)
+
+        return await self._write(work)
+
+    async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
+        return await self._write(lambda db, now: extend(db, leases, seconds=seconds, now=now))
+
+    async def settle(self, results: Sequence[Result]) -> SettleReport:
+        return await self._run(lambda: self._settle(results))
+
+    async def evict(self, worker: str) -> int:
+        return await self._write(lambda db, now: evict(db, worker, now=now))
+
+    async def forget(self, crawl: str, keys: Sequence[int]) -> None:
+        await self._change(crawl, lambda ledger: control.forget(ledger, keys))
+
+    async def progress(self, crawl: str) -> Progress:
+        return await self._look(crawl, views.progress)
+
+    async def lanes(self, crawl: str, *, limit: int = 100) -> list[LaneStatus]:
+        return await self._look(crawl, lambda ledger: views.lanes(ledger, limit=limit))
+
+    async def update_lane(self, crawl: str, lane: str, update: LaneUpdate) -> None:
+        def work(ledger: Ledger) -> None:
+            ledger.update_lane(ledger.lane(lane), update)
+            ledger.flush()
+
+        await self._change(crawl, work)
+
+    async def rules(self, crawl: str, lane: str) -> tuple[int, bytes]:
+        return await self._look(crawl, lambda ledger: views.rules(ledger, lane))
+
+    async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT) -> float:  # noqa: A002 -- as the contract has it
+        def work(ledger: Ledger) -> float:
+            row = ledger.lane(lane)
+            start = max(ledger.now, row.next_start)
+            if row.has_pool:
+                start = ledger.exits.of(row).reserve(exit, start)
+            row.start(start, now=ledger.now)
+            ledger.flush()
+            return start - ledger.now
+
+        return await self._change(crawl, work)
+
+    async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
+        return await self._look(
+            crawl, lambda ledger: pools.statuses(ledger.db, ledger.crawl.id, limit=limit, now=ledger.now)
+        )
+
+    async def session(self, crawl: str, exit: str) -> tuple[int, bytes]:  # noqa: A002 -- as the contract has it
+        def work(ledger: Ledger) -> tuple[int, bytes]:
+            found = ledger.exits.exit(exit)
+            return found.session_version, found.session
+
+        return await self._look(crawl, work)
+
+    async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
+        return await self._look(crawl, lambda ledger: views.dead(ledger, which, limit=limit))
+
+    async def requeue_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
+        return await self._change(crawl, lambda ledger: control.requeue_dead(ledger, which, limit=limit))
+
+    async def drop_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
+        return await self._change(crawl, lambda ledger: control.drop_dead(ledger, which, limit=limit))
+
+    async def look_up(self, crawl: str, key: int) -> TaskStatus:
+        return await self._look(crawl, lambda ledger: views.look_up(ledger, key))
+
+    async def samples(self, crawl: str, reason: str) -> list[str]:
+        return await self._look(crawl, lambda ledger: ledger.samples(reason))
+
+    async def beat(self, beat: WorkerBeat) -> None:
+        await self._write(lambda db, now: views.beat(db, beat, now=now))
+
+    async def workers(self, *, within: float = 60.0) -> list[WorkerBeat]:
+        return await self._read(lambda db, now: views.workers(db, since=now - within))
+
+    async def close(self) -> None:
+        if not self._closed:
+            await self._run(self._db.close)
+            self._closed = True
+            self._thread.shutdown(wait=False)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        if self._closed:
+            raise StorageError(f"the frontier at {self._path} is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def _write(self, work: Callable[[sqlite3.Connection, float], T]) -> T:
+        return await self._run(lambda: self._in_transaction(work))
+
+    async def _change(self, crawl: str, work: Callable[[Ledger], T]) -> T:
+        return await self._write(lambda db, now: work(control.load(db, crawl, now=now)))
+
+    async def _read(self, work: Callable[[sqlite3.Connection, float], T]) -> T:
+        return await self._run(lambda: self._in_transaction(work, "DEFERRED"))
+
+    async def _look(self, crawl: str, work: Callable[[Ledger], T]) -> T:
+        return await self._read(lambda db, now: work(control.load(db, crawl, now=now)))
+
+    def _connect(self) -> None:
+        schema = resources.files("shoal.frontier.sqlite").joinpath("schema.sql").read_text(encoding="utf-8")
+        self._db = connect(self._path, part="frontier", version=VERSION, schema_sql=schema)
+
+    def _in_transaction(self, work: Callable[[sqlite3.Connection, float], T], mode: str = "IMMEDIATE") -> T:
+        with storage_errors(self._path), transaction(self._db, mode):
+            # Read inside the transaction: waiting for the lock takes time too.
+            return work(self._db, self._clock())
+
+    def _settle(self, results: Sequence[Result]) -> SettleReport:
+        """All results in one transaction; if one of them cannot be applied, each in its own."""
+        try:
+            return self._settle_together(results)
+        except StorageError:
+            raise
+        except Exception:
+            return self._settle_singly(results)
+
+    def _settle_together(self, results: Sequence[Result]) -> SettleReport:
+        return self._in_transaction(lambda db, now: settle(db, results, now=now))
+
+    def _settle_singly(self, results: Sequence[Result]) -> SettleReport:
+        stale: list[Lease] = []
+        refused: dict[int, str] = {}
+        failed: dict[int, str] = {}
+        epochs: dict[str, int] = {}
+        for place, result in enumerate(results):
+            try:
+                report = self._settle_together([result])
+            except StorageError:
+                raise
+            except Exception as error:
+                failed[place] = f"{type(error).__name__}: {error}"
+            else:
+                stale += report.stale
+                refused |= report.refused
+                epochs[result.lease.crawl] = report.epoch
+        return SettleReport(stale=stale, refused=refused, epoch=sum(epochs.values()), failed=failed)

@@ -1,0 +1,276 @@
+"""Lending tasks: take back what expired, wake what is due, choose lanes fairly."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from shoal.frontier.rules.exits import GIVEN_UP, no_exit_reason
+from shoal.frontier.rules.fairness import share_out
+from shoal.frontier.sqlite.expiry import turn
+from shoal.frontier.sqlite.lane_exits import LaneExits
+from shoal.frontier.sqlite.ledger import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow, Ledger
+from shoal.model import DIRECT, NO_EXIT, CrawlState, ExitUse, Lease, LeaseBatch, Task
+
+WORKER_LOST = "worker lost"
+MAX_TAKEN_BACK = 200  # per call, so that a call stays short; what is left waits for the next one
+MAX_WOKEN = 500
+MIN_ASK_AGAIN = 0.01
+MAX_ASK_AGAIN = 1.0
+
+DECODER = msgspec.msgpack.Decoder(Task)
+
+_LOST = "SELECT id, lane, token, attempts, max_attempts, exit FROM task WHERE crawl = ? AND state = 2"
+EXPIRED = f"{_LOST} AND at <= ? ORDER BY at, id LIMIT ?"
+HELD_BY = f"{_LOST} AND worker = ? ORDER BY at, id"
+DUE = "SELECT id, lane FROM task WHERE crawl = ? AND state = 1 AND at <= ? ORDER BY at, id LIMIT ?"
+READY = (
+    f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"  # noqa: S608 -- constant
+    " AND max(next_start, exits_next) <= ? ORDER BY max(next_start, exits_next), id LIMIT ?"
+)
+NEXT_TASKS = "SELECT id, attempts, free_retries, payload FROM task WHERE lane = ? AND state = 0 ORDER BY ord LIMIT ?"
+NEXT_LANE = (
+    "SELECT max(next_start, exits_next) FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"
+    " ORDER BY max(next_start, exits_next) LIMIT 1"
+)
+NEXT_DUE = "SELECT at FROM task WHERE crawl = ? AND state = 1 ORDER BY at LIMIT 1"
+NEXT_EXPIRY = "SELECT at FROM task WHERE crawl = ? AND state = 2 ORDER BY at LIMIT 1"
+_LEND = "UPDATE task SET state = 2, at = ?, token = ?, attempts = ?, worker = ?, exit = ? WHERE id = ?"
+_GIVE_UP = "UPDATE task SET state = 3, at = ?, reason = ?, detail = '', worker = '' WHERE id = ?"
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker asks for."""
+
+    limit: int
+    worker: str
+    seconds: float
+    horizon: float
+
+
+def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, now: float) -> LeaseBatch:
+    """One lease call. A crawl that was deleted has nothing left to do."""
+    found = {name: Ledger.load(db, name, now=now) for name in crawls}
+    ledgers = [ledger for ledger in found.values() if ledger]
+    for ledger in ledgers:
+        turn(ledger)
+        if _take_back(ledger) + _wake(ledger):
+            ledger.flush()
+        _pause_if_spent(ledger)
+    leases: list[Lease] = []
+    changes: list[tuple[float, int, int, str, str, int]] = []
+    for ledger, lane, count in _choose(ledgers, terms, now=now):
+        for row_id, lent in _lend(ledger, lane, count, latest=now + terms.horizon):
+            leases.append(lent)
+            changes.append((now + terms.seconds, lent.token, lent.attempt, terms.worker, lent.exit, row_id))
+    db.executemany(_LEND, changes)
+    leases.sort(key=lambda lease: lease.wait)
+    finished = [name for name, ledger in found.items() if ledger is None or _finish(ledger)]
+    for ledger in ledgers:
+        ledger.flush()
+    return LeaseBatch(
+        leases=leases,
+        ask_again=_ask_again(ledgers, now=now),
+        epoch=sum(ledger.crawl.epoch for ledger in ledgers),
+        finished=tuple(finished),
+    )
+
+
+def evict(db: sqlite3.Connection, worker: str, *, now: float) -> int:
+    """Take back everything this worker holds, in every crawl."""
+    taken = 0
+    for (name,) in db.execute("SELECT name FROM crawl WHERE leased > 0").fetchall():
+        ledger = Ledger.load(db, name, now=now)
+        if ledger:
+            taken += _give_up(ledger, db.execute(HELD_BY, (ledger.crawl.id, worker)).fetchall())
+            ledger.flush()
+    return taken
+
+
+def _take_back(ledger: Ledger) -> int:
+    """Leases that ran out end here: no other process has to be alive for that."""
+    if not ledger.crawl.leased:
+        return 0
+    return _give_up(ledger, ledger.db.execute(EXPIRED, (ledger.crawl.id, ledger.now, MAX_TAKEN_BACK)).fetchall())
+
+
+def _give_up(ledger: Ledger, rows: Sequence[tuple[int, int, int, int, int, str]]) -> int:
+    """These leases are lost: queued again, or dead when the attempts are used up."""
+    changes = []
+    for row_id, lane_id, token, attempts, max_attempts, exit_name in rows:
+        lane = end_lease(ledger, lane_id, token, exit_name)
+        ledger.crawl.lost += 1
+        if attempts >= max_attempts:
+            ledger.count(DEAD, 1)
+            ledger.tally("outcome", WORKER_LOST)
+            changes.append((DEAD, ledger.now, WORKER_LOST, row_id))
+        else:
+            changes.append((*ledger.wait(lane), "", row_id))
+    ledger.db.executemany(
+        "UPDATE task SET state = ?, at = ?, reason = ?, detail = '', worker = '' WHERE id = ?", changes
+    )
+    return len(changes)
+
+
+def end_lease(ledger: Ledger, lane_id: int, token: int, exit_name: str, use: ExitUse | None = None) -> LaneRow:
+    """A lease is over, whatever comes next; gives its lane."""
+    ledger.count(LEASED, -1)
+    lane = ledger.lane_by_id(lane_id)
+    lane.in_flight -= 1
+    if exit_name != DIRECT:
+        ledger.exits.of(lane).end(exit_name, use, token)
+    if lane.opener == token:
+        lane.close_opening(now=ledger.now)
+    return lane
+
+
+def _pause_if_spent(ledger: Ledger) -> None:
+    crawl = ledger.crawl
+    if crawl.state == CrawlState.RUNNING and crawl.left and crawl.max_cost and crawl.cost >= crawl.max_cost:
+        crawl.state = CrawlState.PAUSED
+
+
+def _wake(ledger: Ledger) -> int:
+    """Delayed tasks that are due wait in their lanes."""
+    if not ledger.crawl.delayed:
+        return 0
+    rows = ledger.db.execute(DUE, (ledger.crawl.id, ledger.now, MAX_WOKEN)).fetchall()
+    for _, lane_id in rows:
+        ledger.count(DELAYED, -1)
+        ledger.wait(ledger.lane_by_id(lane_id))
+    ledger.db.executemany("UPDATE task SET state = 0, at = 0 WHERE id = ?", [(row_id,) for row_id, _ in rows])
+    return len(rows)
+
+
+def _choose(ledgers: Iterable[Ledger], terms: Terms, *, now: float) -> list[tuple[Ledger, LaneRow, int]]:
+    """The lanes that may start, longest-waiting first, and how many tasks each one lends."""
+    ready = []
+    for ledger in ledgers:
+        if ledger.crawl.state == CrawlState.RUNNING and ledger.crawl.queued:
+            rows = ledger.db.execute(READY, (ledger.crawl.id, now + terms.horizon, terms.limit)).fetchall()
+            ready += [(ledger, row) for row in rows]
+    ready.sort(key=lambda entry: (max(entry[1][2], entry[1][-1]), entry[1][0]))
+    lanes = [(ledger, ledger.adopt(row)) for ledger, row in ready[: terms.limit]]
+    rooms = [_room(ledger, lane, terms, now=now) for ledger, lane in lanes]
+    counts = share_out(rooms, terms.limit)
+    return [(ledger, lane, count) for (ledger, lane), count in zip(lanes, counts, strict=True)]
+
+
+def _room(ledger: Ledger, lane: LaneRow, terms: Terms, *, now: float) -> int:
+    """How many tasks the lane may start within the horizon."""
+    if _needs_opening(ledger, lane):
+        return 1
+    room = min(lane.waiting, lane.cap - lane.in_flight, terms.limit)
+    if not lane.interval:
+        return room
+    start = max(now, lane.next_start)
+    for count in range(1, room):
+        start += lane.interval
+        if start > now + terms.horizon:
+            return count
+    return room
+
+
+def _needs_opening(ledger: Ledger, lane: LaneRow) -> bool:
+    return bool(ledger.crawl.needs_rules) and lane.rules_until <= ledger.now
+
+
+def _lend(ledger: Ledger, lane: LaneRow, count: int, *, latest: float) -> list[tuple[int, Lease]]:
+    """The lane's next tasks as leases, each with its row."""
+    if not count:
+        return []
+    exits = ledger.exits.of(lane) if lane.has_pool else None
+    if exits is not None:
+        exits.has_changed = True
+        if exits.are_given_up:
+            _bury(ledger, lane, exits)
+            return []
+    opens_lane = _needs_opening(ledger, lane)
+    lent = []
+    for row in ledger.db.execute(NEXT_TASKS, (lane.id, count)).fetchall():
+        lease = _lease(ledger, lane, row, opens_lane=opens_lane, exits=exits, latest=latest)
+        if lease is None:
+            break
+        lent.append((row[0], lease))
+    ledger.count(QUEUED, -len(lent))
+    ledger.count(LEASED, len(lent))
+    lane.waiting -= len(lent)
+    lane.in_flight += len(lent)
+    if opens_lane and lent:
+        lane.opener = ledger.crawl.last_token
+    return lent
+
+
+def _lease(
+    ledger: Ledger, lane: LaneRow, row: tuple[Any, ...], *, opens_lane: bool, exits: LaneExits | None, latest: float
+) -> Lease | None:
+    """One task lent, with the lane's next slot and an exit's; None when no exit has one in time."""
+    now, crawl = ledger.now, ledger.crawl
+    _, attempts, free_retries, payload = row
+    token = max(crawl.last_token + 1, int(now * 1000) * 1024)
+    start, exit_name, exit_interval, session_version = max(now, lane.next_start), DIRECT, 0.0, 0
+    if exits is not None:
+        taken = exits.take(start, token, latest=latest)
+        if taken is None:
+            return None
+        start, exit_name, exit_interval, session_version = taken
+    crawl.last_token = token
+    lease = Lease(
+        crawl=crawl.name,
+        task=DECODER.decode(payload),
+        token=token,
+        attempt=attempts + 1,
+        free_retries=free_retries,
+        exit=exit_name,
+        wait=start - now,
+        interval=lane.interval,
+        base_interval=lane.base_interval,
+        exit_interval=exit_interval,
+        opens_lane=opens_lane,
+        rules_version=lane.rules_version if lane.rules_until > now else 0,
+        session_version=session_version,
+    )
+    lane.start(start, now=now)
+    return lease
+
+
+def _bury(ledger: Ledger, lane: LaneRow, exits: LaneExits) -> None:
+    """The lane's tasks wait no more, a bounded number at a time. A new time of waiting begins with the last."""
+    rows = ledger.db.execute(NEXT_TASKS, (lane.id, GIVEN_UP)).fetchall()
+    reason = no_exit_reason(lane.name, is_known=exits.pool is not None)
+    ledger.db.executemany(_GIVE_UP, [(ledger.now, reason, row[0]) for row in rows])
+    ledger.count(QUEUED, -len(rows))
+    ledger.count(DEAD, len(rows))
+    ledger.tally("outcome", NO_EXIT, len(rows))
+    lane.waiting -= len(rows)
+    if exits.pool is not None and not lane.waiting:
+        exits.roster.starved_since = ledger.now
+
+
+def _finish(ledger: Ledger) -> bool:
+    """Whether the crawl has nothing left to do; a running one is then finished from here on."""
+    crawl = ledger.crawl
+    if crawl.left or crawl.feeding or crawl.state == CrawlState.PAUSED:
+        return False
+    if crawl.state == CrawlState.RUNNING:
+        crawl.state = CrawlState.FINISHED
+        crawl.finished = ledger.now
+    return True
+
+
+def _ask_again(ledgers: Iterable[Ledger], *, now: float) -> float:
+    """Seconds until something can be lent that was there already."""
+    times = [now + MAX_ASK_AGAIN]
+    for ledger in ledgers:
+        crawl = ledger.crawl
+        if crawl.state == CrawlState.RUNNING:
+            rows = [
+                ledger.db.execute(NEXT_LANE, (crawl.id,)).fetchone() if crawl.queued else None,
+                ledger.db.execute(NEXT_DUE, (crawl.id,)).fetchone() if crawl.delayed else None,
+                ledger.db.execute(NEXT_EXPIRY, (crawl.id,)).fetchone() if crawl.leased else None,
+            ]
+            times += [row[0] for row in rows if row]
+    return max(MIN_ASK_AGAIN, min(times) - now)

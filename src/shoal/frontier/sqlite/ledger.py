@@ -1,0 +1,307 @@
+"""One crawl inside one transaction: its counters and lanes are read once, changed here and written back once."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from shoal.frontier.sqlite.crawl_exits import Exits
+from shoal.model import DUPLICATE, VIA, CrawlState, LaneUpdate
+
+QUEUED, DELAYED, LEASED, DEAD, CANCELLED = range(5)
+COUNTS = ("queued", "delayed", "leased", "dead", "cancelled")  # the counter of each state, in the order of the states
+MAX_SAMPLES = 20
+
+_CRAWL_COLUMNS = (
+    "id, name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost, cost,"
+    " finished, dedup_ttl, generation, turned, epoch,"
+    " last_seq, last_token, queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost"
+)
+LANE_COLUMNS = (
+    "id, name, next_start, last_start, blocked_until, interval, base_interval, cap, in_flight, waiting, known, opener,"
+    " rules_until, rules_version, exits, exits_next"
+)
+
+
+class CrawlRow(msgspec.Struct):
+    """A row of `crawl`."""
+
+    id: int
+    name: str
+    state: str
+    feeding: int
+    interval: float
+    cap: int
+    needs_rules: int
+    max_pages: int
+    max_per_lane: int
+    max_per_shape: int
+    max_cost: float
+    cost: float
+    finished: float | None
+    dedup_ttl: float
+    generation: int
+    turned: float
+    epoch: int
+    last_seq: int
+    last_token: int
+    queued: int
+    delayed: int
+    leased: int
+    done: int
+    dead: int
+    cancelled: int
+    duplicates: int
+    stale: int
+    retried: int
+    lost: int
+
+    @property
+    def left(self) -> int:
+        return self.queued + self.delayed + self.leased
+
+    @property
+    def known(self) -> int:
+        return self.left + self.done + self.dead + self.cancelled
+
+
+class LaneRow(msgspec.Struct):
+    """A row of `lane`, and what may happen to it."""
+
+    id: int
+    name: str
+    next_start: float
+    last_start: float
+    blocked_until: float
+    interval: float
+    base_interval: float
+    cap: int
+    in_flight: int
+    waiting: int
+    known: int
+    opener: int
+    rules_until: float
+    rules_version: int
+    exits: bytes
+    exits_next: float
+
+    @property
+    def has_pool(self) -> bool:
+        return VIA in self.name
+
+    @property
+    def ready_at(self) -> float:
+        """When the lane may start, as far as its pace and its exits go."""
+        return max(self.next_start, self.exits_next)
+
+    def start(self, at: float, *, now: float) -> None:
+        """Use the slot at this time; the next one is an interval later."""
+        # Without a pace a start that its exit puts off holds up no other exit.
+        self.last_start = at if self.interval else min(at, max(now, self.next_start))
+        self.next_start = max(self.last_start + self.interval, self.blocked_until)
+
+    def wait(self, *, now: float) -> None:
+        """One task more waits. A lane that was empty queues up behind those that waited longer."""
+        if self.waiting == 0:
+            self.next_start = max(self.next_start, now)
+        self.waiting += 1
+
+    def close_opening(self, *, now: float) -> None:
+        """The lease that opened the lane has ended; its request was a start."""
+        self.opener = 0
+        self.start(max(self.last_start, now), now=now)
+
+    def apply(self, update: LaneUpdate, *, now: float) -> None:
+        """Change the pace, rest. Rules are kept by the ledger."""
+        if update.interval is not None and (
+            update.if_interval is None or abs(update.if_interval - self.interval) <= 1e-9
+        ):
+            self.interval = update.interval
+            self.next_start = max(self.last_start + self.interval, self.blocked_until, min(self.next_start, now))
+        if update.base_interval is not None:
+            self.base_interval = update.base_interval
+        if update.cap is not None:
+            self.cap = update.cap
+        if update.rest_seconds is not None:
+            self.blocked_until = max(self.blocked_until, now + update.rest_seconds)
+            self.next_start = max(self.next_start, self.blocked_until)
+
+
+class Ledger:
+    """A crawl's row, the lanes touched and the named counters changed in this transaction."""
+
+    def __init__(self, db: sqlite3.Connection, crawl: CrawlRow, *, now: float) -> None:
+        self.db = db
+        self.crawl = crawl
+        self.now = now
+        self._lanes: dict[int, LaneRow] = {}
+        self._lane_ids: dict[str, int] = {}
+        self._tallies: Counter[tuple[str, str]] = Counter()
+        self._samples: list[tuple[str, str]] = []
+        self.exits = Exits(db, crawl.id, now=now)
+
+    @classmethod
+    def load(cls, db: sqlite3.Connection, name: str, *, now: float) -> Ledger | None:
+        row = db.execute(f"SELECT {_CRAWL_COLUMNS} FROM crawl WHERE name = ?", (name,)).fetchone()  # noqa: S608 -- constant
+        return None if row is None else cls(db, CrawlRow(*row), now=now)
+
+    def read_lanes(self, ids: Iterable[int]) -> None:
+        """Take these lanes into this transaction at once."""
+        select = f"SELECT {LANE_COLUMNS} FROM lane WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608 -- constant
+        for row in self.db.execute(select, (msgspec.json.encode(list(ids)).decode(),)):
+            self.adopt(row)
+
+    def lane_by_id(self, lane_id: int) -> LaneRow:
+        lane = self._lanes.get(lane_id)
+        if lane is None:
+            row = self.db.execute(f"SELECT {LANE_COLUMNS} FROM lane WHERE id = ?", (lane_id,)).fetchone()  # noqa: S608 -- constant
+            lane = self.adopt(row)
+        return lane
+
+    def lane(self, name: str) -> LaneRow:
+        """The lane of this name; a new one starts with the crawl's pace."""
+        lane_id = self._lane_ids.get(name)
+        if lane_id is not None:
+            return self._lanes[lane_id]
+        crawl = self.crawl
+        select = f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND name = ?"  # noqa: S608 -- constant
+        row = self.db.execute(select, (crawl.id, name)).fetchone()
+        if row is None:
+            pool = self.exits.roll_of(name).pool if VIA in name else None
+            interval, cap = (pool.host_interval, pool.host_cap) if pool else (crawl.interval, crawl.cap)
+            columns = (name, self.now, 0.0, 0.0, interval, interval, cap, 0, 0, 0, 0, 0.0, 0, b"", 0.0)
+            insert = (
+                "INSERT INTO lane (crawl, name, next_start, last_start, blocked_until, interval, base_interval, cap,"
+                " in_flight, waiting, known, opener, rules_until, rules_version, exits, exits_next)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            )
+            row = (self.db.execute(insert, (crawl.id, *columns)).lastrowid, *columns)
+        return self.adopt(row)
+
+    def adopt(self, row: tuple[Any, ...]) -> LaneRow:
+        """Take a lane's row into this transaction; a lane already here stays as it was changed."""
+        lane = self._lanes.get(row[0])
+        if lane is None:
+            lane = self._lanes[row[0]] = LaneRow(*row)
+            self._lane_ids[lane.name] = lane.id
+        return lane
+
+    def update_lane(self, lane: LaneRow, update: LaneUpdate) -> None:
+        lane.apply(update, now=self.now)
+        if update.rules is not None:
+            lane.rules_until = self.now + update.rules_seconds
+            lane.rules_version += 1
+            self.db.execute("INSERT OR REPLACE INTO lane_rules (lane, rules) VALUES (?, ?)", (lane.id, update.rules))
+
+    def count(self, state: int, amount: int) -> None:
+        """Change the counter of a state."""
+        name = COUNTS[state]
+        setattr(self.crawl, name, getattr(self.crawl, name) + amount)
+
+    def wait(self, lane: LaneRow, *, delay: float = 0.0) -> tuple[int, float]:
+        """A task of this lane begins to wait for its turn; gives its state and due time."""
+        state = QUEUED if delay <= 0 else DELAYED
+        if self.crawl.state == CrawlState.CANCELLED:
+            state = CANCELLED
+        self.count(state, 1)
+        if state == QUEUED:
+            lane.wait(now=self.now)
+        return state, self.now + delay if delay > 0 else 0.0
+
+    def tally(self, kind: str, name: str, amount: int = 1) -> None:
+        self._tallies[kind, name] += amount
+
+    def sample(self, reason: str, url: str) -> None:
+        self._samples.append((reason, url))
+
+    def reject(self, counts: Mapping[str, int], samples: Iterable[tuple[str, str]]) -> None:
+        """Count what never became a task, and keep a few of the URLs."""
+        for reason, count in counts.items():
+            if reason == DUPLICATE:
+                self.crawl.duplicates += count
+            else:
+                self.tally("rejected", reason, count)
+        self._samples += samples
+
+    def samples(self, reason: str) -> list[str]:
+        """The URLs kept for this reason, oldest first."""
+        select = "SELECT url FROM sample WHERE crawl = ? AND reason = ? ORDER BY position"
+        return [url for (url,) in self.db.execute(select, (self.crawl.id, reason))]
+
+    def revive(self) -> None:
+        """Something came into a finished crawl."""
+        if self.crawl.state == CrawlState.FINISHED:
+            self.crawl.state = CrawlState.RUNNING
+            self.crawl.finished = None
+
+    def flush(self) -> None:
+        """Write everything back."""
+        crawl = self.crawl
+        self.exits.flush()
+        if self.exits.spent:
+            crawl.cost += self.exits.spent
+            self.exits.spent = 0.0
+        self.db.execute(
+            "UPDATE crawl SET state = ?, feeding = ?, cost = ?, finished = ?, epoch = ?, last_seq = ?, last_token = ?,"
+            " queued = ?, delayed = ?, leased = ?, done = ?, dead = ?, cancelled = ?, duplicates = ?, stale = ?,"
+            " retried = ?, lost = ? WHERE id = ?",
+            (
+                str(crawl.state), crawl.feeding, crawl.cost, crawl.finished, crawl.epoch, crawl.last_seq,
+                crawl.last_token, crawl.queued, crawl.delayed, crawl.leased, crawl.done, crawl.dead, crawl.cancelled,
+                crawl.duplicates, crawl.stale, crawl.retried, crawl.lost, crawl.id,
+            ),
+        )  # fmt: skip
+        if self._lanes:
+            self._flush_lanes()
+        if self._tallies:
+            self._flush_tallies()
+        if self._samples:
+            self._flush_samples()
+
+    def _flush_lanes(self) -> None:
+        self.db.executemany(
+            "UPDATE lane SET next_start = ?, last_start = ?, blocked_until = ?, interval = ?, base_interval = ?,"
+            " cap = ?, in_flight = ?, waiting = ?, known = ?, opener = ?, rules_until = ?, rules_version = ?,"
+            " exits = ?, exits_next = ? WHERE id = ?",
+            [
+                (
+                    lane.next_start, lane.last_start, lane.blocked_until, lane.interval, lane.base_interval,
+                    lane.cap, lane.in_flight, lane.waiting, lane.known, lane.opener, lane.rules_until,
+                    lane.rules_version, lane.exits, lane.exits_next, lane.id,
+                )
+                for lane in self._lanes.values()
+            ],
+        )  # fmt: skip
+        self._lanes.clear()
+        self._lane_ids.clear()
+
+    def _flush_tallies(self) -> None:
+        self.db.executemany(
+            "INSERT INTO counter (crawl, kind, name, value) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET value = value + excluded.value",
+            [(self.crawl.id, kind, name, amount) for (kind, name), amount in self._tallies.items()],
+        )
+        self._tallies.clear()
+
+    def _flush_samples(self) -> None:
+        kept: dict[str, list[str]] = {}
+        for reason, url in self._samples:
+            if reason not in kept:
+                kept[reason] = self.samples(reason)
+            urls = kept[reason]
+            if len(urls) < MAX_SAMPLES and url not in urls:
+                self.db.execute(
+                    "INSERT INTO sample (crawl, reason, position, url) VALUES (?, ?, ?, ?)",
+                    (self.crawl.id, reason, len(urls), url),
+                )
+                urls.append(url)
+        self._samples.clear()
+
+
+def outcome(reason: str) -> str:
+    """The name under which a reason is counted: what stands before the colon."""
+    return reason.partition(":")[0]

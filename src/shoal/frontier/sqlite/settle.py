@@ -1,0 +1,165 @@
+"""Ending leases: fence, state, found tasks, counters and the lane's update, in one step."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from shoal.frontier.sqlite.expiry import retire, turn
+from shoal.frontier.sqlite.lease import end_lease
+from shoal.frontier.sqlite.ledger import DEAD, LaneRow, Ledger, outcome
+from shoal.frontier.sqlite.put import put
+from shoal.model import Dead, Done, Lease, Released, Result, Retry, SettleReport, Task
+
+HELD = (
+    "SELECT task.key, task.id, task.lane, task.token, task.attempts, task.free_retries, task.max_attempts,"
+    " task.exit"
+    " FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND seen.key = value"
+    " CROSS JOIN task ON task.id = seen.task WHERE task.state = 2"
+)
+_PUT_BACK = "UPDATE task SET state = ?, at = ?, attempts = ?, free_retries = ?, reason = ?, worker = '' WHERE id = ?"
+_BURY = "UPDATE task SET state = 3, at = ?, reason = ?, detail = ?, worker = '' WHERE id = ?"
+
+
+class Held(msgspec.Struct):
+    """A leased task."""
+
+    key: int
+    id: int
+    lane: int
+    token: int
+    attempts: int
+    free_retries: int
+    max_attempts: int
+    exit: str
+
+
+def held_tasks(ledger: Ledger, keys: Iterable[int]) -> dict[int, Held]:
+    """The tasks with these keys that are leased now."""
+    listed = msgspec.json.encode(list(keys)).decode()
+    return {row[0]: Held(*row) for row in ledger.db.execute(HELD, (listed, ledger.crawl.id))}
+
+
+def settle(db: sqlite3.Connection, results: Sequence[Result], *, now: float) -> SettleReport:
+    """Apply all results or raise."""
+    by_crawl: dict[str, list[Result]] = {}
+    for result in results:
+        by_crawl.setdefault(result.lease.crawl, []).append(result)
+    stale: list[Lease] = []
+    refused: dict[int, str] = {}
+    epoch = 0
+    for name, group in by_crawl.items():
+        ledger = Ledger.load(db, name, now=now)
+        if ledger is None:
+            stale += [result.lease for result in group]
+            continue
+        turn(ledger)
+        settlement = _Settlement(ledger)
+        stale += settlement.apply(group)
+        refused |= settlement.flush()
+        epoch += ledger.crawl.epoch
+    return SettleReport(stale=stale, refused=refused, epoch=epoch)
+
+
+def extend(db: sqlite3.Connection, leases: Sequence[Lease], *, seconds: float, now: float) -> list[Lease]:
+    """Move the end of these leases; gives those already lost."""
+    lost: list[Lease] = []
+    changes = []
+    for name in dict.fromkeys(lease.crawl for lease in leases):
+        group = [lease for lease in leases if lease.crawl == name]
+        ledger = Ledger.load(db, name, now=now)
+        held = held_tasks(ledger, (lease.task.key for lease in group)) if ledger else {}
+        for lease in group:
+            task = held.get(lease.task.key)
+            if task is None or task.token != lease.token:
+                lost.append(lease)
+            else:
+                changes.append((now + seconds, task.id))
+    db.executemany("UPDATE task SET at = ? WHERE id = ?", changes)
+    return lost
+
+
+class _Settlement:
+    """The results of one crawl, collected to be written with few statements."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._done: list[tuple[int]] = []
+        self._ended: list[int] = []
+        self._put_back: list[tuple[int, float, int, int, str, int]] = []
+        self._buried: list[tuple[float, str, str, int]] = []
+        self._found: list[Task] = []
+
+    def apply(self, results: Sequence[Result]) -> list[Lease]:
+        """Take the results in; gives the leases that were lost."""
+        held = held_tasks(self._ledger, (result.lease.task.key for result in results))
+        self._ledger.read_lanes({task.lane for task in held.values()})
+        stale = []
+        for result in results:
+            task = held.get(result.lease.task.key)
+            if task is None or task.token != result.lease.token:
+                stale.append(result.lease)
+                continue
+            del held[task.key]
+            self._end(task, result)
+        self._ledger.crawl.stale += len(stale)
+        return stale
+
+    def flush(self) -> dict[int, str]:
+        """Write it all; gives the found keys that a budget kept out."""
+        ledger = self._ledger
+        ledger.db.executemany("DELETE FROM task WHERE id = ?", self._done)
+        retire(ledger, self._ended)
+        ledger.db.executemany(_PUT_BACK, self._put_back)
+        ledger.db.executemany(_BURY, self._buried)
+        report = put(ledger, self._found)
+        ledger.flush()
+        return report.refused
+
+    def _end(self, task: Held, result: Result) -> None:
+        ledger = self._ledger
+        lane = ledger.lane_by_id(task.lane)
+        if result.lane is not None:
+            ledger.update_lane(lane, result.lane)
+        end_lease(ledger, task.lane, task.token, task.exit, result.exit)
+        match result:
+            case Done():
+                self._finish(task, result)
+            case Retry():
+                self._retry(task, lane, result)
+            case Dead():
+                self._bury(task, result.reason, result.detail)
+            case Released():
+                state, at = ledger.wait(lane)
+                self._put_back.append((state, at, task.attempts - 1, task.free_retries, "", task.id))
+            case _:
+                raise TypeError(f"{type(result).__name__} is not a result")
+
+    def _finish(self, task: Held, result: Done) -> None:
+        ledger = self._ledger
+        ledger.crawl.done += 1
+        ledger.tally("outcome", result.outcome)
+        ledger.reject(result.rejected, result.samples)
+        self._done.append((task.id,))
+        self._ended.append(task.key)
+        self._found += result.found
+
+    def _retry(self, task: Held, lane: LaneRow, result: Retry) -> None:
+        ledger = self._ledger
+        if not result.free and task.attempts >= task.max_attempts:
+            self._bury(task, result.reason, "")
+            return
+        ledger.crawl.retried += 1
+        attempts, free_retries = task.attempts, task.free_retries
+        if result.free:
+            attempts, free_retries = attempts - 1, free_retries + 1
+        state, at = ledger.wait(lane, delay=result.delay)
+        self._put_back.append((state, at, attempts, free_retries, result.reason, task.id))
+
+    def _bury(self, task: Held, reason: str, detail: str) -> None:
+        ledger = self._ledger
+        ledger.count(DEAD, 1)
+        ledger.tally("outcome", outcome(reason))
+        self._buried.append((ledger.now, reason, detail, task.id))

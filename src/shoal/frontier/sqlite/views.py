@@ -1,0 +1,127 @@
+"""Looking at crawls: progress, lanes, dead letters, one task, workers."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+
+import msgspec
+
+from shoal.frontier.sqlite.control import dead_rows
+from shoal.frontier.sqlite.expiry import ended
+from shoal.frontier.sqlite.lease import DECODER
+from shoal.frontier.sqlite.ledger import DELAYED, LANE_COLUMNS, LEASED, LaneRow, Ledger
+from shoal.model import (
+    CrawlState,
+    DeadFilter,
+    DeadLetter,
+    LaneStatus,
+    Progress,
+    TaskState,
+    TaskStatus,
+    WorkerBeat,
+)
+
+_STATES = (TaskState.QUEUED, TaskState.DELAYED, TaskState.LEASED, TaskState.DEAD, TaskState.CANCELLED)
+_OLDEST_BEAT = 24 * 3600.0
+
+
+def progress(ledger: Ledger) -> Progress:
+    crawl = ledger.crawl
+    named: dict[str, dict[str, int]] = {"outcome": {}, "rejected": {}}
+    select = "SELECT kind, name, value FROM counter WHERE crawl = ? AND value <> 0 ORDER BY name"
+    for kind, name, value in ledger.db.execute(select, (crawl.id,)):
+        named[kind][name] = value
+    return Progress(
+        state=CrawlState(crawl.state),
+        feeding=bool(crawl.feeding),
+        queued=crawl.queued,
+        delayed=crawl.delayed,
+        leased=crawl.leased,
+        done=crawl.done,
+        dead=crawl.dead,
+        cancelled=crawl.cancelled,
+        duplicates=crawl.duplicates,
+        stale=crawl.stale,
+        retried=crawl.retried,
+        lost=crawl.lost,
+        outcomes=named["outcome"],
+        rejected=named["rejected"],
+        epoch=crawl.epoch,
+        cost=crawl.cost,
+    )
+
+
+def lanes(ledger: Ledger, *, limit: int) -> list[LaneStatus]:
+    rows = ledger.db.execute(
+        f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND (waiting > 0 OR in_flight > 0)"  # noqa: S608 -- constant
+        " ORDER BY waiting DESC, in_flight DESC, id LIMIT ?",
+        (ledger.crawl.id, limit),
+    )
+    return [
+        LaneStatus(
+            lane=lane.name,
+            waiting=lane.waiting,
+            in_flight=lane.in_flight,
+            interval=lane.interval,
+            cap=lane.cap,
+            starts_in=max(0.0, (lane.next_start if math.isinf(lane.exits_next) else lane.ready_at) - ledger.now),
+            known=lane.known,
+            has_rules=lane.rules_until > ledger.now,
+            exits_rest=bool(lane.exits) and ledger.exits.of(lane).are_starved,
+        )
+        for lane in (LaneRow(*row) for row in rows)
+    ]
+
+
+def rules(ledger: Ledger, lane: str) -> tuple[int, bytes]:
+    row = ledger.db.execute(
+        "SELECT rules_version, rules FROM lane JOIN lane_rules ON lane_rules.lane = lane.id"
+        " WHERE crawl = ? AND name = ? AND rules_until > ?",
+        (ledger.crawl.id, lane, ledger.now),
+    ).fetchone()
+    return (row[0], row[1]) if row else (0, b"")
+
+
+def dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> list[DeadLetter]:
+    columns = "task.payload, task.reason, task.detail, task.attempts, task.at"
+    return [
+        DeadLetter(task=DECODER.decode(payload), reason=reason, detail=detail, attempts=attempts, at=at)
+        for payload, reason, detail, attempts, at in dead_rows(ledger, columns, which, limit=limit)
+    ]
+
+
+def look_up(ledger: Ledger, key: int) -> TaskStatus:
+    row = ledger.db.execute(
+        "SELECT state, payload, attempts, reason, detail, worker, at FROM seen LEFT JOIN task ON task.id = seen.task"
+        " WHERE seen.crawl = ? AND seen.key = ?",
+        (ledger.crawl.id, key),
+    ).fetchone()
+    if row is None:
+        return TaskStatus(state=TaskState.DONE if ended(ledger, [key]) else TaskState.UNKNOWN)
+    state, payload, attempts, reason, detail, worker, at = row
+    if state is None:
+        return TaskStatus(state=TaskState.DONE)
+    return TaskStatus(
+        state=_STATES[state],
+        task=DECODER.decode(payload),
+        attempts=attempts,
+        reason=reason,
+        detail=detail,
+        worker=worker,
+        due_in=max(0.0, at - ledger.now) if state in (DELAYED, LEASED) else 0.0,
+    )
+
+
+def beat(db: sqlite3.Connection, sign: WorkerBeat, *, now: float) -> None:
+    sign = msgspec.structs.replace(sign, seen=now)
+    db.execute(
+        "INSERT OR REPLACE INTO worker (name, crawl, seen, beat) VALUES (?, ?, ?, ?)",
+        (sign.worker, sign.crawl, now, msgspec.json.encode(sign)),
+    )
+    db.execute("DELETE FROM worker WHERE seen < ?", (now - _OLDEST_BEAT,))
+
+
+def workers(db: sqlite3.Connection, *, since: float) -> list[WorkerBeat]:
+    rows = db.execute("SELECT beat FROM worker WHERE seen >= ? ORDER BY name", (since,))
+    return [msgspec.json.decode(row, type=WorkerBeat) for (row,) in rows]
