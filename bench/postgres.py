@@ -28,7 +28,7 @@ from bench.crawl import HERE, WORK, fresh_folder, prepare_site
 from bench.measure import run_measured
 from bench.nginx import serve
 from shoal.store.base import ItemRow
-from shoal.store.postgres import PostgresStore
+from shoal.store.postgres.store import PostgresStore
 from shoal.testing.postgres_server import PostgresServer
 
 BATCH_ROWS = 500

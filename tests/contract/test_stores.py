@@ -12,9 +12,9 @@ import pytest
 from shoal.errors import StorageError, UsageError
 from shoal.store import open_store
 from shoal.store.base import ItemFilter, Store
-from shoal.store.files import FilesStore
-from shoal.store.sqlite import SqliteStore
-from shoal.store.sqlite_read import items_query, versions_query
+from shoal.store.files.store import FilesStore
+from shoal.store.sqlite.read import items_query, versions_query
+from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.fakes import MemoryStore
 from shoal.testing.store_contract import Reopen, StoreContract, everything, fetch, files_no_larger_than, item, reopening
 from shoal.testing.store_read_promises import ReadPromises

@@ -16,7 +16,7 @@ from shoal.cli.export import moment_of
 from shoal.cli.main import shoal
 from shoal.errors import UsageError
 from shoal.store.base import ItemRule
-from shoal.store.sqlite import SqliteStore
+from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.site_process import SiteProcess
 from shoal.testing.store_case import fetch, item
 

@@ -15,17 +15,17 @@ import pytest
 
 from shoal.errors import StorageError
 from shoal.store import open_store
-from shoal.store import segments as segments_module
 from shoal.store.base import ItemFilter, ItemRule, Store
-from shoal.store.files import FilesStore
-from shoal.store.sqlite import SqliteStore
+from shoal.store.files import segments as segments_module
+from shoal.store.files.store import FilesStore
+from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.store_case import everything, fetch, files_no_larger_than, item, kept
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from shoal.store.files import FilesStore
-from shoal.store.sqlite import SqliteStore
+from shoal.store.files.store import FilesStore
+from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.store_case import fetch, item
 
 async def main():

@@ -15,8 +15,8 @@ from shoal.errors import ServerUnreachable, ShoalError, StorageError, UsageError
 from shoal.patience import patiently
 from shoal.store import open_store
 from shoal.store.base import ItemRule
-from shoal.store.postgres import PostgresStore
-from shoal.store.postgres_schema import week_of
+from shoal.store.postgres.migrations import week_of
+from shoal.store.postgres.store import PostgresStore
 from shoal.testing.postgres_server import POSTGRES_PASSWORD, PostgresServer
 from shoal.testing.servers import free_port
 from shoal.testing.store_case import contents, everything, fetch, item

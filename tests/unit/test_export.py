@@ -19,7 +19,7 @@ import pytest
 from shoal.errors import StorageError, UsageError
 from shoal.export import Wanted, check_target, export
 from shoal.store.base import ItemFilter, ItemRule, StoredItem
-from shoal.store.sqlite import SqliteStore
+from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.fakes import MemoryStore
 from shoal.testing.store_case import files_no_larger_than, item
 

@@ -16,7 +16,7 @@ from shoal.archive.base import Archive, RawPage, packed
 from shoal.crawl import replay_for, settings_of
 from shoal.replay import ReplayReport
 from shoal.store.base import Store
-from shoal.store.sqlite import SqliteStore
+from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.archive_contract import raw_page
 from shoal.testing.store_contract import everything, item
 

@@ -33,22 +33,22 @@ async def open_store(url: str, *, connections: int = STORE_CONNECTIONS) -> Store
 
 
 async def _open_sqlite(path: Path) -> Store:
-    from shoal.store.sqlite import SqliteStore
+    from shoal.store.sqlite.store import SqliteStore
 
     return await SqliteStore.open(path)
 
 
 async def _open_files(folder: Path) -> Store:
-    from shoal.store.files import FilesStore
+    from shoal.store.files.store import FilesStore
 
     return await FilesStore.open(folder, open_index=_open_sqlite)
 
 
 async def _open_postgres(url: str, *, connections: int) -> Store:
     try:
-        from shoal.store.postgres import PostgresStore
+        from shoal.store.postgres.store import PostgresStore
     except ModuleNotFoundError as error:
-        if error.name not in ("asyncpg", "psycopg", "shoal.store.postgres"):
+        if error.name != "asyncpg":
             raise
         raise UsageError("postgresql:// needs its driver: pip install 'shoal[postgres]'") from None
 

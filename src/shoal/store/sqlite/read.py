@@ -1,4 +1,4 @@
-"""Reading the tables of `sqlite.sql`: pages of items and versions, and statements of people, which only read."""
+"""Reading the tables of `schema.sql`: pages of items and versions, and statements of people, which only read."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from shoal.errors import StorageError
 from shoal.sqlite_file import connect, storage_errors, transaction
 from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, Store, StoredItem
 from shoal.store.checks import mended, storable
-from shoal.store.segments import (
+from shoal.store.files.segments import (
     FETCHES,
     ITEMS,
     FetchLine,
@@ -234,7 +234,7 @@ def _make(folder: Path) -> None:
 
 
 def _open_offsets(path: Path) -> sqlite3.Connection:
-    schema = files("shoal.store").joinpath("files.sql").read_text(encoding="utf-8")
+    schema = files("shoal.store.files").joinpath("index.sql").read_text(encoding="utf-8")
     return connect(path, part="segments", version=SCHEMA_VERSION, schema_sql=schema)
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from shoal.sqlite_file import connect, storage_errors, transaction
-from shoal.store import sqlite_read, sqlite_write
 from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, StoredItem
 from shoal.store.checks import mended, storable
+from shoal.store.sqlite import read, write
 
 SCHEMA_VERSION = 2
 WAL_PAGES = 16_000
@@ -56,19 +56,19 @@ class SqliteStore:
 
     def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
         """Stream items in the order of their first arrival."""
-        return self._stream(*sqlite_read.items_query(which))
+        return self._stream(*read.items_query(which))
 
     def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
         """Stream the versions that were kept, in the order of their arrival."""
-        return self._stream(*sqlite_read.versions_query(which))
+        return self._stream(*read.versions_query(which))
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
         """How many items `items` would give."""
-        return await self._run(sqlite_read.count, self._connection, which)
+        return await self._run(read.count, self._connection, which)
 
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         """The log lines of these tasks."""
-        return await self._run(sqlite_read.fetches, self._connection, crawl, list(dict.fromkeys(keys)))
+        return await self._run(read.fetches, self._connection, crawl, list(dict.fromkeys(keys)))
 
     async def tidy(self, *, retention: float) -> int:
         """Drop log lines older than so many seconds, in steps that let other writers in between."""
@@ -80,9 +80,9 @@ class SqliteStore:
 
     async def query(self, sql: str, *, limit: int, seconds: float = QUERY_SECONDS) -> QueryAnswer:
         """Run one statement that only reads, on a connection of its own: writers do not wait for it."""
-        connection = await asyncio.to_thread(sqlite_read.reading_connection, self._path)
+        connection = await asyncio.to_thread(read.reading_connection, self._path)
         asking = asyncio.ensure_future(
-            asyncio.to_thread(sqlite_read.answer, connection, sql, limit=limit, seconds=seconds, path=self._path)
+            asyncio.to_thread(read.answer, connection, sql, limit=limit, seconds=seconds, path=self._path)
         )
         try:
             return await asyncio.shield(asking)
@@ -115,7 +115,7 @@ class SqliteStore:
     async def _stream(self, query: str, arguments: tuple[Any, ...]) -> AsyncIterator[StoredItem]:
         """A page at a time: no transaction outlives a page."""
         last_id = 0
-        while page := await self._run(sqlite_read.page, self._connection, query, (*arguments, last_id)):
+        while page := await self._run(read.page, self._connection, query, (*arguments, last_id)):
             for _, item in page:
                 yield item
             last_id = page[-1][0]
@@ -124,8 +124,8 @@ class SqliteStore:
         good, refused = storable(items)
         lines = [mended(row) for row in fetches]
         with transaction(self._connection):
-            sqlite_write.write_items(self._connection, good, rule=rule)
-            sqlite_write.write_fetches(self._connection, lines)
+            write.write_items(self._connection, good, rule=rule)
+            write.write_fetches(self._connection, lines)
         return refused
 
     def _last_line(self) -> int:
@@ -144,7 +144,7 @@ class SqliteStore:
 
 
 def _connect(path: str | Path) -> sqlite3.Connection:
-    tables, views, from_1 = (_script(name) for name in ("sqlite", "sqlite_views", "sqlite_from_1"))
+    tables, views, from_1 = (_script(name) for name in ("schema", "views", "from_1"))
     connection = connect(
         path, part="store", version=SCHEMA_VERSION, schema_sql=tables + views, migrations={1: from_1 + views}
     )
@@ -154,4 +154,4 @@ def _connect(path: str | Path) -> sqlite3.Connection:
 
 
 def _script(name: str) -> str:
-    return files("shoal.store").joinpath(f"{name}.sql").read_text(encoding="utf-8")
+    return files("shoal.store.sqlite").joinpath(f"{name}.sql").read_text(encoding="utf-8")

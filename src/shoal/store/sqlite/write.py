@@ -1,4 +1,4 @@
-"""Writing to the tables of `sqlite.sql`: many rows per statement, change detection inside it."""
+"""Writing to the tables of `schema.sql`: many rows per statement, change detection inside it."""
 
 from __future__ import annotations
 

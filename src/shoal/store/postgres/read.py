@@ -1,4 +1,4 @@
-"""Reading the tables of `postgres.sql`: pages of items and versions, the log, and statements of people."""
+"""Reading the tables of `schema.sql`: pages of items and versions, the log, and statements of people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from shoal.errors import StorageError, UsageError
 from shoal.store.base import FetchRow, ItemFilter, QueryAnswer, StoredItem
-from shoal.store.postgres_link import PostgresLink
+from shoal.store.postgres.connection import PostgresLink
 
 PAGE_ROWS = 500
 LARGE_BYTES = 16 * 1024

@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Sequence
 
 import asyncpg
 
-from shoal.store import postgres_read, postgres_schema
 from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, StoredItem
 from shoal.store.checks import mended
-from shoal.store.postgres_address import parse_address
-from shoal.store.postgres_link import Connection, PostgresLink, RowRefused, in_our_words
-from shoal.store.postgres_schema import Weeks, week_of
-from shoal.store.postgres_write import kept_time, write_fetches, write_items
+from shoal.store.postgres import migrations as postgres_schema
+from shoal.store.postgres import read as postgres_read
+from shoal.store.postgres.address import parse_address
+from shoal.store.postgres.connection import Connection, PostgresLink, RowRefused, in_our_words
+from shoal.store.postgres.migrations import Weeks, week_of
+from shoal.store.postgres.write import kept_time, write_fetches, write_items
 
 QUERY_SECONDS = 60.0
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import asyncpg
 
 from shoal.errors import ServerUnreachable, ShoalError, StorageError, UsageError
-from shoal.store.postgres_address import Address
+from shoal.store.postgres.address import Address
 
 STATEMENT_SECONDS = 60.0
 IDLE_SECONDS = 30.0

@@ -8,10 +8,10 @@ from importlib.resources import files
 import asyncpg
 
 from shoal.errors import StorageError
-from shoal.store.postgres_link import Connection, PostgresLink
+from shoal.store.postgres.connection import Connection, PostgresLink
 
 # Each takes a schema one version further; a new one is added at the end and never changed.
-STEPS = ("postgres.sql",)
+STEPS = ("schema.sql",)
 LOCK_SECONDS = 2
 REST_SECONDS = 60.0
 LINES_PER_STEP = 5000
@@ -39,7 +39,7 @@ async def prepare(link: PostgresLink) -> bool:
         if await connection.fetchval("SELECT NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", schema):
             await connection.execute(f"CREATE SCHEMA {link.address.quoted_schema}")
         for step in STEPS[found:]:
-            await connection.execute(files("shoal.store").joinpath(step).read_text(encoding="utf-8"))
+            await connection.execute(files("shoal.store.postgres").joinpath(step).read_text(encoding="utf-8"))
         await connection.execute("DELETE FROM schema_version")
         await connection.execute("INSERT INTO schema_version VALUES ($1)", len(STEPS))
     return True

@@ -1,4 +1,4 @@
--- Version 1 to 2: columns only, so that a large file is ready at once. `sqlite_views.sql` follows.
+-- Version 1 to 2: columns only, so that a large file is ready at once. `views.sql` follows.
 -- A worker of the former version that still runs can go on writing: every new column has a default.
 
 ALTER TABLE item ADD COLUMN changed_at REAL;

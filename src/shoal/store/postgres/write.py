@@ -1,4 +1,4 @@
-"""Writing to the tables of `postgres.sql`: arrays of columns, one statement per batch, the guard inside it."""
+"""Writing to the tables of `schema.sql`: arrays of columns, one statement per batch, the guard inside it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.store.base import FetchRow, ItemRow, ItemRule
 from shoal.store.checks import why_unstorable
-from shoal.store.postgres_link import Connection
+from shoal.store.postgres.connection import Connection
 
 ITEMS_PER_STATEMENT = 128
 LINES_PER_STATEMENT = 2000
