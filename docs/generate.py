@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 import click
 
-from shoal import politeness
 from shoal.cli.main import COMMANDS, shoal
 from shoal.exit_policy import FAILURES, REFUSALS
-from shoal.fetch.base import FaultKind
-from shoal.retries import FAULTS, REDIRECTS, RETRIED_STATUSES, Verdict
+from shoal.fetch.base import REDIRECTS, FaultKind
+from shoal.policy import politeness
+from shoal.policy.retries import FAULTS, RETRIED_STATUSES, Verdict
 from shoal.settings import FIELDS
 from shoal.urls import REASONS
 

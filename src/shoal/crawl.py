@@ -31,7 +31,7 @@ from shoal.lane_rules import LaneRules
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.passage import Passages
 from shoal.patience import patiently
-from shoal.politeness import lent_interval
+from shoal.policy.politeness import lent_interval
 from shoal.pools import default_pool, pool_of, usable_pools
 from shoal.replay import Replay, ReplayParts
 from shoal.settings import (

@@ -15,7 +15,7 @@ import msgspec
 from shoal.fetch.base import Fault, FaultKind, Response
 from shoal.fetch.blocks import block_of
 from shoal.model import DIRECT, Dead, ExitUse, Lease, Retry
-from shoal.retries import Verdict
+from shoal.policy.retries import Verdict
 
 HELD_AGAINST: Final = 3  # tries of one page that count against their exits; of a small pool half of them
 REFUSALS: Final = frozenset({403, 407, 429})

@@ -20,9 +20,9 @@ from shoal.markup import MarkupLimits, UnfitMarkup
 from shoal.model import DIRECT, Dead, Done, LaneUpdate, Lease, Released, Result, Retry, Task
 from shoal.page import Page, TurnedAway
 from shoal.passage import Passage, Passages
-from shoal.politeness import Moods
+from shoal.policy.politeness import Moods
+from shoal.policy.retries import Verdict, backoff, judge, plan
 from shoal.repeats import Repeats
-from shoal.retries import Verdict, backoff, judge, plan
 from shoal.secrecy import secrets_in, without_secrets
 from shoal.settings import Settings
 from shoal.spider import Request

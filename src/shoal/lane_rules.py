@@ -12,8 +12,8 @@ from shoal.fetch.robots import LONGEST_REST, UNAVAILABLE, Robots, RulesVerdict, 
 from shoal.fetch.through import Through
 from shoal.frontier.base import Frontier
 from shoal.model import DIRECT, VIA, LaneUpdate, Lease, Released, Retry
-from shoal.politeness import lent_interval
-from shoal.retries import judge
+from shoal.policy.politeness import lent_interval
+from shoal.policy.retries import judge
 from shoal.settings import Settings
 from shoal.urls import lane_of, origin_of
 

@@ -10,7 +10,7 @@ from typing import Final
 from shoal.errors import UsageError
 from shoal.exits import PoolSpec, load_pools
 from shoal.model import DIRECT, Pool
-from shoal.politeness import lent_interval
+from shoal.policy.politeness import lent_interval
 from shoal.settings import Settings, parse_duration
 from shoal.spider import Spider, has_login
 

@@ -18,7 +18,7 @@ from shoal.intake import Intake
 from shoal.markup import MarkupLimits, UnfitMarkup
 from shoal.page import Page
 from shoal.patience import patiently
-from shoal.retries import judge
+from shoal.policy.retries import judge
 from shoal.settings import Settings
 from shoal.spider import Spider
 from shoal.store.base import ItemRow, ItemRule, Store

@@ -11,12 +11,11 @@ import msgspec
 
 from shoal.errors import UsageError
 from shoal.exits import Way, place_of
-from shoal.fetch.base import Fault, Fetch, Fetcher, Response
+from shoal.fetch.base import REDIRECTS, Fault, Fetch, Fetcher, Response
 from shoal.fetch.cookies import CookieJar, site_of
 from shoal.markup import MarkupLimits
 from shoal.model import Task
 from shoal.page import Page
-from shoal.retries import REDIRECTS
 from shoal.secrecy import without_secrets
 from shoal.settings import Settings
 from shoal.urls import UrlRules, lane_of, origin_of

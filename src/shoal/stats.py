@@ -10,7 +10,7 @@ import msgspec
 
 from shoal.exit_figures import clock_time, money
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
-from shoal.politeness import allowed_interval
+from shoal.policy.politeness import allowed_interval
 
 WINDOW_SECONDS = 60.0
 BOUND_SHARE = 0.7

@@ -18,7 +18,7 @@ from shoal.crawl import Places, begin, intake_of, opened, settings_of, worker_fo
 from shoal.frontier.base import Frontier
 from shoal.lane_rules import LONGEST_CRAWL_DELAY
 from shoal.model import Crawl, LaneUpdate, TaskState
-from shoal.politeness import lent_interval
+from shoal.policy.politeness import lent_interval
 from shoal.sources import feed, requests_of
 from shoal.store.base import ItemFilter, Store
 from shoal.testing.hostile import HostileSite, answer

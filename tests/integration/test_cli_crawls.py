@@ -24,7 +24,7 @@ from shoal.cli.which import choose
 from shoal.crawl import Places
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
-from shoal.politeness import lent_interval
+from shoal.policy.politeness import lent_interval
 from shoal.secrecy import masked
 from shoal.stats import Meter, Snapshot
 from shoal.testing.site_process import SiteProcess

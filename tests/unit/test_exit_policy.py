@@ -7,7 +7,7 @@ import pytest
 from shoal.exit_policy import HELD_AGAINST, Away, away_of, ending_of, unused, verdict_on
 from shoal.fetch.base import Fault, FaultKind
 from shoal.model import DIRECT, Dead, ExitUse, Retry
-from shoal.retries import judge
+from shoal.policy.retries import judge
 from shoal.testing.fakes import fault, lease_for, respond
 
 URL = "https://a.test/page"

@@ -6,7 +6,7 @@ from trip import URL, Trip, redirect
 
 from shoal.lane_rules import MOST_FAILURES
 from shoal.model import Crawl, Done, LaneUpdate, Released, Retry
-from shoal.politeness import lent_interval
+from shoal.policy.politeness import lent_interval
 from shoal.testing.fakes import lease_for, respond
 
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.model import LaneUpdate, Lease, Task
-from shoal.politeness import GOOD_STREAK, SLOWEST_INTERVAL, LaneMood, Moods, after_response
-from shoal.retries import Verdict
+from shoal.policy.politeness import GOOD_STREAK, SLOWEST_INTERVAL, LaneMood, Moods, after_response
+from shoal.policy.retries import Verdict
 
 GOOD = Verdict("ok", "handle")
 SLOW = Verdict("http_429", "retry", free=True, slows=True)

@@ -11,7 +11,7 @@ import pytest
 from shoal import Spider
 from shoal.errors import UsageError
 from shoal.exits import PoolSpec, load_pools
-from shoal.politeness import lent_interval
+from shoal.policy.politeness import lent_interval
 from shoal.pools import default_pool, pool_of, usable_pools
 from shoal.settings import Settings
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shoal.fetch.base import Fault, FaultKind, Response
 from shoal.model import Dead, Lease, Retry, Task
-from shoal.retries import FAULTS, RETRIED_STATUSES, Verdict, backoff, judge, plan, retry_after
+from shoal.policy.retries import FAULTS, RETRIED_STATUSES, Verdict, backoff, judge, plan, retry_after
 from shoal.settings import Settings
 
 SETTINGS = Settings()

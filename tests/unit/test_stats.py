@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.model import Budgets, Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
-from shoal.politeness import lent_interval
+from shoal.policy.politeness import lent_interval
 from shoal.stats import Meter, bound_of, cost_so_far, describe_interval, eta, spent_budget
 
 CRAWL = Crawl(id="c", spider="s", interval=1.0)

@@ -121,7 +121,7 @@ async def _set_state(name: str | None, state: CrawlState, *, places: Places) -> 
 async def _pace(host: str, rate: str, name: str | None, *, places: Places) -> None:
     from shoal.cli.which import find_crawl
     from shoal.frontier import open_frontier
-    from shoal.politeness import lent_interval
+    from shoal.policy.politeness import lent_interval
     from shoal.settings import parse_rate
     from shoal.stats import describe_interval
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import enum
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from shoal.model import DIRECT
 
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+
 
 class FaultKind(enum.StrEnum):
-    """Why there is no response. The table in `retries.py` says what each one means for the task."""
+    """Why there is no response. The table in `policy/retries.py` says what each one means for the task."""
 
     DNS = "dns"
     REFUSED_ADDRESS = "refused_address"

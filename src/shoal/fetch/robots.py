@@ -11,8 +11,7 @@ import ada_url
 import msgspec
 from protego import Protego
 
-from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
-from shoal.retries import REDIRECTS
+from shoal.fetch.base import REDIRECTS, Fault, FaultKind, Fetch, Fetcher, Response
 from shoal.settings import Settings
 
 MAX_HOPS: Final = 5

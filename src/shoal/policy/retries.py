@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from shoal.fetch.base import Fault, FaultKind, Response
+from shoal.fetch.base import REDIRECTS, Fault, FaultKind, Response
 from shoal.model import Dead, LaneUpdate, Lease, Retry
 from shoal.settings import Settings
 
@@ -26,8 +26,6 @@ class Verdict(msgspec.Struct, frozen=True):
     free: bool = False
     slows: bool = False
 
-
-REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 # Statuses that may be different next time. All others end the task: 2xx in the handler, the rest as they are.
 _RETRIED_STATUSES: Final[dict[int, Verdict]] = {

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from shoal.model import LaneUpdate, Lease
-from shoal.retries import Verdict
+from shoal.policy.retries import Verdict
 
 # Slots are lent a hundredth further apart than the rate allows: what a busy machine or the way to the host delays must
 # not crowd a second.
