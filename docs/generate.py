@@ -16,7 +16,7 @@ from typing import Any, Literal
 import click
 
 from shoal.cli.main import COMMANDS, shoal
-from shoal.exit_policy import FAILURES, REFUSALS
+from shoal.exits.refusals import FAILURES, REFUSALS
 from shoal.fetch.base import REDIRECTS, FaultKind
 from shoal.policy import politeness
 from shoal.policy.retries import FAULTS, RETRIED_STATUSES, Verdict

@@ -18,7 +18,9 @@ import msgspec
 from shoal.archive import open_archive
 from shoal.archive.base import Archive
 from shoal.coordinator import Coordinator
-from shoal.exits import load_pools, ways_of
+from shoal.exits.configuration import exits_by_name, load_pools
+from shoal.exits.passage import Passages
+from shoal.exits.pools import default_pool, pool_of, usable_pools
 from shoal.fetch.http import HttpFetcher
 from shoal.fleet import Fleet, Start
 from shoal.frontier import REDIS_SCHEMES, open_frontier
@@ -29,10 +31,8 @@ from shoal.intake import Intake, RecentKeys
 from shoal.journey import Journey, Keeping
 from shoal.lane_rules import LaneRules
 from shoal.model import Budgets, Crawl, CrawlState
-from shoal.passage import Passages
 from shoal.patience import patiently
 from shoal.policy.politeness import lent_interval
-from shoal.pools import default_pool, pool_of, usable_pools
 from shoal.replay import Replay, ReplayParts
 from shoal.settings import (
     FRONTIER_VARIABLE,
@@ -235,8 +235,8 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     name = name or worker_name()
     known = RecentKeys()
     intake = intake_of(crawl, known=known)
-    ways = ways_of(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
-    fetcher = HttpFetcher(settings, ways=ways)
+    exits = exits_by_name(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
+    fetcher = HttpFetcher(settings, exits=exits)
     handlers = Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds)
     journey = Journey(
         spider_name=crawl.spider,
@@ -248,12 +248,12 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         intake=intake,
         lane_rules=LaneRules(frontier=frontier, fetcher=fetcher, settings=settings),
         passages=Passages(
-            ways=ways,
+            exits=exits,
             pools=crawl.pools,
             frontier=frontier,
             fetcher=fetcher,
-            handlers=handlers,
-            intake=intake,
+            log_in=handlers.log_in,
+            rules=intake.rules,
             settings=settings,
             say=say,
         ),

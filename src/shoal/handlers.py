@@ -8,14 +8,12 @@ import re
 import signal
 import threading
 import time
-import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
 from shoal.harvest import Harvest, is_item
 from shoal.intake import Found, Intake
 from shoal.page import Follow, Page
-from shoal.secrecy import without
 from shoal.session import Session
 from shoal.sitemaps import parse_sitemap, sitemaps_in_robots
 from shoal.spider import Request, Spider
@@ -24,9 +22,6 @@ from shoal.urls import lane_of
 SITEMAP = "@sitemap"
 PAGES = "@pages"
 INBOX = "@inbox"  # a task of this name was no request: it ends as a dead letter
-TRACEBACK_LINES = 30
-LONGEST_ERROR = 20_000
-LONGEST_LINE = 1_000
 MOST_PAGES = 1_000_000
 MOST_LEVELS = 3  # robots.txt, an index, an index in it, their sitemaps
 MOST_ELSEWHERE = 1_000
@@ -274,37 +269,6 @@ async def _drain(output: Any, harvest: Harvest) -> None:
             harvest.add(part)
     else:
         _collect(await output, harvest)
-
-
-def line_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
-    """An error in one line, for the reason. What it quotes of secrets is left out."""
-    try:
-        text = str(error)
-    except Exception:
-        text = "(no text)"
-    return reason_of(f"{type(error).__name__}: {text}", secrets=secrets)
-
-
-def reason_of(text: str, *, secrets: Iterable[str]) -> str:
-    """What a spider says, in one line."""
-    # First without secrets, then cut: half a password is one, too.
-    return " ".join(without(secrets, _encodable(text[:LONGEST_ERROR])).split())[:500]
-
-
-def traceback_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
-    """The last lines of a traceback, for the dead letter."""
-    lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
-    # Errors quote what they choke on, and a page may give them megabytes of it.
-    text = "\n".join(line[: 2 * LONGEST_LINE] for line in lines[-TRACEBACK_LINES:])
-    return "\n".join(_shortened(line) for line in without(secrets, _encodable(text)).splitlines())
-
-
-def _shortened(line: str) -> str:
-    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _collect(output: Any, harvest: Harvest) -> None:

@@ -11,15 +11,16 @@ from typing import Literal
 import msgspec
 
 from shoal.archive.base import Capture, RawPage, packed
-from shoal.exit_policy import Away, away_of, unused
+from shoal.error_text import line_of, reason_of, traceback_of
+from shoal.exits.passage import Passage, Passages
+from shoal.exits.refusals import ExitRefusal, refusal_of, unused
 from shoal.fetch.base import Fault, Fetch, Fetcher, Response
-from shoal.handlers import INBOX, Handlers, line_of, reason_of, traceback_of
+from shoal.handlers import INBOX, Handlers
 from shoal.intake import Found, Intake
 from shoal.lane_rules import LaneRules
 from shoal.markup import MarkupLimits, UnfitMarkup
 from shoal.model import DIRECT, Dead, Done, LaneUpdate, Lease, Released, Result, Retry, Task
 from shoal.page import Page, TurnedAway
-from shoal.passage import Passage, Passages
 from shoal.policy.politeness import Moods
 from shoal.policy.retries import Verdict, backoff, judge, plan
 from shoal.repeats import Repeats
@@ -95,27 +96,27 @@ class Journey:
 
     async def _through_exit(self, lease: Lease, request: Fetch, passages: Passages) -> Finished:
         """Fetch and judge; what is the exit's doing ends here, and says nothing about the lane."""
-        passage, away = await passages.open(lease)
-        if away is not None:
-            return self._turned_away(passage, away, lease)
+        passage, refusal = await passages.open(lease)
+        if refusal is not None:
+            return self._turned_away(passage, refusal, lease)
         answer = await passage.fetch(request)
         verdict = judge(answer, handle_statuses=self._settings.handle_statuses)
-        away = away_of(answer, verdict)
-        if away is not None:
-            return self._turned_away(passage, away, lease, answer)
+        refusal = refusal_of(answer, verdict)
+        if refusal is not None:
+            return self._turned_away(passage, refusal, lease, answer)
         # How fast an answer was tells of its exit as much as of the host.
         update = self._moods.after(lease, verdict, 0.0)
         try:
             finished = await self._end(lease, answer, verdict, update)
         except TurnedAway as error:
-            return self._turned_away(passage, passage.away_of(error), lease, answer)
+            return self._turned_away(passage, passage.refusal_of(error), lease, answer)
         return msgspec.structs.replace(finished, result=passage.reported(finished.result))
 
     def _turned_away(
-        self, passage: Passage, away: Away, lease: Lease, answer: Response | Fault | None = None
+        self, passage: Passage, refusal: ExitRefusal, lease: Lease, answer: Response | Fault | None = None
     ) -> Finished:
-        result = passage.turned_away(away)
-        outcome = away.outcome if isinstance(result, Dead) else f"retry:{away.outcome}"
+        result = passage.turned_away(refusal)
+        outcome = refusal.outcome if isinstance(result, Dead) else f"retry:{refusal.outcome}"
         return Finished(result, fetch=self._row(lease, outcome, answer, error=result.reason))
 
     async def _end(

@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from shoal.exit_policy import HELD_AGAINST, away_of
+from shoal.exits.refusals import HELD_AGAINST, refusal_of
 from shoal.fetch.base import Fetcher
 from shoal.fetch.robots import LONGEST_REST, UNAVAILABLE, Robots, RulesVerdict, fetch_rules
 from shoal.fetch.through import Through
@@ -62,14 +62,14 @@ class LaneRules:
             return await self._open(lease, self._fetcher, failures=lease.free_retries)
         through = Through(self._fetcher, lease)
         opened = await self._open(lease, through, failures=max(lease.free_retries - HELD_AGAINST, 0))
-        away = None if through.answer is None else away_of(through.answer, judge(through.answer))
-        if away is None:
+        refusal = None if through.answer is None else refusal_of(through.answer, judge(through.answer))
+        if refusal is None:
             return msgspec.structs.replace(opened, exit=through.use())
         # A robots.txt that is forbidden whoever asks has its meaning; a host that fails whoever asks does not end here,
         # but by the patience of its pages.
-        if away.kind == "failed" or lease.free_retries < HELD_AGAINST:
-            use = through.use("failed" if away.kind == "failed" else "blocked")
-            return Retry(lease=lease, reason=away.reason, free=True, exit=use)
+        if refusal.kind == "failed" or lease.free_retries < HELD_AGAINST:
+            use = through.use("failed" if refusal.kind == "failed" else "blocked")
+            return Retry(lease=lease, reason=refusal.reason, free=True, exit=use)
         return opened
 
     async def _open(self, lease: Lease, fetcher: Fetcher, *, failures: int) -> Released | Retry:

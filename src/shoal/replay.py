@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 from shoal.archive.base import Archive, Capture, task_of
 from shoal.capture_index import CaptureIndex
+from shoal.error_text import line_of
 from shoal.errors import StorageError
 from shoal.fetch.base import Response
-from shoal.handlers import Handlers, line_of
+from shoal.handlers import Handlers
 from shoal.harvest import Harvest
 from shoal.intake import Intake
 from shoal.markup import MarkupLimits, UnfitMarkup

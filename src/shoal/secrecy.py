@@ -72,3 +72,9 @@ def masked(url: str) -> str:
     name, colon, _ = who.partition(":")
     place = _SECRET_OPTION.sub(r"\1***", where)
     return f"{scheme}{separator}{name}{colon and ':***'}{at}{place}"
+
+
+def visible_origin(url: str) -> str:
+    """A URL as people may see it: who and where to, without passwords, paths and queries."""
+    scheme, separator, rest = masked(url).partition("://")
+    return f"{scheme}{separator}{re.split('[/?#]', rest)[0]}"

@@ -10,13 +10,13 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.exits import Way, place_of
 from shoal.fetch.base import REDIRECTS, Fault, Fetch, Fetcher, Response
 from shoal.fetch.cookies import CookieJar, site_of
+from shoal.fetch.exit_config import ExitConfig
 from shoal.markup import MarkupLimits
 from shoal.model import Task
 from shoal.page import Page
-from shoal.secrecy import without_secrets
+from shoal.secrecy import visible_origin, without_secrets
 from shoal.settings import Settings
 from shoal.urls import UrlRules, lane_of, origin_of
 
@@ -39,7 +39,7 @@ class Session:
 
     def __init__(
         self,
-        way: Way,
+        config: ExitConfig,
         *,
         fetcher: Fetcher,
         settings: Settings,
@@ -47,7 +47,7 @@ class Session:
         before: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self.cookies = CookieJar()
-        self._way = way
+        self._config = config
         self._fetcher = fetcher
         self._settings = settings
         self._rules = rules
@@ -58,7 +58,7 @@ class Session:
     @property
     def account(self) -> Mapping[str, str]:
         """The account's name, password and whatever else was configured for it."""
-        return MappingProxyType(self._way.fields)
+        return MappingProxyType(self._config.fields)
 
     async def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> Page:
         """Fetch a page; after the first one the URL may be relative to the last."""
@@ -81,7 +81,7 @@ class Session:
 
     def headers_for(self, url: str) -> dict[str, str]:
         """What a request to this URL carries so that it is the account's: its cookies and its User-Agent."""
-        cookies, agent = self.cookies.header(url), self._way.user_agent
+        cookies, agent = self.cookies.header(url), self._config.user_agent
         return {name: value for name, value in (("Cookie", cookies), ("User-Agent", agent)) if value}
 
     def take(self, response: Response) -> None:
@@ -102,8 +102,8 @@ class Session:
     async def _send(self, method: str, href: str, headers: dict[str, str], body: bytes | None) -> Page:
         url = self._resolved(href)
         if url is None:
-            raise UsageError(f"a session cannot fetch {place_of(href)[:80]!r}: it is not a http or https URL")
-        fetch = Fetch(url=url, method=method, headers=headers, body=body, exit=self._way.name)
+            raise UsageError(f"a session cannot fetch {visible_origin(href)[:80]!r}: it is not a http or https URL")
+        fetch = Fetch(url=url, method=method, headers=headers, body=body, exit=self._config.name)
         for _ in range(self._settings.max_redirects):
             response = await self._fetch(fetch)
             following = self._following(response)
@@ -139,7 +139,7 @@ class Session:
         return link.url if link.lane and link.rejected != "credentials" else None
 
     def __repr__(self) -> str:
-        return f"<Session {self._way.name}>"
+        return f"<Session {self._config.name}>"
 
 
 def _redirected(fetch: Fetch, url: str, *, status: int) -> Fetch:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shoal.exit_figures import clock_time, money
+from shoal.exits.figures import clock_time, money
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 from shoal.policy.politeness import allowed_interval
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from shoal.archive.base import Archive
+from shoal.error_text import line_of, traceback_of
 from shoal.errors import ServerUnreachable, StorageError
-from shoal.exit_policy import unused
+from shoal.exits.refusals import unused
 from shoal.frontier.base import Frontier
-from shoal.handlers import line_of, traceback_of
 from shoal.intake import RecentKeys
 from shoal.journey import Journey
 from shoal.machine import this_machine

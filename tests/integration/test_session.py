@@ -8,8 +8,8 @@ from urllib.parse import parse_qs
 import pytest
 
 from shoal.errors import UsageError
-from shoal.exits import Way
 from shoal.fetch.base import FaultKind, Fetch, Response
+from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.http import HttpFetcher
 from shoal.page import Page
 from shoal.session import FetchFailed, Session
@@ -21,7 +21,7 @@ from shoal.urls import UrlRules
 
 SETTINGS = Settings(allow_private=True, max_redirects=4)
 PASSWORD = "open sesame & co"
-ANNA = Way(
+ANNA = ExitConfig(
     name="shop/anna", kind="account", user_agent="Anna/1.0", fields={"name": "anna", "password": PASSWORD, "pin": "7"}
 )
 FORM = '<form action="/login" method="post"><input type="hidden" name="token" value="t1"><input name="user"></form>'
@@ -74,7 +74,7 @@ async def shop() -> AsyncIterator[Shop]:
 
 @pytest.fixture
 async def session() -> AsyncIterator[Session]:
-    fetcher = HttpFetcher(SETTINGS, ways={ANNA.name: ANNA})
+    fetcher = HttpFetcher(SETTINGS, exits={ANNA.name: ANNA})
     yield Session(ANNA, fetcher=fetcher, settings=SETTINGS, rules=UrlRules(SETTINGS))
     await fetcher.close()
 
@@ -102,7 +102,7 @@ async def test_goes_on_with_its_cookies_elsewhere(shop: Shop, session: Session) 
     await log_in(session, shop.url)
     kept = session.dump()
     assert PASSWORD.encode() not in kept
-    fetcher = HttpFetcher(SETTINGS, ways={ANNA.name: ANNA})
+    fetcher = HttpFetcher(SETTINGS, exits={ANNA.name: ANNA})
     other = Session(ANNA, fetcher=fetcher, settings=SETTINGS, rules=UrlRules(SETTINGS))
     other.load(kept)
     url = f"{shop.url}/account"
@@ -167,7 +167,7 @@ async def test_waits_for_its_turn_before_every_request(shop: Shop) -> None:
     async def before(url: str) -> None:
         turns.append(url.removeprefix(shop.url))
 
-    fetcher = HttpFetcher(SETTINGS, ways={ANNA.name: ANNA})
+    fetcher = HttpFetcher(SETTINGS, exits={ANNA.name: ANNA})
     await log_in(Session(ANNA, fetcher=fetcher, settings=SETTINGS, rules=UrlRules(SETTINGS), before=before), shop.url)
     await fetcher.close()
     assert turns == ["/login", "/login", "/account"]

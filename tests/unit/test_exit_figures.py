@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from shoal.exit_figures import clock_time, earnings_of, money
+from shoal.exits.figures import clock_time, earnings_of, money
 from shoal.model import ExitStatus
 
 

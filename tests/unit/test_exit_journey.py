@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from shoal import Item, Page, Spider
-from shoal.exits import Way
+from shoal.exits.passage import Passages
 from shoal.fetch.base import FaultKind
+from shoal.fetch.exit_config import ExitConfig
 from shoal.handlers import Handlers
 from shoal.intake import Intake
 from shoal.journey import Journey
 from shoal.lane_rules import LaneRules
 from shoal.model import DIRECT, Crawl, Dead, Done, ExitUse, Lease, Pool, Released, Retry
-from shoal.passage import Passages
 from shoal.session import Session
 from shoal.settings import Settings
 from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, respond
@@ -86,12 +86,12 @@ class Trip:
             intake=intake,
             lane_rules=LaneRules(frontier=frontier, fetcher=self.fetcher, settings=self.settings),
             passages=Passages(
-                ways={name: Way(name=name, kind=kind, url=PROXY) for name in EXITS},
+                exits={name: ExitConfig(name=name, kind=kind, url=PROXY) for name in EXITS},
                 pools=[pool],
                 frontier=frontier,
                 fetcher=self.fetcher,
-                handlers=handlers,
-                intake=intake,
+                log_in=handlers.log_in,
+                rules=rules,
                 settings=self.settings,
                 say=print,
             ),

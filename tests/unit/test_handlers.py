@@ -17,7 +17,8 @@ import pydantic
 import pytest
 
 from shoal import Item, Page, Request, Spider
-from shoal.handlers import PAGES, SITEMAP, HandlerGaveUp, Handlers, HandlerTimeout, last_page, line_of, traceback_of
+from shoal.error_text import line_of, traceback_of
+from shoal.handlers import PAGES, SITEMAP, HandlerGaveUp, Handlers, HandlerTimeout, last_page
 from shoal.harvest import Harvest
 from shoal.intake import Intake
 from shoal.settings import Settings

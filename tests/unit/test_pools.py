@@ -10,9 +10,9 @@ import pytest
 
 from shoal import Spider
 from shoal.errors import UsageError
-from shoal.exits import PoolSpec, load_pools
+from shoal.exits.configuration import PoolSpec, load_pools
+from shoal.exits.pools import default_pool, pool_of, usable_pools
 from shoal.policy.politeness import lent_interval
-from shoal.pools import default_pool, pool_of, usable_pools
 from shoal.settings import Settings
 
 TABLES = """

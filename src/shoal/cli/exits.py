@@ -12,11 +12,11 @@ from shoal.cli.figures import count, duration, share, size
 from shoal.cli.options import crawl_argument, json_option, place_options
 from shoal.cli.screen import Screen
 from shoal.errors import UsageError
-from shoal.exit_figures import EndedRequests, clock_time, earnings_of, host_of, money, pool_of
+from shoal.exits.figures import EndedRequests, clock_time, earnings_of, host_of, money, pool_of
 
 if TYPE_CHECKING:
     from shoal.crawl import Places
-    from shoal.exit_figures import Earnings
+    from shoal.exits.figures import Earnings
     from shoal.model import Crawl, ExitStatus, Progress
 
 ROWS_SHOWN = 1000

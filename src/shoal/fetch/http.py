@@ -14,10 +14,10 @@ from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response as Answer
 from pyreqwest.response import ResponseBodyReader
 
-from shoal.exits import Way
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
 from shoal.fetch.deadline import Deadline
 from shoal.fetch.decode import decompress, too_large
+from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.faults import explain, never_connected
 from shoal.fetch.gateways import gateway_answer, gateway_fault, gateway_headers, gateway_url
 from shoal.fetch.proxies import ProxyRoutes, proxy_answer, proxy_fault
@@ -56,7 +56,7 @@ class HttpFetcher:
         self,
         settings: Settings,
         *,
-        ways: Mapping[str, Way] | None = None,
+        exits: Mapping[str, ExitConfig] | None = None,
         resolver: Lookup | None = None,
         clock: Callable[[], float] = time.monotonic,
         trusted_roots: bytes | None = None,
@@ -64,10 +64,10 @@ class HttpFetcher:
         self._settings = settings
         self._clock = clock
         self._routes = Routes(settings, lookup=resolver, clock=clock, trusted_roots=trusted_roots)
-        self._ways = ways or {}
+        self._exits = exits or {}
         self._proxies = ProxyRoutes(settings, routes=self._routes, clock=clock, trusted_roots=trusted_roots)
         self._gateways: Routes | None = None
-        if any(way.kind == "gateway" for way in self._ways.values()):
+        if any(config.kind == "gateway" for config in self._exits.values()):
             # The operator's choice, wherever they are.
             trusting = msgspec.structs.replace(settings, allow_private=True)
             self._gateways = Routes(trusting, lookup=resolver, clock=clock, trusted_roots=trusted_roots)
@@ -100,17 +100,17 @@ class HttpFetcher:
     async def _fetch(self, request: Fetch, started: float) -> Response | Fault:
         if request.exit == DIRECT:
             return await self._directly(request, request.url, started, routes=self._routes)
-        way = self._ways.get(request.exit)
-        if way is None:
+        config = self._exits.get(request.exit)
+        if config is None:
             return Fault(
                 kind=FaultKind.EXIT, message=f"{request.exit}: this worker's proxies and accounts have no such exit"
             )
-        if self._gateways is not None and way.kind == "gateway":
-            return await self._by_gateway(way, request, started, routes=self._gateways)
-        request = _with_agent(request, way.user_agent)
-        if not way.url:
+        if self._gateways is not None and config.kind == "gateway":
+            return await self._by_gateway(config, request, started, routes=self._gateways)
+        request = _with_agent(request, config.user_agent)
+        if not config.url:
             return await self._directly(request, request.url, started, routes=self._routes)
-        return await self._by_proxy(way, request, started)
+        return await self._by_proxy(config, request, started)
 
     async def _directly(self, request: Fetch, url: str, started: float, *, routes: Routes) -> Response | Fault:
         origin, path = _split(url)
@@ -129,30 +129,32 @@ class HttpFetcher:
                 route = following
         return route
 
-    async def _by_proxy(self, way: Way, request: Fetch, started: float) -> Response | Fault:
+    async def _by_proxy(self, config: ExitConfig, request: Fetch, started: float) -> Response | Fault:
         origin, path = _split(request.url)
         secure = origin.startswith("https:")
         until = asyncio.get_running_loop().time() + self._total
-        route = await self._proxies.find(origin, way)
+        route = await self._proxies.find(origin, config)
         if isinstance(route, Fault):
             return route
         try:
             answer = await self._exchange(request, route, path, started, until)
         except PyreqwestError as error:
-            return proxy_fault(way, error, secure=secure)
-        return answer if isinstance(answer, Fault) else proxy_answer(way, answer, secure=secure)
+            return proxy_fault(config, error, secure=secure)
+        return answer if isinstance(answer, Fault) else proxy_answer(config, answer, secure=secure)
 
-    async def _by_gateway(self, way: Way, request: Fetch, started: float, *, routes: Routes) -> Response | Fault:
+    async def _by_gateway(
+        self, config: ExitConfig, request: Fetch, started: float, *, routes: Routes
+    ) -> Response | Fault:
         target = await self._proxies.vetted(_split(request.url)[0])
         if isinstance(target, Fault):
             return target
-        asked = msgspec.structs.replace(request, headers=gateway_headers(way, request.headers))
+        asked = msgspec.structs.replace(request, headers=gateway_headers(config, request.headers))
         try:
             return gateway_answer(
-                way, await self._directly(asked, gateway_url(way, request.url), started, routes=routes)
+                config, await self._directly(asked, gateway_url(config, request.url), started, routes=routes)
             )
         except PyreqwestError as error:
-            return gateway_fault(way, error)
+            return gateway_fault(config, error)
 
     async def _exchange(
         self, request: Fetch, route: Route, path: str, started: float, until: float

@@ -10,8 +10,8 @@ from typing import Final
 from pyreqwest.client import Client
 from pyreqwest.proxy import ProxyBuilder
 
-from shoal.exits import Way
 from shoal.fetch.base import Fault, FaultKind, Response
+from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.faults import CONNECTING, causes_of, explain, one_line
 from shoal.fetch.guard import refusal
 from shoal.fetch.routes import (
@@ -84,13 +84,13 @@ class ProxyRoutes:
             self._vetted.popitem(last=False)
         return found
 
-    async def find(self, origin_text: str, way: Way) -> Route | Fault:
+    async def find(self, origin_text: str, config: ExitConfig) -> Route | Fault:
         """The route to an origin through a proxy, or why there is none."""
         origin = await self.vetted(origin_text)
         if isinstance(origin, Fault):
             return origin
         prefix = f"{origin.scheme}://{origin.userinfo}{origin.host}{origin.port}"
-        return Route(origin, (), 0.0, self._client(way), prefix, None)
+        return Route(origin, (), 0.0, self._client(config), prefix, None)
 
     async def close(self) -> None:
         """Close connections."""
@@ -116,49 +116,49 @@ class ProxyRoutes:
                 return Fault(kind=FaultKind.REFUSED_ADDRESS, message=message)
         return origin
 
-    def _client(self, way: Way) -> Client:
-        client = self._clients.get(way.name)
+    def _client(self, config: ExitConfig) -> Client:
+        client = self._clients.get(config.name)
         if client is None:
             builder = secure_builder(self._settings, trusted_roots=self._trusted_roots)
-            client = self._clients[way.name] = built(builder.proxy(_proxy(way.url)))
+            client = self._clients[config.name] = built(builder.proxy(_proxy(config.url)))
             if len(self._clients) > MAX_CLIENTS:
                 self._clients.popitem(last=False)
-        self._clients.move_to_end(way.name)
+        self._clients.move_to_end(config.name)
         return client
 
 
-def proxy_answer(way: Way, answer: Response, *, secure: bool) -> Response | Fault:
+def proxy_answer(config: ExitConfig, answer: Response, *, secure: bool) -> Response | Fault:
     """The site's answer, unless it is the proxy's own. Inside a tunnel it never is."""
-    if secure or way.url.startswith("socks"):
+    if secure or config.url.startswith("socks"):
         return answer
     if answer.status == 407:
-        return fault_of(way, "it wants other credentials (407)")  # not certain: a hostile site may say so, too
+        return fault_of(config, "it wants other credentials (407)")  # not certain: a hostile site may say so, too
     # Wide-spread proxies sign their own pages; others cannot be told from the site.
     is_signed = answer.headers.get("server", "").startswith("tinyproxy") or "x-squid-error" in answer.headers
     if is_signed and answer.status >= 400:
-        return fault_of(way, f"the proxy itself answered {answer.status}")
+        return fault_of(config, f"the proxy itself answered {answer.status}")
     return answer
 
 
-def proxy_fault(way: Way, error: Exception, *, secure: bool) -> Fault:
+def proxy_fault(config: ExitConfig, error: Exception, *, secure: bool) -> Fault:
     """Whose fault an exception is: the proxy's, or the target's as it would be without one."""
     kind, message = explain(error, secure=secure)
-    if _is_the_proxys(kind, causes_of(error), way, secure=secure):
-        return fault_of(way, _PLAINER.get(message, message), is_certain=not _CERTAIN.isdisjoint(causes_of(error)))
+    if _is_the_proxys(kind, causes_of(error), config, secure=secure):
+        return fault_of(config, _PLAINER.get(message, message), is_certain=not _CERTAIN.isdisjoint(causes_of(error)))
     return Fault(kind=kind, message=message)
 
 
-def fault_of(way: Way, message: str, *, is_certain: bool = False) -> Fault:
+def fault_of(config: ExitConfig, message: str, *, is_certain: bool = False) -> Fault:
     """A fault of the exit itself, named by its name."""
-    return Fault(kind=FaultKind.EXIT, message=f"{way.name}: {message}", is_certain=is_certain)
+    return Fault(kind=FaultKind.EXIT, message=f"{config.name}: {message}", is_certain=is_certain)
 
 
-def _is_the_proxys(kind: FaultKind, causes: list[str], way: Way, *, secure: bool) -> bool:
+def _is_the_proxys(kind: FaultKind, causes: list[str], config: ExitConfig, *, secure: bool) -> bool:
     if kind in (FaultKind.LOCAL, FaultKind.BAD_URL):
         return False
     if CONNECTING not in causes:
         # A proxy that reads plain HTTP says so when the target fails; only its own silence ends like this.
-        return kind is FaultKind.CONNECT and not secure and not way.url.startswith("socks")
+        return kind is FaultKind.CONNECT and not secure and not config.url.startswith("socks")
     # Of two handshakes, the one with a proxy is part of making the tunnel.
     return kind is not FaultKind.TLS or any(cause.startswith(("tunnel error", "SOCKS error")) for cause in causes)
 

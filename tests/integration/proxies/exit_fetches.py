@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 
 import trustme
 
-from shoal.exits import Way
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
+from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.http import HttpFetcher
 from shoal.settings import Settings
 from shoal.testing.loopback import LoopbackServer, Reply, Request, reply
@@ -108,24 +108,26 @@ async def drop(writers: Sequence[asyncio.StreamWriter]) -> None:
 
 @asynccontextmanager
 async def fetching(
-    *ways: Way, settings: Settings = SETTINGS, authority: trustme.CA | None = None, names: object = None
+    *exits: ExitConfig, settings: Settings = SETTINGS, authority: trustme.CA | None = None, names: object = None
 ) -> AsyncIterator[HttpFetcher]:
     roots = authority.cert_pem.bytes() if authority else None
-    fetcher = HttpFetcher(settings, ways={way.name: way for way in ways}, resolver=names, trusted_roots=roots)  # type: ignore[arg-type] # a small stand-in
+    fetcher = HttpFetcher(
+        settings, exits={config.name: config for config in exits}, resolver=names, trusted_roots=roots
+    )  # type: ignore[arg-type] # a small stand-in
     try:
         yield fetcher
     finally:
         await fetcher.close()
 
 
-def proxy_way(url: str, name: str = "pool/one") -> Way:
-    return Way(name=name, kind="proxy", url=url)
+def proxy_exit(url: str, name: str = "pool/one") -> ExitConfig:
+    return ExitConfig(name=name, kind="proxy", url=url)
 
 
-async def through(way: Way, url: str, **options: object) -> Response | Fault:
+async def through(config: ExitConfig, url: str, **options: object) -> Response | Fault:
     headers = options.pop("headers", None)
-    async with fetching(way, **options) as fetcher:  # type: ignore[arg-type] # handed on
-        return await fetcher.fetch(Fetch(url=url, exit=way.name, headers=headers))  # type: ignore[arg-type] # handed on
+    async with fetching(config, **options) as fetcher:  # type: ignore[arg-type] # handed on
+        return await fetcher.fetch(Fetch(url=url, exit=config.name, headers=headers))  # type: ignore[arg-type] # handed on
 
 
 def is_exits_fault(answer: Response | Fault) -> str:

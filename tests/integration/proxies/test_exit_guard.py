@@ -6,10 +6,10 @@ import asyncio
 
 import msgspec
 import pytest
-from exit_fetches import SETTINGS, Names, answering, fetching, proxy_way, talking, through
+from exit_fetches import SETTINGS, Names, answering, fetching, proxy_exit, talking, through
 
-from shoal.exits import Way
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
+from shoal.fetch.exit_config import ExitConfig
 
 GUARDED = msgspec.structs.replace(SETTINGS, allow_private=False)
 
@@ -38,8 +38,10 @@ async def test_no_page_reaches_the_inside_network_of_an_exit(url: str, kind: str
 
     async with talking(note) as port:
         at = f"http://127.0.0.1:{port}"
-        way = Way(name="pool/one", kind="gateway", url=f"{at}/?u={{url}}") if kind == "gateway" else proxy_way(at)
-        answer = await through(way, url, settings=GUARDED, names=names)
+        config = (
+            ExitConfig(name="pool/one", kind="gateway", url=f"{at}/?u={{url}}") if kind == "gateway" else proxy_exit(at)
+        )
+        answer = await through(config, url, settings=GUARDED, names=names)
     assert isinstance(answer, Fault)
     assert answer.kind is FaultKind.REFUSED_ADDRESS, answer
     assert reached == []
@@ -48,7 +50,7 @@ async def test_no_page_reaches_the_inside_network_of_an_exit(url: str, kind: str
 async def test_a_name_that_only_the_proxy_knows_is_left_to_it() -> None:
     async with talking(answering("200 OK")) as port:
         names = Names(public_example=["93.184.216.34"])
-        async with fetching(proxy_way(f"http://127.0.0.1:{port}"), settings=GUARDED, names=names) as fetcher:
+        async with fetching(proxy_exit(f"http://127.0.0.1:{port}"), settings=GUARDED, names=names) as fetcher:
             for host in ("unknown.example", "public.example", "public.example"):
                 answer = await fetcher.fetch(Fetch(url=f"http://{host}/", exit="pool/one"))
                 assert isinstance(answer, Response), answer

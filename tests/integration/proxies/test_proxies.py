@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import pytest
 import trustme
-from exit_fetches import Site, fetching, is_exits_fault, proxy_way, talking, through
+from exit_fetches import Site, fetching, is_exits_fault, proxy_exit, talking, through
 
-from shoal.exits import Way
 from shoal.fetch.base import Fetch, Response
+from shoal.fetch.exit_config import ExitConfig
 from shoal.testing.proxies import Microsocks, Tinyproxy
 from shoal.testing.servers import free_port
 
@@ -20,11 +20,11 @@ async def test_a_site_sees_the_address_of_each_proxy(
     site: Site, open_proxy: Tinyproxy, locked_proxy: Tinyproxy, socks_proxy: Microsocks, authority: trustme.CA
 ) -> None:
     proxies: Sequence[Tinyproxy | Microsocks] = (open_proxy, locked_proxy, socks_proxy)
-    ways = [proxy_way(proxy.url, f"pool/{proxy.address}") for proxy in proxies]
-    async with fetching(*ways, authority=authority) as fetcher:
-        for way in ways:
+    exits = [proxy_exit(proxy.url, f"pool/{proxy.address}") for proxy in proxies]
+    async with fetching(*exits, authority=authority) as fetcher:
+        for config in exits:
             for url in (site.url, site.secure_url):
-                answer = await fetcher.fetch(Fetch(url=url, exit=way.name))
+                answer = await fetcher.fetch(Fetch(url=url, exit=config.name))
                 assert isinstance(answer, Response), answer
                 assert (answer.status, answer.body, answer.url) == (200, b"ok", url)
         await fetcher.fetch(Fetch(url=site.url))
@@ -39,7 +39,7 @@ async def test_the_proxys_credentials_never_reach_the_site(
 ) -> None:
     headers = {"Proxy-Authorization": "Basic c3B5", "X-Kept": "1"}
     for url in (site.url, site.secure_url):
-        answer = await through(proxy_way(locked_proxy.url), url, headers=headers, authority=authority)
+        answer = await through(proxy_exit(locked_proxy.url), url, headers=headers, authority=authority)
         assert isinstance(answer, Response), answer
     assert len(site.asked) == 2
     for request in site.asked:
@@ -64,7 +64,7 @@ async def test_sends_the_name_and_credentials_with_special_characters(url: str) 
         await writer.drain()
 
     async with talking(note) as port:
-        answer = await through(proxy_way(f"http://an%40na:p%3A%2F%40%2541@127.0.0.1:{port}"), url)
+        answer = await through(proxy_exit(f"http://an%40na:p%3A%2F%40%2541@127.0.0.1:{port}"), url)
     assert "407" in is_exits_fault(answer)
     first, *lines = heads[0].split("\r\n")
     assert first in ("GET http://shop.example/ HTTP/1.1", "CONNECT shop.example:443 HTTP/1.1")
@@ -78,18 +78,18 @@ async def test_proxies_of_the_environment_are_never_used(
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("NO_PROXY", "*")
-    async with fetching(proxy_way(open_proxy.url)) as fetcher:
+    async with fetching(proxy_exit(open_proxy.url)) as fetcher:
         assert isinstance(await fetcher.fetch(Fetch(url=site.url)), Response)
         assert isinstance(await fetcher.fetch(Fetch(url=site.url, exit="pool/one")), Response)
     assert [request.peer for request in site.asked] == ["127.0.0.1", "127.0.0.2"]
 
 
 async def test_an_account_has_its_own_user_agent_and_may_have_its_own_proxy(site: Site, open_proxy: Tinyproxy) -> None:
-    anna = Way(name="shop/anna", kind="account", user_agent="Anna/1.0")
-    bert = Way(name="shop/bert", kind="account", user_agent="Bert/1.0", url=open_proxy.url)
+    anna = ExitConfig(name="shop/anna", kind="account", user_agent="Anna/1.0")
+    bert = ExitConfig(name="shop/bert", kind="account", user_agent="Bert/1.0", url=open_proxy.url)
     async with fetching(anna, bert) as fetcher:
-        for way in (anna, bert):
-            await fetcher.fetch(Fetch(url=site.url, exit=way.name, headers={"Cookie": f"id={way.name}"}))
+        for config in (anna, bert):
+            await fetcher.fetch(Fetch(url=site.url, exit=config.name, headers={"Cookie": f"id={config.name}"}))
         await fetcher.fetch(Fetch(url=site.url, exit=anna.name, headers={"user-agent": "Other/1.0"}))
     seen = [(request.peer, request.headers["user-agent"], request.headers.get("cookie")) for request in site.asked]
     assert seen == [

@@ -8,7 +8,7 @@ import ssl
 import msgspec
 import pytest
 import trustme
-from exit_fetches import SECRET, SETTINGS, Site, answering, drop, fetching, is_exits_fault, proxy_way, talking, through
+from exit_fetches import SECRET, SETTINGS, Site, answering, drop, fetching, is_exits_fault, proxy_exit, talking, through
 
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
 from shoal.testing.proxies import Microsocks, Tinyproxy
@@ -28,7 +28,7 @@ async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 @pytest.mark.parametrize("status", ["403 No", "407 Who", "502 Bad", "503 Busy", "504 Late"])
 async def test_a_tunnel_that_is_refused_is_the_exits_fault(site: Site, status: str) -> None:
     async with talking(answering(status)) as port:
-        answer = await through(proxy_way(f"http://anna:{SECRET}@127.0.0.1:{port}"), site.secure_url)
+        answer = await through(proxy_exit(f"http://anna:{SECRET}@127.0.0.1:{port}"), site.secure_url)
     message = is_exits_fault(answer)
     assert ("credentials" if status.startswith("407") else "refused to open a tunnel") in message
     assert isinstance(answer, Fault)
@@ -36,14 +36,14 @@ async def test_a_tunnel_that_is_refused_is_the_exits_fault(site: Site, status: s
 
 
 async def test_a_proxy_that_refuses_us_is_told_by_its_own_page(site: Site, refusing_proxy: Tinyproxy) -> None:
-    is_exits_fault(await through(proxy_way(refusing_proxy.url), site.secure_url))
-    assert "403" in is_exits_fault(await through(proxy_way(refusing_proxy.url), site.url))
+    is_exits_fault(await through(proxy_exit(refusing_proxy.url), site.secure_url))
+    assert "403" in is_exits_fault(await through(proxy_exit(refusing_proxy.url), site.url))
     assert site.asked == []
 
 
 async def test_a_refusal_of_the_site_stays_the_sites(site: Site, open_proxy: Tinyproxy) -> None:
     for status in ("403", "407", "502"):
-        answer = await through(proxy_way(open_proxy.url), site.url, headers={"X-Status": status})
+        answer = await through(proxy_exit(open_proxy.url), site.url, headers={"X-Status": status})
         if status == "407":
             is_exits_fault(answer)  # nobody but a proxy has a reason to say so
             assert isinstance(answer, Fault)
@@ -60,15 +60,15 @@ async def test_wrong_credentials_are_the_exits_fault(
         for url in (site.url, site.secure_url):
             for who in ("", "anna:wrong@"):
                 scheme = proxy.url.partition("://")[0]
-                way = proxy_way(f"{scheme}://{who}{proxy.address}:{proxy.port}")
-                is_exits_fault(await through(way, url))
+                config = proxy_exit(f"{scheme}://{who}{proxy.address}:{proxy.port}")
+                is_exits_fault(await through(config, url))
     assert site.asked == []
 
 
 @pytest.mark.parametrize("scheme", ["http", "https", "socks5"])
 async def test_a_proxy_that_is_gone_is_the_exits_fault(site: Site, scheme: str) -> None:
     for url in (site.url, site.secure_url):
-        answer = await through(proxy_way(f"{scheme}://anna:{SECRET}@127.0.0.2:{free_port()}"), url)
+        answer = await through(proxy_exit(f"{scheme}://anna:{SECRET}@127.0.0.2:{free_port()}"), url)
         is_exits_fault(answer)
         assert isinstance(answer, Fault)
         assert answer.is_certain
@@ -76,28 +76,28 @@ async def test_a_proxy_that_is_gone_is_the_exits_fault(site: Site, scheme: str) 
 
 async def test_a_proxy_whose_name_is_unknown_is_the_exits_fault(site: Site) -> None:
     # A label too long for any name: refused on this machine, without asking a name server.
-    is_exits_fault(await through(proxy_way(f"http://{'a' * 64}.invalid:3128"), site.url))
+    is_exits_fault(await through(proxy_exit(f"http://{'a' * 64}.invalid:3128"), site.url))
 
 
 @pytest.mark.parametrize("scheme", ["http", "socks5"])
 async def test_a_proxy_that_closes_is_the_exits_fault(site: Site, scheme: str) -> None:
     async with talking(close) as port:
         for url in (site.url, site.secure_url):
-            is_exits_fault(await through(proxy_way(f"{scheme}://127.0.0.1:{port}"), url))
+            is_exits_fault(await through(proxy_exit(f"{scheme}://127.0.0.1:{port}"), url))
 
 
 async def test_a_proxy_that_hangs_is_the_exits_fault_until_it_took_the_request(site: Site) -> None:
     async with talking(hang) as port:
-        is_exits_fault(await through(proxy_way(f"http://127.0.0.1:{port}"), site.secure_url, settings=HASTY))
-        is_exits_fault(await through(proxy_way(f"socks5://127.0.0.1:{port}"), site.url, settings=HASTY))
-        late = await through(proxy_way(f"http://127.0.0.1:{port}"), site.url, settings=HASTY)
+        is_exits_fault(await through(proxy_exit(f"http://127.0.0.1:{port}"), site.secure_url, settings=HASTY))
+        is_exits_fault(await through(proxy_exit(f"socks5://127.0.0.1:{port}"), site.url, settings=HASTY))
+        late = await through(proxy_exit(f"http://127.0.0.1:{port}"), site.url, settings=HASTY)
     assert isinstance(late, Fault)
     assert late.kind is FaultKind.TIMEOUT_FIRST_BYTE
 
 
 async def test_a_bad_certificate_is_the_sites_fault(site: Site, open_proxy: Tinyproxy, socks_proxy: Microsocks) -> None:
     for proxy in (open_proxy, socks_proxy):
-        answer = await through(proxy_way(proxy.url), site.secure_url)
+        answer = await through(proxy_exit(proxy.url), site.secure_url)
         assert isinstance(answer, Fault)
         assert answer.kind is FaultKind.TLS
 
@@ -120,13 +120,13 @@ async def test_a_secure_proxy_is_trusted_by_its_certificate_alone(
     stranger = Site(trustme.CA())
     await stranger.start()
     async with talking(relay, context=context) as port:
-        way = proxy_way(f"https://localhost:{port}")
+        config = proxy_exit(f"https://localhost:{port}")
         for url in (site.url, site.secure_url):
-            is_exits_fault(await through(way, url))
-        async with fetching(way, authority=authority) as fetcher:
+            is_exits_fault(await through(config, url))
+        async with fetching(config, authority=authority) as fetcher:
             for url in (site.url, site.secure_url):
-                assert isinstance(await fetcher.fetch(Fetch(url=url, exit=way.name)), Response)
-            fault = await fetcher.fetch(Fetch(url=stranger.secure_url, exit=way.name))
+                assert isinstance(await fetcher.fetch(Fetch(url=url, exit=config.name)), Response)
+            fault = await fetcher.fetch(Fetch(url=stranger.secure_url, exit=config.name))
     await stranger.close()
     assert isinstance(fault, Fault)
     assert fault.kind is FaultKind.TLS

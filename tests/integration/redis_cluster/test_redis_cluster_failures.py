@@ -25,18 +25,18 @@ async def test_links_that_a_crashed_shard_lost_with_its_last_second_are_sent_aga
     cluster = RedisCluster(tmp_path).start()
     try:
         frontier = await opened(sharded(cluster.url))
-        home, away = next(
+        home, refusal = next(
             (one, two)
             for one in lanes_apart(SHARDS)
             for two in lanes_apart(SHARDS)
             if cluster.node_of(place_of(one)) is not cluster.node_of(place_of(two))
         )
-        await frontier.put(CRAWL, [make_task(1, home), make_task(2, away)])
-        node = cluster.node_of(place_of(away))
+        await frontier.put(CRAWL, [make_task(1, home), make_task(2, refusal)])
+        node = cluster.node_of(place_of(refusal))
         node.wait_for_the_file()
         safe = node.append_only_file.stat().st_size
         (lease,) = [lease for lease in await take(frontier) if lease.task.key == 1]
-        await frontier.settle([Done(lease=lease, found=[make_task(number, away) for number in range(10, 20)])])
+        await frontier.settle([Done(lease=lease, found=[make_task(number, refusal) for number in range(10, 20)])])
         node.kill()
         with node.append_only_file.open("r+b") as file:
             file.truncate(safe)

@@ -14,7 +14,7 @@ from shoal.frontier.base import Frontier
 from shoal.frontier.redis.allowance import ask_for_allowance
 from shoal.frontier.redis.connection import RedisLink
 from shoal.frontier.redis.repair import Repair
-from shoal.frontier.redis.shard_runner import Desk
+from shoal.frontier.redis.shard_runner import ShardRunner
 from shoal.frontier.redis.shards import prefix_of, shard_of
 from shoal.frontier.redis.wire import Batch
 from shoal.model import CrawlState, Done, Lease
@@ -52,9 +52,9 @@ asyncio.run(main())
 async def test_links_of_a_settler_killed_on_the_way_are_delivered_by_the_next_that_asks(
     server: RedisServer, frontier: Frontier, step: str
 ) -> None:
-    home, away = lanes_apart(2)
+    home, refusal = lanes_apart(2)
     await frontier.put(CRAWL, [make_task(1, home)])
-    assert run([sys.executable, "-c", DYING, server.url, step, away]) == -signal.SIGKILL
+    assert run([sys.executable, "-c", DYING, server.url, step, refusal]) == -signal.SIGKILL
     progress = await frontier.progress(CRAWL)
     assert (progress.done, progress.is_finished) == (1, False)
     async with asyncio.timeout(SECONDS):
@@ -72,28 +72,28 @@ async def test_links_of_a_settler_killed_on_the_way_are_delivered_by_the_next_th
 
 
 @pytest.fixture
-async def desk(server: RedisServer, frontier: Frontier) -> AsyncIterator[Desk]:
+async def runner(server: RedisServer, frontier: Frontier) -> AsyncIterator[ShardRunner]:
     """Another process's way to the scripts, step by step."""
     link = RedisLink(sharded(server.url))
-    yield Desk(link, Repair(link).run)
+    yield ShardRunner(link, Repair(link).run)
     await link.close()
 
 
 async def test_a_shard_that_moved_after_the_first_look_is_not_finished_by_the_second(
-    frontier: Frontier, desk: Desk
+    frontier: Frontier, runner: ShardRunner
 ) -> None:
     """The end is told by two looks. Between the first looks at two shards a link goes from the second to the first."""
     first, second = lanes_apart(2)
     await frontier.put(CRAWL, [make_task(1, second)])
     (lease,) = await take(frontier)
-    shards = {lane: (await desk.shards(CRAWL))[shard_of(lane, of=SHARDS)] for lane in (first, second)}
+    shards = {lane: (await runner.shards(CRAWL))[shard_of(lane, of=SHARDS)] for lane in (first, second)}
 
     async def look(lane: str) -> bytes:
-        ending: bytes = (await desk.change_in(shards[lane], "survey", 1, 0.0))[3]
+        ending: bytes = (await runner.change_in(shards[lane], "survey", 1, 0.0))[3]
         return ending
 
     async def look_again(lane: str, seen: bytes) -> bool:
-        return bool((await desk.change_in(shards[lane], "finish", seen.removeprefix(b"q")))[1] == b"1")
+        return bool((await runner.change_in(shards[lane], "finish", seen.removeprefix(b"q")))[1] == b"1")
 
     seen_first = await look(first)
     await frontier.settle([Done(lease=lease, found=[make_task(2, first)])])
@@ -107,18 +107,18 @@ async def test_a_shard_that_moved_after_the_first_look_is_not_finished_by_the_se
     assert await look_again(first, await look(first))
 
 
-async def test_an_allowance_that_comes_late_counts_for_nothing(server: RedisServer, desk: Desk) -> None:
+async def test_an_allowance_that_comes_late_counts_for_nothing(server: RedisServer, runner: ShardRunner) -> None:
     other = await opened(sharded(server.url), pages=10)
     a, b = lanes_apart(2)
     late = [make_task(number, a) for number in range(10)]
-    shards = await desk.shards(CRAWL)
-    served, grants = await ask_for_allowance(desk, shards, late)
+    shards = await runner.shards(CRAWL)
+    served, grants = await ask_for_allowance(runner, shards, late)
     assert served == 10
     assert (await other.put(CRAWL, [make_task(100 + number, b) for number in range(12)])).new == 10
     shard = shards[shard_of(a, of=SHARDS)]
     batch = Batch(shard)
     tasks = batch.encode(late)
-    answer = await desk.change_in(shard, "put", 0, *batch.kinds, len(late), *tasks, *grants[shard.number])
+    answer = await runner.change_in(shard, "put", 0, *batch.kinds, len(late), *tasks, *grants[shard.number])
     assert (answer[2], len(answer[6])) == (0, 10)
     assert (await other.put(CRAWL, late)).refused == {task.key: "max_pages" for task in late}
     await other.close()

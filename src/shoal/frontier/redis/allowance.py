@@ -11,23 +11,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.frontier.redis.connection import Argument
-from shoal.frontier.redis.shard_runner import Desk, checked
+from shoal.frontier.redis.shard_runner import ShardRunner, checked
 from shoal.frontier.redis.shards import Shard, shard_of
 from shoal.model import Task
 
 Grant = tuple[Argument, Argument, Argument, Argument]
 
 
-async def ask_for_allowance(desk: Desk, shards: Sequence[Shard], tasks: Sequence[Task]) -> tuple[int, list[Grant]]:
+async def ask_for_allowance(
+    runner: ShardRunner, shards: Sequence[Shard], tasks: Sequence[Task]
+) -> tuple[int, list[Grant]]:
     """How many of these tasks, each of another key, fit into the budget, the first ones first; and what each shard may
     accept from here on, as put sends it. None: the budget is used up, whoever asks."""
     crawl = shards[0].crawl
-    reports = [checked(answer, crawl) for answer in await desk.run([(shard, "reclaim", ()) for shard in shards])]
+    reports = [checked(answer, crawl) for answer in await runner.run([(shard, "reclaim", ()) for shard in shards])]
     args: list[Argument] = [len(shards)]
     for _, generation, accepted in reports:
         args += (generation, accepted)
     wants = [shard_of(task.lane, of=len(shards)) for task in tasks]
-    _, served, kept, *grants = await desk.change_in(shards[0], "grant", *args, *wants)
+    _, served, kept, *grants = await runner.change_in(shards[0], "grant", *args, *wants)
     is_spent = int(served == 0)
     return served, [
         (generation, allowance, kept, is_spent) for generation, allowance in zip(grants[::2], grants[1::2], strict=True)

@@ -10,7 +10,7 @@ from shoal.errors import UsageError
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.exit_views import check_pools
 from shoal.frontier.redis.server_checks import warn
-from shoal.frontier.redis.shard_runner import CRAWLS, LAST_NUMBER, SHARDS, WORKERS, Desk
+from shoal.frontier.redis.shard_runner import CRAWLS, LAST_NUMBER, SHARDS, WORKERS, ShardRunner
 from shoal.frontier.redis.shards import Shard, prefix_of
 from shoal.frontier.redis.views import beats, state_of, waiting_among
 from shoal.frontier.redis.wire import KEY, decode_crawl, decode_dead, encode_pools, number, pairs
@@ -21,7 +21,7 @@ from shoal.settings import check_dedup
 MAX_KEYS = 200
 
 
-async def open_crawl(desk: Desk, crawl: Crawl) -> Crawl:
+async def open_crawl(runner: ShardRunner, crawl: Crawl) -> Crawl:
     """Create the crawl, or let the one that exists take over what may change."""
     check_dedup(crawl.dedup, ttl=crawl.dedup_ttl)
     check_exits(crawl.pools)
@@ -32,46 +32,48 @@ async def open_crawl(desk: Desk, crawl: Crawl) -> Crawl:
         number(crawl.created), crawl.dedup, number(crawl.dedup_ttl), number(crawl.budgets.cost),
     ]  # fmt: skip
     while True:
-        shards = await _layout(desk, crawl.id)
+        shards = await _layout(runner, crawl.id)
         check_pools(crawl, shards=len(shards))
         # The first one last: as long as it is not there, nobody sees the crawl.
-        records = [await _open_shard(desk, shard, crawl, fields) for shard in reversed(shards)]
+        records = [await _open_shard(runner, shard, crawl, fields) for shard in reversed(shards)]
         if all(records):
             return _described(records[::-1])
 
 
-async def _layout(desk: Desk, crawl: str) -> list[Shard]:
+async def _layout(runner: ShardRunner, crawl: str) -> list[Shard]:
     """The shards of a crawl that exists, or those that a new one gets."""
-    shards = await desk.shards(crawl)
-    if len(shards) == 1 and desk.link.shards <= 1:
+    shards = await runner.shards(crawl)
+    if len(shards) == 1 and runner.link.shards <= 1:
         return shards
-    async with desk.link.line() as line:
+    async with runner.link.line() as line:
         await line.send("HGET", SHARDS, crawl)
         await line.send("HEXISTS", prefix_of(crawl) + "crawl", "state")
         recorded, is_whole = await line.answers()
     if recorded is not None and int(recorded) < 0:
-        await delete_crawl(desk, crawl)
-        return await _layout(desk, crawl)
-    asked = desk.link.shards or 1
+        await delete_crawl(runner, crawl)
+        return await _layout(runner, crawl)
+    asked = runner.link.shards or 1
     if recorded is None and not is_whole and asked > 1:
-        async with desk.link.line() as line:
+        async with runner.link.line() as line:
             await line.call("SADD", CRAWLS, crawl)
             await line.call("HSETNX", SHARDS, crawl, asked)
             recorded = await line.call("HGET", SHARDS, crawl)
-    desk.lay_out(crawl, abs(int(recorded or 1)))
-    shards = await desk.shards(crawl)
-    if desk.link.shards and len(shards) != asked:
+    runner.lay_out(crawl, abs(int(recorded or 1)))
+    shards = await runner.shards(crawl)
+    if runner.link.shards and len(shards) != asked:
         warn(f"crawl {crawl!r} lies in {len(shards)} shards for good; ?shards={asked} is for new crawls")
     return shards
 
 
-async def _open_shard(desk: Desk, shard: Shard, crawl: Crawl, fields: Sequence[Argument]) -> dict[bytes, bytes]:
+async def _open_shard(
+    runner: ShardRunner, shard: Shard, crawl: Crawl, fields: Sequence[Argument]
+) -> dict[bytes, bytes]:
     """The shard's record; an empty one when the crawl turns out to lie in other shards."""
     given, walked = "", 0
     while True:
-        async with desk.link.line() as line:
+        async with runner.link.line() as line:
             answer = await line.run("open", shard.prefix, given, walked, *fields, shard.number, shard.of)
-            if answer[0] == b"none" and shard.of == 1 and await desk.learn(crawl.id):
+            if answer[0] == b"none" and shard.of == 1 and await runner.learn(crawl.id):
                 return {}
             if answer[0] == b"none" and shard.number == 0:
                 # Listed before it is there: a crawl that nobody lists could not be deleted.
@@ -81,33 +83,35 @@ async def _open_shard(desk: Desk, shard: Shard, crawl: Crawl, fields: Sequence[A
                 given = "0"
         match answer[0]:
             case b"ok":
-                return await _with_pools(desk, shard, crawl, pairs(answer[1]))
+                return await _with_pools(runner, shard, crawl, pairs(answer[1]))
             case b"deleting":
-                await delete_crawl(desk, crawl.id)
+                await delete_crawl(runner, crawl.id)
             case b"pace":
                 pace = (answer[1], number(crawl.interval), answer[2], crawl.cap)
-                await _walk(desk, shard, "pace", *pace)
+                await _walk(runner, shard, "pace", *pace)
                 walked = 1
             case b"ttl":
-                await desk.change_in(shard, "ttl", number(crawl.dedup_ttl))
+                await runner.change_in(shard, "ttl", number(crawl.dedup_ttl))
 
 
-async def _with_pools(desk: Desk, shard: Shard, crawl: Crawl, record: dict[bytes, bytes]) -> dict[bytes, bytes]:
+async def _with_pools(
+    runner: ShardRunner, shard: Shard, crawl: Crawl, record: dict[bytes, bytes]
+) -> dict[bytes, bytes]:
     """The shard's record with the pools as they are now; its lanes look at their exits anew."""
     if not crawl.pools and b"pools" not in record:
         return record
     args = encode_pools(crawl.pools)
-    await desk.change_in(shard, "pools", *args)
-    await _walk(desk, shard, "pools")
+    await runner.change_in(shard, "pools", *args)
+    await _walk(runner, shard, "pools")
     return {**record, b"pools": msgspec.json.encode(crawl.pools)}
 
 
-async def crawls(desk: Desk) -> list[Crawl]:
+async def crawls(runner: ShardRunner) -> list[Crawl]:
     """All crawls, newest first."""
-    layouts = [await desk.shards(name) for name in await desk.all_crawls()]
+    layouts = [await runner.shards(name) for name in await runner.all_crawls()]
     if not layouts:
         return []
-    async with desk.link.line() as line:
+    async with runner.link.line() as line:
         for shards in layouts:
             for shard in shards:
                 await line.send("HGETALL", shard.prefix + "crawl")
@@ -132,35 +136,35 @@ def _described(records: Sequence[Mapping[bytes, bytes]]) -> Crawl:
     return msgspec.structs.replace(crawl, state=state, finished=max(ends) if is_over else None)
 
 
-async def set_state(desk: Desk, crawl: str, state: CrawlState) -> None:
+async def set_state(runner: ShardRunner, crawl: str, state: CrawlState) -> None:
     if state == CrawlState.FINISHED:
         raise UsageError("a crawl finishes by itself: pause, resume or cancel it")
-    shards = await desk.found(crawl)
+    shards = await runner.found(crawl)
     if len(shards) > 1:
-        states = {answer[1] for answer in await desk.look_at_all(crawl, "progress")}
+        states = {answer[1] for answer in await runner.look_at_all(crawl, "progress")}
         is_running = state == CrawlState.RUNNING and states <= {b"running", b"finished"}
         if is_running or states == {b"finished"}:
             return
     for shard in shards:
-        await _set_state(desk, shard, state)
+        await _set_state(runner, shard, state)
 
 
-async def _set_state(desk: Desk, shard: Shard, state: CrawlState) -> None:
+async def _set_state(runner: ShardRunner, shard: Shard, state: CrawlState) -> None:
     """A shard that is finished takes the new state, too, as long as its crawl is not."""
     walked = 0
     while True:
-        answer = await desk.change_in(shard, "state", str(state), walked, int(shard.of > 1))
+        answer = await runner.change_in(shard, "state", str(state), walked, int(shard.of > 1))
         if answer[0] == b"ok":
             return
         if answer[0] == b"walk":
-            await _walk(desk, shard, "resume", answer[1])
+            await _walk(runner, shard, "resume", answer[1])
             walked = 1
 
 
-async def delete_crawl(desk: Desk, crawl: str) -> None:
-    await desk.learn(crawl)
-    shards = await desk.shards(crawl)
-    async with desk.link.line(seconds=None) as line:
+async def delete_crawl(runner: ShardRunner, crawl: str) -> None:
+    await runner.learn(crawl)
+    shards = await runner.shards(crawl)
+    async with runner.link.line(seconds=None) as line:
         if len(shards) > 1:
             # Half of it may be gone when we die: whoever opens it again deletes the rest first.
             await line.call("HSET", SHARDS, crawl, -len(shards))
@@ -174,39 +178,39 @@ async def delete_crawl(desk: Desk, crawl: str) -> None:
         for worker in gone:
             await line.call("ZREM", WORKERS + "seen", worker)
             await line.call("HDEL", WORKERS + "beats", worker)
-    desk.forget_layout(crawl)
+    runner.forget_layout(crawl)
 
 
-async def forget(desk: Desk, crawl: str, keys: Sequence[int]) -> None:
+async def forget(runner: ShardRunner, crawl: str, keys: Sequence[int]) -> None:
     """Done keys become unknown; so do dead ones, and their letters are dropped."""
     distinct = list(dict.fromkeys(keys))
-    waiting = await waiting_among(desk, crawl, distinct)
+    waiting = await waiting_among(runner, crawl, distinct)
     free = [key for key in distinct if key not in waiting]
     for start in range(0, max(1, len(free)), MAX_KEYS):
         args: list[Argument] = []
         for key in free[start : start + MAX_KEYS]:
             args += (key, KEY.pack(key))
-        for shard in reversed(await desk.found(crawl)):
-            if (await desk.change_in(shard, "forget", *args))[0] == b"bloom":
+        for shard in reversed(await runner.found(crawl)):
+            if (await runner.change_in(shard, "forget", *args))[0] == b"bloom":
                 raise UsageError(f"crawl {crawl!r} keeps its keys in a Bloom filter, which cannot forget")
 
 
-async def dead(desk: Desk, crawl: str, which: DeadFilter, *, limit: int) -> list[DeadLetter]:
+async def dead(runner: ShardRunner, crawl: str, which: DeadFilter, *, limit: int) -> list[DeadLetter]:
     """Of several shards: the newest of all, after as many of each."""
     letters: list[DeadLetter] = []
-    shards = await desk.found(crawl)
+    shards = await runner.found(crawl)
     for shard in shards:
-        letters += await _dead_in(desk, shard, which, limit=limit)
+        letters += await _dead_in(runner, shard, which, limit=limit)
     if len(shards) > 1:
         letters.sort(key=lambda letter: (letter.at, letter.task.key), reverse=True)
     return letters[:limit]
 
 
-async def _dead_in(desk: Desk, shard: Shard, which: DeadFilter, *, limit: int) -> list[DeadLetter]:
+async def _dead_in(runner: ShardRunner, shard: Shard, which: DeadFilter, *, limit: int) -> list[DeadLetter]:
     letters: dict[int, DeadLetter] = {}
     skip, is_last = 0, False
     while not is_last and len(letters) < limit:
-        answer = await desk.look_into(shard, "dead", "list", skip, limit - len(letters), *_filter(which))
+        answer = await runner.look_into(shard, "dead", "list", skip, limit - len(letters), *_filter(which))
         skip, is_last = answer[1], answer[2] == b"1"
         for value in answer[4]:
             letter = decode_dead(value)
@@ -214,22 +218,22 @@ async def _dead_in(desk: Desk, shard: Shard, which: DeadFilter, *, limit: int) -
     return list(letters.values())
 
 
-async def clear_dead(desk: Desk, crawl: str, verb: str, which: DeadFilter, *, limit: int) -> int:
+async def clear_dead(runner: ShardRunner, crawl: str, verb: str, which: DeadFilter, *, limit: int) -> int:
     """Requeue or drop up to `limit` letters that match."""
     cleared = 0
-    for shard in await desk.found(crawl):
+    for shard in await runner.found(crawl):
         skip, is_last = 0, False
         while not is_last and cleared < limit:
-            answer = await desk.change_in(shard, "dead", verb, skip, limit - cleared, *_filter(which))
+            answer = await runner.change_in(shard, "dead", verb, skip, limit - cleared, *_filter(which))
             skip, is_last, cleared = answer[1], answer[2] == b"1", cleared + answer[3]
     return cleared
 
 
-async def _walk(desk: Desk, shard: Shard, how: str, *args: Argument) -> None:
+async def _walk(runner: ShardRunner, shard: Shard, how: str, *args: Argument) -> None:
     """Change all lanes."""
     place: bytes | str = "0"
     while True:
-        place = (await desk.change_in(shard, "walk", how, place, *args))[1]
+        place = (await runner.change_in(shard, "walk", how, place, *args))[1]
         if place == b"0":
             return
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from shoal.errors import UsageError
-from shoal.frontier.redis.shard_runner import Desk
+from shoal.frontier.redis.shard_runner import ShardRunner
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.redis.views import lane_names
 from shoal.frontier.rules.exits import Ended, status_of
@@ -25,19 +25,19 @@ def check_pools(crawl: Crawl, *, shards: int) -> None:
         )
 
 
-async def exits(desk: Desk, crawl: str, *, limit: int) -> list[ExitStatus]:
+async def exits(runner: ShardRunner, crawl: str, *, limit: int) -> list[ExitStatus]:
     """Every exit towards every host it was used for, in the order of their names."""
-    found = [status for shard in await desk.found(crawl) for status in await _exits_in(desk, shard)]
+    found = [status for shard in await runner.found(crawl) for status in await _exits_in(runner, shard)]
     found.sort(key=lambda status: (status.exit, status.lane))
     return found[:limit]
 
 
-async def _exits_in(desk: Desk, shard: Shard) -> list[ExitStatus]:
-    pooled = [name for name in await lane_names(desk.link, shard) if VIA.encode() in name]
+async def _exits_in(runner: ShardRunner, shard: Shard) -> list[ExitStatus]:
+    pooled = [name for name in await lane_names(runner.link, shard) if VIA.encode() in name]
     found: list[ExitStatus] = []
     start, lanes = 0, 1
     while start < len(pooled):
-        answer = await desk.look_into(shard, "uses", *pooled[start : start + lanes])
+        answer = await runner.look_into(shard, "uses", *pooled[start : start + lanes])
         now, start = float(answer[1]), start + lanes
         # As many as will fit if the next lanes have as many exits as these.
         lanes = max(1, min(MAX_LANES, MAX_ROWS * lanes // max(1, len(answer) // 5)))
@@ -57,10 +57,10 @@ def _ended(use: bytes) -> Ended:
     return Ended(*counts, elapsed, cost, int(streak), rests_until)
 
 
-async def session(desk: Desk, crawl: str, name: str) -> tuple[int, bytes]:
+async def session(runner: ShardRunner, crawl: str, name: str) -> tuple[int, bytes]:
     """What is kept for an exit, and its version."""
-    shard = (await desk.found(crawl))[0]
-    async with desk.link.line_at(shard.prefix) as line:
+    shard = (await runner.found(crawl))[0]
+    async with runner.link.line_at(shard.prefix) as line:
         await line.send("HGET", shard.prefix + "exits", name)
         await line.send("HGET", shard.prefix + "sessions", name)
         row, kept = await line.answers()

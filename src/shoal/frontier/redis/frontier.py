@@ -13,7 +13,7 @@ from shoal.frontier.redis.put import Samples, put
 from shoal.frontier.redis.repair import Repair
 from shoal.frontier.redis.server_checks import check_server
 from shoal.frontier.redis.settle import Settler, extend
-from shoal.frontier.redis.shard_runner import Desk
+from shoal.frontier.redis.shard_runner import ShardRunner
 from shoal.frontier.redis.wire import encode_update
 from shoal.model import (
     DIRECT,
@@ -45,10 +45,10 @@ class RedisFrontier:
     def __init__(self, link: RedisLink) -> None:
         self._link = link
         self._repair = Repair(link)
-        self._desk = Desk(link, self._repair.run)
-        self._samples = Samples(self._desk)
-        self._outbox = Outbox(self._desk, self._samples)
-        self._settler = Settler(self._desk, self._samples, self._outbox)
+        self._runner = ShardRunner(link, self._repair.run)
+        self._samples = Samples(self._runner)
+        self._outbox = Outbox(self._runner, self._samples)
+        self._settler = Settler(self._runner, self._samples, self._outbox)
 
     @classmethod
     async def open(cls, url: str, *, clock: Callable[[], float] | None = None) -> RedisFrontier:
@@ -62,19 +62,19 @@ class RedisFrontier:
         return cls(link)
 
     async def open_crawl(self, crawl: Crawl) -> Crawl:
-        return await control.open_crawl(self._desk, crawl)
+        return await control.open_crawl(self._runner, crawl)
 
     async def crawls(self) -> list[Crawl]:
-        return await control.crawls(self._desk)
+        return await control.crawls(self._runner)
 
     async def set_state(self, crawl: str, state: CrawlState) -> None:
-        await control.set_state(self._desk, crawl, state)
+        await control.set_state(self._runner, crawl, state)
 
     async def set_feeding(self, crawl: str, *, feeding: bool) -> None:
-        await self._desk.change(crawl, "feeding", int(feeding))
+        await self._runner.change(crawl, "feeding", int(feeding))
 
     async def delete_crawl(self, crawl: str) -> None:
-        await control.delete_crawl(self._desk, crawl)
+        await control.delete_crawl(self._runner, crawl)
 
     async def put(
         self,
@@ -84,68 +84,68 @@ class RedisFrontier:
         rejected: Mapping[str, int] | None = None,
         samples: Sequence[tuple[str, str]] = (),
     ) -> PutReport:
-        return await put(self._desk, self._samples, crawl, tasks, rejected=rejected or {}, given=samples)
+        return await put(self._runner, self._samples, crawl, tasks, rejected=rejected or {}, given=samples)
 
     async def lease(
         self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float
     ) -> LeaseBatch:
         self._repair.see_horizon(horizon)
         terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon)
-        return await lease(self._desk, self._outbox, crawls, terms)
+        return await lease(self._runner, self._outbox, crawls, terms)
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
-        return await extend(self._desk, leases, seconds=seconds)
+        return await extend(self._runner, leases, seconds=seconds)
 
     async def settle(self, results: Sequence[Result]) -> SettleReport:
         return await self._settler.settle(results)
 
     async def evict(self, worker: str) -> int:
-        return await evict(self._desk, worker)
+        return await evict(self._runner, worker)
 
     async def forget(self, crawl: str, keys: Sequence[int]) -> None:
-        await control.forget(self._desk, crawl, keys)
+        await control.forget(self._runner, crawl, keys)
 
     async def progress(self, crawl: str) -> Progress:
-        return await views.progress(self._desk, crawl)
+        return await views.progress(self._runner, crawl)
 
     async def lanes(self, crawl: str, *, limit: int = 100) -> list[LaneStatus]:
-        return await views.lanes(self._desk, crawl, limit=limit)
+        return await views.lanes(self._runner, crawl, limit=limit)
 
     async def update_lane(self, crawl: str, lane: str, update: LaneUpdate) -> None:
-        await self._desk.change(crawl, "pace", lane, *encode_update(update), lane=lane)
+        await self._runner.change(crawl, "pace", lane, *encode_update(update), lane=lane)
 
     async def rules(self, crawl: str, lane: str) -> tuple[int, bytes]:
-        return await views.rules(self._desk, crawl, lane)
+        return await views.rules(self._runner, crawl, lane)
 
     async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT) -> float:  # noqa: A002 -- as the contract has it
-        return float((await self._desk.change(crawl, "reserve", lane, exit, lane=lane))[1])
+        return float((await self._runner.change(crawl, "reserve", lane, exit, lane=lane))[1])
 
     async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
-        return await exits.exits(self._desk, crawl, limit=limit)
+        return await exits.exits(self._runner, crawl, limit=limit)
 
     async def session(self, crawl: str, exit: str) -> tuple[int, bytes]:  # noqa: A002 -- as the contract has it
-        return await exits.session(self._desk, crawl, exit)
+        return await exits.session(self._runner, crawl, exit)
 
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
-        return await control.dead(self._desk, crawl, which, limit=limit)
+        return await control.dead(self._runner, crawl, which, limit=limit)
 
     async def requeue_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
-        return await control.clear_dead(self._desk, crawl, "requeue", which, limit=limit)
+        return await control.clear_dead(self._runner, crawl, "requeue", which, limit=limit)
 
     async def drop_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
-        return await control.clear_dead(self._desk, crawl, "drop", which, limit=limit)
+        return await control.clear_dead(self._runner, crawl, "drop", which, limit=limit)
 
     async def look_up(self, crawl: str, key: int) -> TaskStatus:
-        return await views.look_up(self._desk, crawl, key)
+        return await views.look_up(self._runner, crawl, key)
 
     async def samples(self, crawl: str, reason: str) -> list[str]:
-        return await views.samples(self._desk, crawl, reason)
+        return await views.samples(self._runner, crawl, reason)
 
     async def beat(self, beat: WorkerBeat) -> None:
-        await views.beat(self._desk, beat)
+        await views.beat(self._runner, beat)
 
     async def workers(self, *, within: float = 60.0) -> list[WorkerBeat]:
-        return await views.workers(self._desk, within=within)
+        return await views.workers(self._runner, within=within)
 
     async def close(self) -> None:
         await self._link.close()

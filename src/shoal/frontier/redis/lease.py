@@ -10,7 +10,7 @@ import msgspec
 
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.outbox import Outbox
-from shoal.frontier.redis.shard_runner import Desk
+from shoal.frontier.redis.shard_runner import ShardRunner
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.redis.wire import decode_task, number
 from shoal.frontier.rules.fairness import share_out
@@ -32,16 +32,16 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     horizon: float
 
 
-async def lease(desk: Desk, outbox: Outbox, crawls: Sequence[str], terms: Terms) -> LeaseBatch:
+async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], terms: Terms) -> LeaseBatch:
     """As many rounds as the limit needs."""
     names = list(dict.fromkeys(crawls))
     leases: list[Lease] = []
     while True:
         part = msgspec.structs.replace(terms, limit=min(MAX_LEASES, terms.limit - len(leases)))
-        shards = [shard for name in names for shard in await desk.shards(name)]
-        batch = await (_lease_one(desk, shards[0], part) if len(shards) == 1 else _lease_many(desk, shards, part))
+        shards = [shard for name in names for shard in await runner.shards(name)]
+        batch = await (_lease_one(runner, shards[0], part) if len(shards) == 1 else _lease_many(runner, shards, part))
         leases += batch.leases
-        if batch.gone and any([await desk.learn(crawl) for crawl in batch.gone]):
+        if batch.gone and any([await runner.learn(crawl) for crawl in batch.gone]):
             continue
         if batch.posted and await outbox.deliver_left_behind(batch.posted) and not leases:
             continue
@@ -49,18 +49,21 @@ async def lease(desk: Desk, outbox: Outbox, crawls: Sequence[str], terms: Terms)
             break
     leases.sort(key=lambda lease: lease.wait)
     return LeaseBatch(
-        leases=leases, ask_again=batch.ask_again, epoch=batch.epoch, finished=tuple(await _finished(desk, names, batch))
+        leases=leases,
+        ask_again=batch.ask_again,
+        epoch=batch.epoch,
+        finished=tuple(await _finished(runner, names, batch)),
     )
 
 
-async def evict(desk: Desk, worker: str) -> int:
+async def evict(runner: ShardRunner, worker: str) -> int:
     """Take back everything this worker holds, in every crawl."""
     taken = 0
-    for crawl in await desk.all_crawls():
-        for shard in await desk.shards(crawl):
+    for crawl in await runner.all_crawls():
+        for shard in await runner.shards(crawl):
             cursor = b"0"
             while True:
-                (answer,) = await desk.run([(shard, "evict", (worker, cursor))])
+                (answer,) = await runner.run([(shard, "evict", (worker, cursor))])
                 if answer[0] == b"none":
                     break
                 cursor, taken = answer[1], taken + answer[2]
@@ -83,17 +86,17 @@ class _Lent(msgspec.Struct, kw_only=True):
     was_overtaken: bool = False
 
 
-async def _lease_one(desk: Desk, shard: Shard, terms: Terms) -> _Lent:
+async def _lease_one(runner: ShardRunner, shard: Shard, terms: Terms) -> _Lent:
     args = (terms.limit, terms.worker, number(terms.seconds), number(terms.horizon))
-    (answer,) = await desk.run([(shard, "lease", args)])
-    return _lent(desk, {shard: answer})
+    (answer,) = await runner.run([(shard, "lease", args)])
+    return _lent(runner, {shard: answer})
 
 
-async def _lease_many(desk: Desk, shards: Sequence[Shard], terms: Terms) -> _Lent:
+async def _lease_many(runner: ShardRunner, shards: Sequence[Shard], terms: Terms) -> _Lent:
     """A look at all of them, then a script for each one whose lanes are the next to be served."""
     limit = min(terms.limit, max(LEAST_LANES, 2 * terms.limit // len(shards)))
     surveys = await _ask_each(
-        desk, {shard: ("survey", (limit, number(terms.horizon), terms.limit)) for shard in shards}
+        runner, {shard: ("survey", (limit, number(terms.horizon), terms.limit)) for shard in shards}
     )
     ready = []
     for shard, answer in surveys.items():
@@ -107,8 +110,8 @@ async def _lease_many(desk: Desk, shards: Sequence[Shard], terms: Terms) -> _Len
         if share:
             wanted.setdefault(shard, []).extend((lane, share))
     shared = (terms.worker, number(terms.seconds), number(terms.horizon))
-    answers = await _ask_each(desk, {shard: ("lend", (*shared, *lanes)) for shard, lanes in wanted.items()})
-    lent = _lent(desk, {shard: answers.get(shard, answer[:4]) for shard, answer in surveys.items()})
+    answers = await _ask_each(runner, {shard: ("lend", (*shared, *lanes)) for shard, lanes in wanted.items()})
+    lent = _lent(runner, {shard: answers.get(shard, answer[:4]) for shard, answer in surveys.items()})
     # A lane whose exits rest lends less than it has room for: that is no reason to look again.
     shared_out = sum(share for entry, share in zip(ready, shares, strict=True) if VIA.encode() not in entry[3])
     lent.was_overtaken = sum(lease.exit == DIRECT for lease in lent.leases) < shared_out
@@ -117,34 +120,34 @@ async def _lease_many(desk: Desk, shards: Sequence[Shard], terms: Terms) -> _Len
     return lent
 
 
-async def _ask_each(desk: Desk, calls: dict[Shard, tuple[str, Sequence[Argument]]]) -> dict[Shard, list[Any]]:
+async def _ask_each(runner: ShardRunner, calls: dict[Shard, tuple[str, Sequence[Argument]]]) -> dict[Shard, list[Any]]:
     """One script per shard, in one round trip."""
-    answers = await desk.run([(shard, verb, args) for shard, (verb, args) in calls.items()])
+    answers = await runner.run([(shard, verb, args) for shard, (verb, args) in calls.items()])
     return dict(zip(calls, answers, strict=True))
 
 
-async def _finished(desk: Desk, crawls: Sequence[str], lent: _Lent) -> list[str]:
+async def _finished(runner: ShardRunner, crawls: Sequence[str], lent: _Lent) -> list[str]:
     """The crawls that have nothing left to do. One in several shards has when all were quiet at the same moment: quiet
     in a first look, and in a second one that finds that nothing moved in between. A deleted one has, too."""
     finished = {*lent.finished, *lent.gone}
     for crawl in crawls:
-        shards = await desk.shards(crawl)
+        shards = await runner.shards(crawl)
         if crawl in finished or not all(shard in lent.quiet for shard in shards):
             continue
-        answers = await desk.run([(shard, "finish", (lent.quiet[shard],)) for shard in shards])
+        answers = await runner.run([(shard, "finish", (lent.quiet[shard],)) for shard in shards])
         if all(answer[0] == b"none" or answer[1] == b"1" for answer in answers):
             finished.add(crawl)
     return [crawl for crawl in crawls if crawl in finished]
 
 
-def _lent(desk: Desk, answers: Mapping[Shard, list[Any]]) -> _Lent:
+def _lent(runner: ShardRunner, answers: Mapping[Shard, list[Any]]) -> _Lent:
     lent = _Lent()
     for shard, answer in answers.items():
         if answer[0] == b"none":
             if shard.crawl not in lent.gone:
                 lent.gone.append(shard.crawl)
             continue
-        desk.see_epoch(shard, int(answer[1]))
+        runner.see_epoch(shard, int(answer[1]))
         lent.epoch += int(answer[1])
         lent.ask_again = min(lent.ask_again, float(answer[2]))
         ending = answer[3]

@@ -16,7 +16,7 @@ import msgspec
 from shoal.errors import ServerUnreachable, StorageError, UsageError
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.put import Samples, Tally, deliver
-from shoal.frontier.redis.shard_runner import Desk
+from shoal.frontier.redis.shard_runner import ShardRunner
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.redis.wire import decode_task
 from shoal.model import Task
@@ -37,8 +37,8 @@ class Posted(msgspec.Struct, frozen=True):
 class Outbox:
     """Delivers what lies in the outboxes of crawls."""
 
-    def __init__(self, desk: Desk, samples: Samples) -> None:
-        self._desk = desk
+    def __init__(self, runner: ShardRunner, samples: Samples) -> None:
+        self._runner = runner
         self._samples = samples
 
     async def deliver(self, crawl: str, posted: Sequence[Posted]) -> dict[int, str] | None:
@@ -46,17 +46,17 @@ class Outbox:
         is lost, they stay in the outbox for whoever asks for work next."""
         tally = Tally()
         try:
-            if not await deliver(self._desk, crawl, [entry.task for entry in posted], tally=tally):
+            if not await deliver(self._runner, crawl, [entry.task for entry in posted], tally=tally):
                 return None
             await self._take_out(posted)
-            await self._samples.add(crawl, await self._desk.epoch_of(crawl), tally.samples)
+            await self._samples.add(crawl, await self._runner.epoch_of(crawl), tally.samples)
         except (ServerUnreachable, StorageError, UsageError):
             return None
         return tally.refused
 
     async def deliver_left_behind(self, shards: Sequence[Shard]) -> int:
         """Deliver what others wrote and did not come to deliver, a bounded number; gives how many were."""
-        answers = await self._desk.run([(shard, "posted", (MAX_ENTRIES,)) for shard in shards], looks=True)
+        answers = await self._runner.run([(shard, "posted", (MAX_ENTRIES,)) for shard in shards], looks=True)
         found = [_read(shard, entry) for shard, answer in zip(shards, answers, strict=True) for entry in answer[1:]]
         delivered = 0
         for crawl in dict.fromkeys(entry.shard.crawl for entry in found):
@@ -69,7 +69,7 @@ class Outbox:
         numbers: dict[Shard, list[int]] = {}
         for entry in posted:
             numbers.setdefault(entry.shard, []).append(entry.number)
-        await self._desk.run([(shard, "delivered", _ranges(ours)) for shard, ours in numbers.items()])
+        await self._runner.run([(shard, "delivered", _ranges(ours)) for shard, ours in numbers.items()])
 
 
 def _ranges(numbers: Sequence[int]) -> list[Argument]:

@@ -10,7 +10,7 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.frontier.redis.allowance import ask_for_allowance
 from shoal.frontier.redis.connection import Argument
-from shoal.frontier.redis.shard_runner import Desk, no_such_crawl
+from shoal.frontier.redis.shard_runner import ShardRunner, no_such_crawl
 from shoal.frontier.redis.shards import Shard, shard_of
 from shoal.frontier.redis.wire import Batch, encode_counts
 from shoal.model import PutReport, Task
@@ -21,8 +21,8 @@ MAX_TASKS = 200  # per script: a script holds up everybody else
 class Samples:
     """Rejected URLs for people to see. Those of a reason that has enough do not travel."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, runner: ShardRunner) -> None:
+        self._runner = runner
         self._full: set[tuple[str, int, str]] = set()
 
     async def add(self, crawl: str, epoch: int, samples: Iterable[tuple[str, str]]) -> None:
@@ -34,7 +34,7 @@ class Samples:
                 args += (reason, url)
         for start in range(0, len(args), 2 * MAX_TASKS):
             try:
-                answer = await self._desk.change(crawl, "samples", *args[start : start + 2 * MAX_TASKS])
+                answer = await self._runner.change(crawl, "samples", *args[start : start + 2 * MAX_TASKS])
             except UsageError:
                 return  # the crawl was deleted meanwhile, and its samples with it
             if len(full) > 10_000:
@@ -87,7 +87,7 @@ class Tally:
 
 
 async def put(
-    desk: Desk,
+    runner: ShardRunner,
     samples: Samples,
     crawl: str,
     tasks: Sequence[Task],
@@ -98,35 +98,35 @@ async def put(
     """Encode everything, then send it: what cannot be stored leaves nothing behind."""
     tally = Tally(given)
     counts = encode_counts(rejected)
-    while not await deliver(desk, crawl, tasks, tally=tally, counts=counts):
+    while not await deliver(runner, crawl, tasks, tally=tally, counts=counts):
         pass
     if tally.samples:
-        await samples.add(crawl, await desk.epoch_of(crawl), tally.samples)
+        await samples.add(crawl, await runner.epoch_of(crawl), tally.samples)
     return PutReport(new=tally.new, duplicates=tally.duplicates, refused=tally.refused)
 
 
 async def deliver(
-    desk: Desk, crawl: str, tasks: Sequence[Task], *, tally: Tally, counts: Sequence[Argument] = (0,)
+    runner: ShardRunner, crawl: str, tasks: Sequence[Task], *, tally: Tally, counts: Sequence[Argument] = (0,)
 ) -> bool:
     """Put each task into its shard; false when the crawl turned out to lie in others."""
-    shards = await desk.shards(crawl)
+    shards = await runner.shards(crawl)
     chunks = _chunks(shards, list(enumerate(tasks)))
     calls = [chunk.args(counts if chunk is chunks[0] else (0,)) for chunk in chunks]
     waiting: list[int] = []
     while True:
-        answers = await desk.run([(chunk.shard, "put", args) for chunk, args in zip(chunks, calls, strict=True)])
+        answers = await runner.run([(chunk.shard, "put", args) for chunk, args in zip(chunks, calls, strict=True)])
         if any(answer[0] == b"none" for answer in answers):
-            if await desk.learn(crawl):
+            if await runner.learn(crawl):
                 return False
             raise no_such_crawl(crawl)
         for chunk, answer in zip(chunks, answers, strict=True):
-            desk.see_epoch(chunk.shard, int(answer[1]))
+            runner.see_epoch(chunk.shard, int(answer[1]))
             waiting += tally.take(chunk, answer)
         if not waiting:
             return True
         first = {tasks[place].key: place for place in sorted(waiting, reverse=True)}
         wanted = sorted(first.values())
-        served, grants = await ask_for_allowance(desk, shards, [tasks[place] for place in wanted])
+        served, grants = await ask_for_allowance(runner, shards, [tasks[place] for place in wanted])
         # Only those that were served are sent: a shard would give what one does not use to the next in line there.
         sent = set(wanted[:served] if served else waiting)
         chunks = _chunks(shards, [(place, tasks[place]) for place in sorted(sent)])

@@ -9,7 +9,7 @@ from typing import Any
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.outbox import Outbox, Posted
 from shoal.frontier.redis.put import MAX_TASKS, Samples, refusals
-from shoal.frontier.redis.shard_runner import Desk, needs_repair
+from shoal.frontier.redis.shard_runner import ShardRunner, needs_repair
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.redis.wire import KEY, Batch, encode_counts, encode_update, encode_use, number
 from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Result, Retry, SettleReport
@@ -176,8 +176,8 @@ class Settlement:
 class Settler:
     """Sends results. Remembers those that went through in a call that failed as a whole: it will be repeated."""
 
-    def __init__(self, desk: Desk, samples: Samples, outbox: Outbox) -> None:
-        self._desk = desk
+    def __init__(self, runner: ShardRunner, samples: Samples, outbox: Outbox) -> None:
+        self._runner = runner
         self._samples = samples
         self._outbox = outbox
         self._applied: set[_Token] = set()
@@ -185,26 +185,26 @@ class Settler:
     async def settle(self, results: Sequence[Result]) -> SettleReport:
         """Send each chunk as soon as it is encoded: the server works on one while the next is made."""
         crawls = dict.fromkeys(result.lease.crawl for result in results if isinstance(result, Result))
-        layouts = {crawl: await self._desk.shards(crawl) for crawl in crawls}
+        layouts = {crawl: await self._runner.shards(crawl) for crawl in crawls}
         settlement = Settlement(results, layouts=layouts, applied=self._applied)
         pending: Iterable[Chunk] = settlement.chunks()
         while pending:
             pending = await self._send(pending, settlement)
             for shard in dict.fromkeys(chunk.shard for chunk in pending):
-                await self._desk.repair(shard)
+                await self._runner.repair(shard)
         for crawl, posted in settlement.posted():
             settlement.refuse(await self._outbox.deliver(crawl, posted) or {})
         for crawl, kept in settlement.samples.items():
             if kept:
-                await self._samples.add(crawl, await self._desk.epoch_of(crawl), kept)
+                await self._samples.add(crawl, await self._runner.epoch_of(crawl), kept)
         if self._applied:
             self._applied -= {_token(one.lease) for one in results if isinstance(one, Result)}
-        return settlement.report(sum([await self._desk.epoch_of(crawl) for crawl in settlement.crawls]))
+        return settlement.report(sum([await self._runner.epoch_of(crawl) for crawl in settlement.crawls]))
 
     async def _send(self, chunks: Iterable[Chunk], settlement: Settlement) -> list[Chunk]:
         """One round trip; gives the chunks whose shard needs to be repaired first."""
         sent: list[Chunk] = []
-        async with self._desk.link.line() as line:
+        async with self._runner.link.line() as line:
             for chunk in chunks:
                 await line.send_script("settle", chunk.shard.prefix, chunk.args)
                 sent.append(chunk)
@@ -219,7 +219,7 @@ class Settler:
             if not needs_repair(answer):
                 settlement.take(chunk, answer)
                 if answer[0] == b"ok":
-                    self._desk.see_epoch(chunk.shard, int(answer[1]))
+                    self._runner.see_epoch(chunk.shard, int(answer[1]))
         return [chunk for chunk, answer in zip(sent, answers, strict=True) if needs_repair(answer)]
 
     def _remember(self, sent: Sequence[Chunk], answers: Sequence[Any]) -> None:
@@ -233,23 +233,23 @@ class Settler:
                 }
 
 
-async def extend(desk: Desk, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
+async def extend(runner: ShardRunner, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
     """Move the end of these leases; gives those already lost."""
     lost: list[Lease] = []
-    layouts = {crawl: await desk.shards(crawl) for crawl in dict.fromkeys(lease.crawl for lease in leases)}
+    layouts = {crawl: await runner.shards(crawl) for crawl in dict.fromkeys(lease.crawl for lease in leases)}
     for shard in dict.fromkeys(_shard(lease, layouts) for lease in leases):
         group = [lease for lease in leases if _shard(lease, layouts) == shard]
         for start in range(0, len(group), MAX_TASKS):
             part = group[start : start + MAX_TASKS]
-            lost += await _extend_part(desk, shard, part, seconds)
+            lost += await _extend_part(runner, shard, part, seconds)
     return lost
 
 
-async def _extend_part(desk: Desk, shard: Shard, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+async def _extend_part(runner: ShardRunner, shard: Shard, leases: Sequence[Lease], seconds: float) -> list[Lease]:
     args: list[Argument] = [number(seconds)]
     for lease in leases:
         args += _lease(lease)
-    (answer,) = await desk.run([(shard, "extend", args)])
+    (answer,) = await runner.run([(shard, "extend", args)])
     if answer[0] == b"none":
         return list(leases)
     return [lease for lease, fate in zip(leases, answer[1].decode(), strict=True) if fate == "s"]

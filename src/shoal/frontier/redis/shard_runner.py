@@ -23,7 +23,7 @@ def no_such_crawl(crawl: str) -> UsageError:
     return UsageError(f"there is no crawl {crawl!r}; `shoal status` lists them")
 
 
-class Desk:
+class ShardRunner:
     """Runs scripts on crawls. A shard whose server was restarted is repaired before anything changes in it.
 
     A crawl is taken to lie in one shard until somebody says otherwise: its record, or the lack of one."""

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from shoal.frontier.redis.connection import AnyLine, RedisLink
-from shoal.frontier.redis.shard_runner import WORKERS, Desk, checked
+from shoal.frontier.redis.shard_runner import WORKERS, ShardRunner, checked
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.redis.wire import (
     KEY,
@@ -26,15 +26,15 @@ LANES_PER_PAGE = 500
 COUNTERS = ("queued", "delayed", "leased", "done", "dead", "cancelled", "duplicates", "stale", "retried", "lost")
 
 
-async def progress(desk: Desk, crawl: str) -> Progress:
+async def progress(runner: ShardRunner, crawl: str) -> Progress:
     """Of several shards: the sum. Links on their way from one to another are queued, as far as one can say."""
-    answers = await desk.look_at_all(crawl, "progress")
+    answers = await runner.look_at_all(crawl, "progress")
     while len(answers) > 1:
         # The shards are read one after the other: that nothing is left is true only if nothing moved meanwhile.
         if _is_left(answers):
             break
         before = [_moves(answer) for answer in answers]
-        answers = await desk.look_at_all(crawl, "progress")
+        answers = await runner.look_at_all(crawl, "progress")
         if before == [_moves(answer) for answer in answers]:
             break
     counters = Counter[str]()
@@ -72,22 +72,22 @@ def _moves(answer: list[Any]) -> tuple[int, int]:
     return _numbers(answer[4]).get("moves", 0), int(answer[3])
 
 
-async def lanes(desk: Desk, crawl: str, *, limit: int) -> list[LaneStatus]:
+async def lanes(runner: ShardRunner, crawl: str, *, limit: int) -> list[LaneStatus]:
     """Most waiting first, among equals the older lane."""
-    shards = await desk.found(crawl)
+    shards = await runner.found(crawl)
     if len(shards) == 1:
-        return [lane for _, lane in await _lanes_in(desk, shards[0], limit=limit)]
-    found = [entry for shard in shards for entry in await _lanes_in(desk, shard, limit=limit)]
+        return [lane for _, lane in await _lanes_in(runner, shards[0], limit=limit)]
+    found = [entry for shard in shards for entry in await _lanes_in(runner, shard, limit=limit)]
     found.sort(key=lambda entry: (-entry[1].waiting, -entry[1].in_flight, entry[0]))
     return [lane for _, lane in found[:limit]]
 
 
-async def _lanes_in(desk: Desk, shard: Shard, *, limit: int) -> list[tuple[bytes, LaneStatus]]:
+async def _lanes_in(runner: ShardRunner, shard: Shard, *, limit: int) -> list[tuple[bytes, LaneStatus]]:
     """Most waiting first. Where nothing waits, as in a cancelled crawl, that is: most in flight first."""
     found: list[tuple[bytes, LaneStatus]] = []
     rank, is_sorted = 0, True
     while len(found) < limit or not is_sorted:
-        answer = await desk.look_into(shard, "busy", rank, LANES_PER_PAGE)
+        answer = await runner.look_into(shard, "busy", rank, LANES_PER_PAGE)
         rank += answer[1]
         is_sorted = is_sorted and answer[2] == b"1"
         page = [_lane_status(answer[start : start + 10]) for start in range(3, len(answer), 10)]
@@ -99,19 +99,19 @@ async def _lanes_in(desk: Desk, shard: Shard, *, limit: int) -> list[tuple[bytes
     return found[:limit]
 
 
-async def rules(desk: Desk, crawl: str, lane: str) -> tuple[int, bytes]:
-    answer = await desk.look(crawl, "rules", lane, lane=lane)
+async def rules(runner: ShardRunner, crawl: str, lane: str) -> tuple[int, bytes]:
+    answer = await runner.look(crawl, "rules", lane, lane=lane)
     return answer[1], answer[2]
 
 
-async def look_up(desk: Desk, crawl: str, key: int) -> TaskStatus:
-    answer = await _look_up(desk, crawl, key)
+async def look_up(runner: ShardRunner, crawl: str, key: int) -> TaskStatus:
+    answer = await _look_up(runner, crawl, key)
     if answer[1] == b"known":
-        waiting = await waiting_among(desk, crawl, [key])
+        waiting = await waiting_among(runner, crawl, [key])
         if key in waiting:
             return waiting[key]
         # It may have been lent, or have ended, while we looked through those that wait.
-        answer = await _look_up(desk, crawl, key)
+        answer = await _look_up(runner, crawl, key)
     match answer[1]:
         case b"unknown":
             return TaskStatus(state=TaskState.UNKNOWN)
@@ -137,38 +137,40 @@ async def look_up(desk: Desk, crawl: str, key: int) -> TaskStatus:
     return TaskStatus(state=TaskState.DONE)
 
 
-async def _look_up(desk: Desk, crawl: str, key: int) -> list[Any]:
+async def _look_up(runner: ShardRunner, crawl: str, key: int) -> list[Any]:
     """Nobody can say in which shard a key is: the first that knows it has it."""
-    answers = await desk.look_at_all(crawl, "look_up", key, KEY.pack(key))
+    answers = await runner.look_at_all(crawl, "look_up", key, KEY.pack(key))
     return next((answer for answer in answers if answer[1] != b"unknown"), answers[0])
 
 
-async def waiting_among(desk: Desk, crawl: str, keys: Sequence[int]) -> dict[int, TaskStatus]:
+async def waiting_among(runner: ShardRunner, crawl: str, keys: Sequence[int]) -> dict[int, TaskStatus]:
     """Those of the keys whose tasks wait. Looks through all that wait, in bounded steps: for people, not for crawls."""
-    current = await progress(desk, crawl)
+    current = await progress(runner, crawl)
     if not keys or not current.queued + current.delayed + current.cancelled:
         return {}
     found: dict[int, TaskStatus] = {}
-    for shard in await desk.shards(crawl):
-        found |= await _waiting_in(desk, shard, keys, is_cancelled=current.state == CrawlState.CANCELLED)
+    for shard in await runner.shards(crawl):
+        found |= await _waiting_in(runner, shard, keys, is_cancelled=current.state == CrawlState.CANCELLED)
     return found
 
 
-async def _waiting_in(desk: Desk, shard: Shard, keys: Sequence[int], *, is_cancelled: bool) -> dict[int, TaskStatus]:
+async def _waiting_in(
+    runner: ShardRunner, shard: Shard, keys: Sequence[int], *, is_cancelled: bool
+) -> dict[int, TaskStatus]:
     wanted = [KEY.pack(key) for key in keys]
     found: dict[int, TaskStatus] = {}
     place: bytes | str = "0"
     while True:
-        _, place, hits = await desk.look_into(shard, "find", "later", place, 0, *wanted)
+        _, place, hits = await runner.look_into(shard, "find", "later", place, 0, *wanted)
         found |= _waiting(hits, TaskState.CANCELLED if is_cancelled else TaskState.DELAYED)
         if place == b"0":
             break
     state = TaskState.CANCELLED if is_cancelled else TaskState.QUEUED
-    lanes = await lane_names(desk.link, shard)
+    lanes = await lane_names(runner.link, shard)
     order: bytes | str = "-inf"
     while lanes and len(found) < len(keys):
         page = lanes[:LANES_PER_PAGE]
-        _, done, order, hits = await desk.look_into(shard, "find", "queues", order, len(page), *page, *wanted)
+        _, done, order, hits = await runner.look_into(shard, "find", "queues", order, len(page), *page, *wanted)
         found |= _waiting(hits, state)
         del lanes[:done]
     return found
@@ -186,9 +188,9 @@ async def lane_names(link: RedisLink, shard: Shard) -> list[bytes]:
                 return list(names)
 
 
-async def samples(desk: Desk, crawl: str, reason: str) -> list[str]:
-    shards = await desk.found(crawl)
-    async with desk.link.line() as line:
+async def samples(runner: ShardRunner, crawl: str, reason: str) -> list[str]:
+    shards = await runner.found(crawl)
+    async with runner.link.line() as line:
         await line.send_script("progress", shards[0].prefix, (), looks=True)
         await line.send("HGET", shards[0].prefix + "samples", reason)
         answer, value = await line.answers()
@@ -201,14 +203,14 @@ async def samples(desk: Desk, crawl: str, reason: str) -> list[str]:
     return urls
 
 
-async def beat(desk: Desk, sign: WorkerBeat) -> None:
-    async with desk.link.line() as line:
+async def beat(runner: ShardRunner, sign: WorkerBeat) -> None:
+    async with runner.link.line() as line:
         await line.send_bare_script("beat", WORKERS, (sign.worker, msgspec.json.encode(sign)))
         await line.answers()
 
 
-async def workers(desk: Desk, *, within: float) -> list[WorkerBeat]:
-    async with desk.link.line() as line:
+async def workers(runner: ShardRunner, *, within: float) -> list[WorkerBeat]:
+    async with runner.link.line() as line:
         return await beats(line, within=within)
 
 

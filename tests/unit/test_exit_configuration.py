@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import SettingError
-from shoal.exits import PoolSpec, Way, load_pools, place_of, secrets_of, ways_of
+from shoal.exits.configuration import PoolSpec, exits_by_name, load_pools
+from shoal.fetch.exit_config import ExitConfig, secrets_of
+from shoal.secrecy import visible_origin
 from shoal.settings import file_layer
 
 SECRET = "s3cret"
@@ -74,7 +76,7 @@ def test_reads_the_limits_of_a_pool_as_numbers(full: dict[str, PoolSpec]) -> Non
 
 
 def test_gathers_proxies_from_everywhere_each_once_with_readable_names(full: dict[str, PoolSpec]) -> None:
-    assert {way.name.partition("/")[2]: way.url for way in full["datacenter"].ways} == {
+    assert {config.name.partition("/")[2]: config.url for config in full["datacenter"].exits} == {
         "10.0.0.1:3128": "http://user:s3cret@10.0.0.1:3128",
         "10.0.0.2:1080": "socks5://10.0.0.2:1080",
         "10.0.0.3:3128": "http://anna:s3c%3Aret%40%2F@10.0.0.3:3128",
@@ -83,7 +85,7 @@ def test_gathers_proxies_from_everywhere_each_once_with_readable_names(full: dic
         "[::1]:443": "https://[::1]:443",
         "10.0.0.5:80": "http://10.0.0.5:80",
     }
-    assert all(way.kind == "proxy" for way in full["datacenter"].ways)
+    assert all(config.kind == "proxy" for config in full["datacenter"].exits)
 
 
 @pytest.mark.parametrize(
@@ -95,22 +97,22 @@ def test_gathers_proxies_from_everywhere_each_once_with_readable_names(full: dic
     ],
 )
 def test_credentials_are_written_as_a_url_wants_them(tmp_path: Path, entry: str, url: str) -> None:
-    (way,) = pools_of(tmp_path, f"[proxies.a]\nurl = '{entry}'")["a"].ways
-    assert way.url == url
+    (config,) = pools_of(tmp_path, f"[proxies.a]\nurl = '{entry}'")["a"].exits
+    assert config.url == url
 
 
 def test_a_url_with_a_place_for_the_pages_is_a_gateway(full: dict[str, PoolSpec]) -> None:
-    (way,) = full["service"].ways
-    assert (way.name, way.kind) == ("service/api.example", "gateway")
-    assert way.url == "https://key:s3cret@api.example/?key=s3cret&url={url}"
-    assert way.error_statuses == (402,)
-    assert way.forwards_secrets
+    (config,) = full["service"].exits
+    assert (config.name, config.kind) == ("service/api.example", "gateway")
+    assert config.url == "https://key:s3cret@api.example/?key=s3cret&url={url}"
+    assert config.error_statuses == (402,)
+    assert config.forwards_secrets
 
 
 def test_accounts_are_exits_for_one_at_a_time(full: dict[str, PoolSpec]) -> None:
     pool = full["shop"]
     assert (pool.cap, pool.exclusive) == (1, True)
-    anna, bert = pool.ways
+    anna, bert = pool.exits
     assert (anna.name, anna.kind, anna.user_agent) == ("shop/anna", "account", "Anna/1.0")
     assert anna.url == "http://u:s3cret@10.0.0.9:80"
     assert anna.fields == {"name": "anna", "password": "s3cret-2", "pin": "7"}
@@ -118,13 +120,18 @@ def test_accounts_are_exits_for_one_at_a_time(full: dict[str, PoolSpec]) -> None
 
 
 def test_nothing_that_is_shown_has_a_secret(full: dict[str, PoolSpec]) -> None:
-    shown = [repr(full), str(full), *ways_of(full), *(str(way.__rich_repr__()) for way in ways_of(full).values())]
-    assert len(ways_of(full)) == 10
+    shown = [
+        repr(full),
+        str(full),
+        *exits_by_name(full),
+        *(str(config.__rich_repr__()) for config in exits_by_name(full).values()),
+    ]
+    assert len(exits_by_name(full)) == 10
     assert not [text for text in shown if SECRET in text or "s3c" in text]
-    assert place_of("http://user:s3cret@10.0.0.1:3128") == "http://user:***@10.0.0.1:3128"
-    assert place_of("https://api.example/?key=s3cret&url={url}") == "https://api.example"
-    assert place_of("http://user:s3/cr@et@host:1/") == "http://user:***@host:1"
-    assert place_of("https://api.example/?key=s3@cret&url={url}") == "https://api.example"
+    assert visible_origin("http://user:s3cret@10.0.0.1:3128") == "http://user:***@10.0.0.1:3128"
+    assert visible_origin("https://api.example/?key=s3cret&url={url}") == "https://api.example"
+    assert visible_origin("http://user:s3/cr@et@host:1/") == "http://user:***@host:1"
+    assert visible_origin("https://api.example/?key=s3@cret&url={url}") == "https://api.example"
 
 
 def test_pools_are_no_settings(tmp_path: Path) -> None:
@@ -142,7 +149,7 @@ def test_an_absent_file_has_no_pools(tmp_path: Path) -> None:
 def test_a_plain_list_is_a_pool_with_default_limits(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("# bought\nhttp://10.0.0.1:3128\n10.0.0.2:3128\n", encoding="utf-8")
     (pool,) = load_pools(tmp_path / "shoal.toml", proxies=str(tmp_path / "mine.txt")).values()
-    assert [way.name for way in pool.ways] == ["proxies/10.0.0.1:3128", "proxies/10.0.0.2:3128"]
+    assert [config.name for config in pool.exits] == ["proxies/10.0.0.1:3128", "proxies/10.0.0.2:3128"]
     assert (pool.name, pool.interval, pool.cap, pool.quarantine, pool.max_quarantine) == ("proxies", 1.0, 4, 60, 3600)
     assert (pool.host_interval, pool.host_cap, pool.rotate, pool.sticky) == (0, 1000, 0, False)
 
@@ -153,7 +160,7 @@ def test_a_file_of_pools_wins_over_shoal_toml(tmp_path: Path, header: str) -> No
     (tmp_path / "more").write_text(f"{header}\nurls = ['http://10.0.0.2:3']\n", encoding="utf-8")
     pools = load_pools(tmp_path / "shoal.toml", proxies=str(tmp_path / "more"))
     name = "proxies" if header == "[proxies]" else "one"
-    assert [way.url for way in pools[name].ways] == ["http://10.0.0.2:3"]
+    assert [config.url for config in pools[name].exits] == ["http://10.0.0.2:3"]
     assert "two" in pools
 
 
@@ -162,12 +169,12 @@ def test_logins_come_from_files_and_the_environment_too(tmp_path: Path) -> None:
     (tmp_path / "logins.txt").write_text("b:x:y\n# none\n", encoding="utf-8")
     text = "[accounts.one]\nfile = 'logins.toml'\nenv = 'LOGINS'\n[accounts.two]\nfile = 'logins.txt'"
     pools = pools_of(tmp_path, text, LOGINS="c:z\n d:w")
-    assert [way.fields for way in pools["one"].ways] == [
+    assert [config.fields for config in pools["one"].exits] == [
         {"name": "a", "password": "x"},
         {"name": "c", "password": "z"},
         {"name": "d", "password": "w"},
     ]
-    assert [way.fields for way in pools["two"].ways] == [{"name": "b", "password": "x:y"}]
+    assert [config.fields for config in pools["two"].exits] == [{"name": "b", "password": "x:y"}]
 
 
 @pytest.mark.parametrize(
@@ -238,20 +245,20 @@ def test_files_are_read_as_windows_editors_save_them(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     path.write_bytes(b"\xef\xbb\xbfhttp://10.0.0.1:80\r\n# spare\r\n\r\n10.0.0.2:80 # in Oslo\r\n")
     (pool,) = load_pools(tmp_path / "shoal.toml", proxies=str(path)).values()
-    assert [way.url for way in pool.ways] == ["http://10.0.0.1:80", "http://10.0.0.2:80"]
+    assert [config.url for config in pool.exits] == ["http://10.0.0.1:80", "http://10.0.0.2:80"]
     config = tmp_path / "shoal.toml"
     config.write_bytes(b"\xef\xbb\xbfmax_depth = 3\r\n[proxies.a]\r\nfile = 'list.txt'\r\n")
-    assert len(load_pools(config)["a"].ways) == 2
+    assert len(load_pools(config)["a"].exits) == 2
     assert file_layer(config)[1] == {"max_depth": 3}
 
 
 def test_the_secrets_of_an_exit_are_known(full: dict[str, PoolSpec]) -> None:
-    ways = ways_of(full)
-    assert secrets_of(ways["datacenter/10.0.0.1:3128"]) == [SECRET]
-    assert secrets_of(ways["datacenter/10.0.0.4:3128"]) == []
-    assert set(secrets_of(ways["service/api.example"])) == {SECRET}
-    assert set(secrets_of(ways["shop/anna"])) == {f"{SECRET}-2", "7", SECRET}
-    assert secrets_of(Way(name="a/b", kind="proxy", url="http://s3cret:@h:1")) == [SECRET]
+    exits = exits_by_name(full)
+    assert secrets_of(exits["datacenter/10.0.0.1:3128"]) == [SECRET]
+    assert secrets_of(exits["datacenter/10.0.0.4:3128"]) == []
+    assert set(secrets_of(exits["service/api.example"])) == {SECRET}
+    assert set(secrets_of(exits["shop/anna"])) == {f"{SECRET}-2", "7", SECRET}
+    assert secrets_of(ExitConfig(name="a/b", kind="proxy", url="http://s3cret:@h:1")) == [SECRET]
 
 
 @pytest.mark.parametrize(
@@ -264,7 +271,7 @@ def test_the_secrets_of_an_exit_are_known(full: dict[str, PoolSpec]) -> None:
     ],
 )
 def test_a_gateways_key_is_told_from_its_options(template: str, secrets: list[str]) -> None:
-    assert secrets_of(Way(name="a/b", kind="gateway", url=template)) == secrets
+    assert secrets_of(ExitConfig(name="a/b", kind="gateway", url=template)) == secrets
 
 
 def test_the_pools_of_the_how_to_pages_can_be_read(tmp_path: Path) -> None:
@@ -275,7 +282,7 @@ def test_the_pools_of_the_how_to_pages_can_be_read(tmp_path: Path) -> None:
     for name in ("proxies.md", "accounts.md"):
         for text in re.findall(r"```toml\n(.*?)```", (pages / name).read_text(encoding="utf-8"), re.DOTALL):
             found |= pools_of(tmp_path, text, **environ)
-    assert {name: len(pool.ways) for name, pool in found.items()} == {
+    assert {name: len(pool.exits) for name, pool in found.items()} == {
         "datacenter": 2,
         "residential": 2,
         "service": 1,
@@ -284,4 +291,6 @@ def test_the_pools_of_the_how_to_pages_can_be_read(tmp_path: Path) -> None:
 
 
 def test_a_way_is_equal_to_another_with_the_same_secrets_only() -> None:
-    assert Way(name="a/b", kind="proxy", url="http://u:1@h:1") != Way(name="a/b", kind="proxy", url="http://u:2@h:1")
+    assert ExitConfig(name="a/b", kind="proxy", url="http://u:1@h:1") != ExitConfig(
+        name="a/b", kind="proxy", url="http://u:2@h:1"
+    )

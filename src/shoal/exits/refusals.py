@@ -34,7 +34,7 @@ FAILURES: Final = frozenset(
 )
 
 
-class Away(msgspec.Struct, frozen=True, kw_only=True):
+class ExitRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """A page that was not to be had through this exit. `is_certain`: it cannot be the page's fault."""
 
     kind: Literal["blocked", "failed", "logged_out"]
@@ -43,49 +43,49 @@ class Away(msgspec.Struct, frozen=True, kw_only=True):
     is_certain: bool = False
 
 
-def away_of(answer: Response | Fault, verdict: Verdict) -> Away | None:
+def refusal_of(answer: Response | Fault, verdict: Verdict) -> ExitRefusal | None:
     """Whether this answer is that of somebody who was turned away, or never got through."""
     if isinstance(answer, Fault):
         if answer.kind not in FAILURES:
             return None
         reason = f"{verdict.outcome}: {answer.message}"
-        return Away(kind="failed", outcome=verdict.outcome, reason=reason, is_certain=answer.is_certain)
+        return ExitRefusal(kind="failed", outcome=verdict.outcome, reason=reason, is_certain=answer.is_certain)
     # A status that the spider wants to see is its own to judge.
     if answer.status in REFUSALS and verdict.action != "handle":
-        return Away(kind="blocked", outcome=verdict.outcome, reason=_with_block(answer, verdict.outcome))
+        return ExitRefusal(kind="blocked", outcome=verdict.outcome, reason=_with_block(answer, verdict.outcome))
     if verdict.outcome.startswith("http_") and verdict.action == "handle":
         return None
     block = block_of(answer)
-    return Away(kind="blocked", outcome="blocked", reason=f"blocked: {block}") if block else None
+    return ExitRefusal(kind="blocked", outcome="blocked", reason=f"blocked: {block}") if block else None
 
 
-def ending_of(lease: Lease, away: Away, *, most_tries: int, exits: int, failures: int = 0) -> Retry | Dead:
+def ending_of(lease: Lease, refusal: ExitRefusal, *, most_tries: int, exits: int, failures: int = 0) -> Retry | Dead:
     """How the lease of such a page ends. Where exits fail, there is a try for each exit of the pool.
 
     `failures` of the earlier tries are known to have been that: they are no refusals of the page."""
     tries = lease.free_retries + 1
     refusals = tries - failures
-    most = most_tries + failures if away.kind == "blocked" else max(most_tries, exits + 1)
+    most = most_tries + failures if refusal.kind == "blocked" else max(most_tries, exits + 1)
     if tries < most:
-        return Retry(lease=lease, reason=away.reason, free=True)
+        return Retry(lease=lease, reason=refusal.reason, free=True)
     detail = f"given up after {tries} tries through exits"
-    if away.kind == "blocked":
+    if refusal.kind == "blocked":
         return Dead(
-            lease=lease, reason=f"blocked: turned away through {refusals} exits", detail=f"{away.reason}; {detail}"
+            lease=lease, reason=f"blocked: turned away through {refusals} exits", detail=f"{refusal.reason}; {detail}"
         )
-    return Dead(lease=lease, reason=away.reason, detail=detail)
+    return Dead(lease=lease, reason=refusal.reason, detail=detail)
 
 
 def verdict_on(
-    lease: Lease, away: Away, *, exits: int, is_sticky: bool = False
+    lease: Lease, refusal: ExitRefusal, *, exits: int, is_sticky: bool = False
 ) -> Literal["ok", "blocked", "failed", "used"]:
     """What to tell the frontier of the exit.
 
     A host of a sticky pool keeps an exit that nothing is told of: there the page is held against all but one."""
-    if away.kind == "logged_out":
+    if refusal.kind == "logged_out":
         return "ok"
     held = max(exits - 1, 1) if is_sticky else min(HELD_AGAINST, max(exits // 2, 1))
-    return away.kind if away.is_certain or lease.free_retries < held else "used"
+    return refusal.kind if refusal.is_certain or lease.free_retries < held else "used"
 
 
 def unused(lease: Lease) -> ExitUse | None:

@@ -1,6 +1,6 @@
 """The exits that a crawl may use: pools of proxies, gateways and accounts, read from files and the environment.
 
-Secrets stay inside `Way`: its name is what logs, tables and the frontier see, and its `repr` shows nothing else.
+Secrets stay inside `ExitConfig`: its name is what logs, tables and the frontier see, and its `repr` shows nothing else.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, NoReturn
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import msgspec
 
 from shoal.errors import SettingError
+from shoal.fetch.exit_config import TARGET, ExitConfig
 from shoal.model import DIRECT
-from shoal.secrecy import masked
 from shoal.settings import parse_duration, parse_rate
 
 PROXIES: Final = "proxies"
 ACCOUNTS: Final = "accounts"
-TARGET: Final = "{url}"  # where a gateway's template wants the page's URL
 PROXY_SCHEMES: Final = ("http", "https", "socks5", "socks5h")
 MAX_EXITS: Final = 10_000
 ENCODING: Final = "utf-8-sig"  # what Windows editors save has a mark in front
@@ -33,33 +32,7 @@ _POOL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _LOGIN_NAME: Final = re.compile(r"[^\s/]{1,100}")
 _PROVIDER_FORM: Final = re.compile(r"([^\s:/@]+):(\d+)(?::([^\s:]+):(\S+))?")
 _HOST: Final = re.compile(r"[\w.-]+|[0-9a-f:.]+")
-# Among the words behind a gateway's host: named as one, or with digits as only keys have them. Others are options.
-_KEY: Final = re.compile(
-    r"[^=]*(?:key|token|secret|pass|auth|sign|credential)[^=]*=.{4,}|(?:[^=]*=)?(?=[^=]*\d)[^=]{12,}", re.IGNORECASE
-)
 _EXAMPLE: Final = "http://user:password@host:3128, socks5://host:1080, or a URL with {url} in it"
-
-
-class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request leaves through one exit.
-
-    `url` is a proxy's URL, a gateway's template, or the proxy that an account is pinned to, if any. `fields` is what
-    an account's login is given. A gateway's `error_statuses` are its own; only with `forwards_secrets` does it see
-    Authorization and Cookie."""
-
-    name: str
-    kind: Literal["proxy", "gateway", "account"]
-    url: str = ""
-    user_agent: str = ""
-    fields: dict[str, str] = msgspec.field(default_factory=dict)
-    error_statuses: tuple[int, ...] = ()
-    forwards_secrets: bool = False
-
-    def __repr__(self) -> str:
-        return f"<Way {self.name}>"
-
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        return [("name", self.name)]
 
 
 class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +41,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     `interval` and `cap` are of one exit towards one host, `host_interval` and `host_cap` of all together."""
 
     name: str
-    ways: tuple[Way, ...]
+    exits: tuple[ExitConfig, ...]
     interval: float
     cap: int
     host_interval: float
@@ -124,26 +97,9 @@ def load_pools(config: Path, *, proxies: str = "", environ: Mapping[str, str] = 
     return pools
 
 
-def ways_of(pools: Mapping[str, PoolSpec]) -> dict[str, Way]:
+def exits_by_name(pools: Mapping[str, PoolSpec]) -> dict[str, ExitConfig]:
     """Every way by the name of its exit."""
-    return {way.name: way for pool in pools.values() for way in pool.ways}
-
-
-def secrets_of(way: Way) -> list[str]:
-    """What of an exit nobody may read: its password, what an account logs in with, the key of a gateway."""
-    fields = [value for name, value in way.fields.items() if name != "name"]
-    parts = urlsplit(way.url.replace(TARGET, ""))
-    # Some services want their key as the user's name, and no password.
-    password = unquote(parts.password or parts.username or "")
-    behind = re.split("[/&;]", f"{parts.path}&{parts.query}") if way.kind == "gateway" else []
-    keys = [unquote(word.rpartition("=")[2]) for word in behind if _KEY.fullmatch(word)]
-    return [*fields, *([password] if password else []), *keys]
-
-
-def place_of(url: str) -> str:
-    """A URL as people may see it: who and where to, without passwords, paths and queries."""
-    scheme, separator, rest = masked(url).partition("://")
-    return f"{scheme}{separator}{re.split('[/?#]', rest)[0]}"
+    return {config.name: config for pool in pools.values() for config in pool.exits}
 
 
 def _proxies_file(path: Path) -> dict[str, Any]:
@@ -186,16 +142,16 @@ def _pools(tables: dict[str, Any], path: Path, environ: Mapping[str, str]) -> di
 
 def _pool(name: str, table: Any, group: str, source: _Source) -> PoolSpec:
     given = source.table(table, foreign=_ONLY_ACCOUNTS if group == PROXIES else _ONLY_PROXIES)
-    ways = _accounts(name, given, source) if group == ACCOUNTS else _ways(name, given, source)
-    if not ways:
+    exits = _accounts(name, given, source) if group == ACCOUNTS else _exits(name, given, source)
+    if not exits:
         source.fail(f"it has no {'logins' if group == ACCOUNTS else 'proxies'}")
-    if len(ways) > MAX_EXITS:
-        source.fail(f"it has {len(ways)} exits, more than {MAX_EXITS}")
+    if len(exits) > MAX_EXITS:
+        source.fail(f"it has {len(exits)} exits, more than {MAX_EXITS}")
     is_account = group == ACCOUNTS
     try:
         spec = PoolSpec(
             name=name,
-            ways=ways,
+            exits=exits,
             interval=parse_rate(given.rate),
             cap=given.per_exit or (1 if is_account else 4),
             host_interval=parse_rate(given.host_rate),
@@ -269,7 +225,7 @@ class _Source:
         return value or self.fail(f"the environment has no {name}")
 
 
-def _ways(pool: str, given: _Table, source: _Source) -> tuple[Way, ...]:
+def _exits(pool: str, given: _Table, source: _Source) -> tuple[ExitConfig, ...]:
     """The proxies and gateways of a pool, each once, in the order they were written."""
     written = {f"entry {number} of urls": url.strip() for number, url in enumerate(given.urls, 1)}
     written |= {"url": given.url.strip()} if given.url else {}
@@ -282,9 +238,9 @@ def _ways(pool: str, given: _Table, source: _Source) -> tuple[Way, ...]:
         if not url:
             source.fail(f"{where} is not an exit ({place}): write {_EXAMPLE}")
         urls.setdefault(url, place)
-    ways = zip(_distinct(f"{pool}/{place}" for place in urls.values()), urls, strict=True)
+    exits = zip(_distinct(f"{pool}/{place}" for place in urls.values()), urls, strict=True)
     return tuple(
-        Way(
+        ExitConfig(
             name=name,
             kind="gateway",
             url=url,
@@ -292,12 +248,12 @@ def _ways(pool: str, given: _Table, source: _Source) -> tuple[Way, ...]:
             forwards_secrets=given.forward_secrets,
         )
         if TARGET in url
-        else Way(name=name, kind="proxy", url=url)
-        for name, url in ways
+        else ExitConfig(name=name, kind="proxy", url=url)
+        for name, url in exits
     )
 
 
-def _accounts(pool: str, given: _Table, source: _Source) -> tuple[Way, ...]:
+def _accounts(pool: str, given: _Table, source: _Source) -> tuple[ExitConfig, ...]:
     logins = list(given.logins)
     if given.file.endswith(".toml"):
         logins += _logins_of(given.file, source)
@@ -305,21 +261,21 @@ def _accounts(pool: str, given: _Table, source: _Source) -> tuple[Way, ...]:
         logins += [_login(line, source) for line in source.lines(given.file)]
     if given.env:
         logins += [_login(word, source) for word in source.variable(given.env).split()]
-    ways = {}
+    exits = {}
     for number, login in enumerate(logins, 1):
         fields = {
             key.removesuffix("_env"): source.variable(value) if key.endswith("_env") else value
             for key, value in login.items()
         }
         name = fields.get("name", "")
-        if not _LOGIN_NAME.fullmatch(name) or name in ways:
+        if not _LOGIN_NAME.fullmatch(name) or name in exits:
             source.fail(f"login {number} of its {len(logins)} has no name of its own: write name = …")
         agent, proxy = fields.pop("user_agent", ""), fields.pop("proxy", "")
         url, problem = _proxy(proxy) if proxy else ("", "")
         if proxy and not url:
             source.fail(f"the proxy of {name} is not one ({problem}): write http://user:password@host:3128")
-        ways[name] = Way(name=f"{pool}/{name}", kind="account", url=url, user_agent=agent, fields=fields)
-    return tuple(ways.values())
+        exits[name] = ExitConfig(name=f"{pool}/{name}", kind="account", url=url, user_agent=agent, fields=fields)
+    return tuple(exits.values())
 
 
 def _logins_of(name: str, source: _Source) -> list[dict[str, str]]:

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from shoal.exit_policy import Away, ending_of, unused, verdict_on
-from shoal.exits import Way, secrets_of
+from shoal.error_text import line_of, reason_of
+from shoal.exits.refusals import ExitRefusal, ending_of, unused, verdict_on
 from shoal.fetch.base import Fault, Fetch, Fetcher, Response
+from shoal.fetch.exit_config import ExitConfig, secrets_of
 from shoal.fetch.through import Through
 from shoal.frontier.base import Frontier
-from shoal.handlers import Handlers, line_of, reason_of
-from shoal.intake import Intake
 from shoal.model import VIA, Dead, Lease, Pool, Released, Result, Retry
 from shoal.page import TurnedAway
 from shoal.secrecy import secrets_in
 from shoal.session import Session
 from shoal.settings import Settings
-from shoal.urls import lane_of
+from shoal.urls import UrlRules, lane_of
 
 MISSING_SECONDS: Final = 5.0
 MAX_SESSIONS: Final = 1024
@@ -83,21 +82,21 @@ class Passage:
             self._session.take(answer)
         return answer
 
-    def away_of(self, error: TurnedAway) -> Away:
+    def refusal_of(self, error: TurnedAway) -> ExitRefusal:
         """What a handler said of its page."""
         if error.kind == "logged_out" and self._is_fresh:
-            return Away(kind="failed", outcome="login", reason="login: logged out at once", is_certain=True)
+            return ExitRefusal(kind="failed", outcome="login", reason="login: logged out at once", is_certain=True)
         reason = reason_of(str(error), secrets=secrets_in(self._lease.task.headers))
-        return Away(kind=error.kind, outcome=error.kind, reason=reason)
+        return ExitRefusal(kind=error.kind, outcome=error.kind, reason=reason)
 
-    def turned_away(self, away: Away) -> Retry | Dead:
+    def turned_away(self, refusal: ExitRefusal) -> Retry | Dead:
         """How the lease ends that was turned away, with the report on its exit."""
         key, most = self._lease.task.key, self._settings.max_exit_tries
-        result = ending_of(self._lease, away, most_tries=most, exits=self._exits, failures=self._failures.of(key))
-        if away.kind == "failed":
+        result = ending_of(self._lease, refusal, most_tries=most, exits=self._exits, failures=self._failures.of(key))
+        if refusal.kind == "failed":
             self._failures.note(key)
-        verdict = verdict_on(self._lease, away, exits=self._exits, is_sticky=self._is_sticky)
-        is_over = away.kind == "logged_out" or away.outcome == "login"
+        verdict = verdict_on(self._lease, refusal, exits=self._exits, is_sticky=self._is_sticky)
+        is_over = refusal.kind == "logged_out" or refusal.outcome == "login"
         if verdict == "used" and self._is_fresh:
             # An account that has just logged in works.
             verdict = "ok"
@@ -121,22 +120,22 @@ class Passages:
     def __init__(  # noqa: PLR0913 -- the parts of a worker, put together in one place
         self,
         *,
-        ways: Mapping[str, Way],
+        exits: Mapping[str, ExitConfig],
         pools: Sequence[Pool],
         frontier: Frontier,
         fetcher: Fetcher,
-        handlers: Handlers,
-        intake: Intake,
+        log_in: Callable[[Session], Awaitable[None]],
+        rules: UrlRules,
         settings: Settings,
         say: Callable[[str], None],
     ) -> None:
-        self._ways = ways
+        self._exits = exits
         self._pools = {pool.name: pool for pool in pools}
         self._failures = Failures()
         self._frontier = frontier
         self._fetcher = fetcher
-        self._handlers = handlers
-        self._intake = intake
+        self._spider_login = log_in
+        self._rules = rules
         self._settings = settings
         self._say = say
         self._has_said_missing = False
@@ -144,17 +143,17 @@ class Passages:
 
     def knows(self, lease: Lease) -> bool:
         """Whether this worker has the exit that it was lent."""
-        return lease.exit in self._ways
+        return lease.exit in self._exits
 
     def is_account(self, lease: Lease) -> bool:
         """Whether the lease's requests are those of somebody who is logged in."""
-        way = self._ways.get(lease.exit)
-        return way is not None and way.kind == "account"
+        config = self._exits.get(lease.exit)
+        return config is not None and config.kind == "account"
 
     def secrets(self, lease: Lease) -> list[str]:
         """What nobody may read of a lease, whatever a spider's own error quotes."""
-        way = self._ways.get(lease.exit)
-        return secrets_in(lease.task.headers) + ([] if way is None else secrets_of(way))
+        config = self._exits.get(lease.exit)
+        return secrets_in(lease.task.headers) + ([] if config is None else secrets_of(config))
 
     async def hand_back(self, lease: Lease) -> Released:
         """Give back a lease whose exit is not known here. Not at once: it would be lent to us again."""
@@ -164,34 +163,34 @@ class Passages:
         await asyncio.sleep(MISSING_SECONDS)
         return Released(lease=lease, exit=unused(lease))
 
-    async def open(self, lease: Lease) -> tuple[Passage, Away | None]:
+    async def open(self, lease: Lease) -> tuple[Passage, ExitRefusal | None]:
         """The way out, and why it cannot be taken if the account's login failed."""
-        way = self._ways[lease.exit]
+        config = self._exits[lease.exit]
         pool = self._pools.get(lease.task.pool)
         passage = Passage(lease, fetcher=self._fetcher, pool=pool, settings=self._settings, failures=self._failures)
-        if way.kind != "account":
+        if config.kind != "account":
             return passage, None
         slots = _Slots(self._frontier, lease)
         session = Session(
-            way, fetcher=passage.fetcher, settings=self._settings, rules=self._intake.rules, before=slots.wait
+            config, fetcher=passage.fetcher, settings=self._settings, rules=self._rules, before=slots.wait
         )
         kept = await self._kept(lease)
         if kept:
             session.load(kept)
             passage.use_session(session, kept=kept, is_fresh=False)
             return passage, None
-        away = await self._log_in(session, way)
-        if away is None:
+        refusal = await self._log_in(session, config)
+        if refusal is None:
             passage.use_session(session, kept=b"", is_fresh=True)
             await slots.wait(lease.task.url)
-        return passage, away
+        return passage, refusal
 
-    async def _log_in(self, session: Session, way: Way) -> Away | None:
+    async def _log_in(self, session: Session, config: ExitConfig) -> ExitRefusal | None:
         try:
-            await self._handlers.log_in(session)
+            await self._spider_login(session)
         except Exception as error:
-            reason = f"login: {way.name}: {line_of(error, secrets=secrets_of(way))}"
-            return Away(kind="failed", outcome="login", reason=reason, is_certain=True)
+            reason = f"login: {config.name}: {line_of(error, secrets=secrets_of(config))}"
+            return ExitRefusal(kind="failed", outcome="login", reason=reason, is_certain=True)
         return None
 
     async def _kept(self, lease: Lease) -> bytes:

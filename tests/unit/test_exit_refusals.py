@@ -4,48 +4,48 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.exit_policy import HELD_AGAINST, Away, away_of, ending_of, unused, verdict_on
+from shoal.exits.refusals import HELD_AGAINST, ExitRefusal, ending_of, refusal_of, unused, verdict_on
 from shoal.fetch.base import Fault, FaultKind
 from shoal.model import DIRECT, Dead, ExitUse, Retry
 from shoal.policy.retries import judge
 from shoal.testing.fakes import fault, lease_for, respond
 
 URL = "https://a.test/page"
-BLOCKED = Away(kind="blocked", outcome="http_403", reason="http_403")
-FAILED = Away(kind="failed", outcome="exit", reason="exit: gone")
+BLOCKED = ExitRefusal(kind="blocked", outcome="http_403", reason="http_403")
+FAILED = ExitRefusal(kind="failed", outcome="exit", reason="exit: gone")
 
 
 @pytest.mark.parametrize("status", [403, 407, 429])
 def test_a_status_that_turns_a_visitor_away_blocks_its_exit(status: int) -> None:
     answer = respond(URL, status=status)
-    away = away_of(answer, judge(answer))
-    assert away is not None
-    assert (away.kind, away.outcome) == ("blocked", f"http_{status}")
+    refusal = refusal_of(answer, judge(answer))
+    assert refusal is not None
+    assert (refusal.kind, refusal.outcome) == ("blocked", f"http_{status}")
 
 
 @pytest.mark.parametrize("status", [200, 301, 404, 410, 500, 503])
 def test_other_answers_say_nothing_against_an_exit(status: int) -> None:
     answer = respond(URL, "<p>text", status=status, headers={"location": "/x"})
-    assert away_of(answer, judge(answer)) is None
+    assert refusal_of(answer, judge(answer)) is None
 
 
 def test_a_known_block_page_blocks_its_exit_whatever_its_status() -> None:
     answer = respond(URL, "<script>window._cf_chl_opt={}</script>")
-    away = away_of(answer, judge(answer))
-    assert away is not None
-    assert (away.kind, away.reason) == ("blocked", "blocked: cloudflare challenge")
+    refusal = refusal_of(answer, judge(answer))
+    assert refusal is not None
+    assert (refusal.kind, refusal.reason) == ("blocked", "blocked: cloudflare challenge")
 
 
 def test_a_status_that_the_spider_wants_to_see_is_its_own_to_judge() -> None:
     answer = respond(URL, "<script>window._cf_chl_opt={}</script>", status=403)
-    assert away_of(answer, judge(answer, handle_statuses=(403,))) is None
+    assert refusal_of(answer, judge(answer, handle_statuses=(403,))) is None
 
 
 @pytest.mark.parametrize("kind", list(FaultKind))
 def test_what_fails_on_the_way_fails_its_exit(kind: FaultKind) -> None:
-    away = away_of(fault(kind), judge(fault(kind)))
+    refusal = refusal_of(fault(kind), judge(fault(kind)))
     is_the_ways = kind in ("exit", "connect", "tls", "truncated", "protocol") or kind.startswith("timeout")
-    assert (away is not None and away.kind == "failed") == is_the_ways
+    assert (refusal is not None and refusal.kind == "failed") == is_the_ways
 
 
 def test_a_page_that_is_turned_away_is_tried_again_for_free_and_at_once() -> None:
@@ -74,10 +74,12 @@ def test_where_exits_fail_a_page_has_a_try_for_each_of_them() -> None:
     assert isinstance(ending_of(lease_for(URL, free_retries=4), FAILED, most_tries=6, exits=1), Retry)
 
 
-@pytest.mark.parametrize("away", [BLOCKED, FAILED])
-def test_the_first_tries_of_a_page_count_against_their_exits_and_later_ones_do_not(away: Away) -> None:
-    verdicts = [verdict_on(lease_for(URL, free_retries=number), away, exits=50) for number in range(HELD_AGAINST + 2)]
-    assert verdicts == [away.kind] * HELD_AGAINST + ["used", "used"]
+@pytest.mark.parametrize("refusal", [BLOCKED, FAILED])
+def test_the_first_tries_of_a_page_count_against_their_exits_and_later_ones_do_not(refusal: ExitRefusal) -> None:
+    verdicts = [
+        verdict_on(lease_for(URL, free_retries=number), refusal, exits=50) for number in range(HELD_AGAINST + 2)
+    ]
+    assert verdicts == [refusal.kind] * HELD_AGAINST + ["used", "used"]
 
 
 @pytest.mark.parametrize(("exits", "held"), [(1, 1), (2, 1), (3, 1), (4, 2), (6, 3), (50, 3)])
@@ -94,16 +96,16 @@ def test_in_a_sticky_pool_one_page_can_rest_all_exits_but_one(exits: int, held: 
 
 
 def test_a_failed_login_always_counts_against_its_account() -> None:
-    away = Away(kind="failed", outcome="login", reason="login: no", is_certain=True)
-    assert verdict_on(lease_for(URL, free_retries=99), away, exits=1) == "failed"
+    refusal = ExitRefusal(kind="failed", outcome="login", reason="login: no", is_certain=True)
+    assert verdict_on(lease_for(URL, free_retries=99), refusal, exits=1) == "failed"
 
 
 @pytest.mark.parametrize("is_certain", [True, False])
 def test_a_failure_that_is_certainly_the_exits_always_counts(*, is_certain: bool) -> None:
     answer = Fault(kind=FaultKind.EXIT, message="gone", is_certain=is_certain)
-    away = away_of(answer, judge(answer))
-    assert away is not None
-    assert verdict_on(lease_for(URL, free_retries=9), away, exits=50) == ("failed" if is_certain else "used")
+    refusal = refusal_of(answer, judge(answer))
+    assert refusal is not None
+    assert verdict_on(lease_for(URL, free_retries=9), refusal, exits=50) == ("failed" if is_certain else "used")
 
 
 def test_only_an_exit_that_was_lent_can_be_unused() -> None:

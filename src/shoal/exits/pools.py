@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from shoal.errors import UsageError
-from shoal.exits import PoolSpec, load_pools
+from shoal.exits.configuration import PoolSpec, load_pools
 from shoal.model import DIRECT, Pool
 from shoal.policy.politeness import lent_interval
 from shoal.settings import Settings, parse_duration
@@ -38,7 +38,7 @@ def pool_of(spec: PoolSpec, *, settings: Settings) -> Pool:
     """A pool as the frontier knows it: exits by name, and no secret."""
     return Pool(
         name=spec.name,
-        exits=tuple(way.name for way in spec.ways),
+        exits=tuple(config.name for config in spec.exits),
         interval=lent_interval(spec.interval),
         cap=spec.cap or NO_CAP,
         host_interval=lent_interval(spec.host_interval),
