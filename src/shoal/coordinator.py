@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from shoal.frontier.base import Frontier
-from shoal.intake import Intake
+from shoal.journey.intake import Intake
 from shoal.machine import is_running, this_machine
 from shoal.model import Crawl, CrawlState, Progress
 from shoal.patience import patiently

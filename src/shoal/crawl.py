@@ -25,11 +25,12 @@ from shoal.fetch.http import HttpFetcher
 from shoal.fleet import Fleet, Start
 from shoal.frontier import REDIS_SCHEMES, open_frontier
 from shoal.frontier.base import Frontier
-from shoal.handlers import Handlers
 from shoal.inbox import Inbox, Listener, NoInbox
-from shoal.intake import Intake, RecentKeys
-from shoal.journey import Journey, Keeping
-from shoal.lane_rules import LaneRules
+from shoal.journey.handlers import Handlers
+from shoal.journey.intake import Intake
+from shoal.journey.journey import Journey, Keeping
+from shoal.journey.lane_rules import LaneRules
+from shoal.journey.recent_keys import RecentKeys
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.patience import patiently
 from shoal.policy.politeness import lent_interval

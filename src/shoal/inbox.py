@@ -12,8 +12,8 @@ import msgspec
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
-from shoal.handlers import INBOX
-from shoal.intake import Found, Intake
+from shoal.journey.handlers import INBOX
+from shoal.journey.intake import Found, Intake
 from shoal.model import Crawl, CrawlState, LaneUpdate, Task
 from shoal.patience import patiently
 from shoal.scope import REASONS

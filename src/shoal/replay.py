@@ -13,9 +13,9 @@ from shoal.capture_index import CaptureIndex
 from shoal.error_text import line_of
 from shoal.errors import StorageError
 from shoal.fetch.base import Response
-from shoal.handlers import Handlers
-from shoal.harvest import Harvest
-from shoal.intake import Intake
+from shoal.journey.handlers import Handlers
+from shoal.journey.harvest import Harvest
+from shoal.journey.intake import Intake
 from shoal.markup import MarkupLimits, UnfitMarkup
 from shoal.page import Page
 from shoal.patience import patiently

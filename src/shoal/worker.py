@@ -16,8 +16,9 @@ from shoal.error_text import line_of, traceback_of
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.exits.refusals import unused
 from shoal.frontier.base import Frontier
-from shoal.intake import RecentKeys
-from shoal.journey import Journey
+from shoal.journey.journey import Journey
+from shoal.journey.recent_keys import RecentKeys
+from shoal.journey.results import Finished
 from shoal.machine import this_machine
 from shoal.model import Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport, WorkerBeat
 from shoal.patience import STORAGE_PATIENCE_SECONDS, patiently
@@ -26,7 +27,7 @@ from shoal.spider import Spider
 from shoal.stats import RecentRate
 from shoal.store.base import Store
 from shoal.version import __version__
-from shoal.writer import Finished, Writer, rule_of
+from shoal.writer import Writer, rule_of
 
 BEAT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 0.5

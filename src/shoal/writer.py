@@ -4,36 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
-from shoal.archive.base import Archive, RawPage
+from shoal.archive.base import Archive
 from shoal.frontier.base import Frontier
+from shoal.journey.results import Finished, unstorable_item
 from shoal.model import Dead, Done, PutReport, Result, Retry, SettleReport, Task
 from shoal.patience import patiently
 from shoal.settings import Settings, parse_duration
-from shoal.store.base import FetchRow, ItemRow, ItemRule, Store
+from shoal.store.base import ItemRule, Store
 
 FOUND_PER_PUT = 500
 REFUSED_RETRY_SECONDS = 1.0
-KEY_SHOWN = 60
 # What pages gave is held until it is written: so many bytes are a batch, however few pages they are.
 BATCH_BYTES = 16 * 1024 * 1024
 LINK_BYTES = 1000
-
-
-class Finished(msgspec.Struct, frozen=True):
-    """A page's work in hand: how its lease ends, and the rows that must be stored before that.
-
-    `unstorable` says why an item of the page became no row; then the page is a dead letter in the end. `page` is the
-    raw page, where it is to be archived before everything else."""
-
-    result: Result
-    items: Sequence[ItemRow] = ()
-    fetch: FetchRow | None = None
-    unstorable: str = ""
-    page: RawPage | None = None
 
 
 def rule_of(settings: Settings) -> ItemRule:
@@ -41,12 +28,6 @@ def rule_of(settings: Settings) -> ItemRule:
     return ItemRule(
         merge=settings.merge, freshness=parse_duration(settings.freshness), keep_versions=settings.keep_versions
     )
-
-
-def unstorable_item(key: str, why: str) -> str:
-    """The reason of a page one of whose items no store takes."""
-    name = key if len(key) <= KEY_SHOWN else f"{key[: KEY_SHOWN - 1]}…"
-    return f"unstorable: item {name!r}: {why}".encode("utf-8", "backslashreplace").decode()
 
 
 class Writer:

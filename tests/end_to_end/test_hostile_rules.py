@@ -16,7 +16,7 @@ from shoal import Item, Page, Spider
 from shoal.cli.fate import fate_of
 from shoal.crawl import Places, begin, intake_of, opened, settings_of, worker_for
 from shoal.frontier.base import Frontier
-from shoal.lane_rules import LONGEST_CRAWL_DELAY
+from shoal.journey.lane_rules import LONGEST_CRAWL_DELAY
 from shoal.model import Crawl, LaneUpdate, TaskState
 from shoal.policy.politeness import lent_interval
 from shoal.sources import feed, requests_of

@@ -11,10 +11,10 @@ from shoal import Item, Page, Spider
 from shoal.crawl import Places, begin, intake_of, opened, record_of, settings_of
 from shoal.fetch.http import HttpFetcher
 from shoal.fetch.routes import ROUTE_SECONDS
-from shoal.handlers import Handlers
-from shoal.intake import RecentKeys
-from shoal.journey import Journey
-from shoal.lane_rules import LaneRules
+from shoal.journey.handlers import Handlers
+from shoal.journey.journey import Journey
+from shoal.journey.lane_rules import LaneRules
+from shoal.journey.recent_keys import RecentKeys
 from shoal.model import DeadFilter
 from shoal.sources import feed, requests_of
 from shoal.store.base import ItemFilter

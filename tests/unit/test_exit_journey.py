@@ -13,17 +13,17 @@ from shoal import Item, Page, Spider
 from shoal.exits.passage import Passages
 from shoal.fetch.base import FaultKind
 from shoal.fetch.exit_config import ExitConfig
-from shoal.handlers import Handlers
-from shoal.intake import Intake
-from shoal.journey import Journey
-from shoal.lane_rules import LaneRules
+from shoal.journey.handlers import Handlers
+from shoal.journey.intake import Intake
+from shoal.journey.journey import Journey
+from shoal.journey.lane_rules import LaneRules
+from shoal.journey.results import Finished
 from shoal.model import DIRECT, Crawl, Dead, Done, ExitUse, Lease, Pool, Released, Retry
 from shoal.session import Session
 from shoal.settings import Settings
 from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, respond
 from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules
-from shoal.writer import Finished
 
 URL = "https://a.test/page"
 ROBOTS = "https://a.test/robots.txt"

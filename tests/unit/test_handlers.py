@@ -18,9 +18,9 @@ import pytest
 
 from shoal import Item, Page, Request, Spider
 from shoal.error_text import line_of, traceback_of
-from shoal.handlers import PAGES, SITEMAP, HandlerGaveUp, Handlers, HandlerTimeout, last_page
-from shoal.harvest import Harvest
-from shoal.intake import Intake
+from shoal.journey.handlers import PAGES, SITEMAP, HandlerGaveUp, Handlers, HandlerTimeout, last_page
+from shoal.journey.harvest import Harvest
+from shoal.journey.intake import Intake
 from shoal.settings import Settings
 from shoal.testing.fakes import make_page
 from shoal.urls import UrlRules

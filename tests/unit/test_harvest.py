@@ -14,8 +14,8 @@ import pydantic
 import pytest
 
 from shoal import Item, Request
-from shoal.harvest import Harvest
-from shoal.intake import Intake
+from shoal.journey.harvest import Harvest
+from shoal.journey.intake import Intake
 from shoal.settings import Settings
 from shoal.testing.fakes import make_page
 from shoal.urls import UrlRules

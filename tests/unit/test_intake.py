@@ -8,7 +8,8 @@ import pytest
 
 from shoal import Request
 from shoal.errors import UsageError
-from shoal.intake import Found, Intake, RecentKeys
+from shoal.journey.intake import Found, Intake
+from shoal.journey.recent_keys import RecentKeys
 from shoal.model import Task
 from shoal.settings import Settings
 from shoal.testing.fakes import make_page, task_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trip import URL, Trip, redirect
 
-from shoal.lane_rules import MOST_FAILURES
+from shoal.journey.lane_rules import MOST_FAILURES
 from shoal.model import Crawl, Done, LaneUpdate, Released, Retry
 from shoal.policy.politeness import lent_interval
 from shoal.testing.fakes import lease_for, respond

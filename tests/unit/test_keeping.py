@@ -11,15 +11,15 @@ import pytest
 
 from shoal import Item, Page, Spider
 from shoal.fetch.base import FaultKind
-from shoal.handlers import Handlers
-from shoal.intake import Intake
-from shoal.journey import Journey, Keeping
-from shoal.lane_rules import LaneRules
+from shoal.journey.handlers import Handlers
+from shoal.journey.intake import Intake
+from shoal.journey.journey import Journey, Keeping
+from shoal.journey.lane_rules import LaneRules
+from shoal.journey.results import Finished
 from shoal.settings import Settings
 from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, respond
 from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules
-from shoal.writer import Finished
 
 URL = "https://a.test/page"
 BODY = b"<h1>A page</h1>"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from shoal.fetch.base import Response
+from shoal.journey.repeats import LANE_FACTOR, PROBE_EVERY, SAMPLE_EVERY, Repeats
 from shoal.model import Task
 from shoal.page import Page
-from shoal.repeats import LANE_FACTOR, PROBE_EVERY, SAMPLE_EVERY, Repeats
 from shoal.settings import Settings
 from shoal.urls import UrlRules
 

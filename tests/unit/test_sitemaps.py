@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.sitemaps import Sitemap, parse_sitemap, sitemaps_in_robots
+from shoal.journey.sitemaps import Sitemap, parse_sitemap, sitemaps_in_robots
 
 URL = "https://example.com/sitemap.xml"
 HEAD = b'<?xml version="1.0" encoding="UTF-8"?>\n'

@@ -13,13 +13,14 @@ import pytest
 from shoal.archive import open_archive
 from shoal.archive.base import Archive
 from shoal.errors import ServerUnreachable, StorageError
+from shoal.journey.results import Finished, unstorable_item
 from shoal.model import Crawl, Done, Lease, Result, SettleReport
 from shoal.settings import Settings
 from shoal.store.base import FetchRow, ItemRow, ItemRule
 from shoal.testing.archive_contract import everything, raw_page
 from shoal.testing.fakes import MemoryStore, Watched, task_for
 from shoal.testing.memory_frontier import MemoryFrontier
-from shoal.writer import BATCH_BYTES, FOUND_PER_PUT, KEY_SHOWN, LINK_BYTES, Finished, Writer, rule_of, unstorable_item
+from shoal.writer import BATCH_BYTES, FOUND_PER_PUT, KEY_SHOWN, LINK_BYTES, Writer, rule_of
 
 
 class ShardRunner:

@@ -7,16 +7,16 @@ import time
 from typing import Any
 
 from shoal import Item, Page, Spider
-from shoal.handlers import Handlers
-from shoal.intake import Intake
-from shoal.journey import Journey
-from shoal.lane_rules import LaneRules
+from shoal.journey.handlers import Handlers
+from shoal.journey.intake import Intake
+from shoal.journey.journey import Journey
+from shoal.journey.lane_rules import LaneRules
+from shoal.journey.results import Finished
 from shoal.model import Crawl, LaneUpdate, Lease
 from shoal.settings import Settings
 from shoal.testing.fakes import Answer, ScriptedFetcher, lease_for, respond
 from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules
-from shoal.writer import Finished
 
 URL = "https://a.test/page"
 NOW = 1_700_000_000.0

@@ -9,10 +9,11 @@ from typing import Any
 
 from shoal import Item, Page, Spider
 from shoal.fetch.base import Response
-from shoal.handlers import Handlers
-from shoal.intake import Intake, RecentKeys
-from shoal.journey import Journey
-from shoal.lane_rules import LaneRules
+from shoal.journey.handlers import Handlers
+from shoal.journey.intake import Intake
+from shoal.journey.journey import Journey
+from shoal.journey.lane_rules import LaneRules
+from shoal.journey.recent_keys import RecentKeys
 from shoal.model import Crawl
 from shoal.settings import Settings
 from shoal.testing.fakes import MemoryStore, ScriptedFetcher, Watched, respond, task_for

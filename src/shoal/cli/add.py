@@ -64,7 +64,7 @@ async def _add(crawl_name: str | None, urls: Iterable[str], *, places: Places) -
     from shoal.cli.which import find_crawl
     from shoal.crawl import intake_of
     from shoal.frontier import open_frontier
-    from shoal.intake import Found
+    from shoal.journey.intake import Found
     from shoal.spider import Request
 
     frontier = await open_frontier(places.frontier)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from shoal.intake import RecentKeys
+from shoal.journey.recent_keys import RecentKeys
 from shoal.model import Task
 from shoal.page import Page
 

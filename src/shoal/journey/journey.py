@@ -15,21 +15,21 @@ from shoal.error_text import line_of, reason_of, traceback_of
 from shoal.exits.passage import Passage, Passages
 from shoal.exits.refusals import ExitRefusal, refusal_of, unused
 from shoal.fetch.base import Fault, Fetch, Fetcher, Response
-from shoal.handlers import INBOX, Handlers
-from shoal.intake import Found, Intake
-from shoal.lane_rules import LaneRules
+from shoal.journey.handlers import INBOX, Handlers
+from shoal.journey.intake import Found, Intake
+from shoal.journey.lane_rules import LaneRules
+from shoal.journey.repeats import Repeats
+from shoal.journey.results import Finished, unstorable_item
 from shoal.markup import MarkupLimits, UnfitMarkup
 from shoal.model import DIRECT, Dead, Done, LaneUpdate, Lease, Released, Result, Retry, Task
 from shoal.page import Page, TurnedAway
 from shoal.policy.politeness import Moods
 from shoal.policy.retries import Verdict, backoff, judge, plan
-from shoal.repeats import Repeats
 from shoal.secrecy import secrets_in, without_secrets
 from shoal.settings import Settings
 from shoal.spider import Request
 from shoal.store.base import FetchRow, ItemRow
 from shoal.urls import origin_of
-from shoal.writer import Finished, unstorable_item
 
 GET_AFTER = frozenset({301, 302, 303})
 LINKS_CHECKED_SECONDS = 0.25

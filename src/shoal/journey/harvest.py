@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.intake import Found, Intake
+from shoal.journey.intake import Found, Intake
 from shoal.page import Follow, Page
 from shoal.spider import Item, Request
 

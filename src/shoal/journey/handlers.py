@@ -11,11 +11,11 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
-from shoal.harvest import Harvest, is_item
-from shoal.intake import Found, Intake
+from shoal.journey.harvest import Harvest, is_item
+from shoal.journey.intake import Found, Intake
+from shoal.journey.sitemaps import parse_sitemap, sitemaps_in_robots
 from shoal.page import Follow, Page
 from shoal.session import Session
-from shoal.sitemaps import parse_sitemap, sitemaps_in_robots
 from shoal.spider import Request, Spider
 from shoal.urls import lane_of
 
