@@ -17,24 +17,27 @@ import msgspec
 
 from shoal.archive import open_archive
 from shoal.archive.base import Archive
-from shoal.coordinator import Coordinator
 from shoal.exits.configuration import exits_by_name, load_pools
 from shoal.exits.passage import Passages
 from shoal.exits.pools import default_pool, pool_of, usable_pools
 from shoal.fetch.http import HttpFetcher
-from shoal.fleet import Fleet, Start
 from shoal.frontier import REDIS_SCHEMES, open_frontier
 from shoal.frontier.base import Frontier
-from shoal.inbox import Inbox, Listener, NoInbox
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey, Keeping
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import Budgets, Crawl, CrawlState
-from shoal.patience import patiently
 from shoal.policy.politeness import lent_interval
-from shoal.replay import Replay, ReplayParts
+from shoal.processes.coordinator import Coordinator
+from shoal.processes.fleet import Fleet, Start
+from shoal.processes.listener import Inbox, Listener, NoInbox
+from shoal.processes.patience import patiently
+from shoal.processes.sources import start_lanes
+from shoal.processes.worker import Worker, WorkerParts, worker_name
+from shoal.processes.writer import rule_of
+from shoal.results.replay import Replay, ReplayParts
 from shoal.settings import (
     FRONTIER_VARIABLE,
     STORE_VARIABLE,
@@ -46,13 +49,10 @@ from shoal.settings import (
     parse_rate,
     resolve,
 )
-from shoal.sources import start_lanes
 from shoal.spider import Spider, spider_name
 from shoal.store import STORE_CONNECTIONS, open_store
 from shoal.store.base import Store
 from shoal.urls import UrlRules
-from shoal.worker import Worker, WorkerParts, worker_name
-from shoal.writer import rule_of
 
 DEFAULT_FILE = "shoal.db"
 CONFIG_FILE = "shoal.toml"

@@ -20,7 +20,7 @@ from shoal import Spider
 from shoal.archive import open_archive
 from shoal.crawl import Places, begin, intake_of, opened, settings_of
 from shoal.model import Progress
-from shoal.sources import feed, requests_of
+from shoal.processes.sources import feed, requests_of
 from shoal.spider_file import load_spider
 from shoal.testing.chaos_report import survey
 from shoal.testing.proxies import Tinyproxy

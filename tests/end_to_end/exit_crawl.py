@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from shoal import Spider
-from shoal.coordinator import Coordinator
 from shoal.crawl import Places, begin, intake_of, opened, settings_of, worker_for
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, DeadFilter, ExitStatus, Progress
+from shoal.processes.coordinator import Coordinator
 from shoal.store.base import Store, StoredItem
 from shoal.testing.loopback import Hit, LoopbackServer, Reply, Request, busiest_window, reply
 

@@ -16,7 +16,7 @@ import pytest
 
 from shoal.crawl import Places, begin, intake_of, opened, worker_for
 from shoal.model import Crawl, Done, Lease, LeaseBatch, Progress, Result, SettleReport, TaskState
-from shoal.sources import feed, requests_of
+from shoal.processes.sources import feed, requests_of
 from shoal.store.base import FetchRow, ItemRow
 from shoal.testing.chaos_deeds import Straggler
 from shoal.testing.chaos_plan import Deed, Plan, pages_for, schedule, settings_for

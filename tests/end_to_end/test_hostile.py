@@ -19,10 +19,10 @@ from hostile_crawl import LIMITS, MIB, Outcome, crawl_beside_a_good_host, name_o
 from shoal import Item, Page, Spider
 from shoal.crawl import Places, begin, intake_of, opened, settings_of, worker_for
 from shoal.model import DeadFilter, Progress
-from shoal.sources import feed, requests_of
+from shoal.processes.sources import feed, requests_of
+from shoal.processes.worker import resident_bytes
 from shoal.store.base import ItemFilter
 from shoal.testing.hostile import BEHAVIOURS, page_of
-from shoal.worker import resident_bytes
 
 SECONDS = 120.0
 # A worker with the pages of 64 slots in hand, none of them larger than 4 MiB, weighs no more than this.

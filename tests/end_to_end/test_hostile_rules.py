@@ -19,7 +19,7 @@ from shoal.frontier.base import Frontier
 from shoal.journey.lane_rules import LONGEST_CRAWL_DELAY
 from shoal.model import Crawl, LaneUpdate, TaskState
 from shoal.policy.politeness import lent_interval
-from shoal.sources import feed, requests_of
+from shoal.processes.sources import feed, requests_of
 from shoal.store.base import ItemFilter, Store
 from shoal.testing.hostile import HostileSite, answer
 from shoal.testing.site import CatalogueSite

@@ -16,10 +16,10 @@ from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import DeadFilter
-from shoal.sources import feed, requests_of
+from shoal.processes.sources import feed, requests_of
+from shoal.processes.worker import Worker, WorkerParts
 from shoal.store.base import ItemFilter
 from shoal.testing.hostile import HostileSite, answer
-from shoal.worker import Worker, WorkerParts
 
 OUTSIDE, INSIDE = "127.0.1.9", "127.0.0.1"
 SETTINGS: dict[str, Any] = {

@@ -25,8 +25,8 @@ from shoal.crawl import Places
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
+from shoal.processes.stats import Meter, Snapshot
 from shoal.secrecy import masked
-from shoal.stats import Meter, Snapshot
 from shoal.testing.site_process import SiteProcess
 
 PRODUCTS = 40

@@ -16,8 +16,8 @@ from command_line import Folder
 from shoal.crawl import CrawlRecord, intake_of
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.inbox import RedisInbox, inbox_keys
-from shoal.inbox import BATCH, Listener, NoInbox, request_of
 from shoal.model import Crawl, CrawlState, DeadFilter, Progress
+from shoal.processes.listener import BATCH, Listener, NoInbox, request_of
 from shoal.settings import Settings
 from shoal.testing.servers import RedisServer
 from shoal.testing.site_process import SiteProcess

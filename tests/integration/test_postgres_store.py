@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from shoal.errors import ServerUnreachable, ShoalError, StorageError, UsageError
-from shoal.patience import patiently
+from shoal.processes.patience import patiently
 from shoal.store import open_store
 from shoal.store.base import ItemRule
 from shoal.store.postgres.migrations import week_of

@@ -12,7 +12,7 @@ from shoal.errors import SettingError, UsageError
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import Crawl, Done, TaskState
-from shoal.patience import patiently
+from shoal.processes.patience import patiently
 from shoal.settings import resolve
 from shoal.testing.frontier_case import make_task
 from shoal.testing.servers import RedisServer

@@ -15,7 +15,7 @@ import pytest
 from shoal.errors import UsageError
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.model import VIA, Budgets, Crawl, CrawlState, Done, ExitUse, Lease, Pool, Result, Retry
-from shoal.patience import patiently
+from shoal.processes.patience import patiently
 from shoal.testing.clock import FakeClock
 from shoal.testing.frontier_case import make_task
 from shoal.testing.servers import RedisServer

@@ -15,7 +15,7 @@ from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.model import Crawl, Dead, Done, LaneUpdate, Lease, Progress, Released, Result, Retry, Task, TaskState
-from shoal.patience import patiently
+from shoal.processes.patience import patiently
 from shoal.testing.frontier_case import make_task
 from shoal.testing.servers import RedisServer
 

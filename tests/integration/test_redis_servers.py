@@ -18,7 +18,7 @@ from shoal.errors import ServerUnreachable, ShoalError, UsageError
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Done, Lease, TaskState
-from shoal.patience import patiently
+from shoal.processes.patience import patiently
 from shoal.testing.frontier_case import make_task
 from shoal.testing.servers import RedisServer, find_program, free_port
 

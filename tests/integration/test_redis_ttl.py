@@ -11,7 +11,7 @@ import pytest
 from shoal.errors import SettingError
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.model import Crawl, Dead, DeadFilter, Done, TaskState
-from shoal.patience import patiently
+from shoal.processes.patience import patiently
 from shoal.settings import resolve
 from shoal.testing.clock import FakeClock
 from shoal.testing.frontier_case import make_task

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.coordinator import Coordinator
 from shoal.model import Budgets, Crawl, Done, ExitUse, Pool
+from shoal.processes.coordinator import Coordinator
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import MemoryStore, task_for
 from shoal.testing.memory_frontier import MemoryFrontier

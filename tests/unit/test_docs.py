@@ -18,8 +18,8 @@ import pytest
 
 from shoal.cli.main import COMMANDS
 from shoal.crawl import settings_of
+from shoal.processes.sources import check_start
 from shoal.settings import FIELDS, Settings
-from shoal.sources import check_start
 from shoal.spider import Spider
 from shoal.testing.site import CatalogueSite
 from shoal.urls import UrlRules

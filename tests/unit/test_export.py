@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 
 from shoal.errors import StorageError, UsageError
-from shoal.export import Wanted, check_target, export
+from shoal.results.export import Wanted, check_target, export
 from shoal.store.base import ItemFilter, ItemRule, StoredItem
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.fakes import MemoryStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.errors import UsageError
-from shoal.inbox import _letter
+from shoal.processes.listener import _letter
 from shoal.secrecy import has_secrets, masked_headers, masked_text, secrets_in, without, without_secrets
 from shoal.urls import canonical
 

@@ -14,8 +14,8 @@ from shoal.errors import StorageError, UsageError
 from shoal.journey.handlers import PAGES, SITEMAP
 from shoal.journey.intake import Intake
 from shoal.model import Crawl
+from shoal.processes.sources import check_start, feed, requests_of, start_lanes
 from shoal.settings import Settings
-from shoal.sources import check_start, feed, requests_of, start_lanes
 from shoal.spider import Pages
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import Watched
@@ -169,7 +169,7 @@ async def test_feeding_puts_in_batches_counts_and_may_be_repeated() -> None:
 
 
 async def test_feeding_waits_while_the_frontier_holds_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.sources.FULL_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("shoal.processes.sources.FULL_PAUSE_SECONDS", 0.001)
     frontier = await make_frontier()
     looks: list[int] = []
 

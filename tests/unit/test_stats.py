@@ -8,7 +8,7 @@ import pytest
 
 from shoal.model import Budgets, Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
-from shoal.stats import Meter, bound_of, cost_so_far, describe_interval, eta, spent_budget
+from shoal.processes.stats import Meter, bound_of, cost_so_far, describe_interval, eta, spent_budget
 
 CRAWL = Crawl(id="c", spider="s", interval=1.0)
 

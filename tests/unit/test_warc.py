@@ -11,8 +11,8 @@ import pytest
 from warcio.archiveiterator import ArchiveIterator
 
 from shoal.archive.base import RawPage
+from shoal.results.warc import WarcFile
 from shoal.testing.archive_contract import ODD_HEADERS, ODD_URLS, raw_page
-from shoal.warc import WarcFile
 
 
 def write(path: Path, pages: list[RawPage]) -> None:

@@ -13,8 +13,8 @@ from shoal import Page
 from shoal.errors import StorageError
 from shoal.fetch.base import Fetch
 from shoal.model import DeadFilter, Done
+from shoal.processes.worker import resident_bytes, worker_name
 from shoal.testing.fakes import ScriptedFetcher, task_for
-from shoal.worker import resident_bytes, worker_name
 
 
 async def test_a_worker_works_to_the_end_and_gives_its_pages() -> None:
@@ -43,7 +43,7 @@ async def test_every_page_is_stored_before_it_is_settled() -> None:
 async def test_a_store_that_keeps_failing_ends_the_worker_and_nothing_is_settled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shoal.patience.STORAGE_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("shoal.processes.patience.STORAGE_PATIENCE_SECONDS", 0.1)
     bench = Bench({"/": "", "/1": ""})
     await bench.begin("/", "/1")
 

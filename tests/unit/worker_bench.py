@@ -15,11 +15,11 @@ from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import Crawl
+from shoal.processes.worker import Worker, WorkerParts
 from shoal.settings import Settings
 from shoal.testing.fakes import MemoryStore, ScriptedFetcher, Watched, respond, task_for
 from shoal.testing.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules
-from shoal.worker import Worker, WorkerParts
 
 HOST = "https://a.test"
 FAST: dict[str, Any] = {"rate": "unlimited", "obey_robots": False, "flush_seconds": 0.01, "retry_seconds": 0.01}

@@ -94,7 +94,7 @@ def _steer(crawl: str | None, state: CrawlState, *, places: Places) -> None:
 async def _set_state(name: str | None, state: CrawlState, *, places: Places) -> None:
     from shoal.cli.which import find_crawl
     from shoal.frontier import open_frontier
-    from shoal.stats import spent_budget
+    from shoal.processes.stats import spent_budget
 
     frontier = await open_frontier(places.frontier)
     try:
@@ -122,8 +122,8 @@ async def _pace(host: str, rate: str, name: str | None, *, places: Places) -> No
     from shoal.cli.which import find_crawl
     from shoal.frontier import open_frontier
     from shoal.policy.politeness import lent_interval
+    from shoal.processes.stats import describe_interval
     from shoal.settings import parse_rate
-    from shoal.stats import describe_interval
 
     lane, interval = lane_given(host), lent_interval(parse_rate(rate))
     frontier = await open_frontier(places.frontier)

@@ -144,7 +144,7 @@ def _show(
     crawl: Crawl, progress: Progress, rows: Sequence[ExitStatus], earnings: Sequence[Earnings], screen: Screen
 ) -> None:
     """For people."""
-    from shoal.stats import cost_so_far
+    from shoal.processes.stats import cost_so_far
 
     if not rows:
         screen.say(

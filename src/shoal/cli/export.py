@@ -15,7 +15,7 @@ from shoal.errors import SettingError, UsageError
 
 if TYPE_CHECKING:
     from shoal.crawl import Places
-    from shoal.export import Wanted
+    from shoal.results.export import Wanted
     from shoal.store.base import Store
 
 
@@ -47,7 +47,7 @@ async def _export(
 ) -> None:
     from shoal.cli.which import find_crawl
     from shoal.crawl import opened
-    from shoal.export import check_target
+    from shoal.results.export import check_target
     from shoal.store import open_store
 
     check_target(output)
@@ -69,7 +69,7 @@ async def _export(
 
 
 async def _write(store: Store, output: str, wanted: Wanted) -> None:
-    from shoal.export import export as write_items
+    from shoal.results.export import export as write_items
 
     screen = Screen()
     number = await write_items(
@@ -82,7 +82,7 @@ async def _write(store: Store, output: str, wanted: Wanted) -> None:
 def _wanted(
     *, since: str | None, changed_since: str | None, url_prefix: str | None, where: tuple[str, ...], versions: bool
 ) -> Wanted:
-    from shoal.export import Wanted
+    from shoal.results.export import Wanted
     from shoal.store.base import ItemFilter
 
     which = ItemFilter(since=_moment(since), changed_since=_moment(changed_since), url_prefix=url_prefix)

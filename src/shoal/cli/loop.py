@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from shoal.memory import collect_rarely, keep_freed_memory
+from shoal.processes.memory import collect_rarely, keep_freed_memory
 
 T = TypeVar("T")
 

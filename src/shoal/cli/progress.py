@@ -18,7 +18,7 @@ from shoal.cli.figures import count, duration, per_second, size
 from shoal.cli.lines import shown
 from shoal.cli.screen import Screen
 from shoal.model import CrawlState, LaneStatus
-from shoal.stats import Snapshot, cost_so_far, describe_interval, seconds_left, spent_budget
+from shoal.processes.stats import Snapshot, cost_so_far, describe_interval, seconds_left, spent_budget
 
 LINE_SECONDS = 5.0
 REFRESHES_PER_SECOND = 4

@@ -19,7 +19,7 @@ from shoal.cli.screen import Screen
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
-    from shoal.replay import ReplayReport
+    from shoal.results.replay import ReplayReport
     from shoal.spider import Spider
 
 FAILURES_SHOWN = 20
@@ -48,7 +48,7 @@ def replay(spider: str, *, archive: str, as_json: bool, **options: Any) -> int:
     Example: shoal replay books.py --archive pages/ -o books.csv
     """
     from shoal.cli.loop import run
-    from shoal.export import STDOUT
+    from shoal.results.export import STDOUT
     from shoal.spider_file import load_spider
 
     screen = Screen(results_to_stderr=options["output"] == STDOUT)
@@ -65,7 +65,7 @@ async def _replay(  # noqa: PLR0913 -- the options of the command
 ) -> ReplayReport:
     from shoal.archive import open_archive
     from shoal.crawl import replay_for, settings_of
-    from shoal.export import Wanted, check_target, export
+    from shoal.results.export import Wanted, check_target, export
     from shoal.spider import spider_name
     from shoal.store import open_store
     from shoal.store.base import ItemFilter

@@ -15,14 +15,14 @@ from shoal.cli.progress import Display
 from shoal.cli.screen import Screen
 from shoal.cli.stopping import Stopping
 from shoal.cli.summary import Summary, next_step, show_summary
-from shoal.coordinator import Coordinator
 from shoal.crawl import Places, archive_at, begin, empty_inboxes, opened, record_of, run_crawl
-from shoal.export import STDOUT, Wanted, check_target, export
 from shoal.model import Crawl, CrawlState, Progress
-from shoal.patience import SaidOnce
+from shoal.processes.coordinator import Coordinator
+from shoal.processes.patience import SaidOnce
+from shoal.processes.sources import check_start
+from shoal.results.export import STDOUT, Wanted, check_target, export
 from shoal.secrecy import masked
 from shoal.settings import Settings, parse_duration
-from shoal.sources import check_start
 from shoal.spider import Spider
 from shoal.store.base import ItemFilter, Store
 

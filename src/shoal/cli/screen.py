@@ -41,7 +41,7 @@ class Screen:
 
     def json(self, value: Any) -> None:
         """A result for scripts, on one line."""
-        from shoal.export import harmless
+        from shoal.results.export import harmless
 
         sys.stdout.write(harmless(msgspec.json.encode(value)).decode() + "\n")
 

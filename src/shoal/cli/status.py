@@ -15,7 +15,7 @@ from shoal.cli.screen import Screen
 if TYPE_CHECKING:
     from shoal.crawl import Places
     from shoal.model import Progress
-    from shoal.stats import Snapshot
+    from shoal.processes.stats import Snapshot
 
 CRAWLS_SHOWN = 20
 # The lane that finishes last need not be one of those with most waiting.
@@ -39,8 +39,8 @@ def status(crawl: str | None, *, places: Places, as_json: bool) -> None:
 
 async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
     from shoal.cli.which import choose
-    from shoal.coordinator import Coordinator
     from shoal.crawl import opened
+    from shoal.processes.coordinator import Coordinator
     from shoal.store.base import ItemFilter
 
     screen = Screen()
@@ -65,7 +65,7 @@ async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
 
 def document(snapshot: Snapshot, *, items: int) -> dict[str, Any]:
     """A snapshot for scripts."""
-    from shoal.stats import seconds_left, spent_budget
+    from shoal.processes.stats import seconds_left, spent_budget
 
     crawl, progress = snapshot.crawl, snapshot.progress
     return {

@@ -11,7 +11,7 @@ from shoal.cli.figures import count, duration, per_second, size
 from shoal.cli.lines import shown
 from shoal.cli.screen import Screen
 from shoal.model import LaneStatus, WorkerBeat
-from shoal.stats import describe_interval, resting_exits, seconds_left
+from shoal.processes.stats import describe_interval, resting_exits, seconds_left
 
 LANES_SHOWN = 10
 LANE_COLUMNS = ("lane", "waiting", "in flight", "pace", "next start", "needs")

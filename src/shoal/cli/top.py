@@ -17,10 +17,10 @@ from shoal.cli.screen import Screen
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from shoal.coordinator import Coordinator
     from shoal.crawl import Places
     from shoal.frontier.base import Frontier
-    from shoal.stats import Snapshot
+    from shoal.processes.coordinator import Coordinator
+    from shoal.processes.stats import Snapshot
     from shoal.store.base import Store
 
 LOOK_SECONDS = 0.5
@@ -74,7 +74,7 @@ async def _look(
 ) -> list[Snapshot]:
     """A reading of each crawl that is shown. Watchers stay: they know the rate."""
     from shoal.cli.which import choose, is_unfinished
-    from shoal.coordinator import Coordinator
+    from shoal.processes.coordinator import Coordinator
 
     crawls = await frontier.crawls()
     shown = [choose(crawls, name)] if name is not None or not crawls else [c for c in crawls if is_unfinished(c)]

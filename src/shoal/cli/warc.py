@@ -66,7 +66,7 @@ async def _warc(crawl: str, target: Path, *, url: str, screen: Screen) -> int:
 
 
 async def _copy(archive: Archive, crawl: str, file: IO[bytes], *, name: str, screen: Screen) -> int:
-    from shoal.warc import WarcFile
+    from shoal.results.warc import WarcFile
 
     records = WarcFile(file, name=name, crawl=crawl, compressed=name.endswith(".gz"))
     with Counting.on(screen) as counting:

@@ -21,9 +21,9 @@ from shoal.cli.which import choose, is_unfinished
 from shoal.crawl import Places, archive_at, listener_at, opened, settings_of, worker_for
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
-from shoal.inbox import Listener
 from shoal.model import Crawl
-from shoal.patience import SaidOnce, patiently
+from shoal.processes.listener import Listener
+from shoal.processes.patience import SaidOnce, patiently
 from shoal.settings import Settings
 from shoal.spider import Spider, spider_name
 from shoal.spider_file import load_spiders

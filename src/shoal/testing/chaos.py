@@ -17,15 +17,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from shoal.coordinator import Coordinator
 from shoal.crawl import begin, fleet_for, intake_of, opened
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
-from shoal.patience import patiently
+from shoal.processes.coordinator import Coordinator
+from shoal.processes.patience import patiently
+from shoal.processes.stats import Snapshot
 from shoal.spider import Spider
 from shoal.spider_file import load_spider
-from shoal.stats import Snapshot
 from shoal.store.base import Store
 from shoal.testing.catalogue import LinkGraph
 from shoal.testing.chaos_deeds import POLL_SECONDS, Crew, Mischief, Say

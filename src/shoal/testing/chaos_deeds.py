@@ -15,10 +15,10 @@ from typing import TypeVar
 import msgspec
 
 from shoal.crawl import intake_of
-from shoal.fleet import Fleet
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Done, Lease, LeaseBatch, Progress, Task, TaskState, TaskStatus
-from shoal.patience import patiently
+from shoal.processes.fleet import Fleet
+from shoal.processes.patience import patiently
 from shoal.testing.chaos_plan import FREEZE_SECONDS, Deed, Event
 
 POLL_SECONDS = 0.05

@@ -10,7 +10,7 @@ from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.shards import shard_of
 from shoal.model import Budgets, Crawl, Done, Lease, Retry, Task
-from shoal.patience import patiently
+from shoal.processes.patience import patiently
 from shoal.testing.frontier_case import make_task
 
 CRAWL = "books"

@@ -11,7 +11,7 @@ from sharded_crawl import CRAWL, SECONDS, SHARDS, Site, lanes_apart, opened, sha
 from shoal.errors import ServerUnreachable
 from shoal.frontier.redis.shards import prefix_of, shard_of
 from shoal.model import Done
-from shoal.patience import patiently
+from shoal.processes.patience import patiently
 from shoal.testing.frontier_case import make_task
 from shoal.testing.servers import RedisCluster, RedisServer
 

@@ -19,15 +19,15 @@ from shoal.frontier.base import Frontier
 from shoal.journey.journey import Journey
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Finished
-from shoal.machine import this_machine
 from shoal.model import Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport, WorkerBeat
-from shoal.patience import STORAGE_PATIENCE_SECONDS, patiently
+from shoal.processes.machine import this_machine
+from shoal.processes.patience import STORAGE_PATIENCE_SECONDS, patiently
+from shoal.processes.stats import RecentRate
+from shoal.processes.writer import Writer, rule_of
 from shoal.settings import Settings
 from shoal.spider import Spider
-from shoal.stats import RecentRate
 from shoal.store.base import Store
 from shoal.version import __version__
-from shoal.writer import Writer, rule_of
 
 BEAT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 0.5

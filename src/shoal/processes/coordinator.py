@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 from shoal.frontier.base import Frontier
 from shoal.journey.intake import Intake
-from shoal.machine import is_running, this_machine
 from shoal.model import Crawl, CrawlState, Progress
-from shoal.patience import patiently
-from shoal.sources import feed, requests_of
+from shoal.processes.machine import is_running, this_machine
+from shoal.processes.patience import patiently
+from shoal.processes.sources import feed, requests_of
+from shoal.processes.stats import Meter, Snapshot
 from shoal.spider import Spider, Stdin
-from shoal.stats import Meter, Snapshot
 from shoal.store.base import Store
 
 WATCH_SECONDS = 0.4

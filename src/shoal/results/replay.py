@@ -9,7 +9,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from shoal.archive.base import Archive, Capture, task_of
-from shoal.capture_index import CaptureIndex
 from shoal.error_text import line_of
 from shoal.errors import StorageError
 from shoal.fetch.base import Response
@@ -18,8 +17,9 @@ from shoal.journey.harvest import Harvest
 from shoal.journey.intake import Intake
 from shoal.markup import MarkupLimits, UnfitMarkup
 from shoal.page import Page
-from shoal.patience import patiently
 from shoal.policy.retries import judge
+from shoal.processes.patience import patiently
+from shoal.results.capture_index import CaptureIndex
 from shoal.settings import Settings
 from shoal.spider import Spider
 from shoal.store.base import ItemRow, ItemRule, Store

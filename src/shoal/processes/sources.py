@@ -17,7 +17,7 @@ from shoal.journey.handlers import PAGES, SITEMAP
 from shoal.journey.intake import Found, Intake
 from shoal.model import PutReport
 from shoal.page import handler_name
-from shoal.patience import patiently
+from shoal.processes.patience import patiently
 from shoal.spider import Pages, Request, Sitemap, Source, Spider, Stdin, UrlFile
 from shoal.urls import canonical, lane_of
 

@@ -15,7 +15,7 @@ from shoal.frontier.base import Frontier
 from shoal.journey.handlers import INBOX
 from shoal.journey.intake import Found, Intake
 from shoal.model import Crawl, CrawlState, LaneUpdate, Task
-from shoal.patience import patiently
+from shoal.processes.patience import patiently
 from shoal.scope import REASONS
 from shoal.secrecy import masked_text
 from shoal.spider import Request

@@ -12,7 +12,7 @@ from shoal.archive.base import Archive
 from shoal.frontier.base import Frontier
 from shoal.journey.results import Finished, unstorable_item
 from shoal.model import Dead, Done, PutReport, Result, Retry, SettleReport, Task
-from shoal.patience import patiently
+from shoal.processes.patience import patiently
 from shoal.settings import Settings, parse_duration
 from shoal.store.base import ItemRule, Store
 
