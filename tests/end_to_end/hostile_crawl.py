@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.cli.fate import Fate, fate_of
+from shoal.cli.url_fate import Fate, fate_of
 from shoal.crawl import Places, opened
 from shoal.model import DeadFilter, Progress
 from shoal.store.base import ItemFilter

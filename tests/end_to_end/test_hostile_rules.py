@@ -13,7 +13,7 @@ import pytest
 from hostile_crawl import GOOD, LIMITS, NASTY
 
 from shoal import Item, Page, Spider
-from shoal.cli.fate import fate_of
+from shoal.cli.url_fate import fate_of
 from shoal.crawl import Places, begin, intake_of, opened, settings_of, worker_for
 from shoal.frontier.base import Frontier
 from shoal.journey.lane_rules import LONGEST_CRAWL_DELAY

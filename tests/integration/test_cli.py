@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner, Result
 from command_line import Folder
 
-from shoal.cli.figures import duration, moment_given, per_second, several, size
-from shoal.cli.lines import one_line, shown
+from shoal.cli.display.lines import one_line, shown
+from shoal.cli.display.numbers import duration, moment_given, per_second, several, size
+from shoal.cli.display.screen import Screen
 from shoal.cli.main import COMMANDS, shoal
-from shoal.cli.screen import Screen
 from shoal.errors import UsageError
 from shoal.version import __version__
 

@@ -14,12 +14,12 @@ from command_line import Folder
 from msgspec.structs import replace
 from rich.console import Console
 
+from shoal.cli.commands.status import document
+from shoal.cli.display.progress import Display, last_lane, line_of, picture
+from shoal.cli.display.screen import Screen
+from shoal.cli.display.summary import command as command_line
+from shoal.cli.display.tables import lane_rows, show_workers
 from shoal.cli.main import shoal
-from shoal.cli.progress import Display, last_lane, line_of, picture
-from shoal.cli.screen import Screen
-from shoal.cli.status import document
-from shoal.cli.summary import command as command_line
-from shoal.cli.tables import lane_rows, show_workers
 from shoal.cli.which import choose
 from shoal.crawl import Places
 from shoal.errors import UsageError

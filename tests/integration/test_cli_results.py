@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from command_line import Folder
 
-from shoal.cli.export import moment_of
+from shoal.cli.commands.export_items import moment_of
 from shoal.cli.main import shoal
 from shoal.errors import UsageError
 from shoal.store.base import ItemRule

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from shoal.cli.screen import Screen
+from shoal.cli.display.screen import Screen
 
 COLUMNS = ("exit", "pool", "requests", "cost", "health")
 ROWS = [("datacenter/10.0.0.1:3128", "datacenter", "12", "0.00", "healthy")]

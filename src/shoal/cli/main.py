@@ -21,30 +21,30 @@ INTERRUPTED = 130
 # What the shell says of a program that SIGPIPE ended: `shoal status | head` is no failure of ours.
 BROKEN_PIPE = 141
 
-# In the order in which people meet them; the value is the module.
+# In the order in which people meet them; the value is the module in `commands/`.
 COMMANDS = {
     "demo": "demo",
-    "crawl": "crawl",
+    "crawl": "crawl_site",
     "run": "run",
-    "worker": "worker",
+    "worker": "join",
     "add": "add",
     "status": "status",
     "top": "top",
-    "exits": "exits",
-    "pause": "control",
-    "resume": "control",
-    "cancel": "control",
-    "pace": "control",
+    "exits": "exit_table",
+    "pause": "steer",
+    "resume": "steer",
+    "cancel": "steer",
+    "pace": "steer",
     "why": "why",
-    "dead": "dead",
-    "export": "export",
-    "page": "page",
-    "replay": "replay",
-    "warc": "warc",
+    "dead": "dead_letters",
+    "export": "export_items",
+    "page": "archived_page",
+    "replay": "replay_pages",
+    "warc": "warc_file",
     "sql": "sql",
-    "store": "store",
-    "chaos": "chaos",
-    "settings": "settings",
+    "store": "store_upkeep",
+    "chaos": "chaos_run",
+    "settings": "settings_table",
 }
 
 
@@ -57,7 +57,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"shoal.cli.{COMMANDS[cmd_name]}")
+        module = importlib.import_module(f"shoal.cli.commands.{COMMANDS[cmd_name]}")
         command = getattr(module, cmd_name)
         return command if isinstance(command, click.Command) else None
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from shoal.cli.lines import Say
+from shoal.cli.display.lines import Say
 from shoal.cli.main import INTERRUPTED
 
 LAST_SECONDS = 3.0

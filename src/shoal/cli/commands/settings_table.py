@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from shoal.cli.display.screen import Screen
 from shoal.cli.options import described, json_option, setting_options
-from shoal.cli.screen import Screen
 from shoal.secrecy import masked
 
 SHOWN = 3

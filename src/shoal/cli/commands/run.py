@@ -26,8 +26,8 @@ def run(spider: str, *, places: Places, flags: dict[str, Any], **options: Any) -
     \b
     Example: shoal run books.py --workers 4 -o books.csv
     """
+    from shoal.cli.crawl_process import Job, run_job
     from shoal.cli.loop import run as run_loop
-    from shoal.cli.running import Job, run_job
     from shoal.crawl import settings_of
     from shoal.spider_file import load_spider
 

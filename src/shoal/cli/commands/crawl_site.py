@@ -29,8 +29,8 @@ def crawl(urls: tuple[str, ...], *, places: Places, flags: dict[str, Any], **opt
     \b
     Example: shoal crawl https://example.com/docs/ --depth 2 -o docs.jsonl
     """
+    from shoal.cli.crawl_process import Job, run_job
     from shoal.cli.loop import run
-    from shoal.cli.running import Job, run_job
     from shoal.crawl import settings_of
     from shoal.generic import SitePages
     from shoal.urls import canonical, lane_of

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.figures import count, moment, moment_given, several
+from shoal.cli.display.numbers import count, moment, moment_given, several
+from shoal.cli.display.screen import Screen
 from shoal.cli.options import Command, crawl_argument, json_option, place_options
-from shoal.cli.screen import Screen
 
 if TYPE_CHECKING:
     from shoal.crawl import Places
@@ -151,7 +151,7 @@ async def _in_steps(frontier: Frontier, crawl: Crawl, which: DeadFilter, verb: s
 
 
 def _filter(which: dict[str, Any], crawl: Crawl) -> DeadFilter:
-    from shoal.cli.control import lane_given
+    from shoal.cli.commands.steer import lane_given
     from shoal.crawl import record_of
     from shoal.model import DeadFilter
     from shoal.urls import canonical, key_of

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from shoal.cli.counting import Counting
-from shoal.cli.figures import moment, moment_given, several, size
-from shoal.cli.lines import shown
+from shoal.cli.display.counting import Counting
+from shoal.cli.display.lines import shown
+from shoal.cli.display.numbers import moment, moment_given, several, size
+from shoal.cli.display.screen import Screen
 from shoal.cli.options import archive_option, file_of, json_option, place_options
-from shoal.cli.screen import Screen
 from shoal.errors import StorageError, UsageError
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from shoal.cli.figures import count
+from shoal.cli.display.numbers import count
+from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_option, place_options
-from shoal.cli.screen import Screen
 from shoal.model import DUPLICATE
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, place_options
-from shoal.cli.screen import Screen
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,7 +43,7 @@ def top(crawl: str | None, *, places: Places) -> None:
 
 
 async def _top(name: str | None, *, places: Places) -> None:
-    from shoal.cli.progress import line_of
+    from shoal.cli.display.progress import line_of
     from shoal.crawl import opened
 
     screen = Screen()
@@ -90,8 +90,8 @@ def _page(snapshots: list[Snapshot]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from shoal.cli.progress import picture
-    from shoal.cli.tables import LANE_COLUMNS, WORKER_COLUMNS, lane_rows, live_table, worker_rows
+    from shoal.cli.display.progress import picture
+    from shoal.cli.display.tables import LANE_COLUMNS, WORKER_COLUMNS, lane_rows, live_table, worker_rows
 
     parts: list[RenderableType] = []
     for snapshot in snapshots:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.screen import Screen
+from shoal.cli.display.screen import Screen
 
 if TYPE_CHECKING:
-    from shoal.cli.running import Job
-    from shoal.cli.summary import Summary
+    from shoal.cli.crawl_process import Job
+    from shoal.cli.display.summary import Summary
     from shoal.crawl import Places
     from shoal.testing.site_process import SiteProcess
 
@@ -33,8 +33,8 @@ def demo(products: int, workers: int) -> int:
     \b
     Example: shoal demo --products 1000 --workers 4
     """
+    from shoal.cli.crawl_process import exit_code, work
     from shoal.cli.loop import run
-    from shoal.cli.running import exit_code, work
     from shoal.testing.site_process import site_process
 
     screen = Screen()
@@ -53,8 +53,8 @@ def demo(products: int, workers: int) -> int:
 
 
 def _job(site: SiteProcess, *, workers: int) -> Job:
-    from shoal.cli.crawl import starting_at
-    from shoal.cli.running import Job
+    from shoal.cli.commands.crawl_site import starting_at
+    from shoal.cli.crawl_process import Job
     from shoal.crawl import Places, settings_of
     from shoal.spider import Sitemap
     from shoal.spider_file import load_spider
@@ -76,15 +76,15 @@ def _job(site: SiteProcess, *, workers: int) -> Job:
 
 
 def _introduce(site: SiteProcess, screen: Screen, *, products: int) -> None:
-    from shoal.cli.figures import count
+    from shoal.cli.display.numbers import count
 
     reviews = f", its slow reviews on {site.urls[1]}" if len(site.urls) > 1 else ""
     screen.say(f"a shop of {count(products)} books on {site.url}{reviews}")
 
 
 def _show(summary: Summary, places: Places, site: SiteProcess, screen: Screen) -> None:
-    from shoal.cli.figures import count
-    from shoal.cli.summary import show_summary
+    from shoal.cli.display.numbers import count
+    from shoal.cli.display.summary import show_summary
     from shoal.testing.loopback import busiest_window
 
     hits = site.hits()
@@ -96,7 +96,7 @@ def _show(summary: Summary, places: Places, site: SiteProcess, screen: Screen) -
 async def _show_items(summary: Summary, places: Places, screen: Screen) -> None:
     import msgspec
 
-    from shoal.cli.lines import one_line
+    from shoal.cli.display.lines import one_line
     from shoal.store import open_store
     from shoal.store.base import ItemFilter
 

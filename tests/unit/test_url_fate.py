@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.cli.fate import fate_of
-from shoal.cli.why import sentence
+from shoal.cli.commands.why import sentence
+from shoal.cli.url_fate import fate_of
 from shoal.crawl import CrawlRecord
 from shoal.model import Crawl, Done, TaskState
 from shoal.settings import Settings

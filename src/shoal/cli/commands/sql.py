@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.cli.display.screen import Screen
 from shoal.cli.options import check_store_exists, store_option
-from shoal.cli.screen import Screen
 
 if TYPE_CHECKING:
     from shoal.store.base import QueryAnswer

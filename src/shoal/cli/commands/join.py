@@ -33,7 +33,7 @@ def worker(spider: str, *, places: Places, **options: Any) -> int:
     Example: shoal worker books.py --frontier /srv/crawls/shoal.db
     """
     from shoal.cli.loop import run
-    from shoal.cli.working import Duty, work
+    from shoal.cli.worker_process import Duty, work
 
     try:
         return run(work(Duty(reference=spider, places=places, **options)))

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from shoal.cli.display.progress import Display
+from shoal.cli.display.screen import Screen
+from shoal.cli.display.summary import Summary, next_step, show_summary
 from shoal.cli.main import INTERRUPTED
-from shoal.cli.progress import Display
-from shoal.cli.screen import Screen
 from shoal.cli.stopping import Stopping
-from shoal.cli.summary import Summary, next_step, show_summary
 from shoal.crawl import Places, archive_at, begin, empty_inboxes, opened, record_of, run_crawl
 from shoal.model import Crawl, CrawlState, Progress
 from shoal.processes.coordinator import Coordinator

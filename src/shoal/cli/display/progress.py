@@ -14,9 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.figures import count, duration, per_second, size
-from shoal.cli.lines import shown
-from shoal.cli.screen import Screen
+from shoal.cli.display.lines import shown
+from shoal.cli.display.numbers import count, duration, per_second, size
+from shoal.cli.display.screen import Screen
 from shoal.model import CrawlState, LaneStatus
 from shoal.processes.stats import Snapshot, cost_so_far, describe_interval, seconds_left, spent_budget
 

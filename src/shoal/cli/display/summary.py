@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from shoal.cli.figures import count, duration, per_second, several
-from shoal.cli.screen import Screen
+from shoal.cli.display.numbers import count, duration, per_second, several
+from shoal.cli.display.screen import Screen
 from shoal.crawl import DEFAULT_FILE, Places
 from shoal.model import CrawlState
 from shoal.scope import REASONS

@@ -15,9 +15,9 @@ import msgspec
 from rich.live import Live
 from rich.text import Text
 
-from shoal.cli.figures import count, duration
+from shoal.cli.display.numbers import count, duration
+from shoal.cli.display.screen import Screen
 from shoal.cli.options import checked_place, json_option
-from shoal.cli.screen import Screen
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.lines import one_line, shown
+from shoal.cli.display.lines import one_line, shown
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from shoal.cli.figures import count
+from shoal.cli.display.numbers import count
+from shoal.cli.display.screen import Screen
 from shoal.cli.options import check_store_exists, store_option
-from shoal.cli.screen import Screen
 from shoal.errors import UsageError
 from shoal.secrecy import masked
 

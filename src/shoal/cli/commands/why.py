@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from shoal.cli.figures import duration, moment, size
+from shoal.cli.display.numbers import duration, moment, size
+from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, json_option, place_options
-from shoal.cli.screen import Screen
 from shoal.model import DIRECT, TaskState
 from shoal.secrecy import MASK, masked_headers
 
 if TYPE_CHECKING:
-    from shoal.cli.fate import Fate
+    from shoal.cli.url_fate import Fate
     from shoal.crawl import Places
     from shoal.store.base import FetchRow
 
@@ -44,7 +44,7 @@ def why(url: str, crawl: str | None, *, places: Places, as_json: bool) -> None:
 
 
 async def _why(url: str, name: str | None, *, places: Places) -> Fate:
-    from shoal.cli.fate import fate_of
+    from shoal.cli.url_fate import fate_of
     from shoal.cli.which import choose
     from shoal.crawl import opened
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from shoal.archive.base import Archive
-from shoal.cli.lines import Say, say_on
+from shoal.cli.display.lines import Say, say_on
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.stopping import Stopping
 from shoal.cli.which import choose, is_unfinished

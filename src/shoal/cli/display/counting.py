@@ -10,8 +10,8 @@ from typing import Self
 from rich.live import Live
 from rich.text import Text
 
-from shoal.cli.lines import shown
-from shoal.cli.screen import Screen
+from shoal.cli.display.lines import shown
+from shoal.cli.display.screen import Screen
 
 LINE_SECONDS = 5.0
 PICTURE_SECONDS = 0.2

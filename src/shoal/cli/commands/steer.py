@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.figures import several
+from shoal.cli.display.numbers import several
+from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, place_options
-from shoal.cli.screen import Screen
 from shoal.errors import UsageError
 from shoal.model import VIA, CrawlState, LaneUpdate
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.figures import count, duration, share, size
+from shoal.cli.display.numbers import count, duration, share, size
+from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, json_option, place_options
-from shoal.cli.screen import Screen
 from shoal.errors import UsageError
 from shoal.exits.figures import EndedRequests, clock_time, earnings_of, host_of, money, pool_of
 
@@ -243,7 +243,7 @@ def _check_pool(crawl: Crawl, pool: str | None) -> None:
 
 
 def _chosen(found: Sequence[ExitStatus], *, host: str | None, pool: str | None) -> list[ExitStatus]:
-    from shoal.cli.control import lane_given
+    from shoal.cli.commands.steer import lane_given
 
     wanted = None if host is None else lane_given(host)
     return [

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.counting import Counting
-from shoal.cli.figures import count, several
-from shoal.cli.lines import one_line
+from shoal.cli.display.counting import Counting
+from shoal.cli.display.lines import one_line
+from shoal.cli.display.numbers import count, several
+from shoal.cli.display.screen import Screen
 from shoal.cli.options import DEFAULT_FILE, archive_option, checked_place, json_option
-from shoal.cli.screen import Screen
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:

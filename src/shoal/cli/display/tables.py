@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.figures import count, duration, per_second, size
-from shoal.cli.lines import shown
-from shoal.cli.screen import Screen
+from shoal.cli.display.lines import shown
+from shoal.cli.display.numbers import count, duration, per_second, size
+from shoal.cli.display.screen import Screen
 from shoal.model import LaneStatus, WorkerBeat
 from shoal.processes.stats import describe_interval, resting_exits, seconds_left
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.figures import count
+from shoal.cli.display.numbers import count
+from shoal.cli.display.screen import Screen
 from shoal.cli.options import check_exists, check_store_exists, crawl_argument, place_options
-from shoal.cli.screen import Screen
 from shoal.errors import SettingError, UsageError
 
 if TYPE_CHECKING:

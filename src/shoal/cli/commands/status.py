@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.figures import count, duration, moment
+from shoal.cli.display.numbers import count, duration, moment
+from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, json_option, place_options
-from shoal.cli.screen import Screen
 
 if TYPE_CHECKING:
     from shoal.crawl import Places
@@ -93,8 +93,8 @@ def document(snapshot: Snapshot, *, items: int) -> dict[str, Any]:
 
 def show_snapshot(snapshot: Snapshot, screen: Screen, *, items: int) -> None:
     """For people."""
-    from shoal.cli.progress import last_lane, line_of, picture
-    from shoal.cli.tables import show_lanes, show_workers
+    from shoal.cli.display.progress import last_lane, line_of, picture
+    from shoal.cli.display.tables import show_lanes, show_workers
 
     crawl, progress = snapshot.crawl, snapshot.progress
     if screen.out.is_terminal:

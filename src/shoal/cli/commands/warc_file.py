@@ -9,10 +9,10 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from shoal.cli.counting import Counting
-from shoal.cli.figures import several
+from shoal.cli.display.counting import Counting
+from shoal.cli.display.numbers import several
+from shoal.cli.display.screen import Screen
 from shoal.cli.options import archive_option
-from shoal.cli.screen import Screen
 from shoal.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
