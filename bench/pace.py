@@ -17,8 +17,8 @@ from typing import NamedTuple
 from bench.crawlers import HERE, WORK, fresh_folder
 from bench.measure import run_measured
 from bench.redis_server import redis_server
-from shoal.testing.loopback import Hit, busiest_window
-from shoal.testing.site_process import site_process
+from shoal.testing.sites.loopback import Hit, busiest_window
+from shoal.testing.sites.site_process import site_process
 
 LATENCY_SECONDS = 0.02
 

@@ -29,7 +29,7 @@ from bench.measure import run_measured
 from bench.nginx import serve
 from shoal.store.base import ItemRow
 from shoal.store.postgres.store import PostgresStore
-from shoal.testing.postgres_server import PostgresServer
+from shoal.testing.servers.postgres_server import PostgresServer
 
 BATCH_ROWS = 500
 ITEM_BYTES = 1000

@@ -2,7 +2,7 @@
 
 Try it on a shop of your own, in two terminals:
 
-    python -m shoal.testing.site --port 8000
+    python -m shoal.testing.sites.site --port 8000
     shoal run examples/json_api.py --allow-private -o products.jsonl
 """
 

@@ -3,7 +3,7 @@
 Following "next" links would fetch one page after the other; this way they are fetched side by side.
 Try it on a shop of your own, in two terminals:
 
-    python -m shoal.testing.site --port 8000
+    python -m shoal.testing.sites.site --port 8000
     shoal run examples/page_range.py --allow-private --rate 20/s -o prices.csv
 """
 

@@ -2,7 +2,7 @@
 
 Try it on a site that shows what it was sent, in two terminals:
 
-    python -m shoal.testing.site --port 8000
+    python -m shoal.testing.sites.site --port 8000
     shoal run examples/post_form.py --allow-private -o searches.jsonl
 """
 

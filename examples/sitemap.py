@@ -2,7 +2,7 @@
 
 Try it on a shop of your own, in two terminals:
 
-    python -m shoal.testing.site --port 8000
+    python -m shoal.testing.sites.site --port 8000
     shoal run examples/sitemap.py --allow-private --rate 50/s -o products.csv
 """
 

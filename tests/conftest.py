@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.testing.postgres_server import PostgresServer
+from shoal.testing.servers.postgres_server import PostgresServer
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from shoal.archive.places import find_place
 from shoal.errors import ServerUnreachable, StorageError, UsageError
 from shoal.processes.patience import patiently
 from shoal.testing.archive_contract import LARGE, ArchiveContract, Reopen, everything, raw_page
-from shoal.testing.object_server import Gate, MotoServer
+from shoal.testing.servers.object_server import Gate, MotoServer
 from shoal.testing.store_contract import files_no_larger_than
 
 

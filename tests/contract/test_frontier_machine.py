@@ -35,8 +35,8 @@ from shoal.model import (
     Task,
 )
 from shoal.testing.clock import FakeClock
-from shoal.testing.memory_frontier import MemoryFrontier
-from shoal.testing.servers import RedisServer
+from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.servers.redis_server import RedisServer
 
 PLAIN, STRICT = "plain", "strict"
 LANES = ["a", "b", "c", "a via p", "b via p", "c via q"]

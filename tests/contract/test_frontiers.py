@@ -10,10 +10,10 @@ import pytest
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
-from shoal.testing.frontier_case import CRAWL, check_counts, make_task
+from shoal.testing.contract.frontier.case import CRAWL, check_counts, make_task
 from shoal.testing.frontier_contract import FrontierContract
-from shoal.testing.memory_frontier import MemoryFrontier
-from shoal.testing.servers import RedisCluster, RedisServer
+from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.servers.redis_server import RedisCluster, RedisServer
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shoal.store.postgres.store import PostgresStore
-from shoal.testing.postgres_server import PostgresServer
+from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.store_contract import Reopen, StoreContract, reopening
 
 EMPTY = """

@@ -15,11 +15,11 @@ from shoal.store.base import ItemFilter, Store
 from shoal.store.files.store import FilesStore
 from shoal.store.sqlite.read import items_query, versions_query
 from shoal.store.sqlite.store import SqliteStore
+from shoal.testing.contract.store.read_promises import ReadPromises
+from shoal.testing.contract.store.rule_promises import RulePromises
+from shoal.testing.contract.store.write_promises import WritePromises
 from shoal.testing.fakes import MemoryStore
 from shoal.testing.store_contract import Reopen, StoreContract, everything, fetch, files_no_larger_than, item, reopening
-from shoal.testing.store_read_promises import ReadPromises
-from shoal.testing.store_rule_promises import RulePromises
-from shoal.testing.store_write_promises import WritePromises
 
 
 class TestSqliteStore(StoreContract):

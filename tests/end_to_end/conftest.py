@@ -22,12 +22,12 @@ from shoal.crawl import Places, begin, intake_of, opened, settings_of
 from shoal.model import Progress
 from shoal.processes.sources import feed, requests_of
 from shoal.spider_file import load_spider
-from shoal.testing.chaos_report import survey
-from shoal.testing.proxies import Tinyproxy
-from shoal.testing.servers import RedisServer
-from shoal.testing.site_process import SiteProcess, site_process
+from shoal.testing.chaos.report import survey
+from shoal.testing.servers.proxy_servers import Tinyproxy
+from shoal.testing.servers.redis_server import RedisServer
+from shoal.testing.sites.site_process import SiteProcess, site_process
 
-SPIDER = "shoal.testing.graph_spider:Graph"
+SPIDER = "shoal.testing.chaos.graph_spider:Graph"
 PAGES = 400
 PORT_TRIES = 5
 

@@ -19,7 +19,7 @@ from shoal.frontier.base import Frontier
 from shoal.model import Crawl, DeadFilter, ExitStatus, Progress
 from shoal.processes.coordinator import Coordinator
 from shoal.store.base import Store, StoredItem
-from shoal.testing.loopback import Hit, LoopbackServer, Reply, Request, busiest_window, reply
+from shoal.testing.sites.loopback import Hit, LoopbackServer, Reply, Request, busiest_window, reply
 
 SECONDS = 40.0
 

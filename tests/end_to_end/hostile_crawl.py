@@ -20,8 +20,8 @@ from shoal.cli.url_fate import Fate, fate_of
 from shoal.crawl import Places, opened
 from shoal.model import DeadFilter, Progress
 from shoal.store.base import ItemFilter
-from shoal.testing.hostile import HostileSite
-from shoal.testing.site import CatalogueSite
+from shoal.testing.sites.hostile import HostileSite
+from shoal.testing.sites.site import CatalogueSite
 
 MIB = 1024 * 1024
 # Only these addresses: the guard is on for everything else, the rest of loopback included.

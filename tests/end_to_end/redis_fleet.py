@@ -17,8 +17,8 @@ from shoal.crawl import Places, intake_of, opened
 from shoal.frontier import open_frontier
 from shoal.model import Progress, WorkerBeat
 from shoal.store.base import ItemFilter
-from shoal.testing.servers import RedisServer
-from shoal.testing.site_process import SiteProcess
+from shoal.testing.servers.redis_server import RedisServer
+from shoal.testing.sites.site_process import SiteProcess
 
 SECONDS = 30.0
 SPIDER = """

@@ -12,8 +12,8 @@ from exit_crawl import ExitCrawl, site
 
 from shoal import Item, Spider
 from shoal.model import CrawlState, DeadFilter
-from shoal.testing.loopback import LoopbackServer, Reply, Request, pace_violations, reply
-from shoal.testing.proxies import Tinyproxy
+from shoal.testing.servers.proxy_servers import Tinyproxy
+from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, pace_violations, reply
 
 PAGES = 20
 PASSWORDS = {"anna": "anna-s-secret", "bert": "bert-s-secret"}

@@ -18,12 +18,12 @@ from shoal.crawl import Places, begin, intake_of, opened, worker_for
 from shoal.model import Crawl, Done, Lease, LeaseBatch, Progress, Result, SettleReport, TaskState
 from shoal.processes.sources import feed, requests_of
 from shoal.store.base import FetchRow, ItemRow
-from shoal.testing.chaos_deeds import Straggler
-from shoal.testing.chaos_plan import Deed, Plan, pages_for, schedule, settings_for
-from shoal.testing.chaos_report import Report, Survey, pace_of, survey
-from shoal.testing.graph_spider import Graph
-from shoal.testing.loopback import Hit
-from shoal.testing.site import GraphSite
+from shoal.testing.chaos.deeds import Straggler
+from shoal.testing.chaos.graph_spider import Graph
+from shoal.testing.chaos.plan import Deed, Plan, pages_for, schedule, settings_for
+from shoal.testing.chaos.report import Report, Survey, pace_of, survey
+from shoal.testing.sites.loopback import Hit
+from shoal.testing.sites.site import GraphSite
 from shoal.urls import lane_of
 
 PAGES = 60

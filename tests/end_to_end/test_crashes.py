@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from shoal.testing.killing import STEPS
-from shoal.testing.loopback import busiest_window
-from shoal.testing.object_server import MotoServer
-from shoal.testing.postgres_server import PostgresServer
-from shoal.testing.servers import RedisServer
+from shoal.testing.servers.object_server import MotoServer
+from shoal.testing.servers.postgres_server import PostgresServer
+from shoal.testing.servers.redis_server import RedisServer
+from shoal.testing.sites.loopback import busiest_window
 
 # Short leases: what a killed worker held comes back within the test.
 SHORT = {"rate": "unlimited", "per_host": 64, "lease_seconds": 1.0, "flush_pages": 16, "max_attempts": 50}

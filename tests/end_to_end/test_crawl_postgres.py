@@ -18,9 +18,9 @@ import pytest
 from shoal.crawl import Places, opened
 from shoal.model import Progress, WorkerBeat
 from shoal.store.base import ItemFilter
-from shoal.testing.chaos_report import survey
-from shoal.testing.postgres_server import PostgresServer
-from shoal.testing.site_process import SiteProcess, site_process
+from shoal.testing.chaos.report import survey
+from shoal.testing.servers.postgres_server import PostgresServer
+from shoal.testing.sites.site_process import SiteProcess, site_process
 
 PAGES = 300
 SECONDS = 60.0

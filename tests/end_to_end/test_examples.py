@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shoal.testing.site import CatalogueSite
+from shoal.testing.sites.site import CatalogueSite
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # Where the examples expect the shop, and books.py a site that looks like it.

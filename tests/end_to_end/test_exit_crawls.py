@@ -13,9 +13,9 @@ from exit_crawl import ExitCrawl, busiest_by_peer, graph, lying_server, pages_of
 from shoal import Item, Spider
 from shoal.errors import SettingError, UsageError
 from shoal.model import CrawlState
-from shoal.testing.loopback import LoopbackServer, Reply, Request, busiest_window, reply
-from shoal.testing.proxies import Gateway, Tinyproxy
-from shoal.testing.servers import free_port
+from shoal.testing.servers.programs import free_port
+from shoal.testing.servers.proxy_servers import Gateway, Tinyproxy
+from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, busiest_window, reply
 
 PAGES = 20
 ALL_ONCE = {f"/{number}": 1 for number in range(PAGES)}

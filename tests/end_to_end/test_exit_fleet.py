@@ -16,9 +16,10 @@ from exit_crawl import busiest_by_peer, graph, pages_of, silent_server, site
 
 from shoal.frontier import open_frontier
 from shoal.model import Crawl, Pool
-from shoal.testing.loopback import LoopbackServer, Reply, Request, reply
-from shoal.testing.proxies import Gateway, Tinyproxy
-from shoal.testing.servers import RedisServer, free_port
+from shoal.testing.servers.programs import free_port
+from shoal.testing.servers.proxy_servers import Gateway, Tinyproxy
+from shoal.testing.servers.redis_server import RedisServer
+from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, reply
 
 SECONDS = 60.0
 PAGES = 24

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from redis_fleet import RedisFleet, ended
 
-from shoal.testing.servers import RedisCluster
-from shoal.testing.site_process import site_process
+from shoal.testing.servers.redis_server import RedisCluster
+from shoal.testing.sites.site_process import site_process
 
 PAGES = 240
 HOSTS = ",".join(f"127.0.0.{number}" for number in range(1, 7))

@@ -13,9 +13,9 @@ import pytest
 from redis_fleet import RedisFleet, ended, keys_of
 
 from shoal.model import CrawlState
-from shoal.testing.loopback import busiest_window
-from shoal.testing.servers import RedisServer
-from shoal.testing.site_process import site_process
+from shoal.testing.servers.redis_server import RedisServer
+from shoal.testing.sites.loopback import busiest_window
+from shoal.testing.sites.site_process import site_process
 
 PAGES = 300
 SECRET = "s3cr3t"

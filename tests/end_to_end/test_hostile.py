@@ -22,7 +22,7 @@ from shoal.model import DeadFilter, Progress
 from shoal.processes.sources import feed, requests_of
 from shoal.processes.worker import resident_bytes
 from shoal.store.base import ItemFilter
-from shoal.testing.hostile import BEHAVIOURS, page_of
+from shoal.testing.sites.hostile import BEHAVIOURS, page_of
 
 SECONDS = 120.0
 # A worker with the pages of 64 slots in hand, none of them larger than 4 MiB, weighs no more than this.

@@ -21,8 +21,8 @@ from shoal.model import Crawl, LaneUpdate, TaskState
 from shoal.policy.politeness import lent_interval
 from shoal.processes.sources import feed, requests_of
 from shoal.store.base import ItemFilter, Store
-from shoal.testing.hostile import HostileSite, answer
-from shoal.testing.site import CatalogueSite
+from shoal.testing.sites.hostile import HostileSite, answer
+from shoal.testing.sites.site import CatalogueSite
 from shoal.urls import lane_of
 
 SECONDS = 60.0

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from redis_fleet import SECONDS, RedisFleet, ended
 
-from shoal.testing.servers import find_program
-from shoal.testing.site_process import site_process
+from shoal.testing.servers.programs import find_program
+from shoal.testing.sites.site_process import site_process
 
 PAGES = 160
 RATE = 25

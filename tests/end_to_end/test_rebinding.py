@@ -19,7 +19,7 @@ from shoal.model import DeadFilter
 from shoal.processes.sources import feed, requests_of
 from shoal.processes.worker import Worker, WorkerParts
 from shoal.store.base import ItemFilter
-from shoal.testing.hostile import HostileSite, answer
+from shoal.testing.sites.hostile import HostileSite, answer
 
 OUTSIDE, INSIDE = "127.0.1.9", "127.0.0.1"
 SETTINGS: dict[str, Any] = {

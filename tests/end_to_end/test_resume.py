@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.testing.site_process import SiteProcess, site_process
+from shoal.testing.sites.site_process import SiteProcess, site_process
 
 SPIDER = Path(__file__).with_name("graph_spider.py")
 PAGES = 300

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from shoal.cli.main import shoal
-from shoal.testing.hostile import HostileSite, answer
-from shoal.testing.servers import RedisServer
+from shoal.testing.servers.redis_server import RedisServer
+from shoal.testing.sites.hostile import HostileSite, answer
 
 SECONDS = 60.0
 HEADER, COOKIE, TOKEN = "planted-header-1f3a", "planted-cookie-77b0", "planted-environment-c41d"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import Folder
 
-from shoal.testing.site_process import SiteProcess, site_process
+from shoal.testing.sites.site_process import SiteProcess, site_process
 
 
 @pytest.fixture(scope="module")

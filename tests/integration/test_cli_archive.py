@@ -13,8 +13,8 @@ from urllib.request import urlopen
 import pytest
 from command_line import SECONDS, Folder
 
-from shoal.testing.object_server import MotoServer
-from shoal.testing.site_process import SiteProcess
+from shoal.testing.servers.object_server import MotoServer
+from shoal.testing.sites.site_process import SiteProcess
 
 PRODUCTS = 60
 # Books and listing pages, two moved books, three first editions that are gone.

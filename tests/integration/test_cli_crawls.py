@@ -27,7 +27,7 @@ from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
 from shoal.processes.stats import Meter, Snapshot
 from shoal.secrecy import masked
-from shoal.testing.site_process import SiteProcess
+from shoal.testing.sites.site_process import SiteProcess
 
 PRODUCTS = 40
 BROKEN = "000007-"

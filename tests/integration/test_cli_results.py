@@ -17,8 +17,8 @@ from shoal.cli.main import shoal
 from shoal.errors import UsageError
 from shoal.store.base import ItemRule
 from shoal.store.sqlite.store import SqliteStore
-from shoal.testing.site_process import SiteProcess
-from shoal.testing.store_case import fetch, item
+from shoal.testing.contract.store.rows import fetch, item
+from shoal.testing.sites.site_process import SiteProcess
 
 PRODUCTS = 30
 A_DAY = 86_400.0

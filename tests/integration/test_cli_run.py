@@ -14,7 +14,7 @@ from pathlib import Path
 
 from command_line import SECONDS, Folder, interrupt, is_alive
 
-from shoal.testing.site_process import SiteProcess, site_process
+from shoal.testing.sites.site_process import SiteProcess, site_process
 
 PRODUCTS = 60
 # Books and listing pages, two moved books, three first editions that are gone.

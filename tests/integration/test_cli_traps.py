@@ -8,7 +8,7 @@ from typing import Any
 
 from command_line import Folder
 
-from shoal.testing.hostile import HostileSite, answer
+from shoal.testing.sites.hostile import HostileSite, answer
 
 PAGES = 40
 SPIDER = """

@@ -19,14 +19,14 @@ from shoal.store.base import ItemFilter, ItemRule, Store
 from shoal.store.files import segments as segments_module
 from shoal.store.files.store import FilesStore
 from shoal.store.sqlite.store import SqliteStore
-from shoal.testing.store_case import everything, fetch, files_no_larger_than, item, kept
+from shoal.testing.contract.store.rows import everything, fetch, files_no_larger_than, item, kept
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
 from shoal.store.files.store import FilesStore
 from shoal.store.sqlite.store import SqliteStore
-from shoal.testing.store_case import fetch, item
+from shoal.testing.contract.store.rows import fetch, item
 
 async def main():
     store = await FilesStore.open(Path(sys.argv[1]), open_index=SqliteStore.open)

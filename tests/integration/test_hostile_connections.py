@@ -19,7 +19,7 @@ import trustme
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
 from shoal.fetch.http import HttpFetcher
 from shoal.settings import Settings
-from shoal.testing.hostile import answer
+from shoal.testing.sites.hostile import answer
 
 SETTINGS = Settings(
     allow_private=True,

@@ -19,8 +19,8 @@ from shoal.frontier.redis.inbox import RedisInbox, inbox_keys
 from shoal.model import Crawl, CrawlState, DeadFilter, Progress
 from shoal.processes.listener import BATCH, Listener, NoInbox, request_of
 from shoal.settings import Settings
-from shoal.testing.servers import RedisServer
-from shoal.testing.site_process import SiteProcess
+from shoal.testing.servers.redis_server import RedisServer
+from shoal.testing.sites.site_process import SiteProcess
 
 CRAWL = "books-1"
 PRODUCTS = 5

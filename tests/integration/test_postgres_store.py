@@ -17,9 +17,9 @@ from shoal.store import open_store
 from shoal.store.base import ItemRule
 from shoal.store.postgres.migrations import week_of
 from shoal.store.postgres.store import PostgresStore
-from shoal.testing.postgres_server import POSTGRES_PASSWORD, PostgresServer
-from shoal.testing.servers import free_port
-from shoal.testing.store_case import contents, everything, fetch, item
+from shoal.testing.contract.store.rows import contents, everything, fetch, item
+from shoal.testing.servers.postgres_server import POSTGRES_PASSWORD, PostgresServer
+from shoal.testing.servers.programs import free_port
 
 A_DAY = 86_400.0
 A_WEEK = 7 * A_DAY

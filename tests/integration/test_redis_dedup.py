@@ -14,8 +14,8 @@ from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import Crawl, Done, TaskState
 from shoal.processes.patience import patiently
 from shoal.settings import resolve
-from shoal.testing.frontier_case import make_task
-from shoal.testing.servers import RedisServer
+from shoal.testing.contract.frontier.case import make_task
+from shoal.testing.servers.redis_server import RedisServer
 
 ASKED = 0.01
 KEYS = 50_000

@@ -17,8 +17,8 @@ from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.model import VIA, Budgets, Crawl, CrawlState, Done, ExitUse, Lease, Pool, Result, Retry
 from shoal.processes.patience import patiently
 from shoal.testing.clock import FakeClock
-from shoal.testing.frontier_case import make_task
-from shoal.testing.servers import RedisServer
+from shoal.testing.contract.frontier.case import make_task
+from shoal.testing.servers.redis_server import RedisServer
 
 CRAWL = "books"
 PREFIX = f"shoal:{{{CRAWL}.0}}:"

@@ -16,8 +16,8 @@ from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.model import Crawl, Dead, Done, LaneUpdate, Lease, Progress, Released, Result, Retry, Task, TaskState
 from shoal.processes.patience import patiently
-from shoal.testing.frontier_case import make_task
-from shoal.testing.servers import RedisServer
+from shoal.testing.contract.frontier.case import make_task
+from shoal.testing.servers.redis_server import RedisServer
 
 CRAWL = "books"
 PREFIX = f"shoal:{{{CRAWL}.0}}:"

@@ -19,8 +19,9 @@ from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Done, Lease, TaskState
 from shoal.processes.patience import patiently
-from shoal.testing.frontier_case import make_task
-from shoal.testing.servers import RedisServer, find_program, free_port
+from shoal.testing.contract.frontier.case import make_task
+from shoal.testing.servers.programs import find_program, free_port
+from shoal.testing.servers.redis_server import RedisServer
 
 CRAWL = "books"
 PASSWORD = "s3cr3t/w@rd"

@@ -14,8 +14,8 @@ from shoal.model import Crawl, Dead, DeadFilter, Done, TaskState
 from shoal.processes.patience import patiently
 from shoal.settings import resolve
 from shoal.testing.clock import FakeClock
-from shoal.testing.frontier_case import make_task
-from shoal.testing.servers import RedisServer
+from shoal.testing.contract.frontier.case import make_task
+from shoal.testing.servers.redis_server import RedisServer
 
 CRAWL = "weekly"
 PREFIX = f"shoal:{{{CRAWL}.0}}:"

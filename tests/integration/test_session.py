@@ -15,8 +15,8 @@ from shoal.page import Page
 from shoal.session import FetchFailed, Session
 from shoal.settings import Settings
 from shoal.testing.fakes import ScriptedFetcher, respond
-from shoal.testing.loopback import LoopbackServer, Reply, Request, reply
-from shoal.testing.servers import free_port
+from shoal.testing.servers.programs import free_port
+from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, reply
 from shoal.urls import UrlRules
 
 SETTINGS = Settings(allow_private=True, max_redirects=4)

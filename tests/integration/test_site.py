@@ -17,16 +17,16 @@ from urllib.parse import urldefrag, urljoin, urlsplit
 
 from selectolax.lexbor import LexborHTMLParser
 
-from shoal.testing.catalogue import Catalogue, LinkGraph
-from shoal.testing.loopback import Hit
-from shoal.testing.site import (
+from shoal.testing.sites.catalogue import Catalogue, LinkGraph
+from shoal.testing.sites.loopback import Hit
+from shoal.testing.sites.site import (
     CatalogueSite,
     GraphSite,
     busiest_window,
     pace_violations,
     read_log,
 )
-from shoal.testing.site_process import site_process
+from shoal.testing.sites.site_process import site_process
 
 
 class Answer(NamedTuple):

@@ -14,7 +14,7 @@ from shoal.errors import StorageError, UsageError
 from shoal.store.base import ItemRule
 from shoal.store.sqlite import store as sqlite_module
 from shoal.store.sqlite.store import SqliteStore
-from shoal.testing.store_case import content, everything, fetch, item, kept, only
+from shoal.testing.contract.store.rows import content, everything, fetch, item, kept, only
 
 FOREVER = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 VERSION_1 = """

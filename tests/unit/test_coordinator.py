@@ -8,7 +8,7 @@ from shoal.model import Budgets, Crawl, Done, ExitUse, Pool
 from shoal.processes.coordinator import Coordinator
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import MemoryStore, task_for
-from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.testing.model.memory_frontier import MemoryFrontier
 
 
 def show(_: Any) -> None:

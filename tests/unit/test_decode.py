@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shoal.fetch.base import Fault, FaultKind
 from shoal.fetch.decode import decompress
-from shoal.testing.hostile import gzipped
+from shoal.testing.sites.hostile import gzipped
 
 MIB = 1024 * 1024
 PAGE = b"<p>a line of text, not very long</p>\n" * 1000

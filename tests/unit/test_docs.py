@@ -21,7 +21,7 @@ from shoal.crawl import settings_of
 from shoal.processes.sources import check_start
 from shoal.settings import FIELDS, Settings
 from shoal.spider import Spider
-from shoal.testing.site import CatalogueSite
+from shoal.testing.sites.site import CatalogueSite
 from shoal.urls import UrlRules
 
 ROOT = Path(__file__).parents[2]

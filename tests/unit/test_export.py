@@ -20,8 +20,8 @@ from shoal.errors import StorageError, UsageError
 from shoal.results.export import Wanted, check_target, export
 from shoal.store.base import ItemFilter, ItemRule, StoredItem
 from shoal.store.sqlite.store import SqliteStore
+from shoal.testing.contract.store.rows import files_no_larger_than, item
 from shoal.testing.fakes import MemoryStore
-from shoal.testing.store_case import files_no_larger_than, item
 
 FORMATS = ["jsonl", "ndjson", "json", "csv", "parquet"]
 

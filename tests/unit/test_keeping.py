@@ -18,7 +18,7 @@ from shoal.journey.lane_rules import LaneRules
 from shoal.journey.results import Finished
 from shoal.settings import Settings
 from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, respond
-from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules
 
 URL = "https://a.test/page"

@@ -12,7 +12,7 @@ from shoal.settings import Settings
 from shoal.store.base import FetchRow
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import MemoryStore, task_for
-from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.testing.model.memory_frontier import MemoryFrontier
 
 PAGE = "https://a.test/page"
 

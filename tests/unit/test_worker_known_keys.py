@@ -10,7 +10,7 @@ from worker_bench import HOST, Bench, soon
 from shoal.model import Budgets, Crawl
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import Watched, task_for
-from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.urls import key_of
 
 

@@ -18,7 +18,7 @@ from shoal.model import Crawl
 from shoal.processes.worker import Worker, WorkerParts
 from shoal.settings import Settings
 from shoal.testing.fakes import MemoryStore, ScriptedFetcher, Watched, respond, task_for
-from shoal.testing.memory_frontier import MemoryFrontier
+from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules
 
 HOST = "https://a.test"

@@ -9,14 +9,14 @@ Subclass `FrontierContract` and let pytest (with pytest-asyncio in auto mode) co
 
 from __future__ import annotations
 
-from shoal.testing.frontier_account_promises import AccountPromises
-from shoal.testing.frontier_control_promises import ControlPromises
-from shoal.testing.frontier_exit_promises import ExitPromises
-from shoal.testing.frontier_lease_promises import LeasePromises
-from shoal.testing.frontier_pool_promises import PoolPromises
-from shoal.testing.frontier_put_promises import PutPromises
-from shoal.testing.frontier_settle_promises import SettlePromises
-from shoal.testing.frontier_ttl_promises import TtlPromises
+from shoal.testing.contract.frontier.account_promises import AccountPromises
+from shoal.testing.contract.frontier.control_promises import ControlPromises
+from shoal.testing.contract.frontier.exit_promises import ExitPromises
+from shoal.testing.contract.frontier.lease_promises import LeasePromises
+from shoal.testing.contract.frontier.pool_promises import PoolPromises
+from shoal.testing.contract.frontier.put_promises import PutPromises
+from shoal.testing.contract.frontier.settle_promises import SettlePromises
+from shoal.testing.contract.frontier.ttl_promises import TtlPromises
 
 
 class FrontierContract(

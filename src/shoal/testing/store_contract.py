@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shoal.store.base import Store
-from shoal.testing.store_case import Reopen, everything, fetch, files_no_larger_than, item, reopening
-from shoal.testing.store_read_promises import ReadPromises
-from shoal.testing.store_rule_promises import RulePromises
-from shoal.testing.store_statement_promises import StatementPromises
-from shoal.testing.store_write_promises import WritePromises
+from shoal.testing.contract.store.read_promises import ReadPromises
+from shoal.testing.contract.store.rows import Reopen, everything, fetch, files_no_larger_than, item, reopening
+from shoal.testing.contract.store.rule_promises import RulePromises
+from shoal.testing.contract.store.statement_promises import StatementPromises
+from shoal.testing.contract.store.write_promises import WritePromises
 
 __all__ = ["Reopen", "StoreContract", "everything", "fetch", "files_no_larger_than", "item", "reopening"]
 

@@ -8,7 +8,7 @@ import pytest
 from fetch_checks import SETTINGS
 
 from shoal.fetch.http import HttpFetcher
-from shoal.testing.hostile import HostileSite
+from shoal.testing.sites.hostile import HostileSite
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from fetch_checks import MIB, SETTINGS, fetched
 
 from shoal.charset import charset_of, text_of
 from shoal.fetch.http import HttpFetcher
-from shoal.testing.hostile import HostileSite, page_of
+from shoal.testing.sites.hostile import HostileSite, page_of
 
 
 async def test_fetches_a_page(site: HostileSite, fetcher: HttpFetcher) -> None:

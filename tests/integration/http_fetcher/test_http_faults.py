@@ -13,7 +13,7 @@ from fetch_checks import SETTINGS, fault, fetched
 
 from shoal.fetch.base import FaultKind, Fetch
 from shoal.fetch.http import HttpFetcher
-from shoal.testing.hostile import HostileSite
+from shoal.testing.sites.hostile import HostileSite
 
 HASTY = msgspec.structs.replace(SETTINGS, first_byte_seconds=0.2, idle_seconds=0.2, total_seconds=0.6)
 

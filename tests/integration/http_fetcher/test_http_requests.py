@@ -7,7 +7,7 @@ from fetch_checks import SETTINGS, fault, fetched
 
 from shoal.fetch.base import Fault, FaultKind, Fetch
 from shoal.fetch.http import HttpFetcher
-from shoal.testing.hostile import HostileSite
+from shoal.testing.sites.hostile import HostileSite
 
 
 async def test_says_who_it_is(site: HostileSite, fetcher: HttpFetcher) -> None:

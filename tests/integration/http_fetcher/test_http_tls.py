@@ -12,7 +12,7 @@ from fetch_checks import SETTINGS, Names, fault, fetched
 
 from shoal.fetch.base import FaultKind
 from shoal.fetch.http import HttpFetcher
-from shoal.testing.hostile import answer
+from shoal.testing.sites.hostile import answer
 
 
 @pytest.fixture(scope="module")

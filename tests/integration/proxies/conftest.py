@@ -9,7 +9,7 @@ import pytest
 import trustme
 from exit_fetches import SECRET, Site
 
-from shoal.testing.proxies import Microsocks, Tinyproxy
+from shoal.testing.servers.proxy_servers import Microsocks, Tinyproxy
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from shoal.fetch.base import Fault, FaultKind, Fetch, Response
 from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.http import HttpFetcher
 from shoal.settings import Settings
-from shoal.testing.loopback import LoopbackServer, Reply, Request, reply
+from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, reply
 
 SETTINGS = Settings(
     allow_private=True, connect_seconds=10.0, first_byte_seconds=10.0, idle_seconds=10.0, total_seconds=20.0

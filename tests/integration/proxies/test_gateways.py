@@ -10,8 +10,8 @@ from shoal.fetch.base import Response
 from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.gateways import gateway_answer
 from shoal.testing.fakes import respond
-from shoal.testing.proxies import Gateway
-from shoal.testing.servers import free_port
+from shoal.testing.servers.programs import free_port
+from shoal.testing.servers.proxy_servers import Gateway
 
 
 async def test_a_gateway_fetches_the_page_for_us(site: Site) -> None:

@@ -12,8 +12,8 @@ from exit_fetches import Site, fetching, is_exits_fault, proxy_exit, talking, th
 
 from shoal.fetch.base import Fetch, Response
 from shoal.fetch.exit_config import ExitConfig
-from shoal.testing.proxies import Microsocks, Tinyproxy
-from shoal.testing.servers import free_port
+from shoal.testing.servers.programs import free_port
+from shoal.testing.servers.proxy_servers import Microsocks, Tinyproxy
 
 
 async def test_a_site_sees_the_address_of_each_proxy(

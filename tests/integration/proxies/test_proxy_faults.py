@@ -11,8 +11,8 @@ import trustme
 from exit_fetches import SECRET, SETTINGS, Site, answering, drop, fetching, is_exits_fault, proxy_exit, talking, through
 
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
-from shoal.testing.proxies import Microsocks, Tinyproxy
-from shoal.testing.servers import free_port
+from shoal.testing.servers.programs import free_port
+from shoal.testing.servers.proxy_servers import Microsocks, Tinyproxy
 
 HASTY = msgspec.structs.replace(SETTINGS, connect_seconds=0.3, first_byte_seconds=0.6)
 

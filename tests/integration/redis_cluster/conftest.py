@@ -8,7 +8,7 @@ import pytest
 from sharded_crawl import opened, sharded
 
 from shoal.frontier.base import Frontier
-from shoal.testing.servers import RedisCluster, RedisServer
+from shoal.testing.servers.redis_server import RedisCluster, RedisServer
 
 
 @pytest.fixture(scope="module")

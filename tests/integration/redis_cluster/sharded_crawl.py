@@ -11,7 +11,7 @@ from shoal.frontier.base import Frontier
 from shoal.frontier.redis.shards import shard_of
 from shoal.model import Budgets, Crawl, Done, Lease, Retry, Task
 from shoal.processes.patience import patiently
-from shoal.testing.frontier_case import make_task
+from shoal.testing.contract.frontier.case import make_task
 
 CRAWL = "books"
 SHARDS = 8

@@ -12,8 +12,9 @@ from shoal.frontier import open_frontier
 from shoal.frontier.redis.inbox import RedisInbox
 from shoal.frontier.redis.shards import prefix_of
 from shoal.model import Crawl, CrawlState, Done
-from shoal.testing.frontier_case import make_task
-from shoal.testing.servers import RedisCluster, RedisServer, find_program
+from shoal.testing.contract.frontier.case import make_task
+from shoal.testing.servers.programs import find_program
+from shoal.testing.servers.redis_server import RedisCluster, RedisServer
 
 
 @pytest.mark.parametrize("seed", range(4))

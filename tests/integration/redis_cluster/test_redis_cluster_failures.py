@@ -12,8 +12,8 @@ from shoal.errors import ServerUnreachable
 from shoal.frontier.redis.shards import prefix_of, shard_of
 from shoal.model import Done
 from shoal.processes.patience import patiently
-from shoal.testing.frontier_case import make_task
-from shoal.testing.servers import RedisCluster, RedisServer
+from shoal.testing.contract.frontier.case import make_task
+from shoal.testing.servers.redis_server import RedisCluster, RedisServer
 
 
 async def take_a_moment() -> bool:

@@ -18,8 +18,8 @@ from shoal.frontier.redis.shard_runner import ShardRunner
 from shoal.frontier.redis.shards import prefix_of, shard_of
 from shoal.frontier.redis.wire import Batch
 from shoal.model import CrawlState, Done, Lease
-from shoal.testing.frontier_case import make_task
-from shoal.testing.servers import RedisServer
+from shoal.testing.contract.frontier.case import make_task
+from shoal.testing.servers.redis_server import RedisServer
 
 DYING = """
 import asyncio, os, signal, sys
@@ -27,7 +27,7 @@ from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.outbox import Outbox
 from shoal.frontier.redis.settle import Settler
 from shoal.model import Done
-from shoal.testing.frontier_case import make_task
+from shoal.testing.contract.frontier.case import make_task
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)

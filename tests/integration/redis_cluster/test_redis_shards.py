@@ -8,8 +8,8 @@ from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.shards import prefix_of
 from shoal.model import Crawl, CrawlState, DeadFilter, Retry, TaskState
-from shoal.testing.frontier_case import make_task
-from shoal.testing.servers import RedisServer
+from shoal.testing.contract.frontier.case import make_task
+from shoal.testing.servers.redis_server import RedisServer
 
 
 async def test_a_crawl_keeps_the_number_of_shards_it_was_made_with(server: RedisServer, frontier: Frontier) -> None:

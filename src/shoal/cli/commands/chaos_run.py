@@ -21,9 +21,9 @@ from shoal.cli.options import checked_place, json_option
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
-    from shoal.testing.chaos import Restart
-    from shoal.testing.chaos_plan import Plan
-    from shoal.testing.chaos_report import Report
+    from shoal.testing.chaos.attack import Restart
+    from shoal.testing.chaos.plan import Plan
+    from shoal.testing.chaos.report import Report
 
 OWN_REDIS = "redis"
 KILLS_PER_RESTART = 5
@@ -76,8 +76,8 @@ def chaos(*, seed: int | None, as_json: bool, **options: Any) -> int:
 
 
 async def _run(folder: Path, screen: Screen, *, frontier: str | None, pages: int | None, **options: Any) -> Report:
-    from shoal.testing.chaos_plan import Plan, pages_for
-    from shoal.testing.chaos_server import redis_server
+    from shoal.testing.chaos.plan import Plan, pages_for
+    from shoal.testing.chaos.queue_server import redis_server
 
     pages = pages or pages_for(options["kills"])
     plan = Plan(folder=folder, frontier=frontier or str(folder / "shoal.db"), pages=pages, **options)
@@ -89,7 +89,7 @@ async def _run(folder: Path, screen: Screen, *, frontier: str | None, pages: int
 
 
 async def _watched(plan: Plan, screen: Screen, *, restart: Restart | None = None) -> Report:
-    from shoal.testing.chaos import Audience, run_chaos
+    from shoal.testing.chaos.attack import Audience, run_chaos
 
     site = f"a site of {count(plan.pages)} pages at {plan.rate}/s per host"
     screen.say(f"{plan.workers} workers crawl {site}; seed {plan.seed}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shoal.cli.crawl_process import Job
     from shoal.cli.display.summary import Summary
     from shoal.crawl import Places
-    from shoal.testing.site_process import SiteProcess
+    from shoal.testing.sites.site_process import SiteProcess
 
 REFERENCE = "shoal.cli.demo_spider:Shop"
 FOLDER = Path("shoal-demo")
@@ -35,7 +35,7 @@ def demo(products: int, workers: int) -> int:
     """
     from shoal.cli.crawl_process import exit_code, work
     from shoal.cli.loop import run
-    from shoal.testing.site_process import site_process
+    from shoal.testing.sites.site_process import site_process
 
     screen = Screen()
     FOLDER.mkdir(exist_ok=True)
@@ -85,7 +85,7 @@ def _introduce(site: SiteProcess, screen: Screen, *, products: int) -> None:
 def _show(summary: Summary, places: Places, site: SiteProcess, screen: Screen) -> None:
     from shoal.cli.display.numbers import count
     from shoal.cli.display.summary import show_summary
-    from shoal.testing.loopback import busiest_window
+    from shoal.testing.sites.loopback import busiest_window
 
     hits = site.hits()
     fastest = busiest_window(hits, seconds=WINDOW_SECONDS) / WINDOW_SECONDS

@@ -1,0 +1,197 @@
+"""What every frontier promises about crawls: their states, their end, their separation."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.errors import UsageError
+from shoal.frontier.base import Frontier
+from shoal.model import Crawl, CrawlState, Dead, Done, LaneUpdate, Released, Retry, TaskState, WorkerBeat
+from shoal.testing.clock import FakeClock
+from shoal.testing.contract.frontier.case import (
+    CRAWL,
+    LEASE_SECONDS,
+    FrontierCase,
+    check_counts,
+    keys,
+    make_task,
+    take,
+    take_one,
+)
+
+
+class ControlPromises(FrontierCase):
+    """Pause, cancel, finish, delete."""
+
+    async def test_a_paused_crawl_lends_nothing_and_still_takes_results(
+        self, frontier: Frontier, second: Frontier
+    ) -> None:
+        await frontier.put(CRAWL, [make_task(1), make_task(2)])
+        lease = await take_one(frontier)
+        await second.set_state(CRAWL, CrawlState.PAUSED)
+        assert (await take(frontier)).leases == []
+        assert (await frontier.settle([Done(lease=lease, found=[make_task(3)])])).stale == []
+        await check_counts(frontier, queued=2, done=1)
+        await second.set_state(CRAWL, CrawlState.RUNNING)
+        assert keys(await take(frontier)) == [2, 3]
+
+    async def test_an_empty_paused_crawl_is_not_finished(self, frontier: Frontier) -> None:
+        await frontier.set_state(CRAWL, CrawlState.PAUSED)
+        assert (await take(frontier)).finished == ()
+
+    async def test_a_cancelled_crawl_counts_its_waiting_tasks_as_cancelled(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await frontier.put(CRAWL, [make_task(number) for number in range(5)] + [make_task(5, delay=9.0)])
+        leases = (await take(frontier, 4)).leases
+        await frontier.set_state(CRAWL, CrawlState.CANCELLED)
+        await check_counts(frontier, leased=4, cancelled=2)
+        assert (await take(frontier)).finished == ()
+        await frontier.settle(
+            [
+                Done(lease=leases[0], found=[make_task(9)]),
+                Retry(lease=leases[1], reason="timeout", delay=3.0),
+                Released(lease=leases[2]),
+            ]
+        )
+        await check_counts(frontier, leased=1, done=1, cancelled=5)
+        clock.advance(LEASE_SECONDS)
+        batch = await take(frontier)
+        assert (batch.leases, batch.finished) == ([], (CRAWL,))
+        await check_counts(frontier, done=1, cancelled=6)
+        assert (await frontier.look_up(CRAWL, 9)).state == TaskState.CANCELLED
+        assert (await frontier.progress(CRAWL)).state == CrawlState.CANCELLED
+
+    async def test_a_cancelled_crawl_that_is_resumed_goes_on_as_before(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await frontier.put(CRAWL, [make_task(1), make_task(2, "b.test"), make_task(3, delay=9.0)])
+        await frontier.set_state(CRAWL, CrawlState.CANCELLED)
+        await frontier.set_state(CRAWL, CrawlState.RUNNING)
+        await check_counts(frontier, queued=2, delayed=1)
+        assert sorted(keys(await take(frontier))) == [1, 2]
+        clock.advance(9.0)
+        assert keys(await take(frontier)) == [3]
+
+    async def test_the_lanes_of_a_cancelled_crawl_are_those_in_use_the_busiest_first(self, frontier: Frontier) -> None:
+        lanes = ["a.test", "b.test", "c.test", "d.test"]
+        tasks = [make_task(number, lane) for number, lane in enumerate(lanes)]
+        await frontier.put(CRAWL, [*tasks, make_task(10, "c.test")])
+        assert len((await take(frontier, horizon=60.0)).leases) == 5
+        await frontier.put(CRAWL, [make_task(number, "d.test") for number in range(20, 25)])
+        await frontier.set_state(CRAWL, CrawlState.CANCELLED)
+        found = [(lane.lane, lane.waiting, lane.in_flight) for lane in await frontier.lanes(CRAWL)]
+        assert found[0] == ("c.test", 0, 2)
+        assert sorted(found[1:]) == [("a.test", 0, 1), ("b.test", 0, 1), ("d.test", 0, 1)]
+
+    async def test_is_finished_exactly_when_nothing_is_left(self, frontier: Frontier, clock: FakeClock) -> None:
+        await frontier.put(CRAWL, [make_task(1), make_task(2, delay=5.0)])
+        lease = await take_one(frontier)
+        assert not (await frontier.progress(CRAWL)).is_finished
+        await frontier.settle([Done(lease=lease)])
+        assert (await take(frontier)).finished == ()
+        clock.advance(5.0)
+        lease = await take_one(frontier)
+        assert (await take(frontier)).finished == ()
+        await frontier.settle([Dead(lease=lease, reason="gone")])
+        assert (await frontier.progress(CRAWL)).is_finished
+        assert (await take(frontier)).finished == (CRAWL,)
+        assert (await take(frontier)).finished == (CRAWL,)
+        crawl = (await frontier.crawls())[0]
+        assert (crawl.state, crawl.finished) == (CrawlState.FINISHED, clock())
+
+    async def test_a_crawl_that_is_being_fed_is_not_finished(self, frontier: Frontier) -> None:
+        await frontier.set_feeding(CRAWL, feeding=True)
+        assert (await take(frontier)).finished == ()
+        assert not (await frontier.progress(CRAWL)).is_finished
+        await frontier.set_feeding(CRAWL, feeding=False)
+        assert (await take(frontier)).finished == (CRAWL,)
+        await frontier.set_feeding(CRAWL, feeding=True)
+        assert (await frontier.progress(CRAWL)).state == CrawlState.RUNNING
+
+    async def test_a_crawl_opened_to_be_fed_ends_when_the_feeding_does(self, frontier: Frontier) -> None:
+        await frontier.open_crawl(Crawl(id="fed", spider="s", interval=0.0, feeding=True))
+        assert (await frontier.lease(["fed"], 1, worker="w", seconds=60.0, horizon=0.0)).finished == ()
+        await frontier.set_feeding("fed", feeding=False)
+        assert (await frontier.lease(["fed"], 1, worker="w", seconds=60.0, horizon=0.0)).finished == ("fed",)
+
+    async def test_nobody_can_declare_a_crawl_finished(self, frontier: Frontier) -> None:
+        with pytest.raises(UsageError, match="finishes by itself"):
+            await frontier.set_state(CRAWL, CrawlState.FINISHED)
+        await take(frontier)
+        await frontier.set_state(CRAWL, CrawlState.PAUSED)
+        assert (await take(frontier)).finished == (CRAWL,)
+
+    async def test_crawls_do_not_see_each_other(self, frontier: Frontier) -> None:
+        await frontier.open_crawl(Crawl(id="other", spider="s", interval=5.0))
+        await frontier.put(CRAWL, [make_task(1)])
+        assert (await frontier.put("other", [make_task(1), make_task(2)])).new == 2
+        await frontier.update_lane("other", "a.test", LaneUpdate(rest_seconds=99.0, rules=b"x", rules_seconds=9.0))
+        assert await frontier.rules(CRAWL, "a.test") == (0, b"")
+        batch = await take(frontier)
+        assert [(lease.crawl, lease.task.key) for lease in batch.leases] == [(CRAWL, 1)]
+        await frontier.settle([Done(lease=batch.leases[0], rejected={"scope": 1}, samples=[("scope", "https://x/")])])
+        other = await frontier.progress("other")
+        assert (other.queued, other.done, other.rejected) == (2, 0, {})
+        assert await frontier.samples("other", "scope") == []
+
+    async def test_one_call_can_lease_from_several_crawls(self, frontier: Frontier) -> None:
+        await frontier.open_crawl(Crawl(id="other", spider="s", interval=0.0))
+        await frontier.put(CRAWL, [make_task(number) for number in range(50)])
+        await frontier.put("other", [make_task(1)])
+        batch = await frontier.lease([CRAWL, "other", CRAWL], 8, worker="w", seconds=60.0, horizon=0.0)
+        assert sorted(lease.crawl for lease in batch.leases) == [CRAWL] * 7 + ["other"]
+        report = await frontier.settle([Done(lease=lease) for lease in batch.leases])
+        assert (report.stale, report.epoch) == ([], batch.epoch)
+        assert (await frontier.progress(CRAWL)).done == 7
+        batch = await frontier.lease([CRAWL, "other"], 8, worker="w", seconds=60.0, horizon=0.0)
+        assert batch.finished == ("other",)
+
+    async def test_a_deleted_crawl_leaves_nothing_behind(self, frontier: Frontier, second: Frontier) -> None:
+        await frontier.open_crawl(Crawl(id="other", spider="s", interval=0.0))
+        await frontier.put("other", [make_task(1)])
+        await frontier.put(CRAWL, [make_task(1), make_task(2)])
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(rest_seconds=99.0, rules=b"x", rules_seconds=9.0))
+        await frontier.put(CRAWL, [make_task(3, "b.test")], rejected={"scope": 1}, samples=[("scope", "https://x/")])
+        lease = await take_one(frontier)
+        epoch = (await frontier.progress(CRAWL)).epoch
+        await second.delete_crawl(CRAWL)
+        await second.delete_crawl(CRAWL)
+        assert [crawl.id for crawl in await frontier.crawls()] == ["other"]
+        assert (await take(frontier)).finished == (CRAWL,)
+        assert (await frontier.settle([Done(lease=lease)])).stale == [lease]
+        assert await frontier.extend([lease], seconds=1.0) == [lease]
+        await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0))
+        assert (await frontier.progress(CRAWL)).known == 0
+        assert (await frontier.progress(CRAWL)).rejected == {}
+        assert await frontier.samples(CRAWL, "scope") == []
+        assert await frontier.rules(CRAWL, "a.test") == (0, b"")
+        assert (await frontier.progress(CRAWL)).epoch != epoch
+        assert (await frontier.put(CRAWL, [make_task(1)])).new == 1
+        assert keys(await take(frontier)) == [1]
+        assert (await frontier.progress("other")).queued == 1
+
+    async def test_lists_busy_lanes_most_waiting_first(self, frontier: Frontier, clock: FakeClock) -> None:
+        await frontier.put(CRAWL, [make_task(1, "a.test"), make_task(2, "b.test"), make_task(3, "b.test")])
+        await frontier.put(CRAWL, [make_task(4, "done.test")])
+        leases = {lease.task.key: lease for lease in (await take(frontier)).leases}
+        await frontier.settle([Done(lease=leases[4]), Released(lease=leases[2]), Released(lease=leases[3])])
+        await frontier.update_lane(CRAWL, "b.test", LaneUpdate(rest_seconds=5.0))
+        lanes = await frontier.lanes(CRAWL)
+        assert [(lane.lane, lane.waiting, lane.in_flight, lane.known) for lane in lanes] == [
+            ("b.test", 2, 0, 2),
+            ("a.test", 0, 1, 1),
+        ]
+        assert lanes[0].starts_in == 5.0
+        assert len(await frontier.lanes(CRAWL, limit=1)) == 1
+
+    async def test_knows_the_workers_that_are_alive(self, frontier: Frontier, clock: FakeClock) -> None:
+        sign = WorkerBeat(worker="w1", crawl=CRAWL, host="h", pid=1, version="1", slots=8)
+        await frontier.beat(sign)
+        clock.advance(30.0)
+        await frontier.beat(WorkerBeat(worker="w2", crawl=CRAWL, host="h", pid=2, version="1", slots=8, busy=3))
+        assert [beat.worker for beat in await frontier.workers()] == ["w1", "w2"]
+        alive = await frontier.workers(within=10.0)
+        assert [(beat.worker, beat.busy, beat.seen) for beat in alive] == [("w2", 3, clock())]
+        await frontier.delete_crawl(CRAWL)
+        assert await frontier.workers() == []

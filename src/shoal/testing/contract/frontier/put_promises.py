@@ -1,0 +1,167 @@
+"""What every frontier promises about letting tasks in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shoal.errors import UsageError
+from shoal.frontier.base import Frontier
+from shoal.model import Budgets, Crawl, Dead, Done, LaneUpdate, TaskState
+from shoal.testing.clock import FakeClock
+from shoal.testing.contract.frontier.case import CRAWL, FrontierCase, check_counts, keys, make_task, take, take_one
+
+
+class PutPromises(FrontierCase):
+    """Dedup, durability, budgets, forgetting."""
+
+    async def test_stores_a_key_put_twice_once(self, frontier: Frontier) -> None:
+        report = await frontier.put(CRAWL, [make_task(1), make_task(2), make_task(1)])
+        assert (report.new, report.duplicates) == (2, 1)
+        report = await frontier.put(CRAWL, [make_task(2, lane="b.test"), make_task(3)])
+        assert (report.new, report.duplicates) == (1, 1)
+        assert (await frontier.progress(CRAWL)).duplicates == 2
+        await check_counts(frontier, queued=3)
+
+    async def test_stores_no_key_again_that_is_leased_done_or_dead(self, frontier: Frontier) -> None:
+        await frontier.put(CRAWL, [make_task(1), make_task(2), make_task(3)])
+        batch = await take(frontier)
+        await frontier.settle([Done(lease=batch.leases[0]), Dead(lease=batch.leases[1], reason="gone")])
+        report = await frontier.put(CRAWL, [make_task(1), make_task(2), make_task(3)])
+        assert (report.new, report.duplicates) == (0, 3)
+        await check_counts(frontier, leased=1, done=1, dead=1)
+
+    async def test_keeps_what_put_accepted_beyond_the_end_of_the_process(
+        self, frontier: Frontier, tmp_path: Path, clock: FakeClock
+    ) -> None:
+        task = make_task(-(2**63), headers={"x": "ü"}, body=b"\x00\xff", meta={"page": [1, 2.5, None]}, depth=3)
+        await frontier.put(CRAWL, [task, make_task(2**63 - 1)])
+        await frontier.close()
+        again = await self.open(tmp_path, clock)
+        batch = await take(again)
+        assert batch.leases[0].task == task
+        assert keys(batch) == [-(2**63), 2**63 - 1]
+        await again.close()
+
+    async def test_gives_back_a_crawl_that_is_opened_again(self, frontier: Frontier) -> None:
+        crawl = Crawl(id="other", spider="s", interval=2.0, needs_rules=True, settings={"a": [1]}, created=5.0)
+        assert await frontier.open_crawl(crawl) == crawl
+        assert await frontier.open_crawl(crawl) == crawl
+        assert [one.id for one in await frontier.crawls()] == [CRAWL, "other"]
+
+    async def test_a_crawl_opened_again_takes_over_what_it_is_run_with(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        first = await frontier.open_crawl(Crawl(id="other", spider="s", interval=5.0, cap=2, created=5.0))
+        await frontier.put("other", [make_task(number) for number in range(4)])
+        await frontier.put("other", [make_task(9, "b.test")])
+        await frontier.update_lane("other", "b.test", LaneUpdate(interval=30.0, base_interval=30.0, cap=1))
+        budgets = Budgets(pages=5)
+        again = Crawl(id="other", spider="t", interval=0.5, cap=3, budgets=budgets, settings={"a": 1})
+        taken = await frontier.open_crawl(again)
+        assert (taken.spider, taken.created, taken.budgets, taken.settings) == ("s", 5.0, budgets, {"a": 1})
+        assert taken.state == first.state
+        lanes = {lane.lane: (lane.interval, lane.cap) for lane in await frontier.lanes("other")}
+        assert lanes == {"a.test": (0.5, 3), "b.test": (30.0, 1)}
+        assert (await frontier.put("other", [make_task(100)])).refused == {100: "max_pages"}
+
+    async def test_counts_the_links_to_known_pages_that_never_travelled(self, frontier: Frontier) -> None:
+        await frontier.put(CRAWL, [make_task(1)], rejected={"duplicate": 3, "depth": 2})
+        progress = await frontier.progress(CRAWL)
+        assert (progress.duplicates, progress.rejected) == (3, {"depth": 2})
+
+    async def test_names_a_crawl_that_does_not_exist(self, frontier: Frontier) -> None:
+        with pytest.raises(UsageError, match="no crawl 'none'"):
+            await frontier.put("none", [make_task(1)])
+        with pytest.raises(UsageError, match="no crawl 'none'"):
+            await frontier.progress("none")
+
+    async def test_keeps_a_delayed_task_back_until_it_is_due(self, frontier: Frontier, clock: FakeClock) -> None:
+        await frontier.put(CRAWL, [make_task(1, delay=5.0)])
+        await check_counts(frontier, delayed=1)
+        assert (await take(frontier)).leases == []
+        clock.advance(5.0)
+        assert keys(await take(frontier)) == [1]
+
+    async def test_counts_merged_and_rejected_urls_with_samples(self, frontier: Frontier) -> None:
+        merged = [make_task(1, merged=True) for _ in range(30)]
+        await frontier.put(
+            CRAWL, [make_task(1), *merged], rejected={"scope": 7}, samples=[("scope", "https://x.test/")]
+        )
+        assert (await frontier.progress(CRAWL)).rejected == {"merged": 30, "scope": 7}
+        assert await frontier.samples(CRAWL, "merged") == [merged[0].url]
+        many = [make_task(1, lane=f"{number}.test", merged=True) for number in range(30)]
+        await frontier.put(CRAWL, many)
+        assert len(await frontier.samples(CRAWL, "merged")) == 20
+        assert await frontier.samples(CRAWL, "scope") == ["https://x.test/"]
+        assert await frontier.samples(CRAWL, "none") == []
+
+    @pytest.mark.parametrize(
+        ("budgets", "reason"),
+        [
+            (Budgets(pages=2), "max_pages"),
+            (Budgets(per_lane=2), "max_per_host"),
+            (Budgets(per_shape=2), "max_per_shape"),
+        ],
+        ids=["pages", "per lane", "per shape"],
+    )
+    async def test_refuses_what_exceeds_a_budget(self, frontier: Frontier, budgets: Budgets, reason: str) -> None:
+        await frontier.open_crawl(Crawl(id="small", spider="s", budgets=budgets, interval=0.0))
+        report = await frontier.put("small", [make_task(number, shape=9) for number in range(4)])
+        assert (report.new, report.refused) == (2, {2: reason, 3: reason})
+        batch = await frontier.lease(["small"], 1, worker="w", seconds=60.0, horizon=0.0)
+        settled = await frontier.settle([Done(lease=batch.leases[0], found=[make_task(4, shape=9)])])
+        assert settled.refused == {4: reason}
+        progress = await frontier.progress("small")
+        assert (progress.known, progress.rejected) == (2, {reason: 3})
+        assert (await frontier.look_up("small", 4)).state == TaskState.UNKNOWN
+        assert make_task(4).url in await frontier.samples("small", reason)
+
+    async def test_budgets_of_one_host_or_shape_leave_the_others_alone(self, frontier: Frontier) -> None:
+        budgets = Budgets(per_lane=2, per_shape=1)
+        await frontier.open_crawl(Crawl(id="small", spider="s", budgets=budgets))
+        tasks = [make_task(1, shape=1), make_task(2, shape=1), make_task(3, shape=2), make_task(4, shape=3)]
+        report = await frontier.put(
+            "small", [*tasks, make_task(5, lane="b.test", shape=1), make_task(6, lane="c.test")]
+        )
+        assert report.refused == {2: "max_per_shape", 4: "max_per_host"}
+
+    async def test_a_forgotten_key_can_be_put_again(self, frontier: Frontier) -> None:
+        await frontier.put(CRAWL, [make_task(1), make_task(2), make_task(3), make_task(4)])
+        batch = await take(frontier, 3)
+        await frontier.settle([Done(lease=batch.leases[0]), Dead(lease=batch.leases[1], reason="gone: 404")])
+        before = await frontier.progress(CRAWL)
+        await frontier.forget(CRAWL, [1, 2, 3, 4, 5])
+        report = await frontier.put(CRAWL, [make_task(1), make_task(2), make_task(3), make_task(4)])
+        assert (report.new, report.duplicates) == (2, 2)
+        await check_counts(frontier, queued=3, leased=1, done=2)
+        assert (await frontier.progress(CRAWL)).epoch > before.epoch
+        assert (await take(frontier)).epoch > before.epoch
+
+    async def test_a_put_into_a_finished_crawl_sets_it_running(self, frontier: Frontier) -> None:
+        assert (await take(frontier)).finished == (CRAWL,)
+        await frontier.put(CRAWL, [make_task(1)])
+        batch = await take(frontier)
+        assert (keys(batch), batch.finished) == ([1], ())
+
+    async def test_looks_up_the_state_of_one_key(self, frontier: Frontier, clock: Callable[[], float]) -> None:
+        await frontier.put(CRAWL, [make_task(number) for number in (1, 2, 3, 4)] + [make_task(5, delay=9.0)])
+        batch = await take(frontier, 3)
+        await frontier.settle([Done(lease=batch.leases[0]), Dead(lease=batch.leases[1], reason="gone", detail="why")])
+        states = [(await frontier.look_up(CRAWL, key)).state for key in range(1, 7)]
+        assert states == ["done", "dead", "leased", "queued", "delayed", "unknown"]
+        letter, held = await frontier.look_up(CRAWL, 2), await frontier.look_up(CRAWL, 3)
+        assert (letter.task, letter.reason, letter.detail, letter.attempts) == (make_task(2), "gone", "why", 1)
+        assert (held.worker, held.due_in) == ("w1", 60.0)
+        assert (await frontier.look_up(CRAWL, 5)).due_in == 9.0
+
+    async def test_a_task_that_cannot_be_stored_leaves_nothing_behind(self, frontier: Frontier) -> None:
+        with pytest.raises((TypeError, ValueError, OverflowError)):
+            await frontier.put(CRAWL, [make_task(1), make_task(2, meta={"no": object()})])
+        await check_counts(frontier)
+        await frontier.put(CRAWL, [make_task(1)])
+        lease = await take_one(frontier)
+        assert msgspec.structs.asdict(lease.task) == msgspec.structs.asdict(make_task(1))

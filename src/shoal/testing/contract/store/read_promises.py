@@ -1,0 +1,126 @@
+"""What every store promises about reading: streams, filters, the fetch log, retention."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from shoal.store.base import ItemFilter, Store
+from shoal.testing.contract.store.rows import Reopen, everything, fetch, item
+
+A_YEAR = 365 * 86_400.0
+
+
+class ReadPromises:
+    """Streams, filters, log lines, retention."""
+
+    async def test_counts_what_it_would_stream(self, store: Store) -> None:
+        rows = [("books", "c1", "a"), ("books", "c2", "b"), ("shoes", "c3", "a"), ("books", "c2", "c")]
+        await store.write([item(key, spider=spider, crawl=crawl) for spider, crawl, key in rows], [])
+        for spider in (None, "books", "shoes", "nobody"):
+            for crawl in (None, "c1", "c2", "c3", "never"):
+                streamed = await everything(store, spider=spider, crawl=crawl)
+                wanted = [row for row in rows if spider in (None, row[0]) and crawl in (None, row[1])]
+                assert sorted((row.spider, row.crawl, row.key) for row in streamed) == sorted(wanted)
+                assert await store.count_items(ItemFilter(spider=spider, crawl=crawl)) == len(wanted)
+
+    async def test_streams_in_the_same_order_each_time(self, store: Store) -> None:
+        await store.write([item(str(number * 7919 % 2503)) for number in range(2503)], [])
+        first = [stored.key for stored in await everything(store)]
+        await store.write([item(str(number), token=2) for number in range(0, 2503, 3)], [])
+        assert [stored.key for stored in await everything(store)] == first
+        assert len(set(first)) == 2503
+
+    async def test_streams_each_item_once_while_all_are_written_again(self, store: Store) -> None:
+        await store.write([item(str(number)) for number in range(2500)], [])
+        seen: list[str] = []
+        async for stored in store.items(ItemFilter(spider="books")):
+            if len(seen) % 500 == 0:
+                token = 2 + len(seen)
+                await store.write([item(str(number), token=token) for number in range(2500)], [])
+                await store.write([item(f"new {token}", token=token)], [])
+            seen.append(stored.key)
+        assert len(seen) == len(set(seen))
+        assert {str(number) for number in range(2500)} <= set(seen)
+
+    async def test_a_stream_left_half_way_holds_nobody_up(self, store: Store, reopen: Reopen) -> None:
+        await store.write([item(str(number)) for number in range(2500)], [])
+        stream = store.items()
+        await anext(stream)
+        other = await reopen()
+        await asyncio.wait_for(other.write([item("after")], [fetch()]), 10)
+        await asyncio.wait_for(store.write([item("after", token=2)], []), 10)
+        await asyncio.wait_for(store.close(), 10)
+
+    async def test_streams_large_items(self, store: Store) -> None:
+        text = "x" * 3_000_000
+        await store.write([item(str(number), data=msgspec.json.encode({"text": text})) for number in range(8)], [])
+        lengths = [len(msgspec.json.decode(stored.data)["text"]) async for stored in store.items()]
+        assert lengths == [len(text)] * 8
+
+    async def test_gives_the_log_lines_of_a_thousand_tasks(self, store: Store) -> None:
+        await store.write([], [fetch(number) for number in range(1000)])
+        rows = await store.fetches("c1", range(-100, 1100))
+        assert sorted(row.key for row in rows) == list(range(1000))
+        assert await store.fetches("c1", []) == []
+
+    async def test_gives_a_log_line_once_when_asked_for_it_twice(self, store: Store) -> None:
+        await store.write([], [fetch(1)])
+        assert await store.fetches("c1", [1] * 1500) == [fetch(1)]
+
+    async def test_deleting_a_crawl_removes_its_log_and_keeps_items(self, store: Store) -> None:
+        logged = [fetch(number, crawl=crawl) for crawl in ("c1", "c2") for number in range(700)]
+        await store.write([item(crawl="c1")], logged)
+        await store.delete_crawl("c1")
+        assert await store.fetches("c1", range(700)) == []
+        assert len(await store.fetches("c2", range(700))) == 700
+        assert await store.count_items(ItemFilter(crawl="c1")) == 1
+
+    async def test_deleting_an_unknown_crawl_is_harmless(self, store: Store) -> None:
+        await store.write([], [fetch()])
+        await store.delete_crawl("never")
+        assert await store.fetches("c1", [1]) == [fetch()]
+
+    @pytest.mark.parametrize(
+        ("which", "keys"),
+        [
+            ({"since": 200.0}, {"seen again", "changed", "new"}),
+            ({"since": 300.5}, {"new"}),
+            ({"changed_since": 200.0}, {"changed", "new"}),
+            ({"changed_since": 300.0, "since": 301.0}, {"new"}),
+            ({"url_prefix": "https://a.test/"}, {"old", "seen again", "changed"}),
+            ({"url_prefix": "https://a.test/%"}, {"changed"}),
+            ({"url_prefix": "https://A.test/"}, set()),
+            ({"url_prefix": "https://b.test/é", "spider": "books"}, {"new"}),
+            ({"url_prefix": "https://b.test/é", "spider": "shoes"}, set()),
+            ({"url_prefix": ""}, {"old", "seen again", "changed", "new"}),
+        ],
+    )
+    async def test_a_filter_leaves_what_matches_all_of_it(
+        self, store: Store, which: dict[str, Any], keys: set[str]
+    ) -> None:
+        before = ["old", "seen again", "changed"]
+        await store.write([item(key, url=f"https://a.test/{key}") for key in before], [])
+        await store.write(
+            [
+                item("seen again", token=2, at=300.0),
+                item("changed", token=2, at=300.0, url="https://a.test/%_x", data={"title": "B"}),
+                item("new", token=2, at=301.0, url="https://b.test/é?a=%"),
+            ],
+            [],
+        )
+        assert {stored.key for stored in await everything(store, **which)} == keys
+        assert await store.count_items(ItemFilter(**which)) == len(keys)
+
+    async def test_drops_old_log_lines_and_keeps_items(self, store: Store) -> None:
+        now = time.time()
+        old = [fetch(number, at=now - 2 * A_YEAR) for number in range(3000)]
+        await store.write([item(at=now - 2 * A_YEAR)], [*old, fetch(5000, at=now)])
+        assert await store.tidy(retention=A_YEAR) > 0
+        assert [row.key for row in await store.fetches("c1", [0, 1, 2999, 5000])] == [5000]
+        assert await store.count_items() == 1
+        assert await store.tidy(retention=A_YEAR) == 0

@@ -1,0 +1,77 @@
+"""What happens to a crawl of the in-memory model besides lending: taken over, described, its results judged."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.model import VIA, Crawl, Dead, DeadFilter, Done, Released, Result, Retry, TaskState
+from shoal.testing.model.memory_crawl import ModelCrawl, ModelTask
+
+
+def flaw_of(result: Result) -> str:
+    """Why a result cannot be applied."""
+    if not isinstance(result, Result):
+        return f"{type(result).__name__} is not a result"
+    try:
+        msgspec.msgpack.encode(result)
+    except (TypeError, ValueError, OverflowError) as error:
+        return str(error)
+    return ""
+
+
+def apply(one: ModelCrawl, task: ModelTask, result: Result) -> None:
+    """All of a result but the tasks it found."""
+    if result.lane is not None:
+        task.lane.update(result.lane, one.now)
+    one.end_lease(task, result.exit)
+    match result:
+        case Done():
+            one.retire(task.task.key)
+            one.outcomes[result.outcome] += 1
+            one.reject(result.rejected, result.samples)
+        case Retry():
+            retry(one, task, result)
+        case Dead():
+            one.bury(task, result.reason, result.detail)
+        case Released():
+            task.attempts -= 1
+            task.reason = ""
+            one.wait(task)
+
+
+def retry(one: ModelCrawl, task: ModelTask, result: Retry) -> None:
+    if not result.free and task.attempts >= task.task.max_attempts:
+        one.bury(task, result.reason)
+        return
+    one.retried += 1
+    if result.free:
+        task.attempts -= 1
+        task.free_retries += 1
+    task.reason = result.reason
+    one.wait(task, result.delay)
+
+
+def matching_dead(one: ModelCrawl, which: DeadFilter) -> list[ModelTask]:
+    """Matching dead letters, newest first."""
+    return [task for task in reversed(one.in_state(TaskState.DEAD)) if task.matches(which)]
+
+
+def take_over(one: ModelCrawl, crawl: Crawl, now: float) -> None:
+    one.now = now
+    one.change_ttl(crawl.dedup_ttl)
+    before = one.crawl
+    kept = {"spider": before.spider, "created": before.created, "dedup_ttl": before.dedup_ttl}
+    one.crawl = msgspec.structs.replace(crawl, **kept)
+    one.pools.take_over(crawl.pools, now)
+    old_pools = {pool.name: pool for pool in before.pools}
+    for lane in one.lanes.values():
+        if not lane.has_pool:
+            lane.repace(before.interval, crawl.interval, now)
+            lane.recap(before.cap, crawl.cap)
+        elif (old := old_pools.get(lane.name.partition(VIA)[2])) and (new := one.pools.pool_of(lane.name)):
+            lane.repace(old.host_interval, new.host_interval, now)
+            lane.recap(old.host_cap, new.host_cap)
+
+
+def described(one: ModelCrawl) -> Crawl:
+    return msgspec.structs.replace(one.crawl, state=one.state, feeding=one.feeding, finished=one.finished)

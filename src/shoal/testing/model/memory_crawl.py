@@ -1,0 +1,287 @@
+"""One crawl of the in-memory model: everything is counted by looking, nothing is cached."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from shoal.frontier.rules.exits import GIVEN_UP, no_exit_reason
+from shoal.model import (
+    DIRECT,
+    DUPLICATE,
+    VIA,
+    Crawl,
+    CrawlState,
+    DeadFilter,
+    ExitUse,
+    LaneUpdate,
+    Task,
+    TaskState,
+)
+from shoal.testing.model.memory_exits import ModelPools
+
+MAX_PRIORITY = 2**22
+MAX_SAMPLES = 20
+WORKER_LOST = "worker lost"
+
+
+@dataclass(eq=False)
+class ModelLane:
+    """Where the tasks of one host wait."""
+
+    name: str
+    age: int
+    next_start: float
+    interval: float
+    base_interval: float
+    cap: int
+    last_start: float = 0.0
+    blocked_until: float = 0.0
+    known: int = 0
+    opener: int = 0
+    rules: bytes = b""
+    rules_until: float = 0.0
+    rules_version: int = 0
+
+    @property
+    def has_pool(self) -> bool:
+        return VIA in self.name
+
+    def start(self, at: float, now: float) -> None:
+        # Without a pace a start that its exit puts off holds up no other exit.
+        self.last_start = at if self.interval else min(at, max(now, self.next_start))
+        self.next_start = max(self.last_start + self.interval, self.blocked_until)
+
+    def repace(self, old: float, new: float, now: float) -> None:
+        """A lane whose pace was the crawl's or the pool's own follows it."""
+        if self.base_interval == old != new:
+            if self.interval == self.base_interval:
+                self.interval = new
+            self.base_interval = new
+            paced = max(self.last_start + new, self.blocked_until)
+            self.next_start = max(paced, min(self.next_start, now))
+
+    def recap(self, old: int, new: int) -> None:
+        if self.cap == old:
+            self.cap = new
+
+    def update(self, update: LaneUpdate, now: float) -> None:
+        guard = update.if_interval
+        if update.interval is not None and (guard is None or abs(guard - self.interval) <= 1e-9):
+            self.interval = update.interval
+            paced = max(self.last_start + self.interval, self.blocked_until)
+            self.next_start = max(paced, min(self.next_start, now))
+        if update.base_interval is not None:
+            self.base_interval = update.base_interval
+        if update.cap is not None:
+            self.cap = update.cap
+        if update.rest_seconds is not None:
+            self.blocked_until = max(self.blocked_until, now + update.rest_seconds)
+            self.next_start = max(self.next_start, self.blocked_until)
+        if update.rules is not None:
+            self.rules = update.rules
+            self.rules_until = now + update.rules_seconds
+            self.rules_version += 1
+
+
+@dataclass(eq=False)
+class ModelTask:
+    """A task that is not done."""
+
+    task: Task
+    lane: ModelLane
+    age: int
+    state: TaskState = TaskState.QUEUED
+    at: float = 0.0
+    token: int = 0
+    attempts: int = 0
+    free_retries: int = 0
+    worker: str = ""
+    exit: str = DIRECT
+    reason: str = ""
+    detail: str = ""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return -max(-MAX_PRIORITY, min(self.task.priority, MAX_PRIORITY)), self.age
+
+    def matches(self, which: DeadFilter) -> bool:
+        return (
+            which.lane in (None, self.lane.name)
+            and self.reason.startswith(which.reason or "")
+            and (which.since is None or self.at >= which.since)
+            and which.key in (None, self.task.key)
+        )
+
+
+@dataclass(eq=False)
+class ModelCrawl:
+    """A crawl with its tasks. `now` is set by the frontier at the begin of every verb."""
+
+    crawl: Crawl
+    age: int
+    epoch: int
+    now: float
+    state: CrawlState = CrawlState.RUNNING
+    feeding: bool = False
+    finished: float | None = None
+    tasks: dict[int, ModelTask] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
+    lanes: dict[str, ModelLane] = field(default_factory=dict)
+    shapes: Counter[tuple[str, int]] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
+    samples: dict[str, list[str]] = field(default_factory=dict)
+    done: int = 0
+    duplicates: int = 0
+    stale: int = 0
+    retried: int = 0
+    lost: int = 0
+    last_age: int = 0
+    last_token: int = 0
+    pools: ModelPools = field(default_factory=ModelPools)
+    ended: dict[int, int] = field(default_factory=dict)
+    generation: int = 0
+    turned: float = 0.0
+
+    @property
+    def turns(self) -> int:
+        """Generations of ended keys that should have begun since the current one did; each lasts half a ttl."""
+        ttl = self.crawl.dedup_ttl
+        return max(0, math.floor((self.now - self.turned) / (ttl / 2))) if ttl else 0
+
+    def turn(self) -> None:
+        """Keys that ended three generations ago are forgotten."""
+        turns = self.turns
+        if turns:
+            self._begin_generation(turns, at=self.turned + turns * (self.crawl.dedup_ttl / 2))
+
+    def change_ttl(self, seconds: float) -> None:
+        """Only where there is one. The current generation ends here if it is too old for a shorter one."""
+        if self.crawl.dedup_ttl and seconds and seconds != self.crawl.dedup_ttl:
+            self.turn()
+            self.crawl = msgspec.structs.replace(self.crawl, dedup_ttl=seconds)
+            if self.turns:
+                self._begin_generation(1, at=self.now)
+
+    def retire(self, key: int) -> None:
+        """The task with this key has ended."""
+        del self.tasks[key]
+        self.done += 1
+        if self.crawl.dedup_ttl:
+            self.ended[key] = self.generation
+
+    def forget(self, key: int) -> None:
+        self.seen.discard(key)
+        self.ended.pop(key, None)
+
+    def knows(self, key: int) -> bool:
+        return key in self.seen and self.ended.get(key, math.inf) > self.generation + self.turns - 3
+
+    def _begin_generation(self, turns: int, *, at: float) -> None:
+        self.generation += turns
+        self.turned = at
+        self.epoch += 1
+        for key in [key for key, generation in self.ended.items() if generation <= self.generation - 3]:
+            self.forget(key)
+
+    def count(self, state: TaskState) -> int:
+        return sum(task.state == state for task in self.tasks.values())
+
+    @property
+    def left(self) -> int:
+        return sum(self.count(state) for state in (TaskState.QUEUED, TaskState.DELAYED, TaskState.LEASED))
+
+    def in_state(self, state: TaskState) -> list[ModelTask]:
+        """Tasks in this state, earliest `at` first."""
+        found = [task for task in self.tasks.values() if task.state == state]
+        return sorted(found, key=lambda task: (task.at, task.age))
+
+    def waiting(self, lane: ModelLane) -> list[ModelTask]:
+        """A lane's queued tasks in the order in which they are lent."""
+        found = [task for task in self.tasks.values() if task.lane is lane and task.state == TaskState.QUEUED]
+        return sorted(found, key=lambda task: task.order)
+
+    def in_flight(self, lane: ModelLane) -> int:
+        return sum(task.lane is lane and task.state == TaskState.LEASED for task in self.tasks.values())
+
+    def reject(self, counts: Mapping[str, int], samples: Iterable[tuple[str, str]]) -> None:
+        self.duplicates += counts.get(DUPLICATE, 0)
+        self.rejected.update({reason: count for reason, count in counts.items() if reason != DUPLICATE})
+        for reason, url in samples:
+            kept = self.samples.setdefault(reason, [])
+            if len(kept) < MAX_SAMPLES and url not in kept:
+                kept.append(url)
+
+    def wait(self, task: ModelTask, delay: float = 0.0) -> None:
+        """The task waits for its turn."""
+        if self.state == CrawlState.CANCELLED:
+            state = TaskState.CANCELLED
+        else:
+            state = TaskState.DELAYED if delay > 0 else TaskState.QUEUED
+        if state == TaskState.QUEUED and not self.waiting(task.lane):
+            task.lane.next_start = max(task.lane.next_start, self.now)
+        task.state = state
+        task.at = self.now + delay if delay > 0 else 0.0
+
+    def next_start(self, lane: ModelLane) -> float:
+        """When the lane may start, as far as its pace and its exits go."""
+        return max(lane.next_start, self.pools.ready_at(lane.name)) if lane.has_pool else lane.next_start
+
+    def give_up(self, lane: ModelLane) -> None:
+        """The lane's exits rested too long: its tasks wait no more, a bounded number at a time."""
+        exists = self.pools.pool_of(lane.name) is not None
+        for task in self.waiting(lane)[:GIVEN_UP]:
+            self.bury(task, no_exit_reason(lane.name, is_known=exists))
+        if exists and not self.waiting(lane):
+            self.pools.of(lane.name).starved_since = self.now
+        self.pools.changed.add(lane.name)
+
+    def end_lease(self, task: ModelTask, use: ExitUse | None = None) -> None:
+        """Whatever comes next, the lease is over."""
+        lane = task.lane
+        if lane.has_pool:
+            self.pools.end(lane.name, task.exit, use, self.now, task.token)
+        if lane.opener == task.token:
+            lane.opener = 0
+            lane.start(max(lane.last_start, self.now), self.now)
+        task.worker = ""
+
+    def bury(self, task: ModelTask, reason: str, detail: str = "") -> None:
+        task.state, task.at, task.reason, task.detail = TaskState.DEAD, self.now, reason, detail
+        self.outcomes[reason.partition(":")[0]] += 1
+
+    def lose(self, task: ModelTask) -> None:
+        """The lease ran out or its worker is gone."""
+        self.end_lease(task)
+        self.lost += 1
+        if task.attempts >= task.task.max_attempts:
+            self.bury(task, WORKER_LOST)
+        else:
+            task.reason = task.detail = ""
+            self.wait(task)
+
+    def drop(self, task: ModelTask) -> None:
+        """A dead letter counts as done from here on."""
+        self.retire(task.task.key)
+        self.outcomes[task.reason.partition(":")[0]] -= 1
+        self.outcomes["dropped"] += 1
+
+    def revive(self) -> None:
+        if self.state == CrawlState.FINISHED:
+            self.state, self.finished = CrawlState.RUNNING, None
+
+    def refusal(self, task: Task) -> str:
+        """The budget that keeps the task out, if any."""
+        budgets, lane = self.crawl.budgets, self.lanes.get(task.lane)
+        if budgets.pages and len(self.tasks) + self.done >= budgets.pages:
+            return "max_pages"
+        if budgets.per_lane and lane and lane.known >= budgets.per_lane:
+            return "max_per_host"
+        if budgets.per_shape and task.shape and self.shapes[task.lane, task.shape] >= budgets.per_shape:
+            return "max_per_shape"
+        return ""

@@ -1,0 +1,400 @@
+"""The frontier's contract in its plainest form: the model that real frontiers are compared with.
+
+It keeps everything in dicts and looks through all of it at every call. It is for tests, not for crawls.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from shoal.errors import UsageError
+from shoal.frontier.rules.exits import check_exits
+from shoal.model import (
+    DIRECT,
+    Crawl,
+    CrawlState,
+    DeadFilter,
+    DeadLetter,
+    Done,
+    ExitStatus,
+    LaneStatus,
+    LaneUpdate,
+    Lease,
+    LeaseBatch,
+    Progress,
+    PutReport,
+    Result,
+    SettleReport,
+    Task,
+    TaskState,
+    TaskStatus,
+    WorkerBeat,
+)
+from shoal.testing.model.memory_control import apply, described, flaw_of, matching_dead, take_over
+from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane, ModelTask
+from shoal.testing.model.memory_lease import (
+    Terms,
+    ask_again,
+    finish,
+    lend,
+    pause_if_spent,
+    ready_lanes,
+    room,
+    shares,
+    take_back_and_wake,
+)
+
+EPOCHS = 2**20
+
+
+class MemoryFrontier:
+    """Keeps the contract of `Frontier` in memory."""
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._crawls: dict[str, ModelCrawl] = {}
+        self._crawl_ages = itertools.count(1)
+        self._lane_ages = itertools.count(1)
+        self._beats: dict[str, WorkerBeat] = {}
+
+    async def open_crawl(self, crawl: Crawl) -> Crawl:
+        check_exits(crawl.pools)
+        now = self._clock()
+        if crawl.id in self._crawls:
+            take_over(self._crawls[crawl.id], crawl, now)
+        else:
+            age = next(self._crawl_ages)
+            crawl = msgspec.structs.replace(crawl, created=crawl.created or now)
+            one = ModelCrawl(crawl, age, age * EPOCHS, now, state=crawl.state, feeding=crawl.feeding)
+            one.turned = now
+            one.pools.take_over(crawl.pools, now)
+            self._crawls[crawl.id] = one
+        return described(self._crawls[crawl.id])
+
+    async def crawls(self) -> list[Crawl]:
+        newest_first = sorted(self._crawls.values(), key=lambda one: (one.crawl.created, one.age), reverse=True)
+        return [described(one) for one in newest_first]
+
+    async def set_state(self, crawl: str, state: CrawlState) -> None:
+        one = self._crawl(crawl)
+        if state == CrawlState.FINISHED:
+            raise UsageError("a crawl finishes by itself: pause, resume or cancel it")
+        if one.state in (CrawlState.FINISHED, state):
+            return
+        before, one.state = one.state, state
+        if before == CrawlState.CANCELLED:
+            one.finished = None
+            for task in one.in_state(TaskState.CANCELLED):
+                at = task.at
+                one.wait(task, at - one.now)
+                task.at = at
+        if state == CrawlState.CANCELLED:
+            one.finished = one.now
+            for task in one.in_state(TaskState.QUEUED) + one.in_state(TaskState.DELAYED):
+                task.state = TaskState.CANCELLED
+
+    async def set_feeding(self, crawl: str, *, feeding: bool) -> None:
+        one = self._crawl(crawl)
+        one.feeding = feeding
+        if feeding:
+            one.revive()
+
+    async def delete_crawl(self, crawl: str) -> None:
+        self._crawls.pop(crawl, None)
+        self._beats = {name: beat for name, beat in self._beats.items() if beat.crawl != crawl}
+
+    async def put(
+        self,
+        crawl: str,
+        tasks: Sequence[Task],
+        *,
+        rejected: Mapping[str, int] | None = None,
+        samples: Sequence[tuple[str, str]] = (),
+    ) -> PutReport:
+        one = self._crawl(crawl)
+        msgspec.msgpack.encode(tasks)
+        one.turn()
+        one.reject(rejected or {}, samples)
+        return self._admit(one, tasks)
+
+    async def lease(
+        self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float
+    ) -> LeaseBatch:
+        now = self._clock()
+        names = list(dict.fromkeys(crawls))
+        ours = [self._crawl(name) for name in names if name in self._crawls]
+        for one in ours:
+            one.turn()
+            take_back_and_wake(one)
+            pause_if_spent(one)
+        ready = [(one, lane) for one in ours for lane in ready_lanes(one) if one.next_start(lane) <= now + horizon]
+        chosen = sorted(ready, key=lambda entry: (entry[0].next_start(entry[1]), entry[1].age))[:limit]
+        rooms = [room(one, lane, horizon) for one, lane in chosen]
+        leases = []
+        for (one, lane), count in zip(chosen, shares(rooms, limit), strict=True):
+            if count:
+                leases += lend(one, lane, count, Terms(worker, seconds, horizon))
+        for one in ours:
+            one.pools.refresh(now)
+        finished = [name for name in names if name not in self._crawls or finish(self._crawls[name])]
+        return LeaseBatch(
+            leases=sorted(leases, key=lambda lease: lease.wait),
+            ask_again=ask_again(ours, now),
+            epoch=sum(one.epoch for one in ours),
+            finished=tuple(finished),
+        )
+
+    async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
+        now = self._clock()
+        lost = []
+        for lease in leases:
+            task = self._held(lease)
+            if task is None:
+                lost.append(lease)
+            else:
+                task.at = now + seconds
+        return lost
+
+    async def settle(self, results: Sequence[Result]) -> SettleReport:
+        failed = self._failures(results)
+        good = [result for place, result in enumerate(results) if place not in failed]
+        stale: list[Lease] = []
+        refused: dict[int, str] = {}
+        for group in [[result] for result in good] if failed else [good]:
+            ended = [(result, self._end(result)) for result in group]
+            applied = [result for result, in_time in ended if in_time]
+            stale += [result.lease for result, in_time in ended if not in_time]
+            for name in dict.fromkeys(result.lease.crawl for result in applied):
+                one = self._crawl(name)
+                one.pools.refresh(one.now)
+                dones = [result for result in applied if isinstance(result, Done) and result.lease.crawl == name]
+                report = self._admit(one, [task for done in dones for task in done.found])
+                refused |= report.refused
+        names = {result.lease.crawl for result in good} & self._crawls.keys()
+        return SettleReport(
+            stale=stale, refused=refused, epoch=sum(self._crawls[name].epoch for name in names), failed=failed
+        )
+
+    async def evict(self, worker: str) -> int:
+        held = [
+            (self._crawl(name), task)
+            for name, one in self._crawls.items()
+            for task in one.in_state(TaskState.LEASED)
+            if task.worker == worker
+        ]
+        for one, task in held:
+            one.lose(task)
+        for one in self._crawls.values():
+            one.pools.refresh(one.now)
+        return len(held)
+
+    async def forget(self, crawl: str, keys: Sequence[int]) -> None:
+        one = self._crawl(crawl)
+        for key in dict.fromkeys(keys):
+            task = one.tasks.get(key)
+            if task and task.state == TaskState.DEAD:
+                one.drop(task)
+            if key not in one.tasks:
+                one.forget(key)
+        one.epoch += 1
+
+    async def progress(self, crawl: str) -> Progress:
+        one = self._crawl(crawl)
+        return Progress(
+            state=one.state,
+            feeding=one.feeding,
+            queued=one.count(TaskState.QUEUED),
+            delayed=one.count(TaskState.DELAYED),
+            leased=one.count(TaskState.LEASED),
+            done=one.done,
+            dead=one.count(TaskState.DEAD),
+            cancelled=one.count(TaskState.CANCELLED),
+            duplicates=one.duplicates,
+            stale=one.stale,
+            retried=one.retried,
+            lost=one.lost,
+            outcomes={name: value for name, value in one.outcomes.items() if value},
+            rejected={name: value for name, value in one.rejected.items() if value},
+            epoch=one.epoch,
+            cost=one.pools.cost,
+        )
+
+    async def lanes(self, crawl: str, *, limit: int = 100) -> list[LaneStatus]:
+        one = self._crawl(crawl)
+        found = [
+            LaneStatus(
+                lane=lane.name,
+                waiting=len(one.waiting(lane)),
+                in_flight=one.in_flight(lane),
+                interval=lane.interval,
+                cap=lane.cap,
+                starts_in=max(
+                    0.0, (lane.next_start if math.isinf(one.next_start(lane)) else one.next_start(lane)) - one.now
+                ),
+                known=lane.known,
+                has_rules=lane.rules_until > one.now,
+                exits_rest=one.pools.do_rest(lane.name),
+            )
+            for lane in one.lanes.values()
+        ]
+        busy = [lane for lane in found if lane.waiting or lane.in_flight]
+        return sorted(busy, key=lambda lane: (-lane.waiting, -lane.in_flight))[:limit]
+
+    async def update_lane(self, crawl: str, lane: str, update: LaneUpdate) -> None:
+        one = self._crawl(crawl)
+        self._lane(one, lane).update(update, one.now)
+
+    async def rules(self, crawl: str, lane: str) -> tuple[int, bytes]:
+        one = self._crawl(crawl)
+        found = one.lanes.get(lane)
+        return (found.rules_version, found.rules) if found and found.rules_until > one.now else (0, b"")
+
+    async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT) -> float:  # noqa: A002 -- as the contract has it
+        one = self._crawl(crawl)
+        found = self._lane(one, lane)
+        start = max(one.now, found.next_start)
+        if found.has_pool:
+            start = one.pools.reserve(lane, exit, start)
+            one.pools.refresh(one.now)
+        found.start(start, one.now)
+        return start - one.now
+
+    async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
+        one = self._crawl(crawl)
+        return sorted(one.pools.statuses(one.now), key=lambda status: (status.exit, status.lane))[:limit]
+
+    async def session(self, crawl: str, exit: str) -> tuple[int, bytes]:  # noqa: A002 -- as the contract has it
+        found = self._crawl(crawl).pools.exits.get(exit)
+        return (found.session_version, found.session) if found else (0, b"")
+
+    async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
+        return [
+            DeadLetter(task=task.task, reason=task.reason, detail=task.detail, attempts=task.attempts, at=task.at)
+            for task in matching_dead(self._crawl(crawl), which)[:limit]
+        ]
+
+    async def requeue_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
+        one = self._crawl(crawl)
+        letters = matching_dead(one, which)[:limit]
+        for task in letters:
+            one.revive()
+            one.outcomes[task.reason.partition(":")[0]] -= 1
+            task.attempts = task.free_retries = 0
+            task.reason = task.detail = ""
+            one.wait(task)
+        return len(letters)
+
+    async def drop_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
+        one = self._crawl(crawl)
+        one.turn()
+        letters = matching_dead(one, which)[:limit]
+        for task in letters:
+            one.drop(task)
+        return len(letters)
+
+    async def look_up(self, crawl: str, key: int) -> TaskStatus:
+        one = self._crawl(crawl)
+        task = one.tasks.get(key)
+        if task is None:
+            return TaskStatus(state=TaskState.DONE if one.knows(key) else TaskState.UNKNOWN)
+        timed = task.state in (TaskState.DELAYED, TaskState.LEASED)
+        return TaskStatus(
+            state=task.state,
+            task=task.task,
+            attempts=task.attempts,
+            reason=task.reason,
+            detail=task.detail,
+            worker=task.worker,
+            due_in=max(0.0, task.at - one.now) if timed else 0.0,
+        )
+
+    async def samples(self, crawl: str, reason: str) -> list[str]:
+        return list(self._crawl(crawl).samples.get(reason, []))
+
+    async def beat(self, beat: WorkerBeat) -> None:
+        self._beats[beat.worker] = msgspec.structs.replace(beat, seen=self._clock())
+
+    async def workers(self, *, within: float = 60.0) -> list[WorkerBeat]:
+        return [beat for _, beat in sorted(self._beats.items()) if beat.seen >= self._clock() - within]
+
+    async def close(self) -> None:
+        pass
+
+    def _crawl(self, name: str) -> ModelCrawl:
+        if name not in self._crawls:
+            raise UsageError(f"there is no crawl {name!r}; `shoal status` lists them")
+        one = self._crawls[name]
+        one.now = self._clock()
+        return one
+
+    def _lane(self, one: ModelCrawl, name: str) -> ModelLane:
+        if name not in one.lanes:
+            pool = one.pools.pool_of(name)
+            interval, cap = (pool.host_interval, pool.host_cap) if pool else (one.crawl.interval, one.crawl.cap)
+            one.lanes[name] = ModelLane(name, next(self._lane_ages), one.now, interval, interval, cap)
+        return one.lanes[name]
+
+    def _admit(self, one: ModelCrawl, tasks: Sequence[Task]) -> PutReport:
+        new = duplicates = 0
+        refused: dict[int, str] = {}
+        for task in tasks:
+            if one.knows(task.key):
+                duplicates += 1
+                if task.merged:
+                    one.reject({"merged": 1}, [("merged", task.url)])
+            elif reason := one.refusal(task):
+                refused[task.key] = reason
+                one.reject({reason: 1}, [(reason, task.url)])
+            else:
+                new += 1
+                self._accept(one, task)
+        one.duplicates += duplicates
+        return PutReport(new=new, duplicates=duplicates, refused=refused)
+
+    def _accept(self, one: ModelCrawl, task: Task) -> None:
+        one.revive()
+        lane = self._lane(one, task.lane)
+        lane.known += 1
+        one.shapes[task.lane, task.shape] += 1
+        one.last_age += 1
+        entry = ModelTask(task, lane, one.last_age, state=TaskState.UNKNOWN)
+        one.wait(entry, task.delay)
+        one.tasks[task.key] = entry
+        one.seen.add(task.key)
+
+    def _held(self, lease: Lease) -> ModelTask | None:
+        """The task, if this lease still holds it."""
+        one = self._crawls.get(lease.crawl)
+        task = one.tasks.get(lease.task.key) if one else None
+        return task if task and task.state == TaskState.LEASED and task.token == lease.token else None
+
+    def _failures(self, results: Sequence[Result]) -> dict[int, str]:
+        """Results that cannot be applied. One whose lease is lost, or ended by this call, is stale instead."""
+        failed: dict[int, str] = {}
+        ended: set[tuple[str, int]] = set()
+        for place, result in enumerate(results):
+            flaw = flaw_of(result)
+            lease = result.lease if isinstance(result, Result) else None
+            if flaw and (lease is None or (self._held(lease) and (lease.crawl, lease.token) not in ended)):
+                failed[place] = flaw
+            elif lease:
+                ended.add((lease.crawl, lease.token))
+        return failed
+
+    def _end(self, result: Result) -> bool:
+        """Apply all of a result but the tasks it found; false when its lease was lost."""
+        task = self._held(result.lease)
+        if task is None:
+            if result.lease.crawl in self._crawls:
+                one = self._crawl(result.lease.crawl)
+                one.turn()
+                one.stale += 1
+            return False
+        one = self._crawl(result.lease.crawl)
+        one.turn()
+        apply(one, task, result)
+        return True

@@ -1,0 +1,139 @@
+"""Lending in the in-memory model: which lanes may start, and how much each one lends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shoal.model import DIRECT, CrawlState, Lease, TaskState
+from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane, ModelTask
+from shoal.testing.model.memory_exits import ModelUse
+
+MAX_TAKEN_BACK = 200
+MAX_WOKEN = 500
+
+
+def take_back_and_wake(one: ModelCrawl) -> None:
+    for task in [task for task in one.in_state(TaskState.LEASED) if task.at <= one.now][:MAX_TAKEN_BACK]:
+        one.lose(task)
+    for task in [task for task in one.in_state(TaskState.DELAYED) if task.at <= one.now][:MAX_WOKEN]:
+        one.wait(task)
+    one.pools.refresh(one.now)
+
+
+def ready_lanes(one: ModelCrawl) -> list[ModelLane]:
+    """Lanes that could lend a task, now or later."""
+    if one.state != CrawlState.RUNNING:
+        return []
+    return [
+        lane for lane in one.lanes.values() if one.waiting(lane) and one.in_flight(lane) < lane.cap and not lane.opener
+    ]
+
+
+def _needs_opening(one: ModelCrawl, lane: ModelLane) -> bool:
+    return one.crawl.needs_rules and lane.rules_until <= one.now
+
+
+def pause_if_spent(one: ModelCrawl) -> None:
+    budget = one.crawl.budgets.cost
+    if one.state == CrawlState.RUNNING and budget and one.pools.cost >= budget and one.left:
+        one.state = CrawlState.PAUSED
+
+
+def room(one: ModelCrawl, lane: ModelLane, horizon: float) -> int:
+    """How many tasks the lane may start within the horizon."""
+    if _needs_opening(one, lane):
+        return 1
+    count, start = 0, max(one.now, lane.next_start)
+    while count < min(len(one.waiting(lane)), lane.cap - one.in_flight(lane)) and start <= one.now + horizon:
+        count, start = count + 1, start + lane.interval
+    return count
+
+
+def shares(rooms: Sequence[int], limit: int) -> list[int]:
+    """The same share for each lane, and what is left to those that can take more."""
+    shares = [0] * len(rooms)
+    while limit and (hungry := [index for index, room in enumerate(rooms) if shares[index] < room]):
+        share = max(1, limit // len(hungry))
+        for index in hungry:
+            more = min(share, rooms[index] - shares[index], limit)
+            shares[index] += more
+            limit -= more
+    return shares
+
+
+class Terms(NamedTuple):
+    """What a worker asks for."""
+
+    worker: str
+    seconds: float
+    horizon: float
+
+
+def lend(one: ModelCrawl, lane: ModelLane, count: int, terms: Terms) -> list[Lease]:
+    """The lane's next tasks, as far as its exits allow."""
+    if not lane.has_pool:
+        return [_lend(one, task, terms) for task in one.waiting(lane)[:count]]
+    if one.pools.has_lost_patience(lane.name, one.now):
+        one.give_up(lane)
+        return []
+    leases = []
+    for task in one.waiting(lane)[:count]:
+        latest = one.now + terms.horizon
+        use = one.pools.pick(lane.name, one.now, latest) if lane.next_start <= latest else None
+        if use is None:
+            break
+        leases.append(_lend(one, task, terms, use))
+    one.pools.changed.add(lane.name)
+    return leases
+
+
+def _lend(one: ModelCrawl, task: ModelTask, terms: Terms, use: ModelUse | None = None) -> Lease:
+    lane, start = task.lane, max(one.now, task.lane.next_start)
+    one.last_token = max(one.last_token + 1, int(one.now * 1000) * 1024)
+    task.state, task.at, task.token, task.worker = (
+        TaskState.LEASED,
+        one.now + terms.seconds,
+        one.last_token,
+        terms.worker,
+    )
+    task.attempts += 1
+    task.exit = use.exit if use else DIRECT
+    if use:
+        start = max(start, use.next_start)
+        one.pools.start(lane.name, use, start, one.now, task.token)
+    opens_lane = _needs_opening(one, lane)
+    if opens_lane:
+        lane.opener = task.token
+    lane.start(start, one.now)
+    pool = one.pools.pool_of(lane.name) if use else None
+    return Lease(
+        crawl=one.crawl.id,
+        task=task.task,
+        token=task.token,
+        attempt=task.attempts,
+        free_retries=task.free_retries,
+        exit=task.exit,
+        wait=start - one.now,
+        interval=lane.interval,
+        base_interval=lane.base_interval,
+        exit_interval=pool.interval if pool else 0.0,
+        opens_lane=opens_lane,
+        rules_version=lane.rules_version if lane.rules_until > one.now else 0,
+        session_version=one.pools.exit(task.exit).session_version if use else 0,
+    )
+
+
+def finish(one: ModelCrawl) -> bool:
+    if one.left or one.feeding or one.state == CrawlState.PAUSED:
+        return False
+    if one.state == CrawlState.RUNNING:
+        one.state, one.finished = CrawlState.FINISHED, one.now
+    return True
+
+
+def ask_again(ours: Sequence[ModelCrawl], now: float) -> float:
+    running = [one for one in ours if one.state == CrawlState.RUNNING]
+    times = [one.next_start(lane) for one in running for lane in ready_lanes(one)]
+    times += [task.at for one in running for task in one.in_state(TaskState.DELAYED) + one.in_state(TaskState.LEASED)]
+    return max(0.01, min([now + 1.0, *times]) - now)

@@ -1,0 +1,133 @@
+"""A real PostgreSQL server for tests, started on a free port, stopped and killed at will."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from shoal.testing.servers.programs import START_SECONDS, free_port, missing
+
+POSTGRES_PLACES = "/usr/lib/postgresql"
+POSTGRES_PASSWORD = "s3cr3t/w@rd"
+
+
+def find_postgres() -> Path:
+    """The folder of PostgreSQL's programs: Debian keeps them out of the PATH, one folder per version."""
+    found = sorted(Path(POSTGRES_PLACES).glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]))
+    return Path(found[-1] if found else shutil.which("postgres") or missing("postgresql")).parent
+
+
+class PostgresServer:
+    """A PostgreSQL server in a temporary folder of its own, with a password. Root lends it to another user.
+
+    Options are lines of postgresql.conf. Without `durable` nothing is ever synced to the disk, which is faster."""
+
+    def __init__(self, *options: str, durable: bool = False) -> None:
+        self._programs = find_postgres()
+        self._user = _unprivileged() if os.geteuid() == 0 else None
+        self.port = free_port()
+        always = ["listen_addresses=127.0.0.1", "unix_socket_directories=", f"port={self.port}", "log_statement=none"]
+        synced = [] if durable else ["fsync=off", "full_page_writes=off"]
+        self._options = [word for option in (*always, *synced, *options) for word in ("-c", option)]
+        self._process: subprocess.Popen[bytes] | None = None
+        # Not in a test's own folder: the other user could not get in there.
+        self.folder = Path(tempfile.mkdtemp(prefix="shoal-postgres-"))
+        if self._user is not None:
+            os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
+        self._make_cluster()
+
+    def url(self, database: str = "postgres") -> str:
+        """Where a database of this server is, with the password."""
+        return f"postgresql://shoal:{quote(POSTGRES_PASSWORD, safe='')}@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> PostgresServer:
+        """Start it and wait until it takes connections."""
+        with (self.folder / "postgres.log").open("ab") as log:
+            self._process = self._popen("postgres", "-D", str(self.folder / "data"), *self._options, output=log)
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self._process.poll() is None:
+            if self._popen("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)).wait(START_SECONDS) == 0:
+                return self
+            time.sleep(0.02)
+        self.kill()
+        raise RuntimeError(f"postgres did not start:\n{self.log()[-2000:]}")
+
+    def stop(self) -> None:
+        """It ends every session, writes everything and goes. Harmless when it is gone already."""
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """It goes as in a crash, without writing anything, and recovers at its next start.
+
+        SIGQUIT, not SIGKILL: the processes of its sessions go with it and leave nothing that is in the way then."""
+        self._end(signal.SIGQUIT)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def remove(self) -> None:
+        """End it and remove its folder."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def new_database(self, name: str) -> str:
+        """Make a database; gives its URL."""
+        self.call(f'CREATE DATABASE "{name}"')
+        return self.url(name)
+
+    def call(self, sql: str, *, database: str = "postgres") -> str:
+        """What psql prints for statements: a line per row, columns apart by |."""
+        command = [str(self._programs / "psql"), "-XqAt", "-v", "ON_ERROR_STOP=1", "-c", sql, self.url(database)]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=START_SECONDS).stdout.strip()
+
+    def session(self, database: str = "postgres") -> subprocess.Popen[str]:
+        """A psql that takes statements on its standard input."""
+        command = [str(self._programs / "psql"), "-XqAt", self.url(database)]
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def log(self) -> str:
+        """What the server has written about itself."""
+        return (self.folder / "postgres.log").read_text(errors="replace")
+
+    def _make_cluster(self) -> None:
+        secret = self.folder / "password"
+        secret.write_text(POSTGRES_PASSWORD)
+        secret.chmod(0o644)
+        how = ["-U", "shoal", f"--pwfile={secret}", "-A", "scram-sha-256", "--no-sync", "-E", "UTF8", "--locale=C"]
+        with (self.folder / "postgres.log").open("ab") as log:
+            made = self._popen("initdb", "-D", str(self.folder / "data"), *how, output=log).wait(START_SECONDS)
+        if made != 0:
+            raise RuntimeError(f"initdb failed:\n{self.log()[-2000:]}")
+
+    def _popen(self, program: str, *arguments: str, output: Any = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+        command = [str(self._programs / program), *arguments]
+        places: dict[str, Any] = {"cwd": self.folder, "stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+        if self._user is None:
+            return subprocess.Popen(command, **places)
+        user, group = self._user.pw_uid, self._user.pw_gid
+        return subprocess.Popen(command, user=user, group=group, extra_groups=[], **places)
+
+    def _end(self, sign: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(sign)
+            self._process.wait(START_SECONDS)
+            self._process = None
+
+
+def _unprivileged() -> pwd.struct_passwd:
+    """PostgreSQL does not run as root: its own user, or nobody."""
+    try:
+        return pwd.getpwnam("postgres")
+    except KeyError:
+        return pwd.getpwnam("nobody")
