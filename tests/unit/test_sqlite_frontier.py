@@ -13,7 +13,7 @@ import pytest
 
 from shoal.errors import StorageError, UsageError
 from shoal.frontier import open_frontier
-from shoal.frontier.rules.exits import MAX_PUT_OFF
+from shoal.frontier.rules.constants import MAX_PUT_OFF
 from shoal.frontier.sqlite import expiry
 from shoal.frontier.sqlite import lease as sqlite_lease
 from shoal.frontier.sqlite import put as sqlite_put

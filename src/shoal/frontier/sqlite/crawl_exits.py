@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from shoal.frontier.rules.exits import STRIKES, cost_of, rest_of
+from shoal.frontier.rules.constants import STRIKES
+from shoal.frontier.rules.exits import cost_of, rest_seconds
 from shoal.frontier.sqlite.exit_rows import (
     COUNT_USE,
     EXIT_COLUMNS,
@@ -114,7 +115,7 @@ class Exits:
             found.strikes, found.struck_lane = found.strikes + 1, lane
         if found.strikes >= STRIKES and (found.parked_until <= self.now or found.trial == token):
             found.parkings += 1
-            found.parked_until, found.trial = self.now + rest_of(pool, found.parkings), 0
+            found.parked_until, found.trial = self.now + rest_seconds(pool, found.parkings), 0
         self.keep_exit(name)
 
     def count_use(self, lane: int, place: int, pool: Pool | None, report: ExitUse | None) -> None:

@@ -6,7 +6,8 @@ import heapq
 import math
 from typing import TYPE_CHECKING
 
-from shoal.frontier.rules.exits import BUSY_SECONDS, MAX_PUT_OFF, STRIKES, rest_of
+from shoal.frontier.rules.constants import BUSY_SECONDS, MAX_PUT_OFF, STRIKES
+from shoal.frontier.rules.exits import rest_seconds
 from shoal.frontier.sqlite.pools import Roll, end_rest, first_rested, rest
 from shoal.frontier.sqlite.roster import GONE, ILL, OFF, PARKED, RING, TRIED, Roster
 from shoal.model import ExitUse, Pool
@@ -183,7 +184,7 @@ class LaneExits:
         if illness.streak and exits.now < illness.rests_until:
             return
         illness.streak += 1
-        illness.rests_until = exits.now + rest_of(pool, illness.streak)
+        illness.rests_until = exits.now + rest_seconds(pool, illness.streak)
         mark = roster.mark_of(place)
         at = end_rest(exits.db, lane, roster, place) if mark in (OFF, PARKED) else roster.nexts.get(place, 0.0)
         roster.nexts[place] = max(at, illness.rests_until)

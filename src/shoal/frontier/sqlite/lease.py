@@ -8,18 +8,14 @@ from typing import Any
 
 import msgspec
 
-from shoal.frontier.rules.exits import GIVEN_UP, no_exit_reason
+from shoal.frontier.rules.constants import MAX_ASK_AGAIN, MAX_GIVEN_UP, MAX_TAKEN_BACK, MAX_WOKEN, MIN_ASK_AGAIN
+from shoal.frontier.rules.exits import no_exit_reason
 from shoal.frontier.rules.fairness import share_out
+from shoal.frontier.rules.tasks import WORKER_LOST
 from shoal.frontier.sqlite.expiry import turn
 from shoal.frontier.sqlite.lane_exits import LaneExits
 from shoal.frontier.sqlite.ledger import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow, Ledger
 from shoal.model import DIRECT, NO_EXIT, CrawlState, ExitUse, Lease, LeaseBatch, Task
-
-WORKER_LOST = "worker lost"
-MAX_TAKEN_BACK = 200  # per call, so that a call stays short; what is left waits for the next one
-MAX_WOKEN = 500
-MIN_ASK_AGAIN = 0.01
-MAX_ASK_AGAIN = 1.0
 
 DECODER = msgspec.msgpack.Decoder(Task)
 
@@ -239,7 +235,7 @@ def _lease(
 
 def _bury(ledger: Ledger, lane: LaneRow, exits: LaneExits) -> None:
     """The lane's tasks wait no more, a bounded number at a time. A new time of waiting begins with the last."""
-    rows = ledger.db.execute(NEXT_TASKS, (lane.id, GIVEN_UP)).fetchall()
+    rows = ledger.db.execute(NEXT_TASKS, (lane.id, MAX_GIVEN_UP)).fetchall()
     reason = no_exit_reason(lane.name, is_known=exits.pool is not None)
     ledger.db.executemany(_GIVE_UP, [(ledger.now, reason, row[0]) for row in rows])
     ledger.count(QUEUED, -len(rows))

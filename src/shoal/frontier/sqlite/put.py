@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
+from shoal.frontier.rules.constants import MAX_PRIORITY
 from shoal.frontier.sqlite.expiry import ended
 from shoal.frontier.sqlite.ledger import LaneRow, Ledger
 from shoal.model import PutReport, Task
 
 SEQUENCES = 2**40  # per crawl, and per step of priority
-MAX_PRIORITY = 2**22
 
 _ENCODER = msgspec.msgpack.Encoder()
 KNOWN = "SELECT value FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND seen.key = value"
