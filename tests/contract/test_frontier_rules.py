@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,9 @@ from rule_cases import NOW
 from shoal.frontier.rules import exits, fairness, keys, lanes, tasks
 from shoal.frontier.rules.exits import Parking, Quarantine
 from shoal.frontier.rules.lanes import Pace
-from shoal.model import ExitUse, LaneUpdate, Pool
+from shoal.frontier.sqlite.frontier import SqliteFrontier
+from shoal.model import Crawl, ExitUse, LaneUpdate, Pool
+from shoal.testing.clock import FakeClock
 
 
 def make_pool(**limits: Any) -> Pool:
@@ -102,6 +107,21 @@ def test_an_update_changes_the_pace_that_its_response_saw(given: Any, expected: 
 def test_a_lane_follows_the_pace_that_it_had_from_its_crawl(given: Any, expected: Any) -> None:
     pace, old, new = given
     assert lanes.follow_pace(Pace(*pace), old=old, new=new, now=NOW) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.FOLLOW_PACE)
+async def test_a_lane_in_sqlite_follows_by_the_same_rule(tmp_path: Path, given: Any, expected: Any) -> None:
+    pace, old, new = given
+    columns = "next_start, last_start, blocked_until, interval, base_interval, cap"
+    frontier = await SqliteFrontier.open(tmp_path / "shoal.db", clock=FakeClock(NOW))
+    await frontier.open_crawl(Crawl(id="c", spider="s", interval=old[0], cap=old[1]))
+    await frontier.update_lane("c", "a.test", LaneUpdate())
+    with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db")) as db:
+        db.execute(f"UPDATE lane SET ({columns}) = (?, ?, ?, ?, ?, ?)", pace)
+        db.commit()
+        await frontier.open_crawl(Crawl(id="c", spider="s", interval=new[0], cap=new[1]))
+        assert db.execute(f"SELECT {columns} FROM lane").fetchone() == expected
+    await frontier.close()
 
 
 @pytest.mark.parametrize(("given", "expected"), rule_cases.STARTS_WITHIN)
