@@ -13,7 +13,7 @@ import pytest
 
 from shoal.errors import StorageError, UsageError
 from shoal.frontier import open_frontier
-from shoal.frontier.rules.exits import MAX_PUT_OFF
+from shoal.frontier.rules.constants import MAX_PUT_OFF
 from shoal.frontier.sqlite import expiry
 from shoal.frontier.sqlite import lease as sqlite_lease
 from shoal.frontier.sqlite import put as sqlite_put
@@ -137,8 +137,9 @@ async def test_a_call_looks_at_a_bounded_number_of_parked_exits(tmp_path: Path) 
     tasks = [Task(url="https://a.test/", key=number, lane=lanes[number // 700]) for number in range(2101)]
     await frontier.put(CRAWL, tasks[:2100])
     leases = (await frontier.lease([CRAWL], 2100, worker="w", seconds=60.0, horizon=0.0)).leases
-    ill = [lease for lease in leases if lease.exit != names[-1]]
-    await frontier.settle([Retry(lease=lease, reason="x", delay=99.0, exit=ExitUse(verdict="failed")) for lease in ill])
+    failed = [lease for lease in leases if lease.exit != names[-1]]
+    use = ExitUse(verdict="failed")
+    await frontier.settle([Retry(lease=lease, reason="x", delay=99.0, exit=use) for lease in failed])
     await frontier.put(CRAWL, tasks[2100:])
     put_off = []
     with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db")) as connection:
@@ -146,6 +147,6 @@ async def test_a_call_looks_at_a_bounded_number_of_parked_exits(tmp_path: Path) 
             batch = await frontier.lease([CRAWL], 1, worker="w", seconds=60.0, horizon=0.0)
             select = "SELECT count(*) FROM lane_rest JOIN lane ON lane.id = lane WHERE name = ?"
             put_off += connection.execute(select, (lanes[-1],)).fetchone()
-    assert put_off == [MAX_PUT_OFF, 696]  # it begins with the fourth
+    assert put_off == [MAX_PUT_OFF, 696]  # the fourth lane begins with the fourth exit: 700 less three and the last
     assert [lease.exit for lease in batch.leases] == [names[-1]]
     await frontier.close()

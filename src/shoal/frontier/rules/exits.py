@@ -1,4 +1,11 @@
-"""What every frontier makes of an exit that fails: how long it rests, and when it rests for every host."""
+"""What every frontier does with an exit that is blocked or fails: quarantine, probation, parking, patience.
+
+An exit is quarantined towards one host when the host blocks it or a request through it fails. When the quarantine is
+over the exit is on probation: one request tries it. Failures in a row towards several hosts park it for every host.
+
+Which exit a lane uses next: the exit whose rest (quarantined, parked, or held by another lane) ended first; else the
+next one in the ring of healthy exits that is due; else the healthy exit that is due first, within the horizon. A host
+of a sticky pool keeps its exit instead, while that is healthy."""
 
 from __future__ import annotations
 
@@ -7,16 +14,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shoal.errors import UsageError
+from shoal.frontier.rules.constants import BUSY_SECONDS, BYTES_PER_GB, HELD, MAX_DOUBLINGS, PARKED, STRIKES
 from shoal.model import DIRECT, NO_EXIT, VIA, ExitStatus, ExitUse, Pool
-
-STRIKES = 3  # failures towards different hosts in a row after which an exit rests for every host
-BUSY_SECONDS = 0.25  # how soon a lane looks again at an exit that another lane holds
-MAX_PUT_OFF = 500  # exits that are parked or held by others, and put off in one call; the next call goes on
-GIVEN_UP = 100  # tasks of a starved lane that are given up in one step
 
 
 class Ended(NamedTuple):
-    """What went through one exit towards one lane and came to an end, and how ill that left it."""
+    """The ended requests through one exit towards one lane, and its failure streak there."""
 
     requests: int = 0
     ok: int = 0
@@ -29,8 +32,30 @@ class Ended(NamedTuple):
     rests_until: float = 0.0
 
 
+class Quarantine(NamedTuple):
+    """How many times in a row an exit was blocked or failed towards one lane, and until when it rests there."""
+
+    streak: int = 0
+    until: float = 0.0
+
+
+class Parking(NamedTuple):
+    """An exit's failures in a row towards different lanes, and until when it is parked for them.
+
+    `trial` is the token of the lease that tries the exit after its parking."""
+
+    strikes: int = 0
+    struck_lane: str = ""
+    parked_until: float = 0.0
+    parkings: int = 0
+    trial: int = 0
+
+
+NOT_PARKED = Parking()
+
+
 def check_exits(pools: Sequence[Pool]) -> None:
-    """Refuse pools that could not be told apart, or whose exits could not."""
+    """Refuse pools and exits whose names are empty, reserved, not printable or used twice."""
     names = [pool.name for pool in pools]
     for name in names:
         if names.count(name) > 1 or not name.isprintable() or VIA in name or name in ("", DIRECT):
@@ -41,14 +66,78 @@ def check_exits(pools: Sequence[Pool]) -> None:
                 raise UsageError(f"pool {pool.name}: {name!r} cannot be the name of an exit, or is that of two")
 
 
-def rest_of(pool: Pool, times: int) -> float:
-    """How long an exit rests the so-manieth time in a row."""
-    return min(pool.quarantine * 2.0 ** min(times - 1, 60), pool.max_quarantine)
+def rest_seconds(pool: Pool, failures: int) -> float:
+    """How long an exit rests after its n-th failure in a row, or n-th parking in a row."""
+    return min(pool.quarantine * 2.0 ** min(failures - 1, MAX_DOUBLINGS), pool.max_quarantine)
 
 
-def cost_of(pool: Pool, report: ExitUse | None) -> float:
-    """What one request through the pool costs."""
-    return pool.cost + (report.size / 1e9 * pool.cost_per_gb if report else 0.0)
+def quarantine_after(before: Quarantine, pool: Pool, *, now: float) -> Quarantine:
+    """The quarantine of an exit that was blocked or failed. While it lasts, more failures do not prolong it: many
+    requests in flight when a host blocks an exit are one reason to rest, not many."""
+    if before.streak and now < before.until:
+        return before
+    streak = before.streak + 1
+    return Quarantine(streak, now + rest_seconds(pool, streak))
+
+
+def parking_after(before: Parking, pool: Pool, *, lane: str, token: int, now: float) -> Parking:
+    """The parking of an exit that failed towards a lane. It begins, or begins again, with enough strikes; while the
+    exit is parked, only the failure of the lease that tries it counts."""
+    strikes, _, parked_until, parkings, trial = before
+    if before.struck_lane != lane:
+        strikes += 1
+    if strikes >= STRIKES and (parked_until <= now or trial == token):
+        parkings += 1
+        parked_until, trial = now + rest_seconds(pool, parkings), 0
+    return Parking(strikes, lane, parked_until, parkings, trial)
+
+
+def parking_on_trial(before: Parking, pool: Pool, *, token: int, now: float) -> Parking:
+    """The parking of an exit that a lease begins to use. After enough strikes that lease alone tries it: the exit stays
+    parked for the others."""
+    if before.strikes < STRIKES:
+        return before
+    return before._replace(parked_until=now + pool.quarantine, trial=token)
+
+
+def put_off(parked_until: float, *, is_held: bool, next_start: float, now: float) -> tuple[int, float] | None:
+    """Why a lane must put off the exit it would use next, PARKED or HELD, and until when; None when it may use it."""
+    if parked_until > max(now, next_start):
+        return PARKED, parked_until
+    return (HELD, max(next_start, now + BUSY_SECONDS)) if is_held else None
+
+
+def keeps_exit(pool: Pool, *, since: float, parked_until: float, now: float) -> bool:
+    """Whether a host of a sticky pool keeps the healthy exit that it uses since that time."""
+    is_old = pool.rotate > 0 and now >= since + pool.rotate
+    return not is_old and parked_until <= now
+
+
+def starved_since(before: float, *, has_healthy: bool, now: float) -> float:
+    """Since when all exits of a lane rest; 0 when one of them does not."""
+    return 0.0 if has_healthy else before or now
+
+
+def is_out_of_patience(starved_since: float, pool: Pool, *, now: float) -> bool:
+    """Whether all exits of a lane rested for too long."""
+    return starved_since > 0 and now >= starved_since + pool.patience
+
+
+def gives_up(pool: Pool | None, *, starved_since: float, has_healthy: bool, first_rest: float, now: float) -> bool:
+    """Whether a lane gives its tasks up: all its exits rested for too long, or there is no such pool. An exit whose
+    rest ended before that (`first_rest`), or that came into the pool later, is tried first."""
+    if pool is None:
+        return True
+    if has_healthy or not is_out_of_patience(starved_since, pool, now=now):
+        return False
+    return first_rest >= starved_since + pool.patience
+
+
+def cost_of(pool: Pool | None, use: ExitUse | None) -> float:
+    """What one request costs; nothing when the exit was not used or its pool is gone."""
+    if pool is None or (use and use.verdict == "unused"):
+        return 0.0
+    return pool.cost + (use.size / BYTES_PER_GB * pool.cost_per_gb if use else 0.0)
 
 
 def status_of(

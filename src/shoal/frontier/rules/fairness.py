@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 
 def share_out(rooms: Sequence[int], limit: int) -> list[int]:
-    """Give each lane the same share, then what is left to those that can still take some."""
+    """Give each lane the same share, then the remainder to the lanes that have room for more."""
     given = [0] * len(rooms)
     while limit > 0:
-        hungry = [place for place, room in enumerate(rooms) if given[place] < room]
+        hungry = [index for index, room in enumerate(rooms) if given[index] < room]
         if not hungry:
             break
         share = max(1, limit // len(hungry))
-        for place in hungry:
-            part = min(share, rooms[place] - given[place], limit)
-            given[place] += part
+        for index in hungry:
+            part = min(share, rooms[index] - given[index], limit)
+            given[index] += part
             limit -= part
     return given

@@ -1,4 +1,4 @@
-"""Steering crawls: open, pause, resume, cancel, delete, forget, dead letters. These may take long; they are rare."""
+"""Steering crawls: open, pause, resume, cancel, delete, forget, dead letters. Such calls are rare and may take long."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 import msgspec
 
 from shoal.errors import UsageError
+from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL
 from shoal.frontier.rules.exits import check_exits
+from shoal.frontier.rules.tasks import DROPPED, outcome_of
 from shoal.frontier.sqlite import pools
-from shoal.frontier.sqlite.expiry import change_ttl, forget_ended, retire, turn
-from shoal.frontier.sqlite.ledger import DEAD, Ledger, outcome
+from shoal.frontier.sqlite.expiry import change_ttl, expire_keys, forget_ended, retire
+from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.put import SEQUENCES
+from shoal.frontier.sqlite.rows import DEAD
 from shoal.model import VIA, Budgets, Crawl, CrawlState, DeadFilter, Pool
-
-EPOCHS = 2**20  # per crawl: one that is deleted and opened again must not meet an old epoch
 
 _CRAWLS = (
     "SELECT name, spider, state, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost,"
@@ -48,7 +49,7 @@ def open_crawl(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> Crawl:
 
 
 def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: float, cap: int, *, now: float) -> None:
-    """What a crawl is run with may change; the lanes whose pace was the crawl's own follow."""
+    """Change how the crawl is run. Lanes whose pace was the crawl's own follow it."""
     budgets = crawl.budgets
     db.execute(
         "UPDATE crawl SET interval = ?, cap = ?, needs_rules = ?, max_pages = ?, max_per_lane = ?, max_per_shape = ?,"
@@ -73,7 +74,8 @@ def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: floa
 def _change_pace(
     db: sqlite3.Connection, row_id: int, which: str, *, old: tuple[float, int], new: tuple[float, int], **values: object
 ) -> None:
-    """Lanes whose pace was the crawl's or the pool's own follow it."""
+    """Lanes whose pace was the crawl's or the pool's own follow it: `follow_pace` of the rules as one statement,
+    because there may be a million lanes."""
     db.execute(
         f"UPDATE lane SET cap = :new WHERE crawl = :crawl AND {which} AND cap = :old",  # noqa: S608 -- constants
         {"new": new[1], "old": old[1], "crawl": row_id, **values},
@@ -99,12 +101,12 @@ def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
             budgets.per_lane, budgets.per_shape, budgets.cost, crawl.dedup_ttl, now,
         ),
     ).lastrowid  # fmt: skip
-    db.execute("UPDATE crawl SET epoch = id * ? WHERE id = ?", (EPOCHS, row_id))
+    db.execute("UPDATE crawl SET epoch = id * ? WHERE id = ?", (EPOCHS_PER_CRAWL, row_id))
     db.execute(
         "INSERT INTO crawl_about (crawl, spider, settings, pools, rolls, created) VALUES (?, ?, ?, ?, ?, ?)",
         (
             row_id, crawl.spider, msgspec.json.encode(crawl.settings), msgspec.json.encode(crawl.pools),
-            pools.roll_up(crawl.pools, {}), crawl.created or now,
+            pools.encode_names(crawl.pools, {}), crawl.created or now,
         ),
     )  # fmt: skip
 
@@ -172,7 +174,7 @@ def requeue_dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> int:
     changes = []
     for row_id, lane_id, reason in rows:
         ledger.count(DEAD, -1)
-        ledger.tally("outcome", outcome(reason), -1)
+        ledger.tally("outcome", outcome_of(reason), -1)
         changes.append((*ledger.wait(ledger.lane_by_id(lane_id)), row_id))
     ledger.db.executemany(
         "UPDATE task SET state = ?, at = ?, attempts = 0, free_retries = 0, reason = '', detail = '' WHERE id = ?",
@@ -183,7 +185,7 @@ def requeue_dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> int:
 
 
 def drop_dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> int:
-    turn(ledger)
+    expire_keys(ledger)
     rows = dead_rows(ledger, "task.id, task.reason, task.key", which, limit=limit)
     retire(ledger, [key for *_, key in rows])
     _drop(ledger, [(row_id, reason) for row_id, reason, _ in rows])
@@ -210,10 +212,10 @@ def dead_rows(ledger: Ledger, columns: str, which: DeadFilter, *, limit: int) ->
 
 
 def _drop(ledger: Ledger, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Dead letters, as (id, reason), count as done from here on."""
+    """Dead letters, given as (id, reason), count as done from now on."""
     for _, reason in rows:
-        ledger.tally("outcome", outcome(reason), -1)
-        ledger.tally("outcome", "dropped")
+        ledger.tally("outcome", outcome_of(reason), -1)
+        ledger.tally("outcome", DROPPED)
     ledger.count(DEAD, -len(rows))
     ledger.crawl.done += len(rows)
     ledger.db.executemany("DELETE FROM task WHERE id = ?", [(row_id,) for row_id, _ in rows])

@@ -1,34 +1,37 @@
-"""The exits of one crawl inside one transaction: what holds for them whatever the lane, and what went through them."""
+"""The exits of one crawl inside one transaction: their state for every lane, and the requests counted through them."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-import msgspec
-
-from shoal.frontier.rules.exits import STRIKES, cost_of, rest_of
-from shoal.frontier.sqlite.exit_rows import (
-    COUNT_USE,
-    EXIT_COLUMNS,
-    READ_ILLNESS,
-    SAVE_EXIT,
-    SAVE_ILLNESS,
-    ExitRow,
-    Illness,
+from shoal.frontier.rules.exits import (
+    NOT_PARKED,
+    Parking,
+    Quarantine,
+    cost_of,
+    parking_after,
+    parking_on_trial,
+    quarantine_after,
 )
-from shoal.frontier.sqlite.lane_exits import LaneExits
-from shoal.frontier.sqlite.pools import NO_ROLL, Roll, read_rolls
-from shoal.frontier.sqlite.roster import Roster, decode
+from shoal.frontier.sqlite.pools import NO_POOL, PoolExits, read_pools
+from shoal.frontier.sqlite.rows import EXIT_COLUMNS, ExitRow
 from shoal.model import VIA, ExitUse, Pool
 
-if TYPE_CHECKING:
-    from shoal.frontier.sqlite.ledger import LaneRow
+_READ_EXIT = f"SELECT {EXIT_COLUMNS} FROM exit WHERE crawl = ? AND name = ?"  # noqa: S608 -- constant
+_SAVE_EXIT = f"INSERT OR REPLACE INTO exit (crawl, name, {EXIT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 -- constant
+_COUNT_USE = (
+    "INSERT INTO lane_exit (lane, place, requests, ok, blocked, failed, size, elapsed, cost)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET requests = requests + excluded.requests,"
+    " ok = ok + excluded.ok, blocked = blocked + excluded.blocked, failed = failed + excluded.failed,"
+    " size = size + excluded.size, elapsed = elapsed + excluded.elapsed, cost = cost + excluded.cost"
+)
+_READ_QUARANTINE = "SELECT streak, rests_until FROM lane_exit WHERE lane = ? AND place = ?"
+_SAVE_QUARANTINE = "UPDATE lane_exit SET streak = ?, rests_until = ? WHERE lane = ? AND place = ?"
 
 
-class Exits:
-    """Reads and writes only what the lanes that go via a pool need."""
+class CrawlExits:
+    """Reads and writes only the exits that lanes use in this transaction."""
 
     def __init__(self, db: sqlite3.Connection, crawl: int, *, now: float) -> None:
         self.db = db
@@ -36,127 +39,127 @@ class Exits:
         self.spent = 0.0
         self.put_off_so_far = 0
         self._crawl = crawl
-        self._rolls: Mapping[str, Roll] | None = None
-        self._lanes: dict[int, LaneExits] = {}
+        self._pools: Mapping[str, PoolExits] | None = None
         self._counts: list[tuple[int, int, bool, bool, bool, bool, int, float, float]] = []
-        self._illnesses: dict[tuple[int, int], Illness] = {}
+        self._quarantines: dict[tuple[int, int], Quarantine] = {}
         self._has_rows: bool | None = None
         self._exits: dict[str, ExitRow] = {}
         self._changed_exits: set[str] = set()
 
-    def roll_of(self, lane: str) -> Roll:
-        """The roll of the pool that a lane goes via."""
-        if self._rolls is None:
-            self._rolls = read_rolls(self.db, self._crawl)
-        return self._rolls.get(lane.partition(VIA)[2], NO_ROLL)
+    def pool_exits(self, lane: str) -> PoolExits:
+        """The exits of the pool that a lane goes via."""
+        if self._pools is None:
+            self._pools = read_pools(self.db, self._crawl)
+        return self._pools.get(lane.partition(VIA)[2], NO_POOL)
 
-    def of(self, lane: LaneRow) -> LaneExits:
-        """The exits of a lane. It begins with another one than the lane before it."""
-        found = self._lanes.get(lane.id)
-        if found is None:
-            roll = self.roll_of(lane.name)
-            roster = decode(lane.exits) if lane.exits else self._begin(lane.name, roll)
-            found = self._lanes[lane.id] = LaneExits(self, lane, roll, roster)
-        return found
-
-    def _begin(self, lane: str, roll: Roll) -> Roster:
+    def begin_lane(self, lane: str) -> int:
+        """How many lanes began to use the pool of this lane before it."""
         ((begun,),) = self.db.execute(
             "INSERT INTO pool_turn (crawl, pool, begun) VALUES (?, ?, 1)"
             " ON CONFLICT DO UPDATE SET begun = begun + 1 RETURNING begun",
             (self._crawl, lane.partition(VIA)[2]),
         ).fetchall()
-        return Roster((begun - 1) % max(1, len(roll.names)), roll.marks)
+        return int(begun) - 1
 
     def exit(self, name: str) -> ExitRow:
-        """What holds for the exit whatever the lane. Most crawls have no exit of which there is anything to say."""
+        """The exit's row, a new one if need be. In most crawls no exit has one."""
         found = self._exits.get(name)
         if found is None:
             if self._has_rows is None:
                 select = "SELECT 1 FROM exit WHERE crawl = ? LIMIT 1"
                 self._has_rows = self.db.execute(select, (self._crawl,)).fetchone() is not None
-            select = f"SELECT {EXIT_COLUMNS} FROM exit WHERE crawl = ? AND name = ?"  # noqa: S608 -- constant
-            row = self.db.execute(select, (self._crawl, name)).fetchone() if self._has_rows else None
-            found = self._exits[name] = ExitRow(*row) if row else ExitRow()
+            row = self.db.execute(_READ_EXIT, (self._crawl, name)).fetchone() if self._has_rows else None
+            found = self._exits[name] = ExitRow(Parking(*row[:5]), *row[5:]) if row else ExitRow()
         return found
 
     def known_exit(self, name: str) -> ExitRow | None:
-        """The same, or None where there is nothing to say."""
+        """The exit's row, or None in a crawl whose exits have none."""
         return self.exit(name) if self._has_rows is not False or name in self._exits else None
 
-    def keep_exit(self, name: str) -> None:
-        """Written back with the next flush."""
-        self._changed_exits.add(name)
+    def use(self, name: str, pool: Pool, token: int) -> int:
+        """A lease begins to use the exit; gives the version of its session."""
+        found = self.exit(name) if pool.exclusive else self.known_exit(name)
+        if found is None:
+            return 0
+        if pool.exclusive:
+            found.holder = token
+            self._changed_exits.add(name)
+        parking = parking_on_trial(found.parking, pool, token=token, now=self.now)
+        if parking is not found.parking:
+            found.parking = parking
+            self._changed_exits.add(name)
+        return found.session_version
 
-    def let_go(self, name: str, report: ExitUse | None, token: int) -> None:
-        """A lease holds the exit no more; keep what is to be kept for it. If it works, what failed counts no more."""
-        has_session = report is not None and report.session is not None
+    def release(self, name: str, use: ExitUse | None, token: int) -> None:
+        """A lease holds the exit no more. Store its session; a success ends its strikes and its parking."""
+        has_session = use is not None and use.session is not None
         found = self.exit(name) if has_session else self.known_exit(name)
         if found is None:
             return
         if found.holder == token:
             found.holder = 0
-            self.keep_exit(name)
-        if report is None:
+            self._changed_exits.add(name)
+        if use is None:
             return
-        if report.session is not None:
-            found.session = report.session
+        if use.session is not None:
+            found.session = use.session
             found.sessions += 1
-            self.keep_exit(name)
-        if report.verdict == "ok" and (found.strikes or found.parked_until):
-            found.strikes = found.parkings = found.trial = 0
-            found.struck_lane, found.parked_until = "", 0.0
-            self.keep_exit(name)
+            self._changed_exits.add(name)
+        if use.verdict == "ok" and found.parking != NOT_PARKED:
+            found.parking = NOT_PARKED
+            self._changed_exits.add(name)
 
     def strike(self, lane: str, name: str, pool: Pool, token: int) -> None:
-        """The exit failed; after failures towards enough lanes it rests for all of them."""
+        """A request towards the lane failed; after failures towards enough lanes the exit is parked."""
         found = self.exit(name)
-        if found.struck_lane != lane:
-            found.strikes, found.struck_lane = found.strikes + 1, lane
-        if found.strikes >= STRIKES and (found.parked_until <= self.now or found.trial == token):
-            found.parkings += 1
-            found.parked_until, found.trial = self.now + rest_of(pool, found.parkings), 0
-        self.keep_exit(name)
+        found.parking = parking_after(found.parking, pool, lane=lane, token=token, now=self.now)
+        self._changed_exits.add(name)
 
-    def count_use(self, lane: int, place: int, pool: Pool | None, report: ExitUse | None) -> None:
-        """What went through the exit, and what that costs."""
-        verdict = report.verdict if report else None
-        if report is None or verdict == "unused":
+    def count_use(self, lane: int, index: int, pool: Pool | None, use: ExitUse | None) -> None:
+        """Count an ended request, unless the exit was not used, and its cost."""
+        verdict = use.verdict if use else None
+        if use is None or verdict == "unused":
             size, elapsed = 0, 0.0
         else:
-            size, elapsed = report.size, report.elapsed
-        cost = cost_of(pool, report) if pool and verdict != "unused" else 0.0
+            size, elapsed = use.size, use.elapsed
+        cost = cost_of(pool, use)
         self.spent += cost
         self._counts.append(
             (
-                lane, place, verdict != "unused", verdict == "ok", verdict == "blocked", verdict == "failed", size,
+                lane, index, verdict != "unused", verdict == "ok", verdict == "blocked", verdict == "failed", size,
                 elapsed, cost,
             )
         )  # fmt: skip
 
-    def illness(self, lane: int, place: int) -> Illness:
-        """How often in a row the lane turned the exit away. Written back with the next flush."""
-        found = self._illnesses.get((lane, place))
-        if found is None:
-            row = self.db.execute(READ_ILLNESS, (lane, place)).fetchone()
-            found = self._illnesses[lane, place] = Illness(*row) if row else Illness()
-        return found
+    def quarantine(self, lane: int, index: int, pool: Pool) -> float | None:
+        """The exit was blocked or failed towards the lane: gives the time until which it rests there, None when it was
+        quarantined already."""
+        before = self._quarantines.get((lane, index))
+        if before is None:
+            row = self.db.execute(_READ_QUARANTINE, (lane, index)).fetchone()
+            before = Quarantine(*row) if row else Quarantine()
+        after = self._quarantines[lane, index] = quarantine_after(before, pool, now=self.now)
+        return None if after is before else after.until
+
+    def end_quarantine(self, lane: int, index: int) -> None:
+        """The exit did well towards the lane: its failure streak ends."""
+        self._quarantines[lane, index] = Quarantine()
 
     def flush(self) -> None:
-        """Write back what changed; what a lane knows goes into its row."""
-        for exits in self._lanes.values():
-            exits.save()
-        self._lanes.clear()
+        """Write the changes. The lanes' rosters are in the lanes' rows."""
         if self._counts:
-            self.db.executemany(COUNT_USE, self._counts)
+            self.db.executemany(_COUNT_USE, self._counts)
             self._counts.clear()
-        if self._illnesses:
-            rows = [(one.streak, one.rests_until, *where) for where, one in self._illnesses.items()]
-            self.db.executemany(SAVE_ILLNESS, rows)
-            self._illnesses.clear()
-        if self._changed_exits:
-            changed = [(name, self._exits[name]) for name in sorted(self._changed_exits)]
+        if self._quarantines:
             self.db.executemany(
-                SAVE_EXIT, [(self._crawl, name, *msgspec.structs.astuple(row)) for name, row in changed]
+                _SAVE_QUARANTINE, [(*quarantine, *where) for where, quarantine in self._quarantines.items()]
+            )
+            self._quarantines.clear()
+        if self._changed_exits:
+            rows = [(name, self._exits[name]) for name in sorted(self._changed_exits)]
+            self.db.executemany(
+                _SAVE_EXIT,
+                [(self._crawl, name, *row.parking, row.holder, row.session, row.sessions) for name, row in rows],
             )
             self._changed_exits.clear()
             self._has_rows = True

@@ -1,73 +1,71 @@
-"""Keys that expire. A key whose task ended is known through its generation and the next two.
+"""Keys that expire: the generations of keys whose tasks ended (see `shoal.frontier.rules.keys`).
 
-A generation lasts half a `dedup_ttl`: so a key stays known for at least the whole of it and at most one and a half
-times as long, and expiry never has to look at single keys. Tasks that have not ended are none of this: theirs are in
-`seen`. Crawls without a `dedup_ttl` keep all keys there.
-"""
+Keys of tasks that have not ended are in `seen` and never expire. Crawls without a `dedup_ttl` keep all keys there."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import msgspec
 
+from shoal.frontier.rules.constants import KEPT_GENERATIONS
+from shoal.frontier.rules.keys import generation_begin, generations_due, oldest_known
 from shoal.frontier.sqlite.ledger import Ledger
 
-GENERATIONS = 3
-MAX_SWEPT = 500  # per call, so that a call stays short; what is left waits for the next one
+MAX_REMOVED = 500  # expired keys that one call removes, so that it stays short; the next call goes on
 
 KNOWN_PAST = (
-    "SELECT value FROM json_each(?) CROSS JOIN past"
-    " ON past.crawl = ? AND past.generation IN (?, ?, ?) AND past.key = value"
+    "SELECT value FROM json_each(?) CROSS JOIN past"  # noqa: S608 -- constants
+    f" ON past.crawl = ? AND past.generation IN ({', '.join('?' * KEPT_GENERATIONS)}) AND past.key = value"
 )
 EXPIRED_PAST = "SELECT crawl, generation, key FROM past WHERE crawl = ? AND generation < ? LIMIT ?"
 
 
-def turn(ledger: Ledger) -> None:
+def expire_keys(ledger: Ledger) -> None:
     """Begin the generations that are due, and remove some of the keys that have expired."""
-    if not ledger.crawl.dedup_ttl:
+    crawl = ledger.crawl
+    if not crawl.dedup_ttl:
         return
-    turns = _turns(ledger)
-    if turns:
-        _begin_generation(ledger, turns, at=ledger.crawl.turned + turns * (ledger.crawl.dedup_ttl / 2))
-    _sweep(ledger)
+    due = _generations_due(ledger)
+    if due:
+        _begin_generations(ledger, due, at=generation_begin(crawl.generation_began, crawl.dedup_ttl, due))
+    _remove_expired(ledger)
 
 
 def change_ttl(ledger: Ledger, seconds: float) -> None:
-    """Only where there is one. A generation that is too old for a shorter one ends here, so that none of its keys is
-    forgotten too early."""
+    """Change the `dedup_ttl` of a crawl that has one. A generation that is older than half the new one ends here, so
+    that none of its keys expires too early."""
     crawl = ledger.crawl
     if crawl.dedup_ttl and seconds and seconds != crawl.dedup_ttl:
-        turn(ledger)
+        expire_keys(ledger)
         crawl.dedup_ttl = seconds
         ledger.db.execute("UPDATE crawl SET dedup_ttl = ? WHERE id = ?", (seconds, crawl.id))
-        if _turns(ledger):
-            _begin_generation(ledger, 1, at=ledger.now)
+        if _generations_due(ledger):
+            _begin_generations(ledger, 1, at=ledger.now)
         ledger.flush()
 
 
 def retire(ledger: Ledger, keys: Iterable[int]) -> None:
-    """The tasks with these keys have ended. Call `turn` first."""
+    """The tasks with these keys have ended: the keys belong to the current generation. Call `expire_keys` first."""
     crawl = ledger.crawl
     if not crawl.dedup_ttl:
         return
-    places = [(crawl.id, key) for key in keys]
-    ledger.db.executemany("DELETE FROM seen WHERE crawl = ? AND key = ?", places)
+    rows = [(crawl.id, key) for key in keys]
+    ledger.db.executemany("DELETE FROM seen WHERE crawl = ? AND key = ?", rows)
     ledger.db.executemany(
         "INSERT INTO past (crawl, generation, key) VALUES (?, ?, ?)",
-        [(crawl_id, crawl.generation, key) for crawl_id, key in places],
+        [(crawl_id, crawl.generation, key) for crawl_id, key in rows],
     )
 
 
-def ended(ledger: Ledger, keys: Iterable[int]) -> set[int]:
-    """Those of the keys whose tasks ended not long ago."""
+def known_ended(ledger: Ledger, keys: Iterable[int]) -> set[int]:
+    """The keys among these whose tasks ended and that have not expired."""
     crawl = ledger.crawl
     if not crawl.dedup_ttl:
         return set()
-    newest = crawl.generation + _turns(ledger)
+    newest = crawl.generation + _generations_due(ledger)
     listed = msgspec.json.encode(list(keys)).decode()
-    rows = ledger.db.execute(KNOWN_PAST, (listed, crawl.id, newest, newest - 1, newest - 2))
+    rows = ledger.db.execute(KNOWN_PAST, (listed, crawl.id, *range(oldest_known(newest), newest + 1)))
     return {key for (key,) in rows}
 
 
@@ -75,32 +73,29 @@ def forget_ended(ledger: Ledger, keys: Iterable[int]) -> None:
     """Let these keys be put again."""
     crawl = ledger.crawl
     if crawl.dedup_ttl:
+        known = range(oldest_known(crawl.generation), crawl.generation + 1)
         ledger.db.executemany(
             "DELETE FROM past WHERE crawl = ? AND generation = ? AND key = ?",
-            [(crawl.id, crawl.generation - back, key) for key in keys for back in range(GENERATIONS)],
+            [(crawl.id, generation, key) for key in keys for generation in known],
         )
 
 
-def _turns(ledger: Ledger) -> int:
-    """How many generations should have begun since the current one did."""
+def _generations_due(ledger: Ledger) -> int:
     crawl = ledger.crawl
-    return max(0, math.floor((ledger.now - crawl.turned) / (crawl.dedup_ttl / 2)))
+    return generations_due(crawl.generation_began, crawl.dedup_ttl, now=ledger.now)
 
 
-def _begin_generation(ledger: Ledger, turns: int, *, at: float) -> None:
-    """Workers learn by the epoch that they must forget as well."""
+def _begin_generations(ledger: Ledger, count: int, *, at: float) -> None:
+    """Workers learn by the epoch that they must forget the expired keys as well."""
     crawl = ledger.crawl
-    crawl.generation += turns
-    crawl.turned = at
+    crawl.generation += count
+    crawl.generation_began = at
     crawl.epoch += 1
-    ledger.db.execute(
-        "UPDATE crawl SET generation = ?, turned = ? WHERE id = ?", (crawl.generation, crawl.turned, crawl.id)
-    )
+    ledger.db.execute("UPDATE crawl SET generation = ?, turned = ? WHERE id = ?", (crawl.generation, at, crawl.id))
 
 
-def _sweep(ledger: Ledger) -> None:
+def _remove_expired(ledger: Ledger) -> None:
     crawl = ledger.crawl
-    oldest = crawl.generation - GENERATIONS + 1
-    rows = ledger.db.execute(EXPIRED_PAST, (crawl.id, oldest, MAX_SWEPT)).fetchall()
+    rows = ledger.db.execute(EXPIRED_PAST, (crawl.id, oldest_known(crawl.generation), MAX_REMOVED)).fetchall()
     if rows:
         ledger.db.executemany("DELETE FROM past WHERE crawl = ? AND generation = ? AND key = ?", rows)

@@ -15,7 +15,7 @@ import msgspec
 
 from shoal.errors import StorageError
 from shoal.frontier.sqlite import control, pools, views
-from shoal.frontier.sqlite.expiry import turn
+from shoal.frontier.sqlite.expiry import expire_keys
 from shoal.frontier.sqlite.lease import Terms, evict, lease
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.put import put
@@ -91,7 +91,7 @@ class SqliteFrontier:
         samples: Sequence[tuple[str, str]] = (),
     ) -> PutReport:
         def work(ledger: Ledger) -> PutReport:
-            turn(ledger)
+            expire_keys(ledger)
             ledger.reject(rejected or {}, samples)
             report = put(ledger, list(tasks))
             ledger.flush()
@@ -143,7 +143,7 @@ class SqliteFrontier:
             row = ledger.lane(lane)
             start = max(ledger.now, row.next_start)
             if row.has_pool:
-                start = ledger.exits.of(row).reserve(exit, start)
+                start = ledger.exits_of(row).reserve(exit, start)
             row.start(start, now=ledger.now)
             ledger.flush()
             return start - ledger.now
@@ -232,13 +232,13 @@ class SqliteFrontier:
         refused: dict[int, str] = {}
         failed: dict[int, str] = {}
         epochs: dict[str, int] = {}
-        for place, result in enumerate(results):
+        for index, result in enumerate(results):
             try:
                 report = self._settle_together([result])
             except StorageError:
                 raise
             except Exception as error:
-                failed[place] = f"{type(error).__name__}: {error}"
+                failed[index] = f"{type(error).__name__}: {error}"
             else:
                 stale += report.stale
                 refused |= report.refused

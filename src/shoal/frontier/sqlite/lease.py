@@ -1,4 +1,4 @@
-"""Lending tasks: take back what expired, wake what is due, choose lanes fairly."""
+"""Lending tasks: take expired leases back, wake delayed tasks that are due, choose lanes fairly."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from typing import Any
 
 import msgspec
 
-from shoal.frontier.rules.exits import GIVEN_UP, no_exit_reason
+from shoal.frontier.rules.constants import MAX_GIVEN_UP, MAX_TAKEN_BACK, MAX_WOKEN
+from shoal.frontier.rules.exits import no_exit_reason
 from shoal.frontier.rules.fairness import share_out
-from shoal.frontier.sqlite.expiry import turn
+from shoal.frontier.rules.lanes import ask_again_in, starts_within
+from shoal.frontier.rules.tasks import WORKER_LOST, has_spent, is_last_attempt, next_token
+from shoal.frontier.sqlite.expiry import expire_keys
 from shoal.frontier.sqlite.lane_exits import LaneExits
-from shoal.frontier.sqlite.ledger import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow, Ledger
+from shoal.frontier.sqlite.ledger import Ledger
+from shoal.frontier.sqlite.rows import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow
 from shoal.model import DIRECT, NO_EXIT, CrawlState, ExitUse, Lease, LeaseBatch, Task
-
-WORKER_LOST = "worker lost"
-MAX_TAKEN_BACK = 200  # per call, so that a call stays short; what is left waits for the next one
-MAX_WOKEN = 500
-MIN_ASK_AGAIN = 0.01
-MAX_ASK_AGAIN = 1.0
 
 DECODER = msgspec.msgpack.Decoder(Task)
 
@@ -43,7 +41,7 @@ _GIVE_UP = "UPDATE task SET state = 3, at = ?, reason = ?, detail = '', worker =
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker asks for."""
+    """The terms on which a worker asks for leases."""
 
     limit: int
     worker: str
@@ -56,7 +54,7 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, now: f
     found = {name: Ledger.load(db, name, now=now) for name in crawls}
     ledgers = [ledger for ledger in found.values() if ledger]
     for ledger in ledgers:
-        turn(ledger)
+        expire_keys(ledger)
         if _take_back(ledger) + _wake(ledger):
             ledger.flush()
         _pause_if_spent(ledger)
@@ -91,19 +89,19 @@ def evict(db: sqlite3.Connection, worker: str, *, now: float) -> int:
 
 
 def _take_back(ledger: Ledger) -> int:
-    """Leases that ran out end here: no other process has to be alive for that."""
+    """End expired leases. Any worker's lease call does it: no other process has to be alive."""
     if not ledger.crawl.leased:
         return 0
     return _give_up(ledger, ledger.db.execute(EXPIRED, (ledger.crawl.id, ledger.now, MAX_TAKEN_BACK)).fetchall())
 
 
 def _give_up(ledger: Ledger, rows: Sequence[tuple[int, int, int, int, int, str]]) -> int:
-    """These leases are lost: queued again, or dead when the attempts are used up."""
+    """These leases are lost: their tasks are queued again, or dead when that was the last attempt."""
     changes = []
     for row_id, lane_id, token, attempts, max_attempts, exit_name in rows:
         lane = end_lease(ledger, lane_id, token, exit_name)
         ledger.crawl.lost += 1
-        if attempts >= max_attempts:
+        if is_last_attempt(attempts, max_attempts):
             ledger.count(DEAD, 1)
             ledger.tally("outcome", WORKER_LOST)
             changes.append((DEAD, ledger.now, WORKER_LOST, row_id))
@@ -116,12 +114,12 @@ def _give_up(ledger: Ledger, rows: Sequence[tuple[int, int, int, int, int, str]]
 
 
 def end_lease(ledger: Ledger, lane_id: int, token: int, exit_name: str, use: ExitUse | None = None) -> LaneRow:
-    """A lease is over, whatever comes next; gives its lane."""
+    """A lease is over, with any result or none; gives its lane."""
     ledger.count(LEASED, -1)
     lane = ledger.lane_by_id(lane_id)
     lane.in_flight -= 1
     if exit_name != DIRECT:
-        ledger.exits.of(lane).end(exit_name, use, token)
+        ledger.exits_of(lane).end(exit_name, use, token)
     if lane.opener == token:
         lane.close_opening(now=ledger.now)
     return lane
@@ -129,12 +127,12 @@ def end_lease(ledger: Ledger, lane_id: int, token: int, exit_name: str, use: Exi
 
 def _pause_if_spent(ledger: Ledger) -> None:
     crawl = ledger.crawl
-    if crawl.state == CrawlState.RUNNING and crawl.left and crawl.max_cost and crawl.cost >= crawl.max_cost:
+    if crawl.state == CrawlState.RUNNING and crawl.left and has_spent(crawl.cost, crawl.max_cost):
         crawl.state = CrawlState.PAUSED
 
 
 def _wake(ledger: Ledger) -> int:
-    """Delayed tasks that are due wait in their lanes."""
+    """Queue delayed tasks that are due in their lanes."""
     if not ledger.crawl.delayed:
         return 0
     rows = ledger.db.execute(DUE, (ledger.crawl.id, ledger.now, MAX_WOKEN)).fetchall()
@@ -164,14 +162,7 @@ def _room(ledger: Ledger, lane: LaneRow, terms: Terms, *, now: float) -> int:
     if _needs_opening(ledger, lane):
         return 1
     room = min(lane.waiting, lane.cap - lane.in_flight, terms.limit)
-    if not lane.interval:
-        return room
-    start = max(now, lane.next_start)
-    for count in range(1, room):
-        start += lane.interval
-        if start > now + terms.horizon:
-            return count
-    return room
+    return starts_within(room, interval=lane.interval, next_start=lane.next_start, horizon=terms.horizon, now=now)
 
 
 def _needs_opening(ledger: Ledger, lane: LaneRow) -> bool:
@@ -182,7 +173,7 @@ def _lend(ledger: Ledger, lane: LaneRow, count: int, *, latest: float) -> list[t
     """The lane's next tasks as leases, each with its row."""
     if not count:
         return []
-    exits = ledger.exits.of(lane) if lane.has_pool else None
+    exits = ledger.exits_of(lane) if lane.has_pool else None
     if exits is not None:
         exits.has_changed = True
         if exits.are_given_up:
@@ -210,7 +201,7 @@ def _lease(
     """One task lent, with the lane's next slot and an exit's; None when no exit has one in time."""
     now, crawl = ledger.now, ledger.crawl
     _, attempts, free_retries, payload = row
-    token = max(crawl.last_token + 1, int(now * 1000) * 1024)
+    token = next_token(crawl.last_token, now=now)
     start, exit_name, exit_interval, session_version = max(now, lane.next_start), DIRECT, 0.0, 0
     if exits is not None:
         taken = exits.take(start, token, latest=latest)
@@ -238,8 +229,8 @@ def _lease(
 
 
 def _bury(ledger: Ledger, lane: LaneRow, exits: LaneExits) -> None:
-    """The lane's tasks wait no more, a bounded number at a time. A new time of waiting begins with the last."""
-    rows = ledger.db.execute(NEXT_TASKS, (lane.id, GIVEN_UP)).fetchall()
+    """Give up the lane's tasks, a bounded number at a time. When none is left, its patience begins anew."""
+    rows = ledger.db.execute(NEXT_TASKS, (lane.id, MAX_GIVEN_UP)).fetchall()
     reason = no_exit_reason(lane.name, is_known=exits.pool is not None)
     ledger.db.executemany(_GIVE_UP, [(ledger.now, reason, row[0]) for row in rows])
     ledger.count(QUEUED, -len(rows))
@@ -262,8 +253,8 @@ def _finish(ledger: Ledger) -> bool:
 
 
 def _ask_again(ledgers: Iterable[Ledger], *, now: float) -> float:
-    """Seconds until something can be lent that was there already."""
-    times = [now + MAX_ASK_AGAIN]
+    """Seconds until a task can be lent that is in these crawls already."""
+    times: list[float] = []
     for ledger in ledgers:
         crawl = ledger.crawl
         if crawl.state == CrawlState.RUNNING:
@@ -273,4 +264,4 @@ def _ask_again(ledgers: Iterable[Ledger], *, now: float) -> float:
                 ledger.db.execute(NEXT_EXPIRY, (crawl.id,)).fetchone() if crawl.leased else None,
             ]
             times += [row[0] for row in rows if row]
-    return max(MIN_ASK_AGAIN, min(times) - now)
+    return ask_again_in(times, now=now)

@@ -9,130 +9,25 @@ from typing import Any
 
 import msgspec
 
-from shoal.frontier.sqlite.crawl_exits import Exits
+from shoal.frontier.rules.constants import MAX_SAMPLES
+from shoal.frontier.sqlite.crawl_exits import CrawlExits
+from shoal.frontier.sqlite.lane_exits import LaneExits, begin_roster
+from shoal.frontier.sqlite.roster import decode
+from shoal.frontier.sqlite.rows import (
+    CANCELLED,
+    COUNTS,
+    CRAWL_COLUMNS,
+    DELAYED,
+    LANE_COLUMNS,
+    QUEUED,
+    CrawlRow,
+    LaneRow,
+)
 from shoal.model import DUPLICATE, VIA, CrawlState, LaneUpdate
-
-QUEUED, DELAYED, LEASED, DEAD, CANCELLED = range(5)
-COUNTS = ("queued", "delayed", "leased", "dead", "cancelled")  # the counter of each state, in the order of the states
-MAX_SAMPLES = 20
-
-_CRAWL_COLUMNS = (
-    "id, name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost, cost,"
-    " finished, dedup_ttl, generation, turned, epoch,"
-    " last_seq, last_token, queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost"
-)
-LANE_COLUMNS = (
-    "id, name, next_start, last_start, blocked_until, interval, base_interval, cap, in_flight, waiting, known, opener,"
-    " rules_until, rules_version, exits, exits_next"
-)
-
-
-class CrawlRow(msgspec.Struct):
-    """A row of `crawl`."""
-
-    id: int
-    name: str
-    state: str
-    feeding: int
-    interval: float
-    cap: int
-    needs_rules: int
-    max_pages: int
-    max_per_lane: int
-    max_per_shape: int
-    max_cost: float
-    cost: float
-    finished: float | None
-    dedup_ttl: float
-    generation: int
-    turned: float
-    epoch: int
-    last_seq: int
-    last_token: int
-    queued: int
-    delayed: int
-    leased: int
-    done: int
-    dead: int
-    cancelled: int
-    duplicates: int
-    stale: int
-    retried: int
-    lost: int
-
-    @property
-    def left(self) -> int:
-        return self.queued + self.delayed + self.leased
-
-    @property
-    def known(self) -> int:
-        return self.left + self.done + self.dead + self.cancelled
-
-
-class LaneRow(msgspec.Struct):
-    """A row of `lane`, and what may happen to it."""
-
-    id: int
-    name: str
-    next_start: float
-    last_start: float
-    blocked_until: float
-    interval: float
-    base_interval: float
-    cap: int
-    in_flight: int
-    waiting: int
-    known: int
-    opener: int
-    rules_until: float
-    rules_version: int
-    exits: bytes
-    exits_next: float
-
-    @property
-    def has_pool(self) -> bool:
-        return VIA in self.name
-
-    @property
-    def ready_at(self) -> float:
-        """When the lane may start, as far as its pace and its exits go."""
-        return max(self.next_start, self.exits_next)
-
-    def start(self, at: float, *, now: float) -> None:
-        """Use the slot at this time; the next one is an interval later."""
-        # Without a pace a start that its exit puts off holds up no other exit.
-        self.last_start = at if self.interval else min(at, max(now, self.next_start))
-        self.next_start = max(self.last_start + self.interval, self.blocked_until)
-
-    def wait(self, *, now: float) -> None:
-        """One task more waits. A lane that was empty queues up behind those that waited longer."""
-        if self.waiting == 0:
-            self.next_start = max(self.next_start, now)
-        self.waiting += 1
-
-    def close_opening(self, *, now: float) -> None:
-        """The lease that opened the lane has ended; its request was a start."""
-        self.opener = 0
-        self.start(max(self.last_start, now), now=now)
-
-    def apply(self, update: LaneUpdate, *, now: float) -> None:
-        """Change the pace, rest. Rules are kept by the ledger."""
-        if update.interval is not None and (
-            update.if_interval is None or abs(update.if_interval - self.interval) <= 1e-9
-        ):
-            self.interval = update.interval
-            self.next_start = max(self.last_start + self.interval, self.blocked_until, min(self.next_start, now))
-        if update.base_interval is not None:
-            self.base_interval = update.base_interval
-        if update.cap is not None:
-            self.cap = update.cap
-        if update.rest_seconds is not None:
-            self.blocked_until = max(self.blocked_until, now + update.rest_seconds)
-            self.next_start = max(self.next_start, self.blocked_until)
 
 
 class Ledger:
-    """A crawl's row, the lanes touched and the named counters changed in this transaction."""
+    """A crawl's row, and the lanes and named counters that this transaction changes."""
 
     def __init__(self, db: sqlite3.Connection, crawl: CrawlRow, *, now: float) -> None:
         self.db = db
@@ -142,11 +37,12 @@ class Ledger:
         self._lane_ids: dict[str, int] = {}
         self._tallies: Counter[tuple[str, str]] = Counter()
         self._samples: list[tuple[str, str]] = []
-        self.exits = Exits(db, crawl.id, now=now)
+        self.exits = CrawlExits(db, crawl.id, now=now)
+        self._lane_exits: dict[int, LaneExits] = {}
 
     @classmethod
     def load(cls, db: sqlite3.Connection, name: str, *, now: float) -> Ledger | None:
-        row = db.execute(f"SELECT {_CRAWL_COLUMNS} FROM crawl WHERE name = ?", (name,)).fetchone()  # noqa: S608 -- constant
+        row = db.execute(f"SELECT {CRAWL_COLUMNS} FROM crawl WHERE name = ?", (name,)).fetchone()  # noqa: S608 -- constant
         return None if row is None else cls(db, CrawlRow(*row), now=now)
 
     def read_lanes(self, ids: Iterable[int]) -> None:
@@ -163,7 +59,7 @@ class Ledger:
         return lane
 
     def lane(self, name: str) -> LaneRow:
-        """The lane of this name; a new one starts with the crawl's pace."""
+        """The lane of this name; a new one starts with the pace of its pool or of the crawl."""
         lane_id = self._lane_ids.get(name)
         if lane_id is not None:
             return self._lanes[lane_id]
@@ -171,7 +67,7 @@ class Ledger:
         select = f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND name = ?"  # noqa: S608 -- constant
         row = self.db.execute(select, (crawl.id, name)).fetchone()
         if row is None:
-            pool = self.exits.roll_of(name).pool if VIA in name else None
+            pool = self.exits.pool_exits(name).pool if VIA in name else None
             interval, cap = (pool.host_interval, pool.host_cap) if pool else (crawl.interval, crawl.cap)
             columns = (name, self.now, 0.0, 0.0, interval, interval, cap, 0, 0, 0, 0, 0.0, 0, b"", 0.0)
             insert = (
@@ -190,6 +86,14 @@ class Ledger:
             self._lane_ids[lane.name] = lane.id
         return lane
 
+    def exits_of(self, lane: LaneRow) -> LaneExits:
+        """The exits of a lane that goes via a pool."""
+        found = self._lane_exits.get(lane.id)
+        if found is None:
+            roster = decode(lane.exits) if lane.exits else begin_roster(self.exits, lane.name)
+            found = self._lane_exits[lane.id] = LaneExits(self.exits, lane, roster)
+        return found
+
     def update_lane(self, lane: LaneRow, update: LaneUpdate) -> None:
         lane.apply(update, now=self.now)
         if update.rules is not None:
@@ -203,7 +107,7 @@ class Ledger:
         setattr(self.crawl, name, getattr(self.crawl, name) + amount)
 
     def wait(self, lane: LaneRow, *, delay: float = 0.0) -> tuple[int, float]:
-        """A task of this lane begins to wait for its turn; gives its state and due time."""
+        """A task of this lane begins to wait; gives its state and due time."""
         state = QUEUED if delay <= 0 else DELAYED
         if self.crawl.state == CrawlState.CANCELLED:
             state = CANCELLED
@@ -219,7 +123,7 @@ class Ledger:
         self._samples.append((reason, url))
 
     def reject(self, counts: Mapping[str, int], samples: Iterable[tuple[str, str]]) -> None:
-        """Count what never became a task, and keep a few of the URLs."""
+        """Count the links that never became tasks, and keep a few of their URLs."""
         for reason, count in counts.items():
             if reason == DUPLICATE:
                 self.crawl.duplicates += count
@@ -233,7 +137,7 @@ class Ledger:
         return [url for (url,) in self.db.execute(select, (self.crawl.id, reason))]
 
     def revive(self) -> None:
-        """Something came into a finished crawl."""
+        """A task or a source came into the crawl: a finished one runs again."""
         if self.crawl.state == CrawlState.FINISHED:
             self.crawl.state = CrawlState.RUNNING
             self.crawl.finished = None
@@ -241,6 +145,9 @@ class Ledger:
     def flush(self) -> None:
         """Write everything back."""
         crawl = self.crawl
+        for exits in self._lane_exits.values():
+            exits.save()
+        self._lane_exits.clear()
         self.exits.flush()
         if self.exits.spent:
             crawl.cost += self.exits.spent
@@ -300,8 +207,3 @@ class Ledger:
                 )
                 urls.append(url)
         self._samples.clear()
-
-
-def outcome(reason: str) -> str:
-    """The name under which a reason is counted: what stands before the colon."""
-    return reason.partition(":")[0]

@@ -1,4 +1,4 @@
-"""The pools of a crawl in SQLite: their exits by place, what happens when they change, what is known of each exit."""
+"""The pools of a crawl in SQLite: their exits by index, changes to a pool, exits as people see them."""
 
 from __future__ import annotations
 
@@ -10,119 +10,122 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from shoal.frontier.rules.constants import HEALTHY, HELD, ON_PROBATION, PARKED, QUARANTINED, REMOVED
 from shoal.frontier.rules.exits import Ended, status_of
-from shoal.frontier.sqlite.roster import GONE, ILL, OFF, PARKED, RING, TRIED, Roster, decode
+from shoal.frontier.sqlite.roster import Roster, decode
 from shoal.model import VIA, ExitStatus, Pool
 
 _POOLS = msgspec.json.Decoder(tuple[Pool, ...])
-_ROLLS = msgspec.json.Decoder(dict[str, tuple[str, ...]])
+_NAMES = msgspec.json.Decoder(dict[str, tuple[str, ...]])
 _REST = "INSERT INTO lane_rest (lane, place, due) VALUES (?, ?, ?)"
 
 
-class Roll(msgspec.Struct, frozen=True):
-    """Every exit that a pool ever had: a name keeps its place for ever. `pool` is None when the crawl has none."""
+class PoolExits(msgspec.Struct, frozen=True):
+    """Every exit that a pool ever had, removed ones too: a name keeps its index for ever.
+
+    `marks` are those of a lane that begins to use the pool. `pool` is None when the crawl has no such pool now."""
 
     names: tuple[str, ...] = ()
-    places: Mapping[str, int] = msgspec.field(default_factory=dict)
+    indexes: Mapping[str, int] = msgspec.field(default_factory=dict)
     marks: bytes = b""
     pool: Pool | None = None
 
 
-NO_ROLL = Roll()
+NO_POOL = PoolExits()
+
+
+def read_pools(db: sqlite3.Connection, crawl: int) -> Mapping[str, PoolExits]:
+    """The exits of every pool that the crawl ever had, by the pool's name."""
+    return _decode_pools(*db.execute("SELECT pools, rolls FROM crawl_about WHERE crawl = ?", (crawl,)).fetchone())
 
 
 @functools.lru_cache(maxsize=8)
-def rolls_of(pools: bytes, rolls: bytes) -> Mapping[str, Roll]:
-    """The rolls by pool, as they are written."""
-    now = {pool.name: pool for pool in _POOLS.decode(pools)}
-    return {name: _roll(names, now.get(name)) for name, names in _ROLLS.decode(rolls).items()}
+def _decode_pools(pools: bytes, names: bytes) -> Mapping[str, PoolExits]:
+    present = {pool.name: pool for pool in _POOLS.decode(pools)}
+    return {name: _pool_exits(exits, present.get(name)) for name, exits in _NAMES.decode(names).items()}
 
 
-def _roll(names: tuple[str, ...], pool: Pool | None) -> Roll:
-    here = frozenset(pool.exits if pool else ())
-    marks = bytes(RING if name in here else GONE for name in names).rstrip(b"\0")
-    return Roll(names, {name: place for place, name in enumerate(names)}, marks, pool)
+def _pool_exits(names: tuple[str, ...], pool: Pool | None) -> PoolExits:
+    present = frozenset(pool.exits if pool else ())
+    marks = bytes(HEALTHY if name in present else REMOVED for name in names).rstrip(b"\0")
+    return PoolExits(names, {name: index for index, name in enumerate(names)}, marks, pool)
 
 
-def read_rolls(db: sqlite3.Connection, crawl: int) -> Mapping[str, Roll]:
-    return rolls_of(*db.execute("SELECT pools, rolls FROM crawl_about WHERE crawl = ?", (crawl,)).fetchone())
-
-
-def roll_up(pools: Iterable[Pool], before: Mapping[str, Roll]) -> bytes:
-    """The rolls with the exits of these pools, to be written."""
-    rolls = {name: dict.fromkeys(roll.names) for name, roll in before.items()}
+def encode_names(pools: Iterable[Pool], before: Mapping[str, PoolExits]) -> bytes:
+    """The names of all exits that each pool ever had, now that the crawl has these pools."""
+    names = {name: dict.fromkeys(exits.names) for name, exits in before.items()}
     for pool in pools:
-        rolls[pool.name] = rolls.get(pool.name, {}) | dict.fromkeys(pool.exits)
-    return msgspec.json.encode({name: tuple(names) for name, names in rolls.items()})
+        names[pool.name] = names.get(pool.name, {}) | dict.fromkeys(pool.exits)
+    return msgspec.json.encode({name: tuple(exits) for name, exits in names.items()})
 
 
 def take_over(db: sqlite3.Connection, crawl: int, pools: tuple[Pool, ...], *, now: float) -> tuple[Pool, ...]:
-    """Pools changed: exits that stay keep what is known of them, and every lane looks at its exits anew. Gives the
-    pools as they were."""
-    before = read_rolls(db, crawl)
+    """Change the crawl's pools: exits that stay keep their state, and every lane marks its exits again. Gives the pools
+    before the change."""
+    before = read_pools(db, crawl)
     db.execute(
         "UPDATE crawl_about SET pools = ?, rolls = ? WHERE crawl = ?",
-        (msgspec.json.encode(pools), roll_up(pools, before), crawl),
+        (msgspec.json.encode(pools), encode_names(pools, before), crawl),
     )
-    rolls = read_rolls(db, crawl)
+    after = read_pools(db, crawl)
     lanes = db.execute("SELECT id, name, exits FROM lane WHERE crawl = ? AND exits <> x''", (crawl,)).fetchall()
     for lane, name, row in lanes:
-        roll = rolls.get(name.partition(VIA)[2], NO_ROLL)
         roster = decode(row)
-        _review(db, lane, roll, roster, now=now)
+        _mark_again(db, lane, after.get(name.partition(VIA)[2], NO_POOL), roster, now=now)
         db.execute("UPDATE lane SET exits_next = 0, exits = ? WHERE id = ?", (roster.encode(now=now), lane))
-    return tuple(roll.pool for roll in before.values() if roll.pool)
+    return tuple(exits.pool for exits in before.values() if exits.pool)
 
 
-def _review(db: sqlite3.Connection, lane: int, roll: Roll, roster: Roster, *, now: float) -> None:
-    """Mark the lane's exits anew: who is in the pool, who is ill. None of them may be used earlier than before."""
+def _mark_again(db: sqlite3.Connection, lane: int, exits: PoolExits, roster: Roster, *, now: float) -> None:
+    """Mark the lane's exits for the pool as it is now. None of them may be used earlier than before."""
     rested = dict(db.execute("DELETE FROM lane_rest WHERE lane = ? RETURNING place, due", (lane,)).fetchall())
-    times, flights, nexts = roster.nexts | rested, roster.flights, roster.nexts
-    marks, rests = bytearray(roll.marks.ljust(len(roll.names), b"\0")), {}
-    for place, due in rested.items():
-        mark = roster.mark_of(place)
-        if mark not in (OFF, PARKED) or marks[place] == GONE:
+    times, flights, next_starts = roster.next_starts | rested, roster.flights, roster.next_starts
+    marks, rests = bytearray(exits.marks.ljust(len(exits.names), b"\0")), {}
+    for index, due in rested.items():
+        mark = roster.mark_of(index)
+        if mark not in (HELD, PARKED) or marks[index] == REMOVED:
             continue
-        if place in flights:
-            nexts[place] = due
+        if index in flights:
+            next_starts[index] = due
         else:
-            marks[place], rests[place] = mark, due
+            marks[index], rests[index] = mark, due
     rows = db.execute("SELECT place, rests_until FROM lane_exit WHERE lane = ? AND streak > 0", (lane,)).fetchall()
-    for place, rests_until in rows:
-        until = max(rests_until, times[place] if times.get(place, 0.0) > now else 0.0)
-        if place in flights or (marks[place] == GONE and until > rests_until):
-            nexts[place] = until
-        elif marks[place] != GONE:
-            rests[place] = until
-            nexts.pop(place, None)
-        if marks[place] != GONE:
-            marks[place] = TRIED if place in flights else ILL
-    roster.marks, roster.rests_next = bytes(marks.rstrip(b"\0")), min(rests.values(), default=math.inf)
-    db.executemany(_REST, [(lane, place, until) for place, until in rests.items()])
+    for index, rests_until in rows:
+        until = max(rests_until, times[index] if times.get(index, 0.0) > now else 0.0)
+        if index in flights or (marks[index] == REMOVED and until > rests_until):
+            next_starts[index] = until
+        elif marks[index] != REMOVED:
+            rests[index] = until
+            next_starts.pop(index, None)
+        if marks[index] != REMOVED:
+            marks[index] = ON_PROBATION if index in flights else QUARANTINED
+    roster.marks, roster.first_rest = bytes(marks.rstrip(b"\0")), min(rests.values(), default=math.inf)
+    db.executemany(_REST, [(lane, index, until) for index, until in rests.items()])
 
 
-def rest(db: sqlite3.Connection, lane: int, roster: Roster, place: int, mark: int, *, until: float) -> None:
-    """The exit is out of the ring until its time comes."""
-    roster.mark(place, mark)
-    roster.nexts.pop(place, None)
-    roster.rests_next = min(roster.rests_next, until)
-    db.execute(_REST, (lane, place, until))
+def rest(db: sqlite3.Connection, lane: int, roster: Roster, index: int, mark: int, *, until: float) -> None:
+    """The exit, with this mark from now on, rests until that time."""
+    roster.mark(index, mark)
+    roster.next_starts.pop(index, None)
+    roster.first_rest = min(roster.first_rest, until)
+    db.execute(_REST, (lane, index, until))
 
 
-def end_rest(db: sqlite3.Connection, lane: int, roster: Roster, place: int) -> float:
-    """The exit, ill or put off, rests no more; gives the time until which it did."""
-    roster.mark(place, TRIED if roster.mark_of(place) == ILL else RING)
+def end_rest(db: sqlite3.Connection, lane: int, roster: Roster, index: int) -> float:
+    """The exit rests no more: a quarantined one is on probation, a held or parked one healthy. Gives the time until
+    which it was to rest."""
+    roster.mark(index, ON_PROBATION if roster.mark_of(index) == QUARANTINED else HEALTHY)
     delete = "DELETE FROM lane_rest WHERE lane = ? AND place = ? RETURNING due"
-    ((until,),) = db.execute(delete, (lane, place)).fetchall()
+    ((until,),) = db.execute(delete, (lane, index)).fetchall()
     (first,) = db.execute("SELECT min(due) FROM lane_rest WHERE lane = ?", (lane,)).fetchone()
-    roster.rests_next = math.inf if first is None else first
+    roster.first_rest = math.inf if first is None else first
     return float(until)
 
 
 def first_rested(db: sqlite3.Connection, lane: int) -> int:
     """The exit whose rest ends first."""
-    (place,) = db.execute("SELECT place FROM lane_rest WHERE lane = ? ORDER BY due, place LIMIT 1", (lane,)).fetchone()
-    return int(place)
+    (index,) = db.execute("SELECT place FROM lane_rest WHERE lane = ? ORDER BY due, place LIMIT 1", (lane,)).fetchone()
+    return int(index)
 
 
 def statuses(db: sqlite3.Connection, crawl: int, *, limit: int, now: float) -> list[ExitStatus]:
@@ -131,19 +134,19 @@ def statuses(db: sqlite3.Connection, crawl: int, *, limit: int, now: float) -> l
 
 
 def _statuses(db: sqlite3.Connection, crawl: int, *, now: float) -> Iterator[ExitStatus]:
-    rolls = read_rolls(db, crawl)
+    pools = read_pools(db, crawl)
     parked = dict(db.execute("SELECT name, parked_until FROM exit WHERE crawl = ?", (crawl,)))
     for lane, name, row in db.execute("SELECT id, name, exits FROM lane WHERE crawl = ? AND exits <> x''", (crawl,)):
-        roll = rolls.get(name.partition(VIA)[2], NO_ROLL)
+        names = pools.get(name.partition(VIA)[2], NO_POOL).names
         in_flight = decode(row).flights
         select = f"SELECT place, {', '.join(Ended._fields)} FROM lane_exit WHERE lane = ?"  # noqa: S608 -- constant
-        ended = {place: Ended(*values) for place, *values in db.execute(select, (lane,))}
-        for place in ended.keys() | in_flight.keys():
+        ended = {index: Ended(*values) for index, *values in db.execute(select, (lane,))}
+        for index in ended.keys() | in_flight.keys():
             yield status_of(
-                roll.names[place],
+                names[index],
                 name,
-                ended.get(place, Ended()),
-                in_flight=in_flight.get(place, 0),
-                parked_until=parked.get(roll.names[place], 0.0),
+                ended.get(index, Ended()),
+                in_flight=in_flight.get(index, 0),
+                parked_until=parked.get(names[index], 0.0),
                 now=now,
             )

@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
-from shoal.frontier.sqlite.expiry import ended
-from shoal.frontier.sqlite.ledger import LaneRow, Ledger
+from shoal.frontier.rules.tasks import MAX_PAGES, MAX_PER_HOST, MAX_PER_SHAPE, MERGED, bounded_priority
+from shoal.frontier.sqlite.expiry import known_ended
+from shoal.frontier.sqlite.ledger import Ledger
+from shoal.frontier.sqlite.rows import LaneRow
 from shoal.model import PutReport, Task
 
-SEQUENCES = 2**40  # per crawl, and per step of priority
-MAX_PRIORITY = 2**22
+SEQUENCES = 2**40  # task ids per crawl, and the distance of two priorities in a lane's order
 
 _ENCODER = msgspec.msgpack.Encoder()
 KNOWN = "SELECT value FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND seen.key = value"
@@ -24,7 +25,7 @@ def put(ledger: Ledger, tasks: list[Task]) -> PutReport:
     keys = msgspec.json.encode([task.key for task in tasks]).decode()
     known = {key for (key,) in ledger.db.execute(KNOWN, (keys, ledger.crawl.id))}
     if ledger.crawl.dedup_ttl:
-        known |= ended(ledger, (task.key for task in tasks))
+        known |= known_ended(ledger, (task.key for task in tasks))
     intake = _Intake(ledger)
     for task in tasks:
         if task.key in known:
@@ -35,7 +36,7 @@ def put(ledger: Ledger, tasks: list[Task]) -> PutReport:
 
 
 class _Intake:
-    """The new rows of one call, collected to be written with few statements."""
+    """The new rows of one call: collected, then written with few statements."""
 
     def __init__(self, ledger: Ledger) -> None:
         crawl = ledger.crawl
@@ -51,20 +52,20 @@ class _Intake:
         """The key is known: only count it."""
         self._duplicates += 1
         if task.merged:
-            self._ledger.tally("rejected", "merged")
-            self._ledger.sample("merged", task.url)
+            self._ledger.tally("rejected", MERGED)
+            self._ledger.sample(MERGED, task.url)
 
     def accept(self, task: Task) -> bool:
         """Make the rows of a task, unless a budget refuses it."""
         if self._room is not None and len(self._task_rows) >= self._room:
-            return self._refuse(task, "max_pages")
+            return self._refuse(task, MAX_PAGES)
         crawl, lane = self._ledger.crawl, self._ledger.lane(task.lane)
         if crawl.max_per_lane and lane.known >= crawl.max_per_lane:
-            return self._refuse(task, "max_per_host")
+            return self._refuse(task, MAX_PER_HOST)
         if task.shape and crawl.max_per_shape:
             known = self._shape_known(lane, task.shape)
             if known >= crawl.max_per_shape:
-                return self._refuse(task, "max_per_shape")
+                return self._refuse(task, MAX_PER_SHAPE)
             self._shapes[lane.id, task.shape] = known + 1
         lane.known += 1
         self._append(task, lane)
@@ -86,7 +87,7 @@ class _Intake:
             ledger.db.executemany(
                 "INSERT INTO shape (lane, shape, known) VALUES (?, ?, ?)"
                 " ON CONFLICT DO UPDATE SET known = excluded.known",
-                [(*place, known) for place, known in self._shapes.items()],
+                [(*lane_and_shape, known) for lane_and_shape, known in self._shapes.items()],
             )
         return PutReport(new=len(self._task_rows), duplicates=self._duplicates, refused=self._refused)
 
@@ -109,7 +110,7 @@ class _Intake:
         crawl = ledger.crawl
         crawl.last_seq += 1
         row_id = crawl.id * SEQUENCES + crawl.last_seq
-        order = crawl.last_seq - max(-MAX_PRIORITY, min(task.priority, MAX_PRIORITY)) * SEQUENCES
+        order = crawl.last_seq - bounded_priority(task.priority) * SEQUENCES if task.priority else crawl.last_seq
         state, at = ledger.wait(lane, delay=task.delay)
         self._seen_rows.append((crawl.id, task.key, row_id))
         self._task_rows.append(

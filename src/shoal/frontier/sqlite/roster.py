@@ -1,6 +1,7 @@
-"""What a lane knows of its pool's exits, as its row keeps it: whose turn it is, who is ill, who is in use.
+"""What a lane stores about its pool's exits: which one is next, how each is marked, what is in flight through it.
 
-Exits are known by their place in the pool's roll. The healthy ones stand in a ring and are used in turn."""
+An exit is known by its index in the list of all exits that the pool ever had. The healthy ones form a ring and are used
+in turn. Quarantined, held and parked exits are out of the ring until a time, which is in `lane_rest`: they rest."""
 
 from __future__ import annotations
 
@@ -8,98 +9,100 @@ import math
 
 import msgspec
 
-# What a place is marked with. Ill ones have a streak of failures; with requests in flight they are being tried. Ill
-# ones and those that are put off, because somebody else holds them or because they are parked, wait in `lane_rest`.
-RING, ILL, TRIED, OFF, GONE, PARKED = range(6)
+from shoal.frontier.rules.constants import HEALTHY, HELD
 
 
 class Roster(msgspec.Struct, array_like=True):
-    """The exits of one lane. `marks` ends with the last place that is not in the ring. Whoever is not in `flights` has
-    nothing in flight, whoever is not in `nexts` is due."""
+    """The exits of one lane.
 
-    place: int = 0
+    `next_index` is where the ring goes on. `marks` ends with the last exit that is not healthy. An exit that is not in
+    `flights` has nothing in flight, one that is not in `next_starts` is due. `first_rest` is when the first rest ends.
+    `kept_index` is the exit that the lane keeps if its pool is sticky."""
+
+    next_index: int = 0
     marks: bytes = b""
     flights: dict[int, int] = msgspec.field(default_factory=dict)
-    nexts: dict[int, float] = msgspec.field(default_factory=dict)
-    rests_next: float = math.inf
+    next_starts: dict[int, float] = msgspec.field(default_factory=dict)
+    first_rest: float = math.inf
     starved_since: float = 0.0
-    stuck: int = -1
-    stuck_since: float = 0.0
+    kept_index: int = -1
+    kept_since: float = 0.0
 
-    def mark_of(self, place: int) -> int:
-        return self.marks[place] if place < len(self.marks) else RING
+    def mark_of(self, index: int) -> int:
+        return self.marks[index] if index < len(self.marks) else HEALTHY
 
-    def mark(self, place: int, mark: int) -> None:
-        marks = bytearray(self.marks.ljust(place + 1, b"\0"))
-        marks[place] = mark
+    def mark(self, index: int, mark: int) -> None:
+        marks = bytearray(self.marks.ljust(index + 1, b"\0"))
+        marks[index] = mark
         self.marks = bytes(marks.rstrip(b"\0"))
 
-    def is_free(self, place: int, cap: int) -> bool:
-        """Whether the exit stands in the ring and has room for one request more."""
-        return self.flights.get(place, 0) < cap and self.mark_of(place) == RING
+    def is_free(self, index: int, cap: int) -> bool:
+        """Whether the exit is healthy and may have one request more in flight."""
+        return self.flights.get(index, 0) < cap and self.mark_of(index) == HEALTHY
 
     def has_healthy(self, size: int) -> bool:
-        """Whether any of the pool's exits, so many with those that left, is neither ill nor parked."""
-        return len(self.marks) < size or RING in self.marks or OFF in self.marks
+        """Whether any exit is healthy; one that another lane holds is. `size` is the length of the pool's list."""
+        return len(self.marks) < size or HEALTHY in self.marks or HELD in self.marks
 
     def due_in_ring(self, size: int, cap: int, *, now: float) -> int | None:
-        """The next place in the ring whose exit may be used now."""
-        if not self.marks and not self.nexts and self.place < size and self.flights.get(self.place, 0) < cap:
-            return self.place  # as nearly always
-        place = self._due(self.place, size, cap, now=now)
-        return self._due(0, min(self.place, size), cap, now=now) if place is None else place
+        """The next exit in the ring that may be used now."""
+        first = self.next_index
+        if not self.marks and not self.next_starts and first < size and self.flights.get(first, 0) < cap:
+            return first  # as nearly always
+        index = self._due(first, size, cap, now=now)
+        return self._due(0, min(first, size), cap, now=now) if index is None else index
 
     def _due(self, first: int, end: int, cap: int, *, now: float) -> int | None:
-        flights, nexts, place = self.flights, self.nexts, self._in_ring(first, end)
-        while place is not None and (flights.get(place, 0) >= cap or nexts.get(place, 0.0) > now):
-            place = self._in_ring(place + 1, end)
-        return place
+        flights, next_starts, index = self.flights, self.next_starts, self._in_ring(first, end)
+        while index is not None and (flights.get(index, 0) >= cap or next_starts.get(index, 0.0) > now):
+            index = self._in_ring(index + 1, end)
+        return index
 
     def _in_ring(self, first: int, end: int) -> int | None:
-        """The first place of the ring from here on."""
+        """The first healthy exit from this index on."""
         marked = len(self.marks)
         if first < marked:
-            place = self.marks.find(RING, first, end)
-            if place >= 0:
-                return place
+            index = self.marks.find(HEALTHY, first, end)
+            if index >= 0:
+                return index
             first = marked
         return first if first < end else None
 
     def due_later(self, cap: int, *, now: float) -> list[tuple[float, int]]:
-        """The places of the ring whose exits are free and not due yet, each with its time."""
-        return [(at, place) for place, at in self.nexts.items() if at > now and self.is_free(place, cap)]
+        """The healthy exits that are free but not due yet, each after its next start."""
+        return [(at, index) for index, at in self.next_starts.items() if at > now and self.is_free(index, cap)]
 
     def next_free(self, size: int, cap: int, *, now: float) -> float:
-        """From when on an exit may be used; 0 when that is now."""
-        ring = size - len(self.marks) + self.marks.count(RING)
-        if self.rests_next <= now or ring > len(self.flights) + len(self.nexts):
+        """When an exit may be used next; 0: now."""
+        ring = size - len(self.marks) + self.marks.count(HEALTHY)
+        if self.first_rest <= now or ring > len(self.flights) + len(self.next_starts):
             return 0.0
-        full = sum(self.mark_of(place) == RING for place, flights in self.flights.items() if flights >= cap)
+        full = sum(self.mark_of(index) == HEALTHY for index, flights in self.flights.items() if flights >= cap)
         later = self.due_later(cap, now=now)
         if ring > full + len(later):
             return 0.0
-        return min([self.rests_next, *(at for at, _ in later)])
+        return min([self.first_rest, *(at for at, _ in later)])
 
-    def start(self, place: int, *, next_start: float, now: float) -> None:
-        """A request goes out through the exit at this place."""
-        self.flights[place] = self.flights.get(place, 0) + 1
+    def start(self, index: int, *, next_start: float, now: float) -> None:
+        """A request goes out through the exit."""
+        self.flights[index] = self.flights.get(index, 0) + 1
         if next_start > now:
-            self.nexts[place] = next_start
-        elif self.nexts:
-            self.nexts.pop(place, None)
+            self.next_starts[index] = next_start
+        elif self.next_starts:
+            self.next_starts.pop(index, None)
 
-    def end(self, place: int) -> None:
-        """A request is over."""
-        left = self.flights[place] - 1
+    def end(self, index: int) -> None:
+        """A request through the exit is over."""
+        left = self.flights[index] - 1
         if left:
-            self.flights[place] = left
+            self.flights[index] = left
         else:
-            del self.flights[place]
+            del self.flights[index]
 
     def encode(self, *, now: float) -> bytes:
         """For the lane's row."""
-        if self.nexts:
-            self.nexts = {place: at for place, at in self.nexts.items() if at > now}
+        if self.next_starts:
+            self.next_starts = {index: at for index, at in self.next_starts.items() if at > now}
         return _ENCODER.encode(self)
 
 

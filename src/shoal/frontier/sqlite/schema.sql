@@ -34,7 +34,8 @@ CREATE TABLE crawl (
     lost INTEGER NOT NULL
 );
 
--- What a crawl was opened with and nothing here looks at. Apart, so that the counters' row stays short.
+-- What a crawl was opened with, beside its pace and budgets. Apart, so that the counters' row stays short.
+-- rolls: every exit that each pool ever had; an exit's position there is its index, which never changes.
 CREATE TABLE crawl_about (
     crawl INTEGER PRIMARY KEY,
     spider TEXT NOT NULL,
@@ -45,7 +46,7 @@ CREATE TABLE crawl_about (
 );
 
 -- Every key a crawl ever accepted. A key whose task has no row any more is done.
--- Of a crawl whose keys expire (dedup_ttl > 0): the keys of tasks that have not ended.
+-- In a crawl whose keys expire (dedup_ttl > 0): only the keys of tasks that have not ended.
 CREATE TABLE seen (
     crawl INTEGER NOT NULL,
     key INTEGER NOT NULL,
@@ -53,8 +54,8 @@ CREATE TABLE seen (
     PRIMARY KEY (crawl, key)
 ) WITHOUT ROWID;
 
--- Of a crawl whose keys expire: the keys of tasks that ended, by the generation in which they did. A key is known through
--- its generation and the next two; the current one is crawl.generation and began at crawl.turned.
+-- In a crawl whose keys expire: the keys of tasks that ended, by the generation in which they ended. A key is known through
+-- its generation and the next two. The current generation is crawl.generation and began at crawl.turned.
 CREATE TABLE past (
     crawl INTEGER NOT NULL,
     generation INTEGER NOT NULL,
@@ -89,9 +90,9 @@ CREATE INDEX task_leased ON task (crawl, at) WHERE state = 2;
 CREATE INDEX task_dead ON task (crawl, at) WHERE state = 3;
 
 -- The row outlives the queue: its next start is the host's politeness.
--- opener: token of the one lease that may open this lane; nothing else is lent while it is out.
--- exits: what a lane that goes via a pool knows of its exits (sqlite_roster.py); empty for one that goes out directly.
--- exits_next: when one of them is free next, as of the last look.
+-- opener: token of the lease that opens this lane; nothing else is lent before that lease ends.
+-- exits: the roster (roster.py) of a lane that goes via a pool; empty for a lane that goes out directly.
+-- exits_next: when one of its exits is free next, as of the last change.
 CREATE TABLE lane (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     crawl INTEGER NOT NULL,
@@ -115,8 +116,8 @@ CREATE TABLE lane (
 CREATE INDEX lane_ready ON lane (crawl, max(next_start, exits_next))
     WHERE waiting > 0 AND in_flight < cap AND opener = 0;
 
--- The exits of a lane that rest until a time: ill ones with nothing in flight, and those that are put off. By their place in
--- the pool's roll.
+-- The exits of a lane that rest until a time (due): quarantined ones, and those found parked or held by another lane.
+-- place: the exit's index in its pool.
 CREATE TABLE lane_rest (
     lane INTEGER NOT NULL,
     place INTEGER NOT NULL,
@@ -125,7 +126,8 @@ CREATE TABLE lane_rest (
 ) WITHOUT ROWID;
 CREATE INDEX lane_rest_due ON lane_rest (lane, due, place);
 
--- What went through one exit towards one lane, and came to an end. Written when a lease ends, never when one begins.
+-- The ended requests through one exit towards one lane, and its failure streak there. Written when a lease ends, never
+-- when one begins. place: the exit's index in its pool.
 CREATE TABLE lane_exit (
     lane INTEGER NOT NULL,
     place INTEGER NOT NULL,
@@ -141,7 +143,9 @@ CREATE TABLE lane_exit (
     PRIMARY KEY (lane, place)
 ) WITHOUT ROWID;
 
--- What holds for an exit whatever the lane. Only exits that were ever in trouble, held or logged in have a row.
+-- The state of an exit for every lane. Only exits that ever failed, were held or logged in have a row.
+-- parked_until: until then it is parked. trial: token of the lease that tries it after that. holder: token of the lease that
+-- uses it alone. session: what is kept for it, such as cookies.
 CREATE TABLE exit (
     crawl INTEGER NOT NULL,
     name TEXT NOT NULL,
@@ -156,7 +160,7 @@ CREATE TABLE exit (
     PRIMARY KEY (crawl, name)
 ) WITHOUT ROWID;
 
--- How many lanes have begun with a pool: each begins with another of its exits.
+-- How many lanes have begun to use a pool: each begins with the exit after the one that the lane before it began with.
 CREATE TABLE pool_turn (
     crawl INTEGER NOT NULL,
     pool TEXT NOT NULL,

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from shoal.frontier.sqlite.expiry import retire, turn
+from shoal.frontier.rules.tasks import attempts_after_retry, outcome_of
+from shoal.frontier.sqlite.expiry import expire_keys, retire
 from shoal.frontier.sqlite.lease import end_lease
-from shoal.frontier.sqlite.ledger import DEAD, LaneRow, Ledger, outcome
+from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.put import put
+from shoal.frontier.sqlite.rows import DEAD, LaneRow
 from shoal.model import Dead, Done, Lease, Released, Result, Retry, SettleReport, Task
 
 HELD = (
@@ -55,7 +57,7 @@ def settle(db: sqlite3.Connection, results: Sequence[Result], *, now: float) -> 
         if ledger is None:
             stale += [result.lease for result in group]
             continue
-        turn(ledger)
+        expire_keys(ledger)
         settlement = _Settlement(ledger)
         stale += settlement.apply(group)
         refused |= settlement.flush()
@@ -64,7 +66,7 @@ def settle(db: sqlite3.Connection, results: Sequence[Result], *, now: float) -> 
 
 
 def extend(db: sqlite3.Connection, leases: Sequence[Lease], *, seconds: float, now: float) -> list[Lease]:
-    """Move the end of these leases; gives those already lost."""
+    """Move the end of these leases; gives the leases that are lost already."""
     lost: list[Lease] = []
     changes = []
     for name in dict.fromkeys(lease.crawl for lease in leases):
@@ -82,7 +84,7 @@ def extend(db: sqlite3.Connection, leases: Sequence[Lease], *, seconds: float, n
 
 
 class _Settlement:
-    """The results of one crawl, collected to be written with few statements."""
+    """The results of one crawl: collected, then written with few statements."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -93,7 +95,7 @@ class _Settlement:
         self._found: list[Task] = []
 
     def apply(self, results: Sequence[Result]) -> list[Lease]:
-        """Take the results in; gives the leases that were lost."""
+        """Apply the results; gives the leases that were lost."""
         held = held_tasks(self._ledger, (result.lease.task.key for result in results))
         self._ledger.read_lanes({task.lane for task in held.values()})
         stale = []
@@ -108,7 +110,7 @@ class _Settlement:
         return stale
 
     def flush(self) -> dict[int, str]:
-        """Write it all; gives the found keys that a budget kept out."""
+        """Write everything; gives the found keys that a budget refused."""
         ledger = self._ledger
         ledger.db.executemany("DELETE FROM task WHERE id = ?", self._done)
         retire(ledger, self._ended)
@@ -148,18 +150,16 @@ class _Settlement:
 
     def _retry(self, task: Held, lane: LaneRow, result: Retry) -> None:
         ledger = self._ledger
-        if not result.free and task.attempts >= task.max_attempts:
+        tries = attempts_after_retry(task.attempts, task.free_retries, task.max_attempts, free=result.free)
+        if tries is None:
             self._bury(task, result.reason, "")
             return
         ledger.crawl.retried += 1
-        attempts, free_retries = task.attempts, task.free_retries
-        if result.free:
-            attempts, free_retries = attempts - 1, free_retries + 1
         state, at = ledger.wait(lane, delay=result.delay)
-        self._put_back.append((state, at, attempts, free_retries, result.reason, task.id))
+        self._put_back.append((state, at, *tries, result.reason, task.id))
 
     def _bury(self, task: Held, reason: str, detail: str) -> None:
         ledger = self._ledger
         ledger.count(DEAD, 1)
-        ledger.tally("outcome", outcome(reason))
+        ledger.tally("outcome", outcome_of(reason))
         self._buried.append((ledger.now, reason, detail, task.id))

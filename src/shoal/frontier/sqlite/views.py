@@ -7,10 +7,12 @@ import sqlite3
 
 import msgspec
 
+from shoal.frontier.rules.constants import BEAT_SECONDS
 from shoal.frontier.sqlite.control import dead_rows
-from shoal.frontier.sqlite.expiry import ended
+from shoal.frontier.sqlite.expiry import known_ended
 from shoal.frontier.sqlite.lease import DECODER
-from shoal.frontier.sqlite.ledger import DELAYED, LANE_COLUMNS, LEASED, LaneRow, Ledger
+from shoal.frontier.sqlite.ledger import Ledger
+from shoal.frontier.sqlite.rows import DELAYED, LANE_COLUMNS, LEASED, LaneRow
 from shoal.model import (
     CrawlState,
     DeadFilter,
@@ -23,7 +25,6 @@ from shoal.model import (
 )
 
 _STATES = (TaskState.QUEUED, TaskState.DELAYED, TaskState.LEASED, TaskState.DEAD, TaskState.CANCELLED)
-_OLDEST_BEAT = 24 * 3600.0
 
 
 def progress(ledger: Ledger) -> Progress:
@@ -68,7 +69,7 @@ def lanes(ledger: Ledger, *, limit: int) -> list[LaneStatus]:
             starts_in=max(0.0, (lane.next_start if math.isinf(lane.exits_next) else lane.ready_at) - ledger.now),
             known=lane.known,
             has_rules=lane.rules_until > ledger.now,
-            exits_rest=bool(lane.exits) and ledger.exits.of(lane).are_starved,
+            exits_rest=bool(lane.exits) and ledger.exits_of(lane).are_starved,
         )
         for lane in (LaneRow(*row) for row in rows)
     ]
@@ -98,7 +99,7 @@ def look_up(ledger: Ledger, key: int) -> TaskStatus:
         (ledger.crawl.id, key),
     ).fetchone()
     if row is None:
-        return TaskStatus(state=TaskState.DONE if ended(ledger, [key]) else TaskState.UNKNOWN)
+        return TaskStatus(state=TaskState.DONE if known_ended(ledger, [key]) else TaskState.UNKNOWN)
     state, payload, attempts, reason, detail, worker, at = row
     if state is None:
         return TaskStatus(state=TaskState.DONE)
@@ -119,7 +120,7 @@ def beat(db: sqlite3.Connection, sign: WorkerBeat, *, now: float) -> None:
         "INSERT OR REPLACE INTO worker (name, crawl, seen, beat) VALUES (?, ?, ?, ?)",
         (sign.worker, sign.crawl, now, msgspec.json.encode(sign)),
     )
-    db.execute("DELETE FROM worker WHERE seen < ?", (now - _OLDEST_BEAT,))
+    db.execute("DELETE FROM worker WHERE seen < ?", (now - BEAT_SECONDS,))
 
 
 def workers(db: sqlite3.Connection, *, since: float) -> list[WorkerBeat]:

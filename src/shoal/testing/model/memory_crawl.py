@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from shoal.frontier.rules.exits import GIVEN_UP, no_exit_reason
+from shoal.frontier.rules.constants import MAX_GIVEN_UP, MAX_PRIORITY, MAX_SAMPLES
+from shoal.frontier.rules.exits import no_exit_reason
+from shoal.frontier.rules.tasks import WORKER_LOST
 from shoal.model import (
     DIRECT,
     DUPLICATE,
@@ -23,10 +25,6 @@ from shoal.model import (
     TaskState,
 )
 from shoal.testing.model.memory_exits import ModelPools
-
-MAX_PRIORITY = 2**22
-MAX_SAMPLES = 20
-WORKER_LOST = "worker lost"
 
 
 @dataclass(eq=False)
@@ -235,7 +233,7 @@ class ModelCrawl:
     def give_up(self, lane: ModelLane) -> None:
         """The lane's exits rested too long: its tasks wait no more, a bounded number at a time."""
         exists = self.pools.pool_of(lane.name) is not None
-        for task in self.waiting(lane)[:GIVEN_UP]:
+        for task in self.waiting(lane)[:MAX_GIVEN_UP]:
             self.bury(task, no_exit_reason(lane.name, is_known=exists))
         if exists and not self.waiting(lane):
             self.pools.of(lane.name).starved_since = self.now

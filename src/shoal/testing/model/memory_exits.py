@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from shoal.frontier.rules.exits import BUSY_SECONDS, STRIKES, cost_of, rest_of
+from shoal.frontier.rules.constants import BUSY_SECONDS, STRIKES
+from shoal.frontier.rules.exits import cost_of, rest_seconds
 from shoal.model import VIA, ExitStatus, ExitUse, Pool
 
 
@@ -310,7 +311,7 @@ class ModelPools:
         if not use.streak or now >= use.rests_until:
             use.streak += 1
             use.is_put_off = False
-            use.rests_until = now + rest_of(pool, use.streak)
+            use.rests_until = now + rest_seconds(pool, use.streak)
             use.next_start = max(use.next_start, use.rests_until)
         if report.verdict == "failed":
             self._strike(lane, exit_, pool, now, token)
@@ -320,4 +321,4 @@ class ModelPools:
             exit_.strikes, exit_.struck_lane = exit_.strikes + 1, lane
         if exit_.strikes >= STRIKES and (exit_.parked_until <= now or exit_.trial == token):
             exit_.parkings += 1
-            exit_.parked_until, exit_.trial = now + rest_of(pool, exit_.parkings), 0
+            exit_.parked_until, exit_.trial = now + rest_seconds(pool, exit_.parkings), 0

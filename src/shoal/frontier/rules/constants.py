@@ -1,0 +1,49 @@
+"""The numbers of the frontier's rules. Every frontier uses these, the Lua scripts of the Redis frontier too.
+
+One number per line and nothing else: the scripts' constants are made from this file."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# How an exit is marked in what a lane stores about its exits: one byte per exit.
+HEALTHY: Final = 0  # used in its turn
+QUARANTINED: Final = 1  # blocked or failed towards this host: rests until a time, nothing in flight
+ON_PROBATION: Final = (
+    2  # blocked or failed towards this host, and requests are in flight: one of them may prove it healthy
+)
+HELD: Final = 3  # healthy, but a lease of another lane holds it: tried again soon
+REMOVED: Final = 4  # no longer in the pool
+PARKED: Final = 5  # rests for every host until a time
+
+# Exits.
+STRIKES: Final = 3  # failures in a row towards different hosts after which an exit is parked
+MAX_DOUBLINGS: Final = 60  # of a quarantine: two to a higher power would soon overflow
+BUSY_SECONDS: Final = 0.25  # how soon a lane looks again at an exit that another lane holds
+BYTES_PER_GB: Final = 1000000000  # for costs
+
+# Lanes.
+SAME_INTERVAL: Final = 1e-9  # intervals that differ by no more are the same
+
+# Tasks.
+MAX_PRIORITY: Final = 4194303  # 2^22 - 1; higher priorities count as this one, lower ones than its negative as that
+TOKENS_PER_MILLISECOND: Final = 1024
+EPOCHS_PER_CRAWL: Final = 1048576  # a crawl that is deleted and opened again must not repeat an old epoch
+
+# Keys that expire.
+GENERATIONS_PER_TTL: Final = 2  # a generation lasts half a dedup_ttl
+KEPT_GENERATIONS: Final = 3  # keys are known through their generation and the next two
+
+# What one call does at most, so that it stays short; the next call does the rest.
+MAX_TAKEN_BACK: Final = 200  # expired leases
+MAX_WOKEN: Final = 500  # delayed tasks that are due
+MAX_PUT_OFF: Final = 500  # exits found parked or held, while an exit is picked
+MAX_GIVEN_UP: Final = 100  # tasks of a lane whose exits rested for too long
+
+# Seconds after which a worker asks for leases again, at least and at most.
+MIN_ASK_AGAIN: Final = 0.01
+MAX_ASK_AGAIN: Final = 1.0
+
+# What is kept for people to look at.
+MAX_SAMPLES: Final = 20  # URLs per reason for which links were rejected
+BEAT_SECONDS: Final = 86400  # a worker's sign of life is kept for a day

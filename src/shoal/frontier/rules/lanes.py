@@ -1,0 +1,88 @@
+"""When a lane may start: its pace, its rests, and how much it lends within a lease call's horizon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from shoal.frontier.rules.constants import MAX_ASK_AGAIN, MIN_ASK_AGAIN, SAME_INTERVAL
+from shoal.model import LaneUpdate
+
+
+class Pace(NamedTuple):
+    """How fast a lane may go. `base_interval` is the pace to which an adaptive interval returns."""
+
+    next_start: float
+    last_start: float
+    blocked_until: float
+    interval: float
+    base_interval: float
+    cap: int
+
+
+def take_slot(
+    at: float, *, next_start: float, interval: float, blocked_until: float, now: float
+) -> tuple[float, float]:
+    """A request starts at this time: gives the lane's last start and its next one, an interval later.
+
+    In a lane without an interval, a start that its exit delays takes an earlier slot: it must not delay the
+    requests through other exits."""
+    last_start = at if interval else min(at, max(now, next_start))
+    return last_start, max(last_start + interval, blocked_until)
+
+
+def next_start_at(interval: float, *, next_start: float, last_start: float, blocked_until: float, now: float) -> float:
+    """The next start of a lane that gets this interval: an interval after its last start, which may be earlier than
+    before, but not in the past. A lane that is due already keeps the time since when it is: its place in the queue."""
+    return max(last_start + interval, blocked_until, min(next_start, now))
+
+
+def update_pace(pace: Pace, update: LaneUpdate, *, now: float) -> Pace:
+    """The pace of a lane after a response. The new interval counts only if the lane still has the one that the
+    response saw (`if_interval`): many responses that ask for the same slow-down change it once."""
+    next_start, last_start, blocked_until, interval, base_interval, cap = pace
+    guard = update.if_interval
+    if update.interval is not None and (guard is None or abs(guard - interval) <= SAME_INTERVAL):
+        interval = update.interval
+        next_start = next_start_at(
+            interval, next_start=next_start, last_start=last_start, blocked_until=blocked_until, now=now
+        )
+    if update.base_interval is not None:
+        base_interval = update.base_interval
+    if update.cap is not None:
+        cap = update.cap
+    if update.rest_seconds is not None:
+        blocked_until = max(blocked_until, now + update.rest_seconds)
+        next_start = max(next_start, blocked_until)
+    return Pace(next_start, last_start, blocked_until, interval, base_interval, cap)
+
+
+def follow_pace(pace: Pace, *, old: tuple[float, int], new: tuple[float, int], now: float) -> Pace:
+    """The pace of a lane after the interval and cap of its crawl or its pool changed: what the lane had from there
+    changes, what it got by an update stays."""
+    next_start, last_start, blocked_until, interval, base_interval, cap = pace
+    if base_interval == old[0] != new[0]:
+        if interval == base_interval:
+            interval = new[0]
+        base_interval = new[0]
+        next_start = next_start_at(
+            new[0], next_start=next_start, last_start=last_start, blocked_until=blocked_until, now=now
+        )
+    return Pace(next_start, last_start, blocked_until, interval, base_interval, new[1] if cap == old[1] else cap)
+
+
+def starts_within(most: int, *, interval: float, next_start: float, horizon: float, now: float) -> int:
+    """How many of `most` tasks a lane that may start within the horizon can start in it."""
+    if not interval:
+        return most
+    start, latest = max(now, next_start), now + horizon
+    for count in range(1, most):
+        start += interval
+        if start > latest:
+            return count
+    return most
+
+
+def ask_again_in(times: Iterable[float], *, now: float) -> float:
+    """Seconds until a worker should ask for leases again, when these are the times at which something can be lent."""
+    return max(MIN_ASK_AGAIN, min((now + MAX_ASK_AGAIN, *times)) - now)

@@ -1,0 +1,238 @@
+"""Cases for the frontier's rules, as plain values: the Python functions in `shoal.frontier.rules` and their twins in
+Lua are driven over the same cases.
+
+Each case is (given, expected), in the order that the comment above its list names. A time of None is never."""
+
+from __future__ import annotations
+
+NOW = 1000.0
+
+# quarantine, max_quarantine, failures in a row → seconds of rest
+REST_SECONDS = [
+    ((60.0, 3600.0, 1), 60.0),
+    ((60.0, 3600.0, 2), 120.0),
+    ((60.0, 3600.0, 6), 1920.0),
+    ((60.0, 3600.0, 7), 3600.0),
+    ((60.0, 3600.0, 5000), 3600.0),
+    ((0.5, 8.0, 3), 2.0),
+    ((0.0, 8.0, 4), 0.0),
+    ((10.0, 4.0, 1), 4.0),
+    ((1.0, 1e30, 61), 2.0**60),
+    ((1.0, 1e30, 62), 2.0**60),
+]
+
+# quarantine, max_quarantine, streak before, quarantined until → streak, quarantined until
+QUARANTINE_AFTER = [
+    ((60.0, 3600.0, 0, 0.0), (1, 1060.0)),
+    ((60.0, 3600.0, 0, 5000.0), (1, 1060.0)),  # what was before a success does not count
+    ((60.0, 3600.0, 1, 1000.5), (1, 1000.5)),  # one reason to rest, not two
+    ((60.0, 3600.0, 1, 1000.0), (2, 1120.0)),
+    ((60.0, 3600.0, 9, 10.0), (10, 4600.0)),
+    ((0.0, 8.0, 3, 1000.0), (4, 1000.0)),
+]
+
+# quarantine, max_quarantine, lane, token, then (strikes, lane struck last, parked until, parkings, trial) before
+# → the same five after a failure
+PARKING_AFTER = [
+    ((60.0, 3600.0, "a", 7, (0, "", 0.0, 0, 0)), (1, "a", 0.0, 0, 0)),
+    ((60.0, 3600.0, "a", 7, (1, "a", 0.0, 0, 0)), (1, "a", 0.0, 0, 0)),  # the same lane again is no new strike
+    ((60.0, 3600.0, "b", 7, (1, "a", 0.0, 0, 0)), (2, "b", 0.0, 0, 0)),
+    ((60.0, 3600.0, "c", 7, (2, "b", 0.0, 0, 0)), (3, "c", 1060.0, 1, 0)),
+    ((60.0, 3600.0, "d", 7, (3, "c", 1060.0, 1, 0)), (4, "d", 1060.0, 1, 0)),  # it rests already
+    ((60.0, 3600.0, "d", 7, (3, "c", 1060.0, 1, 7)), (4, "d", 1120.0, 2, 0)),  # the lease that tries it failed
+    ((60.0, 3600.0, "d", 7, (3, "c", 1060.0, 1, 8)), (4, "d", 1060.0, 1, 8)),  # another lease tries it
+    ((60.0, 3600.0, "c", 7, (3, "c", 1000.0, 1, 0)), (3, "c", 1120.0, 2, 0)),  # parked until now is parked no more
+    ((60.0, 100.0, "c", 7, (3, "c", 10.0, 4, 0)), (3, "c", 1100.0, 5, 0)),
+]
+
+# quarantine, token, then (strikes, lane struck last, parked until, parkings, trial) before → the same five when a lease
+# begins to use the exit
+PARKING_ON_TRIAL = [
+    ((60.0, 7, (0, "", 0.0, 0, 0)), (0, "", 0.0, 0, 0)),
+    ((60.0, 7, (2, "b", 0.0, 0, 0)), (2, "b", 0.0, 0, 0)),
+    ((60.0, 7, (3, "c", 900.0, 2, 0)), (3, "c", 1060.0, 2, 7)),
+    ((60.0, 7, (5, "c", 900.0, 2, 6)), (5, "c", 1060.0, 2, 7)),
+]
+
+# parked until, whether another lease holds it, next start → None, or the exit's mark and the time until it is put off
+PUT_OFF = [
+    ((0.0, False, 0.0), None),
+    ((1000.0, False, 0.0), None),
+    ((1000.5, False, 0.0), (5, 1000.5)),
+    ((1000.5, True, 0.0), (5, 1000.5)),
+    ((1002.0, False, 1002.0), None),  # it is not needed before
+    ((1002.5, False, 1002.0), (5, 1002.5)),
+    ((0.0, True, 0.0), (3, 1000.25)),
+    ((0.0, True, 1003.0), (3, 1003.0)),
+]
+
+# rotate, kept since, parked until → whether a host of a sticky pool keeps its healthy exit
+KEEPS_EXIT = [
+    ((0.0, 1.0, 0.0), True),
+    ((0.0, 1.0, 1000.0), True),
+    ((0.0, 1.0, 1000.5), False),
+    ((50.0, 950.5, 0.0), True),
+    ((50.0, 950.0, 0.0), False),
+]
+
+# starved since, whether an exit is healthy → starved since
+STARVED_SINCE = [
+    ((0.0, True), 0.0),
+    ((900.0, True), 0.0),
+    ((0.0, False), 1000.0),
+    ((900.0, False), 900.0),
+]
+
+# patience (None: there is no such pool), starved since, whether an exit is healthy, when the first rest ends
+# → whether the lane gives its tasks up
+GIVES_UP = [
+    ((None, 0.0, False, None), True),
+    ((100.0, 0.0, False, None), False),
+    ((100.0, 900.5, False, None), False),
+    ((100.0, 900.0, False, None), True),
+    ((100.0, 900.0, True, None), False),
+    ((100.0, 900.0, False, 1000.0), True),
+    ((100.0, 900.0, False, 999.5), False),  # its rest was over in time: it is tried
+    ((100.0, 800.0, False, 899.5), False),
+    ((100.0, 800.0, False, 950.0), True),
+]
+
+# cost, cost per gigabyte (both None: there is no such pool), verdict (None: no report), bytes → cost
+COSTS = [
+    ((0.5, 2.0, "ok", 0), 0.5),
+    ((0.5, 2.0, "ok", 250_000_000), 1.0),
+    ((0.5, 2.0, "failed", 500_000_000), 1.5),
+    ((0.5, 2.0, "used", 1_000_000_000), 2.5),
+    ((0.5, 2.0, "unused", 0), 0.0),
+    ((0.5, 2.0, None, 0), 0.5),
+    ((None, None, "ok", 500_000_000), 0.0),
+    ((0.0, 0.0, "ok", 500_000_000), 0.0),
+]
+
+# start, then next start, interval, blocked until → last start, next start
+TAKE_SLOT = [
+    ((1000.0, 990.0, 2.0, 0.0), (1000.0, 1002.0)),
+    ((1004.0, 1004.0, 2.0, 0.0), (1004.0, 1006.0)),
+    ((1004.0, 1000.0, 2.0, 0.0), (1004.0, 1006.0)),  # an exit delays it, and with an interval the lane too
+    ((1004.0, 990.0, 0.0, 0.0), (1000.0, 1000.0)),  # without one it does not
+    ((1004.0, 1002.0, 0.0, 0.0), (1002.0, 1002.0)),
+    ((1000.0, 990.0, 0.0, 0.0), (1000.0, 1000.0)),
+    ((1000.0, 990.0, 2.0, 1030.0), (1000.0, 1030.0)),
+]
+
+# A pace is (next start, last start, blocked until, interval, base interval, cap).
+# pace, then interval, if_interval, base_interval, cap, rest_seconds of the update → pace
+UPDATE_PACE = [
+    (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (None, None, None, None, None)), (1001.0, 999.0, 0.0, 2.0, 2.0, 8)),
+    (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (4.0, None, None, None, None)), (1003.0, 999.0, 0.0, 4.0, 2.0, 8)),
+    (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (4.0, 2.0, None, None, None)), (1003.0, 999.0, 0.0, 4.0, 2.0, 8)),
+    (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (4.0, 2.0 + 5e-10, None, None, None)), (1003.0, 999.0, 0.0, 4.0, 2.0, 8)),
+    (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (4.0, 2.1, None, None, None)), (1001.0, 999.0, 0.0, 2.0, 2.0, 8)),
+    (((1008.0, 998.0, 0.0, 10.0, 2.0, 8), (1.0, None, None, None, None)), (1000.0, 998.0, 0.0, 1.0, 2.0, 8)),
+    (((990.0, 980.0, 0.0, 10.0, 2.0, 8), (1.0, None, None, None, None)), (990.0, 980.0, 0.0, 1.0, 2.0, 8)),
+    (((1008.0, 998.0, 1005.0, 10.0, 2.0, 8), (1.0, None, None, None, None)), (1005.0, 998.0, 1005.0, 1.0, 2.0, 8)),
+    (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (None, None, 3.0, 4, None)), (1001.0, 999.0, 0.0, 2.0, 3.0, 4)),
+    (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (None, None, None, None, 30.0)), (1030.0, 999.0, 1030.0, 2.0, 2.0, 8)),
+    (((1050.0, 999.0, 1050.0, 2.0, 2.0, 8), (None, None, None, None, 30.0)), (1050.0, 999.0, 1050.0, 2.0, 2.0, 8)),
+    (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (4.0, None, 4.0, 1, 30.0)), (1030.0, 999.0, 1030.0, 4.0, 4.0, 1)),
+]
+
+# pace, old interval and cap, new interval and cap of the crawl or the pool → pace
+FOLLOW_PACE = [
+    (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (2.0, 8), (2.0, 8)), (1001.0, 999.0, 0.0, 2.0, 2.0, 8)),
+    (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (2.0, 8), (5.0, 4)), (1004.0, 999.0, 0.0, 5.0, 5.0, 4)),
+    (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (2.0, 8), (0.5, 8)), (1000.0, 999.0, 0.0, 0.5, 0.5, 8)),
+    (((1005.0, 999.0, 0.0, 6.0, 2.0, 8), (2.0, 8), (5.0, 8)), (1004.0, 999.0, 0.0, 6.0, 5.0, 8)),  # an adaptive one
+    (((1001.0, 999.0, 0.0, 2.0, 3.0, 6), (2.0, 8), (5.0, 4)), (1001.0, 999.0, 0.0, 2.0, 3.0, 6)),  # its own pace
+    (((1030.0, 999.0, 1030.0, 2.0, 2.0, 8), (2.0, 8), (0.5, 8)), (1030.0, 999.0, 1030.0, 0.5, 0.5, 8)),
+    (((900.0, 890.0, 0.0, 2.0, 2.0, 8), (2.0, 8), (5.0, 8)), (900.0, 890.0, 0.0, 5.0, 5.0, 8)),  # it is due already
+]
+
+# tasks at most, interval, next start, horizon → tasks
+STARTS_WITHIN = [
+    ((5, 0.0, 900.0, 0.0), 5),
+    ((5, 1.0, 900.0, 0.0), 1),
+    ((5, 1.0, 900.0, 2.0), 3),
+    ((5, 1.0, 900.0, 2.5), 3),
+    ((5, 1.0, 1001.5, 2.5), 2),
+    ((2, 1.0, 900.0, 60.0), 2),
+    ((1, 60.0, 900.0, 1.0), 1),
+    ((0, 0.0, 900.0, 1.0), 0),
+]
+
+# times at which something can be lent → seconds until a worker asks again
+ASK_AGAIN = [
+    ((), 1.0),
+    ((2000.0,), 1.0),
+    ((1000.5, 2000.0), 0.5),
+    ((1000.5, 999.0), 0.01),
+    ((1000.0,), 0.01),
+]
+
+# last token, now → next token
+NEXT_TOKEN = [
+    ((0, 1000.0), 1_024_000_000),
+    ((0, 1000.0005), 1_024_000_000),
+    ((0, 1000.0015), 1_024_001_024),
+    ((1_024_000_000, 1000.0), 1_024_000_001),
+    ((1_024_000_000, 10.0), 1_024_000_001),  # the clock went back
+    ((5, 1_700_000_000.25), 1_740_800_000_256_000),
+]
+
+# attempts so far with this one, free retries so far, attempts at most, whether this retry is free
+# → attempts and free retries, or None when the task is dead
+ATTEMPTS_AFTER_RETRY = [
+    ((1, 0, 3, False), (1, 0)),
+    ((2, 4, 3, False), (2, 4)),
+    ((3, 0, 3, False), None),
+    ((4, 0, 3, False), None),
+    ((3, 0, 3, True), (2, 1)),
+    ((1, 4, 3, True), (0, 5)),
+]
+
+# reason → the outcome under which it is counted
+OUTCOMES = [
+    ("timeout", "timeout"),
+    ("http: 404", "http"),
+    ("error: a: b", "error"),
+    ("", ""),
+]
+
+# cost so far, budget of cost → whether it is spent
+HAS_SPENT = [
+    ((0.0, 0.0), False),
+    ((5.0, 0.0), False),
+    ((4.5, 5.0), False),
+    ((5.0, 5.0), True),
+    ((5.5, 5.0), True),
+]
+
+# when the current generation began, dedup_ttl → generations that should have begun since, and when the last of them did
+GENERATIONS_DUE = [
+    ((1000.0, 100.0), (0, 1000.0)),
+    ((950.5, 100.0), (0, 950.5)),
+    ((950.0, 100.0), (1, 1000.0)),
+    ((900.5, 100.0), (1, 950.5)),
+    ((840.0, 100.0), (3, 990.0)),
+    ((1010.0, 100.0), (0, 1010.0)),  # the clock went back
+    ((990.0, 3.0), (6, 999.0)),
+]
+
+# current generation → the oldest one whose keys are known
+OLDEST_KNOWN = [
+    (0, -2),
+    (2, 0),
+    (7, 5),
+]
+
+# room of each lane, tasks to share out → tasks of each lane
+SHARES = [
+    (((), 5), ()),
+    (((5, 5), 0), (0, 0)),
+    (((5, 5), 4), (2, 2)),
+    (((5, 5), 5), (3, 2)),
+    (((1, 5, 5), 9), (1, 4, 4)),
+    (((1, 1), 9), (1, 1)),
+    (((0, 3), 2), (0, 2)),
+    (((5, 5, 5), 2), (1, 1, 0)),
+]

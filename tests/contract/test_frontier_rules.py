@@ -1,0 +1,176 @@
+"""The frontier's rules, case by case; the Lua scripts are driven over the same cases."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rule_cases
+from rule_cases import NOW
+
+from shoal.frontier.rules import exits, fairness, keys, lanes, tasks
+from shoal.frontier.rules.exits import Parking, Quarantine
+from shoal.frontier.rules.lanes import Pace
+from shoal.frontier.sqlite.frontier import SqliteFrontier
+from shoal.model import Crawl, ExitUse, LaneUpdate, Pool
+from shoal.testing.clock import FakeClock
+
+
+def make_pool(**limits: Any) -> Pool:
+    return Pool(name="p", exits=("x",), **limits)
+
+
+@pytest.mark.parametrize(("given", "seconds"), rule_cases.REST_SECONDS)
+def test_an_exit_rests_twice_as_long_after_each_failure_in_a_row(given: Any, seconds: float) -> None:
+    quarantine, most, failures = given
+    assert exits.rest_seconds(make_pool(quarantine=quarantine, max_quarantine=most), failures) == seconds
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.QUARANTINE_AFTER)
+def test_failures_during_a_quarantine_do_not_prolong_it(given: Any, expected: Any) -> None:
+    quarantine, most, *before = given
+    pool = make_pool(quarantine=quarantine, max_quarantine=most)
+    assert exits.quarantine_after(Quarantine(*before), pool, now=NOW) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.PARKING_AFTER)
+def test_an_exit_is_parked_after_failures_towards_different_lanes(given: Any, expected: Any) -> None:
+    quarantine, most, lane, token, before = given
+    pool = make_pool(quarantine=quarantine, max_quarantine=most)
+    assert exits.parking_after(Parking(*before), pool, lane=lane, token=token, now=NOW) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.PARKING_ON_TRIAL)
+def test_one_lease_tries_an_exit_after_its_parking(given: Any, expected: Any) -> None:
+    quarantine, token, before = given
+    pool = make_pool(quarantine=quarantine)
+    assert exits.parking_on_trial(Parking(*before), pool, token=token, now=NOW) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.PUT_OFF)
+def test_parked_and_held_exits_are_put_off(given: Any, expected: Any) -> None:
+    parked_until, is_held, next_start = given
+    assert exits.put_off(parked_until, is_held=is_held, next_start=next_start, now=NOW) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.KEEPS_EXIT)
+def test_a_host_of_a_sticky_pool_keeps_its_exit_for_a_while(given: Any, expected: bool) -> None:
+    rotate, since, parked_until = given
+    pool = make_pool(sticky=True, rotate=rotate)
+    assert exits.keeps_exit(pool, since=since, parked_until=parked_until, now=NOW) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.STARVED_SINCE)
+def test_a_lane_starves_from_when_no_exit_is_healthy(given: Any, expected: float) -> None:
+    before, has_healthy = given
+    assert exits.starved_since(before, has_healthy=has_healthy, now=NOW) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.GIVES_UP)
+def test_a_lane_gives_up_when_its_patience_is_over(given: Any, expected: bool) -> None:
+    patience, since, has_healthy, first_rest = given
+    pool = None if patience is None else make_pool(patience=patience)
+    first_rest = math.inf if first_rest is None else first_rest
+    given_up = exits.gives_up(pool, starved_since=since, has_healthy=has_healthy, first_rest=first_rest, now=NOW)
+    assert given_up == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.COSTS)
+def test_a_used_exit_costs_by_request_and_by_size(given: Any, expected: float) -> None:
+    cost, cost_per_gb, verdict, size = given
+    pool = None if cost is None else make_pool(cost=cost, cost_per_gb=cost_per_gb)
+    use = None if verdict is None else ExitUse(verdict=verdict, size=size)
+    assert exits.cost_of(pool, use) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.TAKE_SLOT)
+def test_the_next_slot_of_a_lane_is_an_interval_later(given: Any, expected: Any) -> None:
+    at, next_start, interval, blocked_until = given
+    slot = lanes.take_slot(at, next_start=next_start, interval=interval, blocked_until=blocked_until, now=NOW)
+    assert slot == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.UPDATE_PACE)
+def test_an_update_changes_the_pace_that_its_response_saw(given: Any, expected: Any) -> None:
+    pace, (interval, if_interval, base_interval, cap, rest_seconds) = given
+    update = LaneUpdate(
+        interval=interval, if_interval=if_interval, base_interval=base_interval, cap=cap, rest_seconds=rest_seconds
+    )
+    assert lanes.update_pace(Pace(*pace), update, now=NOW) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.FOLLOW_PACE)
+def test_a_lane_follows_the_pace_that_it_had_from_its_crawl(given: Any, expected: Any) -> None:
+    pace, old, new = given
+    assert lanes.follow_pace(Pace(*pace), old=old, new=new, now=NOW) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.FOLLOW_PACE)
+async def test_a_lane_in_sqlite_follows_by_the_same_rule(tmp_path: Path, given: Any, expected: Any) -> None:
+    pace, old, new = given
+    columns = "next_start, last_start, blocked_until, interval, base_interval, cap"
+    frontier = await SqliteFrontier.open(tmp_path / "shoal.db", clock=FakeClock(NOW))
+    await frontier.open_crawl(Crawl(id="c", spider="s", interval=old[0], cap=old[1]))
+    await frontier.update_lane("c", "a.test", LaneUpdate())
+    with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db")) as db:
+        db.execute(f"UPDATE lane SET ({columns}) = (?, ?, ?, ?, ?, ?)", pace)
+        db.commit()
+        await frontier.open_crawl(Crawl(id="c", spider="s", interval=new[0], cap=new[1]))
+        assert db.execute(f"SELECT {columns} FROM lane").fetchone() == expected
+    await frontier.close()
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.STARTS_WITHIN)
+def test_a_lane_lends_what_it_can_start_within_the_horizon(given: Any, expected: int) -> None:
+    most, interval, next_start, horizon = given
+    count = lanes.starts_within(most, interval=interval, next_start=next_start, horizon=horizon, now=NOW)
+    assert count == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.ASK_AGAIN)
+def test_a_worker_asks_again_when_something_can_be_lent(given: Any, expected: float) -> None:
+    assert lanes.ask_again_in(given, now=NOW) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.NEXT_TOKEN)
+def test_tokens_rise_with_every_lease_and_with_the_clock(given: Any, expected: int) -> None:
+    last, now = given
+    assert tasks.next_token(last, now=now) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.ATTEMPTS_AFTER_RETRY)
+def test_a_free_retry_does_not_use_an_attempt_up(given: Any, expected: Any) -> None:
+    attempts, free_retries, max_attempts, free = given
+    assert tasks.attempts_after_retry(attempts, free_retries, max_attempts, free=free) == expected
+
+
+@pytest.mark.parametrize(("reason", "expected"), rule_cases.OUTCOMES)
+def test_a_reason_is_counted_by_the_part_before_its_colon(reason: str, expected: str) -> None:
+    assert tasks.outcome_of(reason) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.HAS_SPENT)
+def test_a_crawl_has_spent_its_budget_when_the_cost_reaches_it(given: Any, expected: bool) -> None:
+    assert tasks.has_spent(*given) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.GENERATIONS_DUE)
+def test_a_generation_lasts_half_a_ttl(given: Any, expected: Any) -> None:
+    began, ttl = given
+    due = keys.generations_due(began, ttl, now=NOW)
+    assert (due, keys.generation_begin(began, ttl, due)) == expected
+
+
+@pytest.mark.parametrize(("generation", "expected"), rule_cases.OLDEST_KNOWN)
+def test_keys_are_known_through_their_generation_and_the_next_two(generation: int, expected: int) -> None:
+    assert keys.oldest_known(generation) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.SHARES)
+def test_lanes_share_a_call_equally(given: Any, expected: Any) -> None:
+    rooms, limit = given
+    assert tuple(fairness.share_out(rooms, limit)) == expected
