@@ -39,7 +39,7 @@ setattr(Dying, sys.argv[2], die)
 
 async def main():
     frontier = await RedisFrontier.open(sys.argv[1])
-    frontier._settler = Settler(frontier._desk, frontier._samples, Dying(frontier._desk, frontier._samples))
+    frontier._settler = Settler(frontier._runner, frontier._samples, Dying(frontier._runner, frontier._samples))
     leases = (await frontier.lease(["books"], 1, worker="w", seconds=60.0, horizon=0.0)).leases
     found = [make_task(number, sys.argv[3]) for number in range(10, 20)]
     await frontier.settle([Done(lease=leases[0], found=found)])

@@ -11,8 +11,6 @@ from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
 from shoal.errors import StorageError
 from shoal.frontier.sqlite import control, pools, views
 from shoal.frontier.sqlite.expiry import turn
@@ -105,8 +103,7 @@ class SqliteFrontier:
         terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon)
 
         def work(db: sqlite3.Connection, now: float) -> LeaseBatch:
-            at = time.monotonic()
-            return msgspec.structs.replace(lease(db, crawls, terms, now=now), at=at)
+            return lease(db, crawls, terms, now=now, at=time.monotonic())
 
         return await self._write(work)
 

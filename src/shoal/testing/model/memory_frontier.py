@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -144,6 +145,7 @@ class MemoryFrontier:
         return LeaseBatch(
             leases=sorted(leases, key=lambda lease: lease.wait),
             ask_again=ask_again(ours, now),
+            at=time.monotonic(),
             epoch=sum(one.epoch for one in ours),
             finished=tuple(finished),
         )
