@@ -60,7 +60,7 @@ tasks = st.builds(
     lane=lane_names,
     priority=st.integers(-1, 2),
     delay=st.sampled_from([0.0, 0.0, 0.0, 4.0]),
-    max_attempts=st.integers(1, 3),
+    max_attempts=st.integers(0, 3),
     shape=st.integers(0, 2),
     merged=st.booleans(),
 )
@@ -210,6 +210,11 @@ class FrontierMachine(RuleBasedStateMachine):
     def put(self, crawl: str, batch: list[Task]) -> None:
         placed = [self.placed(task) for task in batch]
         self.both(lambda frontier: frontier.put(crawl, placed, rejected={"depth": 1}))
+
+    @rule(crawl=crawl_names, batch=st.lists(st.tuples(tasks, st.sampled_from(REASONS)), max_size=6))
+    def bury(self, crawl: str, batch: list[tuple[Task, str]]) -> None:
+        letters = [(self.placed(task), reason) for task, reason in batch]
+        self.both(lambda frontier: frontier.bury(crawl, letters))
 
     @rule(
         crawls=st.sampled_from([[PLAIN], [STRICT], [PLAIN, STRICT]]),

@@ -16,7 +16,7 @@ from shoal.frontier.sqlite import control, pools, views
 from shoal.frontier.sqlite.expiry import turn
 from shoal.frontier.sqlite.lease import Terms, evict, lease
 from shoal.frontier.sqlite.ledger import Ledger
-from shoal.frontier.sqlite.put import put
+from shoal.frontier.sqlite.put import bury, put
 from shoal.frontier.sqlite.settle import extend, settle
 from shoal.model import (
     DIRECT,
@@ -92,6 +92,15 @@ class SqliteFrontier:
             turn(ledger)
             ledger.reject(rejected or {}, samples)
             report = put(ledger, list(tasks))
+            ledger.flush()
+            return report
+
+        return await self._change(crawl, work)
+
+    async def bury(self, crawl: str, letters: Sequence[tuple[Task, str]]) -> PutReport:
+        def work(ledger: Ledger) -> PutReport:
+            turn(ledger)
+            report = bury(ledger, letters)
             ledger.flush()
             return report
 
