@@ -52,21 +52,19 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     exit_interval: float = 0.0
     opens_lane: bool = False
     rules_version: int = 0
-    shard: int = 0
     session_version: int = 0
 
 
 class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):
     """What one lease call gave: the leases, or when to ask again.
 
-    `at` is this process's monotonic time from which the waits count, where the backend knows it better than the
-    moment the answer arrived."""
+    `at` is the time on this process's monotonic clock from which `wait` and `ask_again` count."""
 
     leases: list[Lease]
     ask_again: float
+    at: float
     epoch: int = 0
     finished: tuple[str, ...] = ()
-    at: float | None = None
 
 
 class LaneUpdate(msgspec.Struct, frozen=True, kw_only=True):

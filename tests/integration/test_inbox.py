@@ -160,6 +160,26 @@ async def test_a_cancelled_crawl_leaves_its_inbox_alone_and_a_finished_one_runs_
     assert server.call("LLEN", INBOX) == 1
 
 
+async def test_bad_entries_are_dead_letters_at_once_and_leave_a_finished_crawl_finished(
+    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+) -> None:
+    await opened_crawl(frontier)
+    await waiting_tasks(frontier, 1)
+    (crawl,) = await frontier.crawls()
+    listener = listener_for(inbox, frontier)
+    for _ in range(2):
+        server.call("LPUSH", INBOX, "{broken", "ftp://a.test/")
+        assert await listener.take_in([crawl]) == 2
+    progress = await frontier.progress(CRAWL)
+    assert (progress.state, progress.dead, progress.duplicates) == (CrawlState.FINISHED, 2, 2)
+    assert progress.outcomes == {"inbox": 2}
+    assert await frontier.requeue_dead(CRAWL, DeadFilter()) == 0
+    assert {letter.task.url for letter in await frontier.dead(CRAWL, DeadFilter(reason="inbox: "))} == {
+        "{broken",
+        "ftp://a.test/",
+    }
+
+
 async def test_a_key_of_another_kind_is_told_of_and_left_alone(
     server: RedisServer, inbox: RedisInbox, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -68,6 +68,11 @@ class Frontier(Protocol):
         A budget's refusal leaves the key unknown, so that a raised budget lets it in later. A put into a
         finished crawl sets it running again. `rejected` and `samples` are counted as those of a settle."""
 
+    async def bury(self, crawl: str, letters: Sequence[tuple[Task, str]]) -> PutReport:
+        """Store each task as a dead letter with its reason, without a worker: what came from outside and is no task.
+
+        Keys and budgets count as for a put. The state of the crawl stays: a finished one is not set running."""
+
     async def lease(
         self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float
     ) -> LeaseBatch:
@@ -122,7 +127,9 @@ class Frontier(Protocol):
         """Dead letters that match, newest first."""
 
     async def requeue_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
-        """Queue up to `limit` matching dead letters again, attempts anew; gives how many. Zero: none left."""
+        """Queue up to `limit` matching dead letters again, attempts anew; gives how many. Zero: none left.
+
+        Tasks that allow no attempt (`max_attempts` 0) stay dead letters."""
 
     async def drop_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
         """Forget up to `limit` matching dead letters for good (their keys stay known, as done)."""

@@ -21,7 +21,6 @@ from shoal.urls import lane_of
 
 SITEMAP = "@sitemap"
 PAGES = "@pages"
-INBOX = "@inbox"  # a task of this name was no request: it ends as a dead letter
 MOST_PAGES = 1_000_000
 MOST_LEVELS = 3  # robots.txt, an index, an index in it, their sitemaps
 MOST_ELSEWHERE = 1_000

@@ -15,7 +15,7 @@ from shoal.error_text import line_of, reason_of, traceback_of
 from shoal.exits.passage import Passage, Passages
 from shoal.exits.refusals import ExitRefusal, refusal_of, unused
 from shoal.fetch.base import Fault, Fetch, Fetcher, Response
-from shoal.journey.handlers import INBOX, Handlers
+from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Found, Intake
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.repeats import Repeats
@@ -75,8 +75,6 @@ class Journey:
 
     async def take(self, lease: Lease) -> Finished:
         """Work on the lease. Never raises for what a site or a handler does."""
-        if lease.task.handler == INBOX:
-            return self._unusable(lease)
         if lease.exit != DIRECT and self._passages is not None and not self._passages.knows(lease):
             return Finished(await self._passages.hand_back(lease))
         if lease.opens_lane:
@@ -177,10 +175,6 @@ class Journey:
         reason = "robots_unavailable" if robots.are_unavailable else "robots"
         rejected = Done(lease=lease, outcome=reason, rejected={reason: 1}, samples=[(reason, url)], exit=unused(lease))
         return Finished(rejected, fetch=self._row(lease, reason))
-
-    def _unusable(self, lease: Lease) -> Finished:
-        reason = f"inbox: {(lease.task.meta or {}).get('reason', 'not a request')}"
-        return Finished(Dead(lease=lease, reason=reason), fetch=self._row(lease, "inbox", error=reason))
 
     def _is_plain(self, task: Task) -> bool:
         """Known by its URL alone: one with a key of its own is asked for on purpose, perhaps again and again."""

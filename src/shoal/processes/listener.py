@@ -1,4 +1,4 @@
-"""URLs pushed into a crawl from anywhere, in any language: taken in batches, put, and only then forgotten."""
+"""URLs pushed into a crawl from outside, by any program: taken in batches, put, and only then forgotten."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import msgspec
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
-from shoal.journey.handlers import INBOX
 from shoal.journey.intake import Found, Intake
-from shoal.model import Crawl, CrawlState, LaneUpdate, Task
+from shoal.model import Crawl, CrawlState, Task
 from shoal.processes.patience import patiently
 from shoal.scope import REASONS
 from shoal.secrecy import masked_text
@@ -25,8 +24,9 @@ BATCH = 500
 MOST_BATCHES = 20
 LOOK_SECONDS = 0.5
 LONGEST_SHOWN = 2048
-A_YEAR = 365 * 86_400.0
-# No URL at all, or none that may be fetched: whoever pushed it must hear of it. Other rules only count.
+LONGEST_REASON = 500
+LANE = "@inbox"  # of entries that name no host
+# Not a URL, or one that may never be fetched: its sender must hear of it. Other rules only count.
 UNUSABLE = frozenset({"invalid_url", "scheme", "credentials", "url_too_long"})
 
 Small = Annotated[int, msgspec.Meta(ge=-(2**22), le=2**22)]
@@ -34,18 +34,18 @@ Depth = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 
 class Inbox(Protocol):
-    """Lists, one per crawl, that anyone may push to. What was taken comes back when its taker dies."""
+    """Lists, one per crawl, that any program may push to. The entries of a taker that dies go to the next one."""
 
     async def waiting(self, crawls: Sequence[str]) -> list[str]:
-        """Those of the crawls that have something to take."""
+        """The crawls among these whose inbox has entries."""
 
     async def take(self, crawl: str, limit: int) -> list[bytes]:
-        """Up to `limit` entries, oldest first; none while somebody else has taken some.
+        """Up to `limit` entries, oldest first; none while another process holds some.
 
         Gives the same entries again until they are forgotten."""
 
     async def forget(self, crawl: str) -> None:
-        """What was taken is in the frontier now."""
+        """The entries that were taken are in the frontier now."""
 
     async def delete(self, crawl: str) -> None:
         """Remove the crawl's entries, taken or not."""
@@ -55,7 +55,7 @@ class Inbox(Protocol):
 
 
 class NoInbox:
-    """Beside a frontier that others cannot push to: nothing ever waits."""
+    """The inbox of a frontier that other programs cannot push to: always empty."""
 
     async def waiting(self, crawls: Sequence[str]) -> list[str]:
         return []
@@ -74,7 +74,7 @@ class NoInbox:
 
 
 class Entry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a JSON entry may say; the same words as in a spider's `Request`."""
+    """The fields of a JSON entry, named as in a spider's `Request`."""
 
     url: str
     handler: str = "parse"
@@ -102,20 +102,22 @@ class Listener:
         frontier: Frontier,
         intake_of: Callable[[Crawl], Intake],
         say: Callable[[str], None],
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._inbox = inbox
         self._frontier = frontier
         self._intake_of = intake_of
         self._say = say
+        self._clock = clock
 
     async def listen(self, crawl: Crawl) -> NoReturn:
-        """Take in what comes, until cancelled."""
+        """Take entries in as they come, until cancelled."""
         while True:
             if not await self.take_in([crawl]):
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def take_in(self, crawls: Sequence[Crawl]) -> int:
-        """Put what waits for these crawls, a bounded part of it; gives how many entries that were."""
+        """Put a bounded number of the entries that wait for these crawls; gives how many."""
         names = [crawl.id for crawl in crawls]
         waiting = set(await patiently(partial(self._inbox.waiting, names), say=self._say))
         return sum([await self._take_in(crawl) for crawl in crawls if crawl.id in waiting])
@@ -139,23 +141,22 @@ class Listener:
         return is_wanted and progress.queued + progress.delayed < max_pending
 
     async def _put(self, crawl: str, entries: Sequence[bytes], intake: Intake) -> None:
-        found, bad = Found(), list[Task]()
+        found, letters = Found(), list[tuple[Task, str]]()
         for entry in entries:
             try:
                 _take(request_of(entry), intake, found)
             except (ValueError, UsageError) as error:
-                bad.append(_letter(entry, str(error)))
-        if bad:
-            # They are fetched from nowhere: neither pace nor rules hold them back.
-            free = LaneUpdate(interval=0.0, base_interval=0.0, rules=b"", rules_seconds=A_YEAR)
-            await patiently(partial(self._frontier.update_lane, crawl, INBOX, free), say=self._say)
-        tasks = [*found.tasks.values(), *bad]
-        put = partial(self._frontier.put, crawl, tasks, rejected=found.rejected, samples=found.samples)
-        await patiently(put, say=self._say)
+                letters.append(letter_of(entry, str(error), at=self._clock()))
+        if letters:
+            await patiently(partial(self._frontier.bury, crawl, letters), say=self._say)
+        tasks = list(found.tasks.values())
+        if tasks or found.rejected:
+            put = partial(self._frontier.put, crawl, tasks, rejected=found.rejected, samples=found.samples)
+            await patiently(put, say=self._say)
 
 
 def request_of(entry: bytes) -> Request:
-    """What an entry asks for: a URL, or a JSON object. Raises ValueError with the reason."""
+    """The request in an entry: a URL, or a JSON object. Raises ValueError with the reason."""
     text = entry.decode("utf-8", "strict").strip()
     if not text.startswith("{"):
         return Request(text, handler="parse")
@@ -169,18 +170,18 @@ def _take(request: Request, intake: Intake, found: Found) -> None:
     link = intake.rules.resolve(request.url, request.url)
     if link.rejected in UNUSABLE:
         raise ValueError(f"{link.rejected}: {REASONS[link.rejected]}")
-    # Its own URL as the base: what is asked for by name is in scope.
+    # Its own URL as the base: a URL that is pushed by name is in scope.
     intake.request(request, found, parent=None, base=request.url, scoped=False)
 
 
-def _letter(entry: bytes, reason: str) -> Task:
-    """A task that ends as a dead letter as soon as it is leased, with the reason."""
+def letter_of(entry: bytes, reason: str, *, at: float) -> tuple[Task, str]:
+    """A bad entry as a dead letter: a task that allows no attempt, and the reason. Neither shows a secret."""
     text = entry.decode("utf-8", "backslashreplace")
-    return Task(
+    task = Task(
         url=masked_text(text)[:LONGEST_SHOWN],
         key=fingerprint(f"inbox:{text}"),
-        lane=INBOX,
-        handler=INBOX,
-        meta={"reason": masked_text(" ".join(reason.split()))[:500]},
-        created=time.time(),
+        lane=LANE,
+        max_attempts=0,
+        created=at,
     )
+    return task, f"inbox: {masked_text(' '.join(reason.split()))[:LONGEST_REASON]}"

@@ -123,10 +123,9 @@ class Worker:
             self._see_epoch(batch.epoch)
             if batch.finished and not self._stays:
                 return
-            at = time.monotonic() if batch.at is None else batch.at
             for lease in batch.leases:
                 self._held[lease.token] = lease
-                self._working[lease.token] = asyncio.create_task(self._work(lease, at + lease.wait))
+                self._working[lease.token] = asyncio.create_task(self._work(lease, batch.at + lease.wait))
             self._is_hungry = len(batch.leases) < free
             if self._is_hungry:
                 self._hurry()

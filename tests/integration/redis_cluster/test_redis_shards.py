@@ -6,7 +6,7 @@ from sharded_crawl import CRAWL, SHARDS, lanes_apart, opened, sharded, take
 
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
-from shoal.frontier.redis.shards import prefix_of
+from shoal.frontier.redis.shards import prefix_of, shard_of
 from shoal.model import Crawl, CrawlState, DeadFilter, Retry, TaskState
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
@@ -67,7 +67,7 @@ async def test_no_two_shards_give_the_same_token(frontier: Frontier) -> None:
     await frontier.put(CRAWL, [make_task(number, f"{number % 40}.test") for number in range(400)])
     leases = [lease for _ in range(4) for lease in await take(frontier)]
     assert len({lease.token for lease in leases}) == len(leases) == 400
-    assert len({lease.shard for lease in leases}) == SHARDS
+    assert len({shard_of(lease.task.lane, of=SHARDS) for lease in leases}) == SHARDS
 
 
 async def test_dead_letters_of_all_shards_are_listed_requeued_and_dropped(frontier: Frontier) -> None:

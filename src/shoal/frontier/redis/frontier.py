@@ -9,7 +9,7 @@ from shoal.frontier.redis import exit_views as exits
 from shoal.frontier.redis.connection import RedisLink
 from shoal.frontier.redis.lease import Terms, evict, lease
 from shoal.frontier.redis.outbox import Outbox
-from shoal.frontier.redis.put import Samples, put
+from shoal.frontier.redis.put import Samples, bury, put
 from shoal.frontier.redis.repair import Repair
 from shoal.frontier.redis.server_checks import check_server
 from shoal.frontier.redis.settle import Settler, extend
@@ -85,6 +85,9 @@ class RedisFrontier:
         samples: Sequence[tuple[str, str]] = (),
     ) -> PutReport:
         return await put(self._runner, self._samples, crawl, tasks, rejected=rejected or {}, given=samples)
+
+    async def bury(self, crawl: str, letters: Sequence[tuple[Task, str]]) -> PutReport:
+        return await bury(self._runner, self._samples, crawl, letters)
 
     async def lease(
         self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,10 +48,13 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
             continue
         if len(leases) >= terms.limit or (len(batch.leases) < part.limit and not batch.was_overtaken):
             break
+    # When the answer came, not when the server lent: a start may come late by a round trip, never early.
+    at = time.monotonic()
     leases.sort(key=lambda lease: lease.wait)
     return LeaseBatch(
         leases=leases,
         ask_again=batch.ask_again,
+        at=at,
         epoch=batch.epoch,
         finished=tuple(await _finished(runner, names, batch)),
     )
@@ -190,7 +194,6 @@ def _leases(shard: Shard, answer: list[Any]) -> list[Lease]:
                 exit_interval=exit_interval,
                 opens_lane=opens == b"1",
                 rules_version=rules_version,
-                shard=shard.number,
                 session_version=versions[place] if versions else 0,
             )
         )

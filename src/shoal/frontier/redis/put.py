@@ -62,9 +62,18 @@ class Chunk(msgspec.Struct, frozen=True):
     places: list[int]
     batch: Batch
     tasks: list[Argument]
+    reasons: list[Argument]
 
     def args(self, counts: Sequence[Argument] = (0,), grant: Sequence[Argument] = ()) -> list[Argument]:
-        return [*counts, *self.batch.kinds, len(self.batch.tasks), *self.tasks, *grant]
+        return [
+            *counts,
+            *self.batch.kinds,
+            len(self.batch.tasks),
+            *self.tasks,
+            len(self.reasons),
+            *self.reasons,
+            *grant,
+        ]
 
 
 class Tally:
@@ -100,17 +109,39 @@ async def put(
     counts = encode_counts(rejected)
     while not await deliver(runner, crawl, tasks, tally=tally, counts=counts):
         pass
+    return await _report(runner, samples, crawl, tally)
+
+
+async def bury(runner: ShardRunner, samples: Samples, crawl: str, letters: Sequence[tuple[Task, str]]) -> PutReport:
+    """Store tasks as dead letters, each with its reason."""
+    tally = Tally()
+    tasks, reasons = [task for task, _ in letters], [reason for _, reason in letters]
+    for reason in reasons:
+        reason.encode()
+    while not await deliver(runner, crawl, tasks, tally=tally, reasons=reasons):
+        pass
+    return await _report(runner, samples, crawl, tally)
+
+
+async def _report(runner: ShardRunner, samples: Samples, crawl: str, tally: Tally) -> PutReport:
     if tally.samples:
         await samples.add(crawl, await runner.epoch_of(crawl), tally.samples)
     return PutReport(new=tally.new, duplicates=tally.duplicates, refused=tally.refused)
 
 
 async def deliver(
-    runner: ShardRunner, crawl: str, tasks: Sequence[Task], *, tally: Tally, counts: Sequence[Argument] = (0,)
+    runner: ShardRunner,
+    crawl: str,
+    tasks: Sequence[Task],
+    *,
+    tally: Tally,
+    counts: Sequence[Argument] = (0,),
+    reasons: Sequence[str] = (),
 ) -> bool:
-    """Put each task into its shard; false when the crawl turned out to lie in others."""
+    """Put each task into its shard, or bury it there when reasons are given; false when the crawl turned out to lie in
+    others."""
     shards = await runner.shards(crawl)
-    chunks = _chunks(shards, list(enumerate(tasks)))
+    chunks = _chunks(shards, list(enumerate(tasks)), reasons)
     calls = [chunk.args(counts if chunk is chunks[0] else (0,)) for chunk in chunks]
     waiting: list[int] = []
     while True:
@@ -129,12 +160,12 @@ async def deliver(
         served, grants = await ask_for_allowance(runner, shards, [tasks[place] for place in wanted])
         # Only those that were served are sent: a shard would give what one does not use to the next in line there.
         sent = set(wanted[:served] if served else waiting)
-        chunks = _chunks(shards, [(place, tasks[place]) for place in sorted(sent)])
+        chunks = _chunks(shards, [(place, tasks[place]) for place in sorted(sent)], reasons)
         calls = [chunk.args(grant=grants[chunk.shard.number]) for chunk in chunks]
         waiting = [place for place in waiting if place not in sent]
 
 
-def _chunks(shards: Sequence[Shard], numbered: Sequence[tuple[int, Task]]) -> list[Chunk]:
+def _chunks(shards: Sequence[Shard], numbered: Sequence[tuple[int, Task]], reasons: Sequence[str] = ()) -> list[Chunk]:
     """The tasks by shard, in bounded parts; at least one, for what is counted along."""
     groups: dict[int, list[tuple[int, Task]]] = {}
     if len(shards) == 1:
@@ -147,7 +178,7 @@ def _chunks(shards: Sequence[Shard], numbered: Sequence[tuple[int, Task]]) -> li
         for start in range(0, max(1, len(group)), MAX_TASKS):
             part = group[start : start + MAX_TASKS]
             batch = Batch(shards[number])
-            chunks.append(
-                Chunk(shards[number], [place for place, _ in part], batch, batch.encode([task for _, task in part]))
-            )
+            places, encoded = [place for place, _ in part], batch.encode([task for _, task in part])
+            theirs: list[Argument] = [reasons[place] for place in places] if reasons else []
+            chunks.append(Chunk(shards[number], places, batch, encoded, theirs))
     return chunks

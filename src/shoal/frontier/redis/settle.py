@@ -10,7 +10,7 @@ from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.outbox import Outbox, Posted
 from shoal.frontier.redis.put import MAX_TASKS, Samples, refusals
 from shoal.frontier.redis.shard_runner import ShardRunner, needs_repair
-from shoal.frontier.redis.shards import Shard
+from shoal.frontier.redis.shards import Shard, shard_of
 from shoal.frontier.redis.wire import KEY, Batch, encode_counts, encode_update, encode_use, number
 from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Result, Retry, SettleReport
 
@@ -18,7 +18,7 @@ MAX_RESULTS = 100
 FLAWS = (TypeError, ValueError, OverflowError, AttributeError, struct.error)
 
 
-_Token = tuple[str, int, int]
+_Token = tuple[str, int]
 
 
 class Chunk:
@@ -256,13 +256,13 @@ async def _extend_part(runner: ShardRunner, shard: Shard, leases: Sequence[Lease
 
 
 def _shard(lease: Lease, layouts: Mapping[str, Sequence[Shard]]) -> Shard:
-    """The shard that lent this. One of a crawl that has fewer by now, because it is another one, lent it to nobody."""
+    """The shard in which the lease's lane lives."""
     shards = layouts[lease.crawl]
-    return shards[lease.shard if lease.shard < len(shards) else 0]
+    return shards[shard_of(lease.task.lane, of=len(shards))]
 
 
 def _token(lease: Lease) -> _Token:
-    return lease.crawl, lease.shard, lease.token
+    return lease.crawl, lease.token
 
 
 def _lease(lease: Lease) -> tuple[Argument, Argument]:

@@ -168,7 +168,7 @@ def forget(ledger: Ledger, keys: Sequence[int]) -> None:
 
 
 def requeue_dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> int:
-    rows = dead_rows(ledger, "task.id, task.lane, task.reason", which, limit=limit)
+    rows = dead_rows(ledger, "task.id, task.lane, task.reason", which, limit=limit, lendable=True)
     if rows:
         ledger.revive()
     changes = []
@@ -193,8 +193,10 @@ def drop_dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> int:
     return len(rows)
 
 
-def dead_rows(ledger: Ledger, columns: str, which: DeadFilter, *, limit: int) -> list[tuple[Any, ...]]:
-    """Rows of the dead letters that match, newest first."""
+def dead_rows(
+    ledger: Ledger, columns: str, which: DeadFilter, *, limit: int, lendable: bool = False
+) -> list[tuple[Any, ...]]:
+    """Rows of the dead letters that match, newest first; `lendable`: only of tasks that allow an attempt."""
     tests = {
         "lane.name = :lane": which.lane,
         "substr(task.reason, 1, length(:reason)) = :reason": which.reason,
@@ -202,6 +204,8 @@ def dead_rows(ledger: Ledger, columns: str, which: DeadFilter, *, limit: int) ->
         "task.key = :key": which.key,
     }
     where = " AND ".join(["task.crawl = :crawl", "task.state = 3", *(t for t, v in tests.items() if v is not None)])
+    if lendable:
+        where += " AND task.max_attempts > 0"
     select = (
         f"SELECT {columns} FROM task JOIN lane ON lane.id = task.lane WHERE {where}"  # noqa: S608 -- constants only
         " ORDER BY task.at DESC, task.id DESC LIMIT :limit"

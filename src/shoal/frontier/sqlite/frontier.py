@@ -11,14 +11,12 @@ from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
 from shoal.errors import StorageError
 from shoal.frontier.sqlite import control, pools, views
 from shoal.frontier.sqlite.expiry import expire_keys
 from shoal.frontier.sqlite.lease import Terms, evict, lease
 from shoal.frontier.sqlite.ledger import Ledger
-from shoal.frontier.sqlite.put import put
+from shoal.frontier.sqlite.put import bury, put
 from shoal.frontier.sqlite.settle import extend, settle
 from shoal.model import (
     DIRECT,
@@ -99,14 +97,22 @@ class SqliteFrontier:
 
         return await self._change(crawl, work)
 
+    async def bury(self, crawl: str, letters: Sequence[tuple[Task, str]]) -> PutReport:
+        def work(ledger: Ledger) -> PutReport:
+            expire_keys(ledger)
+            report = bury(ledger, letters)
+            ledger.flush()
+            return report
+
+        return await self._change(crawl, work)
+
     async def lease(
         self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float
     ) -> LeaseBatch:
         terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon)
 
         def work(db: sqlite3.Connection, now: float) -> LeaseBatch:
-            at = time.monotonic()
-            return msgspec.structs.replace(lease(db, crawls, terms, now=now), at=at)
+            return lease(db, crawls, terms, now=now, at=time.monotonic())
 
         return await self._write(work)
 

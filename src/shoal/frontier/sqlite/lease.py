@@ -49,7 +49,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     horizon: float
 
 
-def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, now: float) -> LeaseBatch:
+def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, now: float, at: float) -> LeaseBatch:
     """One lease call. A crawl that was deleted has nothing left to do."""
     found = {name: Ledger.load(db, name, now=now) for name in crawls}
     ledgers = [ledger for ledger in found.values() if ledger]
@@ -72,6 +72,7 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, now: f
     return LeaseBatch(
         leases=leases,
         ask_again=_ask_again(ledgers, now=now),
+        at=at,
         epoch=sum(ledger.crawl.epoch for ledger in ledgers),
         finished=tuple(finished),
     )

@@ -1,15 +1,16 @@
-"""Letting tasks in: dedup and budgets. Shared by put and by settle."""
+"""Letting tasks in: dedup and budgets. Shared by put, settle and bury."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from shoal.frontier.rules.tasks import MAX_PAGES, MAX_PER_HOST, MAX_PER_SHAPE, MERGED, bounded_priority
+from shoal.frontier.rules.tasks import MAX_PAGES, MAX_PER_HOST, MAX_PER_SHAPE, MERGED, bounded_priority, outcome_of
 from shoal.frontier.sqlite.expiry import known_ended
 from shoal.frontier.sqlite.ledger import Ledger
-from shoal.frontier.sqlite.rows import LaneRow
+from shoal.frontier.sqlite.rows import DEAD, LaneRow
 from shoal.model import PutReport, Task
 
 SEQUENCES = 2**40  # task ids per crawl, and the distance of two priorities in a lane's order
@@ -20,13 +21,21 @@ KNOWN = "SELECT value FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND se
 
 def put(ledger: Ledger, tasks: list[Task]) -> PutReport:
     """Let in each task whose key is new and that fits the budgets."""
-    if not tasks:
-        return PutReport()
+    return _let_in(tasks, _Intake(ledger)) if tasks else PutReport()
+
+
+def bury(ledger: Ledger, letters: Sequence[tuple[Task, str]]) -> PutReport:
+    """Let them in as a put does, but as dead letters. Of letters with the same key, the first one counts."""
+    reasons = {task.key: reason for task, reason in reversed(letters)}
+    return _let_in([task for task, _ in letters], _Intake(ledger, reasons)) if letters else PutReport()
+
+
+def _let_in(tasks: list[Task], intake: _Intake) -> PutReport:
+    ledger = intake.ledger
     keys = msgspec.json.encode([task.key for task in tasks]).decode()
     known = {key for (key,) in ledger.db.execute(KNOWN, (keys, ledger.crawl.id))}
     if ledger.crawl.dedup_ttl:
         known |= known_ended(ledger, (task.key for task in tasks))
-    intake = _Intake(ledger)
     for task in tasks:
         if task.key in known:
             intake.merge(task)
@@ -36,11 +45,12 @@ def put(ledger: Ledger, tasks: list[Task]) -> PutReport:
 
 
 class _Intake:
-    """The new rows of one call: collected, then written with few statements."""
+    """The new rows of one call: collected, then written with few statements. Tasks with a reason are dead letters."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, reasons: Mapping[int, str] | None = None) -> None:
         crawl = ledger.crawl
-        self._ledger = ledger
+        self.ledger = ledger
+        self._reasons = reasons
         self._seen_rows: list[tuple[int, int, int]] = []
         self._task_rows: list[tuple[Any, ...]] = []
         self._shapes: dict[tuple[int, int], int] = {}
@@ -52,14 +62,14 @@ class _Intake:
         """The key is known: only count it."""
         self._duplicates += 1
         if task.merged:
-            self._ledger.tally("rejected", MERGED)
-            self._ledger.sample(MERGED, task.url)
+            self.ledger.tally("rejected", MERGED)
+            self.ledger.sample(MERGED, task.url)
 
     def accept(self, task: Task) -> bool:
         """Make the rows of a task, unless a budget refuses it."""
         if self._room is not None and len(self._task_rows) >= self._room:
             return self._refuse(task, MAX_PAGES)
-        crawl, lane = self._ledger.crawl, self._ledger.lane(task.lane)
+        crawl, lane = self.ledger.crawl, self.ledger.lane(task.lane)
         if crawl.max_per_lane and lane.known >= crawl.max_per_lane:
             return self._refuse(task, MAX_PER_HOST)
         if task.shape and crawl.max_per_shape:
@@ -73,16 +83,20 @@ class _Intake:
 
     def flush(self) -> PutReport:
         """Write the rows."""
-        ledger = self._ledger
+        ledger = self.ledger
         ledger.crawl.duplicates += self._duplicates
         if self._task_rows:
-            ledger.revive()
+            if self._reasons is None:
+                ledger.revive()
             ledger.db.executemany("INSERT INTO seen (crawl, key, task) VALUES (?, ?, ?)", self._seen_rows)
             ledger.db.executemany(
                 "INSERT INTO task (id, crawl, key, lane, ord, state, at, max_attempts, payload)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 self._task_rows,
             )
+            if self._reasons is not None:
+                reasons = [(self._reasons[key], row_id) for _, key, row_id in self._seen_rows]
+                ledger.db.executemany("UPDATE task SET reason = ? WHERE id = ?", reasons)
         if self._shapes:
             ledger.db.executemany(
                 "INSERT INTO shape (lane, shape, known) VALUES (?, ?, ?)"
@@ -93,26 +107,34 @@ class _Intake:
 
     def _refuse(self, task: Task, reason: str) -> bool:
         self._refused[task.key] = reason
-        self._ledger.tally("rejected", reason)
-        self._ledger.sample(reason, task.url)
+        self.ledger.tally("rejected", reason)
+        self.ledger.sample(reason, task.url)
         return False
 
     def _shape_known(self, lane: LaneRow, shape: int) -> int:
         known = self._shapes.get((lane.id, shape))
         if known is None:
             select = "SELECT known FROM shape WHERE lane = ? AND shape = ?"
-            row = self._ledger.db.execute(select, (lane.id, shape)).fetchone()
+            row = self.ledger.db.execute(select, (lane.id, shape)).fetchone()
             known = self._shapes[lane.id, shape] = row[0] if row else 0
         return known
 
     def _append(self, task: Task, lane: LaneRow) -> None:
-        ledger = self._ledger
+        ledger = self.ledger
         crawl = ledger.crawl
         crawl.last_seq += 1
         row_id = crawl.id * SEQUENCES + crawl.last_seq
         order = crawl.last_seq - bounded_priority(task.priority) * SEQUENCES if task.priority else crawl.last_seq
-        state, at = ledger.wait(lane, delay=task.delay)
+        if self._reasons is None:
+            state, at = ledger.wait(lane, delay=task.delay)
+        else:
+            state, at = self._bury(self._reasons[task.key])
         self._seen_rows.append((crawl.id, task.key, row_id))
         self._task_rows.append(
             (row_id, crawl.id, task.key, lane.id, order, state, at, task.max_attempts, _ENCODER.encode(task))
         )
+
+    def _bury(self, reason: str) -> tuple[int, float]:
+        self.ledger.count(DEAD, 1)
+        self.ledger.tally("outcome", outcome_of(reason))
+        return DEAD, self.ledger.now

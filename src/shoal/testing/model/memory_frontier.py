@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -121,6 +122,12 @@ class MemoryFrontier:
         one.reject(rejected or {}, samples)
         return self._admit(one, tasks)
 
+    async def bury(self, crawl: str, letters: Sequence[tuple[Task, str]]) -> PutReport:
+        one = self._crawl(crawl)
+        msgspec.msgpack.encode(letters)
+        one.turn()
+        return self._admit(one, [task for task, _ in letters], reasons=[reason for _, reason in letters])
+
     async def lease(
         self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float
     ) -> LeaseBatch:
@@ -144,6 +151,7 @@ class MemoryFrontier:
         return LeaseBatch(
             leases=sorted(leases, key=lambda lease: lease.wait),
             ask_again=ask_again(ours, now),
+            at=time.monotonic(),
             epoch=sum(one.epoch for one in ours),
             finished=tuple(finished),
         )
@@ -279,7 +287,7 @@ class MemoryFrontier:
 
     async def requeue_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
         one = self._crawl(crawl)
-        letters = matching_dead(one, which)[:limit]
+        letters = [task for task in matching_dead(one, which) if task.task.max_attempts > 0][:limit]
         for task in letters:
             one.revive()
             one.outcomes[task.reason.partition(":")[0]] -= 1
@@ -338,10 +346,10 @@ class MemoryFrontier:
             one.lanes[name] = ModelLane(name, next(self._lane_ages), one.now, interval, interval, cap)
         return one.lanes[name]
 
-    def _admit(self, one: ModelCrawl, tasks: Sequence[Task]) -> PutReport:
+    def _admit(self, one: ModelCrawl, tasks: Sequence[Task], *, reasons: Sequence[str] | None = None) -> PutReport:
         new = duplicates = 0
         refused: dict[int, str] = {}
-        for task in tasks:
+        for index, task in enumerate(tasks):
             if one.knows(task.key):
                 duplicates += 1
                 if task.merged:
@@ -351,18 +359,21 @@ class MemoryFrontier:
                 one.reject({reason: 1}, [(reason, task.url)])
             else:
                 new += 1
-                self._accept(one, task)
+                self._accept(one, task, buried=reasons[index] if reasons else None)
         one.duplicates += duplicates
         return PutReport(new=new, duplicates=duplicates, refused=refused)
 
-    def _accept(self, one: ModelCrawl, task: Task) -> None:
-        one.revive()
+    def _accept(self, one: ModelCrawl, task: Task, *, buried: str | None) -> None:
         lane = self._lane(one, task.lane)
         lane.known += 1
         one.shapes[task.lane, task.shape] += 1
         one.last_age += 1
         entry = ModelTask(task, lane, one.last_age, state=TaskState.UNKNOWN)
-        one.wait(entry, task.delay)
+        if buried is None:
+            one.revive()
+            one.wait(entry, task.delay)
+        else:
+            one.bury(entry, buried)
         one.tasks[task.key] = entry
         one.seen.add(task.key)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 
 import pytest
 
@@ -32,6 +33,13 @@ class LeasePromises(FrontierCase):
         asks = [take(view, 10, worker=f"w{turn}") for turn in range(10) for view in (frontier, second)]
         lent = [key for batch in await asyncio.gather(*asks) for key in keys(batch)]
         assert sorted(lent) == list(range(200))
+
+    async def test_says_from_which_moment_of_this_process_the_waits_count(self, frontier: Frontier) -> None:
+        await frontier.put(CRAWL, [make_task(1)])
+        for _ in range(2):
+            asked = time.monotonic()
+            batch = await take(frontier)
+            assert asked <= batch.at <= time.monotonic()
 
     async def test_serves_the_longest_waiting_lane_first(self, frontier: Frontier, clock: FakeClock) -> None:
         for number, lane in enumerate(("c.test", "a.test", "b.test")):

@@ -10,13 +10,13 @@ import pytest
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
-from shoal.model import Budgets, Crawl, Dead, Done, LaneUpdate, TaskState
+from shoal.model import Budgets, Crawl, CrawlState, Dead, DeadFilter, Done, LaneUpdate, TaskState
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import CRAWL, FrontierCase, check_counts, keys, make_task, take, take_one
 
 
 class PutPromises(FrontierCase):
-    """Dedup, durability, budgets, forgetting."""
+    """Dedup, durability, budgets, forgetting, burying."""
 
     async def test_stores_a_key_put_twice_once(self, frontier: Frontier) -> None:
         report = await frontier.put(CRAWL, [make_task(1), make_task(2), make_task(1)])
@@ -165,3 +165,69 @@ class PutPromises(FrontierCase):
         await frontier.put(CRAWL, [make_task(1)])
         lease = await take_one(frontier)
         assert msgspec.structs.asdict(lease.task) == msgspec.structs.asdict(make_task(1))
+
+    async def test_a_buried_task_is_a_dead_letter_that_no_worker_saw(
+        self, frontier: Frontier, clock: Callable[[], float]
+    ) -> None:
+        report = await frontier.bury(CRAWL, [(make_task(1), "inbox: no URL"), (make_task(2, "b.test"), "inbox: ü")])
+        assert (report.new, report.duplicates) == (2, 0)
+        await check_counts(frontier, dead=2)
+        assert (await frontier.progress(CRAWL)).outcomes == {"inbox": 2}
+        (letter,) = await frontier.dead(CRAWL, DeadFilter(reason="inbox: no"))
+        assert (letter.task, letter.reason, letter.attempts, letter.at) == (make_task(1), "inbox: no URL", 0, clock())
+        status = await frontier.look_up(CRAWL, 2)
+        assert (status.state, status.task, status.reason) == (TaskState.DEAD, make_task(2, "b.test"), "inbox: ü")
+        assert ((await take(frontier)).leases, await frontier.lanes(CRAWL)) == ([], [])
+
+    async def test_buries_a_key_once_and_never_one_that_is_known(self, frontier: Frontier) -> None:
+        await frontier.put(CRAWL, [make_task(1)])
+        letters = [(make_task(1), "bad: a"), (make_task(2), "bad: b"), (make_task(2), "bad: c")]
+        report = await frontier.bury(CRAWL, letters)
+        assert (report.new, report.duplicates) == (1, 2)
+        # As after a lost reply.
+        report = await frontier.bury(CRAWL, letters)
+        assert (report.new, report.duplicates) == (0, 3)
+        assert (await frontier.put(CRAWL, [make_task(2)])).duplicates == 1
+        assert (await frontier.progress(CRAWL)).duplicates == 6
+        assert [letter.reason for letter in await frontier.dead(CRAWL, DeadFilter())] == ["bad: b"]
+        await check_counts(frontier, queued=1, dead=1)
+
+    @pytest.mark.parametrize("state", CrawlState)
+    async def test_burying_leaves_the_state_of_the_crawl(self, frontier: Frontier, state: CrawlState) -> None:
+        await frontier.put(CRAWL, [make_task(1)])
+        await frontier.settle([Done(lease=await take_one(frontier))])
+        if state is CrawlState.FINISHED:
+            assert (await take(frontier)).finished == (CRAWL,)
+        else:
+            await frontier.set_state(CRAWL, state)
+        before = (await frontier.crawls())[0]
+        assert (await frontier.bury(CRAWL, [(make_task(2), "bad"), (make_task(3, "b.test"), "bad")])).new == 2
+        await check_counts(frontier, done=1, dead=2)
+        assert (await frontier.crawls())[0] == before
+        assert before.state is state
+
+    async def test_a_budget_keeps_out_what_is_to_be_buried(self, frontier: Frontier) -> None:
+        await frontier.open_crawl(Crawl(id="small", spider="s", budgets=Budgets(pages=3), interval=0.0))
+        await frontier.put("small", [make_task(1)])
+        letters = [(make_task(number), "bad") for number in range(2, 6)]
+        report = await frontier.bury("small", letters)
+        assert (report.new, report.refused) == (2, {4: "max_pages", 5: "max_pages"})
+        progress = await frontier.progress("small")
+        assert (progress.known, progress.dead, progress.rejected) == (3, 2, {"max_pages": 2})
+        assert (await frontier.put("small", [make_task(9)])).refused == {9: "max_pages"}
+
+    async def test_a_letter_that_cannot_be_stored_leaves_nothing_behind(self, frontier: Frontier) -> None:
+        with pytest.raises((TypeError, ValueError, OverflowError)):
+            await frontier.bury(CRAWL, [(make_task(1), "bad"), (make_task(2, meta={"no": object()}), "bad")])
+        await check_counts(frontier)
+
+    async def test_a_task_that_allows_no_attempt_stays_a_dead_letter_when_others_are_requeued(
+        self, frontier: Frontier
+    ) -> None:
+        await frontier.bury(CRAWL, [(make_task(1, max_attempts=0), "bad"), (make_task(2), "bad")])
+        assert await frontier.requeue_dead(CRAWL, DeadFilter(), limit=2) == 1
+        assert await frontier.requeue_dead(CRAWL, DeadFilter(key=1)) == 0
+        await check_counts(frontier, queued=1, dead=1)
+        assert keys(await take(frontier)) == [2]
+        await frontier.forget(CRAWL, [1])
+        assert (await frontier.look_up(CRAWL, 1)).state == TaskState.UNKNOWN

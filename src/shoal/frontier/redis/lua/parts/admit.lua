@@ -4,6 +4,8 @@
 -- lives in another shard. A task is three: its key in decimals, the number of its kind, the task.
 local NO_SHAPE = string.rep('\0', 8)
 local kinds = {}
+-- The reasons of tasks that are buried at once, in the order of the tasks; nil: tasks wait.
+local burial_reasons
 local admitted, admitted_list = {}, {}
 local refused, merged, duplicates, examined = {}, {}, 0, 0
 -- What cannot be decided here, by its place in the call, and as lane and task: tasks of other shards, and those for
@@ -78,7 +80,12 @@ local function accept(key, kind, task, place)
   sequence = sequence + 1
   admitted[key] = place
   admitted_list[#admitted_list + 1] = key
-  wait(lane, kind.offset + sequence, task, kind.delay)
+  if burial_reasons then
+    local letter = {order = kind.offset + sequence, attempts = 0, lane = kind.lane, task = task}
+    bury(letter, burial_reasons[examined + 1], '')
+  else
+    wait(lane, kind.offset + sequence, task, kind.delay)
+  end
 end
 
 -- Take in the tasks from ARGV[at] on. Refused and merged ones are noted by their place in the call.
@@ -117,7 +124,7 @@ local function admit(at, total)
   end
 end
 
--- Call it after save_queues: a key may be unknown for a task that waits, never known for one that does not.
+-- Call it after save_queues: a key may be unknown for a task that waits or is buried, never known for one that does not.
 local function save_admitted()
   if duplicates > 0 then count('duplicates', duplicates) end
   if #merged > 0 then tally('rejected', 'merged', #merged) end
@@ -127,7 +134,7 @@ local function save_admitted()
     local key = admitted_list[i]
     if asked then bloom_learn(admitted[key]) else call('SADD', admitted[key], key) end
   end
-  revive()
+  if not burial_reasons then revive() end
   count('seen', #admitted_list)
   count('sequence', #admitted_list)
   grow_seen(seen + #admitted_list)

@@ -1,5 +1,6 @@
 -- include: crawl turns exits rosters using judging lanes tasks bloom seen decimals retire letters
 -- dead: list, requeue or drop dead letters that match, newest first, a bounded number per call.
+-- Requeue passes over tasks that allow no attempt.
 --
 -- ARGV[3]  "list", "requeue" or "drop"
 -- ARGV[4]  how many letters, newest first, to skip: those looked at before and still there
@@ -17,6 +18,7 @@ local function matches(letter)
   return (wanted_lane == '' or string.sub(wanted_lane, 2) == letter.lane)
     and (wanted_reason == '' or string.sub(letter.reason, 1, #wanted_reason - 1) == string.sub(wanted_reason, 2))
     and (since == '-inf' or letter.at >= tonumber(since))
+    and (verb ~= 'requeue' or max_attempts_of(letter.task) > 0)
 end
 
 local keys = {}
