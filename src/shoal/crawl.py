@@ -25,9 +25,10 @@ from shoal.frontier import REDIS_SCHEMES, open_frontier
 from shoal.frontier.base import Frontier
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
-from shoal.journey.journey import Journey, Keeping
+from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
+from shoal.journey.results import Keeping
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.policy.politeness import lent_interval
 from shoal.processes.coordinator import Coordinator
@@ -244,10 +245,9 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         worker=name,
         settings=settings,
         needs_rules=crawl.needs_rules,
-        fetcher=fetcher,
         handlers=handlers,
         intake=intake,
-        lane_rules=LaneRules(frontier=frontier, fetcher=fetcher, settings=settings),
+        lane_rules=LaneRules(frontier=frontier, settings=settings),
         passages=Passages(
             exits=exits,
             pools=crawl.pools,

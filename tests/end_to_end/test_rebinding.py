@@ -19,6 +19,7 @@ from shoal.model import DeadFilter
 from shoal.processes.sources import feed, requests_of
 from shoal.processes.worker import Worker, WorkerParts
 from shoal.store.base import ItemFilter
+from shoal.testing.fakes import passages_for
 from shoal.testing.sites.hostile import HostileSite, answer
 
 OUTSIDE, INSIDE = "127.0.1.9", "127.0.0.1"
@@ -78,10 +79,10 @@ async def crawl(db: Path, start: list[str], names: NameServer) -> tuple[dict[str
             worker="one",
             settings=settings,
             needs_rules=False,
-            fetcher=fetcher,
             handlers=Handlers(spider, intake=intake, item_key="", seconds=5.0),
             intake=intake,
-            lane_rules=LaneRules(frontier=frontier, fetcher=fetcher, settings=settings),
+            lane_rules=LaneRules(frontier=frontier, settings=settings),
+            passages=passages_for(fetcher, settings=settings),
         )
         parts = WorkerParts(spider=spider, frontier=frontier, store=store, journey=journey, known=known, say=print)
         async with asyncio.timeout(20):

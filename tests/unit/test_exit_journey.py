@@ -81,10 +81,9 @@ class Trip:
             worker="w",
             settings=self.settings,
             needs_rules=needs_rules,
-            fetcher=self.fetcher,
             handlers=handlers,
             intake=intake,
-            lane_rules=LaneRules(frontier=frontier, fetcher=self.fetcher, settings=self.settings),
+            lane_rules=LaneRules(frontier=frontier, settings=self.settings),
             passages=Passages(
                 exits={name: ExitConfig(name=name, kind=kind, url=PROXY) for name in EXITS},
                 pools=[pool],
@@ -179,6 +178,14 @@ async def test_a_slow_exit_does_not_slow_its_lane() -> None:
     trip = Trip({URL: [respond(URL), msgspec.structs.replace(respond(URL), elapsed=30.0)]})
     await trip.take(lease_through(interval=1.0))
     assert (await trip.take(lease_through(interval=1.0))).result.lane is None
+
+
+async def test_without_an_exit_a_slow_answer_slows_the_lane_and_there_is_no_report() -> None:
+    trip = Trip({URL: [respond(URL), msgspec.structs.replace(respond(URL), elapsed=30.0)]})
+    first, slow = [(await trip.take(lease_for(URL, interval=1.0))).result for _ in range(2)]
+    assert (first.lane, first.exit, slow.exit) == (None, None, None)
+    assert slow.lane is not None
+    assert slow.lane.interval == 1.25
 
 
 @pytest.mark.parametrize("kind", [FaultKind.EXIT, FaultKind.TIMEOUT_FIRST_BYTE, FaultKind.CONNECT, FaultKind.TLS])

@@ -18,9 +18,11 @@ import pytest
 
 from shoal import Item, Page, Request, Spider
 from shoal.error_text import line_of, traceback_of
-from shoal.journey.handlers import PAGES, SITEMAP, HandlerGaveUp, Handlers, HandlerTimeout, last_page
+from shoal.journey.alarm import HandlerTimeout
+from shoal.journey.handlers import HandlerGaveUp, Handlers
 from shoal.journey.harvest import Harvest
 from shoal.journey.intake import Intake
+from shoal.journey.listings import PAGES, SITEMAP, last_page
 from shoal.settings import Settings
 from shoal.testing.fakes import make_page
 from shoal.urls import UrlRules

@@ -13,11 +13,11 @@ from shoal import Item, Page, Spider
 from shoal.fetch.base import FaultKind
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
-from shoal.journey.journey import Journey, Keeping
+from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
-from shoal.journey.results import Finished
+from shoal.journey.results import Finished, Keeping
 from shoal.settings import Settings
-from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, respond
+from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, passages_for, respond
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules
 
@@ -42,10 +42,10 @@ async def take(answer: Answer, *, keeping: Keeping = "page", task: dict[str, Any
         worker="w",
         settings=settings,
         needs_rules=False,
-        fetcher=fetcher,
         handlers=Handlers(Plain(), intake=intake, item_key="", seconds=5.0),
         intake=intake,
-        lane_rules=LaneRules(frontier=MemoryFrontier(clock=time.time), fetcher=fetcher, settings=settings),
+        lane_rules=LaneRules(frontier=MemoryFrontier(clock=time.time), settings=settings),
+        passages=passages_for(fetcher, settings=settings),
         keeping=keeping,
     )
     return await journey.take(lease_for(URL, attempt=2, task={"handler": "parse", **(task or {})}))

@@ -11,8 +11,8 @@ import pytest
 
 from shoal import Request, Sitemap, Spider, Stdin, UrlFile
 from shoal.errors import StorageError, UsageError
-from shoal.journey.handlers import PAGES, SITEMAP
 from shoal.journey.intake import Intake
+from shoal.journey.listings import PAGES, SITEMAP
 from shoal.model import Crawl
 from shoal.processes.sources import check_start, feed, requests_of, start_lanes
 from shoal.settings import Settings

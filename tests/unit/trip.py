@@ -14,7 +14,7 @@ from shoal.journey.lane_rules import LaneRules
 from shoal.journey.results import Finished
 from shoal.model import Crawl, LaneUpdate, Lease
 from shoal.settings import Settings
-from shoal.testing.fakes import Answer, ScriptedFetcher, lease_for, respond
+from shoal.testing.fakes import Answer, ScriptedFetcher, lease_for, passages_for, respond
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules
 
@@ -44,16 +44,16 @@ class Trip:
         self.fetcher = ScriptedFetcher(script)
         self.frontier = MemoryFrontier(clock=time.time)
         intake = Intake(UrlRules(self.settings, start_hosts=["a.test"]), self.settings)
-        self.rules = LaneRules(frontier=self.frontier, fetcher=self.fetcher, settings=self.settings)
+        self.rules = LaneRules(frontier=self.frontier, settings=self.settings)
         self.journey = Journey(
             spider_name="plain",
             worker="w",
             settings=self.settings,
             needs_rules=needs_rules,
-            fetcher=self.fetcher,
             handlers=Handlers(Plain(), intake=intake, item_key="", seconds=5.0),
             intake=intake,
             lane_rules=self.rules,
+            passages=passages_for(self.fetcher, settings=self.settings),
             clock=lambda: NOW,
             rng=random.Random(1),
         )

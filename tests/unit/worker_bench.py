@@ -17,7 +17,7 @@ from shoal.journey.recent_keys import RecentKeys
 from shoal.model import Crawl
 from shoal.processes.worker import Worker, WorkerParts
 from shoal.settings import Settings
-from shoal.testing.fakes import MemoryStore, ScriptedFetcher, Watched, respond, task_for
+from shoal.testing.fakes import MemoryStore, ScriptedFetcher, Watched, passages_for, respond, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules
 
@@ -66,10 +66,10 @@ class Bench:
             worker="w",
             settings=self.settings,
             needs_rules=False,
-            fetcher=self.fetcher,
             handlers=Handlers(self.spider, intake=intake, item_key="", seconds=5.0),
             intake=intake,
-            lane_rules=LaneRules(frontier=self.frontier, fetcher=self.fetcher, settings=self.settings),
+            lane_rules=LaneRules(frontier=self.frontier, settings=self.settings),
+            passages=passages_for(self.fetcher, settings=self.settings, pools=self.crawl.pools),
         )
         parts = WorkerParts(
             spider=self.spider,

@@ -1,30 +1,215 @@
-"""The way out of a lease that goes through an exit: the account's session, and the report of how the exit did."""
+"""How the requests of a lease leave: directly, or through its exit with a report on how the exit did."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
-from shoal.error_text import line_of, reason_of
-from shoal.exits.refusals import ExitRefusal, ending_of, unused, verdict_on
+from shoal.error_text import reason_of
+from shoal.exits.accounts import Accounts, AccountSession
+from shoal.exits.refusals import HELD_AGAINST, ExitRefusal, Refused, ending_of, refusal_of, unused, verdict_on
 from shoal.fetch.base import Fault, Fetch, Fetcher, Response
 from shoal.fetch.exit_config import ExitConfig, secrets_of
 from shoal.fetch.through import Through
 from shoal.frontier.base import Frontier
-from shoal.model import VIA, Dead, Lease, Pool, Released, Result, Retry
+from shoal.model import DIRECT, Lease, Pool, Released, Result, Retry
 from shoal.page import TurnedAway
+from shoal.policy.retries import Verdict, judge
 from shoal.secrecy import secrets_in
 from shoal.session import Session
 from shoal.settings import Settings
-from shoal.urls import UrlRules, lane_of
+from shoal.urls import UrlRules
 
 MISSING_SECONDS: Final = 5.0
-MAX_SESSIONS: Final = 1024
 MAX_FAILED: Final = 4096
+
+
+class Passage(Protocol):
+    """One lease's way to its host, and everything that depends on whether it leads through an exit."""
+
+    @property
+    def fetcher(self) -> Fetcher:
+        """Sends requests this way, without an account's cookies."""
+
+    @property
+    def robots_failures(self) -> int:
+        """How often the host itself has failed to give this lease its robots.txt."""
+
+    def fetch(self, request: Fetch) -> Awaitable[Response | Fault | Refused]:
+        """Send the page's request, with the account's cookies if there is an account. Refused: it cannot log in."""
+
+    def host_latency(self, answer: Response | Fault) -> float:
+        """The seconds that the host took to answer; 0 where they say more about the exit."""
+
+    def refused_by_answer(self, answer: Response | Fault, verdict: Verdict) -> Refused | None:
+        """How the lease ends, if this answer is the exit's doing; None: it is the host's or the page's."""
+
+    def refused_by_handler(self, error: Exception) -> Refused | None:
+        """How the lease ends, if the handler raised this because of the exit; None: because of the page."""
+
+    def kept_headers(self, response: Response) -> dict[str, str]:
+        """The headers of an answer that may be archived."""
+
+    def secrets(self) -> list[str]:
+        """What no reason and no traceback of this lease may show."""
+
+    def reported(self, result: Result) -> Result:
+        """The result of a page that was had, with the report on the exit."""
+
+    def after_robots(self, result: Released | Retry) -> Released | Retry:
+        """The result of asking for robots.txt, with the report on the exit; one that got none leaves it to the next."""
+
+
+class DirectPassage:
+    """The way without an exit: whatever happens is the host's or the page's doing, and there is nothing to report."""
+
+    __slots__ = ("_lease", "fetcher")
+
+    def __init__(self, lease: Lease, *, fetcher: Fetcher) -> None:
+        self._lease = lease
+        self.fetcher = fetcher
+
+    @property
+    def robots_failures(self) -> int:
+        return self._lease.free_retries
+
+    def fetch(self, request: Fetch) -> Awaitable[Response | Fault]:
+        return self.fetcher.fetch(request)
+
+    def host_latency(self, answer: Response | Fault) -> float:
+        return answer.elapsed
+
+    def refused_by_answer(self, answer: Response | Fault, verdict: Verdict) -> None:
+        return None
+
+    def refused_by_handler(self, error: Exception) -> None:
+        return None
+
+    def kept_headers(self, response: Response) -> dict[str, str]:
+        return response.headers
+
+    def secrets(self) -> list[str]:
+        return secrets_in(self._lease.task.headers)
+
+    def reported(self, result: Result) -> Result:
+        return result
+
+    def after_robots(self, result: Released | Retry) -> Released | Retry:
+        return result
+
+
+class ExitPassage:
+    """The way through an exit. An account's requests carry its cookies, after a login if need be."""
+
+    def __init__(  # noqa: PLR0913 -- a lease, its exit and what a worker knows of both
+        self,
+        lease: Lease,
+        *,
+        config: ExitConfig,
+        fetcher: Fetcher,
+        pool: Pool | None,
+        accounts: Accounts,
+        failures: Failures,
+        max_tries: int,
+    ) -> None:
+        self._lease = lease
+        self._config = config
+        self._through = Through(fetcher, lease)
+        self._exits = len(pool.exits) if pool else 1
+        self._is_sticky = pool is not None and pool.sticky
+        self._accounts = accounts
+        self._failures = failures
+        self._max_tries = max_tries
+        self._account: AccountSession | None = None
+
+    @property
+    def fetcher(self) -> Fetcher:
+        return self._through
+
+    @property
+    def robots_failures(self) -> int:
+        # The first tries are held against their exits.
+        return max(self._lease.free_retries - HELD_AGAINST, 0)
+
+    async def fetch(self, request: Fetch) -> Response | Fault | Refused:
+        if self._config.kind != "account":
+            return await self._through.fetch(request)
+        account = await self._accounts.session_for(self._lease, self._config, self._through)
+        if isinstance(account, ExitRefusal):
+            return self._refused(account)
+        self._account = account
+        answer = await self._through.fetch(account.signed(request))
+        if isinstance(answer, Response):
+            account.take(answer)
+        return answer
+
+    def host_latency(self, answer: Response | Fault) -> float:
+        return 0.0
+
+    def refused_by_answer(self, answer: Response | Fault, verdict: Verdict) -> Refused | None:
+        refusal = refusal_of(answer, verdict)
+        return None if refusal is None else self._refused(refusal)
+
+    def refused_by_handler(self, error: Exception) -> Refused | None:
+        if not isinstance(error, TurnedAway):
+            return None
+        if error.kind == "logged_out" and self._is_fresh:
+            return self._refused(
+                ExitRefusal(kind="failed", outcome="login", reason="login: logged out at once", is_certain=True)
+            )
+        reason = reason_of(str(error), secrets=secrets_in(self._lease.task.headers))
+        return self._refused(ExitRefusal(kind=error.kind, outcome=error.kind, reason=reason))
+
+    def kept_headers(self, response: Response) -> dict[str, str]:
+        if self._config.kind != "account":
+            return response.headers
+        # With an account's cookies anyone is logged in as that account.
+        return {name: text for name, text in response.headers.items() if name != "set-cookie"}
+
+    def secrets(self) -> list[str]:
+        return secrets_in(self._lease.task.headers) + secrets_of(self._config)
+
+    def reported(self, result: Result) -> Result:
+        return msgspec.structs.replace(result, exit=self._through.use(session=self._changed_session(is_over=False)))
+
+    def after_robots(self, result: Released | Retry) -> Released | Retry:
+        answer, lease = self._through.answer, self._lease
+        refusal = None if answer is None else refusal_of(answer, judge(answer))
+        if refusal is None:
+            return msgspec.structs.replace(result, exit=self._through.use())
+        # A robots.txt that is forbidden to every exit has a meaning, which is in the result. A host that fails for
+        # every exit does not end here, but by the patience of its pages.
+        if refusal.kind == "failed" or lease.free_retries < HELD_AGAINST:
+            use = self._through.use("failed" if refusal.kind == "failed" else "blocked")
+            return Retry(lease=lease, reason=refusal.reason, free=True, exit=use)
+        return result
+
+    @property
+    def _is_fresh(self) -> bool:
+        return self._account is not None and self._account.is_fresh
+
+    def _refused(self, refusal: ExitRefusal) -> Refused:
+        """How the lease ends, with the report on its exit."""
+        key = self._lease.task.key
+        result = ending_of(
+            self._lease, refusal, most_tries=self._max_tries, exits=self._exits, failures=self._failures.of(key)
+        )
+        if refusal.kind == "failed":
+            self._failures.note(key)
+        verdict = verdict_on(self._lease, refusal, exits=self._exits, is_sticky=self._is_sticky)
+        is_over = refusal.kind == "logged_out" or refusal.outcome == "login"
+        if verdict == "used" and self._is_fresh:
+            # An account that has just logged in works.
+            verdict = "ok"
+        use = self._through.use(verdict, session=self._changed_session(is_over=is_over))
+        return Refused(msgspec.structs.replace(result, exit=use), refusal.outcome)
+
+    def _changed_session(self, *, is_over: bool) -> bytes | None:
+        return None if self._account is None else self._account.changed(is_over=is_over)
 
 
 class Failures:
@@ -34,88 +219,19 @@ class Failures:
         self._seen: OrderedDict[int, int] = OrderedDict()
 
     def of(self, key: int) -> int:
+        """The failures so far of the page with this key."""
         return self._seen.get(key, 0)
 
     def note(self, key: int) -> None:
-        """One more."""
+        """Count one more failure."""
         self._seen[key] = self.of(key) + 1
         self._seen.move_to_end(key)
         if len(self._seen) > MAX_FAILED:
             self._seen.popitem(last=False)
 
 
-class Passage:
-    """One lease's way out. For an account: with its session, logged in if need be."""
-
-    def __init__(
-        self, lease: Lease, *, fetcher: Fetcher, pool: Pool | None, settings: Settings, failures: Failures
-    ) -> None:
-        self._lease = lease
-        self._failures = failures
-        self._exits = len(pool.exits) if pool else 1
-        self._is_sticky = pool is not None and pool.sticky
-        self._settings = settings
-        self._through = Through(fetcher, lease)
-        self._kept = b""
-        self._session: Session | None = None
-        self._is_fresh = False
-
-    @property
-    def fetcher(self) -> Through:
-        return self._through
-
-    def use_session(self, session: Session, *, kept: bytes, is_fresh: bool) -> None:
-        """From here on requests are the account's. `kept` is what the frontier has of it."""
-        self._session, self._kept, self._is_fresh = session, kept, is_fresh
-
-    async def fetch(self, request: Fetch) -> Response | Fault:
-        """Send the page's request, with the account's cookies; what it sets is kept."""
-        if self._session is None:
-            return await self._through.fetch(request)
-        own = request.headers or {}
-        names = {name.lower() for name in own}
-        given = {
-            name: text for name, text in self._session.headers_for(request.url).items() if name.lower() not in names
-        }
-        answer = await self._through.fetch(msgspec.structs.replace(request, headers={**given, **own}))
-        if isinstance(answer, Response):
-            self._session.take(answer)
-        return answer
-
-    def refusal_of(self, error: TurnedAway) -> ExitRefusal:
-        """What a handler said of its page."""
-        if error.kind == "logged_out" and self._is_fresh:
-            return ExitRefusal(kind="failed", outcome="login", reason="login: logged out at once", is_certain=True)
-        reason = reason_of(str(error), secrets=secrets_in(self._lease.task.headers))
-        return ExitRefusal(kind=error.kind, outcome=error.kind, reason=reason)
-
-    def turned_away(self, refusal: ExitRefusal) -> Retry | Dead:
-        """How the lease ends that was turned away, with the report on its exit."""
-        key, most = self._lease.task.key, self._settings.max_exit_tries
-        result = ending_of(self._lease, refusal, most_tries=most, exits=self._exits, failures=self._failures.of(key))
-        if refusal.kind == "failed":
-            self._failures.note(key)
-        verdict = verdict_on(self._lease, refusal, exits=self._exits, is_sticky=self._is_sticky)
-        is_over = refusal.kind == "logged_out" or refusal.outcome == "login"
-        if verdict == "used" and self._is_fresh:
-            # An account that has just logged in works.
-            verdict = "ok"
-        return msgspec.structs.replace(result, exit=self._through.use(verdict, session=self._changed(is_over=is_over)))
-
-    def reported(self, result: Result) -> Result:
-        """The result with the report on an exit that did its work."""
-        return msgspec.structs.replace(result, exit=self._through.use(session=self._changed(is_over=False)))
-
-    def _changed(self, *, is_over: bool) -> bytes | None:
-        """What the frontier is to keep from now on; None: what it has."""
-        if self._session is None:
-            return None
-        kept = b"" if is_over else self._session.dump()
-        return kept if kept != self._kept else None
-
-
 class Passages:
-    """Opens the ways out of a worker's leases. Remembers what the frontier keeps for accounts, by its version."""
+    """Opens a way to its host for each lease of a worker."""
 
     def __init__(  # noqa: PLR0913 -- the parts of a worker, put together in one place
         self,
@@ -131,29 +247,29 @@ class Passages:
     ) -> None:
         self._exits = exits
         self._pools = {pool.name: pool for pool in pools}
+        self._accounts = Accounts(frontier=frontier, log_in=log_in, rules=rules, settings=settings)
         self._failures = Failures()
-        self._frontier = frontier
         self._fetcher = fetcher
-        self._spider_login = log_in
-        self._rules = rules
-        self._settings = settings
+        self._max_tries = settings.max_exit_tries
         self._say = say
         self._has_said_missing = False
-        self._sessions: OrderedDict[tuple[str, int], bytes] = OrderedDict()
 
-    def knows(self, lease: Lease) -> bool:
-        """Whether this worker has the exit that it was lent."""
-        return lease.exit in self._exits
-
-    def is_account(self, lease: Lease) -> bool:
-        """Whether the lease's requests are those of somebody who is logged in."""
+    def open(self, lease: Lease) -> Passage | None:
+        """The way of a lease; None: this worker does not have the exit that it was lent."""
+        if lease.exit == DIRECT:
+            return DirectPassage(lease, fetcher=self._fetcher)
         config = self._exits.get(lease.exit)
-        return config is not None and config.kind == "account"
-
-    def secrets(self, lease: Lease) -> list[str]:
-        """What nobody may read of a lease, whatever a spider's own error quotes."""
-        config = self._exits.get(lease.exit)
-        return secrets_in(lease.task.headers) + ([] if config is None else secrets_of(config))
+        if config is None:
+            return None
+        return ExitPassage(
+            lease,
+            config=config,
+            fetcher=self._fetcher,
+            pool=self._pools.get(lease.task.pool),
+            accounts=self._accounts,
+            failures=self._failures,
+            max_tries=self._max_tries,
+        )
 
     async def hand_back(self, lease: Lease) -> Released:
         """Give back a lease whose exit is not known here. Not at once: it would be lent to us again."""
@@ -162,63 +278,3 @@ class Passages:
             self._say(f"there is no exit {lease.exit} here: give this machine the same shoal.toml and proxies file")
         await asyncio.sleep(MISSING_SECONDS)
         return Released(lease=lease, exit=unused(lease))
-
-    async def open(self, lease: Lease) -> tuple[Passage, ExitRefusal | None]:
-        """The way out, and why it cannot be taken if the account's login failed."""
-        config = self._exits[lease.exit]
-        pool = self._pools.get(lease.task.pool)
-        passage = Passage(lease, fetcher=self._fetcher, pool=pool, settings=self._settings, failures=self._failures)
-        if config.kind != "account":
-            return passage, None
-        slots = _Slots(self._frontier, lease)
-        session = Session(
-            config, fetcher=passage.fetcher, settings=self._settings, rules=self._rules, before=slots.wait
-        )
-        kept = await self._kept(lease)
-        if kept:
-            session.load(kept)
-            passage.use_session(session, kept=kept, is_fresh=False)
-            return passage, None
-        refusal = await self._log_in(session, config)
-        if refusal is None:
-            passage.use_session(session, kept=b"", is_fresh=True)
-            await slots.wait(lease.task.url)
-        return passage, refusal
-
-    async def _log_in(self, session: Session, config: ExitConfig) -> ExitRefusal | None:
-        try:
-            await self._spider_login(session)
-        except Exception as error:
-            reason = f"login: {config.name}: {line_of(error, secrets=secrets_of(config))}"
-            return ExitRefusal(kind="failed", outcome="login", reason=reason, is_certain=True)
-        return None
-
-    async def _kept(self, lease: Lease) -> bytes:
-        """What the frontier keeps for the lease's account; nothing: it must log in."""
-        if not lease.session_version:
-            return b""
-        place = (lease.exit, lease.session_version)
-        known = self._sessions.get(place)
-        if known is None:
-            version, known = await self._frontier.session(lease.crawl, lease.exit)
-            self._sessions[lease.exit, version] = known
-            if len(self._sessions) > MAX_SESSIONS:
-                self._sessions.popitem(last=False)
-        return known
-
-
-class _Slots:
-    """The start slots of a lease's requests: the first has the lease's own, each later one takes another."""
-
-    def __init__(self, frontier: Frontier, lease: Lease) -> None:
-        self._frontier = frontier
-        self._lease = lease
-        self._has_begun = False
-
-    async def wait(self, url: str) -> None:
-        """Wait for the slot of the next request."""
-        if not self._has_begun:
-            self._has_begun = True
-            return
-        lane = f"{lane_of(url)}{VIA}{self._lease.task.pool}"
-        await asyncio.sleep(await self._frontier.reserve(self._lease.crawl, lane, exit=self._lease.exit))

@@ -43,6 +43,13 @@ class ExitRefusal(msgspec.Struct, frozen=True, kw_only=True):
     is_certain: bool = False
 
 
+class Refused(msgspec.Struct, frozen=True):
+    """How a lease ends whose page was not to be had through its exit, and the outcome for the fetch log."""
+
+    result: Retry | Dead
+    outcome: str
+
+
 def refusal_of(answer: Response | Fault, verdict: Verdict) -> ExitRefusal | None:
     """Whether this answer is that of somebody who was turned away, or never got through."""
     if isinstance(answer, Fault):

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
-
-from shoal.exits.refusals import HELD_AGAINST, refusal_of
+from shoal.exits.passage import Passage
 from shoal.fetch.base import Fetcher
 from shoal.fetch.robots import LONGEST_REST, UNAVAILABLE, Robots, RulesVerdict, fetch_rules
-from shoal.fetch.through import Through
 from shoal.frontier.base import Frontier
-from shoal.model import DIRECT, VIA, LaneUpdate, Lease, Released, Retry
+from shoal.model import VIA, LaneUpdate, Lease, Released, Retry
 from shoal.policy.politeness import lent_interval
-from shoal.policy.retries import judge
 from shoal.settings import Settings
 from shoal.urls import lane_of, origin_of
 
@@ -28,9 +24,8 @@ CLOSED_SECONDS = 3600.0
 class LaneRules:
     """The rules of the lanes a worker serves; parsed once each."""
 
-    def __init__(self, *, frontier: Frontier, fetcher: Fetcher, settings: Settings) -> None:
+    def __init__(self, *, frontier: Frontier, settings: Settings) -> None:
         self._frontier = frontier
-        self._fetcher = fetcher
         self._settings = settings
         self._parsed: dict[str, tuple[int, Robots]] = {}
         self._weight = 0
@@ -51,30 +46,16 @@ class LaneRules:
             self._remember(lease.task.lane, entry)
         return entry[1]
 
-    async def open(self, lease: Lease) -> Released | Retry:
-        """Fetch robots.txt with the start slot of this lease; what comes back belongs on the lane.
+    async def open(self, lease: Lease, passage: Passage) -> Released | Retry:
+        """Fetch robots.txt with the start slot of this lease; the result carries the rules to the lane.
 
-        A host that cannot say is asked again, by the same task: its free retries count the failures. In the end
-        the lane is closed, so that its tasks end too. An exit that is turned away or fails is held to be the reason
-        first, and the next one asks."""
+        A host that cannot say is asked again by the same task, whose free retries count the failures. In the end
+        the lane is closed, so that its tasks end, too."""
+        return passage.after_robots(await self._ask(lease, passage.fetcher, failures=passage.robots_failures))
 
-        if lease.exit == DIRECT:
-            return await self._open(lease, self._fetcher, failures=lease.free_retries)
-        through = Through(self._fetcher, lease)
-        opened = await self._open(lease, through, failures=max(lease.free_retries - HELD_AGAINST, 0))
-        refusal = None if through.answer is None else refusal_of(through.answer, judge(through.answer))
-        if refusal is None:
-            return msgspec.structs.replace(opened, exit=through.use())
-        # A robots.txt that is forbidden whoever asks has its meaning; a host that fails whoever asks does not end here,
-        # but by the patience of its pages.
-        if refusal.kind == "failed" or lease.free_retries < HELD_AGAINST:
-            use = through.use("failed" if refusal.kind == "failed" else "blocked")
-            return Retry(lease=lease, reason=refusal.reason, free=True, exit=use)
-        return opened
-
-    async def _open(self, lease: Lease, fetcher: Fetcher, *, failures: int) -> Released | Retry:
+    async def _ask(self, lease: Lease, fetcher: Fetcher, *, failures: int) -> Released | Retry:
         async def reserve(url: str) -> RulesVerdict | None:
-            # While a lane is being opened nobody else starts there: its own interval is enough.
+            # While a lane is being opened no other task starts there: its own interval is enough.
             host, via, pool = lease.task.lane.partition(VIA)
             if lane_of(url) == host:
                 await asyncio.sleep(max(lease.interval, lease.exit_interval))

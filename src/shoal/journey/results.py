@@ -1,20 +1,27 @@
-"""What a page's journey ends with: how its lease ends, and the rows that must be stored before that."""
+"""How a page's journey ends: the end of its lease, and the rows that must be stored before that."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import msgspec
 
-from shoal.archive.base import RawPage
-from shoal.model import Result
+from shoal.archive.base import Capture, RawPage, packed
+from shoal.fetch.base import Fault, Response
+from shoal.journey.harvest import KeyedItem
+from shoal.model import Dead, Lease, Result, Retry
 from shoal.store.base import FetchRow, ItemRow
 
 KEY_SHOWN = 60
 
+# What is kept of a page's bytes: nothing, their hash in the fetch log, or the hash and the page in the archive.
+Keeping = Literal["nothing", "hash", "page"]
+
 
 class Finished(msgspec.Struct, frozen=True):
-    """A page's work in hand: how its lease ends, and the rows that must be stored before that.
+    """The work on one page, done: how its lease ends, and the rows that must be stored before that.
 
     `unstorable` says why an item of the page became no row; then the page is a dead letter in the end. `page` is the
     raw page, where it is to be archived before everything else."""
@@ -24,6 +31,97 @@ class Finished(msgspec.Struct, frozen=True):
     fetch: FetchRow | None = None
     unstorable: str = ""
     page: RawPage | None = None
+
+
+class Records:
+    """Makes the rows of a worker's pages: for the fetch log, for the store and for the archive."""
+
+    def __init__(self, *, spider_name: str, worker: str, keeping: Keeping, clock: Callable[[], float]) -> None:
+        self._spider_name = spider_name
+        self._worker = worker
+        self._keeping = keeping
+        self._clock = clock
+
+    def finished(self, result: Result, outcome: str, answer: Response | Fault | None = None) -> Finished:
+        """A result that has a line in the fetch log and no items."""
+        error = result.reason if isinstance(result, (Retry, Dead)) else ""
+        return Finished(result, fetch=self.fetch_row(result.lease, outcome, answer, error=error))
+
+    def failed(self, result: Retry | Dead, outcome: str, answer: Response | Fault | None) -> Finished:
+        """The same for a page that could not be had: its outcome says whether it is tried again."""
+        return self.finished(result, outcome if isinstance(result, Dead) else f"retry:{outcome}", answer)
+
+    def fetch_row(
+        self, lease: Lease, outcome: str, answer: Response | Fault | None = None, *, error: str = ""
+    ) -> FetchRow:
+        """The line of a lease in the fetch log."""
+        task = lease.task
+        status, size, content_hash = 0, 0, ""
+        if isinstance(answer, Response):
+            status, size = answer.status, len(answer.body)
+            content_hash = "" if self._keeping == "nothing" else hashlib.sha256(answer.body).hexdigest()
+        return FetchRow(
+            crawl=lease.crawl,
+            key=task.key,
+            url=task.url,
+            outcome=outcome,
+            token=lease.token,
+            attempt=lease.attempt,
+            at=self._clock(),
+            status=status,
+            worker=self._worker,
+            exit=lease.exit,
+            size=size,
+            elapsed=answer.elapsed if answer is not None else 0.0,
+            error=error,
+            parent=task.parent,
+            content_hash=content_hash,
+        )
+
+    def item_rows(self, items: Sequence[KeyedItem], *, lease: Lease, url: str) -> list[ItemRow]:
+        """The items of the page at `url` as the store takes them."""
+        at = self._clock()
+        return [
+            ItemRow(
+                spider=self._spider_name,
+                key=item.key,
+                crawl=lease.crawl,
+                url=url,
+                data=item.data,
+                token=lease.token,
+                at=at,
+            )
+            for item in items
+        ]
+
+    def with_page(self, finished: Finished, response: Response, *, headers: dict[str, str]) -> Finished:
+        """The same with the raw page, where pages are archived: also one whose handler failed, to be replayed.
+
+        `headers` are those of the response that may be kept."""
+        row, lease = finished.fetch, finished.result.lease
+        if self._keeping != "page" or row is None:
+            return finished
+        task = lease.task
+        capture = Capture(
+            crawl=lease.crawl,
+            url=task.url,
+            final_url=response.url,
+            key=task.key,
+            status=response.status,
+            headers=headers,
+            at=row.at,
+            token=lease.token,
+            content_hash=row.content_hash,
+            size=len(response.body),
+            method=task.method,
+            attempt=lease.attempt,
+            worker=self._worker,
+            handler=task.handler,
+            depth=task.depth,
+            priority=task.priority,
+            **packed(task.meta),
+        )
+        return msgspec.structs.replace(finished, page=RawPage(capture, response.body))
 
 
 def unstorable_item(key: str, why: str) -> str:

@@ -13,8 +13,8 @@ from typing import Any, TextIO
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
-from shoal.journey.handlers import PAGES, SITEMAP
 from shoal.journey.intake import Found, Intake
+from shoal.journey.listings import PAGES, SITEMAP
 from shoal.model import PutReport
 from shoal.page import handler_name
 from shoal.processes.patience import patiently

@@ -10,13 +10,17 @@ from typing import Any
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.fetch.base import Fault, FaultKind, Fetch, Response
-from shoal.model import Lease, Task
+from shoal.exits.passage import Passages
+from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
+from shoal.fetch.exit_config import ExitConfig
+from shoal.model import Lease, Pool, Task
 from shoal.page import Page
+from shoal.session import Session
 from shoal.settings import Settings
 from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, StoredItem
 from shoal.store.checks import mended, storable
 from shoal.store.folding import Folded, fold
+from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules, key_of, lane_of
 
 HTML = "text/html; charset=utf-8"
@@ -219,3 +223,21 @@ def task_for(url: str, **fields: Any) -> Task:
 def lease_for(url: str, *, task: Mapping[str, Any] | None = None, **fields: Any) -> Lease:
     """A lease of a canonical URL's task."""
     return Lease(**{"crawl": "c", "task": task_for(url, **(task or {})), "token": 7, "rules_version": 1, **fields})
+
+
+def passages_for(fetcher: Fetcher, *, settings: Settings, pools: Sequence[Pool] = ()) -> Passages:
+    """The ways out of a worker: direct, and through the exits of these pools, which are proxies."""
+
+    async def log_in(_: Session) -> None:
+        raise AssertionError("a worker without accounts has nothing to log in")
+
+    return Passages(
+        exits={name: ExitConfig(name=name, kind="proxy") for pool in pools for name in pool.exits},
+        pools=pools,
+        frontier=MemoryFrontier(clock=time.time),
+        fetcher=fetcher,
+        log_in=log_in,
+        rules=UrlRules(settings),
+        settings=settings,
+        say=print,
+    )

@@ -1,0 +1,98 @@
+"""Pages that list other pages: tasks out of sitemaps, and out of ranges of numbered pages."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from shoal.journey.intake import Found, Intake
+from shoal.journey.sitemaps import parse_sitemap, sitemaps_in_robots
+from shoal.page import Page
+from shoal.spider import Request
+from shoal.urls import lane_of
+
+# The handlers of such pages, as tasks name them.
+SITEMAP = "@sitemap"
+PAGES = "@pages"
+
+MOST_PAGES = 1_000_000
+MOST_LEVELS = 3  # robots.txt, an index, an index in it, their sitemaps
+MOST_ELSEWHERE = 1_000
+
+
+async def take_sitemap(page: Page, found: Found, *, intake: Intake) -> None:
+    """Take in the pages and the further sitemaps that a sitemap or a robots.txt names."""
+    handler, task = page.meta["handler"], page.task
+    if page.url.endswith("/robots.txt"):
+        nested, pages = sitemaps_in_robots(page.content[: intake.settings.max_robots_bytes]), []
+    else:
+        sitemap = await asyncio.to_thread(parse_sitemap, page.body, url=page.url)
+        nested, pages = sitemap.sitemaps, sitemap.pages
+        if sitemap.problem:
+            found.reject("bad_sitemap", page.url)
+    await _take_nested(nested, page, found, intake=intake)
+    for number, url in enumerate(pages):
+        if number % 1000 == 0:
+            await asyncio.sleep(0)
+        intake.request(Request(url, handler=handler, depth=task.depth), found, parent=task, base=page.url)
+
+
+async def _take_nested(urls: list[str], page: Page, found: Found, *, intake: Intake) -> None:
+    """Take in sitemaps that a sitemap or a robots.txt names.
+
+    The file that a spider starts from may name sitemaps on any host. The sitemaps it leads to may name only further
+    ones on their own host or in scope, and MOST_LEVELS ends a chain of them."""
+    task, level = page.task, page.meta.get("level", 0) + 1
+    meta = {**page.meta, "level": level}
+    elsewhere = 0
+    for number, url in enumerate(urls):
+        if number % 1000 == 0:
+            await asyncio.sleep(0)
+        link = intake.rules.resolve(url, page.url)
+        if level > MOST_LEVELS:
+            found.reject("sitemap_chain", link.url)
+            continue
+        is_elsewhere = link.lane != lane_of(page.url)
+        elsewhere += is_elsewhere
+        scoped = is_elsewhere and (level > 1 or elsewhere > MOST_ELSEWHERE)
+        request = Request(url, handler=SITEMAP, meta=meta, depth=task.depth)
+        intake.request(request, found, parent=task, base=page.url, scoped=scoped)
+
+
+async def take_page_range(page: Page, found: Found, *, intake: Intake) -> None:
+    """Take in the numbered pages after the first, which is `page`."""
+    options, task = page.meta, page.task
+    last = last_page(page, options["last"], options["template"])
+    # The frontier takes no more of one shape; and a page may claim any number.
+    most = options["first"] + (intake.settings.max_per_shape or MOST_PAGES)
+    if last > most:
+        found.reject("max_per_shape", options["template"].replace("{}", str(last)[:20]))
+    for number in range(options["first"] + 1, min(last, most) + 1):
+        if number % 1000 == 0:
+            await asyncio.sleep(0)
+        request = Request(
+            options["template"].replace("{}", str(number)),
+            handler=options["handler"],
+            meta=options["meta"] or None,
+            depth=task.depth,
+            priority=task.priority,
+        )
+        intake.request(request, found, parent=task, base=page.url)
+
+
+def last_page(page: Page, last: int | str, template: str) -> int:
+    """The number of the last page: given, or read off an element's text, link or value."""
+    if isinstance(last, int):
+        return last
+    elements = page.css(last)
+    if not elements:
+        raise LookupError(f"no element matches {last!r}, so the last page is not known")
+    element = elements[-1]
+    pattern = re.escape(template.rpartition("/")[2]).replace(re.escape("{}"), r"(\d+)")
+    linked = re.search(pattern, element.attr("href"))
+    if linked:
+        return int(linked[1])
+    numbers = re.findall(r"\d+", element.attr("value") or element.text())
+    if not numbers:
+        raise LookupError(f"the element {last!r} names no number, so the last page is not known")
+    return int(numbers[-1])
