@@ -313,13 +313,13 @@ def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier,
         flags += ["--store-connections", str(record.settings.store_connections)]
         return [sys.executable, "-m", "shoal", "worker", record.spider, *flags]
 
-    async def gone(name: str) -> None:
+    async def reclaim(name: str) -> None:
         await patiently(lambda: frontier.evict(name), say=say)
 
     host, started = socket.gethostname(), f"{time.time_ns() // 1000 % 2**32:x}"
     names = [f"{host}:{os.getpid()}.{started}:{number}" for number in range(1, workers + 1)]
     start = Start(command=command, environment=environment)
-    return Fleet(names, start=start, gone=gone, say=say, grace_seconds=record.settings.grace_seconds)
+    return Fleet(names, start=start, reclaim=reclaim, say=say, grace_seconds=record.settings.grace_seconds)
 
 
 async def run_crawl(
@@ -338,7 +338,7 @@ async def run_crawl(
             ):
                 await worker.run(stop)
 
-    await coordinator.take_back_from_the_gone()
+    await coordinator.reclaim_from_exited_workers()
     async with listener_at(places, frontier=frontier, say=say) as listener:
         feeding = asyncio.create_task(coordinator.feed(spider, intake=intake_of(crawl)))
         retention = parse_duration(record_of(crawl).settings.retention)
