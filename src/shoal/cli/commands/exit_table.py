@@ -213,7 +213,7 @@ def _health(one: ExitStatus, *, now: float) -> str:
         case "parked":
             return f"parked until {clock_time(now + one.parked_for)}"
         case "resting":
-            return f"rests until {clock_time(now + one.rests_for)}"
+            return f"quarantined until {clock_time(now + one.rests_for)}"
         case "probation":
             return "on probation"
         case _:
