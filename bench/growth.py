@@ -24,10 +24,10 @@ import msgspec
 from bench.crawl import crawl_with_shoal, prepare_site
 from bench.crawlers import WORK, fresh_folder
 from bench.nginx import serve
-from shoal.crawl import CrawlRecord
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Done, Lease, Task
+from shoal.processes.crawl_record import CrawlRecord
 from shoal.settings import Settings
 
 CRAWL = "growth"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -19,7 +18,6 @@ from shoal.archive import open_archive
 from shoal.archive.base import Archive
 from shoal.exits.configuration import exits_by_name, load_pools
 from shoal.exits.passage import Passages
-from shoal.exits.pools import default_pool, pool_of, usable_pools
 from shoal.fetch.http import HttpFetcher
 from shoal.frontier import REDIS_SCHEMES, open_frontier
 from shoal.frontier.base import Frontier
@@ -29,9 +27,9 @@ from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping
-from shoal.model import Budgets, Crawl, CrawlState
-from shoal.policy.politeness import lent_interval
+from shoal.model import Crawl, CrawlState
 from shoal.processes.coordinator import Coordinator
+from shoal.processes.crawl_record import describe_crawl, is_unfinished, next_id, record_of, spider_of
 from shoal.processes.fleet import Fleet, Start
 from shoal.processes.listener import Inbox, Listener, NoInbox
 from shoal.processes.patience import patiently
@@ -47,7 +45,6 @@ from shoal.settings import (
     environment_layer,
     file_layer,
     parse_duration,
-    parse_rate,
     resolve,
 )
 from shoal.spider import Spider, spider_name
@@ -55,69 +52,78 @@ from shoal.store import STORE_CONNECTIONS, open_store
 from shoal.store.base import Store
 from shoal.urls import UrlRules
 
-DEFAULT_FILE = "shoal.db"
 CONFIG_FILE = "shoal.toml"
 
 Say = Callable[[str], None]
 
 
+class Closable(Protocol):
+    """A connection, a file or a folder that is closed after use."""
+
+    async def close(self) -> None: ...
+
+
+Part = TypeVar("Part", bound=Closable)
+
+
 class Places(msgspec.Struct, frozen=True, kw_only=True):
     """Where a crawl lives: the URLs of its frontier and its store, and of the archive if raw pages are kept."""
 
-    frontier: str = DEFAULT_FILE
-    store: str = DEFAULT_FILE
+    frontier: str
+    store: str
     archive: str | None = None
 
 
-class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a crawl remembers of how it was started, so that every worker of the fleet agrees."""
+@asynccontextmanager
+async def _closing(open_part: Callable[[], Awaitable[Part]], *, wait: Say | None) -> AsyncIterator[Part]:
+    """The part that `open_part` opens, closed at the end.
 
-    settings: Settings
-    start_lanes: list[str] = msgspec.field(default_factory=list)
-    spider: str = ""
-    pool: str = ""
+    A worker that is part of a fleet waits for a server that cannot be reached, and says so with `wait`. Without
+    `wait` the error is raised at once: people who type a command want to be told."""
+    part = await (open_part() if wait is None else patiently(open_part, say=wait))
+    try:
+        yield part
+    finally:
+        await part.close()
+
+
+def frontier_at(url: str, *, wait: Say | None = None) -> AbstractAsyncContextManager[Frontier]:
+    """The frontier at a URL, closed at the end."""
+    return _closing(lambda: open_frontier(url), wait=wait)
+
+
+def store_at(
+    url: str, *, wait: Say | None = None, connections: int = STORE_CONNECTIONS
+) -> AbstractAsyncContextManager[Store]:
+    """The store at a URL, closed at the end."""
+    return _closing(lambda: open_store(url, connections=connections), wait=wait)
+
+
+def archive_at(url: str, *, wait: Say | None = None, create: bool = False) -> AbstractAsyncContextManager[Archive]:
+    """The archive at a URL, closed at the end."""
+    return _closing(lambda: open_archive(url, create=create), wait=wait)
 
 
 @asynccontextmanager
 async def opened(
     places: Places, *, wait: Say | None = None, store_connections: int = STORE_CONNECTIONS
 ) -> AsyncIterator[tuple[Frontier, Store]]:
-    """The frontier and the store, closed at the end. A worker that is part of a fleet waits for a server that is
-    away, and says so with `wait`; people want to be told at once."""
-
-    async def reach() -> Frontier:
-        return await open_frontier(places.frontier)
-
-    async def join() -> Store:
-        return await open_store(places.store, connections=store_connections)
-
-    frontier = await (reach() if wait is None else patiently(reach, say=wait))
-    try:
-        store = await (join() if wait is None else patiently(join, say=wait))
-        try:
-            yield frontier, store
-        finally:
-            await store.close()
-    finally:
-        await frontier.close()
+    """The frontier and the store of a crawl, closed at the end."""
+    async with (
+        frontier_at(places.frontier, wait=wait) as frontier,
+        store_at(places.store, wait=wait, connections=store_connections) as store,
+    ):
+        yield frontier, store
 
 
 @asynccontextmanager
-async def archive_at(places: Places, *, wait: Say | None = None) -> AsyncIterator[Archive | None]:
-    """The archive that raw pages are to be kept in, if any, closed at the end; `wait` is that of `opened`."""
-    url = places.archive
-    if url is None:
+async def archive_of(places: Places, *, wait: Say | None = None) -> AsyncIterator[Archive | None]:
+    """The archive that a crawl keeps its raw pages in, if any: created if need be, closed at the end."""
+    if places.archive is None:
         yield None
         return
-
-    async def reach() -> Archive:
-        return await open_archive(url, create=True)
-
-    archive = await (reach() if wait is None else patiently(reach, say=wait))
-    try:
+    async with archive_at(places.archive, wait=wait, create=True) as archive:
         yield archive
-    finally:
-        await archive.close()
 
 
 def settings_of(spider: type[Spider], flags: dict[str, Any], *, folder: Path = Path()) -> Resolved:
@@ -134,44 +140,57 @@ def settings_of(spider: type[Spider], flags: dict[str, Any], *, folder: Path = P
 
 
 async def begin(
-    frontier: Frontier, store: Store, spider: Spider, *, settings: Settings, reference: str, fresh: bool = False
+    frontier: Frontier, spider: Spider, *, settings: Settings, reference: str
 ) -> tuple[Crawl, Crawl | None]:
-    """The spider's unfinished crawl with the settings as they are now, or a new one; and the former as it was."""
+    """Resume the spider's unfinished crawl with the settings as they are now, or begin a new one.
+
+    Gives the crawl, and the resumed one as it was before; `reference` is how worker processes load the spider."""
+    crawls = await crawls_of(spider, frontier=frontier)
+    former = next((crawl for crawl in crawls if is_unfinished(crawl.state)), None)
+    crawl_id = next_id(spider_name(type(spider)), crawls) if former is None else former.id
+    crawl = _described(crawl_id, spider, settings=settings, reference=reference)
+    return await _start(crawl, frontier=frontier), former
+
+
+async def begin_afresh(
+    frontier: Frontier, store: Store, spider: Spider, *, places: Places, settings: Settings, reference: str
+) -> Crawl:
+    """Discard the spider's unfinished crawls and begin a new one."""
+    crawls = await crawls_of(spider, frontier=frontier)
+    # Before anything is deleted: settings may be refused, and the id of a discarded crawl is not used again, since
+    # its workers may still be running.
+    crawl = _described(next_id(spider_name(type(spider)), crawls), spider, settings=settings, reference=reference)
+    for former in crawls:
+        if is_unfinished(former.state):
+            await discard(former, places=places, frontier=frontier, store=store)
+    return await _start(crawl, frontier=frontier)
+
+
+async def crawls_of(spider: Spider, *, frontier: Frontier) -> list[Crawl]:
+    """The spider's crawls, newest first."""
     name = spider_name(type(spider))
+    return [crawl for crawl in await frontier.crawls() if crawl.spider == name]
+
+
+async def discard(crawl: Crawl, *, places: Places, frontier: Frontier, store: Store) -> None:
+    """Delete a crawl with everything that was pushed for it. Its items stay."""
+    async with inbox_at(places) as inbox:
+        await inbox.delete(crawl.id)
+    await frontier.delete_crawl(crawl.id)
+    await store.delete_crawl(crawl.id)
+
+
+def _described(crawl_id: str, spider: Spider, *, settings: Settings, reference: str) -> Crawl:
     pools = load_pools(Path(CONFIG_FILE), proxies=settings.proxies)
-    pool = default_pool(pools, spider=spider, settings=settings)
-    mine = [crawl for crawl in await frontier.crawls() if crawl.spider == name]
-    unfinished = [crawl for crawl in mine if crawl.state in (CrawlState.RUNNING, CrawlState.PAUSED)]
-    if fresh:
-        for crawl in unfinished:
-            await frontier.delete_crawl(crawl.id)
-            await store.delete_crawl(crawl.id)
-        unfinished = []
-    numbers = [int(match[1]) for crawl in mine if (match := re.search(r"-(\d+)$", crawl.id))]
-    crawl_id = unfinished[0].id if unfinished else f"{name}-{max(numbers, default=0) + 1}"
-    record = CrawlRecord(settings=settings, start_lanes=start_lanes(spider), spider=reference, pool=pool)
-    crawl = Crawl(
-        id=crawl_id,
-        spider=name,
-        interval=lent_interval(parse_rate(settings.rate)),
-        cap=settings.per_host,
-        needs_rules=settings.obey_robots,
-        budgets=Budgets(
-            pages=settings.max_pages,
-            per_lane=settings.max_per_host,
-            per_shape=settings.max_per_shape,
-            cost=settings.budget,
-        ),
-        settings=msgspec.to_builtins(record),
-        feeding=True,
-        dedup=settings.dedup,
-        dedup_ttl=parse_duration(settings.dedup_ttl),
-        pools=tuple(pool_of(spec, settings=settings) for spec in usable_pools(pools, spider).values()),
-    )
-    opened_crawl = await frontier.open_crawl(crawl)
-    await frontier.set_state(crawl_id, CrawlState.RUNNING)
-    await frontier.set_feeding(crawl_id, feeding=True)
-    return opened_crawl, unfinished[0] if unfinished else None
+    return describe_crawl(crawl_id, spider, settings=settings, reference=reference, pools=pools)
+
+
+async def _start(crawl: Crawl, *, frontier: Frontier) -> Crawl:
+    """Open the crawl and let it run: a resumed one may have been paused, and its start is fed again."""
+    begun = await frontier.open_crawl(crawl)
+    await frontier.set_state(crawl.id, CrawlState.RUNNING)
+    await frontier.set_feeding(crawl.id, feeding=True)
+    return begun
 
 
 @asynccontextmanager
@@ -193,20 +212,6 @@ async def listener_at(places: Places, *, frontier: Frontier, say: Say) -> AsyncI
     """What turns pushed URLs into tasks, closed at the end."""
     async with inbox_at(places) as inbox:
         yield Listener(inbox, frontier=frontier, intake_of=intake_of, say=say)
-
-
-async def empty_inboxes(places: Places, spider: Spider, *, frontier: Frontier) -> None:
-    """Drop what was pushed for the spider's unfinished crawls: they are about to be deleted."""
-    name = spider_name(type(spider))
-    async with inbox_at(places) as inbox:
-        for crawl in await frontier.crawls():
-            if crawl.spider == name and crawl.state in (CrawlState.RUNNING, CrawlState.PAUSED):
-                await inbox.delete(crawl.id)
-
-
-def record_of(crawl: Crawl) -> CrawlRecord:
-    """How a crawl was started, as it remembers it."""
-    return msgspec.convert(crawl.settings, CrawlRecord)
 
 
 def intake_of(crawl: Crawl, *, known: RecentKeys | None = None) -> Intake:
@@ -283,7 +288,7 @@ def replay_for(crawl: str, spider: Spider, *, settings: Settings, archive: Archi
     parts = ReplayParts(
         spider=spider,
         # A crawl's id is its spider's name and a number: items keep their identity though a class was renamed.
-        spider_name=re.sub(r"-\d+$", "", crawl),
+        spider_name=spider_of(crawl),
         settings=settings,
         archive=archive,
         store=store,
@@ -308,13 +313,13 @@ def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier,
         flags += ["--store-connections", str(record.settings.store_connections)]
         return [sys.executable, "-m", "shoal", "worker", record.spider, *flags]
 
-    async def gone(name: str) -> None:
+    async def reclaim(name: str) -> None:
         await patiently(lambda: frontier.evict(name), say=say)
 
     host, started = socket.gethostname(), f"{time.time_ns() // 1000 % 2**32:x}"
     names = [f"{host}:{os.getpid()}.{started}:{number}" for number in range(1, workers + 1)]
     start = Start(command=command, environment=environment)
-    return Fleet(names, start=start, gone=gone, say=say, grace_seconds=record.settings.grace_seconds)
+    return Fleet(names, start=start, reclaim=reclaim, say=say, grace_seconds=record.settings.grace_seconds)
 
 
 async def run_crawl(
@@ -328,12 +333,12 @@ async def run_crawl(
             await fleet_for(crawl, places, workers=workers, frontier=frontier, say=say).run(stop)
         else:
             async with (
-                archive_at(places) as archive,
+                archive_of(places) as archive,
                 worker_for(crawl, spider, frontier=frontier, store=store, say=say, archive=archive) as worker,
             ):
                 await worker.run(stop)
 
-    await coordinator.take_back_from_the_gone()
+    await coordinator.reclaim_from_exited_workers()
     async with listener_at(places, frontier=frontier, say=say) as listener:
         feeding = asyncio.create_task(coordinator.feed(spider, intake=intake_of(crawl)))
         retention = parse_duration(record_of(crawl).settings.retention)
@@ -352,7 +357,7 @@ async def run_crawl(
 async def _goes_on(coordinator: Coordinator, listener: Listener) -> bool:
     """Whether something came in at the last moment, when the workers had just found nothing left."""
     await listener.take_in([coordinator.crawl])
-    return (await coordinator.progress()).state in (CrawlState.RUNNING, CrawlState.PAUSED)
+    return is_unfinished((await coordinator.progress()).state)
 
 
 async def _until(work: Any, feeding: asyncio.Task[None]) -> None:

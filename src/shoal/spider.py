@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -110,9 +110,6 @@ class Spider:
 
     async def finished(self) -> None:
         """Called once in each worker after its last page."""
-
-
-Sources = Source | Iterable[Source] | AsyncIterable[Source]
 
 
 def has_login(spider: type[Spider]) -> bool:

@@ -57,8 +57,8 @@ class GraphCrawl:
         spider = spider_class()
         spider.start = [self.site.url]  # type: ignore[misc]  # an instance may have a start of its own
         settings = settings_of(spider_class, {"allow_private": True, "obey_robots": False, **self.settings}).values
-        async with self.opened() as (frontier, store):
-            crawl, _ = await begin(frontier, store, spider, settings=settings, reference=SPIDER)
+        async with self.opened() as (frontier, _):
+            crawl, _ = await begin(frontier, spider, settings=settings, reference=SPIDER)
             self.crawl = crawl.id
             await feed(frontier, crawl.id, requests_of(spider), intake=intake_of(crawl), max_pending=10**6, say=print)
             await frontier.set_feeding(crawl.id, feeding=False)

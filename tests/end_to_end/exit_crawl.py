@@ -84,7 +84,7 @@ class ExitCrawl:
         always = {"allow_private": True, "obey_robots": False, "horizon_seconds": 0.3, "grace_seconds": 10.0}
         resolved = settings_of(self.spider, {**always, **self.settings, **settings}, folder=self.folder).values
         async with self.opened() as (frontier, store):
-            crawl, _ = await begin(frontier, store, self.spider(), settings=resolved, reference="-")
+            crawl, _ = await begin(frontier, self.spider(), settings=resolved, reference="-")
             self.crawl = crawl.id
             await self._coordinator(crawl, frontier, store).feed(self.spider(), intake=intake_of(crawl))
             return crawl

@@ -140,7 +140,7 @@ async def crawl_of_a_graph(folder: Path, *, frontier: Any = Tampered, store: Any
         spider.start = [site.url]  # type: ignore[misc]  # an instance may have a start of its own
         plan = Plan(folder=folder, frontier=database, rate=400)
         settings = settings_for(plan, lanes=(lane_of(site.url),))
-        crawl, _ = await begin(real_frontier, real_store, spider, settings=settings, reference=plan.spider)
+        crawl, _ = await begin(real_frontier, spider, settings=settings, reference=plan.spider)
         await feed(real_frontier, crawl.id, requests_of(spider), intake=intake_of(crawl), max_pending=10**6, say=print)
         await real_frontier.set_feeding(crawl.id, feeding=False)
         yield Case(site, crawl, frontier=frontier(real_frontier), store=store(real_store))

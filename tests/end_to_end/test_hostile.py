@@ -340,7 +340,7 @@ async def crawl_all(db: Path, start: list[str], **settings: Any) -> tuple[Progre
     spider.start = start  # type: ignore[misc]  # an instance may have a start of its own
     values = settings_of(Everything, {**LIMITS, "allow_private": True, **settings}).values
     async with opened(Places(frontier=str(db), store=str(db))) as (frontier, store):
-        crawl, _ = await begin(frontier, store, spider, settings=values, reference="none")
+        crawl, _ = await begin(frontier, spider, settings=values, reference="none")
         intake = intake_of(crawl)
         await feed(frontier, crawl.id, requests_of(spider), intake=intake, max_pending=10**6, say=print)
         await frontier.set_feeding(crawl.id, feeding=False)

@@ -104,7 +104,7 @@ async def working(db: str, start: list[str], *, slow_lane: str) -> AsyncIterator
     limits = {**LIMITS, **deadlines, "obey_robots": True, "concurrency": SLOTS}
     settings = settings_of(Everything, limits).values
     async with opened(Places(frontier=db, store=db)) as (frontier, store):
-        crawl, _ = await begin(frontier, store, spider, settings=settings, reference="none")
+        crawl, _ = await begin(frontier, spider, settings=settings, reference="none")
         watched = Watched(crawl, frontier, store)
         await feed(frontier, crawl.id, requests_of(spider), intake=intake_of(crawl), max_pending=10**6, say=print)
         await frontier.set_feeding(crawl.id, feeding=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal import Item, Page, Spider
-from shoal.crawl import Places, begin, intake_of, opened, record_of, settings_of
+from shoal.crawl import Places, begin, intake_of, opened, settings_of
 from shoal.fetch.http import HttpFetcher
 from shoal.fetch.routes import ROUTE_SECONDS
 from shoal.journey.handlers import Handlers
@@ -16,6 +16,7 @@ from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import DeadFilter
+from shoal.processes.crawl_record import record_of
 from shoal.processes.sources import feed, requests_of
 from shoal.processes.worker import Worker, WorkerParts
 from shoal.store.base import ItemFilter
@@ -68,7 +69,7 @@ async def crawl(db: Path, start: list[str], names: NameServer) -> tuple[dict[str
     spider.start, spider.names = start, names  # type: ignore[misc]  # an instance may have a start of its own
     async with opened(Places(frontier=str(db), store=str(db))) as (frontier, store):
         settings = settings_of(Visitor, SETTINGS).values
-        crawl, _ = await begin(frontier, store, spider, settings=settings, reference="none")
+        crawl, _ = await begin(frontier, spider, settings=settings, reference="none")
         known = RecentKeys()
         intake = intake_of(crawl, known=known)
         await feed(frontier, crawl.id, requests_of(spider), intake=intake, max_pending=10**6, say=print)

@@ -303,7 +303,7 @@ def test_a_fleets_workers_are_shown_with_what_each_of_them_does(capsys: pytest.C
 )
 def test_a_password_is_never_shown(url: str, seen: str) -> None:
     assert masked(url) == seen
-    assert "secret" not in command_line("status", Places(frontier=url))
+    assert "secret" not in command_line("status", Places(frontier=url, store="shoal.db"))
 
 
 def test_a_piped_progress_line_comes_at_most_every_five_seconds(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""What people see of exits: `shoal exits`, and cost and resting exits in `status` and `top`."""
+"""What people see of exits: `shoal exits`, and cost and quarantined exits in `status` and `top`."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ def test_tells_which_pool_earns_its_money_for_each_host(crawl: str) -> None:
 
 def test_tells_how_every_exit_does_towards_every_host(crawl: str) -> None:
     rows = {(one["exit"], one["host"]): one for one in json_of("exits")["exits"]}
-    well, ill = rows["dc-1", "shop.test"], rows["dc-2", "shop.test"]
-    assert (well["requests"], well["ok"], well["bytes"], well["mean_seconds"]) == (1, 1, 2_000_000, 0.5)
-    assert (well["health"], ill["health"], ill["blocked"]) == ("healthy", "resting", 1)
-    assert 3500 < ill["rests_for"] <= 3600
+    healthy, quarantined = rows["dc-1", "shop.test"], rows["dc-2", "shop.test"]
+    assert (healthy["requests"], healthy["ok"], healthy["bytes"], healthy["mean_seconds"]) == (1, 1, 2_000_000, 0.5)
+    assert (healthy["health"], quarantined["health"], quarantined["blocked"]) == ("healthy", "resting", 1)
+    assert 3500 < quarantined["rests_for"] <= 3600
     assert sum(one["in_flight"] for one in rows.values()) == 1
 
 
@@ -111,8 +111,8 @@ def test_in_a_pipe_exits_are_plain_lines(crawl: str) -> None:
     lines = [line.split() for line in shoal_("exits", crawl).stdout.splitlines()]
     assert lines[2] == ["shop.test", "cheap", "2", "2", "50", "%", "1", "0", "0.0020", "2.00"]
     assert lines[5][:3] == ["exit", "pool", "host"]
-    ill = next(line for line in lines if line[:3] == ["dc-2", "cheap", "shop.test"])
-    assert "rests until" in " ".join(ill)
+    quarantined = next(line for line in lines if line[:3] == ["dc-2", "cheap", "shop.test"])
+    assert "quarantined until" in " ".join(quarantined)
     assert lines[-1] == ["cost", "0.042"]
     assert lines[3][:3] == ["shop.test", "dear", "(de)"]
 
@@ -183,7 +183,7 @@ def test_status_says_until_when_every_exit_of_a_lane_rests(crawl: str) -> None:
 
     with_frontier(work)
     line = next(line for line in shoal_("status").stdout.splitlines() if line.startswith("deep.test via dear"))
-    assert "every exit rests until " in line
+    assert "every exit is quarantined or parked until " in line
     (lane,) = [one for one in json_of("status", crawl)["lanes"] if one["lane"] == "deep.test via dear"]
     assert lane["exits_rest"]
     assert 3500 < lane["starts_in"] <= 3600

@@ -13,10 +13,11 @@ import msgspec
 import pytest
 from command_line import Folder
 
-from shoal.crawl import CrawlRecord, intake_of
+from shoal.crawl import intake_of
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.inbox import RedisInbox, inbox_keys
 from shoal.model import Crawl, CrawlState, DeadFilter, Progress
+from shoal.processes.crawl_record import CrawlRecord
 from shoal.processes.listener import BATCH, Listener, NoInbox, request_of
 from shoal.settings import Settings
 from shoal.testing.servers.redis_server import RedisServer

@@ -96,11 +96,11 @@ def test_an_interval_reads_as_the_rate_people_write(interval: float, text: str) 
     assert describe_interval(lent_interval(interval)) == text
 
 
-def test_resting_exits_bound_a_crawl_and_say_until_when() -> None:
-    resting = lane("a.test via pool", interval=0.0, starts_in=3600.0, exits_rest=True)
-    told = "a.test via pool: every exit rests until "
-    assert bound(running(queued=10), [resting]).startswith(told)
-    assert bound(running(queued=20), [resting, lane("b.test", starts_in=0.0)]).startswith(told)
+def test_exits_that_are_all_quarantined_limit_a_crawl_and_say_until_when() -> None:
+    blocked = lane("a.test via pool", interval=0.0, starts_in=3600.0, exits_rest=True)
+    told = "a.test via pool: every exit is quarantined or parked until "
+    assert bound(running(queued=10), [blocked]).startswith(told)
+    assert bound(running(queued=20), [blocked, lane("b.test", starts_in=0.0)]).startswith(told)
     due = lane("a.test via pool", interval=0.0, starts_in=0.0, exits_rest=True)
     assert "every exit" not in bound(running(queued=10), [due])
 

@@ -6,8 +6,8 @@ import msgspec
 
 from shoal.cli.commands.why import sentence
 from shoal.cli.url_fate import fate_of
-from shoal.crawl import CrawlRecord
 from shoal.model import Crawl, Done, TaskState
+from shoal.processes.crawl_record import CrawlRecord
 from shoal.settings import Settings
 from shoal.store.base import FetchRow
 from shoal.testing.clock import FakeClock

@@ -9,8 +9,7 @@ from worker_bench import HOST, Bench, soon
 
 from shoal.model import Budgets, Crawl
 from shoal.testing.clock import FakeClock
-from shoal.testing.fakes import Watched, task_for
-from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.fakes import task_for
 from shoal.urls import key_of
 
 
@@ -39,9 +38,9 @@ async def test_a_key_is_known_only_after_its_settle_was_confirmed() -> None:
 
 
 async def test_links_of_a_stale_settle_do_not_become_known() -> None:
-    bench = Bench({"/": "/x"}, max_attempts=1)
+    bench = Bench({"/": "/x"}, feeding=True, max_attempts=1)
     await bench.begin("/")
-    running = await bench.background(stays=True)
+    running = await bench.background()
     await bench.memory.delete_crawl("c")
     await bench.memory.open_crawl(bench.crawl)
     bench.fetcher.gate.set()
@@ -70,9 +69,9 @@ async def test_links_of_a_long_list_that_a_budget_refused_do_not_become_known() 
 
 
 async def test_a_new_epoch_empties_the_known_keys() -> None:
-    bench = Bench({"/": "/x", "/x": ""})
+    bench = Bench({"/": "/x", "/x": ""}, feeding=True)
     await bench.begin("/")
-    running = await bench.background(stays=True)
+    running = await bench.background()
     bench.fetcher.gate.set()
     await soon(lambda: key_of(f"{HOST}/x") in bench.known)
     await soon(lambda: len(bench.store.rows) == 2)
@@ -83,15 +82,13 @@ async def test_a_new_epoch_empties_the_known_keys() -> None:
 
 
 async def test_a_link_to_a_page_that_has_expired_is_followed_again() -> None:
-    bench = Bench({"/1": "/x", "/2": "/x", "/x": ""})
     clock = FakeClock()
-    bench.memory = MemoryFrontier(clock=clock)
-    bench.frontier = Watched(bench.memory, bench.calls)
+    bench = Bench({"/1": "/x", "/2": "/x", "/x": ""}, feeding=True, clock=clock)
     bench.crawl = msgspec.structs.replace(bench.crawl, dedup_ttl=100.0)
     await bench.begin("/1")
     # Put before the page expires: no put tells the worker that it has.
     await bench.memory.put("c", [msgspec.structs.replace(task_for(f"{HOST}/2"), delay=200.0)])
-    running = await bench.background(stays=True)
+    running = await bench.background()
     bench.fetcher.gate.set()
     await soon(lambda: len(bench.store.rows) == 2 and key_of(f"{HOST}/x") in bench.known)
     clock.advance(200.0)

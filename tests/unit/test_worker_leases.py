@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
+import pytest
 from worker_bench import HOST, Bench, soon
 
+from shoal.fetch.base import Fetch
 from shoal.model import Crawl, Pool
-from shoal.testing.fakes import task_for
+from shoal.testing.clock import FakeClock
+from shoal.testing.fakes import Answer, ScriptedFetcher, respond, task_for
 
 
 async def test_the_work_of_a_lost_lease_is_dropped_at_once() -> None:
@@ -36,26 +38,38 @@ async def test_leases_are_renewed_while_a_page_takes_its_time() -> None:
     assert len(bench.fetched()) == 1
 
 
-async def test_a_start_that_comes_too_late_takes_a_new_slot() -> None:
-    bench = Bench({"/": "", "/1": ""}, interval=0.1, horizon_seconds=1.0)
+class BlockedLoop(ScriptedFetcher):
+    """Moves the clock at its first request, as a handler does that blocks the event loop that long."""
+
+    def __init__(self, clock: FakeClock, *, seconds: float) -> None:
+        super().__init__(otherwise=respond(f"{HOST}/", ""))
+        self._clock = clock
+        self._seconds = seconds
+
+    async def fetch(self, request: Fetch) -> Answer:
+        if not self.requests:
+            self._clock.advance(self._seconds)
+        return await super().fetch(request)
+
+
+@pytest.mark.parametrize(("blocked", "reserved"), [(0.3, 1), (0.14, 0)])
+async def test_only_a_start_that_comes_too_late_takes_a_new_slot(blocked: float, reserved: int) -> None:
+    clock = FakeClock()
+    bench = Bench({}, interval=0.1, horizon_seconds=1.0, clock=clock, monotonic=clock)
+    bench.fetcher = BlockedLoop(clock, seconds=blocked)
     await bench.begin("/", "/1")
-    running = asyncio.create_task(bench.run())
-    await soon(lambda: bench.fetcher.requests)
-    time.sleep(0.3)  # noqa: ASYNC251 -- a handler that holds up everything
-    assert await running == 2
-    assert [name for name, _ in bench.calls].count("reserve") == 1
+    assert await bench.run() == 2
+    assert [name for name, _ in bench.calls].count("reserve") == reserved
 
 
 async def test_a_start_waits_for_its_exit_and_a_late_one_takes_the_exits_new_slot() -> None:
-    bench = Bench({"/": "", "/1": ""}, horizon_seconds=1.0)
+    clock = FakeClock()
+    bench = Bench({}, horizon_seconds=1.0, clock=clock, monotonic=clock)
+    bench.fetcher = BlockedLoop(clock, seconds=0.3)
     bench.crawl = Crawl(id="c", spider="links", pools=(Pool(name="ring", exits=("x",), interval=0.1, cap=9),))
     await bench.memory.open_crawl(bench.crawl)
     tasks = [task_for(HOST + path, lane="a.test via ring", pool="ring") for path in ("/", "/1")]
     await bench.memory.put("c", tasks)
-    running = asyncio.create_task(bench.run())
-    await soon(lambda: bench.fetcher.requests)
-    assert bench.fetched() == ["/"]
-    time.sleep(0.3)  # noqa: ASYNC251 -- a handler that holds up everything
-    assert await running == 2
+    assert await bench.run() == 2
     assert [name for name, _ in bench.calls].count("reserve") == 1
     assert {request.exit for request in bench.fetcher.requests} == {"x"}

@@ -1,9 +1,8 @@
-"""A worker that is told to stop: what it finishes, what it hands back, and what it does not wait for."""
+"""A worker that is told to stop: what it finishes, what it releases, and what it does not wait for."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
@@ -42,7 +41,7 @@ async def test_a_stopped_worker_finishes_what_it_has_in_hand() -> None:
     assert (progress.done, progress.queued, progress.leased) == (1, 1, 0)
 
 
-async def test_what_is_not_finished_within_the_grace_period_is_handed_back() -> None:
+async def test_pages_that_are_not_finished_within_the_grace_period_are_released() -> None:
     bench = Bench({"/": "", "/1": ""}, grace_seconds=0.1)
     await bench.begin("/", "/1")
     running = await bench.background()
@@ -54,22 +53,20 @@ async def test_what_is_not_finished_within_the_grace_period_is_handed_back() -> 
     assert status.attempts == 0
 
 
-async def test_leases_that_wait_for_their_start_are_handed_back_at_once() -> None:
-    bench = Bench({"/": "", "/1": "", "/2": ""}, interval=5.0, horizon_seconds=30.0, grace_seconds=20.0)
+async def test_leases_that_wait_for_their_start_are_released_at_once() -> None:
+    bench = Bench({"/": "", "/1": "", "/2": ""}, interval=60.0, horizon_seconds=300.0, grace_seconds=60.0)
     await bench.begin("/", "/1", "/2")
-    began = time.monotonic()
     running = asyncio.create_task(bench.run())
     await soon(lambda: bench.fetcher.requests)
     bench.stop.set()
-    assert await running == 1
-    assert time.monotonic() - began < 4
+    assert await running == 1  # else the bench does not wait that long
     progress = await bench.memory.progress("c")
     assert (progress.done, progress.queued, progress.leased, progress.stale) == (1, 2, 0, 0)
     handed = [result for name, given in bench.calls if name == "settle" for result in given]
     assert sum(isinstance(result, Released) for result in handed) == 2
 
 
-async def test_leases_that_are_handed_back_unstarted_leave_their_exit_unused() -> None:
+async def test_leases_that_are_released_before_their_start_leave_their_exit_unused() -> None:
     bench = Bench({"/": "", "/1": ""}, horizon_seconds=30.0)
     bench.crawl = Crawl(id="c", spider="links", pools=(Pool(name="ring", exits=("x",), interval=5.0, cap=9),))
     await bench.memory.open_crawl(bench.crawl)

@@ -45,12 +45,23 @@ class Links(Spider):
 class Bench:
     """A worker over a scripted site, with everything in memory."""
 
-    def __init__(self, site: dict[str, str], *, interval: float = 0.0, cap: int = 100, **settings: Any) -> None:
+    def __init__(
+        self,
+        site: dict[str, str],
+        *,
+        interval: float = 0.0,
+        feeding: bool = False,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        **settings: Any,
+    ) -> None:
         self.settings = Settings(**{**FAST, **settings})
-        self.crawl = Crawl(id="c", spider="links", interval=interval, cap=cap)
+        self.crawl = Crawl(id="c", spider="links", interval=interval, cap=100, feeding=feeding)
+        self.clock = clock
+        self.monotonic = monotonic
         self.calls: list[tuple[str, Any]] = []
         self.said: list[str] = []
-        self.memory = MemoryFrontier(clock=time.time)
+        self.memory = MemoryFrontier(clock=clock)
         self.frontier: Any = Watched(self.memory, self.calls)
         self.store = MemoryStore()
         self.watched_store: Any = Watched(self.store, self.calls)
@@ -59,7 +70,7 @@ class Bench:
         self.known = RecentKeys()
         self.stop = asyncio.Event()
 
-    def worker(self, *, stays: bool = False) -> Worker:
+    def worker(self) -> Worker:
         intake = Intake(UrlRules(self.settings, start_hosts=["a.test"]), self.settings, known=self.known)
         journey = Journey(
             spider_name="links",
@@ -78,21 +89,23 @@ class Bench:
             journey=journey,
             known=self.known,
             say=self.said.append,
+            clock=self.clock,
+            monotonic=self.monotonic,
         )
-        return Worker("c", name="w", settings=self.settings, parts=parts, stays=stays)
+        return Worker("c", name="w", settings=self.settings, parts=parts)
 
     async def begin(self, *paths: str) -> None:
         await self.memory.open_crawl(self.crawl)
         await self.memory.put("c", [task_for(HOST + path) for path in paths])
 
-    async def run(self, *, stays: bool = False) -> int:
+    async def run(self) -> int:
         async with asyncio.timeout(20):
-            return await self.worker(stays=stays).run(self.stop)
+            return await self.worker().run(self.stop)
 
-    async def background(self, *, stays: bool = False) -> asyncio.Task[int]:
+    async def background(self) -> asyncio.Task[int]:
         """The worker at work, every task it can take fetched and waiting at the gate."""
         self.fetcher.gate.clear()
-        running = asyncio.create_task(self.run(stays=stays))
+        running = asyncio.create_task(self.run())
         await soon(lambda: self.fetcher.requests)
         return running
 

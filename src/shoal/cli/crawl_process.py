@@ -15,9 +15,11 @@ from shoal.cli.display.screen import Screen
 from shoal.cli.display.summary import Summary, next_step, show_summary
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.stopping import Stopping
-from shoal.crawl import Places, archive_at, begin, empty_inboxes, opened, record_of, run_crawl
+from shoal.crawl import Places, archive_of, begin, begin_afresh, opened, run_crawl
+from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState, Progress
 from shoal.processes.coordinator import Coordinator
+from shoal.processes.crawl_record import is_unfinished, record_of
 from shoal.processes.patience import SaidOnce
 from shoal.processes.sources import check_start
 from shoal.results.export import STDOUT, Wanted, check_target, export
@@ -75,15 +77,11 @@ async def work(job: Job, screen: Screen) -> Summary:
     if job.output is not None:
         check_target(job.output)
     async with (
-        # One that cannot be used is refused before a crawl begins.
-        archive_at(job.places),
+        # Opened here, too: an archive that cannot be used is refused before a crawl begins.
+        archive_of(job.places),
         opened(job.places, store_connections=job.settings.store_connections) as (frontier, store),
     ):
-        if job.fresh:
-            await empty_inboxes(job.places, job.spider, frontier=frontier)
-        crawl, before = await begin(
-            frontier, store, job.spider, settings=job.settings, reference=job.reference, fresh=job.fresh
-        )
+        crawl, before = await _begin(job, frontier=frontier, store=store)
         with Display.on(screen) as display:
             _announce(crawl, before, job, display=display)
             say = SaidOnce(display.say)
@@ -94,6 +92,16 @@ async def work(job: Job, screen: Screen) -> Summary:
             await export(store, output, wanted=Wanted(which=ItemFilter(spider=crawl.spider, crawl=crawl.id)))
         summary = await _sum_up(crawl, reading, store=store, places=job.places)
         return msgspec.structs.replace(summary, resumed=before is not None, output=output)
+
+
+async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, Crawl | None]:
+    """The crawl, and the unfinished one that it resumes, as that was before."""
+    if not job.fresh:
+        return await begin(frontier, job.spider, settings=job.settings, reference=job.reference)
+    crawl = await begin_afresh(
+        frontier, store, job.spider, places=job.places, settings=job.settings, reference=job.reference
+    )
+    return crawl, None
 
 
 async def _run(crawl: Crawl, job: Job, coordinator: Coordinator) -> Reading:
@@ -113,7 +121,7 @@ async def _run(crawl: Crawl, job: Job, coordinator: Coordinator) -> Reading:
             )
         seconds = time.monotonic() - began
         after = await coordinator.progress(stop=stopping.stop)
-    interrupted = stopping.stop.is_set() and after.state in (CrawlState.RUNNING, CrawlState.PAUSED)
+    interrupted = stopping.stop.is_set() and is_unfinished(after.state)
     return Reading(before=before, after=after, seconds=seconds, interrupted=interrupted)
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shoal.crawl import record_of
 from shoal.fetch.robots import Robots
 from shoal.frontier.base import Frontier
 from shoal.model import DIRECT, VIA, Crawl, Progress, TaskState, TaskStatus
+from shoal.processes.crawl_record import record_of
 from shoal.settings import Settings
 from shoal.store.base import FetchRow, Store
 from shoal.urls import REASONS, Link, UrlRules, canonical

@@ -1,23 +1,30 @@
-"""Which crawl is meant: an id, a spider's name, or nothing where that is clear."""
+"""Which crawl a command means: an id, a spider's name, or none where only one crawl can be meant."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
+from shoal.crawl import Places, frontier_at
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
-from shoal.model import Crawl, CrawlState
+from shoal.model import Crawl
+from shoal.processes.crawl_record import is_unfinished
 
 LISTED = 8
 
 
-async def find_crawl(frontier: Frontier, name: str | None) -> Crawl:
-    """The crawl meant; a UsageError that lists the known ones otherwise."""
-    return choose(await frontier.crawls(), name)
+@asynccontextmanager
+async def chosen_crawl(places: Places, name: str | None) -> AsyncIterator[tuple[Frontier, Crawl]]:
+    """The frontier, closed at the end, and the crawl in it that `name` means."""
+    async with frontier_at(places.frontier) as frontier:
+        yield frontier, choose(await frontier.crawls(), name)
 
 
 def choose(crawls: Sequence[Crawl], name: str | None) -> Crawl:
-    """The same from a list of crawls, newest first."""
+    """The crawl of this id, or the newest of this spider; without a name the only unfinished one, else the newest.
+
+    `crawls` are newest first. A name that fits none is refused with those there are."""
     if not crawls:
         raise UsageError("there is no crawl yet: `shoal crawl URL` or `shoal run FILE` begins one")
     if name is None:
@@ -31,12 +38,18 @@ def choose(crawls: Sequence[Crawl], name: str | None) -> Crawl:
     raise UsageError(f"there is no crawl {name!r}; there are {_ids(crawls)}")
 
 
-def is_unfinished(crawl: Crawl) -> bool:
-    return crawl.state in (CrawlState.RUNNING, CrawlState.PAUSED)
+def choose_all(crawls: Sequence[Crawl], name: str | None) -> list[Crawl]:
+    """The crawl that `name` means; without a name, all of them."""
+    return [choose(crawls, name)] if name is not None or not crawls else list(crawls)
+
+
+def no_archived_crawl(crawls: Sequence[str], wanted: str) -> str:
+    """Why a crawl's pages cannot be had from an archive that has those of `crawls`."""
+    return f"the archive has no crawl {wanted}; it has {', '.join(crawls[-LISTED:]) or 'nothing yet'}"
 
 
 def _only(crawls: Sequence[Crawl]) -> Crawl:
-    unfinished = [crawl for crawl in crawls if is_unfinished(crawl)]
+    unfinished = [crawl for crawl in crawls if is_unfinished(crawl.state)]
     if len(unfinished) > 1:
         raise UsageError(f"several crawls are unfinished: name one of {_ids(unfinished)}")
     return (unfinished or crawls)[0]

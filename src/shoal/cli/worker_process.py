@@ -17,11 +17,12 @@ from shoal.archive.base import Archive
 from shoal.cli.display.lines import Say, say_on
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.stopping import Stopping
-from shoal.cli.which import choose, is_unfinished
-from shoal.crawl import Places, archive_at, listener_at, opened, settings_of, worker_for
+from shoal.cli.which import choose
+from shoal.crawl import Places, archive_of, listener_at, opened, settings_of, worker_for
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
+from shoal.processes.crawl_record import is_unfinished
 from shoal.processes.listener import Listener
 from shoal.processes.patience import SaidOnce, patiently
 from shoal.settings import Settings
@@ -63,7 +64,7 @@ async def work(duty: Duty) -> int:
                     wait=None if duty.parent is None else say,
                     store_connections=duty.store_connections or _connections(spiders.values()),
                 ) as (frontier, store),
-                archive_at(duty.places, wait=None if duty.parent is None else say) as archive,
+                archive_of(duty.places, wait=None if duty.parent is None else say) as archive,
                 listener_at(duty.places, frontier=frontier, say=say) as listener,
             ):
                 shift = Shift(duty, spiders=spiders, frontier=frontier, store=store, say=say, archive=archive)
@@ -181,7 +182,7 @@ class Shift:
 
     def _unfinished(self, crawls: list[Crawl]) -> list[Crawl]:
         mine = [crawl for crawl in crawls if crawl.spider in self._spiders]
-        unfinished = [crawl for crawl in mine if is_unfinished(crawl)]
+        unfinished = [crawl for crawl in mine if is_unfinished(crawl.state)]
         if self._duty.burst and self._duty.crawl_id is None and not unfinished and not self._has_worked:
             raise UsageError(f"no crawl of {self._names()} is unfinished: `shoal run` begins one")
         return unfinished

@@ -1,4 +1,4 @@
-"""Seeds a crawl, takes back what the gone have left, and watches. Never scrapes."""
+"""Feeds a crawl its start, reclaims the leases of exited workers, and watches. Never scrapes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIDY_SECONDS = 3600.0
 
 
 class Coordinator:
-    """Looks after one crawl. `show` gets a snapshot every moment, `say` a line now and then."""
+    """Looks after one crawl. `show` gets a snapshot every 0.4 s, `say` gets messages for people."""
 
     def __init__(
         self,
@@ -43,29 +43,28 @@ class Coordinator:
         self._meter = Meter()
         self._has_said_spent = False
 
-    async def take_back_from_the_gone(self) -> None:
-        """Leases of this machine's workers whose process no longer runs need not wait for their deadline."""
+    async def reclaim_from_exited_workers(self) -> None:
+        """Reclaim the leases of this machine's workers whose process has exited, before their deadline."""
         here = this_machine()
         for worker in await self.frontier.workers(within=A_WEEK):
             if worker.machine == here and worker.crawl == self.crawl.id and not is_running(worker.pid):
                 await self.frontier.evict(worker.worker)
 
     async def feed(self, spider: Spider, *, intake: Intake) -> None:
-        """Put what the spider starts from. What a killed coordinator left half fed is fed again from the start."""
-        settings_limit = intake.settings.max_pending
+        """Put the spider's start. If a coordinator was killed while feeding, the next one feeds from the beginning."""
         if not (isinstance(spider.start, Stdin) and sys.stdin.isatty()):
             await feed(
                 self.frontier,
                 self.crawl.id,
                 requests_of(spider),
                 intake=intake,
-                max_pending=settings_limit,
+                max_pending=intake.settings.max_pending,
                 say=self.say,
             )
         await patiently(lambda: self.frontier.set_feeding(self.crawl.id, feeding=False), say=self.say)
 
     async def watch(self) -> None:
-        """Show how it goes until cancelled."""
+        """Show snapshots until cancelled."""
         while True:
             self._show(await self.look())
             await asyncio.sleep(WATCH_SECONDS)
@@ -77,7 +76,7 @@ class Coordinator:
             await asyncio.sleep(TIDY_SECONDS)
 
     async def look(self, *, lanes: int = LANES_SHOWN) -> Snapshot:
-        """One reading, with the lanes in which most waits."""
+        """One snapshot, with the lanes in which most tasks wait."""
         progress = await self.progress()
         self._say_if_spent(progress)
         busy = await patiently(lambda: self.frontier.lanes(self.crawl.id, limit=lanes), say=self.say)
@@ -93,5 +92,5 @@ class Coordinator:
         self._has_said_spent = is_spent
 
     async def progress(self, *, stop: asyncio.Event | None = None) -> Progress:
-        """The crawl's counters; once `stop` is set they are not waited for."""
+        """The crawl's counters. Once `stop` is set, a frontier that cannot be reached is not waited for."""
         return await patiently(lambda: self.frontier.progress(self.crawl.id), say=self.say, stop=stop)

@@ -1,4 +1,4 @@
-"""Worker processes on one machine: started, watched, started again when they die, stopped together."""
+"""Worker processes on one machine: started, watched, replaced when they die, stopped together."""
 
 from __future__ import annotations
 
@@ -13,36 +13,38 @@ from shoal.errors import ShoalError, StorageError
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 LONGEST_LINE = 1_000_000
-LAST_WORDS_SECONDS = 1.0
-# A worker that says so itself will say so again: starting it anew would only repeat the line.
+LAST_OUTPUT_SECONDS = 1.0
+# Exit codes of a worker that refused to work, with a line that says why: a new one would refuse as well.
 FINAL_CODES = frozenset({1, 2})
-# A server that is away comes back: whoever starts meanwhile is started again.
-SERVER_AWAY = 3
-MOST_BREAKS = 3
+# The exit code of a worker that could not reach a server. The server comes back: such a worker is always replaced.
+SERVER_UNREACHABLE = 3
+MOST_FAILURES = 3
 
 
 class Start(NamedTuple):
-    """How a worker of some name is started."""
+    """How a worker is started: its command line by its name, and its environment."""
 
     command: Callable[[str], list[str]]
     environment: Mapping[str, str]
 
 
 class Fleet:
-    """Keeps `names` workers running until each ends by itself or `stop` is set."""
+    """Keeps one worker running under each of `names` until it is done or `stop` is set.
+
+    `reclaim` is called with the name of a worker that died, before a new one starts under that name."""
 
     def __init__(
         self,
         names: Sequence[str],
         *,
         start: Start,
-        gone: Callable[[str], Awaitable[None]],
+        reclaim: Callable[[str], Awaitable[None]],
         say: Callable[[str], None],
         grace_seconds: float,
     ) -> None:
         self._names = names
         self._start = start
-        self._gone = gone
+        self._reclaim = reclaim
         self._say = say
         self._grace = grace_seconds
         self._processes: dict[str, asyncio.subprocess.Process] = {}
@@ -58,7 +60,7 @@ class Fleet:
         try:
             await asyncio.gather(*keepers)
         except asyncio.CancelledError:
-            # Asked once they finish their pages; whoever does not wait for that means at once.
+            # `stop` lets workers finish their pages. A cancelled run does not wait for that.
             self._signal(signal.SIGKILL)
             raise
         finally:
@@ -69,9 +71,9 @@ class Fleet:
             await self._end_all()
 
     async def _keep(self, name: str, stop: asyncio.Event) -> None:
-        pause, breaks = FIRST_PAUSE_SECONDS, 0
+        pause, failures = FIRST_PAUSE_SECONDS, 0
         while not stop.is_set():
-            # A session of its own: Ctrl-C reaches the coordinator alone, which then asks each worker once.
+            # A session of its own: Ctrl-C reaches only the coordinator, which then asks each worker once.
             process = await asyncio.create_subprocess_exec(
                 *self._start.command(name),
                 env=self._start.environment,
@@ -82,15 +84,15 @@ class Fleet:
             )
             self._processes[name] = process
             began = asyncio.get_running_loop().time()
-            code = await self._end_of(process)
+            code = await self._exit_code(process)
             if code == 0 or stop.is_set():
                 return
-            await self._gone(name)
+            await self._reclaim(name)
             if asyncio.get_running_loop().time() - began > LONGEST_PAUSE_SECONDS:
-                pause, breaks = FIRST_PAUSE_SECONDS, 0
-            # A signal comes from outside; a code is the worker's own, given again and again by one that cannot start.
-            breaks += code > 0 and code != SERVER_AWAY
-            if code in FINAL_CODES or breaks >= MOST_BREAKS:
+                pause, failures = FIRST_PAUSE_SECONDS, 0
+            # A signal (below zero) comes from outside. A code is the worker's own: one that cannot start repeats it.
+            failures += code > 0 and code != SERVER_UNREACHABLE
+            if code in FINAL_CODES or failures >= MOST_FAILURES:
                 raise _worker_refused(code if code in FINAL_CODES else 1)
             self._say(f"worker {name} ended with {_ending(code)}; its tasks go back, a new one starts")
             with contextlib.suppress(TimeoutError):
@@ -98,18 +100,18 @@ class Fleet:
                     await stop.wait()
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
-    async def _end_of(self, process: asyncio.subprocess.Process) -> int:
+    async def _exit_code(self, process: asyncio.subprocess.Process) -> int:
         passing = asyncio.create_task(self._pass_on(process))
         try:
             code = await process.wait()
-            # A process that the worker started itself may hold the pipe open.
-            await asyncio.wait([passing], timeout=LAST_WORDS_SECONDS)
+            # Not until the pipe closes: a process that the worker started may keep it open.
+            await asyncio.wait([passing], timeout=LAST_OUTPUT_SECONDS)
             return code
         finally:
             passing.cancel()
 
     async def _pass_on(self, process: asyncio.subprocess.Process) -> None:
-        """Say what a worker writes, until it ends: written past the coordinator it would spoil the display."""
+        """Say every line that the worker writes. Written straight to the terminal it would damage the live display."""
         rest, output = b"", process.stdout
         while output is not None and (chunk := await output.read(65_536)):
             *lines, rest = (rest + chunk).split(b"\n")
@@ -124,7 +126,7 @@ class Fleet:
     async def _stop_on(self, stop: asyncio.Event) -> None:
         await stop.wait()
         self._signal(signal.SIGTERM)
-        # Workers end by themselves within the grace period; this is for one that hangs.
+        # Workers end within the grace period; one that hangs is killed.
         await asyncio.sleep(self._grace + 10)
         self._signal(signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""Which machine this is, as far as process numbers go."""
+"""Which machine this is, and whether a process runs on it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def this_machine() -> str:
-    """The same for all processes that can see each other's numbers, and for no others.
+    """A name that is the same for all processes that can see each other's process ids, and for no others.
 
-    A host's name is not enough: copies of one image share it, and containers number their processes anew."""
+    The host name is not enough: copies of one image share it, and every container has process ids of its own."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -19,7 +19,7 @@ def this_machine() -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Whether this machine has a process of that number at work."""
+    """Whether a process with this id runs on this machine."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -30,10 +30,10 @@ def is_running(pid: int) -> bool:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Whether the process is dead and only waits for its parent to notice: in a container it may wait for ever."""
+    """Whether the process has exited and only waits for its parent to notice: in a container that may never happen."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    # The name in front of the state may hold anything, brackets and spaces included.
+    # The process name before the state may contain anything, also brackets and spaces.
     return stat.rpartition(")")[2].split()[:1] == ["Z"]

@@ -1,4 +1,4 @@
-"""How this process deals with memory."""
+"""How this process keeps freed memory, and how often it collects garbage."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _MMAP_THRESHOLD = -3
 
 
 def collect_rarely() -> None:
-    """Look for cycles after every 20,000 new objects instead of 700, and never among those that are there now.
+    """Look for cycles after every 20,000 new objects instead of 700, and never among the objects that exist now.
 
-    A page makes some hundred objects and hardly a cycle: 1 % of a worker's time went into looking."""
+    A page makes a few hundred objects and hardly a cycle: looking for them took 1 % of a worker's time."""
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS, 10, 10)
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep what a page's tree freed for the next page.
+    """Let glibc keep the memory of a page's tree for the next page.
 
-    Left alone it gives the memory back to the system after each page and asks for it again at the next: a quarter
-    of a worker's CPU time went into that on the benchmark's site."""
+    By default it returns the memory to the system after each page and asks for it again at the next one: on the
+    benchmark's site that took a quarter of a worker's CPU time."""
     if not sys.platform.startswith("linux"):
         return
     try:

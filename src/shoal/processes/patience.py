@@ -1,4 +1,4 @@
-"""Steps that may be repeated, done until the other side answers."""
+"""Steps that may be repeated, repeated while their server or file cannot be reached."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ T = TypeVar("T")
 async def patiently(
     step: Callable[[], Awaitable[T]], *, say: Callable[[str], None], stop: asyncio.Event | None = None
 ) -> T:
-    """Wait out a server that is gone, however long, and for a while a file that refuses. Says so once.
+    """Repeat `step` until it works: without limit while a server cannot be reached, for 10 s while a file refuses.
+    Says once that it waits.
 
-    Once `stop` is set there is nothing to wait for: the refusal is raised."""
+    Once `stop` is set the error is raised instead."""
     loop = asyncio.get_running_loop()
     began, pause, said = loop.time(), 0.1, False
     while True:
@@ -41,9 +42,9 @@ async def patiently(
 
 
 class SaidOnce:
-    """Passes lines on, but of the many parts that wait for one server only the first one's.
+    """Passes lines on. Of the many parts that wait for one server only the first one's line, once a minute.
 
-    What a line says after its first colon may differ from part to part; what it is about does not."""
+    Lines are about the same server when they are equal up to their first colon."""
 
     def __init__(self, say: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._say = say

@@ -1,4 +1,4 @@
-"""Where tasks come from before there are pages: what a spider's `start` names, fed in batches."""
+"""The start of a crawl: the URLs and sources that a spider's `start` names, fed to the frontier in batches."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ ARRIVING_BYTES = 65_536
 ARRIVING_CHUNKS = 4
 START_LANES = 1000
 
+Say = Callable[[str], None]
+
 
 async def requests_of(spider: Spider) -> AsyncIterator[Request | None]:
-    """Every request that the spider's `start` names, in order; None where the next may be long in coming."""
+    """Every request that the spider's `start` names, in order; None when the next one may take long to arrive."""
     start = spider.start() if callable(spider.start) else spider.start
     if inspect.isawaitable(start):
         start = await start
@@ -46,7 +48,7 @@ async def requests_of(spider: Spider) -> AsyncIterator[Request | None]:
 
 
 def start_lanes(spider: Spider) -> list[str]:
-    """The hosts of the URLs that stand in `start` itself; a file's or a generator's are met as they come."""
+    """The hosts of the URLs written in `start` itself, not of those that a file or a generator will give."""
     sources = _listed(spider)
     urls = [source if isinstance(source, str) else getattr(source, "url", None) for source in sources[:START_LANES]]
     urls += [source.template for source in sources if isinstance(source, Pages)]
@@ -54,7 +56,7 @@ def start_lanes(spider: Spider) -> list[str]:
 
 
 def check_start(spider: Spider) -> None:
-    """Refuse a spider that names nothing to start from, or a URL that is none, before anything is created."""
+    """Refuse a spider without a start, or with a start that is not a URL, before anything is created."""
     if not callable(spider.start) and not hasattr(spider.start, "__aiter__") and not spider.start:
         raise UsageError(f"{type(spider).__name__} has no start: give it a `start` URL or a list of them")
     start_lanes(spider)
@@ -66,7 +68,7 @@ def check_start(spider: Spider) -> None:
 
 
 def _listed(spider: Spider) -> list[Any]:
-    """What `start` lists, as far as that can be looked at without using it up."""
+    """The sources in `start`; empty where reading them would use them up, as with a generator."""
     start = spider.start
     if isinstance(start, Source):
         return [start]
@@ -86,7 +88,7 @@ async def feed(
     max_pending: int,
     say: Say,
 ) -> PutReport:
-    """Put every request in batches, waiting while the frontier holds enough. Repeating it is harmless."""
+    """Put every request in batches, waiting while `max_pending` tasks wait already. Repeating it is harmless."""
     new = duplicates = 0
     found = Found()
     async for request in requests:
@@ -99,9 +101,6 @@ async def feed(
             await _wait_for_room(frontier, crawl, max_pending, say=say)
     report = await _put(frontier, crawl, found, say=say)
     return PutReport(new=new + report.new, duplicates=duplicates + report.duplicates)
-
-
-Say = Callable[[str], None]
 
 
 async def _put(frontier: Frontier, crawl: str, found: Found, *, say: Say) -> PutReport:
@@ -145,17 +144,17 @@ def _expand_at_once(source: Any) -> Iterator[Request]:
 
 
 async def _arriving(stream: TextIO) -> AsyncIterator[list[str]]:
-    """The lines of a stream as they come, some at a time. Whoever writes them may take all day."""
+    """The lines of a stream as they arrive, in groups. The writer at the other end may be slow."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[bytes] = asyncio.Queue(ARRIVING_CHUNKS)
 
     def read() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is gone
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             while chunk := stream.buffer.read1(ARRIVING_BYTES):  # type: ignore[attr-defined]  # a buffered reader
                 asyncio.run_coroutine_threadsafe(arrived.put(chunk), loop).result()
             asyncio.run_coroutine_threadsafe(arrived.put(b""), loop).result()
 
-    # A daemon: a read that waits for input must not hold up the end of the process.
+    # A daemon: a read that waits for input must not keep the process from ending.
     threading.Thread(target=read, name="stdin", daemon=True).start()
     rest = b""
     while chunk := await arrived.get():
@@ -180,7 +179,7 @@ def _pages_requests(source: Pages) -> Iterator[Request]:
     if "{}" not in source.template:
         raise UsageError(f"Pages({source.template!r}) has no {{}} where the page number goes")
     if isinstance(source.last, int):
-        # Known beforehand: no page has to wait for the first one, nor is lost with it.
+        # The numbers are known: no page has to wait for the first one, nor is lost with it.
         for number in range(source.first, max(source.first, source.last) + 1):
             yield Request(source.template.replace("{}", str(number)), handler=source.handler)
         return

@@ -1,4 +1,4 @@
-"""What people want to know of a running crawl: how fast, how long still, and what bounds it."""
+"""The state of a running crawl for people: its rate, the time left, and what limits it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecentRate:
-    """How fast a count grows: per second, over the last minute at most."""
+    """The rate at which a count grows: per second, over the last minute at most."""
 
     def __init__(self) -> None:
         self._readings: deque[tuple[float, int]] = deque()
@@ -96,7 +96,7 @@ class Meter:
 
 
 def eta(progress: Progress, rate: float, polite_seconds: float) -> float | None:
-    """Seconds to the end of what is known now: what the hosts' pace asks for, or the work at this rate."""
+    """Seconds until all tasks known now are done: as the hosts' pace demands, or at this rate if that takes longer."""
     if progress.left == 0:
         return 0.0
     if rate <= 0:
@@ -105,7 +105,7 @@ def eta(progress: Progress, rate: float, polite_seconds: float) -> float | None:
 
 
 def bound_of(progress: Progress, lanes: Sequence[LaneStatus], workers: Sequence[WorkerBeat], *, interval: float) -> str:
-    """One line on what holds the crawl back right now. `interval` is the pace that was asked for."""
+    """What limits the crawl right now, in one line. `interval` is the pace that was asked for."""
     if progress.state is not CrawlState.RUNNING:
         return str(progress.state)
     if progress.left == 0:
@@ -117,10 +117,10 @@ def bound_of(progress: Progress, lanes: Sequence[LaneStatus], workers: Sequence[
     waiting = [lane for lane in lanes if lane.waiting]
     if waiting and len(resting) == len(waiting):
         first = min(resting, key=lambda lane: lane.starts_in)
-        return resting_exits(first) or f"every host rests; {first.lane} for {first.starts_in:.0f} s more"
+        return blocked_exits(first) or f"every host rests; {first.lane} for {first.starts_in:.0f} s more"
     slow = max(waiting, key=seconds_left, default=None)
-    if slow is not None and resting_exits(slow):
-        return resting_exits(slow)
+    if slow is not None and blocked_exits(slow):
+        return blocked_exits(slow)
     if slow is not None and _is_paced(slow):
         pace = f"politeness: {slow.lane} at {describe_interval(slow.interval)}"
         if slow.interval > SLOWED * interval:
@@ -133,11 +133,11 @@ def bound_of(progress: Progress, lanes: Sequence[LaneStatus], workers: Sequence[
     return "the sites' answers"
 
 
-def resting_exits(lane: LaneStatus) -> str:
-    """Until when all exits of the lane rest; empty when some do not."""
+def blocked_exits(lane: LaneStatus) -> str:
+    """Until when no exit of the lane may be used; empty if one may."""
     if not lane.exits_rest or not lane.waiting or lane.starts_in <= 0:
         return ""
-    return f"{lane.lane}: every exit rests until {clock_time(time.time() + lane.starts_in)}"
+    return f"{lane.lane}: every exit is quarantined or parked until {clock_time(time.time() + lane.starts_in)}"
 
 
 def cost_so_far(crawl: Crawl, progress: Progress) -> str:
@@ -149,7 +149,7 @@ def cost_so_far(crawl: Crawl, progress: Progress) -> str:
 
 
 def spent_budget(crawl: Crawl, progress: Progress) -> str:
-    """Why the crawl is paused and what to do, when its budget is the reason; empty when it is not."""
+    """Why the crawl is paused and what to do, if its budget is the reason; else empty."""
     budget = crawl.budgets.cost
     if progress.state is not CrawlState.PAUSED or not budget or progress.cost < budget:
         return ""
@@ -169,10 +169,10 @@ def describe_interval(interval: float) -> str:
 
 
 def _is_paced(lane: LaneStatus) -> bool:
-    """Is the lane held by its interval? One held by its requests in flight is due, but may not start."""
+    """Whether the lane waits for its interval. A lane at its cap of requests in flight is due already."""
     return lane.interval > 0 and lane.starts_in > 0
 
 
 def seconds_left(lane: LaneStatus) -> float:
-    """How long the lane's pace makes what waits there take."""
+    """How many seconds the tasks that wait in the lane take at its pace."""
     return lane.waiting * lane.interval + lane.starts_in if lane.waiting else 0.0

@@ -1,4 +1,4 @@
-"""A worker: leases, fetches, handles, stores, settles. Stateless: what it holds can be taken from it at any time."""
+"""A worker: leases, fetches, handles, stores, settles. Stateless: another worker can get its leases at any time."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ from shoal.version import __version__
 
 BEAT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 0.5
-BROKEN_RETRY_SECONDS = 10.0
+ERROR_RETRY_SECONDS = 10.0
 SHORTEST_SLACK_SECONDS = 0.01
 LAST_ANSWER_SECONDS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerParts:
-    """What a worker is built from. `say` takes one line for people."""
+    """What a worker is built from. `say` takes one line for people.
+
+    `clock` gives the time of day, for signs of life; `monotonic` the time by which start slots are kept."""
 
     spider: Spider
     frontier: Frontier
@@ -47,21 +49,23 @@ class WorkerParts:
     known: RecentKeys
     say: Callable[[str], None]
     archive: Archive | None = None
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
 
 
 class Worker:
-    """Works on one crawl until it is finished or told to stop. One that `stays` waits for more instead."""
+    """Works on one crawl until it is finished or told to stop."""
 
-    def __init__(self, crawl: str, *, name: str, settings: Settings, parts: WorkerParts, stays: bool = False) -> None:
+    def __init__(self, crawl: str, *, name: str, settings: Settings, parts: WorkerParts) -> None:
         self._crawl = crawl
         self._name = name
         self._settings = settings
-        self._stays = stays
         self._spider = parts.spider
         self._frontier = parts.frontier
         self._journey = parts.journey
         self._known = parts.known
         self._say = parts.say
+        self._monotonic = parts.monotonic
         self._writer = Writer(
             store=parts.store,
             frontier=parts.frontier,
@@ -75,32 +79,32 @@ class Worker:
         self._working: dict[int, asyncio.Task[None]] = {}
         self._held: dict[int, Lease] = {}
         self._waiting: set[int] = set()
-        self._is_hungry = False
+        self._lacks_work = False
         self._epoch = 0
         self._pages = 0
-        self._started = time.time()
+        self._started = parts.clock()
         self._slot_free = asyncio.Event()
-        self._news = asyncio.Event()
+        self._has_settled = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> int:
         """Work until nothing is left or `stop` is set; gives the number of pages done."""
         await self._spider.started()
         writing = asyncio.create_task(self._writer.run())
         leasing = asyncio.create_task(self._lease_until(stop))
-        aside = [asyncio.create_task(part) for part in (self._renew(), self._beats())]
-        waking = asyncio.create_task(self._wake_on(stop, leasing))
+        beside = [asyncio.create_task(part) for part in (self._renew(), self._send_beats())]
+        stopping = asyncio.create_task(self._stop_leasing_on(stop, leasing))
         try:
-            # Whichever part ends first, by an error too, ends the worker: its leases then wait for another one.
-            await asyncio.wait([leasing, writing, *aside], return_when=asyncio.FIRST_COMPLETED)
-            for part in (writing, *aside):
+            # The first part to end, also by an error, ends the worker: its leases run out and another worker gets them.
+            await asyncio.wait([leasing, writing, *beside], return_when=asyncio.FIRST_COMPLETED)
+            for part in (writing, *beside):
                 if part.done():
                     part.result()
             if not leasing.cancelled():
                 await leasing
-            await self._wind_down()
-            await self._last_words(writing)
+            await self._finish_in_grace()
+            await self._wait_for_last_write(writing)
         finally:
-            parts = [leasing, writing, waking, *aside, *self._working.values()]
+            parts = [leasing, writing, stopping, *beside, *self._working.values()]
             for part in parts:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
@@ -116,23 +120,23 @@ class Worker:
                 self._slot_free.clear()
                 await _wait(self._slot_free, LONGEST_WAIT_SECONDS)
                 continue
-            self._news.clear()
+            self._has_settled.clear()
             batch = await self._lease_patiently(free, stop)
             if batch is None:
                 return
-            self._see_epoch(batch.epoch)
-            if batch.finished and not self._stays:
+            self._check_epoch(batch.epoch)
+            if batch.finished:
                 return
             for lease in batch.leases:
                 self._held[lease.token] = lease
                 self._working[lease.token] = asyncio.create_task(self._work(lease, batch.at + lease.wait))
-            self._is_hungry = len(batch.leases) < free
-            if self._is_hungry:
-                self._hurry()
-                await _wait(self._news, min(batch.ask_again, LONGEST_WAIT_SECONDS))
+            self._lacks_work = len(batch.leases) < free
+            if self._lacks_work:
+                self._flush_if_idle()
+                await _wait(self._has_settled, min(batch.ask_again, LONGEST_WAIT_SECONDS))
 
     async def _lease_patiently(self, limit: int, stop: asyncio.Event) -> LeaseBatch | None:
-        """Leases, however long the frontier cannot be reached; None when told to stop meanwhile."""
+        """Lease, and wait as long as the frontier cannot be reached; None when told to stop meanwhile."""
         try:
             return await patiently(partial(self._lease, limit), say=self._say, stop=stop)
         except (ServerUnreachable, StorageError):
@@ -153,34 +157,35 @@ class Worker:
         try:
             await self._writer.add(await self._finish(lease, start))
         except asyncio.CancelledError:
-            # Lost, or handed back: either way no longer ours to renew.
+            # The lease is lost or released: either way it is not this worker's to renew.
             self._held.pop(lease.token, None)
             raise
         finally:
             self._working.pop(lease.token, None)
             self._slot_free.set()
-            self._hurry()
+            self._flush_if_idle()
 
     async def _wait_for_start(self, lease: Lease, start: float) -> None:
-        """Begin at the lane's start slot. A slot missed by half an interval would crowd the next: take a new one."""
+        """Wait for the lane's start slot. A start half an interval late would be too close to the next one: the worker
+        then takes a new slot."""
         interval = max(lease.interval, lease.exit_interval)
         slack = max(interval / 2, SHORTEST_SLACK_SECONDS)
         self._waiting.add(lease.token)
         try:
             while True:
-                await asyncio.sleep(max(0.0, start - time.monotonic()))
-                if time.monotonic() - start <= slack or not interval:
+                await asyncio.sleep(max(0.0, start - self._monotonic()))
+                if self._monotonic() - start <= slack or not interval:
                     return
                 reserve = partial(self._frontier.reserve, lease.crawl, lease.task.lane, exit=lease.exit)
                 wait = await patiently(reserve, say=self._say)
-                start = time.monotonic() + wait
+                start = self._monotonic() + wait
         finally:
             self._waiting.discard(lease.token)
 
-    def _hurry(self) -> None:
-        """With little in hand and no more to be had, the pages that wait to be settled are what holds us up."""
-        if self._is_hungry and len(self._working) <= self._settings.concurrency // 2:
-            self._writer.hurry()
+    def _flush_if_idle(self) -> None:
+        """Idle: flush now, unsettled pages may hold new links."""
+        if self._lacks_work and len(self._working) <= self._settings.concurrency // 2:
+            self._writer.flush()
 
     async def _finish(self, lease: Lease, start: float) -> Finished:
         try:
@@ -188,13 +193,13 @@ class Worker:
                 await self._wait_for_start(lease, start)
             return await self._journey.take(lease)
         except Exception as error:
-            # A fault of shoal's own must end like any other: seen, retried, never lost.
-            return _broken(lease, error)
+            # An error in shoal itself must end like any other: shown, retried, and no task lost.
+            return _failed_by(error, lease)
 
     def _settled(self, results: list[Result], report: SettleReport) -> None:
-        """The frontier answered: only now are the found keys known for sure."""
+        """The frontier has confirmed these results: only now may the keys they found count as known."""
         stale = {lease.token for lease in report.stale}
-        self._see_epoch(report.epoch)
+        self._check_epoch(report.epoch)
         for result in results:
             self._held.pop(result.lease.token, None)
             if isinstance(result, Done) and result.lease.token not in stale:
@@ -202,15 +207,16 @@ class Worker:
                 for task in result.found:
                     if task.key not in report.refused:
                         self._known.add(task.key)
-        self._news.set()
+        self._has_settled.set()
 
-    def _see_epoch(self, epoch: int) -> None:
+    def _check_epoch(self, epoch: int) -> None:
+        """Forget the known keys when the crawl may have forgotten some of them."""
         if epoch != self._epoch:
             self._known.clear()
             self._epoch = epoch
 
     async def _renew(self) -> None:
-        """Keep every lease; drop the work of those that were lost."""
+        """Renew every lease in time; cancel the work on leases that were lost."""
         seconds = self._settings.lease_seconds
         while True:
             await asyncio.sleep(seconds / 3)
@@ -221,10 +227,10 @@ class Worker:
                 if task is not None:
                     task.cancel()
 
-    async def _beats(self) -> None:
+    async def _send_beats(self) -> None:
         rate = RecentRate()
         while True:
-            beat = self._beat(rate.read(time.monotonic(), self._pages))
+            beat = self._beat(rate.read(self._monotonic(), self._pages))
             await patiently(partial(self._frontier.beat, beat), say=self._say)
             await asyncio.sleep(BEAT_SECONDS)
 
@@ -244,24 +250,24 @@ class Worker:
             machine=this_machine(),
         )
 
-    async def _wake_on(self, stop: asyncio.Event, leasing: asyncio.Task[None]) -> None:
+    async def _stop_leasing_on(self, stop: asyncio.Event, leasing: asyncio.Task[None]) -> None:
         await stop.wait()
         self._slot_free.set()
-        self._news.set()
-        # A server that does not answer must not hold up the end; what it may have lent us runs out.
+        self._has_settled.set()
+        # A server that does not answer must not delay the end; leases that it may have lent run out.
         await asyncio.wait([leasing], timeout=LAST_ANSWER_SECONDS)
         leasing.cancel()
 
-    async def _wind_down(self) -> None:
-        """Finish what can be finished in the grace period, hand back the rest, write everything."""
-        await self._hand_back(self._waiting)
+    async def _finish_in_grace(self) -> None:
+        """Finish the pages in hand within the grace period, release the other leases, write everything."""
+        await self._release(self._waiting)
         if self._working:
             await asyncio.wait(self._working.values(), timeout=self._settings.grace_seconds)
-        await self._hand_back(self._working)
+        await self._release(self._working)
         self._writer.close()
 
-    async def _last_words(self, writing: asyncio.Task[None]) -> None:
-        """Wait for the last write, but not for a server that may be gone for good."""
+    async def _wait_for_last_write(self, writing: asyncio.Task[None]) -> None:
+        """Wait for the last write, but not for ever: its server may not come back."""
         patience = max(self._settings.grace_seconds, STORAGE_PATIENCE_SECONDS) + 1
         await asyncio.wait([writing], timeout=patience)
         if not writing.done():
@@ -270,10 +276,10 @@ class Worker:
             )
         await writing
 
-    async def _hand_back(self, tokens: Iterable[int]) -> None:
+    async def _release(self, tokens: Iterable[int]) -> None:
         # No await between these two steps: a page that finishes in between would be settled twice.
         unfinished = [self._held[token] for token in tokens if token in self._held]
-        # What a request of the others may have done to its exit is not known, and nothing is said of it.
+        # Only these have sent nothing. Of the others it is not known what their requests did to their exits.
         unsent = {lease.token: unused(lease) for lease in unfinished if lease.token in self._waiting}
         for lease in unfinished:
             self._working[lease.token].cancel()
@@ -281,11 +287,12 @@ class Worker:
             await self._writer.add(Finished(Released(lease=lease, exit=unsent.get(lease.token))))
 
 
-def _broken(lease: Lease, error: Exception) -> Finished:
+def _failed_by(error: Exception, lease: Lease) -> Finished:
+    """The end of a lease after an error in shoal itself."""
     reason = f"internal: {line_of(error)}"
     if lease.attempt >= lease.task.max_attempts:
         return Finished(Dead(lease=lease, reason=reason, detail=traceback_of(error)))
-    return Finished(Retry(lease=lease, reason=reason, delay=BROKEN_RETRY_SECONDS))
+    return Finished(Retry(lease=lease, reason=reason, delay=ERROR_RETRY_SECONDS))
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
@@ -295,12 +302,12 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
 
 
 def worker_name() -> str:
-    """A name no other worker has: host, process and a random part."""
+    """A name that no other worker has: host, process id and a random part."""
     return f"{socket.gethostname()}:{os.getpid()}:{os.urandom(3).hex()}"
 
 
 def resident_bytes() -> int:
-    """This process's memory; 0 where the system does not tell."""
+    """The memory of this process; 0 where the system does not tell."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""Between pages and the stores: a bounded buffer, written in batches. The archive, the store, then the frontier."""
+"""The bounded buffer between pages and stores. Batches are written to the archive, then the store, then settled."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from shoal.store.base import ItemRule, Store
 
 FOUND_PER_PUT = 500
 REFUSED_RETRY_SECONDS = 1.0
-# What pages gave is held until it is written: so many bytes are a batch, however few pages they are.
+# Results stay in memory until they are written: this many bytes are a full batch, however few pages they are from.
 BATCH_BYTES = 16 * 1024 * 1024
 LINK_BYTES = 1000
 
 
 def rule_of(settings: Settings) -> ItemRule:
-    """What writing an item again does, as the settings have it."""
+    """How an item that is written again changes the stored one, by the settings."""
     return ItemRule(
         merge=settings.merge, freshness=parse_duration(settings.freshness), keep_versions=settings.keep_versions
     )
@@ -33,7 +33,7 @@ def rule_of(settings: Settings) -> ItemRule:
 class Writer:
     """Writes finished pages every `pages` pages or `seconds` seconds, whichever is first."""
 
-    def __init__(  # noqa: PLR0913 -- both sides, and how they are served
+    def __init__(  # noqa: PLR0913 -- store, frontier and archive, and how often they are written
         self,
         *,
         store: Store,
@@ -63,26 +63,22 @@ class Writer:
         self._has_ended = False
 
     @property
-    def backlog(self) -> int:
-        return len(self._buffer)
-
-    @property
     def has_room(self) -> bool:
         return len(self._buffer) < 2 * self._pages and self._bytes < 2 * BATCH_BYTES
 
     async def add(self, finished: Finished) -> None:
-        """Hand over a page; waits while the buffer is full, so that a slow store slows the worker down."""
+        """Take a finished page; waits while the buffer is full, so that a slow store slows the worker down."""
         while not self.has_room and not self._has_ended:
             self._room.clear()
             await self._room.wait()
         self._buffer.append(finished)
-        self._bytes += _weight(finished)
+        self._bytes += _size(finished)
         self._arrived.set()
         if len(self._buffer) >= self._pages or self._bytes >= BATCH_BYTES:
             self._full.set()
 
-    def hurry(self) -> None:
-        """Do not wait for more: what is here holds something up."""
+    def flush(self) -> None:
+        """Write the pages in the buffer now, without waiting for more of them."""
         if self._buffer:
             self._full.set()
 
@@ -91,13 +87,13 @@ class Writer:
         try:
             while True:
                 await self._arrived.wait()
-                await self._linger()
+                await self._wait_for_batch()
                 batch = self._take()
                 if not batch:
                     return
                 await self._write(batch)
         finally:
-            # Nobody takes from the buffer any more: whoever waits for room would wait for ever.
+            # The buffer is not emptied any more: a page that waits for room would wait for ever.
             self._has_ended = True
             self._room.set()
 
@@ -111,12 +107,12 @@ class Writer:
         return batch
 
     def close(self) -> None:
-        """Write what is there without lingering, then end."""
+        """Write the pages in the buffer without waiting for more, then end."""
         self._closing = True
         self._arrived.set()
         self._full.set()
 
-    async def _linger(self) -> None:
+    async def _wait_for_batch(self) -> None:
         if self._closing or self._full.is_set():
             return
         with contextlib.suppress(TimeoutError):
@@ -130,35 +126,35 @@ class Writer:
         unstorable: dict[int, str] = {}
         if items or fetches:
             unstorable = await patiently(lambda: self._store.write(items, fetches, rule=self._rule), say=self._say)
-        batch = await self._bury(batch, unstorable)
+        batch = await self._give_up_unstorable(batch, unstorable)
         await self._settle([finished.result for finished in batch])
 
     async def _archived(self, batch: list[Finished]) -> list[Finished]:
-        """The batch after its raw pages were kept: each log line names the object that tells of its page."""
+        """The batch after its raw pages were archived: each log line names the object with its page's capture."""
         archive, pages = self._archive, [finished.page for finished in batch if finished.page is not None]
         if archive is None or not pages:
             return batch
         names = iter(await patiently(lambda: archive.write(pages), say=self._say))
-        return [finished if finished.page is None else _kept(finished, next(names)) for finished in batch]
+        return [finished if finished.page is None else _with_archive_name(finished, next(names)) for finished in batch]
 
-    async def _bury(self, batch: list[Finished], unstorable: dict[int, str]) -> list[Finished]:
-        """Pages with an item that can never be stored end as dead letters; the links they found are sent ahead."""
+    async def _give_up_unstorable(self, batch: list[Finished], unstorable: dict[int, str]) -> list[Finished]:
+        """Pages with an item that can never be stored end as dead letters; the links they found are put first."""
         reasons = _reasons(batch, unstorable)
-        buried = [_buried(finished, reasons.get(page, "")) for page, finished in enumerate(batch)]
-        for page in reasons:
-            result = batch[page].result
+        ended = [_given_up(finished, reasons.get(index, "")) for index, finished in enumerate(batch)]
+        for index in reasons:
+            result = batch[index].result
             found = result.found if isinstance(result, Done) else []
             for start in range(0, len(found), FOUND_PER_PUT):
                 await self._put(result.lease.crawl, found[start : start + FOUND_PER_PUT])
-        lines = [line for page in reasons if (line := buried[page].fetch) is not None]
+        lines = [line for index in reasons if (line := ended[index].fetch) is not None]
         if lines:
             await patiently(lambda: self._store.write([], lines), say=self._say)
-        return buried
+        return ended
 
     async def _settle(self, results: list[Result]) -> None:
         report = await patiently(lambda: self._frontier.settle(results), say=self._say)
-        self._settled([result for place, result in enumerate(results) if place not in report.failed], report)
-        again = [_refused(results[place], why) for place, why in report.failed.items()]
+        self._settled([result for index, result in enumerate(results) if index not in report.failed], report)
+        again = [_refused(results[index], why) for index, why in report.failed.items()]
         if again:
             second = await patiently(lambda: self._frontier.settle(again), say=self._say)
             self._settled(again, second)
@@ -167,30 +163,30 @@ class Writer:
         return await patiently(lambda: self._frontier.put(crawl, tasks), say=self._say)
 
 
-def _weight(finished: Finished) -> int:
-    """The bytes that a finished page holds on to, near enough: a page chooses how long its texts are."""
+def _size(finished: Finished) -> int:
+    """About how many bytes a finished page keeps in memory: pages decide how long their texts are."""
     body = len(finished.page.body) if finished.page is not None else 0
     links = len(finished.result.found) if isinstance(finished.result, Done) else 0
     return body + LINK_BYTES * links + sum(len(item.data) for item in finished.items)
 
 
-def _kept(finished: Finished, name: str) -> Finished:
+def _with_archive_name(finished: Finished, name: str) -> Finished:
     row = finished.fetch and msgspec.structs.replace(finished.fetch, archived=name)
     return msgspec.structs.replace(finished, fetch=row, page=None)
 
 
 def _reasons(batch: list[Finished], unstorable: dict[int, str]) -> dict[int, str]:
-    """Why pages are given up, by their place: the first item of each that no store takes."""
-    reasons = {page: finished.unstorable for page, finished in enumerate(batch) if finished.unstorable}
+    """Why pages are given up, by their index in the batch: the first item of each that no store takes."""
+    reasons = {index: finished.unstorable for index, finished in enumerate(batch) if finished.unstorable}
     if unstorable:
-        owners = [(page, row) for page, finished in enumerate(batch) for row in finished.items]
-        for place, why in unstorable.items():
-            page, row = owners[place]
-            reasons.setdefault(page, unstorable_item(row.key, why))
+        owners = [(index, row) for index, finished in enumerate(batch) for row in finished.items]
+        for item, why in unstorable.items():
+            index, row = owners[item]
+            reasons.setdefault(index, unstorable_item(row.key, why))
     return reasons
 
 
-def _buried(finished: Finished, reason: str) -> Finished:
+def _given_up(finished: Finished, reason: str) -> Finished:
     if not reason:
         return finished
     result, line = finished.result, finished.fetch
@@ -201,6 +197,6 @@ def _buried(finished: Finished, reason: str) -> Finished:
 
 
 def _refused(result: Result, why: str) -> Result:
-    """What the frontier cannot take ends as a failed attempt, not as a lease that nobody ends."""
+    """A result that the frontier cannot take ends as a failed attempt, instead of leaving its lease open."""
     reason = f"unsettled: {' '.join(why.split())}"[:500].encode("utf-8", "backslashreplace").decode()
     return Retry(lease=result.lease, reason=reason, delay=REFUSED_RETRY_SECONDS)

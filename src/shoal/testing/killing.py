@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from shoal.crawl import Places, archive_at, opened, worker_for
+from shoal.crawl import Places, archive_of, opened, worker_for
 from shoal.spider_file import load_spider
 
 # Before and after each call that leaves the process: (part, verb, killed before the call?).
@@ -64,7 +64,7 @@ def die() -> None:
 
 async def work(places: Places, crawl_id: str, spider_file: str, *, at: str, call: int) -> None:
     """Be a worker of the crawl until the trap springs or nothing is left."""
-    async with opened(places) as (frontier, store), archive_at(places) as archive:
+    async with opened(places) as (frontier, store), archive_of(places) as archive:
         crawl = next(crawl for crawl in await frontier.crawls() if crawl.id == crawl_id)
         parts: dict[str, Any] = {"frontier": frontier, "store": store, "archive": archive}
         if at != "never":

@@ -61,15 +61,12 @@ def add(crawl_or_url: str, urls: tuple[str, ...], *, places: Places, as_json: bo
 
 
 async def _add(crawl_name: str | None, urls: Iterable[str], *, places: Places) -> Added:
-    from shoal.cli.which import find_crawl
+    from shoal.cli.which import chosen_crawl
     from shoal.crawl import intake_of
-    from shoal.frontier import open_frontier
     from shoal.journey.intake import Found
     from shoal.spider import Request
 
-    frontier = await open_frontier(places.frontier)
-    try:
-        crawl = await find_crawl(frontier, crawl_name)
+    async with chosen_crawl(places, crawl_name) as (frontier, crawl):
         intake = intake_of(crawl)
         added = Added(crawl=crawl.id)
         for batch in _batches(urls):
@@ -82,8 +79,6 @@ async def _add(crawl_name: str | None, urls: Iterable[str], *, places: Places) -
             added.new += report.new
             added.duplicates += report.duplicates + found.rejected.pop(DUPLICATE, 0)
             added.rejected = dict(Counter(added.rejected) + Counter(found.rejected) + Counter(report.refused.values()))
-    finally:
-        await frontier.close()
     return added
 
 

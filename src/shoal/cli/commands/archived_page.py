@@ -87,17 +87,14 @@ def page(  # noqa: PLR0913 -- the options of the command
 
 async def _find(wanted: Wanted, places: Places, *, screen: Screen, with_body: bool) -> tuple[list[Capture], bytes]:
     """The captures that are meant, oldest first, and the body of the latest."""
-    from shoal.archive import open_archive
+    from shoal.crawl import archive_at
 
-    archive = await open_archive(places.archive or "")
-    try:
+    async with archive_at(places.archive or "") as archive:
         found = [] if wanted.every or wanted.until is not None else await _by_log(wanted, places, archive=archive)
         found = found or await _by_scan(wanted, archive=archive, screen=screen)
         if not found:
             raise UsageError(f"{wanted.url} is not in the archive; `shoal why` tells what became of it")
         return found, await archive.body(found[-1].content_hash) if with_body else b""
-    finally:
-        await archive.close()
 
 
 async def _by_log(wanted: Wanted, places: Places, *, archive: Archive) -> list[Capture]:

@@ -103,16 +103,11 @@ def drop(crawl: str | None, *, places: Places, which: dict[str, Any]) -> None:
 async def _list(
     crawl_name: str | None, which: dict[str, Any], *, places: Places, limit: int, verbose: bool, as_json: bool
 ) -> None:
-    from shoal.cli.which import find_crawl
-    from shoal.frontier import open_frontier
+    from shoal.cli.which import chosen_crawl
 
-    frontier = await open_frontier(places.frontier)
-    try:
-        crawl = await find_crawl(frontier, crawl_name)
+    async with chosen_crawl(places, crawl_name) as (frontier, crawl):
         letters = await frontier.dead(crawl.id, _filter(which, crawl), limit=limit)
         total = (await frontier.progress(crawl.id)).dead
-    finally:
-        await frontier.close()
     screen = Screen()
     if as_json:
         screen.json([_document(letter) for letter in letters])
@@ -127,15 +122,10 @@ async def _list(
 
 
 async def _change(name: str | None, which: dict[str, Any], verb: str, *, places: Places) -> tuple[str, int]:
-    from shoal.cli.which import find_crawl
-    from shoal.frontier import open_frontier
+    from shoal.cli.which import chosen_crawl
 
-    frontier = await open_frontier(places.frontier)
-    try:
-        crawl = await find_crawl(frontier, name)
+    async with chosen_crawl(places, name) as (frontier, crawl):
         return crawl.id, await _in_steps(frontier, crawl, _filter(which, crawl), verb)
-    finally:
-        await frontier.close()
 
 
 async def _in_steps(frontier: Frontier, crawl: Crawl, which: DeadFilter, verb: str) -> int:
@@ -152,8 +142,8 @@ async def _in_steps(frontier: Frontier, crawl: Crawl, which: DeadFilter, verb: s
 
 def _filter(which: dict[str, Any], crawl: Crawl) -> DeadFilter:
     from shoal.cli.commands.steer import lane_given
-    from shoal.crawl import record_of
     from shoal.model import DeadFilter
+    from shoal.processes.crawl_record import record_of
     from shoal.urls import canonical, key_of
 
     key = None

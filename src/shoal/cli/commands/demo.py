@@ -97,20 +97,17 @@ async def _show_items(summary: Summary, places: Places, screen: Screen) -> None:
     import msgspec
 
     from shoal.cli.display.lines import one_line
-    from shoal.store import open_store
+    from shoal.crawl import store_at
     from shoal.store.base import ItemFilter
 
     rows: list[list[str]] = []
-    store = await open_store(places.store)
-    try:
+    async with store_at(places.store) as store:
         async for item in store.items(ItemFilter(spider=summary.spider, crawl=summary.crawl)):
             fields = msgspec.json.decode(item.data)
             if "price" in fields:
                 rows.append([item.key, *(one_line(fields.get(name, ""), 40) for name in ("title", "price", "stock"))])
             if len(rows) == SAMPLE_ROWS:
                 break
-    finally:
-        await store.close()
     screen.line()
     screen.heading("some of the items")
     screen.table(("key", "title", "price", "stock"), rows, right=("price", "stock"))

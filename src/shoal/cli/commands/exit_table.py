@@ -65,17 +65,12 @@ def exits(crawl: str | None, *, places: Places, as_json: bool, **which: Any) -> 
 async def _exits(
     name: str | None, *, places: Places, host: str | None, pool: str | None, sort: str, as_json: bool
 ) -> None:
-    from shoal.cli.which import find_crawl
-    from shoal.frontier import open_frontier
+    from shoal.cli.which import chosen_crawl
 
-    frontier = await open_frontier(places.frontier)
-    try:
-        crawl = await find_crawl(frontier, name)
+    async with chosen_crawl(places, name) as (frontier, crawl):
         _check_pool(crawl, pool)
         found = await frontier.exits(crawl.id, limit=ROWS_READ)
         progress = await frontier.progress(crawl.id)
-    finally:
-        await frontier.close()
     rows = _chosen(found, host=host, pool=pool)
     earnings = earnings_of(rows)
     rows.sort(key=ORDERS[sort])
@@ -218,7 +213,7 @@ def _health(one: ExitStatus, *, now: float) -> str:
         case "parked":
             return f"parked until {clock_time(now + one.parked_for)}"
         case "resting":
-            return f"rests until {clock_time(now + one.rests_for)}"
+            return f"quarantined until {clock_time(now + one.rests_for)}"
         case "probation":
             return "on probation"
         case _:

@@ -45,10 +45,9 @@ def export(crawl: str | None, *, places: Places, output: str, **choice: Any) -> 
 async def _export(
     name: str | None, output: str, *, places: Places, everything: bool, spider: str | None, **choice: Any
 ) -> None:
-    from shoal.cli.which import find_crawl
-    from shoal.crawl import opened
+    from shoal.cli.which import choose
+    from shoal.crawl import opened, store_at
     from shoal.results.export import check_target
-    from shoal.store import open_store
 
     check_target(output)
     wanted = _wanted(**choice)
@@ -56,16 +55,13 @@ async def _export(
     if spider is None:
         check_exists(places)
         async with opened(places) as (frontier, store):
-            crawl = await find_crawl(frontier, name)
+            crawl = choose(await frontier.crawls(), name)
             await _write(store, output, _of(wanted, crawl.spider, None if everything else crawl.id))
     elif name is not None or everything:
         raise UsageError("--spider means all items of the spider: leave out the crawl and --all")
     else:
-        store = await open_store(places.store)
-        try:
+        async with store_at(places.store) as store:
             await _write(store, output, _of(wanted, spider, None))
-        finally:
-            await store.close()
 
 
 async def _write(store: Store, output: str, wanted: Wanted) -> None:

@@ -19,11 +19,10 @@ from shoal.cli.options import DEFAULT_FILE, archive_option, checked_place, json_
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
-    from shoal.results.replay import ReplayReport
+    from shoal.results.replay import Replay, ReplayReport
     from shoal.spider import Spider
 
 FAILURES_SHOWN = 20
-LISTED = 8
 
 
 @click.command(short_help="Run a changed spider over archived pages.")
@@ -63,44 +62,44 @@ def replay(spider: str, *, archive: str, as_json: bool, **options: Any) -> int:
 async def _replay(  # noqa: PLR0913 -- the options of the command
     kind: type[Spider], url: str, *, screen: Screen, store: str, crawl: str | None, limit: int, output: str | None
 ) -> ReplayReport:
-    from shoal.archive import open_archive
-    from shoal.crawl import replay_for, settings_of
+    from shoal.crawl import archive_at, replay_for, settings_of, store_at
+    from shoal.processes.crawl_record import spider_of
     from shoal.results.export import Wanted, check_target, export
     from shoal.spider import spider_name
-    from shoal.store import open_store
     from shoal.store.base import ItemFilter
 
     if output is not None:
         check_target(output)
-    async with contextlib.AsyncExitStack() as opened:
-        archive = await open_archive(url)
-        opened.push_async_callback(archive.close)
-        meant = choose_crawl(await archive.crawls(), crawl, spider=spider_name(kind))
-        items = await open_store(store)
-        opened.push_async_callback(items.close)
-        job = replay_for(
-            meant, kind(), settings=settings_of(kind, {}).values, archive=archive, store=items, say=screen.say
-        )
-        # What a spider prints is a message: stdout is for results.
-        with Counting.on(screen) as counting, contextlib.redirect_stdout(sys.stderr):
-            report = await job.run(limit=limit, show=lambda report: counting.show(lambda: _line(report)))
-        if output is not None:
-            await export(
-                items, output, wanted=Wanted(which=ItemFilter(spider=re.sub(r"-\d+$", "", meant), crawl=meant))
-            )
-        return report
+    async with archive_at(url) as archive:
+        # Before the store is opened, which may create it: the archive may not have the crawl.
+        chosen = choose_crawl(await archive.crawls(), crawl, spider=spider_name(kind))
+        async with store_at(store) as items:
+            settings = settings_of(kind, {}).values
+            job = replay_for(chosen, kind(), settings=settings, archive=archive, store=items, say=screen.say)
+            report = await _run(job, limit=limit, screen=screen)
+            if output is not None:
+                which = ItemFilter(spider=spider_of(chosen), crawl=chosen)
+                await export(items, output, wanted=Wanted(which=which))
+    return report
+
+
+async def _run(job: Replay, *, limit: int, screen: Screen) -> ReplayReport:
+    # What a spider prints is a message: stdout is for results.
+    with Counting.on(screen) as counting, contextlib.redirect_stdout(sys.stderr):
+        return await job.run(limit=limit, show=lambda report: counting.show(lambda: _line(report)))
 
 
 def choose_crawl(crawls: Sequence[str], name: str | None, *, spider: str) -> str:
-    """The crawl meant, of those in an archive: the one named, or the spider's newest."""
+    """Of the crawls in an archive the one named, or the spider's newest."""
+    from shoal.cli.which import no_archived_crawl
+
     if name is None:
         numbers = [int(match[1]) for crawl in crawls if (match := re.fullmatch(re.escape(spider) + r"-(\d+)", crawl))]
         if numbers:
             return f"{spider}-{max(numbers)}"
     elif name in crawls:
         return name
-    known = ", ".join(crawls[-LISTED:]) or "nothing yet"
-    raise UsageError(f"the archive has no crawl {name or f'of {spider}'}; it has {known}: choose one with --crawl")
+    raise UsageError(f"{no_archived_crawl(crawls, name or f'of {spider}')}: choose one with --crawl")
 
 
 def _line(report: ReplayReport) -> str:

@@ -35,13 +35,10 @@ def sql(statement: str, *, store: str, as_json: bool, limit: int) -> None:
 
 
 async def _ask(statement: str, *, url: str, as_json: bool, limit: int) -> None:
-    from shoal.store import open_store
+    from shoal.crawl import store_at
 
-    store = await open_store(url)
-    try:
+    async with store_at(url) as store:
         answer = await store.query(statement, limit=limit)
-    finally:
-        await store.close()
     screen = Screen()
     _show(answer, screen, as_json=as_json)
     if answer.has_more:

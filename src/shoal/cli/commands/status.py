@@ -38,15 +38,14 @@ def status(crawl: str | None, *, places: Places, as_json: bool) -> None:
 
 
 async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
-    from shoal.cli.which import choose
+    from shoal.cli.which import choose_all
     from shoal.crawl import opened
     from shoal.processes.coordinator import Coordinator
     from shoal.store.base import ItemFilter
 
     screen = Screen()
     async with opened(places) as (frontier, store):
-        crawls = await frontier.crawls()
-        chosen = [choose(crawls, name)] if name is not None or not crawls else crawls
+        chosen = choose_all(await frontier.crawls(), name)
         if len(chosen) > 1 and not as_json:
             rows = [(crawl, await frontier.progress(crawl.id)) for crawl in chosen[:CRAWLS_SHOWN]]
             _show_crawls(rows, len(chosen), screen)

@@ -92,13 +92,10 @@ def _steer(crawl: str | None, state: CrawlState, *, places: Places) -> None:
 
 
 async def _set_state(name: str | None, state: CrawlState, *, places: Places) -> None:
-    from shoal.cli.which import find_crawl
-    from shoal.frontier import open_frontier
+    from shoal.cli.which import chosen_crawl
     from shoal.processes.stats import spent_budget
 
-    frontier = await open_frontier(places.frontier)
-    try:
-        crawl = await find_crawl(frontier, name)
+    async with chosen_crawl(places, name) as (frontier, crawl):
         former = await frontier.progress(crawl.id)
         before = former.state
         if before is CrawlState.FINISHED:
@@ -107,8 +104,6 @@ async def _set_state(name: str | None, state: CrawlState, *, places: Places) -> 
             raise UsageError(f"{crawl.id}: {spent}")
         await frontier.set_state(crawl.id, state)
         progress = await frontier.progress(crawl.id)
-    finally:
-        await frontier.close()
     said = f"{crawl.id} is {progress.state}: {several(progress.left, 'task')} left"
     if state is CrawlState.CANCELLED:
         set_aside = several(progress.cancelled, "task")
@@ -119,20 +114,15 @@ async def _set_state(name: str | None, state: CrawlState, *, places: Places) -> 
 
 
 async def _pace(host: str, rate: str, name: str | None, *, places: Places) -> None:
-    from shoal.cli.which import find_crawl
-    from shoal.frontier import open_frontier
+    from shoal.cli.which import chosen_crawl
     from shoal.policy.politeness import lent_interval
     from shoal.processes.stats import describe_interval
     from shoal.settings import parse_rate
 
     lane, interval = lane_given(host), lent_interval(parse_rate(rate))
-    frontier = await open_frontier(places.frontier)
-    try:
-        crawl = await find_crawl(frontier, name)
+    async with chosen_crawl(places, name) as (frontier, crawl):
         _check_pool(lane, crawl)
         await frontier.update_lane(crawl.id, lane, LaneUpdate(interval=interval, base_interval=interval))
-    finally:
-        await frontier.close()
     Screen().line(f"{crawl.id}: {lane} at {describe_interval(interval)} from the next request on")
     if crawl.pools and VIA not in lane:
         Screen().line(

@@ -57,16 +57,15 @@ def tidy(store: str, *, retention: str | None) -> None:
 
 
 async def _init(url: str) -> None:
-    from shoal.store import open_store
+    from shoal.crawl import store_at
 
-    await (await open_store(url)).close()
+    # To open a store creates its tables, or brings them up to date.
+    async with store_at(url):
+        pass
 
 
 async def _tidy(url: str, seconds: float) -> int:
-    from shoal.store import open_store
+    from shoal.crawl import store_at
 
-    opened = await open_store(url)
-    try:
-        return await opened.tidy(retention=seconds)
-    finally:
-        await opened.close()
+    async with store_at(url) as store:
+        return await store.tidy(retention=seconds)

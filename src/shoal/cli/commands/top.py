@@ -73,11 +73,12 @@ async def _look(
     name: str | None, watchers: dict[str, Coordinator], *, frontier: Frontier, store: Store
 ) -> list[Snapshot]:
     """A reading of each crawl that is shown. Watchers stay: they know the rate."""
-    from shoal.cli.which import choose, is_unfinished
+    from shoal.cli.which import choose_all
     from shoal.processes.coordinator import Coordinator
+    from shoal.processes.crawl_record import is_unfinished
 
-    crawls = await frontier.crawls()
-    shown = [choose(crawls, name)] if name is not None or not crawls else [c for c in crawls if is_unfinished(c)]
+    crawls = choose_all(await frontier.crawls(), name)
+    shown = crawls if name is not None else [crawl for crawl in crawls if is_unfinished(crawl.state)]
     snapshots = []
     for crawl in shown or crawls[:1]:
         if crawl.id not in watchers:

@@ -39,15 +39,15 @@ def warc(crawl: str, *, output: str, archive: str) -> None:
 
 
 async def _warc(crawl: str, target: Path, *, url: str, screen: Screen) -> int:
-    from shoal.archive import open_archive
+    from shoal.cli.which import no_archived_crawl
+    from shoal.crawl import archive_at
 
     if not target.name.endswith(SUFFIXES):
         raise UsageError(f"{target} is no WARC file by its name: end it in {' or '.join(SUFFIXES)}")
-    archive = await open_archive(url)
-    try:
+    async with archive_at(url) as archive:
         known = await archive.crawls()
         if crawl not in known:
-            raise UsageError(f"the archive has no crawl {crawl}; it has {', '.join(known[-8:]) or 'nothing yet'}")
+            raise UsageError(no_archived_crawl(known, crawl))
         # Written whole or not at all, like every file that is made for people.
         part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
         try:
@@ -61,8 +61,6 @@ async def _warc(crawl: str, target: Path, *, url: str, screen: Screen) -> int:
         finally:
             part.unlink(missing_ok=True)
         return number
-    finally:
-        await archive.close()
 
 
 async def _copy(archive: Archive, crawl: str, file: IO[bytes], *, name: str, screen: Screen) -> int:

@@ -45,14 +45,11 @@ def why(url: str, crawl: str | None, *, places: Places, as_json: bool) -> None:
 
 async def _why(url: str, name: str | None, *, places: Places) -> Fate:
     from shoal.cli.url_fate import fate_of
-    from shoal.cli.which import choose
+    from shoal.cli.which import choose_all
     from shoal.crawl import opened
 
     async with opened(places) as (frontier, store):
-        crawls = await frontier.crawls()
-        if name is not None or not crawls:
-            crawls = [choose(crawls, name)]
-        return await fate_of(url, crawls, frontier=frontier, store=store)
+        return await fate_of(url, choose_all(await frontier.crawls(), name), frontier=frontier, store=store)
 
 
 def document(fate: Fate) -> dict[str, Any]:

@@ -109,7 +109,7 @@ async def _begin(plan: Plan, graph: LinkGraph, *, frontier: Frontier, store: Sto
     name = f"chaos-{os.getpid():x}-{time.time_ns() // 1000 % 2**32:x}"
     spider: Spider = type(kind.__name__, (kind,), {"start": [graph.url(0)], "name": name})()
     settings = settings_for(plan, lanes=tuple(lane_of(base + "/") for base in graph.bases))
-    crawl, _ = await begin(frontier, store, spider, settings=settings, reference=plan.spider)
+    crawl, _ = await begin(frontier, spider, settings=settings, reference=plan.spider)
     coordinator = Coordinator(crawl, frontier=frontier, store=store, show=_unseen, say=say)
     await coordinator.feed(spider, intake=intake_of(crawl))
     return crawl

@@ -1,0 +1,80 @@
+"""What the frontier keeps of a crawl: its id, its limits, and the settings that every worker of the fleet works by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from shoal.exits.configuration import PoolSpec
+from shoal.exits.pools import default_pool, pool_of, usable_pools
+from shoal.model import Budgets, Crawl, CrawlState
+from shoal.policy.politeness import lent_interval
+from shoal.processes.sources import start_lanes
+from shoal.settings import Settings, parse_duration, parse_rate
+from shoal.spider import Spider, spider_name
+
+_NUMBER = re.compile(r"-(\d+)$")
+
+
+class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a crawl remembers of how it was begun, so that every worker of the fleet agrees.
+
+    `spider` is the reference by which worker processes load the spider."""
+
+    settings: Settings
+    start_lanes: list[str] = msgspec.field(default_factory=list)
+    spider: str = ""
+    pool: str = ""
+
+
+def record_of(crawl: Crawl) -> CrawlRecord:
+    """How a crawl was begun, as it remembers it."""
+    return msgspec.convert(crawl.settings, CrawlRecord)
+
+
+def describe_crawl(
+    crawl_id: str, spider: Spider, *, settings: Settings, reference: str, pools: Mapping[str, PoolSpec]
+) -> Crawl:
+    """The crawl as the frontier is told of it. Refuses settings that name a pool this spider cannot use."""
+    record = CrawlRecord(
+        settings=settings,
+        start_lanes=start_lanes(spider),
+        spider=reference,
+        pool=default_pool(pools, spider=spider, settings=settings),
+    )
+    return Crawl(
+        id=crawl_id,
+        spider=spider_name(type(spider)),
+        interval=lent_interval(parse_rate(settings.rate)),
+        cap=settings.per_host,
+        needs_rules=settings.obey_robots,
+        budgets=Budgets(
+            pages=settings.max_pages,
+            per_lane=settings.max_per_host,
+            per_shape=settings.max_per_shape,
+            cost=settings.budget,
+        ),
+        settings=msgspec.to_builtins(record),
+        feeding=True,
+        dedup=settings.dedup,
+        dedup_ttl=parse_duration(settings.dedup_ttl),
+        pools=tuple(pool_of(spec, settings=settings) for spec in usable_pools(pools, spider).values()),
+    )
+
+
+def is_unfinished(state: CrawlState) -> bool:
+    """Whether a crawl in this state is resumed when its spider runs again."""
+    return state in (CrawlState.RUNNING, CrawlState.PAUSED)
+
+
+def next_id(spider: str, crawls: Iterable[Crawl]) -> str:
+    """The id of the spider's next crawl: its name, and one more than the highest number among its crawls."""
+    numbers = [int(match[1]) for crawl in crawls if crawl.spider == spider and (match := _NUMBER.search(crawl.id))]
+    return f"{spider}-{max(numbers, default=0) + 1}"
+
+
+def spider_of(crawl_id: str) -> str:
+    """The name of the spider that a crawl's id begins with."""
+    return _NUMBER.sub("", crawl_id)

@@ -1,0 +1,69 @@
+"""Which crawl a spider's run begins or resumes, and what --fresh discards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shoal import Spider
+from shoal.crawl import Places, begin, begin_afresh
+from shoal.errors import UsageError
+from shoal.model import Crawl, CrawlState
+from shoal.processes.crawl_record import next_id, record_of, spider_of
+from shoal.settings import Settings
+from shoal.testing.clock import FakeClock
+from shoal.testing.fakes import MemoryStore, task_for
+from shoal.testing.model.memory_frontier import MemoryFrontier
+
+PLACES = Places(frontier="shoal.db", store="shoal.db")
+
+
+class Books(Spider):
+    start = "https://a.test/"
+
+
+@pytest.fixture
+def frontier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryFrontier:
+    monkeypatch.chdir(tmp_path)  # no shoal.toml
+    return MemoryFrontier(clock=FakeClock())
+
+
+async def test_an_unfinished_crawl_is_resumed_with_the_settings_as_they_are_now(frontier: MemoryFrontier) -> None:
+    first, former = await begin(frontier, Books(), settings=Settings(rate="1/s"), reference="books.py")
+    assert (first.id, former) == ("books-1", None)
+    await frontier.put("books-1", [task_for("https://a.test/")])
+    await frontier.set_state("books-1", CrawlState.PAUSED)
+    await frontier.set_feeding("books-1", feeding=False)
+    again, former = await begin(frontier, Books(), settings=Settings(rate="2/s"), reference="books.py")
+    assert former is not None
+    assert (again.id, former.id, former.state) == ("books-1", "books-1", CrawlState.PAUSED)
+    assert (record_of(former).settings.rate, record_of(again).settings.rate) == ("1/s", "2/s")
+    progress = await frontier.progress("books-1")
+    assert (progress.state, progress.feeding, progress.known) == (CrawlState.RUNNING, True, 1)
+
+
+async def test_a_fresh_crawl_discards_the_unfinished_one_and_takes_an_id_of_its_own(frontier: MemoryFrontier) -> None:
+    await frontier.open_crawl(Crawl(id="other-1", spider="other"))
+    await begin(frontier, Books(), settings=Settings(), reference="books.py")
+    crawl = await begin_afresh(
+        frontier, MemoryStore(), Books(), places=PLACES, settings=Settings(), reference="books.py"
+    )
+    assert crawl.id == "books-2"
+    assert {crawl.id for crawl in await frontier.crawls()} == {"other-1", "books-2"}
+
+
+async def test_a_fresh_crawl_whose_settings_are_refused_discards_nothing(frontier: MemoryFrontier) -> None:
+    await begin(frontier, Books(), settings=Settings(), reference="books.py")
+    wrong = msgspec.structs.replace(Settings(), pool="nowhere")
+    with pytest.raises(UsageError, match="nowhere"):
+        await begin_afresh(frontier, MemoryStore(), Books(), places=PLACES, settings=wrong, reference="books.py")
+    assert [crawl.id for crawl in await frontier.crawls()] == ["books-1"]
+
+
+def test_ids_count_on_from_the_highest_number_of_the_spiders_own_crawls() -> None:
+    crawls = [Crawl(id="a-9", spider="a"), Crawl(id="a-10", spider="a"), Crawl(id="b-70", spider="b")]
+    assert next_id("a", crawls) == "a-11"
+    assert next_id("c", crawls) == "c-1"
+    assert spider_of("crawl-a.test-12") == "crawl-a.test"
