@@ -47,7 +47,7 @@ async def test_workers_of_a_machine_with_the_same_name_are_left_alone() -> None:
         beat = WorkerBeat(worker=name, crawl="c", host="vm", pid=pid, version="1", slots=1, machine=machine)
         await frontier.beat(beat)
     watcher = Coordinator(crawl, frontier=frontier, store=MemoryStore(), show=print, say=print)
-    await watcher.take_back_from_the_gone()
+    await watcher.reclaim_from_exited_workers()
     assert (await frontier.progress("c")).leased == 1
 
 

@@ -61,7 +61,7 @@ class Bench:
         self.monotonic = monotonic
         self.calls: list[tuple[str, Any]] = []
         self.said: list[str] = []
-        self.memory = MemoryFrontier(clock=clock)
+        self.memory = MemoryFrontier(clock=clock, monotonic=monotonic)
         self.frontier: Any = Watched(self.memory, self.calls)
         self.store = MemoryStore()
         self.watched_store: Any = Watched(self.store, self.calls)

@@ -55,8 +55,9 @@ EPOCHS = 2**20
 class MemoryFrontier:
     """Keeps the contract of `Frontier` in memory."""
 
-    def __init__(self, *, clock: Callable[[], float]) -> None:
+    def __init__(self, *, clock: Callable[[], float], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._monotonic = monotonic
         self._crawls: dict[str, ModelCrawl] = {}
         self._crawl_ages = itertools.count(1)
         self._lane_ages = itertools.count(1)
@@ -151,7 +152,7 @@ class MemoryFrontier:
         return LeaseBatch(
             leases=sorted(leases, key=lambda lease: lease.wait),
             ask_again=ask_again(ours, now),
-            at=time.monotonic(),
+            at=self._monotonic(),
             epoch=sum(one.epoch for one in ours),
             finished=tuple(finished),
         )
