@@ -1,7 +1,7 @@
 """Writes docs/reference/ from the code: `python docs/generate.py`. With `--check` it only says what is stale.
 
-What can be told from the code is not written by hand: the commands from click's help, the settings from their table,
-the reasons and outcomes from the tables that decide them.
+What can be told from the code is not written by hand: the Python API from its docstrings, the commands from click's
+help, the settings from their table, the reasons and outcomes from the tables that decide them.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import sys
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
+from api_page import api_page
+from markdown_page import page, table
 from shoal.cli.main import COMMANDS, shoal
 from shoal.exits.refusals import FAILURES, REFUSALS
 from shoal.fetch.base import REDIRECTS, FaultKind
@@ -25,7 +27,6 @@ from shoal.urls import REASONS
 
 FOLDER = Path(__file__).resolve().parent / "reference"
 WIDTH = 100
-NOTE = "<!-- Written by docs/generate.py. Do not edit. -->\n\n"
 
 SHOWN_DEFAULTS = 3
 FAULT_TEXTS = {
@@ -43,14 +44,19 @@ FAULT_TEXTS = {
     FaultKind.BAD_ENCODING: "the body is not what its Content-Encoding says",
     FaultKind.BAD_URL: "no request can be made of this URL and these headers",
     FaultKind.PROTOCOL: "the answer is not HTTP",
-    FaultKind.EXIT: "the way out is not there",
+    FaultKind.EXIT: "the exit cannot be used",
     FaultKind.LOCAL: "this machine lacks sockets, memory or the like",
 }
 
 
 def main(arguments: list[str]) -> int:
     """Write what is stale, or with `--check` name it; the exit code says whether anything was."""
-    pages = {"cli.md": cli_page(), "settings.md": settings_page(), "reasons.md": reasons_page()}
+    pages = {
+        "api.md": api_page(),
+        "cli.md": cli_page(),
+        "settings.md": settings_page(),
+        "reasons.md": reasons_page(),
+    }
     stale = [name for name, text in pages.items() if _read(FOLDER / name) != text]
     if "--check" in arguments:
         for name in stale:
@@ -78,7 +84,7 @@ def cli_page() -> str:
         if command is None:
             raise SystemExit(f"shoal {name} is announced in COMMANDS, but there is no such command")
         parts += _command_parts(command, root, name)
-    return _page(parts)
+    return page(parts)
 
 
 def _command_parts(command: click.Command, parent: click.Context, name: str) -> Iterator[str]:
@@ -108,9 +114,9 @@ def settings_page() -> str:
         "# Settings",
         "Where a value may stand and which one wins: [how to use settings](../how-to/settings.md). Settings without a "
         "flag of their own are given as `--set NAME=VALUE`. `shoal settings` shows the values in force.",
-        _table(("setting", "kind", "default", "flag", "what it is for"), rows),
+        table(("setting", "kind", "default", "flag", "what it is for"), rows),
     ]
-    return _page(parts)
+    return page(parts)
 
 
 def _flags() -> dict[str, str]:
@@ -126,28 +132,28 @@ def reasons_page() -> str:
         "# Reasons and outcomes",
         "The names that `shoal status`, `shoal why`, the summary and the dead letters use.",
         "## Why a URL did not become a task",
-        _table(("reason", "the URL was kept out because"), [(f"`{name}`", text) for name, text in REASONS.items()]),
+        table(("reason", "the URL was kept out because"), [(f"`{name}`", text) for name, text in REASONS.items()]),
         "## How a task ends",
-        _table(("outcome", "meaning"), _outcomes()),
+        table(("outcome", "meaning"), _outcomes()),
         "## Statuses that are tried again",
         "A free retry uses up no attempt, and has its own cap, `max_free_retries`. 503 is free too when it comes with "
         "`Retry-After`. Any status can be handed to the spider instead with `handle_statuses`. Through an exit, "
         f"{', '.join(map(str, sorted(REFUSALS)))} are [the exit's](../decisions/0019-exits-are-chosen-at-lease.md).",
-        _table(("status", "retry", "slows the host"), [_verdict_row(s, v) for s, v in RETRIED_STATUSES.items()]),
+        table(("status", "retry", "slows the host"), [_verdict_row(s, v) for s, v in RETRIED_STATUSES.items()]),
         "## Faults: why there was no answer",
         "Through an exit "
         + ", ".join(f"`{kind}`" for kind in FAULTS if kind in FAILURES)
         + " are the exit's: the retry is free and at once.",
-        _table(
+        table(
             ("fault", "meaning", "what follows", "slows the host"),
             [(f"`{kind}`", FAULT_TEXTS[kind], _action(v), _yes(v.slows)) for kind, v in FAULTS.items()],
         ),
         "## What an adaptive pace does",
         'With `pace = "adaptive"`, the default. Each change holds for all workers and is made once, however many '
         "answers call for it; see [how the pace holds](../explanation/pace.md).",
-        _table(("an answer that", "makes the interval between starts"), _paces()),
+        table(("an answer that", "makes the interval between starts"), _paces()),
     ]
-    return _page(parts)
+    return page(parts)
 
 
 def _outcomes() -> list[tuple[str, str]]:
@@ -227,16 +233,6 @@ def _written(value: Any) -> str:
     if isinstance(value, int | float):
         return f"{value:.10g}"
     return f"`{value}`" if value else ""
-
-
-def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = list(columns)
-    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _page(parts: Iterable[str]) -> str:
-    return NOTE + "\n".join(f"\n{part}" for part in parts).lstrip("\n") + "\n"
 
 
 def _read(path: Path) -> str:

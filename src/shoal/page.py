@@ -61,10 +61,12 @@ class Element:
 
     @property
     def tag(self) -> str:
+        """The element's name in lower case, such as "a"."""
         return self.node.tag or ""
 
     @property
     def html(self) -> str:
+        """The element as HTML, with everything in it."""
         return self.node.html or ""
 
     def __repr__(self) -> str:
@@ -90,23 +92,27 @@ class Page:
 
     @property
     def url(self) -> str:
+        """The URL of the page in canonical form."""
         return self.response.url
 
     @property
     def status(self) -> int:
+        """The HTTP status; a handler sees 2xx and the setting `handle_statuses`."""
         return self.response.status
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Header names are lower case."""
+        """The headers of the answer; their names are in lower case."""
         return self.response.headers
 
     @property
     def body(self) -> bytes:
+        """The page's bytes, decompressed."""
         return self.response.body
 
     @property
     def depth(self) -> int:
+        """How many links the page is away from a start URL."""
         return self.task.depth
 
     @property
@@ -128,6 +134,7 @@ class Page:
 
     @property
     def is_html(self) -> bool:
+        """Whether the site calls the page HTML; if it gives no type, whether the page begins like HTML."""
         kind = self.content_type
         if kind:
             return kind in ("text/html", "application/xhtml+xml")

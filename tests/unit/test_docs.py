@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import shoal as api
+from shoal import errors
 from shoal.cli.main import COMMANDS
 from shoal.crawl import settings_of
 from shoal.processes.sources import check_start
@@ -195,6 +197,22 @@ def test_the_reference_is_what_the_code_says() -> None:
     check = [sys.executable, "docs/generate.py", "--check"]
     result = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert result.returncode == 0, result.stderr
+
+
+def test_everything_that_spiders_import_has_a_docstring() -> None:
+    listing = "import api_page; print(*api_page.undocumented())"
+    command = [sys.executable, "-c", listing]
+    result = subprocess.run(command, cwd=ROOT / "docs", capture_output=True, text=True, check=True, timeout=SECONDS)
+    assert result.stdout.split() == []
+
+
+def test_every_exported_name_is_in_the_reference() -> None:
+    reference = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    names = [name for name in api.__all__ if not name.startswith("_")]
+    assert len(names) >= 9
+    assert [name for name in names if f"### {name}\n" not in reference and f"`{name}` |" not in reference] == []
+    raised = [name for name, value in vars(errors).items() if isinstance(value, type)]
+    assert [name for name in raised if f"`{name}` |" not in reference] == []
 
 
 def test_every_command_is_in_the_reference_and_the_readme() -> None:
