@@ -12,11 +12,11 @@ from shoal.errors import UsageError
 from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL
 from shoal.frontier.rules.exits import check_exits
 from shoal.frontier.rules.tasks import DROPPED, outcome_of
-from shoal.frontier.sqlite import pools
+from shoal.frontier.sqlite import pool_exits
 from shoal.frontier.sqlite.expiry import change_ttl, expire_keys, forget_ended, retire
+from shoal.frontier.sqlite.frontier_rows import DEAD
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.put import SEQUENCES
-from shoal.frontier.sqlite.rows import DEAD
 from shoal.model import VIA, Budgets, Crawl, CrawlState, DeadFilter, Pool
 
 _CRAWLS = (
@@ -61,7 +61,7 @@ def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: floa
     )  # fmt: skip
     change_ttl(load(db, crawl.id, now=now), crawl.dedup_ttl)
     db.execute("UPDATE crawl_about SET settings = ? WHERE crawl = ?", (msgspec.json.encode(crawl.settings), row_id))
-    old_pools = {pool.name: pool for pool in pools.take_over(db, row_id, crawl.pools, now=now)}
+    old_pools = {pool.name: pool for pool in pool_exits.take_over(db, row_id, crawl.pools, now=now)}
     direct = f"name NOT LIKE '%{VIA}%'"
     _change_pace(db, row_id, direct, old=(interval, cap), new=(crawl.interval, crawl.cap), now=now)
     for new in crawl.pools:
@@ -106,7 +106,7 @@ def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
         "INSERT INTO crawl_about (crawl, spider, settings, pools, rolls, created) VALUES (?, ?, ?, ?, ?, ?)",
         (
             row_id, crawl.spider, msgspec.json.encode(crawl.settings), msgspec.json.encode(crawl.pools),
-            pools.encode_names(crawl.pools, {}), crawl.created or now,
+            pool_exits.encode_names(crawl.pools, {}), crawl.created or now,
         ),
     )  # fmt: skip
 

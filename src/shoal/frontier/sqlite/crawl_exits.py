@@ -14,8 +14,8 @@ from shoal.frontier.rules.exits import (
     parking_on_trial,
     quarantine_after,
 )
-from shoal.frontier.sqlite.pools import NO_POOL, PoolExits, read_pools
-from shoal.frontier.sqlite.rows import EXIT_COLUMNS, ExitRow
+from shoal.frontier.sqlite.frontier_rows import EXIT_COLUMNS, ExitRow
+from shoal.frontier.sqlite.pool_exits import NO_POOL, PoolExits, read_pools
 from shoal.model import VIA, ExitUse, Pool
 
 _READ_EXIT = f"SELECT {EXIT_COLUMNS} FROM exit WHERE crawl = ? AND name = ?"  # noqa: S608 -- constant

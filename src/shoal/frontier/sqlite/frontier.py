@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from shoal.errors import StorageError
-from shoal.frontier.sqlite import control, pools, views
+from shoal.frontier.sqlite import control, pool_exits, views
 from shoal.frontier.sqlite.expiry import expire_keys
 from shoal.frontier.sqlite.lease import Terms, evict, lease
 from shoal.frontier.sqlite.ledger import Ledger
@@ -158,7 +158,7 @@ class SqliteFrontier:
 
     async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
         return await self._look(
-            crawl, lambda ledger: pools.statuses(ledger.db, ledger.crawl.id, limit=limit, now=ledger.now)
+            crawl, lambda ledger: pool_exits.statuses(ledger.db, ledger.crawl.id, limit=limit, now=ledger.now)
         )
 
     async def session(self, crawl: str, exit: str) -> tuple[int, bytes]:  # noqa: A002 -- as the contract has it

@@ -17,9 +17,9 @@ from shoal.frontier.rules.constants import (
 )
 from shoal.frontier.rules.exits import gives_up, is_out_of_patience, keeps_exit, put_off, starved_since
 from shoal.frontier.sqlite.crawl_exits import CrawlExits
-from shoal.frontier.sqlite.pools import end_rest, first_rested, rest
+from shoal.frontier.sqlite.frontier_rows import LaneRow
+from shoal.frontier.sqlite.pool_exits import end_rest, first_rested, rest
 from shoal.frontier.sqlite.roster import Roster
-from shoal.frontier.sqlite.rows import LaneRow
 from shoal.model import ExitUse, Pool
 
 

@@ -14,9 +14,9 @@ from shoal.frontier.rules.fairness import share_out
 from shoal.frontier.rules.lanes import ask_again_in, starts_within
 from shoal.frontier.rules.tasks import WORKER_LOST, has_spent, is_last_attempt, next_token
 from shoal.frontier.sqlite.expiry import expire_keys
+from shoal.frontier.sqlite.frontier_rows import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow
 from shoal.frontier.sqlite.lane_exits import LaneExits
 from shoal.frontier.sqlite.ledger import Ledger
-from shoal.frontier.sqlite.rows import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow
 from shoal.model import DIRECT, NO_EXIT, CrawlState, ExitUse, Lease, LeaseBatch, Task
 
 DECODER = msgspec.msgpack.Decoder(Task)

@@ -11,9 +11,7 @@ import msgspec
 
 from shoal.frontier.rules.constants import MAX_SAMPLES
 from shoal.frontier.sqlite.crawl_exits import CrawlExits
-from shoal.frontier.sqlite.lane_exits import LaneExits, begin_roster
-from shoal.frontier.sqlite.roster import decode
-from shoal.frontier.sqlite.rows import (
+from shoal.frontier.sqlite.frontier_rows import (
     CANCELLED,
     COUNTS,
     CRAWL_COLUMNS,
@@ -23,6 +21,8 @@ from shoal.frontier.sqlite.rows import (
     CrawlRow,
     LaneRow,
 )
+from shoal.frontier.sqlite.lane_exits import LaneExits, begin_roster
+from shoal.frontier.sqlite.roster import decode
 from shoal.model import DUPLICATE, VIA, CrawlState, LaneUpdate
 
 

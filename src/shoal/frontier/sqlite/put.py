@@ -9,8 +9,8 @@ import msgspec
 
 from shoal.frontier.rules.tasks import MAX_PAGES, MAX_PER_HOST, MAX_PER_SHAPE, MERGED, bounded_priority, outcome_of
 from shoal.frontier.sqlite.expiry import known_ended
+from shoal.frontier.sqlite.frontier_rows import DEAD, LaneRow
 from shoal.frontier.sqlite.ledger import Ledger
-from shoal.frontier.sqlite.rows import DEAD, LaneRow
 from shoal.model import PutReport, Task
 
 SEQUENCES = 2**40  # task ids per crawl, and the distance of two priorities in a lane's order

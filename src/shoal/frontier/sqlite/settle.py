@@ -9,10 +9,10 @@ import msgspec
 
 from shoal.frontier.rules.tasks import attempts_after_retry, outcome_of
 from shoal.frontier.sqlite.expiry import expire_keys, retire
+from shoal.frontier.sqlite.frontier_rows import DEAD, LaneRow
 from shoal.frontier.sqlite.lease import end_lease
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.put import put
-from shoal.frontier.sqlite.rows import DEAD, LaneRow
 from shoal.model import Dead, Done, Lease, Released, Result, Retry, SettleReport, Task
 
 HELD = (

@@ -10,9 +10,9 @@ import msgspec
 from shoal.frontier.rules.constants import BEAT_SECONDS
 from shoal.frontier.sqlite.control import dead_rows
 from shoal.frontier.sqlite.expiry import known_ended
+from shoal.frontier.sqlite.frontier_rows import DELAYED, LANE_COLUMNS, LEASED, LaneRow
 from shoal.frontier.sqlite.lease import DECODER
 from shoal.frontier.sqlite.ledger import Ledger
-from shoal.frontier.sqlite.rows import DELAYED, LANE_COLUMNS, LEASED, LaneRow
 from shoal.model import (
     CrawlState,
     DeadFilter,
