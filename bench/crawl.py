@@ -85,7 +85,7 @@ def _options() -> argparse.Namespace:
 
 
 def prepare_site(pages: int) -> SitePlan:
-    """The site as it lies there, or a new one; its links hold the port, so a taken port means a new site."""
+    """The site that is there, or a new one if its port is taken: the port is part of its links."""
     folder = WORK / "site"
     found = stored_plan(folder)
     if found is not None and found.pages == pages and is_free(int(found.base.rpartition(":")[2])):

@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What is measured: so many hosts, and so many links on each page, one of them new; None: the leases alone."""
+    """What is measured: the number of hosts, and of links on each page, one of them new. None: the leases alone."""
 
     place: str
     hosts: int
@@ -83,7 +83,7 @@ class Stopwatch:
 
 
 class Subject:
-    """A frontier with one crawl, filled with numbered tasks that all go the same way."""
+    """A frontier with one crawl, filled with numbered tasks: all through the pool, or all direct."""
 
     def __init__(self, frontier: Frontier, case: Case, *, via: str) -> None:
         self._frontier = frontier

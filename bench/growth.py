@@ -158,7 +158,7 @@ def _record() -> dict[str, object]:
 
 
 async def _measure(size: int, *, samples: int) -> dict[str, float]:
-    """Medians by verb. A sample adds tasks itself, so that a small frontier is good for one only."""
+    """Medians by verb. A sample adds tasks, so a small frontier can be used for one sample only."""
     costs: list[dict[str, float]] = []
     while len(costs) < samples:
         costs += await _samples(size, count=samples if size >= LARGE else 1)

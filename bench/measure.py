@@ -14,7 +14,7 @@ TIMEOUT_SECONDS = 3600.0
 
 
 class Cost(NamedTuple):
-    """What one run took; the processes it started are counted in, the largest one for the memory."""
+    """What one run took: the time of all its processes together, the memory of the largest."""
 
     seconds: float
     cpu_seconds: float

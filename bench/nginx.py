@@ -45,7 +45,7 @@ http {{
 
 
 def find_nginx() -> str:
-    """The nginx program; installed with apt-get when it is missing and we may."""
+    """The nginx program; installed with apt-get if it is missing and we are root."""
     path = _search()
     if path is None and os.geteuid() == 0 and shutil.which("apt-get"):
         # Run level 1 keeps the package from starting its own server.

@@ -75,7 +75,7 @@ def crawl(pages: int, *, rate: int, workers: int) -> list[Hit]:
 
 def judge(hits: Sequence[Hit], *, rate: int) -> Verdict:
     times = sorted(hit.time for hit in hits)
-    # A request is one too many when the one `rate` places before it is less than a second away.
+    # A request is one too many if the request `rate` positions earlier came less than a second before it.
     too_many = sum(later - earlier < 1.0 for earlier, later in zip(times, times[rate:], strict=False))
     return Verdict(
         requests=len(times),

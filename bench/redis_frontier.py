@@ -52,7 +52,7 @@ class Rate(NamedTuple):
 
     @property
     def alone_per_second(self) -> float:
-        """What the busier side allows when nobody else wants the processors."""
+        """The rate that the busier side allows if no other program uses the processors."""
         return self.steps / max(self.client_seconds, self.server_seconds)
 
 
@@ -90,7 +90,7 @@ class Subject:
         return cls(server, frontier, lanes=lanes)
 
     def new_tasks(self, count: int, *, lane: str | None = None) -> list[Task]:
-        """Tasks of so many lanes in turn, or of the given one."""
+        """Tasks spread evenly over so many lanes, or all in the given one."""
         numbers = range(self.known, self.known + count)
         self.known += count
         return [make_task(number, lanes=self._lanes, lane=lane) for number in numbers]

@@ -50,7 +50,7 @@ class RedisServer:
         return {name.removeprefix("cmdstat_"): stats for name, stats in self.info("commandstats").items()}
 
     def empty(self) -> None:
-        """As after a start: no data, no statistics."""
+        """Make it as empty as after a start: no data, no statistics."""
         self._client.flushall()
         self._client.config_resetstat()
 
@@ -65,7 +65,7 @@ class RedisServer:
 
 
 def find_redis() -> str:
-    """The redis-server program; installed with apt-get when it is missing and we may."""
+    """The redis-server program; installed with apt-get if it is missing and we are root."""
     path = shutil.which("redis-server")
     if path is None and os.geteuid() == 0 and shutil.which("apt-get"):
         # Run level 1 keeps the package from starting its own server.
@@ -80,7 +80,7 @@ def find_redis() -> str:
 
 @contextlib.contextmanager
 def redis_server(folder: Path) -> Iterator[RedisServer]:
-    """An empty server until the block ends; what it writes goes into the folder and away with it."""
+    """An empty server until the block ends; its files go into the folder and are deleted with it."""
     program = find_redis()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -105,7 +105,7 @@ def redis_server(folder: Path) -> Iterator[RedisServer]:
 
 
 def _free_port() -> int:
-    """Any: unlike the site's, it need not be the same next time."""
+    """Any free port: unlike the site's, it may differ from run to run."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

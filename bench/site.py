@@ -21,7 +21,7 @@ SECTION_PAGES = 200
 
 @dataclass(frozen=True, kw_only=True)
 class SitePlan:
-    """What is generated. Without a `base` every link is relative, so that copies under other paths hold together."""
+    """What is generated. Without a `base` every link is relative, so that a copy under another path links to itself."""
 
     pages: int = 20_000
     page_bytes: int = 16 * 1024

@@ -1,4 +1,4 @@
-"""Does a worker's memory stay flat? `python -m bench.soak`: 100,000 pages, its memory sampled on the way."""
+"""Does a worker's memory stay flat? `python -m bench.soak`: 100,000 pages, with samples of its memory."""
 
 from __future__ import annotations
 
