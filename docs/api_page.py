@@ -71,7 +71,7 @@ def api_page() -> str:
     parts = [
         "# Python API",
         "What a spider imports: `from shoal import Spider, Item`. `Handler` below stands for a method of the spider "
-        "that takes a page; its name as text does as well. How to use it all: [Writing handlers](../how-to/handlers.md).",
+        "that takes a page; its name as text does as well. How to use it: [Writing handlers](../how-to/handlers.md).",
     ]
     parts += ["## What you write", *_classes(WRITTEN)]
     parts += ["## What you are given", *_classes(sorted(given, key=_given_order))]

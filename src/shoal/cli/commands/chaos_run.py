@@ -129,8 +129,8 @@ def _show(report: Report, screen: Screen) -> None:
         ("ok", report.ok, "done, with their rows"),
         ("lost", report.lost, "not done, or without their rows"),
         ("duplicated", report.duplicated, "rows too many"),
-        ("recovered", report.recovered, "leases taken back from the killed and the silent"),
-        ("unexpected", report.unexpected, "whatever else is not as promised"),
+        ("recovered", report.recovered, "leases reclaimed from killed and stopped workers"),
+        ("unexpected", report.unexpected, "other broken promises"),
         (
             "stale settles",
             report.stale_settles_refused,

@@ -127,7 +127,7 @@ def _facts(summary: Summary, places: Places) -> Iterator[tuple[str, str]]:
     if summary.duplicates:
         yield "known", f"{several(summary.duplicates, 'link')} led to known pages{spelt}"
     if summary.retried or summary.lost:
-        lost = f", {count(summary.lost)} tasks taken back from lost workers" if summary.lost else ""
+        lost = f", {count(summary.lost)} tasks reclaimed from lost workers" if summary.lost else ""
         yield "retries", f"{count(summary.retried)}{lost}"
     if summary.dead:
         yield "dead", f"{count(summary.dead)}: {command(f'dead list {summary.crawl}', places)}"
