@@ -53,6 +53,7 @@ check: dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m checks
 
 format: dev
 	$(BIN)/ruff format .
