@@ -127,7 +127,7 @@ async def archive_of(places: Places, *, wait: Say | None = None) -> AsyncIterato
 
 
 def settings_of(spider: type[Spider], flags: dict[str, Any], *, folder: Path = Path()) -> Resolved:
-    """The settings a spider runs with, and where each came from."""
+    """The settings that a spider runs with, and where each came from."""
     own = {name: getattr(spider, name) for name in msgspec.structs.asdict(Settings()) if hasattr(spider, name)}
     return resolve(
         [
@@ -209,7 +209,7 @@ async def inbox_at(places: Places) -> AsyncIterator[Inbox]:
 
 @asynccontextmanager
 async def listener_at(places: Places, *, frontier: Frontier, say: Say) -> AsyncIterator[Listener]:
-    """What turns pushed URLs into tasks, closed at the end."""
+    """The listener that turns pushed URLs into tasks, closed at the end."""
     async with inbox_at(places) as inbox:
         yield Listener(inbox, frontier=frontier, intake_of=intake_of, say=say)
 
@@ -276,25 +276,25 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
 
 
 def _keeping(store: Store, archive: Archive | None) -> Keeping:
-    """Hashing costs a little for every page: it is done for an archive, and for a log that `wants_hashes`."""
+    """What is kept of raw pages. Hashing costs a little per page: only a store that `wants_hashes` gets hashes."""
     if archive is not None:
         return "page"
     return "hash" if store.wants_hashes else "nothing"
 
 
 def replay_for(crawl: str, spider: Spider, *, settings: Settings, archive: Archive, store: Store, say: Say) -> Replay:
-    """A replay of what was archived of a crawl, with the spider and the settings as they are now."""
+    """A replay of a crawl's archived pages, with the spider and the settings as they are now."""
     intake = Intake(UrlRules(settings, start_hosts=start_lanes(spider)), settings)
     parts = ReplayParts(
         spider=spider,
-        # A crawl's id is its spider's name and a number: items keep their identity though a class was renamed.
+        # From the crawl's id, not from the class: items keep their identity though the class was renamed.
         spider_name=spider_of(crawl),
         settings=settings,
         archive=archive,
         store=store,
         handlers=Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds),
         intake=intake,
-        # What is corrected is written however fresh the wrong item is.
+        # A corrected item is written however fresh the wrong one is.
         rule=msgspec.structs.replace(rule_of(settings), freshness=0.0),
         say=say,
     )
@@ -302,9 +302,9 @@ def replay_for(crawl: str, spider: Spider, *, settings: Settings, archive: Archi
 
 
 def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier, say: Say) -> Fleet:
-    """That many worker processes of this machine."""
+    """A fleet of `workers` worker processes on this machine."""
     record = record_of(crawl)
-    # Not on the command line: everybody on the machine could read the passwords in them there.
+    # Not on the command line, where all users of the machine could read the passwords in them.
     environment = {**os.environ, FRONTIER_VARIABLE: places.frontier, STORE_VARIABLE: places.store}
 
     def command(name: str) -> list[str]:
@@ -325,7 +325,7 @@ def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier,
 async def run_crawl(
     crawl: Crawl, spider: Spider, *, places: Places, workers: int, coordinator: Coordinator, stop: asyncio.Event
 ) -> None:
-    """Feed the crawl and work on it, here or in several processes, until it is finished or told to stop."""
+    """Feed the crawl and work on it, here or in worker processes, until it is finished or told to stop."""
     frontier, store, say = coordinator.frontier, coordinator.store, coordinator.say
 
     async def work() -> None:
@@ -343,19 +343,19 @@ async def run_crawl(
         feeding = asyncio.create_task(coordinator.feed(spider, intake=intake_of(crawl)))
         retention = parse_duration(record_of(crawl).settings.retention)
         parts = (coordinator.watch(), listener.listen(crawl), coordinator.tidy(retention=retention))
-        aside = [asyncio.create_task(part) for part in parts]
+        beside = [asyncio.create_task(part) for part in parts]
         try:
             await _until(work(), feeding)
-            while not stop.is_set() and await _goes_on(coordinator, listener):
+            while not stop.is_set() and await _has_more(coordinator, listener):
                 await work()
         finally:
-            for task in (feeding, *aside):
+            for task in (feeding, *beside):
                 task.cancel()
-            await asyncio.gather(feeding, *aside, return_exceptions=True)
+            await asyncio.gather(feeding, *beside, return_exceptions=True)
 
 
-async def _goes_on(coordinator: Coordinator, listener: Listener) -> bool:
-    """Whether something came in at the last moment, when the workers had just found nothing left."""
+async def _has_more(coordinator: Coordinator, listener: Listener) -> bool:
+    """Whether URLs were pushed at the last moment, just after the workers had found nothing left."""
     await listener.take_in([coordinator.crawl])
     return is_unfinished((await coordinator.progress()).state)
 

@@ -31,7 +31,7 @@ from shoal.store.base import ItemFilter, Store
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What is to be run. `reference` is how a worker process loads the spider."""
+    """A spider to run, and how. `reference` is how worker processes load the spider."""
 
     spider: Spider
     reference: str
@@ -54,7 +54,7 @@ class Reading:
 
 
 async def run_job(job: Job) -> int:
-    """Run to the end, show the summary, give the exit code."""
+    """Run to the end, show the summary, return the exit code."""
     screen = Screen(results_to_stderr=job.output == STDOUT)
     summary = await work(job, screen)
     if job.as_json:
@@ -65,7 +65,7 @@ async def run_job(job: Job) -> int:
 
 
 def exit_code(summary: Summary) -> int:
-    """What a script is told."""
+    """The exit code of a crawl that ended like this."""
     if summary.interrupted:
         return INTERRUPTED
     return int(summary.is_failure or summary.state is not CrawlState.FINISHED)

@@ -1,4 +1,4 @@
-"""The command `shoal`: its commands, loaded when they are called, and what each failure exits with.
+"""The command `shoal`: loads each subcommand when it is called, and gives every failure its exit code.
 
 0 finished, 1 failed, 2 usage or settings, 3 a server cannot be reached, 130 interrupted and resumable.
 """
@@ -18,7 +18,7 @@ from shoal.secrecy import masked_text
 from shoal.version import __version__
 
 INTERRUPTED = 130
-# What the shell says of a program that SIGPIPE ended: `shoal status | head` is no failure of ours.
+# The code of a program that SIGPIPE ended: `shoal status | head` is no failure.
 BROKEN_PIPE = 141
 
 # In the order in which people meet them; the value is the module in `commands/`.
@@ -105,11 +105,11 @@ def main() -> None:
     except SystemExit as end:
         code = end.code
     except BaseException:
-        # A spider's own error, perhaps: it may quote what it sent.
+        # It may be a spider's error, and quote a password that the spider sent.
         sys.stderr.write(masked_text(traceback.format_exc()))
     sys.stdout.flush()
     sys.stderr.flush()
-    # Everything is closed. The HTTP client's own thread may still run, and can abort a Python that is taken down.
+    # Everything is closed. The HTTP client's thread may still run, and can abort a Python that is shutting down.
     os._exit(code if isinstance(code, int) else 0)
 
 
@@ -125,5 +125,5 @@ def _usage_line(error: click.ClickException) -> str:
 
 
 def _silence_stdout() -> None:
-    """The reader is gone: what is still buffered must not fail once more at exit."""
+    """The reader has closed the pipe: output that is still buffered must not fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -38,7 +38,7 @@ _SWITCHES = (
 
 
 def setting_options(command: Command) -> Command:
-    """The flags for settings, handed on as one argument `flags`: what was given, by the setting's name."""
+    """The flags for settings, passed to the command as one argument `flags`: the given values by setting name."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, assignments: tuple[str, ...], **options: Any) -> Any:
@@ -70,7 +70,7 @@ def setting_options(command: Command) -> Command:
 
 
 def place_options(*, store: bool = True, exists: bool = True, archive: bool = False) -> Callable[[Command], Command]:
-    """--frontier, --store and --archive, handed on as one argument `places`. `exists`: nothing is to be created."""
+    """--frontier, --store and --archive, passed as one argument `places`. `exists`: refuse a missing file."""
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
@@ -83,7 +83,7 @@ def place_options(*, store: bool = True, exists: bool = True, archive: bool = Fa
             return command(*args, places=places, **options)
 
         if archive:
-            text = "Keep every raw page there, too: a folder, s3://…, gs://… or az://…"
+            text = "Where raw pages are kept, if at all: a folder, s3://…, gs://… or az://…"
             wrapped = click.option("--archive", metavar="URL", callback=checked_place, help=text)(wrapped)
         if store:
             text = f"Where the items are.  [env var: {STORE_VARIABLE}; default: as --frontier]"
@@ -104,8 +104,21 @@ def place_options(*, store: bool = True, exists: bool = True, archive: bool = Fa
     return decorate
 
 
+def run_options(command: Command) -> Command:
+    """--workers, --output and --fresh, for commands that run a spider to the end."""
+    for decorate in (
+        click.option("--fresh", is_flag=True, help="Discard the unfinished crawl and begin a new one."),
+        click.option(
+            "-o", "--output", metavar="FILE", help="Also write the items to a .jsonl, .csv, .json or .parquet file."
+        ),
+        click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes."),
+    ):
+        command = decorate(command)
+    return command
+
+
 def json_option(command: Command) -> Command:
-    """--json, handed on as `as_json`."""
+    """--json, passed as `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, for scripts.")(command)
 
 
@@ -115,13 +128,13 @@ def crawl_argument(command: Command) -> Command:
 
 
 def archive_option(command: Command) -> Command:
-    """--archive for those who read it."""
+    """--archive for commands that read one."""
     text = "Where the raw pages are: a folder, s3://…, gs://… or az://…"
     return click.option("--archive", metavar="URL", required=True, callback=checked_place, help=text)(command)
 
 
 def places_of(frontier: str, store: str | None, *, archive: str | None = None) -> Places:
-    """The store lies in the frontier's file unless told otherwise."""
+    """The store is in the frontier's file unless another one is given."""
     from shoal.crawl import Places
 
     if store is None:
@@ -131,7 +144,7 @@ def places_of(frontier: str, store: str | None, *, archive: str | None = None) -
 
 
 def file_of(url: str) -> str | None:
-    """The path behind a URL, if a file is behind it."""
+    """The path of a SQLite file's URL; None for a server."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return url
@@ -139,7 +152,7 @@ def file_of(url: str) -> str | None:
 
 
 def check_exists(places: Places) -> None:
-    """Refuse to make an empty file where people want to look at a full one."""
+    """Refuse a missing file: opening it would create an empty one."""
     path = file_of(places.frontier)
     if path is not None and not Path(path).exists():
         raise UsageError(f"there is no {path} here: `shoal run` or `shoal crawl` makes one, --frontier names another")
@@ -154,21 +167,21 @@ def store_option(command: Command) -> Command:
 
 
 def check_store_exists(url: str) -> None:
-    """The same for a store: nobody looks for items in a file that is made by looking."""
+    """Refuse a store in a missing file or folder: opening it would create an empty one."""
     path = url.removeprefix("files:").removeprefix("//") if url.startswith("files:") else file_of(url)
     if path is not None and not Path(path).exists():
         raise UsageError(f"there is no {path} here: `shoal run` or `shoal crawl` makes one, --store names another")
 
 
 def checked_place(_: click.Context, option: click.Parameter, url: str | None) -> str | None:
-    """The URL, unless it is a server's with a slip in it: as a file's name its password would be seen everywhere."""
+    """The URL, unless it is a server's without its scheme: taken for a file name, its password would be shown."""
     if url and "://" not in url and _PASSWORD.search(url) and not Path(url).exists():
         raise UsageError(f"--{option.name} looks like a server's URL without its scheme: write scheme://user:…@host")
     return url
 
 
 def described(name: str) -> str:
-    """What a setting is for, from the table of settings."""
+    """What a setting is for, as its definition says."""
     metas = getattr(FIELDS[name].type, "__metadata__", ())
     return next((meta.description for meta in metas if meta.description), "")
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks for an orderly end, the second for an end at once."""
+"""Ctrl-C and SIGTERM: the first signal asks for an orderly end, the second one for an end at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Stopping:
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Take both signals until the block ends."""
-        # Not the loop's own handlers: those would wait for a spider's handler that never yields.
+        # Not the loop's own signal handlers: they would wait while a spider's handler blocks the loop.
         before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -44,7 +44,7 @@ class Stopping:
             self._loop.call_soon_threadsafe(self._ask)
         elif self._signals == 2:
             self._loop.call_soon_threadsafe(self._insist)
-            # For a loop that never comes round to it.
+            # In case the loop is blocked and never runs it.
             last = threading.Timer(LAST_SECONDS, os._exit, [INTERRUPTED])
             last.daemon = True
             last.start()

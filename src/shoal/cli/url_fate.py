@@ -1,4 +1,4 @@
-"""The life of one URL: what the frontier, the fetch log and the rules know of it."""
+"""What became of one URL, from the frontier, the fetch log and the rules."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from shoal.settings import Settings
 from shoal.store.base import FetchRow, Store
 from shoal.urls import REASONS, Link, UrlRules, canonical
 
-# Rules that depend on where and when a link was found: only the counters tell that they were met.
+# Rules that depend on where and when a link was found: only their counters show that they kept out something.
 CIRCUMSTANCES = ("max_pages", "max_per_host", "max_per_shape", "facets", "equal_pages", "depth", "too_many_links")
 MERGED_SHOWN = 10
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a URL in one crawl. `kept_out` names the rule, `maybe` those that may have been it."""
+    """What became of a URL in one crawl. `kept_out` names the rule that kept it out, `maybe` rules that may have."""
 
     url: str
     crawl: str
@@ -40,7 +40,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def fate_of(url: str, crawls: Sequence[Crawl], *, frontier: Frontier, store: Store) -> Fate:
-    """The URL's life in the newest of these crawls that knows it; else what keeps it out of the newest."""
+    """What became of the URL in the newest crawl that knows it; else why the newest crawl does not know it."""
     url = canonical(url)
     for crawl in crawls:
         link = _rules(crawl).resolve(url)
@@ -51,7 +51,7 @@ async def fate_of(url: str, crawls: Sequence[Crawl], *, frontier: Frontier, stor
 
 
 async def _is_expired(link: Link, crawl: Crawl, *, store: Store) -> bool:
-    """Whether the crawl had this URL, and has forgotten it since: only the fetch log still knows."""
+    """Whether the crawl had this URL and its key has expired: then only the fetch log still has it."""
     return bool(crawl.dedup_ttl and await store.fetches(crawl.id, [link.key]))
 
 
@@ -93,7 +93,7 @@ async def _unknown(url: str, crawl: Crawl, *, frontier: Frontier) -> Fate:
 
 
 async def _sampled(url: str, crawl: Crawl, progress: Progress, *, frontier: Frontier) -> str | None:
-    """The rule under which this very URL was noted."""
+    """The rule for which exactly this URL was kept as a sample."""
     for reason in progress.rejected:
         if reason in REASONS and reason != "merged" and url in await frontier.samples(crawl.id, reason):
             return reason
@@ -108,7 +108,7 @@ async def _robots_allow(link: Link, crawl: Crawl, *, frontier: Frontier) -> bool
 
 
 async def _merged(crawl: Crawl, key: int, taken: str, *, frontier: Frontier) -> list[str]:
-    """Other spellings of this URL that were met, as far as they were noted."""
+    """Other spellings of this URL that were found, as far as they were kept as samples."""
     rules = _rules(crawl)
     samples = await frontier.samples(crawl.id, "merged")
     return [url for url in dict.fromkeys(samples) if url != taken and rules.resolve(url).key == key][:MERGED_SHOWN]

@@ -1,4 +1,4 @@
-"""One worker process: finds its crawls, works on them, and waits for the next ones if it is to stay."""
+"""One worker process: finds its crawls, works on them, and waits for the next ones unless it is told to end."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ LOOK_SHARE = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Duty:
-    """What a worker is told."""
+class WorkerJob:
+    """The options of `shoal worker`. `parent` is the process id of the coordinator, for a worker of its fleet."""
 
     reference: str
     places: Places
@@ -49,38 +49,38 @@ class Duty:
     burst: bool = False
 
 
-async def work(duty: Duty) -> int:
+async def work(job: WorkerJob) -> int:
     """Work until told to stop, or with `burst` until the crawls are finished."""
-    spiders = {spider_name(spider): spider for spider in load_spiders(duty.reference)}
+    spiders = {spider_name(spider): spider for spider in load_spiders(job.reference)}
     say = SaidOnce(say_on(sys.stderr))
-    stopping = Stopping(say=say if duty.parent is None else _silent, grace_seconds=Settings().grace_seconds)
-    watching = asyncio.create_task(_watch(duty.parent, stopping.stop))
+    stopping = Stopping(say=say if job.parent is None else _silent, grace_seconds=Settings().grace_seconds)
+    watching = asyncio.create_task(_watch(job.parent, stopping.stop))
     try:
-        voice = Voice(sys.stderr)
-        with stopping.listening(), contextlib.redirect_stdout(voice), contextlib.redirect_stderr(voice):
+        output = SpiderOutput(sys.stderr)
+        with stopping.listening(), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             async with (
                 opened(
-                    duty.places,
-                    wait=None if duty.parent is None else say,
-                    store_connections=duty.store_connections or _connections(spiders.values()),
+                    job.places,
+                    wait=None if job.parent is None else say,
+                    store_connections=job.store_connections or _connections(spiders.values()),
                 ) as (frontier, store),
-                archive_of(duty.places, wait=None if duty.parent is None else say) as archive,
-                listener_at(duty.places, frontier=frontier, say=say) as listener,
+                archive_of(job.places, wait=None if job.parent is None else say) as archive,
+                listener_at(job.places, frontier=frontier, say=say) as listener,
             ):
-                shift = Shift(duty, spiders=spiders, frontier=frontier, store=store, say=say, archive=archive)
-                await shift.run(stopping.stop, listener=listener)
+                process = WorkerProcess(job, spiders=spiders, frontier=frontier, store=store, say=say, archive=archive)
+                await process.run(stopping.stop, listener=listener)
     finally:
         watching.cancel()
-    # To stop a worker that stays is its normal end; one of a fleet is missed.
-    return INTERRUPTED if duty.burst and stopping.stop.is_set() else 0
+    # A worker that waits for crawls ends normally when it is stopped; with `burst` it has left its crawl unfinished.
+    return INTERRUPTED if job.burst and stopping.stop.is_set() else 0
 
 
 def _connections(spiders: Iterable[type[Spider]]) -> int:
     return max((settings_of(spider, {}).values.store_connections for spider in spiders), default=STORE_CONNECTIONS)
 
 
-class Voice(io.TextIOBase):
-    """Where a spider's prints go. When nobody listens any more, a print must not fail its page."""
+class SpiderOutput(io.TextIOBase):
+    """Where a spider's prints go. After the reader has closed the pipe, a print must not fail its page."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -95,12 +95,12 @@ class Voice(io.TextIOBase):
             self._stream.flush()
 
 
-class Shift:
-    """Works on every unfinished crawl of its spiders, side by side, and on those that begin meanwhile."""
+class WorkerProcess:
+    """Works on all unfinished crawls of its spiders at the same time, also on crawls that begin meanwhile."""
 
     def __init__(
         self,
-        duty: Duty,
+        job: WorkerJob,
         *,
         spiders: dict[str, type[Spider]],
         frontier: Frontier,
@@ -108,7 +108,7 @@ class Shift:
         say: Say,
         archive: Archive | None,
     ) -> None:
-        self._duty = duty
+        self._job = job
         self._archive = archive
         self._spiders = spiders
         self._frontier = frontier
@@ -118,7 +118,7 @@ class Shift:
         self._has_worked = False
 
     async def run(self, stop: asyncio.Event, *, listener: Listener) -> None:
-        """Until told to stop, or with `burst` until there is nothing left. What is pushed meanwhile is taken in."""
+        """Work until told to stop, or with `burst` until nothing is left. Pushed URLs are taken in meanwhile."""
         stopped = asyncio.create_task(stop.wait())
         has_waited = False
         try:
@@ -128,14 +128,14 @@ class Shift:
                     if crawl.id not in self._running:
                         self._running[crawl.id] = asyncio.create_task(self._work_on(crawl, stop))
                         self._has_worked = True
-                if not self._running and self._duty.burst:
+                if not self._running and self._job.burst:
                     return
                 if not self._running and not has_waited:
                     self._say(f"waiting for a crawl of {self._names()}")
                     has_waited = True
                 pause = pause_after(time.monotonic() - began)
                 await asyncio.wait([stopped, *self._running.values()], timeout=pause, return_when=FIRST_COMPLETED)
-                self._let_go()
+                self._forget_ended()
             await asyncio.gather(*self._running.values())
         finally:
             stopped.cancel()
@@ -144,11 +144,11 @@ class Shift:
             await asyncio.gather(stopped, *self._running.values(), return_exceptions=True)
 
     async def _look(self, listener: Listener) -> list[Crawl]:
-        """The crawls there are, once what was pushed is taken in. A fleet's coordinator takes in by itself."""
+        """The crawls in the frontier, after pushed URLs were taken in. In a fleet the coordinator takes them in."""
         crawls = await self._crawls()
-        if self._duty.parent is not None:
+        if self._job.parent is not None:
             return crawls
-        # Also for crawls that are finished: a push sets them running again.
+        # Also for finished crawls: a pushed URL sets them running again.
         taken = await listener.take_in([crawl for crawl in crawls if crawl.spider in self._spiders])
         return await self._crawls() if taken else crawls
 
@@ -160,13 +160,13 @@ class Shift:
             frontier=self._frontier,
             store=self._store,
             say=self._say,
-            name=self._duty.name,
+            name=self._job.name,
             archive=self._archive,
         ) as worker:
             await worker.run(stop)
 
-    def _let_go(self) -> None:
-        """Forget the crawls that ended; one that failed ends the shift."""
+    def _forget_ended(self) -> None:
+        """Forget the crawls that ended; an error in one of them ends the process."""
         for name, task in list(self._running.items()):
             if task.done():
                 del self._running[name]
@@ -174,21 +174,21 @@ class Shift:
 
     async def _crawls(self) -> list[Crawl]:
         crawls = await patiently(self._frontier.crawls, say=_silent)
-        named = self._duty.crawl_id
+        named = self._job.crawl_id
         if named is None:
             return crawls
-        crawls = [choose(crawls, named)] if self._duty.burst else [one for one in crawls if one.id == named]
+        crawls = [choose(crawls, named)] if self._job.burst else [one for one in crawls if one.id == named]
         return [self._as_served(crawl) for crawl in crawls]
 
     def _unfinished(self, crawls: list[Crawl]) -> list[Crawl]:
         mine = [crawl for crawl in crawls if crawl.spider in self._spiders]
         unfinished = [crawl for crawl in mine if is_unfinished(crawl.state)]
-        if self._duty.burst and self._duty.crawl_id is None and not unfinished and not self._has_worked:
+        if self._job.burst and self._job.crawl_id is None and not unfinished and not self._has_worked:
             raise UsageError(f"no crawl of {self._names()} is unfinished: `shoal run` begins one")
         return unfinished
 
     def _as_served(self, crawl: Crawl) -> Crawl:
-        """A crawl that is asked for by its id is served by the file's only spider, whatever that one is called."""
+        """Let the file's only spider work on a crawl that was named by its id, whatever the spider is called."""
         if crawl.spider not in self._spiders and len(self._spiders) == 1:
             self._spiders[crawl.spider] = next(iter(self._spiders.values()))
         return crawl
@@ -198,18 +198,18 @@ class Shift:
 
 
 def pause_after(look: float) -> float:
-    """How long to wait after a look that took so long: where thousands of crawls lie, looking is no small work."""
+    """How long to wait after a look that took `look` seconds: to look at thousands of crawls takes long."""
     return min(max(LOOK_SECONDS, look / LOOK_SHARE), LONGEST_LOOK_SECONDS)
 
 
 async def _watch(parent: int | None, stop: asyncio.Event) -> None:
-    """Stop in good order when whoever started this worker is gone."""
+    """Stop in good order when the coordinator that started this worker has ended."""
     if parent is None:
         return
-    while os.getppid() == parent:  # noqa: ASYNC110 -- the system tells nobody when a parent ends
+    while os.getppid() == parent:  # noqa: ASYNC110 -- the system does not report the end of a parent
         await asyncio.sleep(LOOK_SECONDS)
     stop.set()
 
 
 def _silent(line: str) -> None:
-    """The coordinator has said it already."""
+    """Nothing: the coordinator says it."""

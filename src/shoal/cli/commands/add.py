@@ -1,4 +1,4 @@
-"""`shoal add`: more URLs for a crawl, from anywhere."""
+"""`shoal add`: adds URLs to a crawl."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Added(msgspec.Struct, kw_only=True):
 @place_options(store=False)
 @json_option
 def add(crawl_or_url: str, urls: tuple[str, ...], *, places: Places, as_json: bool) -> None:
-    """Add URLs to a crawl, running or finished; - reads them from standard input, one a line.
+    """Add URLs to a crawl, running or finished; - reads them from standard input, one per line.
 
     \b
     Example: shoal add books-1 https://books.toscrape.com/catalogue/page-7.html
@@ -83,7 +83,7 @@ async def _add(crawl_name: str | None, urls: Iterable[str], *, places: Places) -
 
 
 def _given(urls: Iterable[str]) -> Iterator[str]:
-    """Those of the command line must be right; a long list's bad lines are counted instead."""
+    """The URLs to add. A wrong one on the command line is refused, one on standard input is only counted."""
     from shoal.urls import canonical
 
     for url in [url if url == STDIN else canonical(url) for url in urls]:

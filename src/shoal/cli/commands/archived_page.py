@@ -1,4 +1,4 @@
-"""`shoal page`: an archived page, as it was."""
+"""`shoal page`: gives back an archived page."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ BINARY_LOOK = 4096
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which captures are meant: of this URL, in this crawl or any, none after `until`. `key` is the one that a crawl
-    with default settings knows it by."""
+    """Which captures are wanted: of this URL, in this crawl or any, none after `until`; `every` one or the latest.
+    `key` is the URL's key in a crawl with default settings."""
 
     url: str
     key: int
@@ -40,9 +40,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 @click.argument("url")
 @archive_option
 @click.option("--crawl", metavar="ID", help="As fetched in this crawl.  [default: in any]")
-@click.option("--at", metavar="TIME", help="As it was then: 2h or 7d ago, or a date.  [default: the latest]")
-@click.option("--list", "as_list", is_flag=True, help="All that was kept of it, instead of the page.")
-@click.option("--headers", is_flag=True, help="The status and the headers, instead of the page.")
+@click.option("--at", metavar="TIME", help="As it was at that time: 2h or 7d ago, or a date.  [default: the latest]")
+@click.option("--list", "as_list", is_flag=True, help="List all captures of the page instead.")
+@click.option("--headers", is_flag=True, help="Show the status and the headers instead.")
 @click.option("-o", "--output", metavar="FILE", help="Write the page to a file.")
 @place_options(exists=False)
 @json_option
@@ -86,7 +86,7 @@ def page(  # noqa: PLR0913 -- the options of the command
 
 
 async def _find(wanted: Wanted, places: Places, *, screen: Screen, with_body: bool) -> tuple[list[Capture], bytes]:
-    """The captures that are meant, oldest first, and the body of the latest."""
+    """The captures that are wanted, oldest first, and the body of the latest."""
     from shoal.crawl import archive_at
 
     async with archive_at(places.archive or "") as archive:
@@ -98,7 +98,7 @@ async def _find(wanted: Wanted, places: Places, *, screen: Screen, with_body: bo
 
 
 async def _by_log(wanted: Wanted, places: Places, *, archive: Archive) -> list[Capture]:
-    """The fetch log names the object that tells of a page: one look instead of a search."""
+    """Captures by way of the fetch log, which names the object with a page's capture: faster than a scan."""
     from shoal.crawl import intake_of, opened
 
     if not _exists(places):
@@ -109,8 +109,8 @@ async def _by_log(wanted: Wanted, places: Places, *, archive: Archive) -> list[C
             if wanted.crawl in (None, crawl.id):
                 rows = await store.fetches(crawl.id, [intake_of(crawl).rules.resolve(wanted.url).key])
                 for row in rows:
-                    # Not by its token: the latest attempt may have got no answer, and the log still names the last one.
-                    found += [one for one in await _told(archive, row.archived) if one.key == row.key]
+                    # Not by its token: if the latest attempt got no answer, the log names an earlier capture.
+                    found += [one for one in await _captures(archive, row.archived) if one.key == row.key]
     return _in_order(found)
 
 
@@ -119,8 +119,8 @@ def _exists(places: Places) -> bool:
     return path is None or Path(path).exists()
 
 
-async def _told(archive: Archive, name: str) -> list[Capture]:
-    """What the object tells of, if it is in this archive: a crawl may have written to another one."""
+async def _captures(archive: Archive, name: str) -> list[Capture]:
+    """The captures in an object of this archive; none if the crawl wrote it to another archive."""
     try:
         return await archive.captures(name) if name else []
     except StorageError:
@@ -128,7 +128,7 @@ async def _told(archive: Archive, name: str) -> list[Capture]:
 
 
 async def _by_scan(wanted: Wanted, *, archive: Archive, screen: Screen) -> list[Capture]:
-    """Everything that was captured, looked through."""
+    """The wanted captures among all captures of the archive."""
     found: list[Capture] = []
     looked = 0
     with Counting.on(screen) as counting:
@@ -165,7 +165,7 @@ def _head(capture: Capture, screen: Screen) -> None:
 
 
 def _print(capture: Capture, body: bytes) -> None:
-    """Bytes for a pipe; text for a terminal, which a page must not steer."""
+    """Write bytes to a pipe; to a terminal, text without control characters."""
     if not sys.stdout.isatty():
         sys.stdout.buffer.write(body)
         return

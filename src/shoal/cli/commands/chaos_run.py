@@ -1,4 +1,4 @@
-"""`shoal chaos`: the crash promise, proved on your own machine."""
+"""`shoal chaos`: proves on this machine that crashes lose nothing."""
 
 from __future__ import annotations
 
@@ -34,19 +34,21 @@ KILLS_PER_RESTART = 5
     "--frontier",
     metavar="URL",
     callback=checked_place,
-    help="Where the tasks are; just redis: a server of its own, killed as well.  [default: a file of its own]",
+    help="Where the tasks are; just redis: a server of its own, which is killed, too.  [default: a file of its own]",
 )
 @click.option("--kills", type=click.IntRange(0, 1000), default=10, show_default=True, help="Workers to kill.")
-@click.option("--workers", type=click.IntRange(2, 64), default=3, show_default=True, help="Processes to work with.")
+@click.option("--workers", type=click.IntRange(2, 64), default=3, show_default=True, help="Worker processes.")
 @click.option("--pages", type=click.IntRange(100, 1_000_000), help="Pages of the site.  [default: 180 per kill]")
-@click.option("--seed", type=click.IntRange(0), help="What is done when; the report names it.  [default: any]")
+@click.option(
+    "--seed", type=click.IntRange(0), help="Decides what is killed when; the report names it.  [default: any]"
+)
 @json_option
 def chaos(*, seed: int | None, as_json: bool, **options: Any) -> int:
     """Kill workers while they work, and prove that nothing is lost.
 
-    Crawls a site of its own, whose every page is known, kills workers with SIGKILL, stops one for longer than its
-    leases last, and then looks up every page. Exit code 1 unless nothing was lost, nothing is there twice and the
-    site's own clock says that the pace was kept.
+    Crawls a site of its own, of which every page is known, kills workers with SIGKILL, stops one for longer than its
+    leases last, and then looks up every page. Exit code 0 only if nothing was lost, nothing is stored twice, and the
+    pace was kept by the site's own clock.
 
     \b
     Example: shoal chaos --kills 30 --workers 4
@@ -56,16 +58,16 @@ def chaos(*, seed: int | None, as_json: bool, **options: Any) -> int:
     screen = Screen()
     folder = Path(tempfile.mkdtemp(prefix="shoal-chaos-"))
     chosen = random.randrange(10**6) if seed is None else seed  # noqa: S311 -- variety, not secrets
-    is_of_interest = False
+    keep_folder = False
     try:
         report = run(_run(folder, screen, seed=chosen, **options))
-        is_of_interest = not report.is_kept
+        keep_folder = not report.is_kept
     except ShoalError:
-        is_of_interest = True
+        keep_folder = True
         raise
     finally:
-        if is_of_interest:
-            screen.say(f"{folder} is kept for a look")
+        if keep_folder:
+            screen.say(f"the crawl is kept in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
     if as_json:
@@ -98,7 +100,7 @@ async def _watched(plan: Plan, screen: Screen, *, restart: Restart | None = None
 
 
 class Display:
-    """One live line on a terminal; in a pipe a line for everything that is done."""
+    """One live line on a terminal; in a pipe a line for every attack."""
 
     def __init__(self, screen: Screen, live: Live | None, *, pages: int) -> None:
         self._screen = screen

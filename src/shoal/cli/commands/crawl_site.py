@@ -1,4 +1,4 @@
-"""`shoal crawl`: a site without any code."""
+"""`shoal crawl`: crawls a site without a spider file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import json_option, place_options, setting_options
+from shoal.cli.options import json_option, place_options, run_options, setting_options
 
 if TYPE_CHECKING:
     from shoal.crawl import Places
@@ -17,9 +17,7 @@ REFERENCE = "shoal.generic:SitePages"
 
 @click.command(short_help="No code: title, text, links and status of every page in scope.")
 @click.argument("urls", metavar="URL...", nargs=-1, required=True)
-@click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes to work with.")
-@click.option("-o", "--output", metavar="FILE", help="Write the pages to a .jsonl, .csv, .json or .parquet file, too.")
-@click.option("--fresh", is_flag=True, help="Forget the unfinished crawl and begin a new one.")
+@run_options
 @place_options(exists=False, archive=True)
 @setting_options
 @json_option
@@ -42,5 +40,5 @@ def crawl(urls: tuple[str, ...], *, places: Places, flags: dict[str, Any], **opt
 
 
 def starting_at(spider: type[Spider], start: list[Any], *, name: str) -> type[Spider]:
-    """The spider with another start and name. Worker processes need neither: they load the original."""
+    """The spider with this start and name. Worker processes need neither and load the original by its reference."""
     return type(spider.__name__, (spider,), {"start": start, "name": name})

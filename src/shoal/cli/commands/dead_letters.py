@@ -1,4 +1,4 @@
-"""`shoal dead`: the tasks that were given up."""
+"""`shoal dead`: lists, requeues and drops dead letters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEP = 500
 
 
 def filter_options(command: Command) -> Command:
-    """Which dead letters are meant, handed on as one argument `which`."""
+    """The options that choose dead letters, passed as one argument `which`."""
 
     @functools.wraps(command)
     def wrapped(
@@ -32,8 +32,8 @@ def filter_options(command: Command) -> Command:
 
     for name, kind, text in (
         ("--url", "URL", "Only this URL."),
-        ("--since", "TIME", "Only those since 30m, 2h, 7d ago, or a date."),
-        ("--reason", "TEXT", "Only those whose reason begins like this: http_503, handler, timeout."),
+        ("--since", "TIME", "Only those given up since then: 30m, 2h or 7d ago, or a date."),
+        ("--reason", "TEXT", "Only those whose reason begins with this: http_503, handler, timeout."),
         ("--host", "HOST", "Only those of this host."),
     ):
         wrapped = click.option(name, metavar=kind, help=text)(wrapped)
@@ -53,7 +53,7 @@ def dead() -> None:
 @crawl_argument
 @filter_options
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="How many.")
-@click.option("-v", "--verbose", is_flag=True, help="With tracebacks and all that is known.")
+@click.option("-v", "--verbose", is_flag=True, help="With tracebacks and all details.")
 @place_options(store=False)
 @json_option
 def list_(crawl: str | None, *, places: Places, which: dict[str, Any], **options: Any) -> None:
@@ -67,12 +67,12 @@ def list_(crawl: str | None, *, places: Places, which: dict[str, Any], **options
     run(_list(crawl, which, places=places, **options))
 
 
-@dead.command(short_help="Queue dead letters again, their attempts anew.")
+@dead.command(short_help="Queue dead letters again, with all their attempts.")
 @crawl_argument
 @filter_options
 @place_options(store=False)
 def requeue(crawl: str | None, *, places: Places, which: dict[str, Any]) -> None:
-    """Queue dead letters again, their attempts anew.
+    """Queue dead letters again, with all their attempts.
 
     \b
     Example: shoal dead requeue books-1 --reason timeout
@@ -84,12 +84,12 @@ def requeue(crawl: str | None, *, places: Places, which: dict[str, Any]) -> None
     Screen().line(f"{name}: {count(number)} queued again{what}")
 
 
-@dead.command(short_help="Forget dead letters for good.")
+@dead.command(short_help="Delete dead letters for good.")
 @crawl_argument
 @filter_options
 @place_options(store=False)
 def drop(crawl: str | None, *, places: Places, which: dict[str, Any]) -> None:
-    """Forget dead letters for good.
+    """Delete dead letters for good.
 
     \b
     Example: shoal dead drop books-1 --since 2h
@@ -129,7 +129,7 @@ async def _change(name: str | None, which: dict[str, Any], verb: str, *, places:
 
 
 async def _in_steps(frontier: Frontier, crawl: Crawl, which: DeadFilter, verb: str) -> int:
-    # No more than there are now: a worker may be filling up at the other end what is requeued here.
+    # No more than there are now: tasks that are requeued here may die again meanwhile, without end.
     left = (await frontier.progress(crawl.id)).dead
     total = 0
     while left > 0:

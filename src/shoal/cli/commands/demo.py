@@ -1,4 +1,4 @@
-"""`shoal demo`: a shop on loopback, crawled end to end before your eyes."""
+"""`shoal demo`: crawls a shop on loopback from start to results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WINDOW_SECONDS = 5.0
 
 @click.command(short_help="See a crawl from start to results: a shop on loopback.")
 @click.option("--products", type=click.IntRange(1, 100_000), default=300, show_default=True, help="Books in the shop.")
-@click.option("--workers", type=click.IntRange(1, 64), default=3, show_default=True, help="Processes to work with.")
+@click.option("--workers", type=click.IntRange(1, 64), default=3, show_default=True, help="Worker processes.")
 def demo(products: int, workers: int) -> int:
     """See a crawl from start to results: a shop on loopback, crawled by three worker processes.
 
@@ -70,7 +70,7 @@ def _job(site: SiteProcess, *, workers: int) -> Job:
         settings=settings_of(kind, flags).values,
         places=Places(frontier=database, store=database),
         workers=workers,
-        # The shop of an earlier demo is gone, and its port with it.
+        # The shop of an earlier demo has ended: its URLs lead nowhere.
         fresh=True,
     )
 
@@ -114,7 +114,7 @@ async def _show_items(summary: Summary, places: Places, screen: Screen) -> None:
 
 
 def _activation() -> list[tuple[str, str]]:
-    """How to call shoal by its name, where the shell does not know it yet."""
+    """How to put shoal on the shell's path, if it is not there yet."""
     script = Path(sys.prefix) / "bin" / "activate"
     if shutil.which("shoal") or not script.exists():
         return []
@@ -127,7 +127,7 @@ def _show_next(summary: Summary, site: SiteProcess, screen: Screen) -> None:
     screen.pairs(
         [
             *_activation(),
-            (f"cd {FOLDER}", "where it all lies"),
+            (f"cd {FOLDER}", "the crawl's folder"),
             (f"shoal why {site.url}private/stock-0.html", "why it was not fetched"),
             (f"shoal why {site.url}product/gone-0.html", "what became of it"),
             ("shoal status", "counts, lanes, workers"),

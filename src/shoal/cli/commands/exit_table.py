@@ -1,4 +1,4 @@
-"""`shoal exits`: how the proxies and accounts of a crawl do, and which of them earn their money."""
+"""`shoal exits`: health and cost of a crawl's proxies and accounts."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ EXIT_COLUMNS = (
     "exit", "pool", "host", "requests", "in flight", "success", "blocks", "failures", "latency", "bytes", "cost",
     "health",
 )  # fmt: skip
-# What a narrow terminal can do without, the first one first. The pool is part of an exit's name.
+# The columns that a narrow terminal leaves out, in this order. The pool is part of an exit's name.
 SPARE_COLUMNS = ("pool", "in flight", "bytes", "latency", "cost", "failures", "blocks")
-# By what the rows may be sorted; what people look for comes first.
+# The orders of the rows; the exits that people look for come first.
 ORDERS: dict[str, Callable[[ExitStatus], Any]] = {
     "exit": lambda one: (one.exit, one.lane),
     "host": lambda one: (host_of(one.lane), pool_of(one.lane), one.exit),
@@ -76,7 +76,9 @@ async def _exits(
     rows.sort(key=ORDERS[sort])
     screen = Screen()
     if found and not rows and not as_json:
-        screen.say(f"{crawl.id}: no exit of --pool was used for --host; without them all are shown")
+        screen.say(
+            f"{crawl.id}: no exit was used for this --host and --pool; without these options all exits are shown"
+        )
     elif as_json:
         screen.json(document(crawl, progress, rows, earnings))
     else:
@@ -86,7 +88,7 @@ async def _exits(
 def document(
     crawl: Crawl, progress: Progress, rows: Sequence[ExitStatus], earnings: Sequence[Earnings]
 ) -> dict[str, Any]:
-    """The same for scripts."""
+    """Health and cost for scripts."""
     return {
         "crawl": crawl.id,
         "cost": progress.cost,
@@ -138,7 +140,7 @@ def _exit_document(one: ExitStatus) -> dict[str, Any]:
 def _show(
     crawl: Crawl, progress: Progress, rows: Sequence[ExitStatus], earnings: Sequence[Earnings], screen: Screen
 ) -> None:
-    """For people."""
+    """Health and cost for people."""
     from shoal.processes.stats import cost_so_far
 
     if not rows:
@@ -162,7 +164,7 @@ def _show(
 
 
 def _regions(crawl: Crawl) -> dict[str, str]:
-    """The regions of a crawl's pools, of those that have one."""
+    """The regions of a crawl's pools by name, for pools that have one."""
     return {pool.name: pool.region for pool in crawl.pools if pool.region}
 
 
@@ -199,7 +201,7 @@ def _exit_row(one: ExitStatus, *, now: float) -> tuple[str, ...]:
 
 
 def _state(one: ExitStatus) -> str:
-    """One word on how the exit is."""
+    """The exit's health in one word, as scripts know it: "resting" is a quarantine."""
     if one.parked_for > 0:
         return "parked"
     if one.rests_for > 0:
@@ -208,7 +210,7 @@ def _state(one: ExitStatus) -> str:
 
 
 def _health(one: ExitStatus, *, now: float) -> str:
-    """The same as people read it, with the time."""
+    """The exit's health for people, in the glossary's words and with the time."""
     match _state(one):
         case "parked":
             return f"parked until {clock_time(now + one.parked_for)}"
@@ -221,7 +223,7 @@ def _health(one: ExitStatus, *, now: float) -> str:
 
 
 def _success(one: ExitStatus) -> float:
-    """The worst first; those nobody has tried come last."""
+    """The lowest success first; exits without an ended request come last."""
     success = EndedRequests.of([one]).success
     return 2.0 if success is None else success
 

@@ -1,17 +1,15 @@
-"""`shoal export`: the items as a file."""
+"""`shoal export`: writes items to a file."""
 
 from __future__ import annotations
 
-import time
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.display.numbers import count
+from shoal.cli.display.numbers import count, moment_given
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import check_exists, check_store_exists, crawl_argument, place_options
-from shoal.errors import SettingError, UsageError
+from shoal.errors import UsageError
 
 if TYPE_CHECKING:
     from shoal.crawl import Places
@@ -22,11 +20,11 @@ if TYPE_CHECKING:
 @click.command(short_help="Write a crawl's items to a file.")
 @crawl_argument
 @click.option("-o", "--output", metavar="FILE", required=True, help="A .jsonl, .csv, .json or .parquet file, or -.")
-@click.option("--all", "everything", is_flag=True, help="All items of the spider, those of its other crawls too.")
-@click.option("--spider", metavar="NAME", help="All items of this spider; only the store is asked.")
-@click.option("--since", metavar="WHEN", help="Items seen since then: 2026-05-01, 2026-05-01T10:00, or 7d for a week.")
-@click.option("--changed-since", metavar="WHEN", help="Items that are new or have changed since then.")
-@click.option("--url", "url_prefix", metavar="PREFIX", help="Items of pages whose URL begins like this.")
+@click.option("--all", "everything", is_flag=True, help="All items of the spider, also those of its other crawls.")
+@click.option("--spider", metavar="NAME", help="All items of this spider; needs only the store.")
+@click.option("--since", metavar="TIME", help="Items seen since then: 2026-05-01, 2026-05-01T10:00, or 7d for a week.")
+@click.option("--changed-since", metavar="TIME", help="Items that are new or have changed since then.")
+@click.option("--url", "url_prefix", metavar="PREFIX", help="Items of pages whose URL begins with this.")
 @click.option("--where", metavar="FIELD=VALUE", multiple=True, help="Items with this value in this field; repeatable.")
 @click.option("--versions", is_flag=True, help="Every version that was kept, not just the latest.")
 @place_options(exists=False)
@@ -92,26 +90,7 @@ def _of(wanted: Wanted, spider: str, crawl: str | None) -> Wanted:
 
 
 def _moment(text: str | None) -> float | None:
-    return None if text is None else moment_of(text)
-
-
-def moment_of(text: str) -> float:
-    """A date, a time (local, unless it says otherwise), or how long ago."""
-    from shoal.settings import parse_duration
-
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError, OSError):
-        pass
-    try:
-        ago = parse_duration(text)
-    except SettingError:
-        ago = 0.0
-    if not ago:
-        raise UsageError(
-            f"the time {text!r} is not understood: write 2026-05-01, 2026-05-01T10:00, or 7d for a week ago"
-        )
-    return time.time() - ago
+    return None if text is None else moment_given(text)
 
 
 def _condition(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""`shoal worker`: a process that joins the fleet."""
+"""`shoal worker`: runs a worker process that joins the fleet."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from shoal.errors import ShoalError
 if TYPE_CHECKING:
     from shoal.crawl import Places
 
-# Not one of the codes a worker means: whoever keeps the fleet starts a new one.
+# No code of a worker that refuses to work: the fleet replaces a worker that ends with it.
 BROKEN = 70
 
 
 @click.command(short_help="Join the fleet and work until told to stop.")
 @click.argument("spider", metavar="FILE[:SPIDER]")
 @place_options(exists=False, archive=True)
-@click.option("--crawl", "crawl_id", metavar="ID", help="Work on this crawl alone.  [default: the spider's unfinished]")
+@click.option("--crawl", "crawl_id", metavar="ID", help="Work only on this crawl.  [default: the spider's unfinished]")
 @click.option("--name", hidden=True, help="The worker's name.")
 @click.option("--store-connections", type=int, hidden=True, help="Connections to the store's server.")
 @click.option("--parent", type=int, hidden=True, help="Stop when this process is no longer the parent.")
@@ -33,10 +33,10 @@ def worker(spider: str, *, places: Places, **options: Any) -> int:
     Example: shoal worker books.py --frontier /srv/crawls/shoal.db
     """
     from shoal.cli.loop import run
-    from shoal.cli.worker_process import Duty, work
+    from shoal.cli.worker_process import WorkerJob, work
 
     try:
-        return run(work(Duty(reference=spider, places=places, **options)))
+        return run(work(WorkerJob(reference=spider, places=places, **options)))
     except (ShoalError, KeyboardInterrupt, BrokenPipeError):
         raise
     except Exception:

@@ -1,4 +1,4 @@
-"""`shoal replay`: a changed spider over archived pages, without touching the site."""
+"""`shoal replay`: runs a changed spider over archived pages, without a request to the site."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ FAILURES_SHOWN = 20
 @click.argument("spider", metavar="FILE[:SPIDER]")
 @archive_option
 @click.option("--crawl", metavar="ID", help="Which crawl's pages.  [default: the spider's newest]")
-@click.option("--limit", type=click.IntRange(0), default=0, metavar="N", help="Stop after so many pages; 0: all.")
-@click.option("-o", "--output", metavar="FILE", help="Write the items to a .jsonl, .csv, .json or .parquet file, too.")
+@click.option("--limit", type=click.IntRange(0), default=0, metavar="N", help="Stop after this many pages; 0: all.")
+@click.option("-o", "--output", metavar="FILE", help="Also write the items to a .jsonl, .csv, .json or .parquet file.")
 @click.option(
     "--store",
     metavar="URL",
@@ -41,7 +41,7 @@ FAILURES_SHOWN = 20
 )
 @json_option
 def replay(spider: str, *, archive: str, as_json: bool, **options: Any) -> int:
-    """Run a changed spider over archived pages: the site is not asked, items are stored anew.
+    """Run a changed spider over archived pages: no request goes to the site, items are written again.
 
     \b
     Example: shoal replay books.py --archive pages/ -o books.csv

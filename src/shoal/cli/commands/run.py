@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import json_option, place_options, setting_options
+from shoal.cli.options import json_option, place_options, run_options, setting_options
 
 if TYPE_CHECKING:
     from shoal.crawl import Places
@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Run a spider to the end; run it again to resume.")
 @click.argument("spider", metavar="FILE[:SPIDER]")
-@click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes to work with.")
-@click.option("-o", "--output", metavar="FILE", help="Write the items to a .jsonl, .csv, .json or .parquet file, too.")
-@click.option("--fresh", is_flag=True, help="Forget the unfinished crawl and begin a new one.")
+@run_options
 @place_options(exists=False, archive=True)
 @setting_options
 @json_option

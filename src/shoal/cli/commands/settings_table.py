@@ -52,7 +52,7 @@ def _without_secrets(value: Any) -> Any:
 
 
 def _written(value: Any) -> str:
-    """As it would be written in a shoal.toml, or nearly."""
+    """A value about as it is written in shoal.toml."""
     if isinstance(value, tuple):
         more = f" and {len(value) - SHOWN} more" if len(value) > SHOWN else ""
         return ",".join(map(str, value[:SHOWN])) + more or "(none)"

@@ -1,4 +1,4 @@
-"""`shoal sql`: a statement on the items and the fetch log."""
+"""`shoal sql`: runs a statement on the items and the fetch log."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 ROWS = 1000
 
 
-@click.command(short_help="Ask the store with SQL.")
+@click.command(short_help="Query the store with SQL.")
 @click.argument("statement")
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="JSON Lines on stdout, for scripts.")
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), default=ROWS, show_default=True, help="Rows at most.")
 def sql(statement: str, *, store: str, as_json: bool, limit: int) -> None:
-    """Ask the store with SQL: a table on a terminal, lines with tabs in a pipe. Only statements that read are run.
+    """Query the store with SQL: a table on a terminal, lines with tabs in a pipe. Only statements that read are run.
 
     \b
     The tables: items, items_changed, item_versions, fetches.

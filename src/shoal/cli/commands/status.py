@@ -1,4 +1,4 @@
-"""`shoal status`: where crawls stand, now."""
+"""`shoal status`: the state of crawls now."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shoal.processes.stats import Snapshot
 
 CRAWLS_SHOWN = 20
-# The lane that finishes last need not be one of those with most waiting.
+# Many: the lane that finishes last may have few tasks waiting.
 LANES_READ = 2000
 
 
@@ -136,4 +136,4 @@ def _show_crawls(rows: Sequence[tuple[Any, Progress]], total: int, screen: Scree
 
 
 def _ignore(snapshot: Snapshot) -> None:
-    """One reading is asked for, not a stream of them."""
+    """Nothing: the command shows its snapshots itself."""

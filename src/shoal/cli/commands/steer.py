@@ -1,4 +1,4 @@
-"""`shoal pause`, `resume`, `cancel` and `pace`: crawls steered while they run."""
+"""`shoal pause`, `resume`, `cancel` and `pace`: change a crawl while it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shoal.crawl import Places
     from shoal.model import Crawl
 
-RUN_AGAIN = "a worker that is running takes it up, or the command that began it"
+RUN_AGAIN = "a running worker takes it up; else run the command that began it again"
 
 
 @click.command(short_help="Pause a crawl: nothing new is fetched until resume.")
@@ -31,11 +31,11 @@ def pause(crawl: str | None, *, places: Places) -> None:
     _steer(crawl, CrawlState.PAUSED, places=places)
 
 
-@click.command(short_help="Let a paused or cancelled crawl go on.")
+@click.command(short_help="Resume a paused or cancelled crawl.")
 @crawl_argument
 @place_options(store=False)
 def resume(crawl: str | None, *, places: Places) -> None:
-    """Let a paused or cancelled crawl go on.
+    """Resume a paused or cancelled crawl.
 
     \b
     Example: shoal resume books-1
@@ -43,11 +43,11 @@ def resume(crawl: str | None, *, places: Places) -> None:
     _steer(crawl, CrawlState.RUNNING, places=places)
 
 
-@click.command(short_help="Cancel a crawl: what still waits is set aside.")
+@click.command(short_help="Cancel a crawl: tasks that still wait are set aside.")
 @crawl_argument
 @place_options(store=False)
 def cancel(crawl: str | None, *, places: Places) -> None:
-    """Cancel a crawl: what still waits is set aside, pages in hand are finished.
+    """Cancel a crawl: tasks that still wait are set aside, pages in flight are finished.
 
     \b
     Example: shoal cancel books-1
@@ -63,7 +63,7 @@ def cancel(crawl: str | None, *, places: Places) -> None:
 def pace(host: str, rate: str, crawl: str | None, *, places: Places) -> None:
     """Change the pace of one host, from the next request on.
 
-    What goes there via a pool has a pace of its own, over all exits of the pool: "example.com via POOL".
+    Requests to the host via a pool have a pace of their own, over all exits of the pool: "example.com via POOL".
 
     \b
     Example: shoal pace example.com 30/m books-1
@@ -75,7 +75,7 @@ def pace(host: str, rate: str, crawl: str | None, *, places: Places) -> None:
 
 
 def lane_given(host: str) -> str:
-    """The lane people mean by a host, a host with its port, or a URL; with " via POOL" behind it, the pool's."""
+    """The lane of a host, a host with its port, or a URL; with " via POOL" after it, the lane via that pool."""
     from shoal.urls import canonical, lane_of
 
     host, via, pool = host.partition(VIA)
@@ -126,7 +126,7 @@ async def _pace(host: str, rate: str, name: str | None, *, places: Places) -> No
     Screen().line(f"{crawl.id}: {lane} at {describe_interval(interval)} from the next request on")
     if crawl.pools and VIA not in lane:
         Screen().line(
-            f'what goes there via a pool has its own pace: shoal pace "{lane}{VIA}{crawl.pools[0].name}" {rate}'
+            f'requests to it via a pool have their own pace: shoal pace "{lane}{VIA}{crawl.pools[0].name}" {rate}'
         )
 
 

@@ -1,4 +1,4 @@
-"""`shoal store`: what a store needs before and beside crawls."""
+"""`shoal store`: prepares a store for crawls, and drops old log lines."""
 
 from __future__ import annotations
 

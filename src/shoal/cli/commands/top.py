@@ -1,4 +1,4 @@
-"""`shoal top`: the same as status, live."""
+"""`shoal top`: the state of crawls, live."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def _watch(name: str | None, screen: Screen, *, frontier: Frontier, store:
 async def _look(
     name: str | None, watchers: dict[str, Coordinator], *, frontier: Frontier, store: Store
 ) -> list[Snapshot]:
-    """A reading of each crawl that is shown. Watchers stay: they know the rate."""
+    """A snapshot of each crawl that is shown. Watchers are kept between calls: they measure the rate."""
     from shoal.cli.which import choose_all
     from shoal.processes.coordinator import Coordinator
     from shoal.processes.crawl_record import is_unfinished
@@ -106,7 +106,7 @@ def _page(snapshots: list[Snapshot]) -> RenderableType:
 
 @contextlib.contextmanager
 def _keys(leave: asyncio.Event) -> Iterator[None]:
-    """Set `leave` at q, Ctrl-C or SIGTERM; the terminal is as before afterwards."""
+    """Set `leave` at q, Ctrl-C or SIGTERM; restores the terminal at the end."""
     import termios
     import tty
 
@@ -136,8 +136,8 @@ def _read_key(descriptor: int, leave: asyncio.Event) -> None:
 
 
 def _ignore(snapshot: Snapshot) -> None:
-    """The readings are shown together."""
+    """Nothing: all snapshots are shown together."""
 
 
 def _silent(line: str) -> None:
-    """A line would spoil the picture; what is wrong shows in it."""
+    """Nothing: a line would damage the live display."""

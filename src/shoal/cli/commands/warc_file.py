@@ -1,4 +1,4 @@
-"""`shoal warc`: archived pages as a file that standard tools read."""
+"""`shoal warc`: writes archived pages to a file that standard tools read."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ async def _warc(crawl: str, target: Path, *, url: str, screen: Screen) -> int:
     from shoal.crawl import archive_at
 
     if not target.name.endswith(SUFFIXES):
-        raise UsageError(f"{target} is no WARC file by its name: end it in {' or '.join(SUFFIXES)}")
+        raise UsageError(f"{target} does not have a WARC file's name: end it in {' or '.join(SUFFIXES)}")
     async with archive_at(url) as archive:
         known = await archive.crawls()
         if crawl not in known:
             raise UsageError(no_archived_crawl(known, crawl))
-        # Written whole or not at all, like every file that is made for people.
+        # Written under another name first: the file is there whole or not at all.
         part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
         try:
             with part.open("xb") as file:

@@ -1,4 +1,4 @@
-"""`shoal why`: the life of a URL, or the rule that kept it out."""
+"""`shoal why`: what became of a URL, or which rule kept it out."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from shoal.store.base import FetchRow
 
 
-@click.command(short_help="The life of a URL, or the rule that kept it out.")
+@click.command(short_help="What became of a URL, or which rule kept it out.")
 @click.argument("url")
 @crawl_argument
 @place_options()
 @json_option
 def why(url: str, crawl: str | None, *, places: Places, as_json: bool) -> None:
-    """The life of a URL, or the rule that kept it out.
+    """What became of a URL, or which rule kept it out.
 
     \b
     Example: shoal why https://books.toscrape.com/catalogue/page-2.html
@@ -56,7 +56,7 @@ def document(fate: Fate) -> dict[str, Any]:
     """For scripts."""
     task = fate.task.task
     if task is not None:
-        # A request's own words are for its site alone.
+        # A request's headers and body may hold secrets that are only for its site.
         headers = masked_headers(task.headers) if task.headers else None
         task = msgspec.structs.replace(task, headers=headers, body=MASK.encode() if task.body else None)
         fate = msgspec.structs.replace(fate, task=msgspec.structs.replace(fate.task, task=task))
@@ -65,7 +65,7 @@ def document(fate: Fate) -> dict[str, Any]:
 
 
 def sentence(fate: Fate) -> str:
-    """What became of it, in one sentence."""
+    """What became of the URL, in one sentence."""
     task, outcome = fate.task, fate.fetch.outcome if fate.fetch else ""
     match fate.state:
         case TaskState.UNKNOWN if fate.fetch is not None:
@@ -108,7 +108,7 @@ def _reason(name: str) -> str:
 
 
 def _raised_by(names: list[str]) -> str:
-    """How to let in what a limit kept out."""
+    """How to raise the limits that kept URLs out."""
     from shoal.scope import RAISED_BY
 
     settings = [f"--set {RAISED_BY[name]}=N" for name in names if name in RAISED_BY]

@@ -1,4 +1,4 @@
-"""A number that grows, shown while it does: in place on a terminal, else in a line now and then."""
+"""A count shown while it grows: in place on a terminal, else as a line every few seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PICTURE_SECONDS = 0.2
 
 
 class Counting:
-    """Shows what `text` gives, as often as people want to read it."""
+    """Shows a text that changes, as often as people can read it."""
 
     def __init__(self, screen: Screen, live: Live | None, *, clock: Callable[[], float]) -> None:
         self._screen = screen
@@ -34,7 +34,7 @@ class Counting:
             yield cls(screen, live, clock=clock)
 
     def show(self, text: Callable[[], str]) -> None:
-        """The state of things; only asked for when it is time."""
+        """Show the text if it is time to; only then is it made."""
         if self._clock() < self._next:
             return
         self._next = self._clock() + self._seconds

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from datetime import datetime
 
-from shoal.errors import UsageError
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
+from shoal.errors import SettingError, UsageError
+from shoal.settings import parse_duration
 
 
 def count(number: int) -> str:
@@ -24,7 +21,7 @@ def several(number: int, noun: str) -> str:
 
 
 def per_second(rate: float) -> str:
-    """A rate with as many digits as it deserves."""
+    """A rate with about three digits: 0.25/s, 3.1/s, 1,200/s."""
     if rate >= 100:
         return f"{rate:,.0f}/s"
     return f"{rate:.1f}/s" if rate >= 1 or rate == 0 else f"{rate:.2f}/s"
@@ -57,7 +54,7 @@ def size(octets: int) -> str:
 
 
 def share(part: float) -> str:
-    """0.985 is 98.5 %; never rounded up to all of it."""
+    """0.985 is 98.5 %; rounded down, so that only 1 is 100 %."""
     return f"{math.floor(part * 1000) / 10:g} %"
 
 
@@ -67,11 +64,16 @@ def moment(timestamp: float) -> str:
 
 
 def moment_given(text: str, *, now: float | None = None) -> float:
-    """What people write for "since": 30m, 2h, 7d ago, or a date, with a time or without."""
-    ago = _AGO.fullmatch(text.strip())
+    """A point in time as people write it: how long ago (30m, 2h, 7d), or a date, with a time or without."""
+    try:
+        ago = parse_duration("".join(text.split()))
+    except SettingError:
+        ago = 0.0
     if ago:
-        return (time.time() if now is None else now) - float(ago[1]) * _UNITS[ago[2]]
+        return (time.time() if now is None else now) - ago
     try:
         return datetime.fromisoformat(text.strip()).timestamp()
-    except ValueError:
-        raise UsageError(f"{text!r} is no point in time: write 30m, 2h, 7d, or 2026-05-12T14:00") from None
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(
+            f"the time {text!r} is not understood: write 30m, 2h or 7d for how long ago, or 2026-05-12T14:00"
+        ) from None

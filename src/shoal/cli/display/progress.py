@@ -1,4 +1,4 @@
-"""How a crawl goes, while it goes: a live display on a terminal, else a line now and then."""
+"""The progress of a running crawl: a live display on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STATE_STYLES = {CrawlState.RUNNING: "green", CrawlState.PAUSED: "yellow", CrawlS
 
 
 class Display:
-    """Shows one snapshot after the other; `say` writes a line without spoiling the picture."""
+    """Shows snapshots one after the other; `say` writes a line without damaging the live display."""
 
     def __init__(self, screen: Screen, live: Live | None, *, clock: Callable[[], float]) -> None:
         self._screen = screen
@@ -75,13 +75,13 @@ def line_of(snapshot: Snapshot) -> str:
 
 
 def held_by(snapshot: Snapshot) -> str:
-    """What holds the crawl back, or why it is paused."""
+    """What limits the crawl, or why it is paused."""
     is_spent = spent_budget(snapshot.crawl, snapshot.progress)
     return f"paused: {is_spent}" if is_spent else f"bound by {snapshot.bound}"
 
 
 def picture(snapshot: Snapshot, *, elapsed: float | None = None) -> RenderableType:
-    """A snapshot as a few lines; `elapsed` is that of the snapshot unless given."""
+    """A snapshot as a few lines; `elapsed` replaces the time that the snapshot states."""
     parts: list[RenderableType] = [
         _head(snapshot, snapshot.elapsed if elapsed is None else elapsed),
         _bar(snapshot),
@@ -101,7 +101,7 @@ def picture(snapshot: Snapshot, *, elapsed: float | None = None) -> RenderableTy
 
 
 def time_left(snapshot: Snapshot) -> str:
-    """How long still, as far as is known now."""
+    """The time left for the tasks known now."""
     return "unknown" if snapshot.eta_seconds is None else duration(math.ceil(snapshot.eta_seconds))
 
 
@@ -129,7 +129,7 @@ def _head(snapshot: Snapshot, elapsed: float) -> Table:
 
 
 def _bar(snapshot: Snapshot) -> Table:
-    """How much of what is known is done; more may be found."""
+    """The share of the known tasks that is done; more may be found."""
     known, left = snapshot.progress.known, snapshot.progress.left
     line = Table.grid(expand=True, padding=(0, 2, 0, 0))
     line.add_column(ratio=1)

@@ -1,4 +1,4 @@
-"""What people see: rich on a terminal, plain lines in a pipe. Results on stdout, messages on stderr."""
+"""Output for people: rich on a terminal, plain lines in a pipe. Results on stdout, messages on stderr."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Screen:
 
     @contextmanager
     def live(self, **options: Any) -> Iterator[Live | None]:
-        """A picture that is drawn anew in its place, and gone at the end; None where there is no terminal."""
+        """A display that is redrawn in place and removed at the end; None where there is no terminal."""
         from rich.live import Live
 
         if not self.err.is_terminal:
@@ -57,11 +57,11 @@ class Screen:
             yield picture
 
     def pairs(self, rows: Iterable[tuple[str, Any]], *, indent: str = "  ") -> None:
-        """Names and what belongs to them, in two columns."""
+        """Names and their values, in two columns."""
         known = [(name, shown(value)) for name, value in rows]
         width = max((len(name) for name, _ in known), default=0)
         for name, value in known:
-            # Further lines of a value stand below its first one.
+            # The further lines of a value are indented like its first one.
             value = value.replace("\n", "\n" + indent + " " * (width + 2))
             text = Text(indent).append(name.ljust(width), style="dim").append(f"  {value}")
             self.out.print(text, soft_wrap=True)
@@ -74,8 +74,8 @@ class Screen:
         right: Iterable[str] = (),
         spare: Sequence[str] = (),
     ) -> None:
-        """A table; the columns named in `right` hold numbers. Those in `spare` are left out one by one where a terminal
-        is too narrow for all."""
+        """A table; the columns named in `right` hold numbers. The columns in `spare` are left out one by one where a
+        terminal is too narrow for all."""
         cells = [[one_line(cell) for cell in row] for row in rows]
         if self.out.is_terminal and spare:
             columns, cells = self._fitting(columns, cells, spare)
@@ -94,21 +94,21 @@ class Screen:
     def _fitting(
         self, columns: Sequence[str], cells: list[list[str]], spare: Sequence[str]
     ) -> tuple[Sequence[str], list[list[str]]]:
-        """The columns there is room for, and their cells. Those that say nothing go first, and unmentioned."""
-        empty = {name for place, name in enumerate(columns) if all(row[place] in NOTHING for row in cells)}
+        """The columns that fit, and their cells. Empty columns are left out first, and without a message."""
+        empty = {name for index, name in enumerate(columns) if all(row[index] in NOTHING for row in cells)}
         widths = dict(zip(columns, _widths(columns, cells), strict=True))
         for name in sorted(spare, key=lambda name: name not in empty):
             if sum(widths.values()) + GAP * (len(widths) - 1) > self.out.width:
                 del widths[name]
-        if told := [name for name in columns if name not in widths and name not in empty]:
-            self.say(f"no room for {', '.join(told)}: a wider terminal, a pipe or --json shows them")
-        kept = [place for place, name in enumerate(columns) if name in widths]
-        return [columns[place] for place in kept], [[row[place] for place in kept] for row in cells]
+        if left_out := [name for name in columns if name not in widths and name not in empty]:
+            self.say(f"no room for {', '.join(left_out)}: a wider terminal, a pipe or --json shows them")
+        kept = [index for index, name in enumerate(columns) if name in widths]
+        return [columns[index] for index in kept], [[row[index] for index in kept] for row in cells]
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Not an end of its own: whoever called decides what it means."""
+        """Raise, where rich would exit: `shoal.cli.main` decides the exit code."""
         raise BrokenPipeError
 
 

@@ -1,4 +1,4 @@
-"""What a crawl came to: counts by outcome, what was kept out and why, where the items lie, what to try next."""
+"""The end of a crawl: counts by outcome, links kept out and why, where the items are, what to do next."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ OUTCOMES = {
     "tls": "no secure connection",
     "timeout_connect": "no connection in time",
     "timeout_first_byte": "no answer in time",
-    "timeout_idle": "the answer came to a stand",
+    "timeout_idle": "the answer stopped coming",
     "timeout_total": "the answer took too long",
     "truncated": "the answer broke off",
     "too_large": "more bytes than max_body_bytes",
     "bomb": "grew too much by decompression: max_ratio, max_body_bytes",
     "redirect_loop": REASONS["redirect_loop"],
 }
-# What is said elsewhere in the summary, or is no news.
+# Counted elsewhere in the summary.
 _NOT_LISTED = frozenset({"merged"})
 
 
@@ -71,7 +71,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_failure(self) -> bool:
-        """Whether nothing at all came of it."""
+        """Whether there are dead letters and not one page was handled."""
         return self.dead > 0 and not self.outcomes.get("ok")
 
 
@@ -95,7 +95,7 @@ def headline(summary: Summary) -> str:
 
 
 def command(line: str, places: Places) -> str:
-    """A command that works on the same crawl, as it is to be typed."""
+    """A command on the same crawl, as people type it."""
     words = ["shoal", line]
     if places.frontier != DEFAULT_FILE:
         words += ["--frontier", shlex.quote(masked(places.frontier))]
@@ -138,7 +138,7 @@ def _facts(summary: Summary, places: Places) -> Iterator[tuple[str, str]]:
 
 
 def next_step(summary: Summary, places: Places) -> str:
-    """What people will want to do now."""
+    """The command that people most likely need next."""
     if summary.interrupted:
         return "run the same command again to resume"
     if summary.is_failure:

@@ -60,9 +60,6 @@ class RedisServer:
         """It lives and does not answer."""
         self._send(signal.SIGSTOP)
 
-    def resume(self) -> None:
-        self._send(signal.SIGCONT)
-
     def wait_for_the_file(self) -> None:
         """Until all that was answered is in the append-only file."""
         while self.call("INFO", "persistence")["aof_buffer_length"]:
