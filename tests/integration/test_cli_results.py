@@ -84,6 +84,17 @@ def test_what_cannot_be_exported_is_one_line(results: float, arguments: list[str
     assert "secret" not in refusal
 
 
+@pytest.mark.parametrize("command", [("status",), ("top",), ("why", "https://a.test/")])
+@pytest.mark.parametrize("url", ["nowhere.db", "files:nowhere"])
+def test_a_store_that_is_not_there_is_refused_and_not_created(
+    results: float, command: tuple[str, ...], url: str
+) -> None:
+    refusal = run(*command, "--store", url, code=2)
+    assert refusal.startswith(f"shoal: there is no {url.removeprefix('files:')} here: ")
+    assert len(refusal.splitlines()) == 1
+    assert [path.name for path in Path().iterdir() if "nowhere" in path.name] == []
+
+
 def test_times_are_dates_or_how_long_ago() -> None:
     assert moment_given("1970-01-02T00:00:00+00:00") == A_DAY
     assert moment_given("2026-05-01") < moment_given("2026-05-01T10:00")

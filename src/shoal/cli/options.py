@@ -80,6 +80,8 @@ def place_options(*, store: bool = True, exists: bool = True, archive: bool = Fa
             places = places_of(frontier, store, archive=archive)
             if exists:
                 check_exists(places)
+                if store is not None:
+                    check_store_exists(store)
             return command(*args, places=places, **options)
 
         if archive:
