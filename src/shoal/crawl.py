@@ -32,7 +32,7 @@ from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import describe_crawl, is_unfinished, next_id, record_of, spider_of
 from shoal.processes.fleet import Fleet, Start
 from shoal.processes.listener import Inbox, Listener, NoInbox
-from shoal.processes.patience import patiently
+from shoal.processes.outages import until_reachable
 from shoal.processes.sources import start_lanes
 from shoal.processes.worker import Worker, WorkerParts, worker_name
 from shoal.processes.writer import rule_of
@@ -80,7 +80,7 @@ async def _closing(open_part: Callable[[], Awaitable[Part]], *, wait: Say | None
 
     A worker that is part of a fleet waits for a server that cannot be reached, and says so with `wait`. Without
     `wait` the error is raised at once: people who type a command want to be told."""
-    part = await (open_part() if wait is None else patiently(open_part, say=wait))
+    part = await (open_part() if wait is None else until_reachable(open_part, say=wait))
     try:
         yield part
     finally:
@@ -314,7 +314,7 @@ def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier,
         return [sys.executable, "-m", "shoal", "worker", record.spider, *flags]
 
     async def reclaim(name: str) -> None:
-        await patiently(lambda: frontier.evict(name), say=say)
+        await until_reachable(lambda: frontier.evict(name), say=say)
 
     host, started = socket.gethostname(), f"{time.time_ns() // 1000 % 2**32:x}"
     names = [f"{host}:{os.getpid()}.{started}:{number}" for number in range(1, workers + 1)]

@@ -19,7 +19,7 @@ from shoal.archive import open_archive
 from shoal.archive.base import Archive
 from shoal.archive.places import find_place
 from shoal.errors import ServerUnreachable, StorageError, UsageError
-from shoal.processes.patience import patiently
+from shoal.processes.outages import until_reachable
 from shoal.testing.archive_contract import LARGE, ArchiveContract, Reopen, everything, raw_page
 from shoal.testing.servers.object_server import Gate, MotoServer
 from shoal.testing.store_contract import files_no_larger_than
@@ -228,7 +228,7 @@ class TestS3Archive(ObjectArchiveContract):
             said.append(line)
             heard.set()
 
-        writing = asyncio.create_task(patiently(lambda: archive.write([raw_page()]), say=say))
+        writing = asyncio.create_task(until_reachable(lambda: archive.write([raw_page()]), say=say))
         await heard.wait()
         assert not writing.done()
         await gate.open()

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from shoal.errors import ServerUnreachable, ShoalError, StorageError, UsageError
-from shoal.processes.patience import patiently
+from shoal.processes.outages import until_reachable
 from shoal.store import open_store
 from shoal.store.base import ItemRule
 from shoal.store.postgres.migrations import week_of
@@ -206,9 +206,9 @@ async def test_a_server_that_was_restarted_is_reached_again(own_server: Postgres
     await store.write([item("before")], [fetch(1)])
     own_server.restart()
     said: list[str] = []
-    await patiently(lambda: store.write([item("after")], [fetch(2)]), say=said.append)
+    await until_reachable(lambda: store.write([item("after")], [fetch(2)]), say=said.append)
     own_server.stop()
-    waiting = asyncio.create_task(patiently(lambda: store.write([item("away")], [fetch(3)]), say=said.append))
+    waiting = asyncio.create_task(until_reachable(lambda: store.write([item("away")], [fetch(3)]), say=said.append))
     await asyncio.sleep(0.4)
     assert not waiting.done()
     await asyncio.to_thread(own_server.start)

@@ -12,7 +12,7 @@ from shoal.errors import SettingError, UsageError
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import Crawl, Done, TaskState
-from shoal.processes.patience import patiently
+from shoal.processes.outages import until_reachable
 from shoal.settings import resolve
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
@@ -102,7 +102,7 @@ async def test_a_filter_is_repaired_after_a_restart(server: RedisServer) -> None
     server.call("DEL", "shoal:{again.0}:bloom:1")
     server.restart()
     waiting = [make_task(number) for number in range(300) if number not in {lease.task.key for lease in leases[:10]}]
-    assert (await patiently(lambda: frontier.put("again", waiting), say=str)).new == 0
+    assert (await until_reachable(lambda: frontier.put("again", waiting), say=str)).new == 0
     progress = await frontier.progress("again")
     assert (progress.done, progress.leased, progress.queued) == (10, 10, 280)
     await frontier.close()

@@ -15,7 +15,7 @@ import pytest
 from shoal.errors import UsageError
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.model import VIA, Budgets, Crawl, CrawlState, Done, ExitUse, Lease, Pool, Result, Retry
-from shoal.processes.patience import patiently
+from shoal.processes.outages import until_reachable
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
@@ -115,10 +115,12 @@ async def drain(frontier: RedisFrontier, draw: random.Random) -> None:
     """Work until there is nothing left; time-limited, as a stranded exit would let it wait for ever."""
     async with asyncio.timeout(30):
         while True:
-            batch = await patiently(lambda: frontier.lease([CRAWL], 30, worker="w", seconds=60.0, horizon=0.1), say=str)
+            batch = await until_reachable(
+                lambda: frontier.lease([CRAWL], 30, worker="w", seconds=60.0, horizon=0.1), say=str
+            )
             if batch.finished:
                 return
-            await patiently(lambda: frontier.settle([result_of(lease, draw) for lease in batch.leases]), say=str)  # noqa: B023 -- awaited at once
+            await until_reachable(lambda: frontier.settle([result_of(lease, draw) for lease in batch.leases]), say=str)  # noqa: B023 -- awaited at once
             await asyncio.sleep(0 if batch.leases else min(batch.ask_again, 0.05))
 
 
@@ -138,7 +140,7 @@ async def test_exits_are_used_by_leases_alone_after_the_server_died_and_its_file
     server.kill()
     cut_tail(server, draw, safe=safe)
     server.start()
-    await patiently(lambda: take(frontier, 0), say=str)
+    await until_reachable(lambda: take(frontier, 0), say=str)
     await check_exits(frontier, server)
     await drain(frontier, draw)
     await check_exits(frontier, server)
@@ -154,7 +156,7 @@ async def test_pools_that_a_crash_cut_off_are_written_again(server: RedisServer)
     server.call("HDEL", PREFIX + "pool:proxies", "cap", "quarantine", "size", "marks", "present", "e:y")
     server.call("DEL", PREFIX + "pool:accounts", PREFIX + "pools")
     server.restart()
-    await patiently(lambda: take(frontier, 0), say=str)
+    await until_reachable(lambda: take(frontier, 0), say=str)
     await check_exits(frontier, server)
     await frontier.evict("w")
     await drain(frontier, random.Random(1))
@@ -249,7 +251,7 @@ async def test_a_repair_leaves_ill_exits_ill_and_those_in_use_in_use(server: Red
     seen = [(one.exit, one.in_flight, one.streak) for one in await frontier.exits(CRAWL)]
     assert seen == [("w", 2, 0), ("x", 1, 1), ("y", 0, 1), ("z", 1, 0)]
     server.restart()
-    await patiently(lambda: take(frontier, 0), say=str)
+    await until_reachable(lambda: take(frontier, 0), say=str)
     assert [(one.exit, one.in_flight, one.streak) for one in await frontier.exits(CRAWL)] == seen
     assert resting(server, "a.test via proxies") == {"y"}
     clock.advance(2.0)  # lanes rest after a repair

@@ -15,7 +15,7 @@ from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.model import Crawl, Dead, Done, LaneUpdate, Lease, Progress, Released, Result, Retry, Task, TaskState
-from shoal.processes.patience import patiently
+from shoal.processes.outages import until_reachable
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
 
@@ -43,7 +43,7 @@ async def take(frontier: Frontier, limit: int = 100, *, seconds: float = 60.0) -
 async def take_when_rested(frontier: Frontier, limit: int = 100) -> list[Lease]:
     """Leases after a restart: the lanes rest for a horizon first."""
     for _ in range(200):
-        leases = await patiently(lambda: take(frontier, limit), say=str)
+        leases = await until_reachable(lambda: take(frontier, limit), say=str)
         if leases:
             return leases
         await asyncio.sleep(0.05)
@@ -150,7 +150,7 @@ async def test_goes_on_after_the_server_was_away(server: RedisServer) -> None:
     with pytest.raises(ServerUnreachable, match="cannot reach Redis"):
         await frontier.progress(CRAWL)
     said: list[str] = []
-    settling = asyncio.create_task(patiently(lambda: frontier.settle([Done(lease=lease)]), say=said.append))
+    settling = asyncio.create_task(until_reachable(lambda: frontier.settle([Done(lease=lease)]), say=said.append))
     await asyncio.sleep(0.3)
     server.start()
     report = await settling
@@ -164,7 +164,7 @@ async def test_lanes_rest_after_a_restart(server: RedisServer) -> None:
     frontier = await opened(server)
     await frontier.put(CRAWL, [make_task(1)])
     server.restart()
-    assert await patiently(lambda: take(frontier), say=str) == []
+    assert await until_reachable(lambda: take(frontier), say=str) == []
     assert (await frontier.lanes(CRAWL))[0].starts_in > 0.5
     await frontier.close()
 
@@ -174,7 +174,7 @@ async def test_two_that_meet_a_restarted_server_repair_it_once(server: RedisServ
     await first.put(CRAWL, [make_task(number) for number in range(50)])
     epoch = (await first.progress(CRAWL)).epoch
     server.restart()
-    await asyncio.gather(*(patiently(lambda one=one: take(one), say=str) for one in (first, second, first)))  # type: ignore[misc]
+    await asyncio.gather(*(until_reachable(lambda one=one: take(one), say=str) for one in (first, second, first)))  # type: ignore[misc]
     assert (await second.progress(CRAWL)).epoch == epoch + 1
     await first.close()
     await second.close()
@@ -239,18 +239,20 @@ class Site:
 
 async def work(server: RedisServer, site: Site, name: str, stop: asyncio.Event) -> set[int]:
     """A worker that waits out the server and now and then drops what it holds."""
-    frontier = await patiently(lambda: RedisFrontier.open(server.url), say=str)
+    frontier = await until_reachable(lambda: RedisFrontier.open(server.url), say=str)
     draw = random.Random(name)
     stored: set[int] = set()
     while not stop.is_set():
-        batch = await patiently(lambda: frontier.lease([CRAWL], 20, worker=name, seconds=0.7, horizon=0.1), say=str)
+        batch = await until_reachable(
+            lambda: frontier.lease([CRAWL], 20, worker=name, seconds=0.7, horizon=0.1), say=str
+        )
         if batch.finished:
             break
         if draw.random() < 0.05:
             continue
         results = [site.result(lease, draw) for lease in batch.leases]
         stored |= {result.lease.task.key for result in results if isinstance(result, Done)}
-        await patiently(lambda: frontier.settle(results), say=str)  # noqa: B023 -- awaited at once
+        await until_reachable(lambda: frontier.settle(results), say=str)  # noqa: B023 -- awaited at once
         await asyncio.sleep(0 if batch.leases else min(batch.ask_again, 0.05))
     await frontier.close()
     return stored

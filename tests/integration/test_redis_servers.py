@@ -18,7 +18,7 @@ from shoal.errors import ServerUnreachable, ShoalError, UsageError
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Done, Lease, TaskState
-from shoal.processes.patience import patiently
+from shoal.processes.outages import until_reachable
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.programs import find_program, free_port
 from shoal.testing.servers.redis_server import RedisServer
@@ -156,7 +156,7 @@ async def test_finds_a_master_with_tls_and_passwords_on_the_way(tls: TlsServer, 
     said: list[str] = []
     try:
         async with asyncio.timeout(10.0):
-            frontier = await patiently(lambda: open_frontier(url), say=said.append)
+            frontier = await until_reachable(lambda: open_frontier(url), say=said.append)
             assert isinstance(await frontier.crawls(), list)
             await frontier.close()
         assert "refuses us" in str(await refusal(url.replace("of-sentinels", "of-nobody")))
@@ -228,7 +228,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 async def take(frontier: Frontier, *, seconds: float = 60.0) -> list[Lease]:
     """The first leases to be had: after a failover the lanes rest for a horizon."""
     while True:
-        batch = await patiently(
+        batch = await until_reachable(
             lambda: frontier.lease([CRAWL], 10, worker="w", seconds=seconds, horizon=1.0), say=lambda _: None
         )
         if batch.leases:
@@ -245,7 +245,7 @@ async def test_a_master_that_no_sentinel_knows_is_named(watched: Watched) -> Non
 async def test_a_crawl_goes_on_when_the_sentinels_name_another_master(watched: Watched) -> None:
     async with asyncio.timeout(30.0):
         await watched.is_ready()
-        frontier = await patiently(lambda: open_frontier(watched.url), say=lambda _: None)
+        frontier = await until_reachable(lambda: open_frontier(watched.url), say=lambda _: None)
         await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=100))
         await frontier.put(CRAWL, [make_task(number) for number in range(30)])
         done, held = await take(frontier), await take(frontier)
@@ -254,7 +254,9 @@ async def test_a_crawl_goes_on_when_the_sentinels_name_another_master(watched: W
         assert watched.master.call("WAIT", 1, 5000) == 1
 
         watched.master.kill()
-        report = await patiently(lambda: frontier.settle([Done(lease=lease) for lease in held]), say=lambda _: None)
+        report = await until_reachable(
+            lambda: frontier.settle([Done(lease=lease) for lease in held]), say=lambda _: None
+        )
         assert report.stale == []
         assert report.epoch > epoch
         progress = await frontier.progress(CRAWL)

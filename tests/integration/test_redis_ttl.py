@@ -11,7 +11,7 @@ import pytest
 from shoal.errors import SettingError
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.model import Crawl, Dead, DeadFilter, Done, TaskState
-from shoal.processes.patience import patiently
+from shoal.processes.outages import until_reachable
 from shoal.settings import resolve
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
@@ -132,7 +132,7 @@ async def test_repairs_what_a_torn_write_left_of_keys_that_expire(server: RedisS
     server.call("HSET", PREFIX + "count", "done", 7, "seen", 1)
     server.call("HSET", PREFIX + "turns", "ended0", 5, "ended1", 5, "ended2", 5)
     server.restart()
-    await patiently(lambda: frontier.put(CRAWL, [make_task(key) for key in range(1)]), say=str)
+    await until_reachable(lambda: frontier.put(CRAWL, [make_task(key) for key in range(1)]), say=str)
     progress = await frontier.progress(CRAWL)
     assert (progress.queued, progress.leased, progress.done, progress.dead) == (20, 18, 501, 1)
     for key in (101, 102, 103):
@@ -159,7 +159,7 @@ async def test_counts_are_right_after_a_restart_that_came_after_an_expiry(server
     await finish(frontier, [3])
     before = await frontier.progress(CRAWL)
     server.restart()
-    await patiently(lambda: frontier.put(CRAWL, []), say=str)
+    await until_reachable(lambda: frontier.put(CRAWL, []), say=str)
     after = await frontier.progress(CRAWL)
     assert (before.done, after.done, after.known) == (153, 153, 153)
     assert after.epoch == before.epoch + 1

@@ -43,7 +43,7 @@ async def test_every_page_is_stored_before_it_is_settled() -> None:
 async def test_a_store_that_keeps_failing_ends_the_worker_and_nothing_is_settled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shoal.processes.patience.STORAGE_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("shoal.processes.outages.STORAGE_PATIENCE_SECONDS", 0.1)
     bench = Bench({"/": "", "/1": ""})
     await bench.begin("/", "/1")
 

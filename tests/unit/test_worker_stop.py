@@ -15,7 +15,7 @@ from shoal.urls import key_of
 
 
 async def test_a_store_that_fails_while_the_worker_stops_does_not_hang_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.processes.patience.STORAGE_PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("shoal.processes.outages.STORAGE_PATIENCE_SECONDS", 0.3)
     paths = [f"/{number}" for number in range(30)]
     bench = Bench(dict.fromkeys(paths, ""), flush_pages=2, concurrency=30, grace_seconds=0.2)
     await bench.begin(*paths)

@@ -171,7 +171,7 @@ async def test_a_side_that_fails_for_a_moment_is_waited_for(verb: str, error: Ex
 async def test_a_store_that_keeps_failing_ends_the_writer_and_nothing_is_settled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shoal.processes.patience.STORAGE_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("shoal.processes.outages.STORAGE_PATIENCE_SECONDS", 0.2)
     bench = Bench(pages=1)
 
     def meddle(name: str, *_: Any) -> None:

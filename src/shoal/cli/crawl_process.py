@@ -20,7 +20,7 @@ from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState, Progress
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import is_unfinished, record_of
-from shoal.processes.patience import SaidOnce
+from shoal.processes.outages import SaidOnce
 from shoal.processes.sources import check_start
 from shoal.results.export import STDOUT, Wanted, check_target, export
 from shoal.secrecy import masked

@@ -24,7 +24,7 @@ from shoal.frontier.base import Frontier
 from shoal.model import Crawl
 from shoal.processes.crawl_record import is_unfinished
 from shoal.processes.listener import Listener
-from shoal.processes.patience import SaidOnce, patiently
+from shoal.processes.outages import SaidOnce, until_reachable
 from shoal.settings import Settings
 from shoal.spider import Spider, spider_name
 from shoal.spider_file import load_spiders
@@ -173,7 +173,7 @@ class WorkerProcess:
                 task.result()
 
     async def _crawls(self) -> list[Crawl]:
-        crawls = await patiently(self._frontier.crawls, say=_silent)
+        crawls = await until_reachable(self._frontier.crawls, say=_silent)
         named = self._job.crawl_id
         if named is None:
             return crawls

@@ -11,7 +11,7 @@ from shoal.frontier.base import Frontier
 from shoal.journey.intake import Intake
 from shoal.model import Crawl, CrawlState, Progress
 from shoal.processes.machine import is_running, this_machine
-from shoal.processes.patience import patiently
+from shoal.processes.outages import until_reachable
 from shoal.processes.sources import feed, requests_of
 from shoal.processes.stats import Meter, Snapshot
 from shoal.spider import Spider, Stdin
@@ -61,7 +61,7 @@ class Coordinator:
                 max_pending=intake.settings.max_pending,
                 say=self.say,
             )
-        await patiently(lambda: self.frontier.set_feeding(self.crawl.id, feeding=False), say=self.say)
+        await until_reachable(lambda: self.frontier.set_feeding(self.crawl.id, feeding=False), say=self.say)
 
     async def watch(self) -> None:
         """Show snapshots until cancelled."""
@@ -72,15 +72,15 @@ class Coordinator:
     async def tidy(self, *, retention: float) -> None:
         """Drop old lines of the fetch log, at once and then every hour, until cancelled."""
         while retention > 0:
-            await patiently(lambda: self.store.tidy(retention=retention), say=self.say)
+            await until_reachable(lambda: self.store.tidy(retention=retention), say=self.say)
             await asyncio.sleep(TIDY_SECONDS)
 
     async def look(self, *, lanes: int = LANES_SHOWN) -> Snapshot:
         """One snapshot, with the lanes in which most tasks wait."""
         progress = await self.progress()
         self._say_if_spent(progress)
-        busy = await patiently(lambda: self.frontier.lanes(self.crawl.id, limit=lanes), say=self.say)
-        workers = await patiently(lambda: self.frontier.workers(within=10.0), say=self.say)
+        busy = await until_reachable(lambda: self.frontier.lanes(self.crawl.id, limit=lanes), say=self.say)
+        workers = await until_reachable(lambda: self.frontier.workers(within=10.0), say=self.say)
         mine = [worker for worker in workers if worker.crawl == self.crawl.id]
         return self._meter.read(self.crawl, progress, lanes=busy, workers=mine, now=time.monotonic())
 
@@ -93,4 +93,4 @@ class Coordinator:
 
     async def progress(self, *, stop: asyncio.Event | None = None) -> Progress:
         """The crawl's counters. Once `stop` is set, a frontier that cannot be reached is not waited for."""
-        return await patiently(lambda: self.frontier.progress(self.crawl.id), say=self.say, stop=stop)
+        return await until_reachable(lambda: self.frontier.progress(self.crawl.id), say=self.say, stop=stop)

@@ -14,7 +14,7 @@ from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.journey.intake import Found, Intake
 from shoal.model import Crawl, CrawlState, Task
-from shoal.processes.patience import patiently
+from shoal.processes.outages import until_reachable
 from shoal.scope import REASONS
 from shoal.secrecy import masked_text
 from shoal.spider import Request
@@ -119,7 +119,7 @@ class Listener:
     async def take_in(self, crawls: Sequence[Crawl]) -> int:
         """Put a bounded number of the entries that wait for these crawls; gives how many."""
         names = [crawl.id for crawl in crawls]
-        waiting = set(await patiently(partial(self._inbox.waiting, names), say=self._say))
+        waiting = set(await until_reachable(partial(self._inbox.waiting, names), say=self._say))
         return sum([await self._take_in(crawl) for crawl in crawls if crawl.id in waiting])
 
     async def _take_in(self, crawl: Crawl) -> int:
@@ -127,16 +127,16 @@ class Listener:
         for _ in range(MOST_BATCHES):
             if not await self._has_room(crawl.id, intake.settings.max_pending):
                 break
-            entries = await patiently(partial(self._inbox.take, crawl.id, BATCH), say=self._say)
+            entries = await until_reachable(partial(self._inbox.take, crawl.id, BATCH), say=self._say)
             if not entries:
                 break
             await self._put(crawl.id, entries, intake)
-            await patiently(partial(self._inbox.forget, crawl.id), say=self._say)
+            await until_reachable(partial(self._inbox.forget, crawl.id), say=self._say)
             total += len(entries)
         return total
 
     async def _has_room(self, crawl: str, max_pending: int) -> bool:
-        progress = await patiently(partial(self._frontier.progress, crawl), say=self._say)
+        progress = await until_reachable(partial(self._frontier.progress, crawl), say=self._say)
         is_wanted = progress.state is not CrawlState.CANCELLED
         return is_wanted and progress.queued + progress.delayed < max_pending
 
@@ -148,11 +148,11 @@ class Listener:
             except (ValueError, UsageError) as error:
                 letters.append(letter_of(entry, str(error), at=self._clock()))
         if letters:
-            await patiently(partial(self._frontier.bury, crawl, letters), say=self._say)
+            await until_reachable(partial(self._frontier.bury, crawl, letters), say=self._say)
         tasks = list(found.tasks.values())
         if tasks or found.rejected:
             put = partial(self._frontier.put, crawl, tasks, rejected=found.rejected, samples=found.samples)
-            await patiently(put, say=self._say)
+            await until_reachable(put, say=self._say)
 
 
 def request_of(entry: bytes) -> Request:

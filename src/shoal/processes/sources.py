@@ -17,7 +17,7 @@ from shoal.journey.intake import Found, Intake
 from shoal.journey.listings import PAGES, SITEMAP
 from shoal.model import PutReport
 from shoal.page import handler_name
-from shoal.processes.patience import patiently
+from shoal.processes.outages import until_reachable
 from shoal.spider import Pages, Request, Sitemap, Source, Spider, Stdin, UrlFile
 from shoal.urls import canonical, lane_of
 
@@ -105,12 +105,14 @@ async def feed(
 
 async def _put(frontier: Frontier, crawl: str, found: Found, *, say: Say) -> PutReport:
     tasks = list(found.tasks.values())
-    return await patiently(lambda: frontier.put(crawl, tasks, rejected=found.rejected, samples=found.samples), say=say)
+    return await until_reachable(
+        lambda: frontier.put(crawl, tasks, rejected=found.rejected, samples=found.samples), say=say
+    )
 
 
 async def _wait_for_room(frontier: Frontier, crawl: str, max_pending: int, *, say: Say) -> None:
     while True:
-        progress = await patiently(lambda: frontier.progress(crawl), say=say)
+        progress = await until_reachable(lambda: frontier.progress(crawl), say=say)
         if progress.queued + progress.delayed < max_pending:
             return
         await asyncio.sleep(FULL_PAUSE_SECONDS)

@@ -21,7 +21,7 @@ from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Finished
 from shoal.model import Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport, WorkerBeat
 from shoal.processes.machine import this_machine
-from shoal.processes.patience import STORAGE_PATIENCE_SECONDS, patiently
+from shoal.processes.outages import STORAGE_PATIENCE_SECONDS, until_reachable
 from shoal.processes.stats import RecentRate
 from shoal.processes.writer import Writer, rule_of
 from shoal.settings import Settings
@@ -121,7 +121,7 @@ class Worker:
                 await _wait(self._slot_free, LONGEST_WAIT_SECONDS)
                 continue
             self._has_settled.clear()
-            batch = await self._lease_patiently(free, stop)
+            batch = await self._lease_when_reachable(free, stop)
             if batch is None:
                 return
             self._check_epoch(batch.epoch)
@@ -135,10 +135,10 @@ class Worker:
                 self._flush_if_idle()
                 await _wait(self._has_settled, min(batch.ask_again, LONGEST_WAIT_SECONDS))
 
-    async def _lease_patiently(self, limit: int, stop: asyncio.Event) -> LeaseBatch | None:
+    async def _lease_when_reachable(self, limit: int, stop: asyncio.Event) -> LeaseBatch | None:
         """Lease, and wait as long as the frontier cannot be reached; None when told to stop meanwhile."""
         try:
-            return await patiently(partial(self._lease, limit), say=self._say, stop=stop)
+            return await until_reachable(partial(self._lease, limit), say=self._say, stop=stop)
         except (ServerUnreachable, StorageError):
             if not stop.is_set():
                 raise
@@ -177,7 +177,7 @@ class Worker:
                 if self._monotonic() - start <= slack or not interval:
                     return
                 reserve = partial(self._frontier.reserve, lease.crawl, lease.task.lane, exit=lease.exit)
-                wait = await patiently(reserve, say=self._say)
+                wait = await until_reachable(reserve, say=self._say)
                 start = self._monotonic() + wait
         finally:
             self._waiting.discard(lease.token)
@@ -221,7 +221,7 @@ class Worker:
         while True:
             await asyncio.sleep(seconds / 3)
             held = list(self._held.values())
-            for lease in await patiently(partial(self._frontier.extend, held, seconds=seconds), say=self._say):
+            for lease in await until_reachable(partial(self._frontier.extend, held, seconds=seconds), say=self._say):
                 self._held.pop(lease.token, None)
                 task = self._working.get(lease.token)
                 if task is not None:
@@ -231,7 +231,7 @@ class Worker:
         rate = RecentRate()
         while True:
             beat = self._beat(rate.read(self._monotonic(), self._pages))
-            await patiently(partial(self._frontier.beat, beat), say=self._say)
+            await until_reachable(partial(self._frontier.beat, beat), say=self._say)
             await asyncio.sleep(BEAT_SECONDS)
 
     def _beat(self, rate: float) -> WorkerBeat:
@@ -268,8 +268,8 @@ class Worker:
 
     async def _wait_for_last_write(self, writing: asyncio.Task[None]) -> None:
         """Wait for the last write, but not for ever: its server may not come back."""
-        patience = max(self._settings.grace_seconds, STORAGE_PATIENCE_SECONDS) + 1
-        await asyncio.wait([writing], timeout=patience)
+        longest = max(self._settings.grace_seconds, STORAGE_PATIENCE_SECONDS) + 1
+        await asyncio.wait([writing], timeout=longest)
         if not writing.done():
             raise ServerUnreachable(
                 f"{len(self._held)} pages could not be handed in; their leases run out and they are done again"

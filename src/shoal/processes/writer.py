@@ -12,7 +12,7 @@ from shoal.archive.base import Archive
 from shoal.frontier.base import Frontier
 from shoal.journey.results import Finished, unstorable_item
 from shoal.model import Dead, Done, PutReport, Result, Retry, SettleReport, Task
-from shoal.processes.patience import patiently
+from shoal.processes.outages import until_reachable
 from shoal.settings import Settings, parse_duration
 from shoal.store.base import ItemRule, Store
 
@@ -125,7 +125,9 @@ class Writer:
         fetches = [finished.fetch for finished in batch if finished.fetch is not None]
         unstorable: dict[int, str] = {}
         if items or fetches:
-            unstorable = await patiently(lambda: self._store.write(items, fetches, rule=self._rule), say=self._say)
+            unstorable = await until_reachable(
+                lambda: self._store.write(items, fetches, rule=self._rule), say=self._say
+            )
         batch = await self._give_up_unstorable(batch, unstorable)
         await self._settle([finished.result for finished in batch])
 
@@ -134,7 +136,7 @@ class Writer:
         archive, pages = self._archive, [finished.page for finished in batch if finished.page is not None]
         if archive is None or not pages:
             return batch
-        names = iter(await patiently(lambda: archive.write(pages), say=self._say))
+        names = iter(await until_reachable(lambda: archive.write(pages), say=self._say))
         return [finished if finished.page is None else _with_archive_name(finished, next(names)) for finished in batch]
 
     async def _give_up_unstorable(self, batch: list[Finished], unstorable: dict[int, str]) -> list[Finished]:
@@ -148,19 +150,19 @@ class Writer:
                 await self._put(result.lease.crawl, found[start : start + FOUND_PER_PUT])
         lines = [line for index in reasons if (line := ended[index].fetch) is not None]
         if lines:
-            await patiently(lambda: self._store.write([], lines), say=self._say)
+            await until_reachable(lambda: self._store.write([], lines), say=self._say)
         return ended
 
     async def _settle(self, results: list[Result]) -> None:
-        report = await patiently(lambda: self._frontier.settle(results), say=self._say)
+        report = await until_reachable(lambda: self._frontier.settle(results), say=self._say)
         self._settled([result for index, result in enumerate(results) if index not in report.failed], report)
         again = [_refused(results[index], why) for index, why in report.failed.items()]
         if again:
-            second = await patiently(lambda: self._frontier.settle(again), say=self._say)
+            second = await until_reachable(lambda: self._frontier.settle(again), say=self._say)
             self._settled(again, second)
 
     async def _put(self, crawl: str, tasks: list[Task]) -> PutReport:
-        return await patiently(lambda: self._frontier.put(crawl, tasks), say=self._say)
+        return await until_reachable(lambda: self._frontier.put(crawl, tasks), say=self._say)
 
 
 def _size(finished: Finished) -> int:

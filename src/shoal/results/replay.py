@@ -18,7 +18,7 @@ from shoal.journey.intake import Intake
 from shoal.markup import MarkupLimits, UnfitMarkup
 from shoal.page import Page
 from shoal.policy.retries import judge
-from shoal.processes.patience import patiently
+from shoal.processes.outages import until_reachable
 from shoal.results.capture_index import CaptureIndex
 from shoal.settings import Settings
 from shoal.spider import Spider
@@ -127,7 +127,7 @@ class Replay:
                 self._report.fail(capture.url, f"archive: {error}")
                 return None
 
-        return await patiently(read, say=self._parts.say)
+        return await until_reachable(read, say=self._parts.say)
 
     async def _take(self, capture: Capture, body: bytes | None) -> None:
         report, settings = self._report, self._parts.settings
@@ -172,7 +172,9 @@ class Replay:
         rows, self._rows = self._rows, []
         if not rows:
             return
-        refused = await patiently(lambda: self._parts.store.write(rows, [], rule=self._parts.rule), say=self._parts.say)
+        refused = await until_reachable(
+            lambda: self._parts.store.write(rows, [], rule=self._parts.rule), say=self._parts.say
+        )
         self._report.items += len(rows) - len(refused)
         for place, why in refused.items():
             self._report.fail(rows[place].url, f"item {rows[place].key[:100]!r}: {why}")

@@ -10,7 +10,7 @@ from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.shards import shard_of
 from shoal.model import Budgets, Crawl, Done, Lease, Retry, Task
-from shoal.processes.patience import patiently
+from shoal.processes.outages import until_reachable
 from shoal.testing.contract.frontier.case import make_task
 
 CRAWL = "books"
@@ -48,7 +48,7 @@ async def take_patiently(frontier: Frontier, limit: int = 100) -> list[Lease]:
     """The first leases to be had: after a restart the lanes rest for a horizon."""
     async with asyncio.timeout(SECONDS):
         while True:
-            leases = await patiently(lambda: take(frontier, limit), say=lambda _: None)
+            leases = await until_reachable(lambda: take(frontier, limit), say=lambda _: None)
             if leases:
                 return leases
             await asyncio.sleep(0.05)
@@ -71,11 +71,11 @@ class Site:
 
 async def work(url: str, site: Site, name: str) -> int:
     """A worker that now and then drops what it holds; gives the pages that were done when it was told of the end."""
-    frontier = await patiently(lambda: open_frontier(url), say=lambda _: None)
+    frontier = await until_reachable(lambda: open_frontier(url), say=lambda _: None)
     draw = random.Random(f"{name} {site.seed}")
     while True:
         limit = draw.randrange(1, 12)
-        batch = await patiently(
+        batch = await until_reachable(
             lambda: frontier.lease([CRAWL], limit, worker=name, seconds=0.5, horizon=0.0),  # noqa: B023 -- awaited at once
             say=lambda _: None,
         )
@@ -91,5 +91,5 @@ async def work(url: str, site: Site, name: str) -> int:
             else Done(lease=lease, found=site.links(lease.task.key))
             for lease in batch.leases
         ]
-        await patiently(lambda: frontier.settle(results), say=lambda _: None)  # noqa: B023 -- awaited at once
+        await until_reachable(lambda: frontier.settle(results), say=lambda _: None)  # noqa: B023 -- awaited at once
         await asyncio.sleep(draw.choice([0.0, 0.0, 0.01]))

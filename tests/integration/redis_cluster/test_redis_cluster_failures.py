@@ -11,7 +11,7 @@ from sharded_crawl import CRAWL, SECONDS, SHARDS, Site, lanes_apart, opened, sha
 from shoal.errors import ServerUnreachable
 from shoal.frontier.redis.shards import prefix_of, shard_of
 from shoal.model import Done
-from shoal.processes.patience import patiently
+from shoal.processes.outages import until_reachable
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisCluster, RedisServer
 
@@ -63,7 +63,9 @@ async def test_a_crawl_goes_on_on_the_node_that_takes_over(tmp_path: Path) -> No
         master.kill()
         replica.call("CLUSTER", "FAILOVER", "TAKEOVER")
         async with asyncio.timeout(SECONDS):
-            report = await patiently(lambda: frontier.settle([Done(lease=lease) for lease in held]), say=lambda _: None)
+            report = await until_reachable(
+                lambda: frontier.settle([Done(lease=lease) for lease in held]), say=lambda _: None
+            )
             assert report.stale == []
             left: set[int] = set()
             while len(left) < 50:
@@ -121,7 +123,7 @@ async def test_a_slot_on_its_way_to_another_node_is_waited_for(cluster: RedisClu
     source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", names[target])
     with pytest.raises(ServerUnreachable, match=f"is moving slot {slot}"):
         await take(frontier, 1)
-    settling = asyncio.create_task(patiently(lambda: frontier.settle([Done(lease=first)]), say=lambda _: None))
+    settling = asyncio.create_task(until_reachable(lambda: frontier.settle([Done(lease=first)]), say=lambda _: None))
     while keys := source.call("CLUSTER", "GETKEYSINSLOT", slot, 100):
         source.call("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *(key.decode() for key in keys))
     for node in (target, source, *cluster.nodes):

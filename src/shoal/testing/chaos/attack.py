@@ -22,7 +22,7 @@ from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
 from shoal.processes.coordinator import Coordinator
-from shoal.processes.patience import patiently
+from shoal.processes.outages import until_reachable
 from shoal.processes.stats import Snapshot
 from shoal.spider import Spider
 from shoal.spider_file import load_spider
@@ -150,7 +150,7 @@ async def _watch(scene: Scene, crew: Crew, mischief: Mischief, *, audience: Audi
     began = moved = loop.time()
     done = 0
     while True:
-        progress = await patiently(lambda: scene.frontier.progress(scene.crawl.id), say=audience.say)
+        progress = await until_reachable(lambda: scene.frontier.progress(scene.crawl.id), say=audience.say)
         audience.show(progress.done, mischief.doing)
         surprises += [f"worker {name} ended by itself" for name in crew.ended_unasked()]
         if progress.is_finished:

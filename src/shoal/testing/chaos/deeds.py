@@ -18,7 +18,7 @@ from shoal.crawl import intake_of
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Done, Lease, LeaseBatch, Progress, Task, TaskState, TaskStatus
 from shoal.processes.fleet import Fleet
-from shoal.processes.patience import patiently
+from shoal.processes.outages import until_reachable
 from shoal.testing.chaos.plan import FREEZE_SECONDS, Deed, Event
 
 POLL_SECONDS = 0.05
@@ -119,7 +119,7 @@ class Straggler:
 
     async def _settle(self, leases: Sequence[Lease]) -> list[str]:
         results = [Done(lease=lease, found=[self._no_page(lease.task)]) for lease in leases]
-        report = await patiently(lambda: self._frontier.settle(results), say=_unsaid)
+        report = await until_reachable(lambda: self._frontier.settle(results), say=_unsaid)
         self.late_settles += len(leases)
         refused = {lease.token for lease in report.stale}
         return [f"the late settle of {lease.task.url} was taken" for lease in leases if lease.token not in refused]
@@ -252,7 +252,7 @@ class Mischief:
 
         Waits until that many are at work."""
         while not self._enough.is_set():
-            beats = await patiently(self._frontier.workers, say=_unsaid)
+            beats = await until_reachable(self._frontier.workers, say=_unsaid)
             at_work = {
                 beat.pid for beat in beats if beat.crawl == self._crawl.id and beat.pages >= pages
             } - self._frozen
@@ -267,13 +267,13 @@ class Mischief:
         await _until(partial(self._frontier.progress, self._crawl.id), is_so)
 
     async def _progress(self) -> Progress:
-        return await patiently(lambda: self._frontier.progress(self._crawl.id), say=_unsaid)
+        return await until_reachable(lambda: self._frontier.progress(self._crawl.id), say=_unsaid)
 
 
 async def _until(read: Callable[[], Awaitable[T]], is_so: Callable[[T], bool], *, pause: float = POLL_SECONDS) -> None:
     """Read until it is so, through whatever happens to the server."""
     while True:
-        if is_so(await patiently(read, say=_unsaid)):
+        if is_so(await until_reachable(read, say=_unsaid)):
             return
         await asyncio.sleep(pause)
 

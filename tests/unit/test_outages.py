@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.processes.patience import QUIET_SECONDS, SaidOnce
+from shoal.processes.outages import QUIET_SECONDS, SaidOnce
 
 GONE = "cannot reach Redis at redis://host/0"
 

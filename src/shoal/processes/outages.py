@@ -17,7 +17,7 @@ WAITING = "; waiting"
 T = TypeVar("T")
 
 
-async def patiently(
+async def until_reachable(
     step: Callable[[], Awaitable[T]], *, say: Callable[[str], None], stop: asyncio.Event | None = None
 ) -> T:
     """Repeat `step` until it works: without limit while a server cannot be reached, for 10 s while a file refuses.
