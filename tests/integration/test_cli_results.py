@@ -133,9 +133,9 @@ def test_a_store_is_made_ready_and_tidied(results: float, tmp_path: Path) -> Non
         assert connection.execute("SELECT count(*) FROM items").fetchone() == (0,)
     connection.close()
     assert "give --retention 90d" in run("store", "tidy", code=2)
-    assert run("store", "tidy", "--retention", "7d") == "1 dropped from shoal.db\n"
+    assert run("store", "tidy", "--retention", "7d") == "1 log line dropped from shoal.db\n"
     (tmp_path / "shoal.toml").write_text('retention = "1d"\n')
-    assert run("store", "tidy") == "0 dropped from shoal.db\n"
+    assert run("store", "tidy") == "0 log lines dropped from shoal.db\n"
     assert "there is no other.db here" in run("store", "tidy", "--store", "other.db", code=2)
 
 

@@ -12,7 +12,7 @@ from shoal.testing.model.memory_frontier import MemoryFrontier
 
 
 def show(_: Any) -> None:
-    """Nobody looks."""
+    """Does nothing: the test looks at `say`."""
 
 
 async def test_a_spent_budget_is_said_once() -> None:

@@ -1,4 +1,4 @@
-"""How fast, how long still, and what bounds the crawl."""
+"""The rate of a crawl, the time left, and what limits it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker process: what its start loads, and how often one that stays looks for crawls."""
+"""A worker process: what its start loads, and how often a waiting one looks for crawls."""
 
 from __future__ import annotations
 

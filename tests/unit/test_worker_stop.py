@@ -110,7 +110,7 @@ async def test_a_worker_told_to_stop_does_not_wait_for_a_frontier_that_does_not_
         assert await bench.run() == 0
 
 
-async def test_pages_that_cannot_be_handed_in_do_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pages_that_cannot_be_settled_do_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.processes.worker.STORAGE_PATIENCE_SECONDS", 0.0)
     bench = Bench({"/": ""}, grace_seconds=0.1)
     await bench.begin("/")
@@ -121,6 +121,6 @@ async def test_pages_that_cannot_be_handed_in_do_not_hold_up_the_end(monkeypatch
             raise ServerUnreachable("the queue is gone")
 
     bench.frontier.meddle = meddle
-    with pytest.raises(ServerUnreachable, match="1 pages could not be handed in"):
+    with pytest.raises(ServerUnreachable, match="1 pages could not be settled"):
         await bench.run()
     assert (await bench.memory.progress("c")).leased == 1

@@ -1,4 +1,4 @@
-"""Between pages and the stores: order, batches, pushing back, and what happens when a store fails."""
+"""The writer: order, batches, a full buffer, and stores that fail."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ async def chosen_crawl(places: Places, name: str | None) -> AsyncIterator[tuple[
 
 
 def choose(crawls: Sequence[Crawl], name: str | None) -> Crawl:
-    """The crawl of this id, or the newest of this spider; without a name the only unfinished one, else the newest.
+    """The crawl of this id, or the newest of this spider; without a name the only unfinished one,
+    or the newest where all are finished.
 
     `crawls` are newest first. A name that fits none is refused with those there are."""
     if not crawls:

@@ -212,4 +212,4 @@ async def _watch(parent: int | None, stop: asyncio.Event) -> None:
 
 
 def _silent(line: str) -> None:
-    """Nothing: the coordinator says it."""
+    """Does nothing: the coordinator says it."""

@@ -272,7 +272,7 @@ class Worker:
         await asyncio.wait([writing], timeout=longest)
         if not writing.done():
             raise ServerUnreachable(
-                f"{len(self._held)} pages could not be handed in; their leases run out and they are done again"
+                f"{len(self._held)} pages could not be settled; their leases run out and they are done again"
             )
         await writing
 

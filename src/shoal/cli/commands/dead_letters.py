@@ -67,12 +67,12 @@ def list_(crawl: str | None, *, places: Places, which: dict[str, Any], **options
     run(_list(crawl, which, places=places, **options))
 
 
-@dead.command(short_help="Queue dead letters again, with all their attempts.")
+@dead.command(short_help="Queue dead letters again; their attempts count from zero.")
 @crawl_argument
 @filter_options
 @place_options(store=False)
 def requeue(crawl: str | None, *, places: Places, which: dict[str, Any]) -> None:
-    """Queue dead letters again, with all their attempts.
+    """Queue dead letters again; their attempts count from zero.
 
     \b
     Example: shoal dead requeue books-1 --reason timeout

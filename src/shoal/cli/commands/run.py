@@ -1,4 +1,4 @@
-"""`shoal run`: a spider from its file."""
+"""`shoal run`: runs a spider from its file."""
 
 from __future__ import annotations
 

@@ -136,4 +136,4 @@ def _show_crawls(rows: Sequence[tuple[Any, Progress]], total: int, screen: Scree
 
 
 def _ignore(snapshot: Snapshot) -> None:
-    """Nothing: the command shows its snapshots itself."""
+    """Does nothing: the command shows its snapshots itself."""

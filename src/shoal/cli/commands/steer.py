@@ -107,7 +107,7 @@ async def _set_state(name: str | None, state: CrawlState, *, places: Places) -> 
     said = f"{crawl.id} is {progress.state}: {several(progress.left, 'task')} left"
     if state is CrawlState.CANCELLED:
         set_aside = several(progress.cancelled, "task")
-        said = f"{crawl.id} is {progress.state}: {set_aside} set aside, {progress.leased:,} in hand"
+        said = f"{crawl.id} is {progress.state}: {set_aside} set aside, {progress.leased:,} in flight"
     if state is CrawlState.RUNNING and before is not state:
         said += f"; {RUN_AGAIN}"
     Screen().line(said)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from shoal.cli.display.numbers import count
+from shoal.cli.display.numbers import several
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import check_store_exists, store_option
 from shoal.errors import UsageError
@@ -52,8 +52,8 @@ def tidy(store: str, *, retention: str | None) -> None:
     if not seconds:
         raise UsageError("nothing says how long log lines are kept: give --retention 90d, or set `retention`")
     check_store_exists(store)
-    gone = run(_tidy(store, seconds))
-    Screen().line(f"{count(gone)} dropped from {masked(store)}")
+    dropped = run(_tidy(store, seconds))
+    Screen().line(f"{several(dropped, 'log line')} dropped from {masked(store)}")
 
 
 async def _init(url: str) -> None:

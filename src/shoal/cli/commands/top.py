@@ -136,8 +136,8 @@ def _read_key(descriptor: int, leave: asyncio.Event) -> None:
 
 
 def _ignore(snapshot: Snapshot) -> None:
-    """Nothing: all snapshots are shown together."""
+    """Does nothing: all snapshots are shown together."""
 
 
 def _silent(line: str) -> None:
-    """Nothing: a line would damage the live display."""
+    """Does nothing: a line would damage the live display."""
