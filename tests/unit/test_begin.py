@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 from shoal import Spider
+from shoal.cli.commands import crawl_site, demo
 from shoal.crawl import Places, begin, begin_afresh
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState
 from shoal.processes.crawl_record import next_id, record_of, spider_of
 from shoal.settings import Settings
+from shoal.spider_file import load_spider
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import MemoryStore, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
@@ -67,3 +69,10 @@ def test_ids_count_on_from_the_highest_number_of_the_spiders_own_crawls() -> Non
     assert next_id("a", crawls) == "a-11"
     assert next_id("c", crawls) == "c-1"
     assert spider_of("crawl-a.test-12") == "crawl-a.test"
+
+
+@pytest.mark.parametrize("reference", ["shoal.generic:SitePages", "shoal.cli.demo_spider:Shop"])
+def test_references_that_crawls_in_the_wild_remember_still_load(reference: str) -> None:
+    """Crawls keep these texts: worker processes of a crawl that is resumed load its spider by them."""
+    assert reference in (crawl_site.REFERENCE, demo.REFERENCE)
+    assert load_spider(reference).__name__ == reference.partition(":")[2]
