@@ -11,7 +11,7 @@ import msgspec
 from shoal.frontier.rules.constants import MAX_GIVEN_UP, MAX_TAKEN_BACK, MAX_WOKEN
 from shoal.frontier.rules.exits import no_exit_reason
 from shoal.frontier.rules.fairness import share_out
-from shoal.frontier.rules.lanes import ask_again_in, starts_within
+from shoal.frontier.rules.lanes import ask_again_in, needs_opening, starts_within
 from shoal.frontier.rules.tasks import WORKER_LOST, has_spent, is_last_attempt, next_token
 from shoal.frontier.sqlite.expiry import expire_keys
 from shoal.frontier.sqlite.frontier_rows import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow
@@ -167,7 +167,7 @@ def _room(ledger: Ledger, lane: LaneRow, terms: Terms, *, now: float) -> int:
 
 
 def _needs_opening(ledger: Ledger, lane: LaneRow) -> bool:
-    return bool(ledger.crawl.needs_rules) and lane.rules_until <= ledger.now
+    return needs_opening(needs_rules=bool(ledger.crawl.needs_rules), rules_until=lane.rules_until, now=ledger.now)
 
 
 def _lend(ledger: Ledger, lane: LaneRow, count: int, *, latest: float) -> list[tuple[int, Lease]]:

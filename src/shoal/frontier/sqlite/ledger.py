@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from shoal.frontier.rules.constants import MAX_SAMPLES
+from shoal.frontier.rules.lanes import first_pace
 from shoal.frontier.sqlite.crawl_exits import CrawlExits
 from shoal.frontier.sqlite.frontier_rows import (
     CANCELLED,
@@ -68,7 +69,7 @@ class Ledger:
         row = self.db.execute(select, (crawl.id, name)).fetchone()
         if row is None:
             pool = self.exits.pool_exits(name).pool if VIA in name else None
-            interval, cap = (pool.host_interval, pool.host_cap) if pool else (crawl.interval, crawl.cap)
+            interval, cap = first_pace(crawl.interval, crawl.cap, pool)
             columns = (name, self.now, 0.0, 0.0, interval, interval, cap, 0, 0, 0, 0, 0.0, 0, b"", 0.0)
             insert = (
                 "INSERT INTO lane (crawl, name, next_start, last_start, blocked_until, interval, base_interval, cap,"
