@@ -47,7 +47,7 @@ class Ledger:
         return None if row is None else cls(db, CrawlRow(*row), now=now)
 
     def read_lanes(self, ids: Iterable[int]) -> None:
-        """Take these lanes into this transaction at once."""
+        """Read these lanes with one statement."""
         select = f"SELECT {LANE_COLUMNS} FROM lane WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608 -- constant
         for row in self.db.execute(select, (msgspec.json.encode(list(ids)).decode(),)):
             self.adopt(row)
@@ -80,7 +80,7 @@ class Ledger:
         return self.adopt(row)
 
     def adopt(self, row: tuple[Any, ...]) -> LaneRow:
-        """Take a lane's row into this transaction; a lane already here stays as it was changed."""
+        """Use a lane's row in this transaction; a lane that was read before keeps its changes."""
         lane = self._lanes.get(row[0])
         if lane is None:
             lane = self._lanes[row[0]] = LaneRow(*row)

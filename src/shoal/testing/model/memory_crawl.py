@@ -1,4 +1,4 @@
-"""One crawl of the in-memory model: everything is counted by looking, nothing is cached."""
+"""One crawl of the in-memory model: everything is counted when asked for, nothing is cached."""
 
 from __future__ import annotations
 
