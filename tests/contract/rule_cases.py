@@ -97,6 +97,52 @@ GIVES_UP = [
     ((100.0, 800.0, False, 950.0), True),
 ]
 
+# when the next exit is free (None: never), patience, starved since → when to look at the lane again, 0: now
+LOOK_AGAIN_AT = [
+    ((0.0, 100.0, 0.0), 0.0),
+    ((1000.0, 100.0, 0.0), 0.0),
+    ((1000.5, 100.0, 0.0), 1000.5),
+    ((None, 100.0, 0.0), None),
+    ((None, 100.0, 950.0), 1050.0),
+    ((1020.0, 100.0, 950.0), 1020.0),
+    ((1080.0, 100.0, 950.0), 1050.0),
+    ((990.0, 100.0, 950.0), 0.0),
+]
+
+# A roster is (marks of the exits by index, in flight by index, next starts by index, index where the ring goes on).
+# roster, exits of the pool, cap → index of the next exit in the ring that is due; None: none is
+DUE_IN_RING = [
+    ((([], [], [], 0), 3, 1), 0),
+    ((([], [], [], 2), 3, 1), 2),
+    ((([], [], [], 3), 3, 1), 0),
+    ((([], [(0, 1)], [], 0), 3, 1), 1),
+    ((([], [(0, 1)], [], 0), 3, 2), 0),
+    ((([], [(2, 1)], [], 2), 3, 1), 0),
+    ((([], [], [(1, 1000.5)], 1), 3, 1), 2),
+    ((([], [], [(1, 1000.0)], 1), 3, 1), 1),
+    ((([1, 0, 4], [], [], 0), 3, 1), 1),
+    ((([1, 0, 4], [], [], 2), 3, 1), 1),
+    ((([2, 3, 5], [], [], 0), 4, 1), 3),
+    ((([1, 2, 5], [], [], 1), 3, 1), None),
+    ((([], [(0, 1), (1, 1)], [(2, 1001.0)], 0), 3, 1), None),
+    ((([], [], [], 0), 0, 1), None),
+]
+
+# roster, when the first rest ends (None: none rests), exits of the pool, cap → when an exit is free next, 0: now;
+# None: not before a request ends
+NEXT_FREE = [
+    ((([], [], [], 0), None, 3, 1), 0.0),
+    ((([], [(0, 1), (1, 1)], [], 0), None, 2, 1), None),
+    ((([], [(0, 1), (1, 1)], [], 0), None, 2, 2), 0.0),
+    ((([], [(0, 1)], [(1, 1002.0)], 0), None, 2, 1), 1002.0),
+    ((([], [], [(0, 1003.0), (1, 1002.0)], 0), None, 2, 1), 1002.0),
+    ((([1, 1], [], [], 0), 1005.0, 2, 1), 1005.0),
+    ((([1, 1], [], [], 0), 1000.0, 2, 1), 0.0),
+    ((([1, 0], [], [(1, 1002.0)], 0), 1005.0, 2, 1), 1002.0),
+    ((([1, 0], [(1, 1)], [(1, 1002.0)], 0), 1005.0, 2, 1), 1005.0),
+    ((([2, 0], [(0, 1)], [(1, 1006.0)], 0), None, 2, 1), 1006.0),
+]
+
 # cost, cost per gigabyte (both None: there is no such pool), verdict (None: no report), bytes → cost
 COSTS = [
     ((0.5, 2.0, "ok", 0), 0.5),

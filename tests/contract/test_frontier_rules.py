@@ -16,6 +16,7 @@ from shoal.frontier.rules import exits, fairness, keys, lanes, tasks
 from shoal.frontier.rules.exits import Parking, Quarantine
 from shoal.frontier.rules.lanes import Pace
 from shoal.frontier.sqlite.frontier import SqliteFrontier
+from shoal.frontier.sqlite.roster import Roster
 from shoal.model import Crawl, ExitUse, LaneUpdate, Pool
 from shoal.testing.clock import FakeClock
 
@@ -77,6 +78,32 @@ def test_a_lane_gives_up_when_its_patience_is_over(given: Any, expected: bool) -
     first_rest = math.inf if first_rest is None else first_rest
     given_up = exits.gives_up(pool, starved_since=since, has_healthy=has_healthy, first_rest=first_rest, now=NOW)
     assert given_up == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.LOOK_AGAIN_AT)
+def test_a_lane_is_looked_at_when_an_exit_is_free_or_its_patience_ends(given: Any, expected: float | None) -> None:
+    free_at, patience, since = given
+    free_at = math.inf if free_at is None else free_at
+    at = exits.look_again_at(free_at, make_pool(patience=patience), starved_since=since, now=NOW)
+    assert at == (math.inf if expected is None else expected)
+
+
+def make_roster(values: Any, **more: Any) -> Roster:
+    marks, flights, next_starts, next_index = values
+    return Roster(next_index, bytes(marks).rstrip(b"\0"), dict(flights), dict(next_starts), **more)
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.DUE_IN_RING)
+def test_the_ring_goes_on_with_the_next_healthy_exit_that_is_due(given: Any, expected: int | None) -> None:
+    roster, size, cap = given
+    assert make_roster(roster).due_in_ring(size, cap, now=NOW) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.NEXT_FREE)
+def test_knows_when_an_exit_is_free_next(given: Any, expected: float | None) -> None:
+    values, first_rest, size, cap = given
+    roster = make_roster(values, first_rest=math.inf if first_rest is None else first_rest)
+    assert roster.next_free(size, cap, now=NOW) == (math.inf if expected is None else expected)
 
 
 @pytest.mark.parametrize(("given", "expected"), rule_cases.COSTS)

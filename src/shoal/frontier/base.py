@@ -1,4 +1,4 @@
-"""The frontier's contract: the only authority on what is left to do.
+"""The frontier's contract: the only authority on the work that is left.
 
 Mechanism, not policy: a frontier knows lanes, exits and times. It has never heard of robots.txt or of status 429.
 Every method is one atomic step (`settle`: one per result) and safe to repeat after a lost reply.
@@ -34,9 +34,9 @@ class Frontier(Protocol):
     """Where tasks live. Times passed in and out are seconds from now, never clock times."""
 
     async def open_crawl(self, crawl: Crawl) -> Crawl:
-        """Create the crawl. One that already has this id takes over settings, budgets, rules and pace, also on
-        the lanes whose pace was the crawl's own; state, tasks and counters stay. So does `dedup`, and whether keys
-        expire: only the length of a `dedup_ttl` may change."""
+        """Create the crawl. If a crawl has this id already, it takes over settings, budgets, rules and pace, and lanes
+        whose pace was the crawl's own follow it. Its state, tasks and counters stay, and so do `dedup` and whether
+        keys expire: only the length of a `dedup_ttl` may change."""
 
     async def crawls(self) -> list[Crawl]:
         """All crawls, newest first."""
@@ -66,10 +66,10 @@ class Frontier(Protocol):
         A key is known from its put on, for ever; where the crawl has a `dedup_ttl`, for at least that long after
         its task ended and at most one and a half times as long. The epoch rises when keys expire.
         A budget's refusal leaves the key unknown, so that a raised budget lets it in later. A put into a
-        finished crawl sets it running again. `rejected` and `samples` are counted as those of a settle."""
+        finished crawl sets it running again. `rejected` and `samples` are counted like those of a settle."""
 
     async def bury(self, crawl: str, letters: Sequence[tuple[Task, str]]) -> PutReport:
-        """Store each task as a dead letter with its reason, without a worker: what came from outside and is no task.
+        """Store each task as a dead letter with its reason, without a worker: an entry from outside that is no task.
 
         Keys and budgets count as for a put. The state of the crawl stays: a finished one is not set running."""
 
@@ -77,16 +77,16 @@ class Frontier(Protocol):
         self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float
     ) -> LeaseBatch:
         """Lend up to `limit` tasks whose lanes may start within `horizon`, longest-waiting lane first,
-        inside a lane by priority, then age. Expired leases are taken back first. Attempts count from here.
+        inside a lane by priority, then age. Expired leases are taken back first. An attempt counts from its lease.
 
         A lane that needs rules and has none lends one lease with `opens_lane`, and nothing more before that
         lease ends. `finished` names the crawls of this call that have nothing left to do.
 
-        A lane that goes "via" a pool lends only as its exits allow, the exit that is due first, and says which.
-        When a crawl's cost has reached its budget it is paused."""
+        A lane that goes "via" a pool lends only as its exits allow; each lease names the exit to use. A crawl whose
+        cost has reached its budget is paused."""
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
-        """Keep the leases for `seconds` more; gives back those already lost."""
+        """Keep the leases for `seconds` from now; gives the leases that are lost already."""
 
     async def settle(self, results: Sequence[Result]) -> SettleReport:
         """End leases. One atomic step per result: fence, state, found tasks, counters and the lane's update.
@@ -95,10 +95,10 @@ class Frontier(Protocol):
         reported as failed; its lease stands and the others are applied."""
 
     async def evict(self, worker: str) -> int:
-        """Take back at once what a worker known to be gone holds, as if its leases had expired."""
+        """End the leases of a worker that is known to have exited, as if they had expired; gives how many."""
 
     async def forget(self, crawl: str, keys: Sequence[int]) -> None:
-        """Let these keys be put again; dead letters among them are dropped. Tasks still waiting or leased are not
+        """Let these keys be put again; dead letters among them are dropped. Waiting and leased tasks are not
         touched."""
 
     async def progress(self, crawl: str) -> Progress:
@@ -111,23 +111,24 @@ class Frontier(Protocol):
         """Change a lane's pace, rest it, or give it rules; creates the lane if need be."""
 
     async def rules(self, crawl: str, lane: str) -> tuple[int, bytes]:
-        """The lane's rules and their version; version 0 when it has none that are still valid."""
+        """The version of the lane's rules, and the rules; version 0 when it has none that are still valid."""
 
     async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT) -> float:  # noqa: A002 -- the word for it
         """Take the next start slot of the lane, and of the exit if there is one, for a request that is not a lease's
         first; gives the seconds to wait."""
 
     async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
-        """Every exit towards every host it was used for, in the order of their names."""
+        """Every exit towards every host it was used for, sorted by name."""
 
     async def session(self, crawl: str, exit: str) -> tuple[int, bytes]:  # noqa: A002 -- the word for it
-        """What is kept for an exit, such as an account's cookies, and its version; version 0 when there is nothing."""
+        """The version of the session kept for an exit, and the session, such as an account's cookies. Version 0: there
+        is none."""
 
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
         """Dead letters that match, newest first."""
 
     async def requeue_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
-        """Queue up to `limit` matching dead letters again, attempts anew; gives how many. Zero: none left.
+        """Queue up to `limit` matching dead letters again, with all their attempts; gives how many. Zero: none left.
 
         Tasks that allow no attempt (`max_attempts` 0) stay dead letters."""
 
@@ -135,16 +136,16 @@ class Frontier(Protocol):
         """Forget up to `limit` matching dead letters for good (their keys stay known, as done)."""
 
     async def look_up(self, crawl: str, key: int) -> TaskStatus:
-        """What is known of one key."""
+        """The state of one key, and its task unless that is done."""
 
     async def samples(self, crawl: str, reason: str) -> list[str]:
         """A few of the URLs that were rejected or merged for this reason."""
 
     async def beat(self, beat: WorkerBeat) -> None:
-        """Note a worker's sign of life."""
+        """Store a worker's sign of life."""
 
     async def workers(self, *, within: float = 60.0) -> list[WorkerBeat]:
         """Workers that gave a sign of life within the last seconds."""
 
     async def close(self) -> None:
-        """Let go of connections. Leases stay until they expire."""
+        """Close the connections. Leases stay until they expire."""

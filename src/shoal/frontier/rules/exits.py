@@ -53,17 +53,19 @@ class Parking(NamedTuple):
 
 NOT_PARKED = Parking()
 
+_NAMES = "names are printable, not empty, not reserved, and used once"
+
 
 def check_exits(pools: Sequence[Pool]) -> None:
     """Refuse pools and exits whose names are empty, reserved, not printable or used twice."""
     names = [pool.name for pool in pools]
     for name in names:
         if names.count(name) > 1 or not name.isprintable() or VIA in name or name in ("", DIRECT):
-            raise UsageError(f"{name!r} cannot be the name of a pool, or is that of two")
+            raise UsageError(f"{name!r} cannot be the name of a pool: {_NAMES}")
     for pool in pools:
         for name, number in Counter(pool.exits).items():
             if number > 1 or not name.isprintable() or name in ("", DIRECT):
-                raise UsageError(f"pool {pool.name}: {name!r} cannot be the name of an exit, or is that of two")
+                raise UsageError(f"pool {pool.name}: {name!r} cannot be the name of an exit: {_NAMES}")
 
 
 def rest_seconds(pool: Pool, failures: int) -> float:
@@ -131,6 +133,13 @@ def gives_up(pool: Pool | None, *, starved_since: float, has_healthy: bool, firs
     if has_healthy or not is_out_of_patience(starved_since, pool, now=now):
         return False
     return first_rest >= starved_since + pool.patience
+
+
+def look_again_at(free_at: float, pool: Pool, *, starved_since: float, now: float) -> float:
+    """When a lane whose next exit is free at that time should be looked at again: then, at the latest when its patience
+    ends. 0: now."""
+    at = free_at if free_at > now else 0.0
+    return min(at, starved_since + pool.patience) if starved_since else at
 
 
 def cost_of(pool: Pool | None, use: ExitUse | None) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from shoal.frontier.rules.constants import MAX_ASK_AGAIN, MIN_ASK_AGAIN, SAME_INTERVAL
-from shoal.model import LaneUpdate
+from shoal.model import LaneUpdate, Pool
 
 
 class Pace(NamedTuple):
@@ -18,6 +18,16 @@ class Pace(NamedTuple):
     interval: float
     base_interval: float
     cap: int
+
+
+def first_pace(interval: float, cap: int, pool: Pool | None) -> tuple[float, int]:
+    """The interval and cap of a new lane: those of its pool towards one host, else those of the crawl."""
+    return (pool.host_interval, pool.host_cap) if pool else (interval, cap)
+
+
+def needs_opening(*, needs_rules: bool, rules_until: float, now: float) -> bool:
+    """Whether the lane has no valid rules and needs them: then it lends one lease, which opens the lane."""
+    return needs_rules and rules_until <= now
 
 
 def take_slot(

@@ -15,7 +15,7 @@ from shoal.frontier.rules.constants import (
     QUARANTINED,
     REMOVED,
 )
-from shoal.frontier.rules.exits import gives_up, is_out_of_patience, keeps_exit, put_off, starved_since
+from shoal.frontier.rules.exits import gives_up, is_out_of_patience, keeps_exit, look_again_at, put_off, starved_since
 from shoal.frontier.sqlite.crawl_exits import CrawlExits
 from shoal.frontier.sqlite.frontier_rows import LaneRow
 from shoal.frontier.sqlite.pool_exits import end_rest, first_rested, rest
@@ -222,8 +222,6 @@ class LaneExits:
             at = roster.next_starts.get(kept, 0.0) if roster.flights.get(kept, 0) < pool.cap else math.inf
             if pool.rotate:
                 at = min(at, roster.kept_since + pool.rotate)
-            lane.exits_next = at if at > now else 0.0
         else:
-            lane.exits_next = roster.next_free(size, pool.cap, now=now)
-        if roster.starved_since:
-            lane.exits_next = min(lane.exits_next, roster.starved_since + pool.patience)
+            at = roster.next_free(size, pool.cap, now=now)
+        lane.exits_next = look_again_at(at, pool, starved_since=roster.starved_since, now=now)

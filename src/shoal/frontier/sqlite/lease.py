@@ -11,7 +11,7 @@ import msgspec
 from shoal.frontier.rules.constants import MAX_GIVEN_UP, MAX_TAKEN_BACK, MAX_WOKEN
 from shoal.frontier.rules.exits import no_exit_reason
 from shoal.frontier.rules.fairness import share_out
-from shoal.frontier.rules.lanes import ask_again_in, starts_within
+from shoal.frontier.rules.lanes import ask_again_in, needs_opening, starts_within
 from shoal.frontier.rules.tasks import WORKER_LOST, has_spent, is_last_attempt, next_token
 from shoal.frontier.sqlite.expiry import expire_keys
 from shoal.frontier.sqlite.frontier_rows import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow
@@ -79,7 +79,7 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, now: f
 
 
 def evict(db: sqlite3.Connection, worker: str, *, now: float) -> int:
-    """Take back everything this worker holds, in every crawl."""
+    """End all leases of this worker, in every crawl; gives how many."""
     taken = 0
     for (name,) in db.execute("SELECT name FROM crawl WHERE leased > 0").fetchall():
         ledger = Ledger.load(db, name, now=now)
@@ -151,6 +151,7 @@ def _choose(ledgers: Iterable[Ledger], terms: Terms, *, now: float) -> list[tupl
         if ledger.crawl.state == CrawlState.RUNNING and ledger.crawl.queued:
             rows = ledger.db.execute(READY, (ledger.crawl.id, now + terms.horizon, terms.limit)).fetchall()
             ready += [(ledger, row) for row in rows]
+    # A row is as in LANE_COLUMNS: the next start is its third value, exits_next its last.
     ready.sort(key=lambda entry: (max(entry[1][2], entry[1][-1]), entry[1][0]))
     lanes = [(ledger, ledger.adopt(row)) for ledger, row in ready[: terms.limit]]
     rooms = [_room(ledger, lane, terms, now=now) for ledger, lane in lanes]
@@ -167,7 +168,7 @@ def _room(ledger: Ledger, lane: LaneRow, terms: Terms, *, now: float) -> int:
 
 
 def _needs_opening(ledger: Ledger, lane: LaneRow) -> bool:
-    return bool(ledger.crawl.needs_rules) and lane.rules_until <= ledger.now
+    return needs_opening(needs_rules=bool(ledger.crawl.needs_rules), rules_until=lane.rules_until, now=ledger.now)
 
 
 def _lend(ledger: Ledger, lane: LaneRow, count: int, *, latest: float) -> list[tuple[int, Lease]]:
@@ -199,7 +200,7 @@ def _lend(ledger: Ledger, lane: LaneRow, count: int, *, latest: float) -> list[t
 def _lease(
     ledger: Ledger, lane: LaneRow, row: tuple[Any, ...], *, opens_lane: bool, exits: LaneExits | None, latest: float
 ) -> Lease | None:
-    """One task lent, with the lane's next slot and an exit's; None when no exit has one in time."""
+    """Lend one task in the next slot of the lane and of an exit; None when no exit has a slot in time."""
     now, crawl = ledger.now, ledger.crawl
     _, attempts, free_retries, payload = row
     token = next_token(crawl.last_token, now=now)
@@ -230,7 +231,7 @@ def _lease(
 
 
 def _bury(ledger: Ledger, lane: LaneRow, exits: LaneExits) -> None:
-    """Give up the lane's tasks, a bounded number at a time. When none is left, its patience begins anew."""
+    """Give up the lane's tasks, a bounded number at a time. When none is left, its patience starts again."""
     rows = ledger.db.execute(NEXT_TASKS, (lane.id, MAX_GIVEN_UP)).fetchall()
     reason = no_exit_reason(lane.name, is_known=exits.pool is not None)
     ledger.db.executemany(_GIVE_UP, [(ledger.now, reason, row[0]) for row in rows])
@@ -243,7 +244,7 @@ def _bury(ledger: Ledger, lane: LaneRow, exits: LaneExits) -> None:
 
 
 def _finish(ledger: Ledger) -> bool:
-    """Whether the crawl has nothing left to do; a running one is then finished from here on."""
+    """Whether the crawl has nothing left to do; a running one is finished from now on."""
     crawl = ledger.crawl
     if crawl.left or crawl.feeding or crawl.state == CrawlState.PAUSED:
         return False

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from shoal.frontier.rules.constants import MAX_SAMPLES
+from shoal.frontier.rules.lanes import first_pace
 from shoal.frontier.sqlite.crawl_exits import CrawlExits
 from shoal.frontier.sqlite.frontier_rows import (
     CANCELLED,
@@ -46,7 +47,7 @@ class Ledger:
         return None if row is None else cls(db, CrawlRow(*row), now=now)
 
     def read_lanes(self, ids: Iterable[int]) -> None:
-        """Take these lanes into this transaction at once."""
+        """Read these lanes with one statement."""
         select = f"SELECT {LANE_COLUMNS} FROM lane WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608 -- constant
         for row in self.db.execute(select, (msgspec.json.encode(list(ids)).decode(),)):
             self.adopt(row)
@@ -68,7 +69,7 @@ class Ledger:
         row = self.db.execute(select, (crawl.id, name)).fetchone()
         if row is None:
             pool = self.exits.pool_exits(name).pool if VIA in name else None
-            interval, cap = (pool.host_interval, pool.host_cap) if pool else (crawl.interval, crawl.cap)
+            interval, cap = first_pace(crawl.interval, crawl.cap, pool)
             columns = (name, self.now, 0.0, 0.0, interval, interval, cap, 0, 0, 0, 0, 0.0, 0, b"", 0.0)
             insert = (
                 "INSERT INTO lane (crawl, name, next_start, last_start, blocked_until, interval, base_interval, cap,"
@@ -79,7 +80,7 @@ class Ledger:
         return self.adopt(row)
 
     def adopt(self, row: tuple[Any, ...]) -> LaneRow:
-        """Take a lane's row into this transaction; a lane already here stays as it was changed."""
+        """Use a lane's row in this transaction; a lane that was read before keeps its changes."""
         lane = self._lanes.get(row[0])
         if lane is None:
             lane = self._lanes[row[0]] = LaneRow(*row)

@@ -1,7 +1,7 @@
 -- The tables of the SQLite frontier. Several processes share them; every verb is one immediate transaction.
 -- Times are seconds of the frontier's clock.
 
--- A crawl and its counters. The counters change in the same transaction as what they count.
+-- A crawl and its counters. A counter changes in the same transaction as the tasks it counts.
 CREATE TABLE crawl (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     name TEXT NOT NULL UNIQUE,
@@ -89,7 +89,7 @@ CREATE INDEX task_delayed ON task (crawl, at) WHERE state = 1;
 CREATE INDEX task_leased ON task (crawl, at) WHERE state = 2;
 CREATE INDEX task_dead ON task (crawl, at) WHERE state = 3;
 
--- The row outlives the queue: its next start is the host's politeness.
+-- A lane outlives its queue: its next start is the politeness towards its host.
 -- opener: token of the lease that opens this lane; nothing else is lent before that lease ends.
 -- exits: the roster (roster.py) of a lane that goes via a pool; empty for a lane that goes out directly.
 -- exits_next: when one of its exits is free next, as of the last change.
@@ -168,7 +168,7 @@ CREATE TABLE pool_turn (
     PRIMARY KEY (crawl, pool)
 ) WITHOUT ROWID;
 
--- Apart from its lane: a lane's row is written at every lease.
+-- A lane's rules. Apart from the lane, whose row is written at every lease.
 CREATE TABLE lane_rules (
     lane INTEGER PRIMARY KEY,
     rules BLOB NOT NULL

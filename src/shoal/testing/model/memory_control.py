@@ -1,4 +1,4 @@
-"""What happens to a crawl of the in-memory model besides lending: taken over, described, its results judged."""
+"""Changes to a crawl of the in-memory model besides lending: results applied, settings and pools taken over."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def flaw_of(result: Result) -> str:
 
 
 def apply(one: ModelCrawl, task: ModelTask, result: Result) -> None:
-    """All of a result but the tasks it found."""
+    """Apply a result, except for the tasks it found."""
     if result.lane is not None:
         task.lane.update(result.lane, one.now)
     one.end_lease(task, result.exit)
@@ -66,11 +66,9 @@ def take_over(one: ModelCrawl, crawl: Crawl, now: float) -> None:
     old_pools = {pool.name: pool for pool in before.pools}
     for lane in one.lanes.values():
         if not lane.has_pool:
-            lane.repace(before.interval, crawl.interval, now)
-            lane.recap(before.cap, crawl.cap)
+            lane.follow((before.interval, before.cap), (crawl.interval, crawl.cap), now)
         elif (old := old_pools.get(lane.name.partition(VIA)[2])) and (new := one.pools.pool_of(lane.name)):
-            lane.repace(old.host_interval, new.host_interval, now)
-            lane.recap(old.host_cap, new.host_cap)
+            lane.follow((old.host_interval, old.host_cap), (new.host_interval, new.host_cap), now)
 
 
 def described(one: ModelCrawl) -> Crawl:

@@ -1,4 +1,4 @@
-"""One crawl of the in-memory model: everything is counted by looking, nothing is cached."""
+"""One crawl of the in-memory model: everything is counted when asked for, nothing is cached."""
 
 from __future__ import annotations
 
@@ -9,9 +9,16 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from shoal.frontier.rules.constants import MAX_GIVEN_UP, MAX_PRIORITY, MAX_SAMPLES
+from shoal.frontier.rules.constants import (
+    GENERATIONS_PER_TTL,
+    KEPT_GENERATIONS,
+    MAX_GIVEN_UP,
+    MAX_PRIORITY,
+    MAX_SAMPLES,
+    SAME_INTERVAL,
+)
 from shoal.frontier.rules.exits import no_exit_reason
-from shoal.frontier.rules.tasks import WORKER_LOST
+from shoal.frontier.rules.tasks import DROPPED, MAX_PAGES, MAX_PER_HOST, MAX_PER_SHAPE, WORKER_LOST, outcome_of
 from shoal.model import (
     DIRECT,
     DUPLICATE,
@@ -50,29 +57,29 @@ class ModelLane:
         return VIA in self.name
 
     def start(self, at: float, now: float) -> None:
-        # Without a pace a start that its exit puts off holds up no other exit.
+        # In a lane without an interval, a start that its exit delays must not delay requests through other exits.
         self.last_start = at if self.interval else min(at, max(now, self.next_start))
         self.next_start = max(self.last_start + self.interval, self.blocked_until)
 
-    def repace(self, old: float, new: float, now: float) -> None:
-        """A lane whose pace was the crawl's or the pool's own follows it."""
-        if self.base_interval == old != new:
+    def follow(self, old: tuple[float, int], new: tuple[float, int], now: float) -> None:
+        """The interval and cap of the crawl or the pool changed; the lane changes what it had from there."""
+        if self.cap == old[1]:
+            self.cap = new[1]
+        if self.base_interval == old[0] != new[0]:
             if self.interval == self.base_interval:
-                self.interval = new
-            self.base_interval = new
-            paced = max(self.last_start + new, self.blocked_until)
-            self.next_start = max(paced, min(self.next_start, now))
+                self.interval = new[0]
+            self.base_interval = new[0]
+            self._move(self.last_start + new[0], now)
 
-    def recap(self, old: int, new: int) -> None:
-        if self.cap == old:
-            self.cap = new
+    def _move(self, start: float, now: float) -> None:
+        """Start at another time, but not in the past; a lane that is due already keeps its place in the queue."""
+        self.next_start = max(start, self.blocked_until, min(self.next_start, now))
 
     def update(self, update: LaneUpdate, now: float) -> None:
         guard = update.if_interval
-        if update.interval is not None and (guard is None or abs(guard - self.interval) <= 1e-9):
+        if update.interval is not None and (guard is None or abs(guard - self.interval) <= SAME_INTERVAL):
             self.interval = update.interval
-            paced = max(self.last_start + self.interval, self.blocked_until)
-            self.next_start = max(paced, min(self.next_start, now))
+            self._move(self.last_start + self.interval, now)
         if update.base_interval is not None:
             self.base_interval = update.base_interval
         if update.cap is not None:
@@ -118,7 +125,7 @@ class ModelTask:
 
 @dataclass(eq=False)
 class ModelCrawl:
-    """A crawl with its tasks. `now` is set by the frontier at the begin of every verb."""
+    """A crawl with its tasks. The frontier sets `now` at the beginning of every verb."""
 
     crawl: Crawl
     age: int
@@ -144,27 +151,29 @@ class ModelCrawl:
     pools: ModelPools = field(default_factory=ModelPools)
     ended: dict[int, int] = field(default_factory=dict)
     generation: int = 0
-    turned: float = 0.0
+    generation_began: float = 0.0
 
     @property
-    def turns(self) -> int:
-        """Generations of ended keys that should have begun since the current one did; each lasts half a ttl."""
-        ttl = self.crawl.dedup_ttl
-        return max(0, math.floor((self.now - self.turned) / (ttl / 2))) if ttl else 0
+    def generations_due(self) -> int:
+        """Generations of ended keys that should have begun after the current one."""
+        if not self.crawl.dedup_ttl:
+            return 0
+        age, length = self.now - self.generation_began, self.crawl.dedup_ttl / GENERATIONS_PER_TTL
+        return max(0, math.floor(age / length))
 
-    def turn(self) -> None:
-        """Keys that ended three generations ago are forgotten."""
-        turns = self.turns
-        if turns:
-            self._begin_generation(turns, at=self.turned + turns * (self.crawl.dedup_ttl / 2))
+    def expire_keys(self) -> None:
+        """Begin the generations that are due; the keys of old ones are forgotten."""
+        due, length = self.generations_due, self.crawl.dedup_ttl / GENERATIONS_PER_TTL
+        if due:
+            self._begin_generations(due, at=self.generation_began + due * length)
 
     def change_ttl(self, seconds: float) -> None:
-        """Only where there is one. The current generation ends here if it is too old for a shorter one."""
+        """Only in a crawl that has one. A generation that is too old for a shorter one ends here."""
         if self.crawl.dedup_ttl and seconds and seconds != self.crawl.dedup_ttl:
-            self.turn()
+            self.expire_keys()
             self.crawl = msgspec.structs.replace(self.crawl, dedup_ttl=seconds)
-            if self.turns:
-                self._begin_generation(1, at=self.now)
+            if self.generations_due:
+                self._begin_generations(1, at=self.now)
 
     def retire(self, key: int) -> None:
         """The task with this key has ended."""
@@ -178,13 +187,14 @@ class ModelCrawl:
         self.ended.pop(key, None)
 
     def knows(self, key: int) -> bool:
-        return key in self.seen and self.ended.get(key, math.inf) > self.generation + self.turns - 3
+        oldest = self.generation + self.generations_due - KEPT_GENERATIONS + 1
+        return key in self.seen and self.ended.get(key, oldest) >= oldest
 
-    def _begin_generation(self, turns: int, *, at: float) -> None:
-        self.generation += turns
-        self.turned = at
+    def _begin_generations(self, count: int, *, at: float) -> None:
+        self.generation += count
+        self.generation_began = at
         self.epoch += 1
-        for key in [key for key, generation in self.ended.items() if generation <= self.generation - 3]:
+        for key in [key for key in self.ended if not self.knows(key)]:
             self.forget(key)
 
     def count(self, state: TaskState) -> int:
@@ -216,7 +226,7 @@ class ModelCrawl:
                 kept.append(url)
 
     def wait(self, task: ModelTask, delay: float = 0.0) -> None:
-        """The task waits for its turn."""
+        """The task waits, in its lane's queue or until its delay is over."""
         if self.state == CrawlState.CANCELLED:
             state = TaskState.CANCELLED
         else:
@@ -231,7 +241,7 @@ class ModelCrawl:
         return max(lane.next_start, self.pools.ready_at(lane.name)) if lane.has_pool else lane.next_start
 
     def give_up(self, lane: ModelLane) -> None:
-        """The lane's exits rested too long: its tasks wait no more, a bounded number at a time."""
+        """The lane's exits rested for too long: give up its tasks, a bounded number at a time."""
         exists = self.pools.pool_of(lane.name) is not None
         for task in self.waiting(lane)[:MAX_GIVEN_UP]:
             self.bury(task, no_exit_reason(lane.name, is_known=exists))
@@ -240,7 +250,7 @@ class ModelCrawl:
         self.pools.changed.add(lane.name)
 
     def end_lease(self, task: ModelTask, use: ExitUse | None = None) -> None:
-        """Whatever comes next, the lease is over."""
+        """The lease is over, with any result or none."""
         lane = task.lane
         if lane.has_pool:
             self.pools.end(lane.name, task.exit, use, self.now, task.token)
@@ -251,10 +261,10 @@ class ModelCrawl:
 
     def bury(self, task: ModelTask, reason: str, detail: str = "") -> None:
         task.state, task.at, task.reason, task.detail = TaskState.DEAD, self.now, reason, detail
-        self.outcomes[reason.partition(":")[0]] += 1
+        self.outcomes[outcome_of(reason)] += 1
 
     def lose(self, task: ModelTask) -> None:
-        """The lease ran out or its worker is gone."""
+        """The lease expired or its worker is gone."""
         self.end_lease(task)
         self.lost += 1
         if task.attempts >= task.task.max_attempts:
@@ -264,22 +274,22 @@ class ModelCrawl:
             self.wait(task)
 
     def drop(self, task: ModelTask) -> None:
-        """A dead letter counts as done from here on."""
+        """A dead letter counts as done from now on."""
         self.retire(task.task.key)
-        self.outcomes[task.reason.partition(":")[0]] -= 1
-        self.outcomes["dropped"] += 1
+        self.outcomes[outcome_of(task.reason)] -= 1
+        self.outcomes[DROPPED] += 1
 
     def revive(self) -> None:
         if self.state == CrawlState.FINISHED:
             self.state, self.finished = CrawlState.RUNNING, None
 
     def refusal(self, task: Task) -> str:
-        """The budget that keeps the task out, if any."""
+        """The budget that refuses the task; empty: none."""
         budgets, lane = self.crawl.budgets, self.lanes.get(task.lane)
         if budgets.pages and len(self.tasks) + self.done >= budgets.pages:
-            return "max_pages"
+            return MAX_PAGES
         if budgets.per_lane and lane and lane.known >= budgets.per_lane:
-            return "max_per_host"
+            return MAX_PER_HOST
         if budgets.per_shape and task.shape and self.shapes[task.lane, task.shape] >= budgets.per_shape:
-            return "max_per_shape"
+            return MAX_PER_SHAPE
         return ""

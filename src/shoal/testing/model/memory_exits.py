@@ -1,4 +1,4 @@
-"""Exits in the in-memory model: which one a lane may use next, and what a request through it does to it."""
+"""Exits in the in-memory model: which one a lane may use next, and what a request changes about it."""
 
 from __future__ import annotations
 
@@ -12,108 +12,146 @@ from shoal.model import VIA, ExitStatus, ExitUse, Pool
 
 @dataclass(eq=False)
 class ModelUse:
-    """One exit towards one lane."""
+    """One exit towards one lane.
+
+    `streak` is its failures in a row: while it has any it is quarantined, or on probation. `put_off` is "parked" or
+    "held" while the lane leaves a healthy exit alone for that reason. `reports` are those of all ended leases."""
 
     exit: str
     next_start: float = 0.0
-    rests_until: float = 0.0
     in_flight: int = 0
     streak: int = 0
-    requests: int = 0
-    ok: int = 0
-    blocked: int = 0
-    failed: int = 0
-    size: int = 0
-    elapsed: float = 0.0
-    cost: float = 0.0
-    is_put_off: bool = False
-    is_parked: bool = False
-    was_used: bool = False
+    quarantined_until: float = 0.0
+    put_off: str = ""
+    reports: list[tuple[ExitUse | None, float]] = field(default_factory=list)
 
     @property
     def rests(self) -> bool:
-        """Whether it is out of the ring until its time comes."""
-        return self.streak > 0 or self.is_put_off
+        """Whether it is out of the ring until its next start."""
+        return self.streak > 0 or self.put_off != ""
 
     @property
     def is_healthy(self) -> bool:
-        """Whether it rests neither for the lane nor, as far as the lane knows, for every host."""
-        return not self.streak and not (self.is_put_off and self.is_parked)
+        """Whether it is neither quarantined nor, as far as the lane knows, parked."""
+        return not self.streak and self.put_off != "parked"
 
     def is_free(self, pool: Pool) -> bool:
-        """Whether one request more may be in flight; an exit that was ill is tried with a single one."""
+        """Whether one request more may be in flight; a single one tries an exit on probation."""
         return self.in_flight < (1 if self.streak else pool.cap)
+
+    def status(self, lane: str, parked_until: float, now: float) -> ExitStatus:
+        reports = [report for report, _ in self.reports if report is None or report.verdict != "unused"]
+        known = [report for report in reports if report is not None]
+        verdicts = [report.verdict for report in known]
+        return ExitStatus(
+            exit=self.exit,
+            lane=lane,
+            requests=len(reports) + self.in_flight,
+            ok=verdicts.count("ok"),
+            blocked=verdicts.count("blocked"),
+            failed=verdicts.count("failed"),
+            in_flight=self.in_flight,
+            size=sum(report.size for report in known),
+            elapsed=sum((report.elapsed for report in known), 0.0),
+            cost=sum((cost for _, cost in self.reports), 0.0),
+            streak=self.streak,
+            rests_for=max(0.0, self.quarantined_until - now) if self.streak else 0.0,
+            parked_for=max(0.0, parked_until - now),
+        )
 
 
 @dataclass(eq=False)
 class ModelExit:
-    """One exit, whatever the lane."""
+    """One exit towards all lanes. `failed_lanes` are the lanes of its failures in a row, none twice in a row.
 
-    strikes: int = 0
-    struck_lane: str = ""
+    `trial` is the token of the lease that tries it after its parking, `holder` that of the lease that uses it alone."""
+
+    failed_lanes: list[str] = field(default_factory=list)
     parked_until: float = 0.0
     parkings: int = 0
     trial: int = 0
     holder: int = 0
-    session: bytes = b""
-    sessions: int = 0
+    sessions: list[bytes] = field(default_factory=list)
 
     @property
-    def session_version(self) -> int:
-        return self.sessions if self.session else 0
+    def session(self) -> tuple[int, bytes]:
+        """The session kept for the exit, and its version; version 0 when it is empty."""
+        session = self.sessions[-1] if self.sessions else b""
+        return (len(self.sessions) if session else 0), session
+
+    @property
+    def has_struck_out(self) -> bool:
+        return len(self.failed_lanes) >= STRIKES
+
+    def fail(self, lane: str, pool: Pool, now: float, token: int) -> None:
+        """A request towards the lane failed; enough such lanes in a row park the exit."""
+        if self.failed_lanes[-1:] != [lane]:
+            self.failed_lanes.append(lane)
+        if self.has_struck_out and (self.parked_until <= now or self.trial == token):
+            self.parkings += 1
+            self.parked_until, self.trial = now + rest_seconds(pool, self.parkings), 0
+
+    def succeed(self) -> None:
+        self.failed_lanes, self.parked_until, self.parkings, self.trial = [], 0.0, 0, 0
 
 
 @dataclass(eq=False)
 class ModelLaneExits:
-    """The exits of one lane. `place` is that of the exit whose turn it is."""
+    """The exits of one lane. The ring goes on at `next_index`; `kept` is the exit that the host of a sticky pool keeps.
 
-    place: int
+    `next_start` is when an exit is free next, as of the last change."""
+
+    next_index: int
     uses: dict[str, ModelUse] = field(default_factory=dict)
     next_start: float = 0.0
     starved_since: float = 0.0
-    stuck: str = ""
-    stuck_since: float = 0.0
+    kept: str = ""
+    kept_since: float = 0.0
 
 
 @dataclass(eq=False)
 class ModelPools:
-    """All exits of a crawl. A roll has every exit that a pool ever had, in the order in which they came."""
+    """All exits of a crawl. `names` has every exit that a pool ever had, oldest first; `members` those of today."""
 
     pools: dict[str, Pool] = field(default_factory=dict)
     members: dict[str, frozenset[str]] = field(default_factory=dict)
-    rolls: dict[str, list[str]] = field(default_factory=dict)
+    names: dict[str, list[str]] = field(default_factory=dict)
     exits: dict[str, ModelExit] = field(default_factory=dict)
     lanes: dict[str, ModelLaneExits] = field(default_factory=dict)
-    begun: dict[str, int] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
-    cost: float = 0.0
+
+    @property
+    def cost(self) -> float:
+        uses = [use for exits in self.lanes.values() for use in exits.uses.values()]
+        return sum((cost for use in uses for _, cost in use.reports), 0.0)
 
     def take_over(self, pools: tuple[Pool, ...], now: float) -> None:
-        """Pools may change; exits that stay keep what is known of them."""
+        """Change the pools; exits that stay keep their state, and none may be used earlier than before."""
         self.pools = {pool.name: pool for pool in pools}
         self.members = {pool.name: frozenset(pool.exits) for pool in pools}
         for pool in pools:
-            known = dict.fromkeys(self.rolls.get(pool.name, []))
-            self.rolls[pool.name] = list(known | dict.fromkeys(pool.exits))
-        for name, lane in self.lanes.items():
-            lane.next_start = 0.0
-            members = self.members.get(name.partition(VIA)[2], frozenset())
-            for use in lane.uses.values():
+            known = dict.fromkeys(self.names.get(pool.name, []))
+            self.names[pool.name] = list(known | dict.fromkeys(pool.exits))
+        for lane, exits in self.lanes.items():
+            exits.next_start = 0.0
+            members = self.members.get(lane.partition(VIA)[2], frozenset())
+            for use in exits.uses.values():
                 if use.streak:
-                    use.next_start = max(use.rests_until, use.next_start if use.next_start > now else 0.0)
-                elif use.is_put_off and use.exit not in members:
-                    use.next_start, use.is_put_off = now, False
+                    use.next_start = max(use.quarantined_until, use.next_start if use.next_start > now else 0.0)
+                elif use.put_off and use.exit not in members:
+                    use.next_start, use.put_off = now, ""
                 elif use.in_flight:
-                    use.is_put_off = False
+                    use.put_off = ""
 
     def pool_of(self, lane: str) -> Pool | None:
         return self.pools.get(lane.partition(VIA)[2])
 
     def of(self, lane: str) -> ModelLaneExits:
+        """The exits of a lane. Each new lane of a pool begins with the next exit."""
         if lane not in self.lanes:
             pool = lane.partition(VIA)[2]
-            self.begun[pool] = self.begun.get(pool, 0) + 1
-            self.lanes[lane] = ModelLaneExits((self.begun[pool] - 1) % max(1, len(self.rolls.get(pool, []))))
+            begun = sum(other.partition(VIA)[2] == pool for other in self.lanes)
+            self.lanes[lane] = ModelLaneExits(begun % max(1, len(self.names.get(pool, []))))
         return self.lanes[lane]
 
     def exit(self, name: str) -> ModelExit:
@@ -123,12 +161,13 @@ class ModelPools:
         """When the lane's exits allow its next start."""
         return self.lanes[lane].next_start if lane in self.lanes else 0.0
 
-    def do_rest(self, lane: str) -> bool:
-        """Whether all exits of the lane were turned away or failed."""
+    def are_starved(self, lane: str) -> bool:
+        """Whether all exits of the lane rest."""
         return lane in self.lanes and self.pool_of(lane) is not None and self.lanes[lane].starved_since > 0
 
-    def has_lost_patience(self, lane: str, now: float) -> bool:
-        """Whether all exits rested for too long. One whose rest was over before that, or that came later, is tried."""
+    def gives_up(self, lane: str, now: float) -> bool:
+        """Whether all exits of the lane rested for too long, or it has no pool. An exit whose rest was over before
+        that, or that came into the pool later, is tried first."""
         pool, exits = self.pool_of(lane), self.of(lane)
         if pool is None:
             return True
@@ -140,45 +179,38 @@ class ModelPools:
         return exits.starved_since > 0 and now >= end and not could_be_tried
 
     def pick(self, lane: str, now: float, latest: float) -> ModelUse | None:
-        """The exit that is used next, not later than that."""
+        """The exit that is used next, not later than `latest`. Exits found parked or held are put off."""
         pool, exits = self.pools[lane.partition(VIA)[2]], self.of(lane)
-        if stuck := self._stuck(pool, exits, now):
-            return self._kept(pool, stuck, now, latest)
+        if kept := self._kept(pool, exits, now):
+            if self.exit(kept.exit).holder:
+                kept.next_start = max(kept.next_start, now + BUSY_SECONDS)
+                return None
+            return kept if kept.is_free(pool) and kept.next_start <= latest else None
         while use := self._first(pool, exits, now, latest):
-            exit_ = self.exit(use.exit)
-            if exit_.parked_until > max(now, use.next_start):
-                use.next_start, use.is_put_off, use.is_parked = exit_.parked_until, True, True
-            elif exit_.holder:
-                use.next_start, use.is_put_off = max(use.next_start, now + BUSY_SECONDS), True
-                use.is_parked = False
+            found = self.exit(use.exit)
+            if found.parked_until > max(now, use.next_start):
+                use.next_start, use.put_off = found.parked_until, "parked"
+            elif found.holder:
+                use.next_start, use.put_off = max(use.next_start, now + BUSY_SECONDS), "held"
             else:
                 if pool.sticky:
-                    exits.stuck, exits.stuck_since = use.exit, now
+                    exits.kept, exits.kept_since = use.exit, now
                 return use
         return None
 
-    def _kept(self, pool: Pool, use: ModelUse, now: float, latest: float) -> ModelUse | None:
-        """The exit that a host keeps, when it may be used."""
-        if self.exit(use.exit).holder:
-            use.next_start = max(use.next_start, now + BUSY_SECONDS)
-            return None
-        return use if use.is_free(pool) and use.next_start <= latest else None
-
     def start(self, lane: str, use: ModelUse, at: float, now: float, token: int) -> None:
         """A request goes out through the exit."""
-        pool, exit_ = self.pools[lane.partition(VIA)[2]], self.exit(use.exit)
-        exits = self.of(lane)
+        pool, found, exits = self.pools[lane.partition(VIA)[2]], self.exit(use.exit), self.of(lane)
         if not use.rests:
-            exits.place = self.rolls[pool.name].index(use.exit) + 1
+            exits.next_index = self.names[pool.name].index(use.exit) + 1
         if exits.starved_since and now >= exits.starved_since + pool.patience:
             exits.starved_since = now
-        use.next_start, use.is_put_off, use.was_used = at + pool.interval, False, True
+        use.next_start, use.put_off = at + pool.interval, ""
         use.in_flight += 1
-        use.requests += 1
         if pool.exclusive:
-            exit_.holder = token
-        if exit_.strikes >= STRIKES:
-            exit_.parked_until, exit_.trial = now + pool.quarantine, token
+            found.holder = token
+        if found.has_struck_out:
+            found.parked_until, found.trial = now + pool.quarantine, token
 
     def reserve(self, lane: str, name: str, start: float) -> float:
         """Take the exit's next slot, not before `start`; gives its time. An exit that rests has no slots."""
@@ -194,24 +226,26 @@ class ModelPools:
 
     def end(self, lane: str, name: str, report: ExitUse | None, now: float, token: int) -> None:
         """A lease is over."""
-        use, exit_, pool = self.of(lane).uses[name], self.exit(name), self.pool_of(lane)
+        use, found, pool = self.of(lane).uses[name], self.exit(name), self.pool_of(lane)
         use.in_flight -= 1
-        if exit_.holder == token:
-            exit_.holder = 0
-        if report is not None and report.session is not None:
-            exit_.session = report.session
-            exit_.sessions += 1
-        if report is not None and report.verdict == "unused":
-            use.requests -= 1
-        else:
-            self._spend(use, report, pool)
-            self._judge(lane, use, report, now, token)
+        use.reports.append((report, cost_of(pool, report)))
+        if found.holder == token:
+            found.holder = 0
+        if report is not None:
+            if report.session is not None:
+                found.sessions.append(report.session)
+            if report.verdict == "ok":
+                self._succeed(lane, use)
+            elif pool and report.verdict in ("blocked", "failed"):
+                self._quarantine(use, pool, now)
+            if pool and report.verdict == "failed":
+                found.fail(lane, pool, now, token)
         if use.streak and not use.in_flight:
             use.next_start = max(use.next_start, now)
         self.changed.add(lane)
 
     def refresh(self, now: float) -> None:
-        """When the lanes whose exits changed may start next, as far as their exits go. Every verb ends with this."""
+        """Say when the lanes whose exits changed may start next, as far as their exits go. Every verb ends with it."""
         for lane in self.changed:
             if (pool := self.pool_of(lane)) is not None:
                 self._refresh(pool, self.of(lane), now)
@@ -223,11 +257,11 @@ class ModelPools:
             exits.starved_since = 0.0
         else:
             exits.starved_since = exits.starved_since or now
-        if stuck := self._stuck(pool, exits, now):
-            uses = [stuck]
+        if kept := self._kept(pool, exits, now):
+            uses = [kept]
         exits.next_start = min((use.next_start for use in uses if use.is_free(pool)), default=math.inf)
-        if stuck and pool.rotate:
-            exits.next_start = min(exits.next_start, exits.stuck_since + pool.rotate)
+        if kept and pool.rotate:
+            exits.next_start = min(exits.next_start, exits.kept_since + pool.rotate)
         if exits.next_start <= now:
             exits.next_start = 0.0
         if exits.starved_since:
@@ -235,44 +269,31 @@ class ModelPools:
 
     def statuses(self, now: float) -> list[ExitStatus]:
         return [
-            ExitStatus(
-                exit=use.exit,
-                lane=lane,
-                requests=use.requests,
-                ok=use.ok,
-                blocked=use.blocked,
-                failed=use.failed,
-                in_flight=use.in_flight,
-                size=use.size,
-                elapsed=use.elapsed,
-                cost=use.cost,
-                streak=use.streak,
-                rests_for=max(0.0, use.rests_until - now) if use.streak else 0.0,
-                parked_for=max(0.0, self.exit(use.exit).parked_until - now),
-            )
+            use.status(lane, self.exit(use.exit).parked_until, now)
             for lane, exits in self.lanes.items()
             for use in exits.uses.values()
-            if use.was_used
+            if use.reports or use.in_flight
         ]
 
-    def _stuck(self, pool: Pool, exits: ModelLaneExits, now: float) -> ModelUse | None:
+    def _kept(self, pool: Pool, exits: ModelLaneExits, now: float) -> ModelUse | None:
         """The exit that a host of a sticky pool keeps, while it is healthy."""
-        use = exits.uses.get(exits.stuck)
+        use = exits.uses.get(exits.kept)
         if not pool.sticky or use is None or use.exit not in self.members[pool.name] or use.rests:
             return None
-        is_old = pool.rotate > 0 and now >= exits.stuck_since + pool.rotate
+        is_old = pool.rotate > 0 and now >= exits.kept_since + pool.rotate
         return None if is_old or self.exit(use.exit).parked_until > now else use
 
     def _uses(self, pool: Pool, exits: ModelLaneExits) -> list[ModelUse]:
-        """What the lane knows of its pool's exits, in the order of their places."""
-        members = self.members[pool.name]
-        for name in self.rolls[pool.name]:
-            if name in members and name not in exits.uses:
+        """The pool's exits towards the lane, in the order in which they came into the pool."""
+        members = [name for name in self.names[pool.name] if name in self.members[pool.name]]
+        for name in members:
+            if name not in exits.uses:
                 exits.uses[name] = ModelUse(name)
-        return [exits.uses[name] for name in self.rolls[pool.name] if name in members]
+        return [exits.uses[name] for name in members]
 
     def _first(self, pool: Pool, exits: ModelLaneExits, now: float, latest: float) -> ModelUse | None:
-        """One whose rest is over; else the next one in the ring that is due; else the healthy one that is due first."""
+        """The exit whose rest ended first; else the next one in the ring that is due; else the healthy exit that is due
+        first."""
         free = [use for use in self._uses(pool, exits) if use.is_free(pool)]
         rested = [use for use in free if use.rests and use.next_start <= now]
         ring = [use for use in free if not use.rests]
@@ -280,45 +301,21 @@ class ModelPools:
         if rested:
             return min(rested, key=lambda use: use.next_start)
         if due:
-            places = {name: place for place, name in enumerate(self.rolls[pool.name])}
-            return min(due, key=lambda use: (places[use.exit] < exits.place, places[use.exit]))
+            before = set(self.names[pool.name][: exits.next_index])
+            return min(due, key=lambda use: use.exit in before)
         return min((use for use in ring if use.next_start <= latest), key=lambda use: use.next_start, default=None)
 
-    def _spend(self, use: ModelUse, report: ExitUse | None, pool: Pool | None) -> None:
-        if pool is not None:
-            cost = cost_of(pool, report)
-            use.cost += cost
-            self.cost += cost
+    def _succeed(self, lane: str, use: ModelUse) -> None:
+        pool = self.pool_of(lane)
+        if use.streak and pool is not None and use.exit in self.members[pool.name]:
+            self.of(lane).starved_since = 0.0
+        use.streak = 0
+        self.exit(use.exit).succeed()
 
-    def _judge(self, lane: str, use: ModelUse, report: ExitUse | None, now: float, token: int) -> None:
-        if report is None:
-            return
-        exit_, pool = self.exit(use.exit), self.pool_of(lane)
-        use.size += report.size
-        use.elapsed += report.elapsed
-        if report.verdict == "ok":
-            if use.streak and pool is not None and use.exit in self.members[pool.name]:
-                self.of(lane).starved_since = 0.0
-            use.ok += 1
-            use.streak = 0
-            exit_.strikes = exit_.parkings = exit_.trial = 0
-            exit_.struck_lane, exit_.parked_until = "", 0.0
-            return
-        use.blocked += report.verdict == "blocked"
-        use.failed += report.verdict == "failed"
-        if pool is None or report.verdict == "used":
-            return
-        if not use.streak or now >= use.rests_until:
+    def _quarantine(self, use: ModelUse, pool: Pool, now: float) -> None:
+        """A failure while the exit is quarantined changes nothing: it was in flight before."""
+        if not use.streak or now >= use.quarantined_until:
             use.streak += 1
-            use.is_put_off = False
-            use.rests_until = now + rest_seconds(pool, use.streak)
-            use.next_start = max(use.next_start, use.rests_until)
-        if report.verdict == "failed":
-            self._strike(lane, exit_, pool, now, token)
-
-    def _strike(self, lane: str, exit_: ModelExit, pool: Pool, now: float, token: int) -> None:
-        if exit_.struck_lane != lane:
-            exit_.strikes, exit_.struck_lane = exit_.strikes + 1, lane
-        if exit_.strikes >= STRIKES and (exit_.parked_until <= now or exit_.trial == token):
-            exit_.parkings += 1
-            exit_.parked_until, exit_.trial = now + rest_seconds(pool, exit_.parkings), 0
+            use.put_off = ""
+            use.quarantined_until = now + rest_seconds(pool, use.streak)
+            use.next_start = max(use.next_start, use.quarantined_until)

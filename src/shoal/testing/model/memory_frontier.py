@@ -1,6 +1,6 @@
 """The frontier's contract in its plainest form: the model that real frontiers are compared with.
 
-It keeps everything in dicts and looks through all of it at every call. It is for tests, not for crawls.
+It keeps everything in dicts and looks through all of them at every call. It is for tests, not for crawls.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from shoal.errors import UsageError
+from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL
 from shoal.frontier.rules.exits import check_exits
+from shoal.frontier.rules.tasks import MERGED, outcome_of
 from shoal.model import (
     DIRECT,
     Crawl,
@@ -49,8 +51,6 @@ from shoal.testing.model.memory_lease import (
     take_back_and_wake,
 )
 
-EPOCHS = 2**20
-
 
 class MemoryFrontier:
     """Keeps the contract of `Frontier` in memory."""
@@ -71,8 +71,8 @@ class MemoryFrontier:
         else:
             age = next(self._crawl_ages)
             crawl = msgspec.structs.replace(crawl, created=crawl.created or now)
-            one = ModelCrawl(crawl, age, age * EPOCHS, now, state=crawl.state, feeding=crawl.feeding)
-            one.turned = now
+            one = ModelCrawl(crawl, age, age * EPOCHS_PER_CRAWL, now, state=crawl.state, feeding=crawl.feeding)
+            one.generation_began = now
             one.pools.take_over(crawl.pools, now)
             self._crawls[crawl.id] = one
         return described(self._crawls[crawl.id])
@@ -119,14 +119,14 @@ class MemoryFrontier:
     ) -> PutReport:
         one = self._crawl(crawl)
         msgspec.msgpack.encode(tasks)
-        one.turn()
+        one.expire_keys()
         one.reject(rejected or {}, samples)
         return self._admit(one, tasks)
 
     async def bury(self, crawl: str, letters: Sequence[tuple[Task, str]]) -> PutReport:
         one = self._crawl(crawl)
         msgspec.msgpack.encode(letters)
-        one.turn()
+        one.expire_keys()
         return self._admit(one, [task for task, _ in letters], reasons=[reason for _, reason in letters])
 
     async def lease(
@@ -136,7 +136,7 @@ class MemoryFrontier:
         names = list(dict.fromkeys(crawls))
         ours = [self._crawl(name) for name in names if name in self._crawls]
         for one in ours:
-            one.turn()
+            one.expire_keys()
             take_back_and_wake(one)
             pause_if_spent(one)
         ready = [(one, lane) for one in ours for lane in ready_lanes(one) if one.next_start(lane) <= now + horizon]
@@ -170,7 +170,7 @@ class MemoryFrontier:
 
     async def settle(self, results: Sequence[Result]) -> SettleReport:
         failed = self._failures(results)
-        good = [result for place, result in enumerate(results) if place not in failed]
+        good = [result for index, result in enumerate(results) if index not in failed]
         stale: list[Lease] = []
         refused: dict[int, str] = {}
         for group in [[result] for result in good] if failed else [good]:
@@ -246,7 +246,7 @@ class MemoryFrontier:
                 ),
                 known=lane.known,
                 has_rules=lane.rules_until > one.now,
-                exits_rest=one.pools.do_rest(lane.name),
+                exits_rest=one.pools.are_starved(lane.name),
             )
             for lane in one.lanes.values()
         ]
@@ -278,7 +278,7 @@ class MemoryFrontier:
 
     async def session(self, crawl: str, exit: str) -> tuple[int, bytes]:  # noqa: A002 -- as the contract has it
         found = self._crawl(crawl).pools.exits.get(exit)
-        return (found.session_version, found.session) if found else (0, b"")
+        return found.session if found else (0, b"")
 
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
         return [
@@ -291,7 +291,7 @@ class MemoryFrontier:
         letters = [task for task in matching_dead(one, which) if task.task.max_attempts > 0][:limit]
         for task in letters:
             one.revive()
-            one.outcomes[task.reason.partition(":")[0]] -= 1
+            one.outcomes[outcome_of(task.reason)] -= 1
             task.attempts = task.free_retries = 0
             task.reason = task.detail = ""
             one.wait(task)
@@ -299,7 +299,7 @@ class MemoryFrontier:
 
     async def drop_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
         one = self._crawl(crawl)
-        one.turn()
+        one.expire_keys()
         letters = matching_dead(one, which)[:limit]
         for task in letters:
             one.drop(task)
@@ -354,7 +354,7 @@ class MemoryFrontier:
             if one.knows(task.key):
                 duplicates += 1
                 if task.merged:
-                    one.reject({"merged": 1}, [("merged", task.url)])
+                    one.reject({MERGED: 1}, [(MERGED, task.url)])
             elif reason := one.refusal(task):
                 refused[task.key] = reason
                 one.reject({reason: 1}, [(reason, task.url)])
@@ -385,28 +385,28 @@ class MemoryFrontier:
         return task if task and task.state == TaskState.LEASED and task.token == lease.token else None
 
     def _failures(self, results: Sequence[Result]) -> dict[int, str]:
-        """Results that cannot be applied. One whose lease is lost, or ended by this call, is stale instead."""
+        """The results that cannot be applied. A result whose lease is lost, or ended by this call, is stale instead."""
         failed: dict[int, str] = {}
         ended: set[tuple[str, int]] = set()
-        for place, result in enumerate(results):
+        for index, result in enumerate(results):
             flaw = flaw_of(result)
             lease = result.lease if isinstance(result, Result) else None
             if flaw and (lease is None or (self._held(lease) and (lease.crawl, lease.token) not in ended)):
-                failed[place] = flaw
+                failed[index] = flaw
             elif lease:
                 ended.add((lease.crawl, lease.token))
         return failed
 
     def _end(self, result: Result) -> bool:
-        """Apply all of a result but the tasks it found; false when its lease was lost."""
+        """Apply a result, except for the tasks it found; false when its lease was lost."""
         task = self._held(result.lease)
         if task is None:
             if result.lease.crawl in self._crawls:
                 one = self._crawl(result.lease.crawl)
-                one.turn()
+                one.expire_keys()
                 one.stale += 1
             return False
         one = self._crawl(result.lease.crawl)
-        one.turn()
+        one.expire_keys()
         apply(one, task, result)
         return True

@@ -1,16 +1,21 @@
-"""Lending in the in-memory model: which lanes may start, and how much each one lends."""
+"""Lending in the in-memory model: which lanes may start, and how many tasks each one lends."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from shoal.frontier.rules.constants import (
+    MAX_ASK_AGAIN,
+    MAX_TAKEN_BACK,
+    MAX_WOKEN,
+    MIN_ASK_AGAIN,
+    TOKENS_PER_MILLISECOND,
+)
 from shoal.model import DIRECT, CrawlState, Lease, TaskState
 from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane, ModelTask
 from shoal.testing.model.memory_exits import ModelUse
-
-MAX_TAKEN_BACK = 200
-MAX_WOKEN = 500
 
 
 def take_back_and_wake(one: ModelCrawl) -> None:
@@ -51,19 +56,17 @@ def room(one: ModelCrawl, lane: ModelLane, horizon: float) -> int:
 
 
 def shares(rooms: Sequence[int], limit: int) -> list[int]:
-    """The same share for each lane, and what is left to those that can take more."""
+    """One task for each lane in turn that has room for it, until there are no more to share out."""
     shares = [0] * len(rooms)
-    while limit and (hungry := [index for index, room in enumerate(rooms) if shares[index] < room]):
-        share = max(1, limit // len(hungry))
-        for index in hungry:
-            more = min(share, rooms[index] - shares[index], limit)
-            shares[index] += more
-            limit -= more
+    for index in itertools.cycle(range(len(rooms))):
+        if sum(shares) == min(limit, sum(rooms)):
+            break
+        shares[index] += shares[index] < rooms[index]
     return shares
 
 
 class Terms(NamedTuple):
-    """What a worker asks for."""
+    """The terms on which a worker asks for leases."""
 
     worker: str
     seconds: float
@@ -74,7 +77,7 @@ def lend(one: ModelCrawl, lane: ModelLane, count: int, terms: Terms) -> list[Lea
     """The lane's next tasks, as far as its exits allow."""
     if not lane.has_pool:
         return [_lend(one, task, terms) for task in one.waiting(lane)[:count]]
-    if one.pools.has_lost_patience(lane.name, one.now):
+    if one.pools.gives_up(lane.name, one.now):
         one.give_up(lane)
         return []
     leases = []
@@ -90,7 +93,7 @@ def lend(one: ModelCrawl, lane: ModelLane, count: int, terms: Terms) -> list[Lea
 
 def _lend(one: ModelCrawl, task: ModelTask, terms: Terms, use: ModelUse | None = None) -> Lease:
     lane, start = task.lane, max(one.now, task.lane.next_start)
-    one.last_token = max(one.last_token + 1, int(one.now * 1000) * 1024)
+    one.last_token = max(one.last_token + 1, int(one.now * 1000) * TOKENS_PER_MILLISECOND)
     task.state, task.at, task.token, task.worker = (
         TaskState.LEASED,
         one.now + terms.seconds,
@@ -120,7 +123,7 @@ def _lend(one: ModelCrawl, task: ModelTask, terms: Terms, use: ModelUse | None =
         exit_interval=pool.interval if pool else 0.0,
         opens_lane=opens_lane,
         rules_version=lane.rules_version if lane.rules_until > one.now else 0,
-        session_version=one.pools.exit(task.exit).session_version if use else 0,
+        session_version=one.pools.exit(task.exit).session[0] if use else 0,
     )
 
 
@@ -136,4 +139,4 @@ def ask_again(ours: Sequence[ModelCrawl], now: float) -> float:
     running = [one for one in ours if one.state == CrawlState.RUNNING]
     times = [one.next_start(lane) for one in running for lane in ready_lanes(one)]
     times += [task.at for one in running for task in one.in_state(TaskState.DELAYED) + one.in_state(TaskState.LEASED)]
-    return max(0.01, min([now + 1.0, *times]) - now)
+    return max(MIN_ASK_AGAIN, min([now + MAX_ASK_AGAIN, *times]) - now)

@@ -1,4 +1,4 @@
-"""What a frontier promises of accounts, and of what exits cost."""
+"""What a frontier promises about accounts, and about the costs of exits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AccountPromises(FrontierCase):
             clock.advance(1.0)
         assert set(lanes) == {"a.test via pool", "b.test via pool"}
 
-    async def test_keeps_what_an_exit_needs_to_stay_logged_in(self, frontier: Frontier, second: Frontier) -> None:
+    async def test_keeps_the_session_of_an_exit(self, frontier: Frontier, second: Frontier) -> None:
         self.need_one_shard()
         await open_pools(frontier, make_pool("anna", exclusive=True))
         await fill(frontier, 3)
@@ -64,7 +64,7 @@ class AccountPromises(FrontierCase):
         assert versions[1] == 0
         assert versions[0] != versions[2]
 
-    async def test_counts_what_went_through_an_exit(self, frontier: Frontier) -> None:
+    async def test_counts_the_requests_through_an_exit(self, frontier: Frontier) -> None:
         await open_pools(frontier, make_pool("x", cost=0.5, cost_per_gb=2.0, quarantine=0.0))
         await fill(frontier, 5)
         leases = (await take(frontier)).leases

@@ -1,4 +1,4 @@
-"""What the frontier's contract tests share: fixtures, and words for the usual calls."""
+"""Fixtures and short functions for the usual calls, shared by the frontier's contract tests."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def keys(batch: LeaseBatch) -> list[int]:
 
 
 async def take(frontier: Frontier, limit: int = 100, *, horizon: float = 0.0, worker: str = "w1") -> LeaseBatch:
-    """A lease call with this suite's usual terms."""
+    """A lease call on the usual terms of these tests."""
     return await frontier.lease([CRAWL], limit, worker=worker, seconds=LEASE_SECONDS, horizon=horizon)
 
 
 async def take_one(frontier: Frontier) -> Lease:
-    """One lease, which must be there to be had."""
+    """One lease; the test fails if none can be lent."""
     batch = await take(frontier, 1)
     assert len(batch.leases) == 1
     return batch.leases[0]
 
 
 async def check_counts(frontier: Frontier, **expected: int) -> None:
-    """These counters and no others are above zero, and together they are all that is known."""
+    """Only these counters are above zero, and their sum is the number of known tasks."""
     progress = await frontier.progress(CRAWL)
     names = ("queued", "delayed", "leased", "done", "dead", "cancelled")
     assert {name: getattr(progress, name) for name in names if getattr(progress, name)} == expected
@@ -48,14 +48,17 @@ async def check_counts(frontier: Frontier, **expected: int) -> None:
 class FrontierCase:
     """The fixtures. A subclass says how to open its frontier.
 
-    `is_sharded`: what exits do is counted per shard, so promises that hold for all hosts of a crawl do not."""
+    `is_sharded`: each shard counts the requests through exits by itself, so promises about an exit towards all hosts of
+    a crawl do not hold."""
 
     is_sharded = False
 
     def need_one_shard(self) -> None:
         """Skip where exits are counted per shard."""
         if self.is_sharded:
-            pytest.skip("a crawl in several shards counts what exits do per shard, and refuses accounts and budgets")
+            pytest.skip(
+                "each shard of a crawl counts the requests through exits by itself, and refuses accounts and budgets"
+            )
 
     async def open(self, folder: Path, clock: Callable[[], float]) -> Frontier:
         """The frontier whose state lies in this folder; opened again, a second view of the same state."""

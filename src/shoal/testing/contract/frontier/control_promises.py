@@ -115,7 +115,7 @@ class ControlPromises(FrontierCase):
         await frontier.set_feeding("fed", feeding=False)
         assert (await frontier.lease(["fed"], 1, worker="w", seconds=60.0, horizon=0.0)).finished == ("fed",)
 
-    async def test_nobody_can_declare_a_crawl_finished(self, frontier: Frontier) -> None:
+    async def test_a_crawl_cannot_be_declared_finished(self, frontier: Frontier) -> None:
         with pytest.raises(UsageError, match="finishes by itself"):
             await frontier.set_state(CRAWL, CrawlState.FINISHED)
         await take(frontier)

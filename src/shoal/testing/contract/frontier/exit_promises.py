@@ -1,4 +1,4 @@
-"""What a frontier promises of exits: proxies and accounts, chosen and rested once for the whole fleet."""
+"""What a frontier promises about exits (proxies and accounts): chosen and quarantined for the whole fleet together."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def fill(frontier: Frontier, count: int, *lanes: str, first: int = 0) -> N
 
 
 async def end(frontier: Frontier, lease: Lease, verdict: Any, **use: Any) -> None:
-    """The request of a lease went like this; the task is tried again, for free."""
+    """The request of a lease ended with this verdict; its task is queued again as a free retry."""
     report = ExitUse(verdict=verdict, **use)
     await frontier.settle([Retry(lease=lease, reason=verdict, free=True, exit=report)])
 
@@ -64,7 +64,7 @@ class ExitPromises(FrontierCase):
         assert (await take_one(frontier)).exit == DIRECT
         assert await frontier.exits(CRAWL) == []
 
-    async def test_a_page_is_stored_once_via_whatever_pool(self, frontier: Frontier) -> None:
+    async def test_a_page_is_stored_once_for_all_pools(self, frontier: Frontier) -> None:
         await open_pools(frontier, make_pool())
         for number in range(9):
             report = await frontier.put(CRAWL, [make_task(number, f"{number}.test")])
@@ -93,8 +93,8 @@ class ExitPromises(FrontierCase):
         await open_pools(frontier, make_pool(interval=1.0))
         await fill(frontier, 60)
         starts: dict[str, list[float]] = {}
-        for turn in range(30):
-            batch = await take(second if turn % 2 else frontier, 7, horizon=0.5)
+        for call in range(30):
+            batch = await take(second if call % 2 else frontier, 7, horizon=0.5)
             for lease in batch.leases:
                 starts.setdefault(lease.exit, []).append(clock() + lease.wait)
             await frontier.settle([Done(lease=lease, exit=ExitUse()) for lease in batch.leases])
@@ -133,7 +133,7 @@ class ExitPromises(FrontierCase):
         assert len((await take(frontier)).leases) == 2
 
     @pytest.mark.parametrize("verdict", ["blocked", "failed"])
-    async def test_an_exit_that_is_turned_away_rests_and_is_then_tried_once(
+    async def test_a_blocked_exit_is_quarantined_and_then_tried_once(
         self, frontier: Frontier, clock: FakeClock, verdict: str
     ) -> None:
         await open_pools(frontier, make_pool("x", quarantine=60.0, cap=5))
@@ -148,7 +148,7 @@ class ExitPromises(FrontierCase):
         await end(frontier, trial.leases[0], "ok")
         assert len((await take(frontier)).leases) == 5
 
-    async def test_an_exit_whose_rest_is_over_is_tried_before_the_others_go_on(
+    async def test_an_exit_on_probation_is_used_before_the_healthy_ones(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:
         await open_pools(frontier, make_pool("u", "v", "w", "x", "y", "z", quarantine=60.0))
@@ -253,7 +253,7 @@ class ExitPromises(FrontierCase):
         await check_counts(frontier, dead=3)
         assert (await take(frontier)).finished == (CRAWL,)
 
-    async def test_a_success_begins_the_patience_anew(self, frontier: Frontier, clock: FakeClock) -> None:
+    async def test_a_success_restarts_the_patience(self, frontier: Frontier, clock: FakeClock) -> None:
         await open_pools(frontier, make_pool("x", quarantine=30.0, patience=100.0))
         await fill(frontier, 3)
         await end(frontier, await take_one(frontier), "blocked")
@@ -276,7 +276,7 @@ class ExitPromises(FrontierCase):
         assert exits_of(await take(frontier, 1)) == ["x"]
         await check_counts(frontier, queued=2, leased=1)
 
-    async def test_a_success_among_failures_that_are_told_together_begins_the_patience_anew(
+    async def test_a_success_among_the_failures_of_one_settle_restarts_the_patience(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:
         await open_pools(frontier, make_pool("x", quarantine=10.0, patience=50.0))
@@ -332,9 +332,7 @@ class ExitPromises(FrontierCase):
         await end(frontier, rotated, "blocked")
         assert (await take_one(frontier)).exit == "z"
 
-    async def test_a_host_goes_back_to_the_exit_it_keeps_when_that_turns_out_to_be_well(
-        self, frontier: Frontier
-    ) -> None:
+    async def test_a_host_goes_back_to_the_exit_it_keeps_when_that_is_healthy_again(self, frontier: Frontier) -> None:
         await open_pools(frontier, make_pool(sticky=True, cap=2))
         await fill(frontier, 9)
         first, second = (await take(frontier, 2)).leases
@@ -344,14 +342,14 @@ class ExitPromises(FrontierCase):
         assert [lane.starts_in for lane in await frontier.lanes(CRAWL)] == [pytest.approx(60.0)]
         assert (await take(frontier)).leases == []
 
-    async def test_a_start_slot_can_be_taken_anew_from_lane_and_exit(self, frontier: Frontier) -> None:
+    async def test_another_start_slot_of_lane_and_exit_can_be_reserved(self, frontier: Frontier) -> None:
         await open_pools(frontier, make_pool("x", interval=10.0))
         await fill(frontier, 2)
         lease = await take_one(frontier)
         assert await frontier.reserve(CRAWL, LANE, exit=lease.exit) == pytest.approx(10.0)
         assert await frontier.reserve(CRAWL, LANE, exit=lease.exit) == pytest.approx(20.0)
 
-    async def test_an_exit_that_gets_free_is_not_held_up_by_what_was_lent_for_later(
+    async def test_leases_for_later_do_not_delay_an_exit_that_becomes_free(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:
         await open_pools(frontier, make_pool("x", "y", interval=1.0, cap=1))

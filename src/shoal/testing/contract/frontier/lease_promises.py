@@ -30,7 +30,7 @@ class LeasePromises(FrontierCase):
         self, frontier: Frontier, second: Frontier
     ) -> None:
         await frontier.put(CRAWL, [make_task(number, lane=f"{number % 7}.test") for number in range(200)])
-        asks = [take(view, 10, worker=f"w{turn}") for turn in range(10) for view in (frontier, second)]
+        asks = [take(view, 10, worker=f"w{number}") for number in range(10) for view in (frontier, second)]
         lent = [key for batch in await asyncio.gather(*asks) for key in keys(batch)]
         assert sorted(lent) == list(range(200))
 
@@ -51,7 +51,7 @@ class LeasePromises(FrontierCase):
             clock.advance(1.0)
         assert order == [0, 1, 2, 10, 11, 12]
 
-    async def test_a_lane_that_fills_again_queues_up_behind_those_that_waited(
+    async def test_a_lane_that_fills_again_queues_up_behind_the_lanes_that_waited(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:
         await frontier.put(CRAWL, [make_task(1, "a.test")])
@@ -83,14 +83,14 @@ class LeasePromises(FrontierCase):
         await frontier.put(CRAWL, [make_task(key, priority=priority) for key, priority in priorities.items()])
         assert keys(await take(frontier)) == [5, 2, 4, 1, 6, 3]
 
-    async def test_starts_of_a_lane_are_an_interval_apart_whoever_asks(
+    async def test_starts_of_a_lane_are_an_interval_apart_over_all_workers(
         self, frontier: Frontier, second: Frontier, clock: FakeClock
     ) -> None:
         await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=2.0))
         await frontier.put(CRAWL, [make_task(number) for number in range(20)])
         starts = []
-        for turn in range(20):
-            batch = await take(second if turn % 3 else frontier, 5, horizon=1.5)
+        for call in range(20):
+            batch = await take(second if call % 3 else frontier, 5, horizon=1.5)
             starts += [clock() + lease.wait for lease in batch.leases]
             clock.advance(0.7)
         gaps = [later - earlier for earlier, later in itertools.pairwise(starts)]
@@ -284,7 +284,7 @@ class LeasePromises(FrontierCase):
         again = await frontier.lease(["ruled"], 8, worker="w", seconds=60.0, horizon=0.0)
         assert [lease.opens_lane for lease in again.leases] == [True]
 
-    async def test_a_retry_keeps_its_place_and_comes_after_its_delay(
+    async def test_a_retry_keeps_its_order_and_comes_after_its_delay(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:
         await frontier.put(CRAWL, [make_task(number) for number in (1, 2, 3)])

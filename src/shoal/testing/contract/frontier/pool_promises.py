@@ -1,4 +1,4 @@
-"""What a frontier promises of pools: how large and how odd they may be, and what happens when they change."""
+"""What a frontier promises about pools: their size, their names, and changes to them."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class PoolPromises(FrontierCase):
         found = await frontier.exits(CRAWL, limit=1000)
         assert (len(found), sum(one.ok for one in found)) == (600, 600)
 
-    async def test_many_parked_and_held_exits_do_not_hide_the_one_that_is_free(
+    async def test_many_parked_and_held_exits_do_not_hide_a_free_one(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:
         self.need_one_shard()
@@ -191,7 +191,7 @@ class PoolPromises(FrontierCase):
         await open_pools(frontier, make_pool("x", "new", quarantine=1000.0, patience=100.0))
         assert exits_of(await take(frontier)) == ["new"] * 3
 
-    async def test_an_exit_whose_rest_was_over_while_nobody_asked_is_tried_before_tasks_are_given_up(
+    async def test_an_exit_whose_rest_was_over_while_no_worker_asked_is_tried_before_tasks_are_given_up(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:
         await open_pools(frontier, make_pool("x", quarantine=10.0, patience=100.0))
@@ -226,7 +226,7 @@ class PoolPromises(FrontierCase):
     async def test_when_pools_change_no_exit_is_used_earlier_than_its_interval_allows(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:
-        pool = make_pool("ill", interval=30.0, quarantine=1.0)
+        pool = make_pool("x", interval=30.0, quarantine=1.0)
         await open_pools(frontier, pool)
         await fill(frontier, 3)
         await end(frontier, await take_one(frontier), "blocked")
@@ -234,7 +234,7 @@ class PoolPromises(FrontierCase):
         clock.advance(29.0)
         assert (await take(frontier)).leases == []
         clock.advance(1.0)
-        assert exits_of(await take(frontier)) == ["ill"]
+        assert exits_of(await take(frontier)) == ["x"]
 
     async def test_when_pools_change_an_exit_that_was_put_off_keeps_its_interval(
         self, frontier: Frontier, clock: FakeClock

@@ -34,7 +34,7 @@ class PutPromises(FrontierCase):
         assert (report.new, report.duplicates) == (0, 3)
         await check_counts(frontier, leased=1, done=1, dead=1)
 
-    async def test_keeps_what_put_accepted_beyond_the_end_of_the_process(
+    async def test_accepted_tasks_outlive_the_process(
         self, frontier: Frontier, tmp_path: Path, clock: FakeClock
     ) -> None:
         task = make_task(-(2**63), headers={"x": "ü"}, body=b"\x00\xff", meta={"page": [1, 2.5, None]}, depth=3)
@@ -52,9 +52,7 @@ class PutPromises(FrontierCase):
         assert await frontier.open_crawl(crawl) == crawl
         assert [one.id for one in await frontier.crawls()] == [CRAWL, "other"]
 
-    async def test_a_crawl_opened_again_takes_over_what_it_is_run_with(
-        self, frontier: Frontier, clock: FakeClock
-    ) -> None:
+    async def test_a_crawl_opened_again_takes_over_its_new_settings(self, frontier: Frontier, clock: FakeClock) -> None:
         first = await frontier.open_crawl(Crawl(id="other", spider="s", interval=5.0, cap=2, created=5.0))
         await frontier.put("other", [make_task(number) for number in range(4)])
         await frontier.put("other", [make_task(9, "b.test")])
@@ -68,7 +66,7 @@ class PutPromises(FrontierCase):
         assert lanes == {"a.test": (0.5, 3), "b.test": (30.0, 1)}
         assert (await frontier.put("other", [make_task(100)])).refused == {100: "max_pages"}
 
-    async def test_counts_the_links_to_known_pages_that_never_travelled(self, frontier: Frontier) -> None:
+    async def test_counts_links_to_known_pages_that_workers_did_not_send(self, frontier: Frontier) -> None:
         await frontier.put(CRAWL, [make_task(1)], rejected={"duplicate": 3, "depth": 2})
         progress = await frontier.progress(CRAWL)
         assert (progress.duplicates, progress.rejected) == (3, {"depth": 2})
@@ -108,7 +106,7 @@ class PutPromises(FrontierCase):
         ],
         ids=["pages", "per lane", "per shape"],
     )
-    async def test_refuses_what_exceeds_a_budget(self, frontier: Frontier, budgets: Budgets, reason: str) -> None:
+    async def test_refuses_tasks_beyond_a_budget(self, frontier: Frontier, budgets: Budgets, reason: str) -> None:
         await frontier.open_crawl(Crawl(id="small", spider="s", budgets=budgets, interval=0.0))
         report = await frontier.put("small", [make_task(number, shape=9) for number in range(4)])
         assert (report.new, report.refused) == (2, {2: reason, 3: reason})
@@ -206,7 +204,7 @@ class PutPromises(FrontierCase):
         assert (await frontier.crawls())[0] == before
         assert before.state is state
 
-    async def test_a_budget_keeps_out_what_is_to_be_buried(self, frontier: Frontier) -> None:
+    async def test_a_budget_refuses_letters_like_tasks(self, frontier: Frontier) -> None:
         await frontier.open_crawl(Crawl(id="small", spider="s", budgets=Budgets(pages=3), interval=0.0))
         await frontier.put("small", [make_task(1)])
         letters = [(make_task(number), "bad") for number in range(2, 6)]

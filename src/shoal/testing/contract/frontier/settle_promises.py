@@ -50,8 +50,8 @@ class SettlePromises(FrontierCase):
     async def test_a_result_sent_twice_is_stale_the_second_time(self, frontier: Frontier) -> None:
         await frontier.put(CRAWL, [make_task(number) for number in range(4)])
         batch = await take(frontier)
-        for lease, place in zip(batch.leases, range(4), strict=True):
-            result = every_result(lease)[place]
+        for index, lease in enumerate(batch.leases):
+            result = every_result(lease)[index]
             assert (await frontier.settle([result])).stale == []
             counts = await frontier.progress(CRAWL)
             assert (await frontier.settle([result, result])).stale == [lease, lease]
@@ -175,7 +175,9 @@ class SettlePromises(FrontierCase):
             assert [letter.task.key for letter in await frontier.dead(CRAWL, which)] == found
         assert len(await frontier.dead(CRAWL, DeadFilter(), limit=2)) == 2
 
-    async def test_requeued_dead_letters_start_anew(self, frontier: Frontier, clock: FakeClock) -> None:
+    async def test_requeued_dead_letters_have_all_their_attempts_again(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
         await self._bury_three(frontier, clock)
         assert (await take(frontier)).finished == (CRAWL,)
         assert await frontier.requeue_dead(CRAWL, DeadFilter(reason="http")) == 2

@@ -142,9 +142,7 @@ class TtlPromises(FrontierCase):
         assert len(set(epochs)) <= 3 * 2 + 1
         assert (await frontier.progress(WEEKLY.id)).epoch == epochs[-1]
 
-    async def test_whoever_settles_or_puts_learns_that_keys_have_expired(
-        self, frontier: Frontier, clock: FakeClock
-    ) -> None:
+    async def test_settle_and_put_tell_that_keys_have_expired(self, frontier: Frontier, clock: FakeClock) -> None:
         await frontier.open_crawl(WEEKLY)
         await put(frontier, 1)
         batch = await frontier.lease([WEEKLY.id], 1, worker="w", seconds=9999.0, horizon=0.0)
@@ -169,7 +167,7 @@ class TtlPromises(FrontierCase):
         await settle_all(frontier)
         assert (await frontier.progress(WEEKLY.id)).known == 3
 
-    async def test_a_crawl_that_rested_for_long_has_forgotten_all_it_had_done(
+    async def test_all_done_keys_of_a_crawl_that_was_idle_for_long_have_expired(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:
         await frontier.open_crawl(WEEKLY)
@@ -229,7 +227,7 @@ class TtlPromises(FrontierCase):
         clock.advance(0.5 * TTL / 10 + 0.002)
         assert await put(frontier, 1, 2) == 2
 
-    async def test_a_longer_ttl_holds_for_what_ends_from_the_change_on(
+    async def test_a_longer_ttl_holds_for_tasks_that_end_after_the_change(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:
         await frontier.open_crawl(WEEKLY)
