@@ -13,7 +13,21 @@ if TYPE_CHECKING:
 
 
 class Request(msgspec.Struct):
-    """A URL to fetch. Only `url` is needed; `handler` is a method of the spider or its name."""
+    """A URL to fetch, yielded by a handler or named in `Spider.start`. Only `url` is needed.
+
+    - `url`: absolute, or relative to the page it is yielded from
+    - `handler`: the method that gets the page, or its name; by default `parse`
+    - `method`, `headers`, `body`, `json`: the request itself; `json` is sent as JSON in place of a body
+    - `meta`: plain data that `page.meta` gives back to the handler
+    - `priority`: within its host, a request with a higher number goes first
+    - `depth`: links away from a start URL; by default one more than the page it is yielded from
+    - `delay`: seconds to wait before it may start
+    - `max_attempts`: attempts before it is a dead letter; by default the setting of that name
+    - `key`: makes requests with the same key one task, whatever their URLs
+    - `dedup`: False fetches the URL although the crawl knows it
+    - `pool`: the pool of proxies or accounts to use, or "direct"; by default the setting `pool`, else the pool of the
+      page it is yielded from
+    """
 
     url: str
     handler: Callable[..., Any] | str | None = None
@@ -32,7 +46,9 @@ class Request(msgspec.Struct):
 
 
 class Item(dict[str, Any]):
-    """One result. `key` identifies it: an item written again under its key replaces the earlier one."""
+    """One result: a dict of its fields, and a key. An item written again under its key replaces the earlier one.
+
+    Without a `key`, the field that the setting `item_key` names identifies the item, else the URL of its page."""
 
     def __init__(self, *, key: Any = None, **fields: Any) -> None:
         super().__init__(fields)
@@ -40,16 +56,20 @@ class Item(dict[str, Any]):
 
 
 class Sitemap(msgspec.Struct, frozen=True):
-    """Start from a sitemap, its index files and gzip included. A bare site: the sitemaps its robots.txt names."""
+    """Start from the pages of a sitemap, which may be an index of sitemaps, and gzipped.
+
+    `url` is a sitemap's, or a bare site such as https://example.com: then its robots.txt names the sitemaps. `handler`
+    gets the pages; by default `parse`."""
 
     url: str
     handler: Callable[..., Any] | str | None = None
 
 
 class Pages(msgspec.Struct, frozen=True):
-    """A range of numbered pages, each its own task: `{}` in the URL is the number.
+    """Start from numbered pages: `{}` in the URL `template` stands for the number.
 
-    `last` is a number, or the selector of the element on the first page that names or links to the last."""
+    The numbers go from `first` to `last`. `last` is a number, or the selector of an element on the first page that
+    names the last number or links to the last page. `handler` gets the pages; by default `parse`."""
 
     template: str
     last: int | str
@@ -58,14 +78,16 @@ class Pages(msgspec.Struct, frozen=True):
 
 
 class UrlFile(msgspec.Struct, frozen=True):
-    """URLs from a file, one a line; empty lines and lines that start with # are passed over."""
+    """Start from the URLs in a file, one a line; empty lines and lines that start with # are passed over.
+
+    `path` is the file. `handler` gets the pages; by default `parse`."""
 
     path: str
     handler: Callable[..., Any] | str | None = None
 
 
 class Stdin(msgspec.Struct, frozen=True):
-    """URLs from standard input, one a line."""
+    """Start from the URLs on standard input, one a line. `handler` gets the pages; by default `parse`."""
 
     handler: Callable[..., Any] | str | None = None
 
@@ -74,11 +96,17 @@ Source = str | Request | Sitemap | Pages | UrlFile | Stdin
 
 
 class Spider:
-    """Where to start and what to do with each page.
+    """Where to start and what to do with each page. Write a class that derives from this one.
 
-    Any setting may be a class attribute: `rate = "4/s"`. Handlers are methods that take a page and yield (or
-    return a list of) requests, items, mappings, dataclasses, pydantic models or msgspec structs; `parse` is the
-    default one. They may be plain or async.
+    Handlers are methods that take a page and yield (or return a list of) requests, items, mappings, dataclasses,
+    pydantic models or msgspec structs; `parse` is the default one. They may be plain or async.
+
+    - `name`: what the crawl is called; by default the class name in small letters
+    - `start`: a URL, a `Request` or a source (`Sitemap`, `Pages`, `UrlFile`, `Stdin`), or any number of them. It may
+      be a method, a generator or an async generator, too
+    - `settings`: settings as a dict; they win over class attributes
+
+    Any setting may be a class attribute: `rate = "4/s"`, `max_depth = 3`.
     """
 
     name: ClassVar[str] = ""
@@ -98,11 +126,11 @@ class Spider:
     settings: ClassVar[dict[str, Any]] = {}
 
     def parse(self, page: Page) -> Any:
-        """Handle a page no other handler was named for."""
+        """Handle a page that no other handler was named for."""
         raise NotImplementedError(f"{type(self).__name__} has no parse method")
 
     async def login(self, session: Session) -> Any:
-        """Log an account in. To give False, or to raise, says that it did not work."""
+        """Log an account in. A login that raises or returns False has failed: the account is quarantined."""
         raise NotImplementedError(f"{type(self).__name__} has no login method")
 
     async def started(self) -> None:
