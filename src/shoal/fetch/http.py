@@ -210,7 +210,7 @@ class HttpFetcher:
                 return too_large(self._max_bytes)
             chunks.append(chunk)
             if len(chunks) >= MAX_CHUNKS:
-                # Millions of one-byte chunks would weigh a hundred times what they hold.
+                # Millions of one-byte chunks would take a hundred times the memory of their bytes.
                 chunks = [Bytes(b"".join(chunks))]
 
     async def _decompressed(self, body: bytes, encoding: str) -> bytes | Fault:
@@ -269,7 +269,7 @@ def _headers(answer: Answer) -> dict[str, str]:
 
 
 def _readable_headers(answer: Answer) -> dict[str, str]:
-    """The headers without those that are not ASCII, which the client does not give."""
+    """The headers that are ASCII; the client gives no others."""
     headers: dict[str, str] = {}
     for name in dict.fromkeys(answer.headers.keys()):
         try:

@@ -119,7 +119,7 @@ class Journey:
         return self._records.finished(rejected, reason)
 
     def _is_plain(self, task: Task) -> bool:
-        """Whether the task's key comes from its URL: a key of its own means it is asked for on purpose, even often."""
+        """Whether the task's key comes from its URL. One with a key of its own is asked for on purpose, even often."""
         return task.key == self._intake.rules.key_of(task.url, method=task.method, body=task.body)
 
     def _given_up(self, lease: Lease) -> Finished:

@@ -32,7 +32,7 @@ def lent_interval(allowed: float) -> float:
 
 
 def allowed_interval(lent: float) -> float:
-    """The interval that people asked for, of the one at which a lane lends."""
+    """The interval that people asked for, from the interval at which a lane lends."""
     return lent / MARGIN
 
 
