@@ -30,7 +30,10 @@ HREF_STARTS = ("http://", "https://", "/", "./", "../", "?", "#")
 class TurnedAway(Exception):  # noqa: N818 -- reads as what happened
     """Raised by `page.blocked()` and `page.logged_out()` to end the handler: this is not the page that was asked for.
 
-    `kind` is "blocked" or "logged_out". A handler that catches it changes nothing: the page is tried again."""
+    To catch it changes nothing: the page is tried again.
+
+    - `kind`: "blocked" or "logged_out"
+    """
 
     def __init__(self, kind: Literal["blocked", "logged_out"], reason: str) -> None:
         # In one line: the reason is often a text of the page itself.
@@ -40,7 +43,10 @@ class TurnedAway(Exception):  # noqa: N818 -- reads as what happened
 
 
 class Element:
-    """One element of an HTML page. `node` is the parser's own (selectolax), for anything the methods here lack."""
+    """One element of an HTML page.
+
+    - `node`: the node of the parser (selectolax), for anything that the methods here lack
+    """
 
     __slots__ = ("node",)
 
@@ -76,9 +82,10 @@ class Element:
 
 
 class Page:
-    """A fetched page. `meta` is the `meta` of its request, for this handler to read and change.
+    """A fetched page, parsed when a method first needs that.
 
-    `task` and `response` are shoal's own records of the page."""
+    - `meta`: the `meta` of the page's request, or an empty dict
+    """
 
     __slots__ = ("_encoding", "_limits", "_resolver", "_tree", "meta", "response", "task", "turned_away")
 
@@ -157,7 +164,7 @@ class Page:
 
     @property
     def tree(self) -> LexborHTMLParser:
-        """The parsed document (selectolax), for anything the methods here lack.
+        """The parsed document (selectolax), for anything that the methods here lack.
 
         Raises ValueError for a document that would take too long to parse; so do `css`, `text` and their like."""
         if self._tree is None:

@@ -24,7 +24,10 @@ _FORM: Final = "application/x-www-form-urlencoded"
 
 
 class FetchFailed(Exception):  # noqa: N818 -- reads as what happened
-    """A request of a session got no answer. `fault` says why: its `kind`, such as "dns", and a `message`."""
+    """A request of a session got no answer.
+
+    - `fault`: the reason: its `kind`, such as "dns", and a `message`
+    """
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(f"{fault.kind}: {fault.message}")
@@ -35,7 +38,9 @@ class Session:
     """An account to log in. Its requests carry the account's cookies and User-Agent, and leave by its proxy, if any.
 
     Redirects are followed within the site; one that leads elsewhere, or from https to http, is given back as it came.
-    `cookies` are the account's, and are kept with it for its pages."""
+
+    - `cookies`: the account's cookies, kept for its pages
+    """
 
     def __init__(
         self,

@@ -13,20 +13,22 @@ if TYPE_CHECKING:
 
 
 class Request(msgspec.Struct):
-    """A URL to fetch, yielded by a handler or named in `Spider.start`. Only `url` is needed.
+    """A URL to fetch, yielded by a handler or named in a spider's `start`. Only `url` is needed.
 
-    - `url`: absolute, or relative to the page it is yielded from
-    - `handler`: the method that gets the page, or its name; by default `parse`
-    - `method`, `headers`, `body`, `json`: the request itself; `json` is sent as JSON in place of a body
-    - `meta`: plain data that `page.meta` gives back to the handler
-    - `priority`: within its host, a request with a higher number goes first
-    - `depth`: links away from a start URL; by default one more than the page it is yielded from
-    - `delay`: seconds to wait before it may start
-    - `max_attempts`: attempts before it is a dead letter; by default the setting of that name
-    - `key`: makes requests with the same key one task, whatever their URLs
-    - `dedup`: False fetches the URL although the crawl knows it
-    - `pool`: the pool of proxies or accounts to use, or "direct"; by default the setting `pool`, else the pool of the
-      page it is yielded from
+    - `url`: absolute, or relative to the page that yields it
+    - `handler`: the method that handles the page; None: `parse`
+    - `method`: the HTTP method
+    - `headers`: headers to send besides shoal's own
+    - `body`: the body to send; text is encoded as UTF-8
+    - `json`: data to send as JSON, instead of `body`
+    - `meta`: plain data that the handler finds in `page.meta`
+    - `priority`: among the tasks of a host, a higher number goes first
+    - `depth`: links away from a start URL; None: one more than the page that yields it
+    - `delay`: seconds to wait at least before it is fetched
+    - `max_attempts`: attempts before it is a dead letter; None: the setting `max_attempts`
+    - `key`: identifies the task instead of its URL, method and body
+    - `dedup`: False: fetch it even if the crawl knows the URL
+    - `pool`: the pool whose exits it goes through, or `direct`; None: the spider's pool, else the page's
     """
 
     url: str
@@ -46,9 +48,10 @@ class Request(msgspec.Struct):
 
 
 class Item(dict[str, Any]):
-    """One result: a dict of its fields, and a key. An item written again under its key replaces the earlier one.
+    """One result: a dict of its fields. An item written again under its key replaces the earlier one.
 
-    Without a `key`, the field that the setting `item_key` names identifies the item, else the URL of its page."""
+    - `key`: identifies the item; None: the field that the setting `item_key` names does, else the page's URL
+    """
 
     def __init__(self, *, key: Any = None, **fields: Any) -> None:
         super().__init__(fields)
@@ -56,20 +59,24 @@ class Item(dict[str, Any]):
 
 
 class Sitemap(msgspec.Struct, frozen=True):
-    """Start from the pages of a sitemap, which may be an index of sitemaps, and gzipped.
+    """Start from the pages of a sitemap, which may be gzipped, or an index of sitemaps.
 
-    `url` is a sitemap's, or a bare site such as https://example.com: then its robots.txt names the sitemaps. `handler`
-    gets the pages; by default `parse`."""
+    - `url`: a sitemap, or a site such as https://example.com, whose robots.txt names its sitemaps
+    - `handler`: the method that handles each page; None: `parse`
+    """
 
     url: str
     handler: Callable[..., Any] | str | None = None
 
 
 class Pages(msgspec.Struct, frozen=True):
-    """Start from numbered pages: `{}` in the URL `template` stands for the number.
+    """Start from a range of numbered pages, each a task of its own.
 
-    The numbers go from `first` to `last`. `last` is a number, or the selector of an element on the first page that
-    names the last number or links to the last page. `handler` gets the pages; by default `parse`."""
+    - `template`: the URL, with `{}` for the number
+    - `last`: the last number, or the selector of an element on the first page that names it or links to the last page
+    - `first`: the first number
+    - `handler`: the method that handles each page; None: `parse`
+    """
 
     template: str
     last: int | str
@@ -80,14 +87,19 @@ class Pages(msgspec.Struct, frozen=True):
 class UrlFile(msgspec.Struct, frozen=True):
     """Start from the URLs in a file, one a line; empty lines and lines that start with # are passed over.
 
-    `path` is the file. `handler` gets the pages; by default `parse`."""
+    - `path`: the file, relative to the current folder
+    - `handler`: the method that handles each page; None: `parse`
+    """
 
     path: str
     handler: Callable[..., Any] | str | None = None
 
 
 class Stdin(msgspec.Struct, frozen=True):
-    """Start from the URLs on standard input, one a line. `handler` gets the pages; by default `parse`."""
+    """Start from the URLs on standard input, one a line.
+
+    - `handler`: the method that handles each page; None: `parse`
+    """
 
     handler: Callable[..., Any] | str | None = None
 
@@ -96,17 +108,15 @@ Source = str | Request | Sitemap | Pages | UrlFile | Stdin
 
 
 class Spider:
-    """Where to start and what to do with each page. Write a class that derives from this one.
+    """Where to start and what to do with each page: write a class that derives from this one.
 
     Handlers are methods that take a page and yield (or return a list of) requests, items, mappings, dataclasses,
-    pydantic models or msgspec structs; `parse` is the default one. They may be plain or async.
+    pydantic models or msgspec structs; `parse` is the default one. They may be plain or async. Any setting may be a
+    class attribute: `rate = "4/s"`.
 
-    - `name`: what the crawl is called; by default the class name in small letters
-    - `start`: a URL, a `Request` or a source (`Sitemap`, `Pages`, `UrlFile`, `Stdin`), or any number of them. It may
-      be a method, a generator or an async generator, too
-    - `settings`: settings as a dict; they win over class attributes
-
-    Any setting may be a class attribute: `rate = "4/s"`, `max_depth = 3`.
+    - `name`: what commands call the spider; empty: the class name in small letters
+    - `start`: where to begin: a URL, a request, a source, a list of these, or a method that yields them
+    - `settings`: settings by name, for those that are no attribute here
     """
 
     name: ClassVar[str] = ""
