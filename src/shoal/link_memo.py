@@ -41,10 +41,8 @@ class Memo:
         self.links: dict[str, Link] = {}
         self.keys: dict[str, int] = {}
 
-    def __len__(self) -> int:
-        return len(self.links)
-
     def clear(self) -> None:
+        """Forget every href."""
         self.links.clear()
         self.keys.clear()
 
