@@ -24,41 +24,8 @@ INTERNAL = {
     "Page": {"fillings", "parsed_text", "response", "rooted", "task", "turned_away"},
     "Session": {"dump", "headers_for", "load", "take"},
 }
-# What Python keeps no docstring for: fields and plain attributes.
-TEXTS = {
-    "Element.node": "the node of the parser (selectolax), for what the methods here do not cover",
-    "FetchFailed.fault": "why there was no answer: its `kind` and a `message`",
-    "Item.key": "what identifies the item; None: the field that `item_key` names, else the page's URL",
-    "Page.meta": "what the request's `meta` brought along",
-    "Pages.first": "the first number",
-    "Pages.handler": "the method that handles each page; `parse` if None",
-    "Pages.last": "the last number, or a selector for the element on the first page that names it",
-    "Pages.template": "the URL, with `{}` for the number",
-    "Request.body": "what is sent; text is encoded as UTF-8",
-    "Request.dedup": "False: fetch it even if the crawl knows the URL",
-    "Request.delay": "wait at least so many seconds before it is fetched",
-    "Request.depth": "links away from the start; None: one more than the page that yields it",
-    "Request.handler": "the method that handles the page; `parse` if None",
-    "Request.headers": "headers to send besides shoal's own",
-    "Request.json": "what is sent as JSON, instead of `body`",
-    "Request.key": "what identifies the task instead of its URL, method and body",
-    "Request.max_attempts": "how often it is tried; None: the setting `max_attempts`",
-    "Request.meta": "plain data that the handler finds in `page.meta`",
-    "Request.method": "the HTTP method",
-    "Request.pool": "the pool whose exits it goes through, or `direct`; None: the spider's pool, else the page's",
-    "Request.priority": "a higher one goes first among the tasks of its host",
-    "Request.url": "absolute, or relative to the page that yields it",
-    "Session.cookies": "the account's cookies, kept for its pages",
-    "Sitemap.handler": "the method that handles each page; `parse` if None",
-    "Sitemap.url": "a sitemap, or a site",
-    "Spider.name": "what commands call it; empty: the class name in small letters",
-    "Spider.settings": "settings by name, for those that are no attribute here",
-    "Spider.start": "where to begin: a URL, a request, a source, a list of these, or a method that yields them",
-    "Stdin.handler": "the method that handles each page; `parse` if None",
-    "TurnedAway.kind": "`blocked` or `logged_out`",
-    "UrlFile.handler": "the method that handles each page; `parse` if None",
-    "UrlFile.path": "the file, relative to the current folder",
-}
+# A field or plain attribute, described in the docstring of its class: - `name`: text
+_DESCRIBED = re.compile(r"^- `(\w+)`: (.+(?:\n  .+)*)", re.MULTILINE)
 SIMPLER = (("Callable[..., Any]", "Handler"), ("Mapping[", "dict["), ("NoReturn", "never returns"))
 
 
@@ -88,7 +55,7 @@ def undocumented() -> list[str]:
         if isinstance(kind, type):
             missing += [] if _own_doc(kind) else [name]
             missing += [f"{name}.{member}" for member, value in _members(kind).items() if not _own_doc(value)]
-            missing += [f"{name}.{member}" for member in _attributes(kind) if not _attribute_text(name, member)]
+            missing += [f"{name}.{member}" for member in _attributes(kind) if not _attribute_text(kind, member)]
     return missing + [kind.__name__ for kind, _ in _error_tree(errors.ShoalError) if not _own_doc(kind)]
 
 
@@ -105,7 +72,7 @@ def _class_parts(name: str, kind: type) -> Iterator[str]:
     yield f"### {name}"
     yield _one_line(kind)
     if issubclass(kind, msgspec.Struct):
-        yield table(("field", "type", "default", "what it is"), _field_rows(name, kind))
+        yield table(("field", "type", "default", "what it is"), _field_rows(kind))
         return
     if not issubclass(kind, BaseException) and name not in GIVEN and "__init__" in vars(kind):
         yield f"`{name}{_signature(vars(kind)['__init__'])}`"
@@ -122,17 +89,17 @@ def _class_parts(name: str, kind: type) -> Iterator[str]:
         yield f"Workers also use {named}: these may change without notice."
 
 
-def _field_rows(name: str, kind: type[msgspec.Struct]) -> Iterator[tuple[str, str, str, str]]:
+def _field_rows(kind: type[msgspec.Struct]) -> Iterator[tuple[str, str, str, str]]:
     for field in msgspec.structs.fields(kind):
         default = "required" if field.required else f"`{_literal(field.default)}`"
         written = _written_type(kind.__annotations__[field.name])
-        yield f"`{field.name}`", f"`{written}`", default, TEXTS[f"{name}.{field.name}"]
+        yield f"`{field.name}`", f"`{written}`", default, _attribute_text(kind, field.name)
 
 
 def _attribute_rows(name: str, kind: type, members: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     for attribute, annotation in _attributes(kind).items():
         if attribute not in INTERNAL.get(name, ()):
-            yield f"`{attribute}`", f"`{_written_type(annotation)}`", _attribute_text(name, attribute)
+            yield f"`{attribute}`", f"`{_written_type(annotation)}`", _attribute_text(kind, attribute)
     for member, value in members.items():
         if isinstance(value, property):
             returned = _written_type(inspect.get_annotations(value.fget)["return"]) if value.fget else ""
@@ -165,14 +132,15 @@ def _attributes(kind: type) -> dict[str, str]:
     return {name: text for name, text in found.items() if not name.startswith("_")}
 
 
-def _attribute_text(name: str, attribute: str) -> str:
-    text = TEXTS.get(f"{name}.{attribute}", "")
-    if not text and attribute in INTERNAL.get(name, ()):
+def _attribute_text(kind: type, attribute: str) -> str:
+    """What the class says about its attribute; for a spider's settings, their own help."""
+    if attribute in INTERNAL.get(kind.__name__, ()):
         return "for workers"
-    if not text and name == "Spider" and attribute in FIELDS:
-        described = (getattr(meta, "description", None) for meta in FIELDS[attribute].type.__metadata__)
-        return "setting: " + next(filter(None, described), "")
-    return text
+    described = dict(_DESCRIBED.findall(inspect.cleandoc(_own_doc(kind))))
+    if attribute not in described and kind is shoal.Spider and attribute in FIELDS:
+        helps = (getattr(meta, "description", None) for meta in FIELDS[attribute].type.__metadata__)
+        return "setting: " + next(filter(None, helps), "")
+    return _folded(described.get(attribute, ""))
 
 
 def _errors() -> Iterator[str]:
@@ -236,5 +204,10 @@ def _own_doc(value: Any) -> str:
 
 
 def _one_line(value: Any) -> str:
+    """The docstring without the attributes it describes: they have a table."""
+    return _folded(_DESCRIBED.sub("", inspect.cleandoc(_own_doc(value))))
+
+
+def _folded(text: str) -> str:
     # GitHub would take <base> for an element.
-    return " ".join(inspect.cleandoc(_own_doc(value)).split()).replace("<", "&lt;")
+    return " ".join(text.split()).replace("<", "&lt;")

@@ -1,18 +1,25 @@
-"""shoal: distributed web scraping. What a spider needs is here; the rest is for those who extend it."""
+"""shoal: distributed web scraping. Everything that a spider file imports is here."""
 
-from shoal.page import Element, Page
+from shoal.errors import ShoalError, UsageError
+from shoal.page import Element, Page, TurnedAway
+from shoal.session import FetchFailed, Session
 from shoal.spider import Item, Pages, Request, Sitemap, Spider, Stdin, UrlFile
 from shoal.version import __version__
 
 __all__ = [
     "Element",
+    "FetchFailed",
     "Item",
     "Page",
     "Pages",
     "Request",
+    "Session",
+    "ShoalError",
     "Sitemap",
     "Spider",
     "Stdin",
+    "TurnedAway",
     "UrlFile",
+    "UsageError",
     "__version__",
 ]

@@ -1,4 +1,4 @@
-"""Bytes to text as the web does it: byte order mark, header, declaration, then what decodes. Never raises."""
+"""Bytes to text as browsers do it: by byte order mark, header, declaration, else by trying. Never raises."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEADER: Final = re.compile(r"charset\s*=\s*[\"']?\s*([^\s\"';,]+)", re.IGNORECA
 _META: Final = re.compile(rb"<meta\b[^>]{0,500}?\bcharset\s*=\s*[\"']?\s*([^\s\"'/>;]+)", re.IGNORECASE)
 _XML: Final = re.compile(rb"^\s*<\?xml\b[^>]{0,200}?\bencoding\s*=\s*[\"']([^\"'>]+)[\"']", re.IGNORECASE)
 
-# The web's labels (WHATWG) whose meaning differs from what Python's codec of that name does.
+# Labels of the web (WHATWG) that mean something else than Python's codec of that name.
 _LABELS: Final = {
     **dict.fromkeys(
         (
@@ -59,7 +59,7 @@ _REFUSED: Final = frozenset(
 
 
 def charset_of(body: bytes, content_type: str | None) -> str:
-    """The name of the codec to read this body with; one that Python has, whatever the page declares."""
+    """The name of the codec for this body; always one that Python has, whatever the page declares."""
     for mark, name in _MARKS:
         if body.startswith(mark):
             return name
@@ -73,13 +73,13 @@ def _declared(head: bytes) -> str | None:
         found = pattern.search(head)
         codec = codec_of(found[1].decode("latin-1")) if found else None
         if codec is not None:
-            # These bytes were readable as ASCII, so the page is in no UTF-16, whatever it says.
+            # The declaration was readable as ASCII, so the page is not UTF-16, whatever it says.
             return "utf-8" if codec.startswith("utf-16") else codec
     return None
 
 
 def text_of(body: bytes, charset: str) -> str:
-    """The body as text, without its byte order mark; what cannot be read becomes �."""
+    """The body as text, without its byte order mark; bytes that cannot be decoded become �."""
     for mark, name in _MARKS:
         if name == charset and body.startswith(mark):
             body = body[len(mark) :]
@@ -92,7 +92,7 @@ def text_of(body: bytes, charset: str) -> str:
 
 @lru_cache(maxsize=256)
 def codec_of(label: str) -> str | None:
-    """The codec a label of the web means, or None for one that means nothing."""
+    """The codec that a label of the web means; None for an unknown label."""
     label = label.strip().lower()
     if not label or len(label) > MAX_LABEL or not label.isascii() or "\x00" in label:
         return None
@@ -102,7 +102,7 @@ def codec_of(label: str) -> str | None:
         found = codecs.lookup(label)
     except (LookupError, ValueError):
         return None
-    # Not public, but the only place that says whether a codec makes text: rot13 and zlib are codecs too.
+    # Not public, but nothing else says whether a codec makes text: rot13 and zlib are codecs, too.
     is_text = getattr(found, "_is_text_encoding", True)
     return found.name if is_text and found.name.replace("-", "_") not in _REFUSED else None
 

@@ -13,7 +13,7 @@ LONGEST_LINE = 1_000
 
 
 def line_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
-    """An error in one line, for the reason. What it quotes of secrets is left out."""
+    """An error in one line, for a reason. Secrets that it quotes are masked."""
     try:
         text = str(error)
     except Exception:
@@ -22,15 +22,15 @@ def line_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
 
 
 def reason_of(text: str, *, secrets: Iterable[str]) -> str:
-    """What a spider says, in one line."""
-    # First without secrets, then cut: half a password is one, too.
+    """A spider's own text in one line, for a reason. Secrets in it are masked."""
+    # Secrets are masked before the text is cut: half a password would not be found.
     return " ".join(without(secrets, _encodable(text[:LONGEST_ERROR])).split())[:500]
 
 
 def traceback_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
-    """The last lines of a traceback, for the dead letter."""
+    """The last lines of a traceback, for the dead letter. Secrets that it quotes are masked."""
     lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
-    # Errors quote what they choke on, and a page may give them megabytes of it.
+    # Errors quote their input, and a page's text may be megabytes long.
     text = "\n".join(line[: 2 * LONGEST_LINE] for line in lines[-TRACEBACK_LINES:])
     return "\n".join(_shortened(line) for line in without(secrets, _encodable(text)).splitlines())
 

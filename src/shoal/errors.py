@@ -9,7 +9,7 @@ ShoalError                 one line for the user, and an exit code
 
 
 class ShoalError(Exception):
-    """A failure the user can act on. The message is one line and says what to do."""
+    """A failure that the user can act on. The message is one line and says what to do."""
 
     exit_code = 1
 

@@ -12,7 +12,7 @@ LINKS_LISTED = 10_000
 
 
 class SitePages(Spider):
-    """Follows every link in scope and keeps what a page says."""
+    """Follows every link in scope and keeps an item for each page."""
 
     def parse(self, page: Page) -> Iterator[Any]:
         """One item per page, and every link."""
@@ -25,7 +25,7 @@ class SitePages(Spider):
             status=page.status,
             title=page.text("title"),
             text=page.text(),
-            # A page of a million would take the worker ten seconds, and the store an item of megabytes.
+            # A million links would take the worker ten seconds, and the store an item of megabytes.
             links=page.absolute(page.hrefs()[:LINKS_LISTED]),
         )
         yield page.follow()

@@ -1,7 +1,7 @@
-"""Where a worker remembers the links of pages, so that what most pages have in common is worked out once.
+"""A worker's memory of the links of pages: a link that many pages have in common is worked out once.
 
-The memo has one part per origin. Its names are hrefs as found where those start with http:// or a slash, else the
-rooted form of the relative ones, so that the pages of an origin share all they have in common.
+There is one memo per origin. It knows an href that starts with http:// or a slash by that text, and a relative href by
+the same href rooted at the host, so that all pages of an origin share their links.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import msgspec
 
 WEB = ("https://", "http://")
-MAKES_A_HOST = frozenset("/\\\t\n\r")  # after one slash
+MAKES_A_HOST = frozenset("/\\\t\n\r")  # after one slash: then the next word would be read as a host
 
 
 class Link(msgspec.Struct, frozen=True, gc=False):
-    """A URL found or given, with all that the rules say of it.
+    """A URL found or given, with all that the rules say about it.
 
-    `merged`: the key form differs from the URL. `rejected`: the rule that keeps it out, one of REASONS; "out_of_scope"
-    is given only where no other rule does, so that a caller who overrides the scope has a link good to use.
+    `merged`: the key form differs from the URL. `rejected`: the rule that keeps it out, one of REASONS. "out_of_scope"
+    and "facets" come last: a caller who overrides them has a link that no other rule keeps out.
     """
 
     url: str
@@ -28,12 +28,12 @@ class Link(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_plain(self) -> bool:
-        """Whether there is nothing to tell of it but its key."""
+        """Whether its key says everything about it: it is neither rejected nor merged."""
         return self.rejected is None and not self.merged
 
 
 class Memo:
-    """What is known of an origin's hrefs: the link of each, and for the plain ones the key alone."""
+    """The known hrefs of an origin: the link of each, and for plain links the key alone."""
 
     __slots__ = ("keys", "links")
 
@@ -41,16 +41,17 @@ class Memo:
         self.links: dict[str, Link] = {}
         self.keys: dict[str, int] = {}
 
-    def __len__(self) -> int:
-        return len(self.links)
-
     def clear(self) -> None:
+        """Forget every href."""
         self.links.clear()
         self.keys.clear()
 
 
-class Place:
-    """Where hrefs are found: a page's URL and what its relative hrefs are remembered under."""
+class LinkBase:
+    """The URL that the hrefs of a page are relative to, taken apart for looking them up in the memo of its origin.
+
+    `given` is the URL as it was given, `base` its canonical form. `folder` and `page` are its path up to the last
+    slash and as a whole; empty where relative hrefs are not remembered."""
 
     __slots__ = ("base", "folder", "given", "memo", "origin", "page")
 
@@ -63,29 +64,29 @@ class Place:
         self.memo = memo
 
     def other_name(self, name: str) -> str:
-        """http://host/x for /x on that host, and the other way round; empty where the two may differ."""
+        """http://host/x for /x on that host, and the reverse; empty where the two may mean different URLs."""
         rooted = name.removeprefix(self.origin)
         if not self.folder or rooted[:1] != "/" or rooted[1:2] in MAKES_A_HOST:
             return ""
         return rooted if rooted != name else self.origin + name
 
 
-def name_of(href: str, place: Place) -> str:
-    """What the link of an href is remembered under; empty for one that is not."""
+def name_of(href: str, link_base: LinkBase) -> str:
+    """The name of an href in the memo; empty for an href that is not remembered."""
     first = href[:1]
     if first == "/" or href.startswith(WEB):
         return href
     if first == "?":
-        return place.page and place.page + href
+        return link_base.page and link_base.page + href
     if first <= " " or first in "#\\" or ":" in href:
         return ""
     if first != ".":
-        return place.folder and place.folder + href
-    return place.folder and _rooted(place.folder, href)
+        return link_base.folder and link_base.folder + href
+    return link_base.folder and _rooted(link_base.folder, href)
 
 
 def _rooted(folder: str, href: str) -> str:
-    """A relative href as it would stand at the root of its host; empty if that could be read as a host."""
+    """A relative href with its path from the root of its host; empty if that could be read as a host."""
     while href.startswith("../"):
         href = href[3:]
         folder = folder[: folder.rfind("/", 0, -1) + 1] or "/"

@@ -1,7 +1,8 @@
-"""Is a page's HTML fit to be parsed? A few kilobytes made for it keep the parser busy for hours or fill the memory.
+"""Checks whether a page's HTML is fit to be parsed: a few hostile kilobytes keep the parser busy for hours, or fill
+the memory.
 
 The parser looks through the open elements at each new block, copies the formatting that was left open into each new
-paragraph, and compares an attribute with all before it. So those are counted first, by a rough outline of the page.
+paragraph, and compares each attribute with all before it. So these are counted first, by a rough outline of the page.
 """
 
 from __future__ import annotations
@@ -10,22 +11,22 @@ import re
 from collections import defaultdict
 from typing import Final, NamedTuple
 
-# Below all of these no page costs more than a moment, whatever it holds: nearly all pages end here.
+# A page below all of these limits is parsed in a moment, whatever it holds: nearly all pages are.
 PLAIN_TAGS: Final = 1_000
 PLAIN_BYTES: Final = 32_768
 PLAIN_WORK: Final = 10_000
 PLAIN_SIZE: Final = 262_144
-# What a page may cost: steps of the parser (about 3 ns each), and elements it adds by itself (about 400 bytes each).
+# The limits of a page: steps of the parser (about 3 ns each), and elements the parser adds (about 400 bytes each).
 MOST_STEPS: Final = 300_000_000
 MOST_COPIES: Final = 400_000
 LONG_TAG: Final = 200
-MOST_WALKED: Final = 5_000_000  # steps of our own
+MOST_WALKED: Final = 5_000_000  # steps of this check itself
 
 _FORMATTING: Final = frozenset(b"b big code em font i nobr s small strike strong tt u".split())
 _FORMATTED: Final = re.compile(rb"<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)[\s/]", re.IGNORECASE)
 _VOID: Final = frozenset(b"area base br col embed hr img input keygen link meta param source track wbr".split())
 _RAW: Final = {name: re.compile(b"</" + name + rb"\b", re.IGNORECASE) for name in (b"script", b"style", b"textarea")}
-# An end tag does not reach through these.
+# An end tag closes no element outside of these.
 _WALLS: Final = frozenset(b"applet caption foreignobject html marquee object table td template th".split())
 _TABLE_PARTS: Final = frozenset(b"caption table tbody td template tfoot th thead tr".split())
 _CLOSES: Final[dict[bytes, frozenset[bytes]]] = {
@@ -44,7 +45,7 @@ _CLOSES: Final[dict[bytes, frozenset[bytes]]] = {
         frozenset({b"p"}),
     ),
 }
-# What a start tag may look past on its way to the element it closes.
+# Elements that may lie between a start tag and the open element that it closes.
 _PASSED: Final = _FORMATTING | frozenset(b"a abbr cite label p span sub sup".split())
 _TAG: Final = re.compile(
     rb"""<(?:!--(?:(?!-->).)*+|(/?)([a-zA-Z][^\s/>]{0,40}+)((?:[^>"']++|"[^"]*+"|'[^']*+')*+))""", re.DOTALL
@@ -56,14 +57,14 @@ class UnfitMarkup(ValueError):  # noqa: N818 -- reads as what it is
 
 
 class MarkupLimits(NamedTuple):
-    """What a page's HTML may hold."""
+    """The limits of a page's HTML."""
 
     tags: int = 1_000_000
     nesting: int = 1_000
 
 
 def check_markup(body: bytes, limits: MarkupLimits) -> None:
-    """Raise UnfitMarkup for a page that would keep the parser busy, or blow up in it."""
+    """Raise UnfitMarkup for a page that would keep the parser busy too long, or make it fill the memory."""
     tags = body.count(b"<")
     if tags > limits.tags:
         raise UnfitMarkup(f"the page has more than {limits.tags:,} tags")
@@ -82,13 +83,13 @@ def _is_plain(body: bytes, tags: int) -> bool:
 
 
 def _has_long_gap(body: bytes) -> bool:
-    """Is there a stretch without a > that is long enough for a tag of a great many attributes?"""
+    """Whether there is a stretch without a > that is long enough for a tag with very many attributes."""
     step = PLAIN_BYTES // 2
     return any(body.find(b">", start, start + step) < 0 for start in range(0, len(body) - step, step))
 
 
 class _Outline:
-    """The elements that are open at each point of the page, near enough to what the parser will make of it."""
+    """The open elements at each point of the page, close to what the parser will see."""
 
     def __init__(self, limits: MarkupLimits) -> None:
         self._deepest = limits.nesting
@@ -155,7 +156,7 @@ class _Outline:
                 return
 
     def _close_any(self, names: frozenset[bytes]) -> None:
-        """A new block ends an open paragraph, a new list item the one before it."""
+        """A new block closes an open paragraph, a new list item the item before it."""
         opened = self._open
         for depth in range(len(opened) - 1, -1, -1):
             self._walked += 1
@@ -167,7 +168,7 @@ class _Outline:
                 return
 
     def _cut(self, depth: int) -> None:
-        """Close everything from here on; formatting inside it is not ended by that."""
+        """Close every element from this depth on; formatting inside them stays in effect."""
         gone = self._open[depth:]
         del self._open[depth:]
         for name in gone:
@@ -188,7 +189,7 @@ class _Outline:
             self._lost.remove(name)
 
     def _reopen(self) -> None:
-        """Formatting that was left open goes on in the next block: the parser makes its elements anew."""
+        """Formatting that was left open continues in the next block: the parser makes its elements again."""
         room = sum(map(len, self._active.values()))
         again, self._lost = self._lost[-room:] if room else [], []
         self._copies += len(again)

@@ -1,4 +1,4 @@
-"""The nouns of shoal: what travels between a spider, a worker and a frontier. Imports nothing of ours."""
+"""The nouns of shoal, which travel between spider, worker and frontier. Imports no other module of shoal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Task(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """A task lent to one worker. `wait` is how long to hold the start, `token` what fences a late result."""
+    """A task lent to one worker. `wait` is how long to hold the start; `token` lets a frontier refuse a late result."""
 
     crawl: str
     task: Task
@@ -56,7 +56,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What one lease call gave: the leases, or when to ask again.
+    """The answer to one lease call: the leases, or when to ask again.
 
     `at` is the time on this process's monotonic clock from which `wait` and `ask_again` count."""
 
@@ -68,7 +68,7 @@ class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """What a response does to its lane; applied in the same step as the settle that carries it.
+    """The change that a response makes to its lane; applied in the same step as the settle that carries it.
 
     `if_interval` guards `interval`: many responses that ask for the same slow-down change the pace once.
     `base_interval` is the lane's own pace, to which an adaptive one returns.
@@ -84,10 +84,10 @@ class LaneUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExitUse(msgspec.Struct, frozen=True, kw_only=True):
-    """How the exit of a lease did: `verdict` is "ok", "blocked" (the host turned it away), "failed" (it did not get
-    through), "used" when nothing can be said, or "unused" when no request was sent.
+    """The report on the exit of a lease. `verdict`: "ok", "blocked" (the host refused the exit), "failed" (no request
+    got through), "used" (sent, but it says nothing about the exit) or "unused" (no request was sent).
 
-    `size` is bytes that came through it. `session` replaces what is kept for the exit; empty: log in again."""
+    `size` is the bytes received through it. `session` replaces the session kept for the exit; empty: log in again."""
 
     verdict: Literal["ok", "blocked", "failed", "used", "unused"] = "ok"
     size: int = 0
@@ -140,7 +140,7 @@ Result = Done | Retry | Dead | Released
 
 
 class PutReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the tasks of one put. `refused` names the budget that kept each key out."""
+    """The outcome of one put. `refused` names the budget that kept each key out."""
 
     new: int = 0
     duplicates: int = 0
@@ -148,9 +148,10 @@ class PutReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettleReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one settle call: leases that were lost before it, and keys a budget kept out.
+    """The outcome of one settle call. `stale` leases were lost before it; `refused` names the budget for each key that
+    one kept out.
 
-    `failed` says, by its place in the call, why a result could not be applied; its lease stands.
+    `failed` says, by its index in the call, why a result could not be applied; its lease stands.
     """
 
     stale: list[Lease] = msgspec.field(default_factory=list)
@@ -179,10 +180,11 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """Exits that a task may ask for by the pool's name, and their limits for the whole fleet.
 
     `interval` and `cap` hold for one exit towards one host, `host_interval` and `host_cap` for all exits of the pool
-    together towards one host. An exit that is turned away or fails rests for `quarantine` seconds, twice as long each
-    time in a row, at most `max_quarantine`; then one request tries it. `exclusive`: one lease at a time, whatever the
-    host. `sticky`: a host keeps its exit while that is healthy, for `rotate` seconds at most (0: no limit). When all
-    exits rested for `patience` seconds, the tasks that wait for one are given up. `region` is for people to read."""
+    together towards one host. An exit that is blocked or fails is quarantined for `quarantine` seconds, twice as long
+    each time in a row, at most `max_quarantine`; then it is on probation: one request tries it. `exclusive`: one lease
+    at a time, whatever the host. `sticky`: a host keeps its exit while the exit is healthy, at most `rotate` seconds
+    (0: no limit). When no exit was usable for `patience` seconds, the tasks that wait for one are given up. `region`
+    is for people to read."""
 
     name: str
     exits: tuple[str, ...]
@@ -204,7 +206,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a spider. `interval` and `cap` are the pace a new lane starts with.
 
-    `dedup_ttl` is how many seconds a key stays known when its task has ended; zero: for ever."""
+    `dedup_ttl` is how many seconds a key stays known after its task has ended; zero: for ever."""
 
     id: str
     spider: str
@@ -256,8 +258,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One lane as people see it. `starts_in` is seconds until it may start a task; `exits_rest`: because all exits of
-    its pool were turned away or failed."""
+    """One lane as people see it. `starts_in` is seconds until it may start a task; `exits_rest`: because every exit of
+    its pool is quarantined or parked."""
 
     lane: str
     waiting: int
@@ -271,8 +273,8 @@ class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One exit towards one host. `rests_for` is seconds of quarantine left, `parked_for` those it rests for every
-    host."""
+    """One exit towards one host. It is quarantined for `rests_for` more seconds, and parked, for every host, for
+    `parked_for`. With neither, it is healthy if its failure `streak` is 0, else on probation."""
 
     exit: str
     lane: str
@@ -300,7 +302,7 @@ class TaskState(enum.StrEnum):
 
 
 class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What the frontier knows of one key."""
+    """What the frontier knows about one key."""
 
     state: TaskState
     task: Task | None = None
@@ -322,7 +324,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead letters are meant: all that match every field given."""
+    """Selects the dead letters that match every field given."""
 
     lane: str | None = None
     reason: str | None = None  # a prefix
@@ -331,7 +333,7 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker's sign of life. `machine` says where its `pid` means something."""
+    """A worker's sign of life. `machine` is where its `pid` is valid."""
 
     worker: str
     crawl: str

@@ -1,4 +1,4 @@
-"""What a handler is given: one fetched page, parsed when asked."""
+"""A handler's argument: one fetched page, parsed on first use."""
 
 from __future__ import annotations
 
@@ -28,17 +28,25 @@ HREF_STARTS = ("http://", "https://", "/", "./", "../", "?", "#")
 
 
 class TurnedAway(Exception):  # noqa: N818 -- reads as what happened
-    """A handler saw that this is not the page that was asked for."""
+    """Raised by `page.blocked()` and `page.logged_out()` to end the handler: this is not the page that was asked for.
+
+    To catch it changes nothing: the page is tried again.
+
+    - `kind`: "blocked" or "logged_out"
+    """
 
     def __init__(self, kind: Literal["blocked", "logged_out"], reason: str) -> None:
-        # One line: it is often what the page itself says.
+        # In one line: the reason is often a text of the page itself.
         reason = " ".join(reason[:LONGEST_REASON].split())
         super().__init__(f"{kind}: {reason}" if reason else kind)
         self.kind = kind
 
 
 class Element:
-    """One element of an HTML page."""
+    """One element of an HTML page.
+
+    - `node`: the node of the parser (selectolax), for anything that the methods here lack
+    """
 
     __slots__ = ("node",)
 
@@ -46,16 +54,16 @@ class Element:
         self.node = node
 
     def css(self, selector: str) -> list[Element]:
-        """Every element below this one that matches."""
+        """Every element below this one that matches the CSS selector."""
         return [Element(node) for node in self.node.css(selector)]
 
     def text(self, selector: str | None = None, default: str = "") -> str:
-        """The text of this element, or of the first match below it, with white space folded."""
+        """The text of this element, or of the first match below it, with white space folded; `default` if none."""
         node = self.node if selector is None else self.node.css_first(selector)
         return default if node is None else _folded(node)
 
     def attr(self, name: str, default: str = "") -> str:
-        """The value of an attribute."""
+        """The value of an attribute; `default` if the element has none of that name."""
         value = self.node.attrs.get(name)
         return default if value is None else value
 
@@ -74,7 +82,10 @@ class Element:
 
 
 class Page:
-    """A fetched page. `url` is where it really lies, `meta` what the request brought along."""
+    """A fetched page, parsed when a method first needs that.
+
+    - `meta`: the `meta` of the page's request, or an empty dict
+    """
 
     __slots__ = ("_encoding", "_limits", "_resolver", "_tree", "meta", "response", "task", "turned_away")
 
@@ -122,7 +133,7 @@ class Page:
 
     @property
     def encoding(self) -> str:
-        """The page's charset: byte-order mark, header, document, then what the bytes look like."""
+        """The page's charset, told by its byte order mark, header or document, else by its bytes."""
         if self._encoding is None:
             self._encoding = charset_of(self.body, self.response.headers.get("content-type"))
         return self._encoding
@@ -153,7 +164,9 @@ class Page:
 
     @property
     def tree(self) -> LexborHTMLParser:
-        """The parsed document, for what the methods here do not cover. Raises UnfitMarkup for one made to choke on."""
+        """The parsed document (selectolax), for anything that the methods here lack.
+
+        Raises ValueError for a document that would take too long to parse; so do `css`, `text` and their like."""
         if self._tree is None:
             markup = self._utf8()
             check_markup(markup, self._limits)
@@ -162,18 +175,18 @@ class Page:
         return self._tree
 
     def css(self, selector: str) -> list[Element]:
-        """Every element that matches."""
+        """Every element that matches the CSS selector."""
         return [Element(node) for node in self.tree.css(selector)]
 
     def text(self, selector: str | None = None, default: str = "") -> str:
-        """The text of the first match with white space folded; without a selector, of the whole page."""
+        """The text of the first match with white space folded, `default` if none; without a selector, all text."""
         if selector is None:
             return self._whole_text()
         node = self.tree.css_first(selector)
         return default if node is None else _folded(node)
 
     def attr(self, selector: str, name: str, default: str = "") -> str:
-        """An attribute of the first match."""
+        """An attribute of the first match; `default` if there is no match, or none with that attribute."""
         node = self.tree.css_first(selector)
         value = None if node is None else node.attrs.get(name)
         return default if value is None else value
@@ -183,18 +196,18 @@ class Page:
         return self.absolute(self.hrefs(selector))
 
     def absolute(self, hrefs: list[str]) -> list[str]:
-        """These hrefs as absolute canonical URLs, each once; what is not http or https is left out."""
+        """These hrefs as absolute canonical URLs, each once; those that are neither http nor https are left out."""
         return [link.url for link in self._resolver.resolve_all(hrefs, self.base) if link.lane]
 
     def hrefs(self, selector: str = "a[href]") -> list[str]:
-        """The raw href attributes of the matching elements."""
-        # `attrs` looks up the one; `attributes` would make a dict of all, at three times the cost.
+        """The href attributes of the matching elements, as they stand in the page."""
+        # `attrs` looks up one attribute; `attributes` would make a dict of all, at three times the cost.
         return [href for node in self.tree.css(selector) if (href := node.attrs.get("href"))]
 
     @property
     def base(self) -> str:
-        """What relative links are relative to: the page's <base>, else its URL."""
-        # Looked for where it may stand, and only then in the tree: most pages have none.
+        """The URL that relative links are relative to: that of the page's <base>, else the page's own."""
+        # Searched in the first bytes before the document is parsed: most pages have no <base>.
         if not _BASE.search(self.body, 0, HEAD_BYTES):
             return self.url
         href = self.attr("base[href]", "href")
@@ -202,7 +215,9 @@ class Page:
         return link.url if link.lane else self.url
 
     def rooted(self, hrefs: list[str]) -> tuple[list[str], str]:
-        """These hrefs and what to resolve them against, so that scope is measured from where the page really lies."""
+        """These hrefs and the URL to resolve them against, so that the scope depends on the page's own host.
+
+        For shoal itself: handlers use `follow` and `absolute`."""
         base = self.base
         if base is self.url or lane_of(base) == lane_of(self.url):
             return hrefs, base
@@ -216,36 +231,41 @@ class Page:
         handler: Handler | str | None = None,
         **options: Any,
     ) -> Follow:
-        """Requests for what `target` names: a selector, an href, an element, or any number of the last two.
+        """Requests for links of the page, to be yielded from a handler.
 
-        Lazy: nothing is looked up until it is iterated or yielded. `options` are those of `Request`."""
+        `target` is a CSS selector, an href, an element, or a list of hrefs and elements. A text is an href if it
+        begins with http://, https://, /, ./, ../, ? or #. `handler` gets the pages; by default `parse`. `options` are
+        those of `Request`. Nothing is looked up before the result is yielded or iterated."""
         return Follow(self, target, handler_name(handler), options)
 
     @property
     def parsed_text(self) -> str | None:
-        """All text of a page that was parsed already, as it stands in the document; None for any other page."""
+        """All text of the page, if it was parsed already; else None. For shoal itself."""
         root = self._tree.root if self._tree is not None else None
         return None if root is None else root.text()
 
     @property
     def fillings(self) -> list[str]:
-        """What a page holds besides its text: the addresses of its pictures, the texts of its meta elements."""
+        """Content of a page besides its text: URLs of pictures, texts of meta elements. For shoal itself."""
         sources = [node.attributes.get("src") or "" for node in self.tree.css("[src]")]
         metas = [node.attributes.get("content") or "" for node in self.tree.css("meta[content]")]
-        # Addresses among them are mostly the page's own.
+        # URLs among the meta texts are mostly the page's own.
         return sources + [text for text in metas if "://" not in text]
 
     def blocked(self, reason: str = "") -> NoReturn:
-        """Say that the site turned us away here. Ends the handler; the page is tried again through another exit, and
-        nothing of it is kept."""
+        """Say that this is not the page, but a refusal of the site. Ends the handler, and nothing of it is kept.
+
+        The page is tried again through another exit for free; without exits, by one of its attempts."""
         self._turn_away("blocked", reason)
 
     def logged_out(self, reason: str = "") -> NoReturn:
-        """Say that the account is no longer logged in. Ends the handler; the page is tried again after a new login."""
+        """Say that the account is no longer logged in. Ends the handler, and nothing of it is kept.
+
+        The page is tried again for free after a new login; without an account, by one of its attempts."""
         self._turn_away("logged_out", reason)
 
     def _turn_away(self, kind: Literal["blocked", "logged_out"], reason: str) -> NoReturn:
-        # Kept as well as raised: a handler that catches everything has said it all the same.
+        # Kept as well as raised: it must count though the handler may catch every exception.
         self.turned_away = TurnedAway(kind, reason)
         raise self.turned_away
 
@@ -267,7 +287,7 @@ Handler = Callable[[Page], Any]
 
 
 class Follow:
-    """The links of one `page.follow`, turned into requests when iterated."""
+    """The links of one `page.follow`. Iterating over it gives a request for each."""
 
     __slots__ = ("_target", "handler", "options", "page")
 
@@ -278,7 +298,7 @@ class Follow:
         self.options = options
 
     def hrefs(self) -> list[str]:
-        """The hrefs meant, as they stand in the page."""
+        """The hrefs that the target names, as they stand in the page."""
         target = self._target
         if isinstance(target, str):
             return [target] if target.startswith(HREF_STARTS) else self.page.hrefs(target)
@@ -294,7 +314,7 @@ class Follow:
 
     @property
     def options_elsewhere(self) -> dict[str, Any]:
-        """The options for links to other origins: a page chooses its links, so it would choose who gets the secrets."""
+        """The options for links to other origins, without secret headers: the page must not choose who gets them."""
         headers = self.options.get("headers")
         if headers is None or not has_secrets(headers):
             return self.options
@@ -313,5 +333,5 @@ def handler_name(handler: Handler | str | None) -> str | None:
 
 
 def _folded(node: LexborNode, separator: str = "") -> str:
-    """Inside an element nothing separates <b>a</b>b; between the blocks of a page something must."""
+    """The text with white space folded. `separator` goes between elements: none inside a word such as <b>a</b>b."""
     return " ".join(node.text(separator=separator).split())

@@ -1,4 +1,4 @@
-"""Which canonical URLs a crawl wants: scope, deny patterns, trap limits and the shapes that budgets count by."""
+"""The canonical URLs that belong to a crawl: scope, deny patterns, trap limits, and the shapes that budgets count."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REASONS = {
     "redirect_loop": "its redirects lead back to where they came from, or further than max_redirects",
 }
 
-# The setting that lets in more of what each limit kept out.
+# The setting to raise for URLs that a limit kept out, by the limit's reason.
 RAISED_BY = {
     "url_too_long": "max_url_length",
     "path_too_deep": "max_path_segments",
@@ -69,11 +69,11 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     prefixes: tuple[str, ...] = ()
 
     def covers_lane(self, lane: str) -> bool:
-        """Whether every URL of the lane belongs; a prefix may still cover some of them."""
+        """Whether every URL of the lane belongs to the crawl. If not, a prefix may still cover some of them."""
         return self.everything or lane in self.lanes or lane.endswith(self.suffixes)
 
     def covers(self, url: str, lane: str) -> bool:
-        """Whether this URL belongs."""
+        """Whether this URL belongs to the crawl."""
         return self.covers_lane(lane) or url.startswith(self.prefixes)
 
 
@@ -99,22 +99,22 @@ class Limits:
 
 
 class Facets:
-    """Lists that can be narrowed by any mix of parameters have as many URLs as there are mixes.
+    """Keeps out the endless URLs of faceted lists, which can be narrowed by any mix of parameters.
 
-    What tells them from other paths is how many different sets of parameter names they are met with. The first sets
-    are taken, later ones are not. Each worker counts for itself."""
+    A faceted list is known by the many different sets of parameter names that its path occurs with. The first `limit`
+    sets are taken, later sets are not. Each worker counts for itself."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._sets: dict[int, set[int]] = {}
 
-    def refuse(self, place: str, parameters: Sequence[str]) -> bool:
-        """Whether these parameters are one set too many for the path."""
+    def refuse(self, path: str, parameters: Sequence[str]) -> bool:
+        """Whether these parameters are one set too many for the path, which includes its lane."""
         if not self._limit:
             return False
         if len(self._sets) >= _PATHS_REMEMBERED:
             self._sets.clear()
-        known = self._sets.setdefault(hash(place), set())
+        known = self._sets.setdefault(hash(path), set())
         names = hash(frozenset(_names(parameters)))
         if names in known:
             return False
@@ -125,11 +125,11 @@ class Facets:
 
 
 class Shapes:
-    """Fingerprints of what URLs of one kind have in common, so that a trap fills one budget.
+    """Fingerprints that all URLs of one kind share, so that a trap fills one budget.
 
-    A number is 0, a name in last place or of several words is s, parameters count by name only:
-    /calendar/2026/05/12 is /calendar/0/0/0, /shop/blue-shirt?size=m is /shop/s?size. More than three parameters
-    are one kind: facets would else make a shape of each of their combinations.
+    A number becomes 0, the last name of a path and any name of several words become s, parameters count by name only:
+    /calendar/2026/05/12 is /calendar/0/0/0, /shop/blue-shirt?size=m is /shop/s?size. All sets of more than three
+    parameters count as one: else each combination of facets would be a shape of its own.
     """
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class Shapes:
         self._numbers: dict[str, int] = {}
 
     def of(self, lane: str, path: str, parameters: Sequence[str]) -> int:
-        """The shape of a canonical path on a lane; parameters as they stand in the query."""
+        """The shape of a canonical path on a lane; the parameters are pieces of the query, name=value."""
         cut = path.rfind("/", 0, -1) + 1
         text = lane + self._folder(path[:cut]) + _fold_last(path[cut:])
         if parameters:

@@ -1,4 +1,4 @@
-"""What is secret: headers and where they may go, passwords in URLs, and texts without them."""
+"""Secrets: headers and where they may go, passwords in URLs, and texts without either."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECRET_HEADERS: Final = frozenset(
 MASK: Final = "***"
 
 _NAMES: Final = "|".join(sorted(SECRET_HEADERS))
-# Quotes may be escaped: a dict inside of an error inside of another.
+# Quotes may be escaped: a dict quoted by an error that another error quotes.
 _IN_TEXT: Final = re.compile(
     rf"""(\\{{0,8}}["']?(?:{_NAMES})\\{{0,8}}["']?\s*[:=]\s*)(\\{{0,8}}"[^"]*"?|\\{{0,8}}'[^']*'?|[^\r\n,}}]+)""",
     re.IGNORECASE,
@@ -38,12 +38,12 @@ def without_secrets(headers: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def masked_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers as people may see them: what a site is told in any of them is between it and the spider."""
+    """The headers as people may see them, by name only: any value may be a secret of the spider."""
     return dict.fromkeys(headers, MASK)
 
 
 def masked_text(text: str) -> str:
-    """A text that somebody gave, without the user names and passwords of its URLs and without secret headers."""
+    """A text without the user names and passwords of its URLs, and without the values of secret headers."""
     return _IN_TEXT.sub(rf"\1{MASK}", _BARE_USERINFO.sub("", _USERINFO.sub("", text)))
 
 
@@ -54,7 +54,7 @@ def secrets_in(headers: Mapping[str, str] | None) -> list[str]:
 
 
 def without(secrets: Iterable[str], text: str) -> str:
-    """The text without these secrets, however they are spelled in it, and without what `masked_text` finds."""
+    """The text without these secrets, plain, quoted or escaped, and without the secrets that `masked_text` finds."""
     for secret in secrets:
         if len(secret) >= SHORTEST_SECRET:
             for spelled in (secret, repr(secret)[1:-1], quote(secret), quote(secret, safe=""), quote_plus(secret)):
@@ -67,14 +67,14 @@ def masked(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     if not separator:
         return url
-    # Up to the last @, wherever it is: one behind the host is a password's, written as it must not be.
+    # Up to the last @, wherever it is: an @ behind the host may belong to a password that was not escaped.
     who, at, where = ("", "", rest) if rest.startswith("/") else rest.rpartition("@")
     name, colon, _ = who.partition(":")
-    place = _SECRET_OPTION.sub(r"\1***", where)
-    return f"{scheme}{separator}{name}{colon and ':***'}{at}{place}"
+    shown = _SECRET_OPTION.sub(r"\1***", where)
+    return f"{scheme}{separator}{name}{colon and ':***'}{at}{shown}"
 
 
 def visible_origin(url: str) -> str:
-    """A URL as people may see it: who and where to, without passwords, paths and queries."""
+    """A URL as people may see it: user and host, without password, path and query."""
     scheme, separator, rest = masked(url).partition("://")
     return f"{scheme}{separator}{re.split('[/?#]', rest)[0]}"

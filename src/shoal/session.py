@@ -1,4 +1,4 @@
-"""What a spider's `login` is given: an account, and requests that keep its cookies."""
+"""The argument of a spider's `login`: an account, and requests that keep its cookies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _FORM: Final = "application/x-www-form-urlencoded"
 
 
 class FetchFailed(Exception):  # noqa: N818 -- reads as what happened
-    """A request of a session had no answer."""
+    """A request of a session got no answer.
+
+    - `fault`: the reason: its `kind`, such as "dns", and a `message`
+    """
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(f"{fault.kind}: {fault.message}")
@@ -32,10 +35,12 @@ class FetchFailed(Exception):  # noqa: N818 -- reads as what happened
 
 
 class Session:
-    """An account at work. Its requests go out by its exit, with its cookies and its User-Agent.
+    """An account to log in. Its requests carry the account's cookies and User-Agent, and leave by its proxy, if any.
 
     Redirects are followed within the site; one that leads elsewhere, or from https to http, is given back as it came.
-    `before` is awaited with the URL of every request, so that whoever keeps the host's pace can hold it."""
+
+    - `cookies`: the account's cookies, kept for its pages
+    """
 
     def __init__(
         self,
@@ -46,6 +51,7 @@ class Session:
         rules: UrlRules,
         before: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
+        """`before` is awaited with the URL of every request, so that the host's pace is kept."""
         self.cookies = CookieJar()
         self._config = config
         self._fetcher = fetcher
@@ -57,11 +63,13 @@ class Session:
 
     @property
     def account(self) -> Mapping[str, str]:
-        """The account's name, password and whatever else was configured for it."""
+        """The account's name, password and other fields, as configured."""
         return MappingProxyType(self._config.fields)
 
     async def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> Page:
-        """Fetch a page; after the first one the URL may be relative to the last."""
+        """Fetch a page. After the first request the URL may be relative to the last page.
+
+        Raises FetchFailed when there is no answer, UsageError for a URL that is neither http nor https."""
         return await self._send("GET", url, dict(headers or {}), None)
 
     async def post(
@@ -72,7 +80,7 @@ class Session:
         json: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> Page:
-        """Send a form or JSON."""
+        """Send a form or JSON, and fetch the answer. Raises as `get` does."""
         if form is not None:
             kind, body = _FORM, urlencode(form, doseq=True).encode()
         else:
@@ -80,20 +88,22 @@ class Session:
         return await self._send("POST", url, {"Content-Type": kind, **(headers or {})}, body)
 
     def headers_for(self, url: str) -> dict[str, str]:
-        """What a request to this URL carries so that it is the account's: its cookies and its User-Agent."""
+        """The account's cookies and User-Agent for a request to this URL, as headers. For shoal itself."""
         cookies, agent = self.cookies.header(url), self._config.user_agent
         return {name: value for name, value in (("Cookie", cookies), ("User-Agent", agent)) if value}
 
     def take(self, response: Response) -> None:
-        """Keep the cookies that an answer set."""
+        """Keep the cookies that an answer set. For shoal itself: `get` and `post` do it."""
         self.cookies.take(response.url, response.headers.get("set-cookie"))
 
     def dump(self) -> bytes:
-        """The cookies, for safe-keeping."""
+        """The cookies as bytes, for the frontier to keep. For shoal itself."""
         return self.cookies.dump()
 
     def load(self, data: bytes) -> None:
-        """Go on with cookies that were dumped. What cannot be read is as good as none: the account logs in again."""
+        """Go on with cookies that were dumped. Unreadable bytes count as none: the account logs in again.
+
+        For shoal itself."""
         try:
             self.cookies = CookieJar.load(data)
         except msgspec.MsgspecError:
@@ -143,7 +153,7 @@ class Session:
 
 
 def _redirected(fetch: Fetch, url: str, *, status: int) -> Fetch:
-    """The request of the next hop, as the browsers do it."""
+    """The request of the next hop, as browsers do it."""
     method, body, headers = fetch.method, fetch.body, fetch.headers or {}
     if origin_of(url) != origin_of(fetch.url):
         headers = without_secrets(headers) or {}

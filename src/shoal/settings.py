@@ -1,4 +1,4 @@
-"""Every setting in one table: its name, its type, its default and what it is for.
+"""Every setting in one table: its name, its type, its default and its purpose.
 
 A setting comes from, weakest first: the default, `shoal.toml`, `SHOAL_…` in the environment, the spider class,
 the command line. An unknown name or a value of the wrong kind is an error that says what was meant.
@@ -21,7 +21,7 @@ from msgspec import Meta
 from shoal.errors import SettingError
 
 MIB = 1024 * 1024
-# Where a crawl lives is no setting of it; the command line reads these itself.
+# The addresses of frontier and store are no settings of a crawl; the command line reads these variables itself.
 FRONTIER_VARIABLE, STORE_VARIABLE = "SHOAL_FRONTIER", "SHOAL_STORE"
 MIN_BLOOM_ERROR, MAX_BLOOM_ERROR = 1e-9, 0.1
 TRACKING_PARAMETERS = (
@@ -56,7 +56,7 @@ TRACKING_PARAMETERS = (
     "sessid",
 )
 
-OTHER_TABLES = ("proxies", "accounts")  # in a shoal.toml; `exits.py` reads them
+OTHER_TABLES = ("proxies", "accounts")  # in a shoal.toml; `exits/configuration.py` reads them
 
 _DURATION = re.compile(r"(?:(\d{1,9}(?:\.\d{1,6})?)([smhdw]))?")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -84,7 +84,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         tuple[str, ...],
         _help(
             "hosts (with a leading dot their subdomains too) or URL prefixes in scope; empty: the hosts of"
-            " `start`, and each page's own"
+            " `start`, and each page's own host"
         ),
     ] = ()
     deny: Annotated[tuple[str, ...], _help("URL patterns kept out, as regular expressions over the whole URL")] = ()
@@ -96,10 +96,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = 100_000
     max_url_length: Annotated[Positive, _help("characters of a URL")] = 2048
     max_path_segments: Annotated[Positive, _help("segments of a URL's path")] = 20
-    max_segment_repeats: Annotated[Positive, _help("times one path segment may stand in a URL")] = 3
+    max_segment_repeats: Annotated[Positive, _help("times one path segment may occur in a URL")] = 3
     max_links: Annotated[Positive, _help("links taken from one page")] = 10_000
     max_facets: Annotated[
-        Count, _help("different sets of parameter names taken for one path, as faceted lists have; 0: no limit")
+        Count, _help("different sets of parameter names that one path may have, as faceted lists do; 0: no limit")
     ] = 20
     max_equal_pages: Annotated[
         Count,
@@ -108,30 +108,30 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     strip_parameters: Annotated[
         tuple[str, ...],
         _help(
-            "query parameters that do not make a page another page; a trailing * is a prefix; jsessionid stands for"
-            " session ids in the path and in sid=, too"
+            "query parameters that make no difference to a page; a trailing * is a prefix; jsessionid also stands for"
+            " session ids in the path and in sid="
         ),
     ] = TRACKING_PARAMETERS
 
     dedup: Annotated[
         str,
         _help(
-            'how a crawl knows the URLs it has had: "exact", or "bloom:0.001" to save memory in Redis and miss one new'
-            " URL in a thousand; of a new crawl"
+            'how a crawl remembers known URLs: "exact", or "bloom:0.001" to save memory in Redis and miss one new URL'
+            " in a thousand; cannot be changed later"
         ),
     ] = "exact"
     dedup_ttl: Annotated[
         str,
         _help(
-            "how long a URL stays known when it is done: 12h, 4d, 2w; then, after half as long again at the latest, it"
-            " may be fetched again; empty: for ever; of a new crawl, later the length may change"
+            "how long a URL stays known after it is done: 12h, 4d, 2w; then, after half as long again at the latest, it"
+            " may be fetched again; empty: for ever; a running crawl may change the length, not turn it on or off"
         ),
     ] = ""
 
     obey_robots: Annotated[bool, _help("obey robots.txt and its Crawl-delay")] = True
     robots_seconds: Annotated[Seconds, _help("how long a robots.txt is good for")] = 86_400.0
     max_robots_bytes: Annotated[Positive, _help("bytes of a robots.txt that are read")] = 512 * 1024
-    user_agent: Annotated[str, _help("what the sites see; name yourself and a way to reach you")] = (
+    user_agent: Annotated[str, _help("how requests introduce themselves; name yourself and a way to reach you")] = (
         "shoal/0.1 (+https://pypi.org/project/shoal)"
     )
     allow_private: Annotated[bool, _help("let requests go to private, loopback and other special addresses")] = False
@@ -147,24 +147,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str,
         _help(
             "pool of proxies or accounts for requests that name none; empty: the only pool of the file that `proxies`"
-            ' names, else that of the page a link stands on, else "direct"'
+            ' names, else the pool of the page that has the link, else "direct"'
         ),
     ] = ""
     exit_patience: Annotated[
-        str, _help("how long pages wait for an exit when all of their pool rest, before they are dead letters")
+        str, _help("how long pages wait while all exits of their pool are quarantined or parked; then dead letters")
     ] = "1h"
     max_exit_tries: Annotated[
-        Positive, _help("times a page may be turned away through exits before it is a dead letter")
+        Positive, _help("times a page may be refused through exits before it is a dead letter")
     ] = 6
     budget: Annotated[
-        Annotated[float, Meta(ge=0)], _help("what requests through pools may cost; then the crawl pauses; 0: no limit")
+        Annotated[float, Meta(ge=0)],
+        _help("what all requests through pools may cost; then the crawl pauses; 0: no limit"),
     ] = 0.0
 
     max_attempts: Annotated[Positive, _help("attempts at a page before it is a dead letter")] = 4
     handle_statuses: Annotated[
-        tuple[int, ...], _help("statuses besides 2xx that a spider's handlers want to see, such as 404")
+        tuple[int, ...], _help("statuses besides 2xx whose pages go to the spider's handlers, such as 404")
     ] = ()
-    max_free_retries: Annotated[Count, _help("retries for faults that are not the page's own")] = 20
+    max_free_retries: Annotated[Count, _help("retries for faults that are not the page's fault")] = 20
     retry_seconds: Annotated[Seconds, _help("backoff before the second attempt; doubles with each one")] = 2.0
     max_retry_seconds: Annotated[Seconds, _help("longest backoff")] = 600.0
     max_rest_seconds: Annotated[Seconds, _help("longest rest that a Retry-After may ask of a host")] = 3600.0
@@ -174,17 +175,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     idle_seconds: Annotated[Seconds, _help("longest silence inside an answer")] = 15.0
     total_seconds: Annotated[Seconds, _help("deadline for a whole answer")] = 60.0
     max_body_bytes: Annotated[Positive, _help("bytes of a page, after decompression")] = 10 * MIB
-    max_tags: Annotated[Positive, _help("tags in the HTML of a page that is to be parsed")] = 1_000_000
-    max_nesting: Annotated[Positive, _help("elements open inside each other in the HTML of a page")] = 1_000
+    max_tags: Annotated[Positive, _help("tags in the HTML of a page; one with more is not parsed")] = 1_000_000
+    max_nesting: Annotated[
+        Positive, _help("elements nested in each other in the HTML of a page; one with more is not parsed")
+    ] = 1_000
     max_ratio: Annotated[Positive, _help("how many times larger a page may get by decompression")] = 200
     max_redirects: Annotated[Count, _help("redirects in a row")] = 10
     handler_seconds: Annotated[Seconds, _help("deadline for a spider's handler on one page")] = 30.0
 
-    lease_seconds: Annotated[Seconds, _help("how long a silent worker keeps its tasks")] = 60.0
+    lease_seconds: Annotated[Seconds, _help("how long a worker that sends no renewal keeps its tasks")] = 60.0
     horizon_seconds: Annotated[Seconds, _help("how far ahead a worker takes start slots of a fast host")] = 1.0
     grace_seconds: Annotated[Seconds, _help("how long a worker that was told to stop may finish its pages")] = 20.0
     flush_pages: Annotated[Positive, _help("pages per write to the store and the frontier")] = 128
-    flush_seconds: Annotated[Seconds, _help("longest time a finished page waits for that write")] = 0.05
+    flush_seconds: Annotated[Seconds, _help("longest time that a finished page waits for this write")] = 0.05
     max_pending: Annotated[Positive, _help("waiting tasks above which sources stop feeding")] = 1_000_000
 
     item_key: Annotated[str, _help("the field that identifies an item; empty: the page's URL")] = ""
@@ -192,14 +195,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Literal["replace", "fill"],
         _help("replace: the newer scrape of an item stands; fill: fields of its different pages are merged"),
     ] = "replace"
-    freshness: Annotated[str, _help('for how long after a write nobody writes an item again, such as "1h"')] = ""
-    keep_versions: Annotated[bool, _help("keep every content that an item ever had")] = False
-    retention: Annotated[str, _help('how long lines of the fetch log are kept, such as "90d"; empty: for ever')] = ""
+    freshness: Annotated[
+        str, _help('how long after a write an item is not written again, such as "1h"; empty: no time')
+    ] = ""
+    keep_versions: Annotated[bool, _help("keep every version of an item")] = False
+    retention: Annotated[str, _help('how long rows of the fetch log are kept, such as "90d"; empty: for ever')] = ""
     store_connections: Annotated[Positive, _help("connections of one worker to a database server")] = 2
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """Settings with where each value came from."""
+    """Settings with the origin of each value."""
 
     values: Settings
     origins: dict[str, str]
@@ -209,7 +214,7 @@ FIELDS = {field.name: field for field in msgspec.structs.fields(Settings)}
 
 
 def resolve(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> Resolved:
-    """Merge layers, weakest first; each is (where it came from, its settings)."""
+    """Merge layers, weakest first; each is its origin and its settings."""
     merged: dict[str, Any] = {}
     origins = dict.fromkeys(FIELDS, "default")
     for origin, layer in layers:
@@ -270,7 +275,7 @@ def parse_duration(text: str) -> float:
 
 
 def check_dedup(text: str, *, ttl: float = 0.0) -> None:
-    """Only "exact", or "bloom:" and a share of new URLs that may be missed. Only exact keys can expire."""
+    """Refuse any `dedup` but "exact" and "bloom:" with a share of new URLs to miss. Only exact keys can expire."""
     kind, _, share = text.partition(":")
     try:
         is_right = kind == "bloom" and MIN_BLOOM_ERROR <= float(share) <= MAX_BLOOM_ERROR
@@ -283,7 +288,7 @@ def check_dedup(text: str, *, ttl: float = 0.0) -> None:
 
 
 def check_networks(entries: Sequence[str]) -> None:
-    """Only addresses, and networks by their first address and length."""
+    """Refuse entries that are neither an address nor a network, such as 10.1.0.0/16."""
     for entry in entries:
         try:
             ipaddress.ip_network(entry)

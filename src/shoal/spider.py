@@ -13,7 +13,23 @@ if TYPE_CHECKING:
 
 
 class Request(msgspec.Struct):
-    """A URL to fetch. Only `url` is needed; `handler` is a method of the spider or its name."""
+    """A URL to fetch, yielded by a handler or named in a spider's `start`. Only `url` is needed.
+
+    - `url`: absolute, or relative to the page that yields it
+    - `handler`: the method that handles the page; None: `parse`
+    - `method`: the HTTP method
+    - `headers`: headers to send besides shoal's own
+    - `body`: the body to send; text is encoded as UTF-8
+    - `json`: data to send as JSON, instead of `body`
+    - `meta`: plain data that the handler finds in `page.meta`
+    - `priority`: among the tasks of a host, a higher number goes first
+    - `depth`: links away from a start URL; None: one more than the page that yields it
+    - `delay`: seconds to wait at least before it is fetched
+    - `max_attempts`: attempts before it is a dead letter; None: the setting `max_attempts`
+    - `key`: identifies the task instead of its URL, method and body
+    - `dedup`: False: fetch it even if the crawl knows the URL
+    - `pool`: the pool whose exits it goes through, or `direct`; None: the spider's pool, else the page's
+    """
 
     url: str
     handler: Callable[..., Any] | str | None = None
@@ -32,7 +48,10 @@ class Request(msgspec.Struct):
 
 
 class Item(dict[str, Any]):
-    """One result. `key` identifies it: an item written again under its key replaces the earlier one."""
+    """One result: a dict of its fields. An item written again under its key replaces the earlier one.
+
+    - `key`: identifies the item; None: the field that the setting `item_key` names does, else the page's URL
+    """
 
     def __init__(self, *, key: Any = None, **fields: Any) -> None:
         super().__init__(fields)
@@ -40,16 +59,24 @@ class Item(dict[str, Any]):
 
 
 class Sitemap(msgspec.Struct, frozen=True):
-    """Start from a sitemap, its index files and gzip included. A bare site: the sitemaps its robots.txt names."""
+    """Start from the pages of a sitemap, which may be gzipped, or an index of sitemaps.
+
+    - `url`: a sitemap, or a site such as https://example.com, whose robots.txt names its sitemaps
+    - `handler`: the method that handles each page; None: `parse`
+    """
 
     url: str
     handler: Callable[..., Any] | str | None = None
 
 
 class Pages(msgspec.Struct, frozen=True):
-    """A range of numbered pages, each its own task: `{}` in the URL is the number.
+    """Start from a range of numbered pages, each a task of its own.
 
-    `last` is a number, or the selector of the element on the first page that names or links to the last."""
+    - `template`: the URL, with `{}` for the number
+    - `last`: the last number, or the selector of an element on the first page that names it or links to the last page
+    - `first`: the first number
+    - `handler`: the method that handles each page; None: `parse`
+    """
 
     template: str
     last: int | str
@@ -58,14 +85,21 @@ class Pages(msgspec.Struct, frozen=True):
 
 
 class UrlFile(msgspec.Struct, frozen=True):
-    """URLs from a file, one a line; empty lines and lines that start with # are passed over."""
+    """Start from the URLs in a file, one a line; empty lines and lines that start with # are passed over.
+
+    - `path`: the file, relative to the current folder
+    - `handler`: the method that handles each page; None: `parse`
+    """
 
     path: str
     handler: Callable[..., Any] | str | None = None
 
 
 class Stdin(msgspec.Struct, frozen=True):
-    """URLs from standard input, one a line."""
+    """Start from the URLs on standard input, one a line.
+
+    - `handler`: the method that handles each page; None: `parse`
+    """
 
     handler: Callable[..., Any] | str | None = None
 
@@ -74,11 +108,15 @@ Source = str | Request | Sitemap | Pages | UrlFile | Stdin
 
 
 class Spider:
-    """Where to start and what to do with each page.
+    """Where to start and what to do with each page: write a class that derives from this one.
 
-    Any setting may be a class attribute: `rate = "4/s"`. Handlers are methods that take a page and yield (or
-    return a list of) requests, items, mappings, dataclasses, pydantic models or msgspec structs; `parse` is the
-    default one. They may be plain or async.
+    Handlers are methods that take a page and yield (or return a list of) requests, items, mappings, dataclasses,
+    pydantic models or msgspec structs; `parse` is the default one. They may be plain or async. Any setting may be a
+    class attribute: `rate = "4/s"`.
+
+    - `name`: what commands call the spider; empty: the class name in small letters
+    - `start`: where to begin: a URL, a request, a source, a list of these, or a method that yields them
+    - `settings`: settings by name, for those that are no attribute here
     """
 
     name: ClassVar[str] = ""
@@ -98,11 +136,11 @@ class Spider:
     settings: ClassVar[dict[str, Any]] = {}
 
     def parse(self, page: Page) -> Any:
-        """Handle a page no other handler was named for."""
+        """Handle a page that no other handler was named for."""
         raise NotImplementedError(f"{type(self).__name__} has no parse method")
 
     async def login(self, session: Session) -> Any:
-        """Log an account in. To give False, or to raise, says that it did not work."""
+        """Log an account in. A login that raises or returns False has failed: the account is quarantined."""
         raise NotImplementedError(f"{type(self).__name__} has no login method")
 
     async def started(self) -> None:

@@ -22,39 +22,39 @@ def load_spider(reference: str) -> type[Spider]:
 
 
 def load_spiders(reference: str) -> list[type[Spider]]:
-    """The spider class that a reference names; without a class name, all of its file."""
-    place, _, name = reference.rpartition(":") if ":" in reference else (reference, "", "")
-    module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    """The spider class that a reference names; without a class name, all classes of its file."""
+    source, _, name = reference.rpartition(":") if ":" in reference else (reference, "", "")
+    module = _load_file(Path(source)) if source.endswith(".py") else _load_module(source)
     spiders = [
         value
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Spider) and value.__module__ == module.__name__
     ]
     if name:
-        return [_named(spiders, name, place)]
+        return [_named(spiders, name, source)]
     if not spiders:
-        raise UsageError(f"{place} has no spider: write a class that derives from shoal.Spider")
+        raise UsageError(f"{source} has no spider: write a class that derives from shoal.Spider")
     return spiders
 
 
-def _named(spiders: list[type[Spider]], name: str, place: str) -> type[Spider]:
+def _named(spiders: list[type[Spider]], name: str, source: str) -> type[Spider]:
     for spider in spiders:
         if spider.__name__ == name:
             return spider
     known = ", ".join(spider.__name__ for spider in spiders) or "none"
-    raise UsageError(f"{place} has no spider {name!r}; it has: {known}")
+    raise UsageError(f"{source} has no spider {name!r}; it has: {known}")
 
 
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"no spider file {path}: check the path")
-    # Not under the name of a module that others mean: a spider may well be called queue.py.
+    # Not under the name of a standard module: a spider's file may well be called queue.py.
     name = f"{path.stem}_spider" if path.stem in sys.stdlib_module_names else path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} cannot be loaded as Python")
     module = importlib.util.module_from_spec(spec)
-    # Registered, and its folder on the path, so that the spider's own imports and dataclasses work as usual.
+    # Registered, and its folder on the path, so that the spider's imports and dataclasses work as usual.
     sys.modules[name] = module
     folder = str(path.resolve().parent)
     if folder not in sys.path:

@@ -1,4 +1,4 @@
-"""What a URL is to shoal: its canonical form, its key, its lane, and the rules that keep it out.
+"""URLs as shoal sees them: canonical form, key, lane, and the rules that keep a URL out.
 
 Canonical form (fetched): WHATWG parsing, no fragment, no default port, no dot segments, escapes in upper case, escaped
 unreserved characters plain. Key form (compared): the same with the query sorted by name, tracking parameters
@@ -17,7 +17,7 @@ import msgspec
 from ada_url import join_url
 
 from shoal.errors import SettingError, UsageError
-from shoal.link_memo import WEB, Link, Memo, Place, name_of
+from shoal.link_memo import WEB, Link, LinkBase, Memo, name_of
 from shoal.scope import REASONS, Facets, Limits, Scope, Shapes, fingerprint
 from shoal.secrecy import masked_text
 from shoal.settings import MIB, TRACKING_PARAMETERS, Settings
@@ -25,10 +25,10 @@ from shoal.settings import MIB, TRACKING_PARAMETERS, Settings
 __all__ = ["REASONS", "Link", "UrlRules", "canonical", "fingerprint", "key_of", "lane_of", "origin_of", "read_scope"]
 
 _MEMO_BYTES = 32 * MIB
-_ENTRY_BYTES = 280  # a Link, its numbers and its places in the memo, beside the two texts
+_ENTRY_BYTES = 280  # a Link, its numbers and its entries in the memo, without the two texts
 _ORIGIN_BYTES = 400
-_LONGEST_HREF = 65_536  # beyond it nothing is parsed
-_SHOWN = 200  # characters of an unusable href that people get to see
+_LONGEST_HREF = 65_536  # a longer one is not parsed
+_SHOWN = 200  # characters of an unusable href that messages show
 _UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 
 _CREDENTIALS = re.compile(r"//[^/?#]*@")
@@ -38,7 +38,7 @@ _NO_PAGE = re.compile(r"[\x00-\x20]*(?:(?:javascript|mailto|tel|data|sms|about|b
 _UNTIDY_ESCAPE = re.compile(
     r"%(?:[0-9A-Fa-f][a-f]|[a-f][0-9A-F]|2[DE]|3[0-9]|[46][1-9A-F]|[57][0-9A]|5F|7E)",
 )
-# Nothing in it that a parser would change: no escapes, no empty or dot segments.
+# A path that no parser would change: no escapes, no empty or dot segments.
 _PLAIN_PATH = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9_~.-]*+)++/?")
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
@@ -50,7 +50,7 @@ _BASE = re.compile(r"(https?://[^/?#\\@\x00-\x20]+)(/(?:[^?#\\\x00-\x20]*/)?)([^
 
 
 def canonical(url: str) -> str:
-    """The canonical form of a URL that a person gave; a UsageError that says what is wrong with it otherwise."""
+    """The canonical form of a URL that a person gave. Raises UsageError that says what is wrong with the URL."""
     text = url.strip()
     form = _form(text, "")
     if form is None:
@@ -113,49 +113,49 @@ class UrlRules:
         self._memo_bytes = self._room = memo_bytes
         self._memos: dict[str, Memo] = {}
         self._lanes: dict[str, str] = {}
-        self._place = self._move_to("")
+        self._link_base = self._use_base("")
 
     def resolve(self, href: str, base: str = "") -> Link:
         """The link that an href on the page `base` stands for. Never raises."""
-        place = self._place
-        if place.given != base:
-            place = self._move_to(base)
-        return place.memo.links.get(href) or self._find(href, place) or self._link(href, place.base)
+        link_base = self._link_base
+        if link_base.given != base:
+            link_base = self._use_base(base)
+        return link_base.memo.links.get(href) or self._find(href, link_base) or self._link(href, link_base.base)
 
     def resolve_all(self, hrefs: Iterable[str], base: str) -> list[Link]:
-        """The links of one page, each key once, in order; what leads to no other page (#top, mailto:) is left out."""
-        place = self._place
-        if place.given != base:
-            place = self._move_to(base)
+        """The links of one page, each key once, in order, without hrefs that lead to no other page (#top, mailto:)."""
+        link_base = self._link_base
+        if link_base.given != base:
+            link_base = self._use_base(base)
         unique = dict.fromkeys(hrefs)
-        known = list(map(place.memo.links.get, unique))
+        known = list(map(link_base.memo.links.get, unique))
         if all(known):
             links = cast("list[Link]", known)
         else:
             pairs = zip(unique, known, strict=True)
-            links = [link for href, hit in pairs if (link := hit or self._find(href, place))]
+            links = [link for href, hit in pairs if (link := hit or self._find(href, link_base))]
         by_key = dict(zip(map(_KEY, links), links, strict=True))
         return links if len(by_key) == len(links) else _first_of_each_key(links)
 
     def sort_out(self, hrefs: Iterable[str], base: str) -> tuple[dict[int, str], list[Link]]:
-        """The links of one page: the keys of plain ones with an href for each, in any order, and the others.
+        """The links of one page: the keys of plain links with an href for each, in any order, and the other links.
 
-        Most links of most pages are plain and were met before: those cost two look-ups and nothing more."""
-        place = self._place
-        if place.given != base:
-            place = self._move_to(base)
+        Most links of most pages are plain and known: these cost two look-ups and nothing more."""
+        link_base = self._link_base
+        if link_base.given != base:
+            link_base = self._use_base(base)
         unique = dict.fromkeys(hrefs)
-        hits = list(map(place.memo.keys.get, unique))
-        # Backwards: of hrefs with one key the first is kept.
+        hits = list(map(link_base.memo.keys.get, unique))
+        # Backwards: of several hrefs with one key the first is kept.
         plain = dict(zip(reversed(hits), reversed(unique), strict=True))
         others = []
         if None in plain:
             del plain[None]
             for href in [href for href, hit in zip(unique, hits, strict=True) if hit is None]:
-                key = place.memo.keys.get(name_of(href, place))
+                key = link_base.memo.keys.get(name_of(href, link_base))
                 if key is not None:
                     plain.setdefault(key, href)
-                elif link := self._find(href, place):
+                elif link := self._find(href, link_base):
                     if link.is_plain:
                         plain.setdefault(link.key, href)
                     else:
@@ -170,21 +170,21 @@ class UrlRules:
         """The reason why this URL would be kept out, one of REASONS."""
         return self._link(url, "").rejected
 
-    def _move_to(self, given: str) -> Place:
+    def _use_base(self, given: str) -> LinkBase:
         base = given
         parts = _BASE.fullmatch(base)
         if parts is None or "/." in base or "/%" in base:  # perhaps dot segments
             base = _form(given, "") or ""
             parts = _BASE.fullmatch(base)
         if parts is None:
-            place = Place(given, base, base, "", "", self._memo_of(base))
+            link_base = LinkBase(given, base, base, "", "", self._memo_of(base))
         else:
             origin, folder, name = parts.groups()
-            # Rooted, //folder/x would name a host: nothing relative is remembered there.
+            # Rooted, //folder/x would name a host: relative hrefs are not remembered there.
             page = folder + name if not folder.startswith("//") else ""
-            place = Place(given, base, origin, folder if page else "", page, self._memo_of(origin))
-        self._place = place
-        return place
+            link_base = LinkBase(given, base, origin, folder if page else "", page, self._memo_of(origin))
+        self._link_base = link_base
+        return link_base
 
     def _memo_of(self, origin: str) -> Memo:
         memo = self._memos.get(origin)
@@ -200,34 +200,34 @@ class UrlRules:
         self._lanes.clear()
         self._room = self._memo_bytes
 
-    def _find(self, href: str, place: Place) -> Link | None:
-        name = name_of(href, place)
+    def _find(self, href: str, link_base: LinkBase) -> Link | None:
+        name = name_of(href, link_base)
         if not name:
-            return None if _NO_PAGE.match(href) else self._link(href, place.base)
-        link = place.memo.links.get(name)
+            return None if _NO_PAGE.match(href) else self._link(href, link_base.base)
+        link = link_base.memo.links.get(name)
         if link is None:
-            link = place.memo.links.get(place.other_name(name))
+            link = link_base.memo.links.get(link_base.other_name(name))
             if link is None:
-                link = self._link(href, place.base, plain=self._plain_form(name, place))
-            self._keep(name, link, place)
+                link = self._link(href, link_base.base, plain=self._plain_form(name, link_base))
+            self._keep(name, link, link_base)
         return link
 
-    def _keep(self, name: str, link: Link, place: Place) -> None:
+    def _keep(self, name: str, link: Link, link_base: LinkBase) -> None:
         self._room -= _ENTRY_BYTES + sys.getsizeof(name) + sys.getsizeof(link.url)
         if self._room < 0:
             self._forget()
-            place.memo.clear()
-            self._memos[place.origin] = place.memo
-        place.memo.links[name] = link
+            link_base.memo.clear()
+            self._memos[link_base.origin] = link_base.memo
+        link_base.memo.links[name] = link
         if link.is_plain:
-            place.memo.keys[name] = link.key
+            link_base.memo.keys[name] = link.key
 
-    def _plain_form(self, name: str, place: Place) -> str | None:
-        """The canonical form where it can be seen at a glance: the parser's answer costs a third of a new link."""
-        rooted = name.removeprefix(place.origin)
-        # The origins among the lanes are canonical, for they were cut from canonical URLs.
-        if place.origin in self._lanes and len(rooted) < self._longest and _PLAIN_PATH.fullmatch(rooted):
-            return place.origin + rooted
+    def _plain_form(self, name: str, link_base: LinkBase) -> str | None:
+        """The canonical form, if a regular expression can tell it: the parser is a third of the cost of a new link."""
+        rooted = name.removeprefix(link_base.origin)
+        # The origins in `_lanes` are canonical: they were cut from canonical URLs.
+        if link_base.origin in self._lanes and len(rooted) < self._longest and _PLAIN_PATH.fullmatch(rooted):
+            return link_base.origin + rooted
         return None
 
     def _link(self, href: str, base: str, *, plain: str | None = None) -> Link:
@@ -299,7 +299,7 @@ def _first_of_each_key(links: list[Link]) -> list[Link]:
 
 
 def _form(href: str, base: str) -> str | None:
-    """The canonical form, user name and password still in it; None for what is not on the web."""
+    """The canonical form, with user name and password; None for a URL that is neither http nor https."""
     try:
         url = join_url(base, href) if base else join_url(href, "")
     except ValueError:
@@ -312,7 +312,7 @@ def _form(href: str, base: str) -> str | None:
 
 
 def _tidy(url: str) -> str:
-    # With a stray % in it, decoding could make an escape out of what was none: %%37E.
+    # Next to a stray %, decoding could make a new escape: %%37E.
     if not _UNTIDY_ESCAPE.search(url) or _BROKEN_ESCAPE.search(url):
         return url
     return _ESCAPE.sub(lambda escape: _PLAIN_ESCAPES[escape[0].upper()], url)

@@ -1,4 +1,4 @@
-"""XML from strangers: parsed without entities, so that a small document cannot become a large one."""
+"""XML that is not trusted: parsed without entities, so that a small document cannot become a large one."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ SITE = "https://example.com"
 
 
 def rules(text: str | bytes) -> Robots:
-    return Robots.parse(text.encode() if isinstance(text, str) else text, AGENT)
+    return Robots(compact(text.encode() if isinstance(text, str) else text), AGENT)
 
 
 def allows(text: str, path: str) -> bool:
@@ -117,17 +117,17 @@ def test_ignores_a_crawl_delay_that_is_no_number(delay: str) -> None:
     assert rules(f"User-agent: *\nCrawl-delay: {delay}\n").crawl_delay is None
 
 
-def test_lists_sitemaps_whoever_they_are_for() -> None:
-    text = "Sitemap: https://a/1.xml\nUser-agent: x\nDisallow: /\nSitemap:https://a/2.xml\n"
-    assert rules(text).sitemaps == ["https://a/1.xml", "https://a/2.xml"]
+def test_a_sitemap_line_belongs_to_no_group_and_divides_none() -> None:
+    robots = rules("User-agent: shoal\nSitemap: https://a/1.xml\nUser-agent: x\nDisallow: /a\n")
+    assert not robots.allows(f"{SITE}/a")
+    assert robots.allows(f"{SITE}/b")
 
 
 def test_no_bytes_at_all_allow_everything() -> None:
-    robots = Robots.from_rules(b"", AGENT)
+    robots = Robots(b"", AGENT)
     assert robots.allows_all
     assert robots.allows(f"{SITE}/x")
     assert robots.crawl_delay is None
-    assert robots.sitemaps == []
 
 
 def test_what_lies_on_a_lane_means_the_same() -> None:
@@ -135,10 +135,10 @@ def test_what_lies_on_a_lane_means_the_same() -> None:
     kept = compact(text)
     assert len(kept) < len(text)
     assert compact(kept) == kept
-    again = Robots.from_rules(kept, AGENT)
+    again = Robots(kept, AGENT)
     assert not again.allows(f"{SITE}/a/c")
     assert again.allows(f"{SITE}/a/b")
-    assert (again.crawl_delay, again.sitemaps) == (3.0, ["/s"])
+    assert again.crawl_delay == 3.0
 
 
 def test_a_page_that_is_no_robots_txt_has_no_rules() -> None:
@@ -225,14 +225,14 @@ async def test_keeps_the_rules_for_a_day() -> None:
     verdict = await site.rules()
     assert site.asked == [f"{SITE}/robots.txt"]
     assert (verdict.seconds, verdict.crawl_delay, verdict.rest_seconds) == (86_400.0, 4.0, None)
-    assert not Robots.from_rules(verdict.rules, AGENT).allows(f"{SITE}/a")
+    assert not Robots(verdict.rules, AGENT).allows(f"{SITE}/a")
 
 
 async def test_reads_only_the_first_bytes() -> None:
     body = b"User-agent: *\nDisallow: /a\n" + b"#" * 1000 + b"\nDisallow: /late\n"
     verdict = await Scripted(always=response(200, body)).rules(settings=Settings(max_robots_bytes=500))
-    assert Robots.from_rules(verdict.rules, AGENT).allows(f"{SITE}/late")
-    assert not Robots.from_rules(verdict.rules, AGENT).allows(f"{SITE}/a")
+    assert Robots(verdict.rules, AGENT).allows(f"{SITE}/late")
+    assert not Robots(verdict.rules, AGENT).allows(f"{SITE}/a")
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 451])

@@ -104,7 +104,7 @@ async def _robots_allow(link: Link, crawl: Crawl, *, frontier: Frontier) -> bool
     if not crawl.needs_rules:
         return True
     version, rules = await frontier.rules(crawl.id, _lane(link, crawl))
-    return version == 0 or Robots.from_rules(rules, _settings(crawl).user_agent).allows(link.url)
+    return version == 0 or Robots(rules, _settings(crawl).user_agent).allows(link.url)
 
 
 async def _merged(crawl: Crawl, key: int, taken: str, *, frontier: Frontier) -> list[str]:

@@ -44,13 +44,13 @@ class AccountSession:
         self._session.take(response)
 
     def changed(self, *, is_over: bool) -> bytes | None:
-        """What the frontier is to keep of the session from now on; None: what it has. `is_over`: log in again."""
+        """The session as bytes, for the frontier to keep; None if unchanged. `is_over`: empty, to log in again."""
         kept = b"" if is_over else self._session.dump()
         return kept if kept != self._kept else None
 
 
 class Accounts:
-    """Gives sessions to leases. Remembers what the frontier keeps of each account, by its version."""
+    """Gives sessions to leases. Remembers the sessions that the frontier keeps, by account and version."""
 
     def __init__(
         self,

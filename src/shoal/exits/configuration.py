@@ -26,7 +26,7 @@ PROXIES: Final = "proxies"
 ACCOUNTS: Final = "accounts"
 PROXY_SCHEMES: Final = ("http", "https", "socks5", "socks5h")
 MAX_EXITS: Final = 10_000
-ENCODING: Final = "utf-8-sig"  # what Windows editors save has a mark in front
+ENCODING: Final = "utf-8-sig"  # Windows editors begin a file with a byte order mark
 
 _POOL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _LOGIN_NAME: Final = re.compile(r"[^\s/]{1,100}")
@@ -38,7 +38,7 @@ _EXAMPLE: Final = "http://user:password@host:3128, socks5://host:1080, or a URL 
 class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A pool as it was configured, in numbers: intervals and times in seconds, 0 for "no limit".
 
-    `interval` and `cap` are of one exit towards one host, `host_interval` and `host_cap` of all together."""
+    `interval` and `cap` hold for one exit towards one host, `host_interval` and `host_cap` for all exits together."""
 
     name: str
     exits: tuple[ExitConfig, ...]
@@ -57,7 +57,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Table(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What may stand in `[proxies.NAME]` and `[accounts.NAME]`."""
+    """The keys of `[proxies.NAME]` and `[accounts.NAME]`."""
 
     urls: list[str] = []
     url: str = ""
@@ -85,7 +85,7 @@ _ONLY_ACCOUNTS: Final = {"logins"}
 
 
 def load_pools(config: Path, *, proxies: str = "", environ: Mapping[str, str] = os.environ) -> dict[str, PoolSpec]:
-    """The pools of a shoal.toml, which may be absent, and of the file that the setting `proxies` names, which wins."""
+    """The pools of a shoal.toml, if there is one, and of the file that the setting `proxies` names, which wins."""
     pools: dict[str, PoolSpec] = {}
     if config.exists():
         table = _toml(config)
@@ -98,16 +98,16 @@ def load_pools(config: Path, *, proxies: str = "", environ: Mapping[str, str] = 
 
 
 def exits_by_name(pools: Mapping[str, PoolSpec]) -> dict[str, ExitConfig]:
-    """Every way by the name of its exit."""
+    """Every exit of these pools by its name."""
     return {config.name: config for pool in pools.values() for config in pool.exits}
 
 
 def _proxies_file(path: Path) -> dict[str, Any]:
-    """The tables of a file: as in shoal.toml, with pools at its top, or made of a plain list of proxies."""
+    """The tables of a file: as in shoal.toml, or with the pools as its top-level tables, or a plain list of proxies."""
     try:
         text = path.read_text(encoding=ENCODING)
     except (OSError, UnicodeDecodeError) as error:
-        if re.search(r"@|:/|:\d", str(path)):  # a proxy, and perhaps its password
+        if re.search(r"@|:/|:\d", str(path)):  # a proxy itself: not to be shown, it may have a password
             raise SettingError("--proxies wants a file: write the proxies into one, a URL a line") from None
         raise SettingError(f"cannot read the proxies in {path}: {_reason(error)}") from None
     try:
@@ -127,7 +127,7 @@ def _pools(tables: dict[str, Any], path: Path, environ: Mapping[str, str]) -> di
         named = tables.get(group, {})
         if not isinstance(named, dict):
             raise SettingError(f"{path}: {group} is not a table: write [{group}.NAME]")
-        # One pool without a name, directly under [proxies].
+        # A single pool may have no name: its keys are directly under [proxies].
         if named and not any(isinstance(value, dict) for value in named.values()):
             named = {group: named}
         elif loose := [name for name, value in named.items() if not isinstance(value, dict)]:
@@ -175,18 +175,19 @@ def _pool(name: str, table: Any, group: str, source: _Source) -> PoolSpec:
 
 
 class _Source:
-    """Where a pool was written down: for reading what it names, and for saying what is wrong with it."""
+    """The table and file that a pool comes from: reads the files and variables it names, and says what is wrong."""
 
-    def __init__(self, place: str, folder: Path, environ: Mapping[str, str]) -> None:
-        self._place = place
+    def __init__(self, table: str, folder: Path, environ: Mapping[str, str]) -> None:
+        self._table = table
         self._folder = folder
         self._environ = environ
 
     def fail(self, problem: str) -> NoReturn:
-        raise SettingError(f"{self._place}: {problem}")
+        """Refuse the pool."""
+        raise SettingError(f"{self._table}: {problem}")
 
     def table(self, table: Any, *, foreign: set[str]) -> _Table:
-        """The table with every value of its type; what is unknown here is an error."""
+        """The table with every value checked; an unknown key is an error, and so is one of `foreign`."""
         if not isinstance(table, dict):
             self.fail("it is not a table")
         known = _FIELDS.keys() - foreign
@@ -210,17 +211,19 @@ class _Source:
         return [line for line in (line.strip() for line in self.text(name).splitlines()) if line and line[0] != "#"]
 
     def urls(self, name: str) -> dict[str, str]:
-        """The URLs of such a file, by the place of each. Behind one, too, there may be a comment."""
+        """The URLs of such a file by their line numbers. A comment may follow a URL."""
         lines = enumerate((line.split(" #")[0].strip() for line in self.text(name).splitlines()), 1)
         return {f"line {number} of {name}": line for number, line in lines if line and line[0] != "#"}
 
     def text(self, name: str) -> str:
+        """The text of a file beside this one."""
         try:
             return (self._folder / name).read_text(encoding=ENCODING)
         except (OSError, UnicodeDecodeError) as error:
             self.fail(f"cannot read {name}: {_reason(error)}")
 
     def variable(self, name: str) -> str:
+        """The value of an environment variable, which must not be empty."""
         value = self._environ.get(name, "").strip()
         return value or self.fail(f"the environment has no {name}")
 
@@ -234,11 +237,11 @@ def _exits(pool: str, given: _Table, source: _Source) -> tuple[ExitConfig, ...]:
     written |= {f"word {number} of {given.env}": word for number, word in enumerate(words, 1)}
     urls: dict[str, str] = {}
     for where, entry in written.items():
-        url, place = _gateway(entry) if TARGET in entry else _proxy(entry)
+        url, host = _gateway(entry) if TARGET in entry else _proxy(entry)
         if not url:
-            source.fail(f"{where} is not an exit ({place}): write {_EXAMPLE}")
-        urls.setdefault(url, place)
-    exits = zip(_distinct(f"{pool}/{place}" for place in urls.values()), urls, strict=True)
+            source.fail(f"{where} is not an exit ({host}): write {_EXAMPLE}")
+        urls.setdefault(url, host)
+    exits = zip(_distinct(f"{pool}/{host}" for host in urls.values()), urls, strict=True)
     return tuple(
         ExitConfig(
             name=name,
@@ -306,10 +309,10 @@ def _proxy(entry: str) -> tuple[str, str]:
     name = _host_of(parts)
     if not name or not port_number or parts.path not in ("", "/") or parts.query or parts.fragment:
         return "", "it wants a host and a port, and nothing behind them"
-    place = f"{f'[{name}]' if ':' in name else name}:{port_number}"
+    address = f"{f'[{name}]' if ':' in name else name}:{port_number}"
     user, password = (quote(unquote(part or ""), safe="") for part in (parts.username, parts.password))
     who = f"{user}:{password}@" if user or password else ""
-    return f"{parts.scheme}://{who}{place}", place
+    return f"{parts.scheme}://{who}{address}", address
 
 
 def _gateway(entry: str) -> tuple[str, str]:
@@ -317,7 +320,7 @@ def _gateway(entry: str) -> tuple[str, str]:
     problem = "", "a gateway is a http or https URL with {url} behind its host"
     try:
         parts = urlsplit(entry.partition(TARGET)[0])
-        name = _host_of(parts) if parts.port != 0 else ""  # a port that is none raises
+        name = _host_of(parts) if parts.port != 0 else ""  # an invalid port raises
     except ValueError:
         return problem
     if parts.scheme not in ("http", "https") or not name or not (parts.path or parts.query):
@@ -328,12 +331,12 @@ def _gateway(entry: str) -> tuple[str, str]:
 
 
 def _host_of(parts: SplitResult) -> str:
-    """The host, if it can be one; else nothing."""
+    """The host; empty if it is not a valid one."""
     return parts.hostname if parts.hostname and _HOST.fullmatch(parts.hostname) else ""
 
 
 def _distinct(names: Iterable[str]) -> Iterator[str]:
-    """The names; from the second time on with a number behind them."""
+    """The names, each of them once: the second a becomes a-2."""
     seen: dict[str, int] = {}
     for name in names:
         seen[name] = seen.get(name, 0) + 1

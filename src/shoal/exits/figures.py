@@ -1,4 +1,4 @@
-"""What the uses of exits come to: how many requests got through, how long they took, and what a good page costs."""
+"""Figures on exits: how many requests got through, how long they took, and what a good page costs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEAR_SECONDS = 600.0
 
 
 class EndedRequests(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests whose end somebody reported; those in flight, and those of lost workers, are not among them."""
+    """Requests that a worker has reported on. Requests in flight, and those of lost workers, are not among them."""
 
     ok: int
     blocked: int
@@ -25,6 +25,7 @@ class EndedRequests(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, uses: Iterable[ExitStatus]) -> EndedRequests:
+        """The requests of several exits together."""
         uses = list(uses)
         return cls(
             ok=sum(use.ok for use in uses),
@@ -48,7 +49,7 @@ class EndedRequests(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Earnings(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pool does for one host."""
+    """The figures of one pool towards one host."""
 
     host: str
     pool: str
@@ -59,13 +60,13 @@ class Earnings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cost_per_1000_ok(self) -> float | None:
-        """None when no page came of it, whatever it cost."""
+        """What a thousand good pages cost; None when there was no good page."""
         return 1000 * self.cost / self.ended.ok if self.ended.ok else None
 
 
 def earnings_of(uses: Iterable[ExitStatus]) -> list[Earnings]:
-    """One per host and pool; for each host the pool first whose good pages cost least, then the one that gets more
-    through."""
+    """One per host and pool. For each host, the pool with the cheapest good pages comes first; at equal cost, the pool
+    that gets more requests through."""
     by_lane: dict[str, list[ExitStatus]] = defaultdict(list)
     for use in uses:
         by_lane[use.lane].append(use)

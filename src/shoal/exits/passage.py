@@ -55,7 +55,7 @@ class Passage(Protocol):
         """The headers of an answer that may be archived."""
 
     def secrets(self) -> list[str]:
-        """What no reason and no traceback of this lease may show."""
+        """The texts that no reason and no traceback of this lease may show."""
 
     def reported(self, result: Result) -> Result:
         """The result of a page that was had, with the report on the exit."""

@@ -1,4 +1,4 @@
-"""The pools of a crawl: which of those configured here its spider can use, and how the frontier knows them."""
+"""The pools of a crawl: which of the configured ones its spider can use, and how the frontier knows them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ NO_CAP: Final = 1_000_000
 
 
 def usable_pools(pools: Mapping[str, PoolSpec], spider: Spider) -> dict[str, PoolSpec]:
-    """The pools that this spider can use: accounts are for those that can log in."""
+    """The pools that this spider can use: accounts only if it has a login."""
     return {name: spec for name, spec in pools.items() if not spec.exclusive or has_login(type(spider))}
 
 
 def default_pool(pools: Mapping[str, PoolSpec], *, spider: Spider, settings: Settings) -> str:
-    """The pool of requests that name none; empty when nobody chose one. Whoever gives a list of proxies and says no
-    more wants them to be used."""
+    """The pool of requests that name none; empty when there is no choice to make.
+
+    The setting `pool` chooses it. Without one, the only pool of the file of `proxies` is used."""
     chosen, usable = settings.pool, usable_pools(pools, spider)
     if chosen and chosen not in (DIRECT, *usable):
         raise _unusable(chosen, pools, usable, name=type(spider).__name__)
@@ -61,4 +62,4 @@ def _unusable(chosen: str, pools: Mapping[str, PoolSpec], usable: Mapping[str, P
             f"{name} has no login, and [accounts.{chosen}] needs one: write `async def login(self, session)`"
         )
     known = ", ".join([DIRECT, *sorted(usable)])
-    return UsageError(f"there is no pool {chosen!r}, only {known}: pools stand in shoal.toml or --proxies FILE")
+    return UsageError(f"there is no pool {chosen!r}, only {known}: pools are written in shoal.toml or --proxies FILE")

@@ -1,9 +1,9 @@
-"""What an answer says of the exit it came through, and what becomes of a page that was turned away. Pure policy.
+"""What an answer says about the exit it came through, and how the lease of a refused page ends. Pure policy.
 
-Statuses and block pages by which a site turns a visitor away, and failures on the way, are free for the page: it is
-tried again at once, and the frontier lends it the exit that is due next. A 429 is such a refusal too: its exit rests
-by the pool's quarantine, and the lane keeps its pace. But a page that is turned away wherever it comes from says
-nothing more about exits, and in the end it is given up.
+A page is refused by a status or a block page of the site, or by a failure between exit and site. That is free for the
+page: it is tried again at once, through the exit that is due next. A 429 is such a refusal, too: its exit is
+quarantined, and the lane keeps its pace. But a page that is refused through exit after exit says nothing more about
+exits, and in the end it is given up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shoal.fetch.blocks import block_of
 from shoal.model import DIRECT, Dead, ExitUse, Lease, Retry
 from shoal.policy.retries import Verdict
 
-HELD_AGAINST: Final = 3  # tries of one page that count against their exits; of a small pool half of them
+HELD_AGAINST: Final = 3  # the first tries of a page count against their exits; in a small pool, half as many as exits
 REFUSALS: Final = frozenset({403, 407, 429})
 FAILURES: Final = frozenset(
     {
@@ -35,7 +35,7 @@ FAILURES: Final = frozenset(
 
 
 class ExitRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """A page that was not to be had through this exit. `is_certain`: it cannot be the page's fault."""
+    """Why a page could not be fetched through this exit. `is_certain`: it cannot be the page's fault."""
 
     kind: Literal["blocked", "failed", "logged_out"]
     outcome: str
@@ -44,20 +44,20 @@ class ExitRefusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """How a lease ends whose page was not to be had through its exit, and the outcome for the fetch log."""
+    """How the lease of a page that its exit could not fetch ends, and the outcome for the fetch log."""
 
     result: Retry | Dead
     outcome: str
 
 
 def refusal_of(answer: Response | Fault, verdict: Verdict) -> ExitRefusal | None:
-    """Whether this answer is that of somebody who was turned away, or never got through."""
+    """The refusal in this answer: the site refused the exit, or the request did not get through; None: neither."""
     if isinstance(answer, Fault):
         if answer.kind not in FAILURES:
             return None
         reason = f"{verdict.outcome}: {answer.message}"
         return ExitRefusal(kind="failed", outcome=verdict.outcome, reason=reason, is_certain=answer.is_certain)
-    # A status that the spider wants to see is its own to judge.
+    # A status in `handle_statuses` is the spider's to judge.
     if answer.status in REFUSALS and verdict.action != "handle":
         return ExitRefusal(kind="blocked", outcome=verdict.outcome, reason=_with_block(answer, verdict.outcome))
     if verdict.outcome.startswith("http_") and verdict.action == "handle":
@@ -67,9 +67,9 @@ def refusal_of(answer: Response | Fault, verdict: Verdict) -> ExitRefusal | None
 
 
 def ending_of(lease: Lease, refusal: ExitRefusal, *, most_tries: int, exits: int, failures: int = 0) -> Retry | Dead:
-    """How the lease of such a page ends. Where exits fail, there is a try for each exit of the pool.
+    """How the lease of a refused page ends. Where exits fail, there is a try for each exit of the pool.
 
-    `failures` of the earlier tries are known to have been that: they are no refusals of the page."""
+    `failures` of the earlier tries were failures of exits: they are no refusals of the page."""
     tries = lease.free_retries + 1
     refusals = tries - failures
     most = most_tries + failures if refusal.kind == "blocked" else max(most_tries, exits + 1)
@@ -86,9 +86,9 @@ def ending_of(lease: Lease, refusal: ExitRefusal, *, most_tries: int, exits: int
 def verdict_on(
     lease: Lease, refusal: ExitRefusal, *, exits: int, is_sticky: bool = False
 ) -> Literal["ok", "blocked", "failed", "used"]:
-    """What to tell the frontier of the exit.
+    """The verdict on the exit for the frontier.
 
-    A host of a sticky pool keeps an exit that nothing is told of: there the page is held against all but one."""
+    A host of a sticky pool keeps an exit that gets no bad verdict: there the page counts against all exits but one."""
     if refusal.kind == "logged_out":
         return "ok"
     held = max(exits - 1, 1) if is_sticky else min(HELD_AGAINST, max(exits // 2, 1))
@@ -96,7 +96,7 @@ def verdict_on(
 
 
 def unused(lease: Lease) -> ExitUse | None:
-    """What is said of the exit of a lease that ends before a request was sent."""
+    """The report on the exit of a lease that ends before a request was sent; None for a lease without an exit."""
     return None if lease.exit == DIRECT else ExitUse(verdict="unused")
 
 

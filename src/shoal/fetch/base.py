@@ -1,4 +1,4 @@
-"""The fetcher's contract: one request in, a response or a named fault out. It never raises for what a site does."""
+"""The fetcher's contract: one request in, a response or a named fault out. It never raises, whatever a site does."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """What a site answered. Header names are lower case; `body` is decompressed, `wire_size` is before that."""
+    """A site's answer. Header names are lower case; `body` is decompressed, `wire_size` its size before that."""
 
     url: str
     status: int
@@ -55,7 +55,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is no response, in one line. `is_certain`: it is the exit's, and the target has no part in it."""
+    """Why there is no response, in one line. `is_certain`: it is the exit's fault alone, not the target's."""
 
     kind: FaultKind
     message: str
@@ -64,6 +64,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fetcher(Protocol):
+    """Sends requests."""
+
     async def fetch(self, request: Fetch) -> Response | Fault:
         """Send the request and read the whole answer, within every limit. Follows no redirect."""
 

@@ -1,4 +1,4 @@
-"""Well-known pages by which sites turn a visitor away. Pure, and careful: a page that only embeds a captcha is none."""
+"""Well-known block pages, by which sites refuse a visitor. Pure; a page that only embeds a captcha is no block page."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 from shoal.fetch.base import Response
 
 LOOKED_AT: Final = 16 * 1024
-SMALL_PAGE: Final = 12 * 1024  # with status 200 a block page is short, or it is a page
-MOST_LINKS: Final = 3  # an interstitial leads nowhere
+SMALL_PAGE: Final = 12 * 1024  # a longer page with status 200 is no block page
+MOST_LINKS: Final = 3  # a block page has hardly any links
 REFUSALS: Final = frozenset({403, 429, 503})
 
-# Marks of the interstitials themselves. What the same services put into every page of a site is not among them.
+# Marks of the block pages themselves, not of the scripts that the same services put into every page of a site.
 _MARKS: Final[tuple[tuple[str, bytes], ...]] = (
     (
         "cloudflare challenge",
@@ -29,8 +29,8 @@ _MARKS: Final[tuple[tuple[str, bytes], ...]] = (
     ("recaptcha interstitial", rb"Our systems have detected unusual traffic from your computer network"),
     ("captcha", rb"/errors/validateCaptcha"),
 )
-_ANY_MARK: Final = re.compile(b"|".join(b"(?P<m%d>%b)" % (place, mark) for place, (_, mark) in enumerate(_MARKS)))
-# Only on a page that refuses: there a captcha is what the page is about.
+_ANY_MARK: Final = re.compile(b"|".join(b"(?P<m%d>%b)" % (index, mark) for index, (_, mark) in enumerate(_MARKS)))
+# Only on a page with a status that refuses: a captcha there is the purpose of the page.
 _CAPTCHA: Final = re.compile(
     rb"g-recaptcha|google\.com/recaptcha/|hcaptcha\.com/|h-captcha|cf-turnstile|challenges\.cloudflare\.com/turnstile"
     rb"|<title>[^<]{0,80}(?:captcha|are you (?:a )?(?:human|robot)|robot check|access denied by bot)",
@@ -39,7 +39,7 @@ _CAPTCHA: Final = re.compile(
 
 
 def block_of(response: Response) -> str | None:
-    """The name of the block page that this is; None when it is none that is known."""
+    """The name of the known block page that this response is; None if it is none."""
     status, headers, body = response.status, response.headers, response.body
     if headers.get("cf-mitigated") == "challenge":
         return "cloudflare challenge"

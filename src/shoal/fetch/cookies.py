@@ -1,4 +1,4 @@
-"""An account's cookies, as RFC 6265 has them: kept for the site that set them, sent to nobody else."""
+"""An account's cookies by RFC 6265: sent only to the site that set them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep",
 
 
 class Cookie(msgspec.Struct, frozen=True, kw_only=True):
-    """One cookie. `expires` is None for one of the session; `is_host_only`: not for subdomains."""
+    """One cookie. `expires` is None for a session cookie; `is_host_only`: not for subdomains."""
 
     name: str
     value: str
@@ -47,13 +47,13 @@ class CookieJar:
 
     def __init__(self, cookies: list[Cookie] | None = None, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._cookies = {_place(cookie): cookie for cookie in cookies or ()}
+        self._cookies = {_identity(cookie): cookie for cookie in cookies or ()}
 
     def __len__(self) -> int:
         return len(self._cookies)
 
     def take(self, url: str, set_cookie: str | None) -> None:
-        """Keep what an answer from `url` set: its Set-Cookie headers, one a line."""
+        """Keep the cookies of an answer from `url`; its Set-Cookie headers are given one a line."""
         if not set_cookie:
             return
         now = self._clock()
@@ -64,7 +64,7 @@ class CookieJar:
         self._trim(now)
 
     def header(self, url: str) -> str:
-        """The Cookie header for a request to `url`; empty when there is none for it."""
+        """The Cookie header for a request to `url`; empty when no cookie is for it."""
         parts, now = urlsplit(url), self._clock()
         host, path = (parts.hostname or "").lower(), parts.path or "/"
         fitting = [
@@ -79,28 +79,28 @@ class CookieJar:
         return "; ".join(f"{cookie.name}={cookie.value}" for cookie in fitting)
 
     def dump(self) -> bytes:
-        """All of it as bytes, for safe-keeping."""
+        """All cookies as bytes."""
         return msgspec.msgpack.encode(list(self._cookies.values()))
 
     @classmethod
     def load(cls, data: bytes, *, clock: Callable[[], float] = time.time) -> CookieJar:
-        """The jar that was dumped; no bytes are an empty one."""
+        """The jar that was dumped; no bytes make an empty jar."""
         return cls(msgspec.msgpack.decode(data, type=list[Cookie]) if data else None, clock=clock)
 
     def _keep(self, cookie: Cookie, *, url: str, now: float) -> None:
-        place = _place(cookie)
-        before = self._cookies.get(place)
+        identity = _identity(cookie)
+        before = self._cookies.get(identity)
         if before is not None:
             if before.is_secure and not url.startswith("https:"):
-                return  # whoever listens in on plain HTTP must not replace it
+                return  # an attacker on the line could answer over plain HTTP and replace it
             cookie = msgspec.structs.replace(cookie, created=before.created)
         if cookie.expires is not None and cookie.expires <= now:
-            self._cookies.pop(place, None)
+            self._cookies.pop(identity, None)
         else:
-            self._cookies[place] = cookie
+            self._cookies[identity] = cookie
 
     def _trim(self, now: float) -> None:
-        """Without those that are over, and without the oldest of too many."""
+        """Drop expired cookies, and the oldest ones above the limits."""
         per_site: dict[str, int] = {}
         kept: list[Cookie] = []
         for cookie in sorted(self._cookies.values(), key=lambda cookie: cookie.created)[::-1]:
@@ -110,18 +110,18 @@ class CookieJar:
             per_site[site] = per_site.get(site, 0) + 1
             if per_site[site] <= MAX_PER_SITE and len(kept) < MAX_COOKIES:
                 kept.append(cookie)
-        self._cookies = {_place(cookie): cookie for cookie in reversed(kept)}
+        self._cookies = {_identity(cookie): cookie for cookie in reversed(kept)}
 
 
 def site_of(host: str) -> str:
-    """The part of a host name that somebody registered (shop.example.co.uk: example.co.uk); else the host itself."""
+    """The registered domain of a host name (shop.example.co.uk: example.co.uk); else the host itself."""
     if _is_address(host):
         return host
     return _suffixes().privatesuffix(host) or host
 
 
 def read_cookie(line: str, *, url: str, now: float) -> Cookie | None:
-    """The cookie that a Set-Cookie header of `url` makes; None when it must not."""
+    """The cookie of a Set-Cookie header from `url`; None if it must be refused."""
     pair, *rest = line.split(";")
     name, equals, value = (part.strip() for part in pair.partition("="))
     if not equals or not name or len(name) + len(value) > MAX_PAIR or _CONTROL.search(pair) or not pair.isascii():
@@ -146,7 +146,7 @@ def read_cookie(line: str, *, url: str, now: float) -> Cookie | None:
 
 
 def _attributes(parts: list[str]) -> Iterator[tuple[str, str]]:
-    """Names in lower case; of several with one name the last counts."""
+    """The attributes with their names in lower case; of several with one name the last counts."""
     for part in parts:
         name, _, value = part.partition("=")
         if len(value) <= MAX_ATTRIBUTE:
@@ -154,7 +154,7 @@ def _attributes(parts: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _domain(text: str, *, host: str) -> str | None:
-    """The domain a cookie is for; empty: its host alone; None: one that this host may not speak for."""
+    """The domain that a cookie is for; empty: its host alone; None: the host may not set cookies for that domain."""
     domain = text.lower().removeprefix(".")
     if not domain:
         return ""
@@ -162,7 +162,7 @@ def _domain(text: str, *, host: str) -> str | None:
         return ""
     if domain != host and not _is_below(host, domain):
         return None
-    # Everybody under .co.uk or github.io would get it.
+    # Else every site under .co.uk or github.io would get it.
     return None if _is_suffix(domain) else domain
 
 
@@ -182,7 +182,7 @@ def _expires(attributes: dict[str, str], now: float) -> float | None:
 
 
 def _date(text: str) -> float | None:
-    """A cookie's date, read as leniently as the browsers do; None when it is none."""
+    """A cookie's date, read as leniently as browsers do; None if it is no date."""
     hour = day = month = year = None
     minute = second = 0
     for word in _DATE_WORDS.findall(text[:100]):
@@ -230,11 +230,11 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _place(cookie: Cookie) -> tuple[str, str, str]:
+def _identity(cookie: Cookie) -> tuple[str, str, str]:
     return cookie.domain, cookie.path, cookie.name
 
 
 @lru_cache(maxsize=1)
 def _suffixes() -> PublicSuffixList:
-    """The list inside the package: 0.1 s to read, and only for those with accounts."""
+    """The list inside the package. It takes 0.1 s to read, and only crawls with accounts need it."""
     return PublicSuffixList()

@@ -9,9 +9,9 @@ from types import TracebackType
 class Deadline:
     """Inside `with`, the current task gets a TimeoutError once `at` (the loop's time) has passed.
 
-    Setting `at` costs nothing: the one timer looks at `checked_at`, which must not be later than any `at`, and
-    then again when it has to. The HTTP client may have its answer ready just when it is cancelled, and give it
-    instead of the CancelledError; so whoever works in a loop also looks at `is_over`."""
+    Setting `at` costs nothing: the only timer fires at `checked_at`, which must not be later than any `at`, and then
+    again if `at` was moved. When the task is cancelled just as the HTTP client has its answer, the client gives the
+    answer instead of the CancelledError; so code that works in a loop also calls `check`."""
 
     __slots__ = ("_before", "_loop", "_task", "_timer", "at", "is_over")
 
@@ -35,7 +35,7 @@ class Deadline:
         self._timer.cancel()
         cancelling = self._task.uncancel() if self.is_over else self._task.cancelling()
         if cancelling > self._before:
-            # Somebody else cancelled the task too, and that must not get lost.
+            # The task was also cancelled from outside, and that must not get lost.
             if kind is not asyncio.CancelledError:
                 raise asyncio.CancelledError
         elif kind is asyncio.CancelledError and self.is_over:

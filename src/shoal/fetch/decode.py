@@ -1,4 +1,4 @@
-"""Content-Encoding undone within limits: however small a body came, it grows no further than it may."""
+"""Undoes Content-Encoding within limits: a small body must not become a huge one."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MAX_LAYERS: Final = 3
 MAX_CODINGS_LENGTH: Final = 200
 MAX_MEMBERS: Final = 1024
 _SLICE: Final = 64 * 1024
-_ZSTD_WINDOW: Final = 8 * MIB  # what RFC 9659 lets a site ask for
-# A frame of its own behind the body: zstandard ends silently in the middle of a frame, but then it misses this one.
+_ZSTD_WINDOW: Final = 8 * MIB  # the most that RFC 9659 allows
+# A frame that is added behind the body: zstandard does not report a body that ends early, but then this frame is lost.
 _ZSTD_END: Final = b"\x00end\x00"
 _ZSTD_END_FRAME: Final = b"(\xb5/\xfd$\x05)\x00\x00\x00end\x00<\xf5\xa9?"
 
 Undo = Callable[[bytes, int], bytes]
 
-# Seen in the wild where a coding should stand; none of them says that the body is compressed.
+# Values that real sites send in place of a coding; with none of them the body is compressed.
 _NO_CODING: Final = frozenset({"", "identity", "none", "null", "binary", "8bit", "7bit", "text", "utf-8", "utf8"})
 
 
@@ -42,11 +42,11 @@ class _Undecodable(Exception):  # noqa: N818 -- a signal inside this module, not
 
 
 def decompress(body: bytes, content_encoding: str, *, max_bytes: int, max_ratio: int) -> bytes | Fault:
-    """The body as it was before its Content-Encoding, or why that cannot be had within the limits.
+    """The body as it was before its Content-Encoding, or the fault that keeps it from being decompressed.
 
-    The ratio counts from 1 MiB of output on: small pages of one repeated line compress very well."""
+    The ratio counts only above 1 MiB of output: small pages of one repeated line compress very well."""
     if len(content_encoding) > MAX_CODINGS_LENGTH:
-        # Not cut short: what is left might undo too little, and pass for the page.
+        # Refused, not cut short: undoing only some layers would give bytes that pass for the page.
         return Fault(kind=FaultKind.BAD_ENCODING, message=f"Content-Encoding of {len(content_encoding):,} characters")
     layers = _layers(content_encoding)
     if isinstance(layers, Fault):
@@ -74,7 +74,7 @@ def too_large(max_bytes: int) -> Fault:
 
 @lru_cache(maxsize=256)
 def _layers(content_encoding: str) -> tuple[Undo, ...] | Fault:
-    """What undoes each coding, the last one applied first."""
+    """The functions that undo each coding, in their order: the last coding applied is undone first."""
     undoing: list[Undo] = []
     names = content_encoding.lower().split(",")
     for name in reversed([name.strip() for name in names]):
@@ -108,7 +108,7 @@ def _gunzip(body: bytes, limit: int) -> bytes:
     for _ in range(MAX_MEMBERS):
         pieces, position, size = _inflate(body, zlib.MAX_WBITS | 16, limit, position=position, size=size)
         output += pieces
-        # Anything else behind a whole member is padding, which browsers ignore as well.
+        # Anything else behind a whole member is padding; browsers ignore it, too.
         if body[position : position + 2] != b"\x1f\x8b":
             return output[0] if len(output) == 1 else b"".join(output)
     raise _Undecodable
@@ -118,17 +118,17 @@ def _undeflate(body: bytes, limit: int) -> bytes:
     try:
         return b"".join(_inflate(body, zlib.MAX_WBITS, limit)[0])
     except _Undecodable:
-        # Servers that took "deflate" at its word leave out the zlib wrapper.
+        # Some servers send plain deflate without the zlib wrapper.
         return b"".join(_inflate(body, -zlib.MAX_WBITS, limit)[0])
 
 
 def _inflate(body: bytes, wbits: int, limit: int, *, position: int = 0, size: int = 0) -> tuple[list[bytes], int, int]:
-    """One stream from `position` on: what it holds, where it ends, and the output so far in all."""
+    """One stream from `position` on: its pieces, where it ends, and the size of all output so far."""
     stream = zlib.decompressobj(wbits)
     view = memoryview(body)
     pieces: list[bytes] = []
     while not stream.eof:
-        # In slices, because each call copies what it leaves over: many tiny members would cost their square.
+        # In slices: each call copies the rest of its input, so many tiny members would cost quadratic time.
         given = view[position : position + _SLICE]
         if not given:
             raise _Truncated

@@ -8,8 +8,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-TARGET: Final = "{url}"  # where a gateway's template wants the page's URL
-# Among the words behind a gateway's host: named as one, or with digits as only keys have them. Others are options.
+TARGET: Final = "{url}"  # stands for the page's URL in a gateway's template
+# A key among the words behind a gateway's host: it is called one, or it is long and has digits. Others are options.
 _KEY: Final = re.compile(
     r"[^=]*(?:key|token|secret|pass|auth|sign|credential)[^=]*=.{4,}|(?:[^=]*=)?(?=[^=]*\d)[^=]{12,}", re.IGNORECASE
 )
@@ -18,9 +18,9 @@ _KEY: Final = re.compile(
 class ExitConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a request leaves through one exit.
 
-    `url` is a proxy's URL, a gateway's template, or the proxy that an account is pinned to, if any. `fields` is what
-    an account's login is given. A gateway's `error_statuses` are its own; only with `forwards_secrets` does it see
-    Authorization and Cookie."""
+    `url` is a proxy's URL, a gateway's template, or the proxy that an account is pinned to, if any. `fields` are what
+    an account's login gets. An answer with one of a gateway's `error_statuses` comes from the gateway itself; only with
+    `forwards_secrets` does the gateway get Authorization and Cookie."""
 
     name: str
     kind: Literal["proxy", "gateway", "account"]
@@ -38,10 +38,10 @@ class ExitConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def secrets_of(config: ExitConfig) -> list[str]:
-    """What of an exit nobody may read: its password, what an account logs in with, the key of a gateway."""
+    """The secrets of an exit: its password, the fields of an account's login, the key of a gateway."""
     fields = [value for name, value in config.fields.items() if name != "name"]
     parts = urlsplit(config.url.replace(TARGET, ""))
-    # Some services want their key as the user's name, and no password.
+    # Some services take their key as the user name, without a password.
     password = unquote(parts.password or parts.username or "")
     behind = re.split("[/&;]", f"{parts.path}&{parts.query}") if config.kind == "gateway" else []
     keys = [unquote(word.rpartition("=")[2]) for word in behind if _KEY.fullmatch(word)]

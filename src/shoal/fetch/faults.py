@@ -1,4 +1,4 @@
-"""What went wrong, told from the HTTP library's exceptions: a kind for the table in `retries.py` and one line."""
+"""Exceptions of the HTTP client as faults: a kind for the table in `policy/retries.py`, and one line of text."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _ENDED_EARLY: Final = re.compile(r"\beof\b|end of file|closed|reset by peer|brok
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks or control characters, and not endless."""
+    """The text without line breaks and control characters, cut to MAX_MESSAGE."""
     line = " ".join(re.sub(r"[\x00-\x1f\x7f]+", " ", text[: 4 * MAX_MESSAGE]).split())
     return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE - 1]}…"
 
 
 def never_connected(error: Exception) -> bool:
-    """No request left this machine: trying another address of the host repeats nothing."""
+    """Whether no request left this machine: then trying another address of the host repeats nothing."""
     causes = causes_of(error)
     return CONNECTING in causes and (isinstance(error, RequestTimeoutError) or "tcp connect error" in causes)
 
@@ -41,7 +41,7 @@ def never_connected(error: Exception) -> bool:
 def explain(error: Exception, *, secure: bool) -> tuple[FaultKind, str]:
     """The kind of fault an exception stands for, and a line that names it without the URL."""
     causes = causes_of(error)
-    # The outermost causes repeat the URL, which may hold a password; the innermost one names the fault.
+    # The outermost causes repeat the URL, which may hold a password; the innermost cause names the fault.
     message = one_line(causes[-1]) if len(causes) > 1 else type(error).__name__
     number = _os_error(causes)
     if number in LOCAL_ERRORS or (isinstance(error, (OSError, MemoryError)) and not causes):
@@ -79,7 +79,7 @@ def _not_connected(causes: list[str], number: int | None, *, secure: bool) -> Fa
 
 
 def causes_of(error: Exception) -> list[str]:
-    """What led to an exception in the client's words, the outermost first."""
+    """The causes of an exception in the client's words, the outermost first."""
     if not isinstance(error, DetailedPyreqwestError):
         return []
     return [cause["message"] for cause in error.details.get("causes") or ()]

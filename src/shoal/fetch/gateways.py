@@ -1,4 +1,4 @@
-"""Requests through gateways: services that fetch a page for us when asked by a URL with the page's URL in it. Pure."""
+"""Requests through gateways: services that fetch the page whose URL is part of the URL they are asked for. Pure."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from shoal.secrecy import without_secrets
 
 
 def gateway_url(config: ExitConfig, url: str) -> str:
-    """What to ask the gateway for a page."""
+    """The URL to ask the gateway for a page."""
     return config.url.replace(TARGET, quote(url, safe=""))
 
 
 def gateway_headers(config: ExitConfig, headers: Mapping[str, str] | None) -> dict[str, str] | None:
-    """The headers of a request that a gateway may see: secrets are the page's, and none of a third party's business."""
+    """The headers of a request that a gateway may see: secrets are for the page's host, not for a third party."""
     if not headers:
         return None
     return dict(headers) if config.forwards_secrets else without_secrets(headers)
 
 
 def gateway_answer(config: ExitConfig, answer: Response | Fault) -> Response | Fault:
-    """The page's answer, unless it is the gateway's own."""
+    """The page's answer; a fault if it is the gateway's own."""
     if isinstance(answer, Fault):
-        # Its host is what was looked up; the page's name it never told us.
+        # The gateway's host was looked up, not the page's.
         has_no_route = answer.kind in (FaultKind.DNS, FaultKind.REFUSED_ADDRESS, FaultKind.BAD_URL)
         return fault_of(config, "the gateway's host cannot be found") if has_no_route else answer
     if answer.status in config.error_statuses:
         return fault_of(config, f"the gateway itself answered {answer.status}")
-    # Its key would travel into tasks, logs and the archive.
+    # Headers that quote the gateway's key: it would get into tasks, logs and the archive.
     telling = [
         name for name, value in answer.headers.items() if any(word in unquote(value) for word in secrets_of(config))
     ]
@@ -46,7 +46,7 @@ def gateway_answer(config: ExitConfig, answer: Response | Fault) -> Response | F
 
 
 def gateway_fault(config: ExitConfig, error: Exception) -> Fault:
-    """Whose fault an exception is: what happens before the gateway answers is its own."""
+    """The fault that an exception stands for: the gateway's own, if it could not be connected to."""
     kind, message = explain(error, secure=config.url.startswith("https:"))
     is_connecting = CONNECTING in causes_of(error) or kind is FaultKind.CONNECT
     is_ours = kind in (FaultKind.LOCAL, FaultKind.BAD_URL)
@@ -57,4 +57,4 @@ def _host(url: str, *, base: str = "") -> str | None:
     try:
         return urlsplit(urljoin(base, url)).hostname
     except ValueError:
-        return None  # it leads nowhere: for the rules of the crawl to refuse
+        return None  # not a URL: the rules of the crawl will refuse it

@@ -1,4 +1,4 @@
-"""Which addresses a request may be sent to. Pure: the fetcher asks about each address it is about to connect to."""
+"""The addresses that a request may be sent to. Pure: the fetcher asks about each address before it connects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# The first match names the reason, so what is special inside a wider network stands before it.
+# The first match names the reason, so special addresses come before the wider network around them.
 _TABLE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (
         "metadata",
@@ -20,7 +20,7 @@ _TABLE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
             "169.254.169.253/32",  # resolver
             "100.100.100.200/32",
             "192.0.0.192/32",
-            "168.63.129.16/32",  # a public address that only leads to the host's own platform
+            "168.63.129.16/32",  # a public address that leads only to the cloud's own platform
             "fd00:ec2::254/128",
             "fd00:ec2::23/128",
             "fd00:ec2::123/128",
@@ -41,7 +41,7 @@ _TABLE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32", "3fff::/20"),
     ),
     ("multicast", ("224.0.0.0/4", "ff00::/8")),
-    # Addresses that carry another one inside: where they really lead is decided on the way, so all are refused.
+    # Addresses that contain another address: routers decide where they really lead, so all are refused.
     ("IPv4-mapped", ("::ffff:0:0/96", "::ffff:0:0:0/96")),
     ("NAT64", ("64:ff9b::/96", "64:ff9b:1::/48")),
     ("6to4", ("192.88.99.0/24", "2002::/16")),
@@ -71,7 +71,7 @@ _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
 
 @lru_cache(maxsize=4096)
 def refusal(address: str) -> str | None:
-    """Why no request may go to this address; None when one may. What is not an address is refused."""
+    """Why no request may go to this address; None when one may. A text that is no address is refused."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -32,14 +32,14 @@ INLINE_BYTES: Final = 1024 * 1024
 
 TIMEOUTS: Final = frozenset({FaultKind.TIMEOUT_FIRST_BYTE, FaultKind.TIMEOUT_IDLE, FaultKind.TIMEOUT_TOTAL})
 
-# Ours to say: with them a request could name another host than the vetted one, or smuggle a second request.
+# Set by the client only: with them a request could name another host than the vetted one, or smuggle a second request.
 FORBIDDEN_HEADERS: Final = frozenset(
     {
         "connection",
         "content-length",
         "host",
         "keep-alive",
-        "proxy-authorization",  # of the proxy in use, and never of a page
+        "proxy-authorization",  # belongs to the proxy in use, never to a page
         "proxy-connection",
         "te",
         "trailer",
@@ -68,7 +68,7 @@ class HttpFetcher:
         self._proxies = ProxyRoutes(settings, routes=self._routes, clock=clock, trusted_roots=trusted_roots)
         self._gateways: Routes | None = None
         if any(config.kind == "gateway" for config in self._exits.values()):
-            # The operator's choice, wherever they are.
+            # The operator chose the gateways, so they may be at private addresses.
             trusting = msgspec.structs.replace(settings, allow_private=True)
             self._gateways = Routes(trusting, lookup=resolver, clock=clock, trusted_roots=trusted_roots)
         self._max_bytes = settings.max_body_bytes
@@ -81,7 +81,7 @@ class HttpFetcher:
         started = self._clock()
         try:
             answer = await self._fetch(request, started)
-        except Exception as error:  # whatever a site does is a value
+        except Exception as error:  # the contract: a fault is a value
             kind, message = explain(error, secure=request.url.startswith("https:"))
             answer = Fault(kind=kind, message=message)
         if isinstance(answer, Fault):
@@ -210,11 +210,11 @@ class HttpFetcher:
                 return too_large(self._max_bytes)
             chunks.append(chunk)
             if len(chunks) >= MAX_CHUNKS:
-                # Millions of one-byte chunks would weigh a hundred times what they hold.
+                # Millions of one-byte chunks would take a hundred times the memory of their bytes.
                 chunks = [Bytes(b"".join(chunks))]
 
     async def _decompressed(self, body: bytes, encoding: str) -> bytes | Fault:
-        """Small bodies here and now; what turns out large in a thread, where it holds up nobody."""
+        """The body, decompressed: a small one at once, a large one in a thread so that it does not block the loop."""
         ratio = self._settings.max_ratio
         if len(body) <= INLINE_WIRE_BYTES:
             inline = min(INLINE_BYTES, self._max_bytes)
@@ -234,13 +234,13 @@ class HttpFetcher:
 
 
 def _split(url: str) -> tuple[str, str]:
-    """The origin and what is behind it."""
+    """The origin of a URL and the rest: path and query."""
     slash = url.find("/", 8)
     return (url[:slash], url[slash:]) if slash > 0 else (url, "/")
 
 
 def _with_agent(request: Fetch, user_agent: str) -> Fetch:
-    """The request with an account's own User-Agent, unless it has one."""
+    """The request with the account's User-Agent, unless the request names one itself."""
     headers = request.headers or {}
     if not user_agent or any(name.lower() == "user-agent" for name in headers):
         return request
@@ -255,7 +255,7 @@ def _built(request: Fetch, route: Route, path: str) -> StreamRequest:
         builder.headers([pair for pair in request.headers.items() if pair[0].lower() not in FORBIDDEN_HEADERS])
     if request.body is not None:
         builder.body_bytes(request.body)
-    # No reading ahead: the answer is here once its headers are, which is what the first-byte deadline means.
+    # No reading ahead: the answer is ready as soon as its headers are, as the first-byte deadline means it.
     builder.streamed_read_buffer_limit(0)
     return builder.build_streamed()
 
@@ -269,7 +269,7 @@ def _headers(answer: Answer) -> dict[str, str]:
 
 
 def _readable_headers(answer: Answer) -> dict[str, str]:
-    """The headers without those whose bytes the client will not show: they are not ASCII."""
+    """The headers that are ASCII; the client gives no others."""
     headers: dict[str, str] = {}
     for name in dict.fromkeys(answer.headers.keys()):
         try:
@@ -285,7 +285,7 @@ def _announced(headers: dict[str, str]) -> int:
 
 
 def _unknown_transfer(headers: dict[str, str]) -> str | None:
-    """A coding the client left in place: it undoes chunks and nothing else, and the rest would pass for the page."""
+    """A transfer coding that the client did not undo (it undoes only chunks): its bytes would pass for the page."""
     names = headers.get("transfer-encoding", "chunked").lower().split(",")
     return next((name for name in map(str.strip, names) if name not in ("chunked", "identity", "")), None)
 

@@ -1,4 +1,4 @@
-"""Requests through proxies: sent by name, with the client of that proxy alone, after the guard has seen the target."""
+"""Requests through proxies: by host name, with a client for each proxy, after the guard has checked the target."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from shoal.fetch.routes import (
 )
 from shoal.settings import Settings
 
-# Each costs about 9 ms to build and 0.1 MB; more exits than this in turn, and every request would build one.
+# Each client takes about 9 ms to build and 0.1 MB. With more exits than this, used one after the other, every request
+# would build one.
 MAX_CLIENTS: Final = 1024
 MAX_VETTED: Final = 4096
 
-# Names that only an inside network has. Not known here, they may well be known to the proxy.
+# Top-level names of inside networks. Our name server may not know them while the proxy's does.
 INSIDE_NAMES: Final = frozenset(
     {"localhost", "local", "internal", "lan", "home", "corp", "intranet", "private", "arpa"}
 )
@@ -43,7 +44,7 @@ _PLAINER: Final = {
     "SOCKS error: io error during SOCKS handshake": "it closed the connection",
     "operation timed out": "no connection in time",
 }
-# The proxy never got to know where to: the target has no part in it.
+# Failures before the proxy was told the target: they are not the target's fault.
 _CERTAIN: Final = frozenset(
     {
         "dns error",
@@ -55,7 +56,7 @@ _CERTAIN: Final = frozenset(
 
 
 class ProxyRoutes:
-    """Finds the way to an origin through a proxy. A client that is in use outlives its place here."""
+    """Finds the route to an origin through a proxy. A client in use goes on working after it was dropped here."""
 
     def __init__(
         self, settings: Settings, *, routes: Routes, clock: Callable[[], float], trusted_roots: bytes | None
@@ -68,7 +69,7 @@ class ProxyRoutes:
         self._vetted: OrderedDict[str, tuple[float, Origin | Fault]] = OrderedDict()
 
     async def vetted(self, origin_text: str) -> Origin | Fault:
-        """The origin, if a request to it may be handed to somebody else; remembered for a while."""
+        """The origin, if a proxy or gateway may be asked for it; remembered for a while."""
         known = self._vetted.get(origin_text)
         if known is not None and known[0] > self._clock():
             return known[1]
@@ -101,7 +102,7 @@ class ProxyRoutes:
         await asyncio.sleep(PARTING_SECONDS if clients else 0)
 
     async def _checked(self, origin: Origin) -> Origin | Fault:
-        """The proxy looks the name up by itself and may take any address: one that is refused here is enough."""
+        """The origin, unless any of its addresses is refused: the proxy looks the name up itself and may take any."""
         found = await self._routes.look_up(origin)
         if isinstance(found, Fault) and found.kind is FaultKind.LOCAL:
             return found
@@ -132,8 +133,8 @@ def proxy_answer(config: ExitConfig, answer: Response, *, secure: bool) -> Respo
     if secure or config.url.startswith("socks"):
         return answer
     if answer.status == 407:
-        return fault_of(config, "it wants other credentials (407)")  # not certain: a hostile site may say so, too
-    # Wide-spread proxies sign their own pages; others cannot be told from the site.
+        return fault_of(config, "it wants other credentials (407)")  # not certain: a hostile site may answer so, too
+    # Common proxies sign their own pages; pages of others look like the site's.
     is_signed = answer.headers.get("server", "").startswith("tinyproxy") or "x-squid-error" in answer.headers
     if is_signed and answer.status >= 400:
         return fault_of(config, f"the proxy itself answered {answer.status}")
@@ -141,7 +142,7 @@ def proxy_answer(config: ExitConfig, answer: Response, *, secure: bool) -> Respo
 
 
 def proxy_fault(config: ExitConfig, error: Exception, *, secure: bool) -> Fault:
-    """Whose fault an exception is: the proxy's, or the target's as it would be without one."""
+    """The fault that an exception stands for: the proxy's, or the target's as it would be without a proxy."""
     kind, message = explain(error, secure=secure)
     if _is_the_proxys(kind, causes_of(error), config, secure=secure):
         return fault_of(config, _PLAINER.get(message, message), is_certain=not _CERTAIN.isdisjoint(causes_of(error)))
@@ -157,12 +158,12 @@ def _is_the_proxys(kind: FaultKind, causes: list[str], config: ExitConfig, *, se
     if kind in (FaultKind.LOCAL, FaultKind.BAD_URL):
         return False
     if CONNECTING not in causes:
-        # A proxy that reads plain HTTP says so when the target fails; only its own silence ends like this.
+        # With plain HTTP a proxy answers with an error page when the target fails; only its own failure ends like this.
         return kind is FaultKind.CONNECT and not secure and not config.url.startswith("socks")
-    # Of two handshakes, the one with a proxy is part of making the tunnel.
+    # There may be two TLS handshakes; the one with the proxy is part of opening the tunnel.
     return kind is not FaultKind.TLS or any(cause.startswith(("tunnel error", "SOCKS error")) for cause in causes)
 
 
 def _proxy(url: str) -> ProxyBuilder:
-    # Always by name: with "socks5" the client would look names up by itself, unseen by the guard.
+    # Always by name: with "socks5" the client would look names up itself, past the guard.
     return ProxyBuilder.all(f"socks5h{url[6:]}" if url.startswith("socks5:") else url)

@@ -1,4 +1,4 @@
-"""Host names to addresses: remembered for a while, asked for once however many requests wait."""
+"""Host names to addresses: remembered for a while, looked up once however many requests wait."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Found = tuple[str, ...] | Fault
 REMEMBER_SECONDS: Final = 60.0
 REMEMBER_FAILURE_SECONDS: Final = 5.0
 MAX_HOSTS: Final = 10_000
-# More than a worker has slots: a name server that never answers keeps its threads long after the request gave up.
+# More than a worker has slots: a name server that never answers blocks its thread long after the request gave up.
 LOOKUP_THREADS: Final = 128
 
 
@@ -26,7 +26,7 @@ class Resolver:
 
     def __init__(self, lookup: Lookup | None = None, *, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # Threads of its own: a name server that does not answer must not hold up other work of the loop.
+        # Its own threads: a name server that does not answer must not block other work of the loop's threads.
         self._threads = None if lookup else ThreadPoolExecutor(LOOKUP_THREADS, thread_name_prefix="shoal-dns")
         self._lookup = lookup or self._ask_system
         self._known: dict[str, tuple[float, Found]] = {}
@@ -40,7 +40,7 @@ class Resolver:
         task = self._asking.get(host)
         if task is None:
             task = self._asking[host] = asyncio.create_task(self._ask(host))
-        # Shielded: one impatient request must not take the answer away from the others.
+        # Shielded: a request that is cancelled must not cancel the look-up that others wait for.
         return await asyncio.shield(task)
 
     def close(self) -> None:

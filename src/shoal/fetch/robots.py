@@ -1,4 +1,4 @@
-"""robots.txt as RFC 9309 has it: which group is ours, which URLs it allows, and what no answer means."""
+"""robots.txt by RFC 9309: which group is ours, which URLs it allows, and what a missing answer means."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from shoal.settings import Settings
 MAX_HOPS: Final = 5
 MAX_LINE: Final = 2048
 MAX_PLAIN_RULES: Final = 5_000
-MAX_WILDCARD_RULES: Final = 500  # each is tried by itself
-MAX_SITEMAPS: Final = 1000
-LINE_BYTES: Final = 600  # what a parsed line weighs beside its text
+MAX_WILDCARD_RULES: Final = 500  # each is matched by itself
+LINE_BYTES: Final = 600  # memory of a parsed line, without its text
 REST_SECONDS: Final = 60.0
 LONGEST_REST: Final = 3600.0
 UNREACHABLE_SECONDS: Final = 30.0
 
-Field = Literal["user-agent", "allow", "disallow", "crawl-delay", "sitemap"]
+Field = Literal["user-agent", "allow", "disallow", "crawl-delay"]
 
 _FIELDS: Final[dict[str, Field]] = {
     "user-agent": "user-agent",
@@ -32,7 +31,7 @@ _FIELDS: Final[dict[str, Field]] = {
     "user agent": "user-agent",
     "allow": "allow",
     "disallow": "disallow",
-    # The misspellings that are common enough to be meant.
+    # Common misspellings.
     "dissallow": "disallow",
     "dissalow": "disallow",
     "disalow": "disallow",
@@ -40,41 +39,31 @@ _FIELDS: Final[dict[str, Field]] = {
     "disallaw": "disallow",
     "crawl-delay": "crawl-delay",
     "crawldelay": "crawl-delay",
-    "sitemap": "sitemap",
-    "site-map": "sitemap",
 }
 _PRODUCT: Final = re.compile(r"[A-Za-z0-9_-]+")
 _COMPATIBLE: Final = re.compile(r"compatible;\s*([A-Za-z0-9_-]+)")
 _LINE_BREAK: Final = re.compile(r"[\r\n]+")
 
 
-# What a lane keeps of a host that never gave its rules: nothing is allowed, for a while.
+# The rules on the lane of a host that never gave any: nothing is allowed, for a while.
 UNAVAILABLE: Final = b"user-agent:*\ndisallow:/\nunavailable:"
 
 
 class Robots:
-    """The rules of one host for one user agent. Cheap to ask: most URLs are far from every rule."""
+    """The rules of one host for one user agent, as `compact` gives them. No bytes at all: everything is allowed.
+
+    Cheap to ask: for most URLs a look at their beginning tells that no rule concerns them."""
 
     def __init__(self, rules: bytes, user_agent: str) -> None:
-        lines, self.sitemaps = _select(rules, product_token(user_agent))
+        lines = _select(rules, product_token(user_agent))
         self._parsed = Protego.parse("\n".join(["User-agent: *", *lines]))
         self._heads, self._fragments = _outlines(lines)
         self.are_unavailable = rules == UNAVAILABLE
         self.weight = LINE_BYTES + sum(LINE_BYTES + len(line) for line in lines)
         self.allows_all = not (self._heads or self._fragments)
 
-    @classmethod
-    def from_rules(cls, rules: bytes, user_agent: str) -> Robots:
-        """The rules as they lie on a lane. No bytes at all: everything is allowed."""
-        return cls(rules, user_agent)
-
-    @classmethod
-    def parse(cls, body: bytes, user_agent: str) -> Robots:
-        """The rules of a robots.txt as it came from the site."""
-        return cls(compact(body), user_agent)
-
     def allows(self, url: str) -> bool:
-        """May this URL be fetched? It is in canonical form."""
+        """Whether this URL, given in canonical form, may be fetched."""
         if self.allows_all:
             return True
         if "%" not in url:
@@ -91,7 +80,7 @@ class Robots:
 
 
 class RulesVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What to put on a lane: rules good for `seconds`, or a rest before asking again. `problem` says why."""
+    """The answer of a host: rules that are valid for `seconds`, or a rest before asking again. `problem` says why."""
 
     rules: bytes = b""
     seconds: float = 0.0
@@ -127,7 +116,7 @@ async def fetch_rules(
 
 
 def product_token(user_agent: str) -> str:
-    """The name by which robots.txt files know us: "shoal/0.1 (+https://…)" is "shoal"."""
+    """The name that robots.txt files use for us: "shoal/0.1 (+https://…)" is "shoal"."""
     name = _PRODUCT.search(user_agent)
     if name is None:
         return "*"
@@ -136,7 +125,7 @@ def product_token(user_agent: str) -> str:
 
 
 def compact(body: bytes) -> bytes:
-    """What a lane keeps of a robots.txt: its directives, without comments and everything nobody asked for."""
+    """A robots.txt as a lane keeps it: the directives that shoal knows, without comments."""
     lines = list(_directives(body))
     if all(field == "user-agent" for field, _ in lines):
         return b""
@@ -148,22 +137,18 @@ def _directives(body: bytes) -> Iterator[tuple[Field, str]]:
     for line in _LINE_BREAK.split(text):
         name, colon, value = line.partition("#")[0].partition(":")
         field = _FIELDS.get(name.strip().lower()) if colon else None
-        # A longer pattern than any URL matches none; cut short it would match too much.
+        # A pattern longer than any URL matches nothing; cut short it would match too much.
         if field is not None and len(line) <= MAX_LINE:
             yield field, " ".join(value.split())
 
 
-def _select(rules: bytes, token: str) -> tuple[list[str], list[str]]:
-    """The lines of our groups, or of those for everybody, and the sitemaps."""
+def _select(rules: bytes, token: str) -> list[str]:
+    """The lines of our groups; if there are none, of the groups for all user agents."""
     groups: dict[str, list[str]] = {}
-    sitemaps: list[str] = []
     current: dict[str, list[str]] = {}
     is_naming = False
     for field, value in _directives(rules):
-        if field == "sitemap":
-            if len(sitemaps) < MAX_SITEMAPS:
-                sitemaps.append(value)
-        elif field == "user-agent":
+        if field == "user-agent":
             current = current if is_naming else {}
             is_naming = True
             named = _named(value)
@@ -173,7 +158,7 @@ def _select(rules: bytes, token: str) -> tuple[list[str], list[str]]:
             is_naming = False
             for group in current.values():
                 group.append(f"{field}: {value}")
-    return _capped(groups.get(token, groups.get("*", []))), sitemaps
+    return _capped(groups.get(token, groups.get("*", [])))
 
 
 def _named(value: str) -> str:
@@ -193,7 +178,7 @@ def _capped(lines: list[str]) -> list[str]:
 
 
 def _outlines(lines: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What a URL without escapes must begin with, or contain, for any Disallow to concern it."""
+    """The texts that a URL without escapes must begin with, or contain, for any Disallow to concern it."""
     heads: set[str] = set()
     fragments: set[str] = set()
     for line in lines:
@@ -213,12 +198,12 @@ def _after_answer(answer: Response, settings: Settings, failures: int) -> RulesV
     status = answer.status
     if 200 <= status < 300:
         rules = compact(answer.body[: settings.max_robots_bytes])
-        delay = Robots.from_rules(rules, settings.user_agent).crawl_delay
+        delay = Robots(rules, settings.user_agent).crawl_delay
         return RulesVerdict(rules=rules, seconds=settings.robots_seconds, crawl_delay=delay)
     if status < 500 and status != 429:
         return _allow_all(settings, f"robots.txt: http_{status}")
     asked = answer.headers.get("retry-after", "")[:9]
-    # A date is not worth a clock here: the rests grow by themselves.
+    # A Retry-After with a date is not read: rests grow with each failure anyway.
     rest = max(_rest(failures), min(float(asked), settings.max_rest_seconds) if asked.isdecimal() else 0.0)
     return RulesVerdict(rest_seconds=rest, problem=f"robots.txt: http_{status}")
 
@@ -230,8 +215,8 @@ def _after_fault(fault: Fault, failures: int) -> RulesVerdict:
     return RulesVerdict(rest_seconds=_rest(failures), problem=problem)
 
 
-# Nothing can be fetched from such a host, so nothing is allowed by empty rules; but its tasks end, each under the
-# fault's own name, instead of waiting for rules that never come.
+# Nothing can be fetched from such a host, so empty rules allow nothing that matters. With them its tasks end, each with
+# the fault as its reason, instead of waiting for rules that never come.
 _OUT_OF_REACH: Final = frozenset(
     {
         FaultKind.BAD_URL,

@@ -1,4 +1,4 @@
-"""The way to an origin: its vetted address, pinned, and the client that connects there and nowhere else."""
+"""Routes to origins: the vetted address of each, and the client that connects there and nowhere else."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ HTTP2_STREAM_WINDOW: Final = 1024 * 1024
 HTTP2_CONNECTION_WINDOW: Final = 4 * 1024 * 1024
 PARTING_SECONDS: Final = 0.05
 RELIEF_SECONDS: Final = 1.0
-GIVEN_UP_SECONDS: Final = 1.0  # later than our own deadlines, which know better what to call it
+GIVEN_UP_SECONDS: Final = 1.0  # the client's timeout is later than our own deadlines, which name the fault better
 FOREVER: Final = 366 * 86_400.0
 
 _NOT_IN_ORIGIN: Final = re.compile(r"[?#\\\s\x00-\x1f]")
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """The part of a URL before its path, taken apart and in canonical form."""
+    """Scheme, host and port of a URL, taken apart and in canonical form."""
 
     scheme: str
     host: str
@@ -52,7 +52,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """How requests to an origin go out. `addresses` are the vetted ones that are left, the one in use first."""
+    """How requests to an origin are sent. `addresses` are the vetted ones not yet tried, the one in use first."""
 
     origin: Origin
     addresses: tuple[str, ...]
@@ -63,7 +63,7 @@ class Route(msgspec.Struct, frozen=True):
 
 
 class Routes:
-    """Finds routes and remembers them. A route that is in use outlives its place here."""
+    """Finds routes and remembers them. A route in use goes on working after it was dropped here."""
 
     def __init__(
         self, settings: Settings, *, lookup: Lookup | None, clock: Callable[[], float], trusted_roots: bytes | None
@@ -73,14 +73,14 @@ class Routes:
         self._clock = clock
         self._trusted_roots = trusted_roots
         self._resolver = Resolver(lookup, clock=clock)
-        # Built now: a first request that waits for its client starts late.
+        # Built now: the first request would start late if it waited for its client.
         self._plain_client: Client | None = built(client_builder(settings))
         self._plain: OrderedDict[str, Route] = OrderedDict()
         self._secure: OrderedDict[str, Route] = OrderedDict()
         self._relieved = -RELIEF_SECONDS
 
     def known(self, origin_text: str) -> Route | None:
-        """The route to an origin (`https://host:port`), if it was found not long ago."""
+        """The route to an origin (`https://host:port`), if it is remembered and has not expired."""
         table = self._table(origin_text)
         route = table.get(origin_text)
         if route is None or route.expires <= self._clock():
@@ -89,15 +89,15 @@ class Routes:
         return route
 
     def forget(self, origin_text: str) -> None:
-        """Leave the connections of an origin that took too long.
+        """Drop the connections to an origin that took too long to answer.
 
-        Over HTTP/2 a request that is given up leaves its connection open, and what a host sends there without being
-        asked (pings, settings) is read and answered for as long as it likes."""
+        Over HTTP/2 a request that is given up leaves its connection open, and the client goes on reading and answering
+        what the host sends there unasked (pings, settings)."""
         self._secure.pop(origin_text, None)
 
     def relieve(self) -> None:
-        """Leave the idle connections of all hosts: this process has no descriptors left, and may have spent them on
-        hosts that are done."""
+        """Drop the idle connections to all hosts: this process has no file descriptors left, and idle connections hold
+        some."""
         if self._clock() >= self._relieved + RELIEF_SECONDS:
             self._relieved = self._clock()
             self._plain.clear()
@@ -116,7 +116,7 @@ class Routes:
         return self._remember(origin_text, origin, addresses)
 
     async def look_up(self, origin: Origin) -> tuple[str, ...] | Fault:
-        """The addresses of an origin's host as they are, refused ones included."""
+        """All addresses of an origin's host, including refused ones."""
         if origin.literal is not None:
             return (origin.literal,)
         try:
@@ -127,14 +127,14 @@ class Routes:
             return Fault(kind=FaultKind.DNS, message=message)
 
     def next_address(self, origin_text: str, route: Route) -> Route | None:
-        """The route by the host's next address, after the first could not be connected to; None: no more."""
+        """The route by the host's next address, after the first could not be connected to; None: there is no more."""
         if len(route.addresses) < 2:
             self._table(origin_text).pop(origin_text, None)
             return None
         return self._remember(origin_text, route.origin, route.addresses[1:])
 
     async def close(self) -> None:
-        """Give up look-ups, close connections."""
+        """Cancel look-ups, close connections."""
         self._resolver.close()
         clients = [route.client for route in self._secure.values()]
         if self._plain_client is not None:
@@ -144,12 +144,12 @@ class Routes:
         self._secure.clear()
         for client in clients:
             await client.close()
-        # The client's thread is still on its way out of Python when it wakes us; an interpreter that ends right now
-        # would abort in that thread.
+        # The client wakes us before its thread has left Python; an interpreter that ends right now would abort in that
+        # thread.
         await asyncio.sleep(PARTING_SECONDS if clients else 0)
 
     def _forget_idle(self) -> None:
-        """The same for hosts that nothing was asked of lately: a route in use is found anew when it expires."""
+        """Drop the connections to hosts without recent requests: a route in use is found again when it expires."""
         idle_since = self._clock() - KEEP_ALIVE_SECONDS
         while self._secure and next(iter(self._secure.values())).expires < idle_since:
             self._secure.popitem(last=False)
@@ -160,13 +160,13 @@ class Routes:
     async def _vetted(self, origin: Origin) -> tuple[str, ...] | Fault:
         """The addresses a request may go to.
 
-        One allowed address among refused ones is enough: the connection goes to the vetted address itself, so
-        what else the name server said does no harm, and hosts with a stray private record stay reachable."""
+        One allowed address among refused ones is enough: the connection goes to the allowed address itself, so the
+        refused ones do no harm, and hosts with a stray private record stay reachable."""
         found = await self.look_up(origin)
         if isinstance(found, Fault):
             return found
         refusals = {address: self._refusal(address) for address in found}
-        # An address with a zone (fe80::1%eth0) cannot stand in a URL.
+        # An address with a zone (fe80::1%eth0) cannot be written in a URL.
         allowed = tuple(address for address, reason in refusals.items() if reason is None and "%" not in address)
         if allowed:
             return allowed[:MAX_ADDRESSES]
@@ -176,7 +176,7 @@ class Routes:
 
     def _refusal(self, address: str) -> str | None:
         reason = None if self._settings.allow_private else refusal(address)
-        # Compared as they are: an address that carries another one inside is in none of these networks.
+        # Compared as it is: an address that contains another one is in none of these networks.
         if reason is not None and "%" not in address:
             exempt = any(ipaddress.ip_address(address) in network for network in self._exempt)
             return None if exempt else reason
@@ -186,7 +186,7 @@ class Routes:
         known = self._table(origin_text)
         before = known.get(origin_text)
         if before is not None and before.addresses[0] in addresses:
-            # Name servers shuffle their answers; staying with the address keeps its open connections in use.
+            # Name servers shuffle their answers; keeping the address keeps its open connections in use.
             kept = before.addresses[0]
             addresses = (kept, *(address for address in addresses if address != kept))
         route = self._route(origin, addresses, before)
@@ -218,7 +218,7 @@ class Routes:
 
 
 def built(builder: ClientBuilder) -> Client:
-    """The client. It reads the system's certificates from files, so that it takes descriptors to make one."""
+    """The client. To build one takes file descriptors: it reads the system's certificates. Raises OSError without."""
     try:
         return builder.build()
     except BuilderError as error:
@@ -230,7 +230,8 @@ def client_builder(settings: Settings) -> ClientBuilder:
     builder = ClientBuilder().no_proxy().follow_redirects(False).referer(False).default_cookie_store(False)
     builder.gzip(False).brotli(False).zstd(False).deflate(False)
     builder.connect_timeout(timedelta(seconds=settings.connect_seconds or FOREVER))
-    # A request that we give up before its answer began goes on inside the client, with its connection, until this.
+    # A request that we give up before its answer begins stays alive inside the client, with its connection, until this
+    # timeout.
     silence = max(settings.first_byte_seconds or FOREVER, settings.idle_seconds or FOREVER) + GIVEN_UP_SECONDS
     builder.read_timeout(timedelta(seconds=silence))
     builder.pool_idle_timeout(timedelta(seconds=KEEP_ALIVE_SECONDS))
@@ -241,7 +242,7 @@ def client_builder(settings: Settings) -> ClientBuilder:
 
 
 def secure_builder(settings: Settings, *, trusted_roots: bytes | None) -> ClientBuilder:
-    """The same for HTTPS: HTTP/2 where the host has it, and certificates checked against these roots as well."""
+    """The same for HTTPS: HTTP/2 where the host offers it, and certificates checked against these roots as well."""
     builder = client_builder(settings).http2(True)
     builder.http2_initial_stream_window_size(HTTP2_STREAM_WINDOW)
     builder.http2_initial_connection_window_size(HTTP2_CONNECTION_WINDOW)
@@ -261,7 +262,7 @@ def parse_origin(text: str) -> Origin | None:
     if url.protocol not in ("http:", "https:") or not url.hostname or url.pathname != "/":
         return None
     host = url.hostname
-    # The client parses the URL again: were it to see another host, it would look that one up by itself.
+    # The client parses the URL again: if it read another host, it would look that host up itself, past the guard.
     if Url(f"{url.protocol}//{host}/").host_str != host:
         return None
     userinfo = f"{url.username}:{url.password}@" if url.password else f"{url.username}@" if url.username else ""

@@ -1,4 +1,4 @@
-"""A fetcher whose requests all leave through one exit, and what it has to report of it."""
+"""A fetcher whose requests all leave through one exit, and the report on that exit."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
 from shoal.model import ExitUse, Lease
 
-# Ended here, before anything went out.
+# Faults before a request was sent.
 NEVER_SENT: Final = frozenset({FaultKind.DNS, FaultKind.REFUSED_ADDRESS, FaultKind.BAD_URL, FaultKind.LOCAL})
 
 
 class Through:
-    """Sends requests through the exit of a lease, and counts what came back."""
+    """Sends requests through the exit of a lease. Counts the bytes and seconds of the answers; keeps the last one."""
 
     def __init__(self, fetcher: Fetcher, lease: Lease) -> None:
         self._fetcher = fetcher
@@ -34,7 +34,7 @@ class Through:
         return answer
 
     async def close(self) -> None:
-        """Nothing: the fetcher is somebody else's."""
+        """Nothing to do: the fetcher belongs to the worker."""
 
     def use(
         self, verdict: Literal["ok", "blocked", "failed", "used"] = "ok", *, session: bytes | None = None

@@ -16,8 +16,8 @@ class HandlerTimeout(Exception):  # noqa: N818 -- reads as what happened
 class Alarm:
     """Raises HandlerTimeout inside a plain function that runs too long, even in a tight loop or a slow regex.
 
-    The timer runs on from page to page and is wound up again only after it rang: to set it and clear it at every
-    page took 3 % of a worker's time. Signals reach the main thread alone: elsewhere there is no alarm."""
+    The timer keeps running from page to page and is set again only after it rang: setting and clearing it at every
+    page took 3 % of a worker's time. Signals reach the main thread only: in other threads there is no alarm."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -35,7 +35,7 @@ class Alarm:
         self._until = None
 
     def stop(self) -> None:
-        """Let the timer ring no more: nobody listens when the process ends."""
+        """Stop the timer: a signal without a listener would end the process."""
         if self._is_ticking:
             signal.setitimer(signal.ITIMER_REAL, 0)
         self._is_ticking = False
@@ -43,7 +43,7 @@ class Alarm:
     def _wind(self, seconds: float) -> None:
         former = getattr(signal.signal(signal.SIGALRM, self._ring), "__self__", None)
         if isinstance(former, Alarm):
-            # There is one timer in a process: another crawl's alarm has to wind it up again for itself.
+            # A process has one timer: an alarm that loses it to this one has to set it again for itself.
             former._is_ticking = False
         signal.setitimer(signal.ITIMER_REAL, seconds)
         self._is_ticking = True
@@ -59,7 +59,7 @@ class Alarm:
 
 
 class Stepwise:
-    """Awaits a coroutine with the alarm set whenever its own code runs: a tight loop is no await."""
+    """Awaits a coroutine with the alarm set while its own code runs: no deadline of asyncio interrupts a tight loop."""
 
     def __init__(self, work: Coroutine[Any, Any, None], *, alarm: Alarm) -> None:
         self._work = work

@@ -15,15 +15,15 @@ from shoal.page import Follow, Page
 from shoal.session import Session
 from shoal.spider import Request, Spider
 
-LOGIN_SECONDS = 300.0  # its requests wait for their start slots
+LOGIN_SECONDS = 300.0  # long, because the requests of a login wait for their start slots
 
 
 class HandlerGaveUp(Exception):  # noqa: N818 -- reads as what happened
-    """A handler ended in a way that would end the worker, too."""
+    """A handler ended with an exception that would end the worker, too."""
 
 
 class LoginRefused(Exception):  # noqa: N818 -- reads as what happened
-    """A spider's login says that the account could not be logged in."""
+    """A spider's login returned False: the account could not be logged in."""
 
 
 class Handlers:
@@ -53,7 +53,7 @@ class Handlers:
         return harvest
 
     async def log_in(self, session: Session) -> None:
-        """Let the spider log an account in. Raises what `login` raises, and LoginRefused when it gives False."""
+        """Let the spider log an account in. Raises what `login` raises, and LoginRefused when it returns False."""
         deadline = asyncio.timeout(LOGIN_SECONDS)
         answers: list[Any] = []
         try:
@@ -64,7 +64,7 @@ class Handlers:
         except (SystemExit, GeneratorExit) as error:
             raise HandlerGaveUp(f"the login raised {type(error).__name__}") from error
         if answers[0] is False:
-            raise LoginRefused("it did not work")
+            raise LoginRefused("the spider's login returned False")
 
     def close(self) -> None:
         """Stop the timer: no handler has a deadline from here on."""
@@ -103,7 +103,7 @@ class Handlers:
             if task is not None and task.cancelling():
                 raise
             # The worker did not cancel this page: something that the handler waited for was cancelled.
-            raise HandlerGaveUp("what the handler waited for was cancelled") from error
+            raise HandlerGaveUp("something that the handler waited for was cancelled") from error
 
 
 async def _keep(work: Awaitable[Any], answers: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a handler yields becomes items and tasks here."""
+"""Turns the output of a handler into items and tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class KeyedItem(msgspec.Struct, frozen=True):
 
 
 class Harvest:
-    """Collects what one page gave."""
+    """Collects the items and tasks of one page."""
 
     __slots__ = ("_intake", "_item_key", "_keyless", "_page", "found", "items", "unstorable")
 
@@ -36,7 +36,7 @@ class Harvest:
         self._keyless = 0
 
     def add(self, output: Any) -> None:
-        """Take in one thing a handler gave."""
+        """Take in one output of the handler."""
         if output is None:
             return
         if isinstance(output, Follow):
@@ -53,7 +53,7 @@ class Harvest:
             self.found.reject("too_many_links", request.url)
         else:
             hrefs, base = self._page.rooted([request.url])
-            for href in hrefs:  # none, when it leads to no other page
+            for href in hrefs:  # none, if the URL leads to no other page
                 asked = request if href == request.url else msgspec.structs.replace(request, url=href)
                 self._intake.request(asked, self.found, parent=self._page.task, base=base)
 
@@ -74,7 +74,7 @@ class Harvest:
 
 
 def is_item(output: Any) -> bool:
-    """Is this one item, though perhaps one that could be iterated over?"""
+    """Whether this is one item, even though it may be iterable."""
     return isinstance(output, Mapping | msgspec.Struct) or dataclasses.is_dataclass(output) or _is_model(output)
 
 
@@ -95,20 +95,20 @@ def fields_of(output: Any) -> Mapping[str, Any]:
 
 
 def _encoded(fields: Mapping[str, Any]) -> bytes | str:
-    """The fields as JSON, or why they cannot be: a page must not be tried again for what will never work."""
+    """The fields as JSON; or, as text, why they have no JSON: an exception would try the page again in vain."""
     try:
         data = msgspec.json.encode(fields, enc_hook=_plain)
     except UnicodeEncodeError:
         return f"half of a surrogate pair in {_first(fields, _is_half)}"
     except RecursionError:
         return "its fields are nested too deep"
-    # The encoder writes null where JSON has no word: only then somebody has to look.
+    # The encoder writes NaN and infinity as null: the fields are searched only if there is a null.
     where = _first(fields, _is_not_finite) if b"null" in data else ""
     return f"a number that is not finite in {where}" if where else data
 
 
 def _first(value: Any, is_meant: Callable[[Any], bool], path: str = "") -> str:
-    """Where the first such value stands, as field.field; empty when there is none."""
+    """The path of the first such value, as field.field; empty when there is none."""
     if is_meant(value):
         return path or "its fields"
     for name, part in _parts(value):
@@ -139,7 +139,7 @@ def _is_model(output: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for: a mapping or model by its fields, anything else by its text."""
+    """A value that JSON has no type for: a mapping or model as its fields, anything else as its text."""
     if isinstance(value, Mapping):
         return dict(value)
     return value.model_dump(mode="json") if _is_model(value) else str(value)

@@ -1,4 +1,4 @@
-"""Requests become tasks here: canonical form, key, lane, scope and depth; or a named reason why not."""
+"""Turns requests into tasks with canonical form, key, lane and depth; or names the reason why not."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ LOOKED_AT_PER_LINK_TAKEN = 5
 _KEY = operator.attrgetter("key")
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Task)
-# Rules about what pages link to, not about what people ask for.
+# Rules for links of pages; a URL that a person asks for may override them.
 OVERRIDABLE = frozenset({"out_of_scope", "facets"})
-# What `page.follow` may pass on to many links at once; anything else makes each link a request of its own.
+# Options of `page.follow` that many links can share; with any other option each link becomes a request of its own.
 BULK_OPTIONS = frozenset({"priority", "meta", "delay", "max_attempts", "headers", "pool"})
 
 
 class Found:
-    """The tasks that one page led to, and what was kept out, counted by reason with a few samples."""
+    """The tasks that one page led to, and the URLs that were kept out, counted by reason with a few samples."""
 
     __slots__ = ("rejected", "samples", "tasks")
 
@@ -40,12 +40,14 @@ class Found:
         self.samples: list[tuple[str, str]] = []
 
     def reject(self, reason: str, url: str) -> None:
+        """Count a URL that is kept out."""
         seen = self.rejected.get(reason, 0)
         self.rejected[reason] = seen + 1
         if seen < SAMPLES_PER_PAGE and reason != DUPLICATE:
             self.samples.append((reason, url[:2048]))
 
     def reject_all(self, reason: str) -> None:
+        """Keep out all tasks found so far."""
         for task in self.tasks.values():
             self.reject(reason, task.url)
         self.tasks = {}
@@ -66,7 +68,7 @@ class Intake:
     ) -> None:
         self.rules = rules
         self._pool = pool
-        # What a pool adds to the lanes of its tasks.
+        # The suffix that a pool adds to the lanes of its tasks.
         self._via = {DIRECT: "", **{name: f"{VIA}{name}" for name in pools}}
         self.known = known if known is not None else RecentKeys()
         self.settings = settings
@@ -89,21 +91,21 @@ class Intake:
         self._links(follow, into, fields=fields)
 
     def via(self, pool: str | None, *, parent: Task | None) -> tuple[str, str]:
-        """The pool that a request means, and what that adds to the name of its lane.
+        """The pool of a request, and the suffix that it adds to the name of the lane.
 
-        One that names none goes by the crawl's; where there is none, by that of the page it was found on: a site that
-        is visited through proxies must not see our own address for want of a word."""
+        A request that names no pool uses the crawl's, else the pool of the page it was found on: a site that is
+        visited through proxies must not see our own address just because a request names no pool."""
         if pool is None:
             pool = self._pool or (parent.pool if parent and parent.pool in self._via else DIRECT)
         via = self._via.get(pool) if isinstance(pool, str) else None
         if via is None:
             known = ", ".join(sorted(self._via))
-            where = "pools stand in shoal.toml or --proxies FILE, and accounts need a spider with a login"
+            where = "pools are written in shoal.toml or --proxies FILE, and accounts need a spider with a login"
             raise UsageError(f"there is no pool {pool!r}, only {known}: {where}")
         return pool, via
 
     def request(self, request: Request, into: Found, *, parent: Task | None, base: str, scoped: bool = True) -> None:
-        """Take in one request, with everything it may override."""
+        """Take in one request. With `scoped=False`, rules about links of pages do not hold for it."""
         depth = request.depth if request.depth is not None else (parent.depth + 1 if parent else 0)
         link = self.rules.resolve(request.url, base)
         if link.rejected and (scoped or link.rejected not in OVERRIDABLE):
@@ -122,7 +124,7 @@ class Intake:
             return
         for link in others:
             into.reject(link.rejected or "", link.url)
-        # Most links of most pages are known: only those that are not are looked at.
+        # Most links of most pages are known: only the unknown ones are looked at.
         fresh = self.known.unknown(plain).difference(into.tasks)
         wanted = {plain[key] for key in fresh}
         new = [self.rules.resolve(href, base) for href in dict.fromkeys(hrefs) if href in wanted] if wanted else []
@@ -132,7 +134,7 @@ class Intake:
     def _mixed_links(
         self, links: list[Link], into: Found, *, fields: dict[str, Any], elsewhere: tuple[str, dict[str, Any]] | None
     ) -> None:
-        """Links of which some share their key with others that are written differently: the first of each counts."""
+        """Take in links of which some share a key although their URLs differ: the first of each key counts."""
         fresh = self.known.unknown(map(_KEY, links)).difference(into.tasks)
         accepted = [link for link in links if link.rejected is None]
         if len(accepted) < len(links):
@@ -151,7 +153,7 @@ class Intake:
             into.rejected[DUPLICATE] = into.rejected.get(DUPLICATE, 0) + number
 
     def _looked_at(self, follow: Follow, into: Found) -> list[str]:
-        """The links of a page. Of one with far more than may be taken, the rest are not even looked at."""
+        """The links of a page. If it has far more than `max_links`, the rest are not even looked at."""
         hrefs = follow.hrefs()
         most = self.settings.max_links * LOOKED_AT_PER_LINK_TAKEN
         rest = len(hrefs) - most
@@ -190,7 +192,7 @@ class Intake:
         }
 
     def _fields_elsewhere(self, follow: Follow, fields: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
-        """The page's own origin and the fields for links to any other; None where both are treated alike."""
+        """The page's origin, and the fields for links to other origins; None if all links get the same fields."""
         options = follow.options_elsewhere
         if options is follow.options:
             return None
@@ -244,7 +246,7 @@ class Intake:
 
 
 def check_task(task: Task) -> None:
-    """Refuse what a frontier could not keep, or not give back, where it is asked for: in the spider."""
+    """Refuse a task that a frontier could not keep or not give back, here, where the spider's traceback shows why."""
     try:
         _DECODER.decode(_ENCODER.encode(task))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -254,7 +256,7 @@ def check_task(task: Task) -> None:
 
 
 def _are_only_rejected(links: list[Link], plain: dict[int, str]) -> bool:
-    """Whether each of these is kept out, and none has its key in common with another one."""
+    """Whether each of these links is kept out, and no two of them or of the plain links share a key."""
     keys = {link.key for link in links if link.rejected is not None}
     return len(keys) == len(links) and keys.isdisjoint(plain)
 

@@ -63,7 +63,7 @@ class Journey:
         self._rng = rng or random.Random()  # noqa: S311 -- jitter, not secrets
 
     async def take(self, lease: Lease) -> Finished:
-        """Work on the lease. Never raises for what a site or a handler does."""
+        """Work on the lease. Never raises, whatever a site or a handler does."""
         passage = self._passages.open(lease)
         if passage is None:
             return Finished(await self._passages.hand_back(lease))
@@ -76,7 +76,7 @@ class Journey:
         return await self._visit(lease, passage)
 
     async def _visit(self, lease: Lease, passage: Passage) -> Finished:
-        """Fetch, judge, handle. What the exit did to the page ends the lease without a word about the lane."""
+        """Fetch, judge, handle. A page that is refused because of its exit does not change the lane's pace."""
         task = lease.task
         request = Fetch(url=task.url, method=task.method, headers=task.headers, body=task.body, exit=lease.exit)
         answer = await passage.fetch(request)
@@ -98,7 +98,7 @@ class Journey:
     async def _ended(
         self, lease: Lease, passage: Passage, response: Response, verdict: Verdict, update: LaneUpdate | None
     ) -> Finished | Refused:
-        """What becomes of a page that was answered for good."""
+        """How the lease of a page that was answered for good ends."""
         if verdict.action == "redirect":
             return self._redirected(lease, response, update)
         if verdict.action == "handle":
@@ -119,7 +119,7 @@ class Journey:
         return self._records.finished(rejected, reason)
 
     def _is_plain(self, task: Task) -> bool:
-        """Known by its URL alone: one with a key of its own is asked for on purpose, perhaps again and again."""
+        """Whether the task's key comes from its URL. One with a key of its own is asked for on purpose, even often."""
         return task.key == self._intake.rules.key_of(task.url, method=task.method, body=task.body)
 
     def _given_up(self, lease: Lease) -> Finished:
@@ -175,7 +175,7 @@ class Journey:
             dead = Dead(lease=lease, reason=f"redirect_loop: more than {task.hops} redirects in a row", lane=update)
             return self._records.finished(dead, "redirect_loop", response)
         found = Found()
-        # A start URL may lead anywhere: people type example.com and mean where it takes them.
+        # A start URL may lead anywhere: people type example.com and mean the site it redirects to.
         link = self._intake.rules.resolve(location, response.url)
         # A link that no rule can use shows its URL cut short and without its password: the location as it came is
         # refused under the right name.
@@ -192,14 +192,14 @@ class Journey:
         return Finished(_done(lease, "redirected", found, update), fetch=row)
 
     def _drop_disallowed(self, lane: str, found: Found) -> None:
-        """Links of this host that its rules forbid never become tasks; other hosts' rules are met when leased."""
+        """Drop links to this host that its rules forbid. Links to other hosts are checked when they are leased."""
         robots = self._lane_rules.cached(lane) if self._needs_rules else None
         if robots is None or robots.allows_all:
             return
         until = time.perf_counter() + LINKS_CHECKED_SECONDS
         for key, task in list(found.tasks.items()):
             if time.perf_counter() > until:
-                # Rules made to be slow, on thousands of links, would stop the worker: the rest meet them when leased.
+                # Slow rules on thousands of links would stop the worker: the rest are checked when they are leased.
                 return
             if task.lane == lane and not robots.allows(task.url):
                 del found.tasks[key]
@@ -223,7 +223,7 @@ def _done(lease: Lease, outcome: str, found: Found, update: LaneUpdate | None) -
 
 
 def _next_request(task: Task, response: Response, target: str) -> Request:
-    """The request of the next hop: as the browsers do it, and without secrets for another origin."""
+    """The request of the next hop: as browsers do it, and without secrets for another origin."""
     becomes_get = response.status in GET_AFTER and task.method not in ("GET", "HEAD")
     headers = task.headers
     # Compared after resolving: //other.example/ and /\\other.example/ look local and are not.
@@ -246,7 +246,7 @@ def _next_request(task: Task, response: Response, target: str) -> Request:
 
 
 def _merged(first: LaneUpdate, second: LaneUpdate | None) -> LaneUpdate:
-    """Both updates in one; the second's rest counts."""
+    """Both updates in one, with the rest of the second."""
     if second is None:
         return first
     return msgspec.structs.replace(first, rest_seconds=second.rest_seconds)

@@ -1,4 +1,4 @@
-"""robots.txt for a worker: fetched once per lane for the whole fleet, kept on the lane, inside its pace."""
+"""robots.txt for a worker: fetched once per lane for the whole fleet, within the lane's pace, and kept on the lane."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLOSED_SECONDS = 3600.0
 
 
 class LaneRules:
-    """The rules of the lanes a worker serves; parsed once each."""
+    """The rules of the lanes that a worker serves, each parsed once."""
 
     def __init__(self, *, frontier: Frontier, settings: Settings) -> None:
         self._frontier = frontier
@@ -31,18 +31,18 @@ class LaneRules:
         self._weight = 0
 
     def cached(self, lane: str) -> Robots | None:
-        """The rules of a lane, if this worker has met them."""
+        """The rules of a lane, if this worker has parsed them."""
         entry = self._parsed.get(lane)
         return entry[1] if entry else None
 
     async def of(self, lease: Lease) -> Robots | None:
-        """The rules under which this lease was lent; None when they ran out meanwhile."""
+        """The rules under which this lease was lent; None when they have expired since."""
         entry = self._parsed.get(lease.task.lane)
         if entry is None or entry[0] != lease.rules_version:
             version, blob = await self._frontier.rules(lease.crawl, lease.task.lane)
             if not version:
                 return None
-            entry = (version, Robots.from_rules(blob, self._settings.user_agent))
+            entry = (version, Robots(blob, self._settings.user_agent))
             self._remember(lease.task.lane, entry)
         return entry[1]
 
@@ -79,15 +79,15 @@ class LaneRules:
         return Released(lease=lease, lane=update)
 
     async def _elsewhere(self, lease: Lease, url: str, lane: str) -> RulesVerdict | None:
-        """Wait for a slot of the host that a robots.txt redirects to; or a verdict without asking it."""
+        """Wait for a slot of the host that a robots.txt redirects to; or give the verdict without asking that host."""
         if url == f"{origin_of(url)}/robots.txt":
             _, rules = await self._frontier.rules(lease.crawl, lane)
             if rules and rules != UNAVAILABLE:
-                delay = Robots.from_rules(rules, self._settings.user_agent).crawl_delay
+                delay = Robots(rules, self._settings.user_agent).crawl_delay
                 return RulesVerdict(rules=rules, seconds=self._settings.robots_seconds, crawl_delay=delay)
         wait = await self._frontier.reserve(lease.crawl, lane, exit=lease.exit)
         if wait > LONGEST_SLOT_WAIT:
-            # Hosts that all redirect to one slow one would hold every slot of the worker.
+            # Many hosts that redirect to one slow host would hold every slot of the worker.
             return RulesVerdict(rest_seconds=min(wait, LONGEST_REST), problem="robots.txt: redirects to a busy host")
         await asyncio.sleep(wait)
         return None
@@ -96,6 +96,6 @@ class LaneRules:
         former = self._parsed.pop(lane, None)
         self._weight += entry[1].weight - (former[1].weight if former else 0)
         self._parsed[lane] = entry
-        # By weight, too: a domain of a thousand hosts may have long rules on each.
+        # Also limited by weight: each of a domain's thousand hosts may have long rules.
         while len(self._parsed) > LANES_KEPT or (self._weight > BYTES_KEPT and len(self._parsed) > 1):
             self._weight -= self._parsed.pop(next(iter(self._parsed)))[1].weight

@@ -17,7 +17,7 @@ PAGES = "@pages"
 
 MOST_PAGES = 1_000_000
 MOST_LEVELS = 3  # robots.txt, an index, an index in it, their sitemaps
-MOST_ELSEWHERE = 1_000
+MOST_ELSEWHERE = 1_000  # sitemaps on other hosts that one file may name, whatever the scope
 
 
 async def take_sitemap(page: Page, found: Found, *, intake: Intake) -> None:
@@ -81,7 +81,7 @@ async def take_page_range(page: Page, found: Found, *, intake: Intake) -> None:
 
 
 def last_page(page: Page, last: int | str, template: str) -> int:
-    """The number of the last page: given, or read off an element's text, link or value."""
+    """The number of the last page: as given, or read from an element's link, value or text."""
     if isinstance(last, int):
         return last
     elements = page.css(last)

@@ -1,4 +1,4 @@
-"""The keys that a worker knows to be confirmed by the frontier."""
+"""A worker's memory of keys that the frontier has confirmed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class RecentKeys:
-    """Keys the frontier has confirmed, so that most links never travel. Bounded: the older half goes first."""
+    """Keys that the frontier has confirmed: links to them need not be sent. Bounded: the older half goes first."""
 
     def __init__(self, limit: int = 400_000) -> None:
         self._half = max(1, limit // 2)
@@ -17,15 +17,17 @@ class RecentKeys:
         return key in self._young or key in self._old
 
     def unknown(self, keys: Iterable[int]) -> set[int]:
-        """Those of the keys that are not here."""
-        # One after the other: given both at once, Python walks through the whole of the second.
+        """The keys among these that are not remembered."""
+        # One set after the other: given two sets at once, `difference` walks through the whole second set.
         return set(keys).difference(self._young).difference(self._old)
 
     def add(self, key: int) -> None:
+        """Remember a key."""
         self._young.add(key)
         if len(self._young) >= self._half:
             self._old, self._young = self._young, set()
 
     def clear(self) -> None:
+        """Forget every key."""
         self._young.clear()
         self._old.clear()

@@ -1,4 +1,4 @@
-"""Pages that say nothing new: found out per kind of page, so that a trap is left after a few hundred of them."""
+"""Finds kinds of pages that say nothing new, so that a trap is left after a few hundred pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_KINDS: Final = 20_000
 LONGEST_FOLDED: Final = 65_536
 LARGEST_WALKED: Final = 256 * 1024
 
-# A year with a month, or parameters of a calendar. Such a page repeats itself when only its numbers change.
+# A year with a month, or parameters of a calendar. On such a page, new numbers alone are nothing new.
 _DATED: Final = re.compile(
     r"(?<!\d)(?:1[89]|2\d)\d\d(?:[/_.-]?(?:0[1-9]|1[0-2])|[/_.-][1-9](?!\d))|[?&](?:year|month|week|day|date)=",
     re.IGNORECASE,
@@ -26,34 +26,35 @@ _NO_LETTERS: Final = re.compile(r"[\W\d_]+")
 
 
 class Repeats:
-    """Counts, per shape and per lane, the pages in a row whose content was all seen before.
+    """Counts, per shape and per lane, the pages in a row that had no new content.
 
-    At the limit the kind counts as exhausted: its tasks are given up unfetched, but for one in fifty. The first of
-    these with something new on it opens the kind again. Each worker finds out for itself, and forgets when it ends."""
+    At the limit the shape or lane is exhausted: its tasks are given up unfetched, except one in fifty. The first of
+    these with new content ends that. Each worker counts for itself, and forgets when it ends."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._seen = RecentKeys(TEXTS_REMEMBERED)
         self._runs: dict[int | str, int] = {}
         self._given_up = 0
-        self._turn = -1
+        self._noted = 0
 
     def exhausted(self, task: Task) -> bool:
-        """Whether the task is not worth a request. What people asked for themselves always is."""
+        """Whether the task is not worth a request. A task that a person asked for always is."""
         if task.parent is None or not self._is_at_limit(task):
             return False
         self._given_up += 1
         return self._given_up % PROBE_EVERY != 0
 
     def note(self, page: Page) -> bool:
-        """Take in a page that was handled; gives whether it is one too many of its kind, and its links with it."""
-        # Answers to HEAD are all alike, and so are the error pages that some handlers want to see.
+        """Take in a page that was handled. True: its kind is exhausted, and its links are to be dropped."""
+        # Answers to HEAD are all alike, and so are error pages that go to handlers (`handle_statuses`).
         if not self._limit or not page.body or page.status >= 300:
             return False
         runs, task = self._runs, page.task
-        self._turn = (self._turn + 1) % SAMPLE_EVERY
-        # Reading a page's text costs a few hundredths of parsing it: one in four will do until something repeats.
-        if self._turn and task.shape not in runs and task.lane not in runs:
+        is_sample = self._noted % SAMPLE_EVERY == 0
+        self._noted += 1
+        # Reading a page's text costs a few hundredths of parsing it: one page in four is enough until one repeats.
+        if not is_sample and task.shape not in runs and task.lane not in runs:
             return False
         if self._is_new(page):
             runs.pop(task.shape, None)
@@ -74,11 +75,11 @@ class Repeats:
         lane = page.task.lane
         if text is None:
             return self._add(hash((lane, page.body)))
-        # No handler's deadline holds here, so large pages get only what is quick.
+        # There is no deadline here, so large pages get only the quick checks.
         if len(text) <= LONGEST_FOLDED and _DATED.search(page.url):
             text = _NO_LETTERS.sub("", text)
-        # The text alone first: session ids stand in links. But galleries differ in nothing but their pictures, and what
-        # scripts are to fill in often stands in the meta elements.
+        # The text alone first: links may differ by session ids. But a gallery's pages differ only in their pictures,
+        # and pages that scripts fill in often only in their meta elements.
         if self._add(hash((lane, text))):
             return True
         if len(page.body) > LARGEST_WALKED:

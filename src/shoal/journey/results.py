@@ -16,7 +16,7 @@ from shoal.store.base import FetchRow, ItemRow
 
 KEY_SHOWN = 60
 
-# What is kept of a page's bytes: nothing, their hash in the fetch log, or the hash and the page in the archive.
+# Which trace a page's bytes leave: none, their hash in the fetch log, or the hash and the page in the archive.
 Keeping = Literal["nothing", "hash", "page"]
 
 
@@ -95,7 +95,7 @@ class Records:
         ]
 
     def with_page(self, finished: Finished, response: Response, *, headers: dict[str, str]) -> Finished:
-        """The same with the raw page, where pages are archived: also one whose handler failed, to be replayed.
+        """The same with the raw page, where pages are archived; pages of failed handlers, too: they can be replayed.
 
         `headers` are those of the response that may be kept."""
         row, lease = finished.fetch, finished.result.lease
@@ -125,6 +125,6 @@ class Records:
 
 
 def unstorable_item(key: str, why: str) -> str:
-    """The reason of a page one of whose items no store takes."""
+    """The reason of a page that has an item no store takes."""
     name = key if len(key) <= KEY_SHOWN else f"{key[: KEY_SHOWN - 1]}…"
     return f"unstorable: item {name!r}: {why}".encode("utf-8", "backslashreplace").decode()

@@ -1,6 +1,7 @@
-"""Sitemaps: the URLs in a urlset, a sitemap index or a list of lines, from a body that nobody vouches for.
+"""Reads sitemaps (a urlset, a sitemap index or a list of URLs) without trusting them.
 
-What can be read is given, with a line on what could not. No entity but XML's own five is ever expanded.
+A broken sitemap gives the URLs up to the fault, and a line that says what is wrong. No entities are expanded except
+XML's own five.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from shoal.settings import MIB
 
 _MOST_BYTES = 50 * MIB
 _MOST_RATIO = 200
-_FREE_BYTES = MIB  # what any body may become, whatever its ratio
+_FREE_BYTES = MIB  # every body may grow to this size, whatever its ratio
 _CHUNK = 8192
 _DEEPEST = 64
 _MOST_ELEMENTS = 3_000_000
 _LONGEST_URL = 8192
 _GZIP = b"\x1f\x8b"
-_GZIP_WINDOW = 31  # zlib's word for "with a gzip header"
+_GZIP_WINDOW = 31  # tells zlib to expect a gzip header
 _BEFORE_XML = b"\xef\xbb\xbf\xff\xfe\x00 \t\r\n"
 _STRAY_AMPERSAND = re.compile(rb"&(?!(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9A-Fa-f]{1,6});)")
 _SITEMAP_LINE = re.compile(r"[\ufeff \t]*sitemap[ \t]*:[ \t]*([^\s#]+)", re.IGNORECASE)
 
 
 class Sitemap(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sitemap lists: pages, further sitemaps, and what was wrong with it, if anything. URLs are as written."""
+    """The contents of a sitemap: pages, further sitemaps, and its `problem`, if any. URLs are as written."""
 
     pages: list[str] = msgspec.field(default_factory=list)
     sitemaps: list[str] = msgspec.field(default_factory=list)
@@ -37,7 +38,7 @@ class Sitemap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_sitemap(body: bytes, *, url: str, max_urls: int = 50_000) -> Sitemap:
-    """Read a sitemap in XML or plain text, gzip or not. Never raises for what the body holds."""
+    """Read a sitemap in XML or plain text, gzipped or not. Never raises, whatever the body is."""
     problem = ""
     if body.startswith(_GZIP):
         body, problem = _unzip(body)
@@ -58,7 +59,7 @@ def sitemaps_in_robots(text: str) -> list[str]:
 
 
 class _Found:
-    """What has been read so far; dicts keep the order and each URL once."""
+    """The URLs read so far, each once and in order: a dict keeps both."""
 
     def __init__(self, most: int) -> None:
         self.pages: dict[str, None] = {}
@@ -87,7 +88,7 @@ class _Reader:
         self._text: str | None = None
 
     def read(self, body: bytes) -> None:
-        """Read as far as the body is good XML; `found.problem` says why it ended early."""
+        """Read as far as the body is well-formed XML; `found.problem` says why reading ended early."""
         parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = self._doctype
@@ -138,7 +139,7 @@ def _read_xml(body: bytes, most: int) -> _Found:
     reader.read(body)
     if not reader.is_broken or not _STRAY_AMPERSAND.search(body):
         return reader.found
-    # Bare ampersands in URLs are the commonest fault of sitemaps; escaped, nothing of them is expanded.
+    # Bare ampersands in URLs are the commonest fault of sitemaps. They are escaped, so nothing is expanded.
     mended = _Reader(most)
     mended.read(_STRAY_AMPERSAND.sub(b"&amp;", body))
     return mended.found
@@ -165,11 +166,11 @@ def _urls_in(lines: Iterable[str]) -> Iterable[str]:
 
 
 def _unzip(body: bytes) -> tuple[bytes, str]:
-    """The content of a gzip body as far as it is good and within its bounds, and what was wrong."""
+    """The content of a gzip body up to the first fault or the size limit, and what was wrong."""
     most = min(_MOST_BYTES, max(_FREE_BYTES, _MOST_RATIO * len(body)))
     content = bytearray()
     member = zlib.decompressobj(_GZIP_WINDOW)
-    # Small chunks: each end of a member copies the rest of its chunk.
+    # Small chunks: the end of each gzip member copies the rest of its chunk.
     for start in range(0, len(body), _CHUNK):
         chunk = body[start : start + _CHUNK]
         while chunk:

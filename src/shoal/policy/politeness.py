@@ -1,4 +1,4 @@
-"""What a response does to its lane's pace. Pure policy: the frontier applies it, once for the whole fleet."""
+"""How a response changes its lane's pace. Pure policy: the frontier applies it, once for the whole fleet."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 from shoal.model import LaneUpdate, Lease
 from shoal.policy.retries import Verdict
 
-# Slots are lent a hundredth further apart than the rate allows: what a busy machine or the way to the host delays must
-# not crowd a second.
+# Slots are lent a hundredth further apart than the rate allows: a busy machine or network delays some starts, and a
+# second must not see more of them for that.
 MARGIN: Final = 1.01
 SLOWEST_INTERVAL: Final = 60.0
 FIRST_SLOW_INTERVAL: Final = 0.1  # where a lane without an interval starts to have one
@@ -27,18 +27,17 @@ MAX_LANES: Final = 10_000
 
 
 def lent_interval(allowed: float) -> float:
-    """The interval at which a lane lends its slots, so that starts keep the one that is allowed."""
+    """The interval at which a lane lends its slots, so that starts keep the allowed interval."""
     return MARGIN * allowed
 
 
 def allowed_interval(lent: float) -> float:
-    """The interval that people asked for."""
+    """The interval that people asked for, from the interval at which a lane lends."""
     return lent / MARGIN
 
 
 class LaneMood(msgspec.Struct):
-    """What one worker has noticed of a lane: its usual latency, how many answers went well in a row, and the
-    share of those that did not."""
+    """One worker's view of a lane: its usual latency, its good answers in a row, and the share of bad answers."""
 
     latency: float = 0.0
     streak: int = 0
@@ -50,11 +49,11 @@ def after_response(
 ) -> LaneUpdate | None:
     """The lane's new interval, if this response changes it. Notes the response in the mood.
 
-    Guarded by the interval the lease was lent with: many answers to one struggle slow the lane once."""
+    Guarded by the interval of the lease: many bad answers at the same time slow the lane once."""
     mood.trouble += AVERAGE_WEIGHT * (verdict.slows - mood.trouble)
     if verdict.slows:
         mood.streak = 0
-        # A host that says so itself (429, Retry-After) is believed at once.
+        # A host that asks for it itself (429, Retry-After) is slowed down at once.
         if not verdict.free and mood.trouble < TROUBLE:
             return None
         return _changed(interval, _slower(interval, SLOW_DOWN, base_interval))
@@ -68,7 +67,7 @@ def after_response(
         return None
     mood.streak = 0
     faster = max(SPEED_UP * interval, base_interval)
-    # Without a base the pace would shrink for ever without arriving.
+    # A base interval of 0 would never be reached by multiplying.
     return _changed(interval, faster if faster >= 0.01 else base_interval)
 
 
@@ -90,7 +89,7 @@ class Moods:
         self._moods: OrderedDict[str, LaneMood] = OrderedDict()
 
     def after(self, lease: Lease, verdict: Verdict, elapsed: float) -> LaneUpdate | None:
-        """What this response does to the pace of its lane; with a fixed pace nothing ever does."""
+        """How this response changes the pace of its lane; None: not at all, as always with a fixed pace."""
         if not self._adaptive:
             return None
         lane = lease.task.lane

@@ -1,4 +1,4 @@
-"""What an answer means for its task: THE table of statuses and faults, and the backoff between attempts."""
+"""What an answer means for its task: the table of statuses and faults, and the backoff between attempts."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _RETRIED_STATUSES: Final[dict[int, Verdict]] = {
     524: Verdict("http_524", "retry", slows=True),
     529: Verdict("http_529", "retry", free=True, slows=True),  # the site is overloaded
 }
-# With a Retry-After the host itself says that it is not about this page.
+# With a Retry-After the host itself says that the trouble is not this page.
 _UNAVAILABLE_FOR_NOW: Final = Verdict("http_503", "retry", free=True, slows=True)
 
 _FAULTS: Final[dict[FaultKind, Verdict]] = {
-    # The host or the way to it; the next attempt may go better.
+    # Trouble with the host or the network; the next attempt may succeed.
     FaultKind.DNS: Verdict("dns", "retry"),
     FaultKind.CONNECT: Verdict("connect", "retry"),
     FaultKind.TLS: Verdict("tls", "retry"),
@@ -59,12 +59,12 @@ _FAULTS: Final[dict[FaultKind, Verdict]] = {
     FaultKind.TRUNCATED: Verdict("truncated", "retry"),
     FaultKind.BAD_ENCODING: Verdict("bad_encoding", "retry"),
     FaultKind.PROTOCOL: Verdict("protocol", "retry"),
-    # The page itself: the same next time, until somebody changes a limit.
+    # Trouble with the page itself: the same next time, unless a setting is changed.
     FaultKind.TOO_LARGE: Verdict("too_large", "dead"),
     FaultKind.BOMB: Verdict("bomb", "dead"),
     FaultKind.BAD_URL: Verdict("bad_url", "dead"),
     FaultKind.REFUSED_ADDRESS: Verdict("refused_address", "dead"),
-    # Our own side.
+    # Trouble on our own side.
     FaultKind.EXIT: Verdict("exit", "retry", free=True),
     FaultKind.LOCAL: Verdict("local", "retry", free=True),
 }
@@ -76,7 +76,7 @@ _REDIRECTED: Final = Verdict("redirected", "redirect")
 
 
 def judge(answer: Response | Fault, *, handle_statuses: Sequence[int] = ()) -> Verdict:
-    """What this answer means for its task. `handle_statuses` are those a spider wants to see whatever they mean."""
+    """What this answer means for its task. `handle_statuses` go to the spider, whatever they mean."""
     if isinstance(answer, Fault):
         return _FAULTS[answer.kind]
     status = answer.status
@@ -94,7 +94,7 @@ def judge(answer: Response | Fault, *, handle_statuses: Sequence[int] = ()) -> V
 def plan(
     lease: Lease, verdict: Verdict, answer: Response | Fault, *, settings: Settings, rng: random.Random, now: float
 ) -> Retry | Dead:
-    """How a lease ends whose page could not be had: tried again later, or given up with the reason."""
+    """How the lease of a page that could not be fetched ends: tried again later, or given up with the reason."""
     asked = retry_after(answer.headers, now) if isinstance(answer, Response) and verdict.slows else None
     rest = None if asked is None else min(asked, settings.max_rest_seconds)
     lane = None if rest is None else LaneUpdate(rest_seconds=rest)
@@ -111,13 +111,13 @@ def plan(
 
 
 def backoff(attempt: int, settings: Settings, rng: random.Random) -> float:
-    """Seconds before the next attempt: exponential, with full jitter so that failed tasks do not return as one."""
+    """Seconds before the next attempt: exponential, with full jitter so that failed tasks do not return all at once."""
     ceiling = settings.retry_seconds * 2.0 ** min(max(attempt, 1) - 1, 60)
     return rng.uniform(0.0, min(ceiling, settings.max_retry_seconds))
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """The seconds a Retry-After asks for, given as seconds or as a date; None when it says nothing usable."""
+    """The seconds that a Retry-After asks for, as a number or as a date; None when there is no usable one."""
     text = headers.get("retry-after", "").strip()[:64]
     if not text:
         return None

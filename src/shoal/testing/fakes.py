@@ -226,7 +226,7 @@ def lease_for(url: str, *, task: Mapping[str, Any] | None = None, **fields: Any)
 
 
 def passages_for(fetcher: Fetcher, *, settings: Settings, pools: Sequence[Pool] = ()) -> Passages:
-    """The ways out of a worker: direct, and through the exits of these pools, which are proxies."""
+    """Opens the passages of a worker: direct ones, and through the exits of these pools, which are proxies."""
 
     async def log_in(_: Session) -> None:
         raise AssertionError("a worker without accounts has nothing to log in")
