@@ -1,10 +1,14 @@
-"""Opening `shoal.db`: one file, several parts, several processes. Its refusals become one clear line each."""
+"""Opening `shoal.db`: one file with several parts, shared by processes. SQLite's refusals become one clear line each.
+
+A part is a group of tables with a version of its own, which the table `shoal_schema` names: `VERSIONS`. A part of an
+older version is migrated when it is opened; a file with a newer part, or of another program, is refused unchanged.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +17,12 @@ from shoal.errors import StorageError
 
 APPLICATION_ID = 0x53484F4C
 BUSY_SECONDS = 30.0
-NO_MIGRATIONS: Mapping[int, str] = MappingProxyType({})
+# The version of each part's tables. Raised with a migration from the version before.
+VERSIONS = MappingProxyType({"frontier": 3, "store": 2, "segments": 1})
+
+# Statements that lead from one version to the next, or a function that chooses them by the tables it finds.
+Migration = str | Callable[[sqlite3.Connection], str]
+NO_MIGRATIONS: Mapping[int, Migration] = MappingProxyType({})
 
 _REFUSALS = {
     sqlite3.SQLITE_BUSY: "{path} is locked by another process: wait for it to end, or use another file",
@@ -34,12 +43,12 @@ def connect(
     part: str,
     version: int,
     schema_sql: str,
-    migrations: Mapping[int, str] = NO_MIGRATIONS,
+    migrations: Mapping[int, Migration] = NO_MIGRATIONS,
     busy_seconds: float = BUSY_SECONDS,
 ) -> sqlite3.Connection:
     """Open the file, refuse a foreign or newer one, create this part's tables or bring them up to date.
 
-    `migrations` has, by a former version, the statements that lead to the next one."""
+    `migrations` has, by former version, the step to the next one. All steps are one transaction."""
     if Path(path).is_dir():
         raise StorageError(f"{path} is a folder: give the path of a file")
     with storage_errors(path):
@@ -47,12 +56,12 @@ def connect(
             path, timeout=busy_seconds, isolation_level=None, cached_statements=256, check_same_thread=False
         )
         try:
-            # The check comes before any write: another program's file must stay as it is.
-            found = _version(connection, path, part)
+            # The check comes before any write: the file of another program, or of a newer shoal, must stay as it is.
+            found = _version(connection, path, part, version)
             _configure(connection, busy_seconds)
             if found is None:
                 _create(connection, path, part, version, schema_sql)
-                found = _version(connection, path, part)
+                found = _version(connection, path, part, version)
             if found != version:
                 _migrate(connection, path, part=part, version=version, migrations=migrations)
         except BaseException:
@@ -62,25 +71,25 @@ def connect(
 
 
 def translate(error: sqlite3.Error, path: str | Path) -> StorageError:
-    """What SQLite refuses, as one line that says what to do."""
+    """SQLite's error as one line that says what to do."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     return StorageError(_REFUSALS.get(code, f"{{path}}: {error}").format(path=path))
 
 
 @contextmanager
 def storage_errors(path: str | Path) -> Iterator[None]:
-    """Turn SQLite's refusals into StorageError."""
+    """Raise SQLite's errors about the file as StorageError."""
     try:
         yield
     except (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.DataError):
-        raise  # what was asked is wrong, not the file
+        raise  # the statement is wrong, not the file
     except sqlite3.DatabaseError as error:
         raise translate(error, path) from error
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, mode: str = "IMMEDIATE") -> Iterator[None]:
-    """One transaction: all of it or nothing. DEFERRED is for those that only read."""
+    """One transaction: all of it or nothing. DEFERRED is for transactions that only read."""
     # Immediate: two readers that both turn writer would deadlock.
     connection.execute(f"BEGIN {mode}")
     try:
@@ -93,12 +102,15 @@ def transaction(connection: sqlite3.Connection, mode: str = "IMMEDIATE") -> Iter
         raise
 
 
-def _version(connection: sqlite3.Connection, path: str | Path, part: str) -> int | None:
-    """The version of this part's tables; None when the file has none of them yet."""
+def _version(connection: sqlite3.Connection, path: str | Path, part: str, version: int) -> int | None:
+    """The version of this part's tables; None when the file has none of them yet. Any newer part refuses the file."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if "shoal_schema" in tables:
-        row = connection.execute("SELECT version FROM shoal_schema WHERE part = ?", (part,)).fetchone()
-        return None if row is None else int(row[0])
+        found = dict(connection.execute("SELECT part, version FROM shoal_schema").fetchall())
+        known = {**VERSIONS, part: version}
+        if any(found.get(name, 0) > newest for name, newest in known.items()):
+            raise StorageError(f"{path} was written by a newer shoal: upgrade shoal, or use another file")
+        return found.get(part)
     if tables:
         raise StorageError(f"{path} is a database of another program: choose another file")
     return None
@@ -126,7 +138,7 @@ def _configure(connection: sqlite3.Connection, busy_seconds: float) -> None:
 def _create(connection: sqlite3.Connection, path: str | Path, part: str, version: int, schema_sql: str) -> None:
     with transaction(connection):
         # Another process may have been quicker.
-        if _version(connection, path, part) is not None:
+        if _version(connection, path, part, version) is not None:
             return
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(
@@ -138,15 +150,19 @@ def _create(connection: sqlite3.Connection, path: str | Path, part: str, version
 
 
 def _migrate(
-    connection: sqlite3.Connection, path: str | Path, *, part: str, version: int, migrations: Mapping[int, str]
+    connection: sqlite3.Connection, path: str | Path, *, part: str, version: int, migrations: Mapping[int, Migration]
 ) -> None:
     with transaction(connection):
         # Another process may have been quicker.
-        found = _version(connection, path, part) or 0
+        found = _version(connection, path, part, version) or 0
         while found != version:
-            if found not in migrations:
-                raise StorageError(_other_version(path, found, version))
-            for statement in _statements(migrations[found]):
+            step = migrations.get(found)
+            if step is None:
+                raise StorageError(
+                    f"the {part} in {path} was written by an older shoal (version {found}, this one knows {version}):"
+                    " finish its crawls with that shoal, or use another file"
+                )
+            for statement in _statements(step if isinstance(step, str) else step(connection)):
                 connection.execute(statement)
             found += 1
         connection.execute("UPDATE shoal_schema SET version = ? WHERE part = ?", (version, part))
@@ -160,9 +176,3 @@ def _statements(script: str) -> Iterator[str]:
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
-
-
-def _other_version(path: str | Path, found: int, version: int) -> str:
-    if found > version:
-        return f"{path} was written by a newer shoal: upgrade shoal, or use another file"
-    return f"{path} was written by an older shoal: finish its crawls with that version, or use another file"

@@ -7,7 +7,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +15,7 @@ from shoal.frontier.sqlite import control, pool_exits, views
 from shoal.frontier.sqlite.expiry import expire_keys
 from shoal.frontier.sqlite.lease import Terms, evict, lease
 from shoal.frontier.sqlite.ledger import Ledger
+from shoal.frontier.sqlite.migrations import open_tables
 from shoal.frontier.sqlite.put import bury, put
 from shoal.frontier.sqlite.settle import extend, settle
 from shoal.model import (
@@ -37,9 +37,7 @@ from shoal.model import (
     TaskStatus,
     WorkerBeat,
 )
-from shoal.sqlite_file import connect, storage_errors, transaction
-
-VERSION = 3
+from shoal.sqlite_file import storage_errors, transaction
 
 T = TypeVar("T")
 
@@ -213,8 +211,7 @@ class SqliteFrontier:
         return await self._read(lambda db, now: work(control.load(db, crawl, now=now)))
 
     def _connect(self) -> None:
-        schema = resources.files("shoal.frontier.sqlite").joinpath("schema.sql").read_text(encoding="utf-8")
-        self._db = connect(self._path, part="frontier", version=VERSION, schema_sql=schema)
+        self._db = open_tables(self._path)
 
     def _in_transaction(self, work: Callable[[sqlite3.Connection, float], T], mode: str = "IMMEDIATE") -> T:
         with storage_errors(self._path), transaction(self._db, mode):

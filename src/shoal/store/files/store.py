@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 
 from shoal.errors import StorageError
-from shoal.sqlite_file import connect, storage_errors, transaction
+from shoal.sqlite_file import VERSIONS, connect, storage_errors, transaction
 from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, Store, StoredItem
 from shoal.store.checks import mended, storable
 from shoal.store.files.segments import (
@@ -37,7 +37,6 @@ from shoal.store.files.segments import (
 INDEX = "index.db"
 LOCK = "index.lock"
 CHUNK_ROWS = 2000
-SCHEMA_VERSION = 1
 
 OpenIndex = Callable[[Path], Awaitable[Store]]
 _Result = TypeVar("_Result")
@@ -235,7 +234,7 @@ def _make(folder: Path) -> None:
 
 def _open_offsets(path: Path) -> sqlite3.Connection:
     schema = files("shoal.store.files").joinpath("index.sql").read_text(encoding="utf-8")
-    return connect(path, part="segments", version=SCHEMA_VERSION, schema_sql=schema)
+    return connect(path, part="segments", version=VERSIONS["segments"], schema_sql=schema)
 
 
 def _written(path: Path, kind: str, *, start: int) -> Iterator[tuple[float, str, int, list[Any]]]:

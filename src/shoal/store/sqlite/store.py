@@ -11,12 +11,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from shoal.sqlite_file import connect, storage_errors, transaction
+from shoal.sqlite_file import VERSIONS, connect, storage_errors, transaction
 from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, StoredItem
 from shoal.store.checks import mended, storable
 from shoal.store.sqlite import read, write
 
-SCHEMA_VERSION = 2
 WAL_PAGES = 16_000
 DELETED_PER_STEP = 5000
 LOOKED_AT_PER_STEP = 20_000
@@ -146,7 +145,7 @@ class SqliteStore:
 def _connect(path: str | Path) -> sqlite3.Connection:
     tables, views, from_1 = (_script(name) for name in ("schema", "views", "from_1"))
     connection = connect(
-        path, part="store", version=SCHEMA_VERSION, schema_sql=tables + views, migrations={1: from_1 + views}
+        path, part="store", version=VERSIONS["store"], schema_sql=tables + views, migrations={1: from_1 + views}
     )
     # Hashed keys touch the same index pages again and again: rare checkpoints write each of them once.
     connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
