@@ -10,7 +10,15 @@ from shoal.errors import UsageError
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.exit_views import check_pools
 from shoal.frontier.redis.server_checks import warn
-from shoal.frontier.redis.shard_runner import CRAWLS, LAST_NUMBER, SHARDS, WORKERS, ShardRunner
+from shoal.frontier.redis.shard_runner import (
+    CRAWLS,
+    LAST_NUMBER,
+    LAYOUT_VERSION,
+    SHARDS,
+    WORKERS,
+    ShardRunner,
+    other_layout,
+)
 from shoal.frontier.redis.shards import Shard, prefix_of
 from shoal.frontier.redis.views import beats, state_of, waiting_among
 from shoal.frontier.redis.wire import KEY, decode_crawl, decode_dead, encode_pools, number, pairs
@@ -72,7 +80,9 @@ async def _open_shard(
     given, walked = "", 0
     while True:
         async with runner.link.line() as line:
-            answer = await line.run("open", shard.prefix, given, walked, *fields, shard.number, shard.of)
+            answer = await line.run(
+                "open", shard.prefix, given, walked, *fields, shard.number, shard.of, LAYOUT_VERSION
+            )
             if answer[0] == b"none" and shard.of == 1 and await runner.learn(crawl.id):
                 return {}
             if answer[0] == b"none" and shard.number == 0:
@@ -108,7 +118,7 @@ async def _with_pools(
 
 async def crawls(runner: ShardRunner) -> list[Crawl]:
     """All crawls, newest first."""
-    layouts = [await runner.shards(name) for name in await runner.all_crawls()]
+    layouts = [await runner.all_shards(name) for name in await runner.all_crawls()]
     if not layouts:
         return []
     async with runner.link.line() as line:
@@ -120,7 +130,14 @@ async def crawls(runner: ShardRunner) -> list[Crawl]:
     for shards in layouts:
         records = [next(flat) for _ in shards]
         if all(b"id" in record and record[b"state"] != b"deleting" for record in records):
-            found.append((int(records[0][b"number"]), _described(records)))
+            version = int(records[0].get(b"layout", 0))
+            try:
+                found.append((int(records[0][b"number"]), _described(records)))
+            except (KeyError, ValueError):
+                # Of another version and not even readable: the other crawls are listed all the same.
+                if version == LAYOUT_VERSION:
+                    raise
+                warn(str(other_layout(shards[0].crawl, version, shown=runner.link.shown)))
     found.sort(key=lambda entry: (entry[1].created, entry[0]), reverse=True)
     return [crawl for _, crawl in found]
 
@@ -162,8 +179,12 @@ async def _set_state(runner: ShardRunner, shard: Shard, state: CrawlState) -> No
 
 
 async def delete_crawl(runner: ShardRunner, crawl: str) -> None:
+    """Also a crawl of an older layout: its keys are among those that are deleted. A newer one may have others."""
     await runner.learn(crawl)
-    shards = await runner.shards(crawl)
+    shards = await runner.all_shards(crawl)
+    version = await runner.version_of(crawl)
+    if version is not None and version > LAYOUT_VERSION:
+        raise other_layout(crawl, version, shown=runner.link.shown)
     async with runner.link.line(seconds=None) as line:
         if len(shards) > 1:
             # Half of it may be gone when we die: whoever opens it again deletes the rest first.

@@ -11,7 +11,7 @@ import msgspec
 
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.outbox import Outbox
-from shoal.frontier.redis.shard_runner import ShardRunner
+from shoal.frontier.redis.shard_runner import LAYOUT_VERSION, ShardRunner
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.redis.wire import decode_task, number
 from shoal.frontier.rules.fairness import share_out
@@ -64,6 +64,8 @@ async def evict(runner: ShardRunner, worker: str) -> int:
     """Take back everything this worker holds, in every crawl."""
     taken = 0
     for crawl in await runner.all_crawls():
+        if await runner.version_of(crawl) != LAYOUT_VERSION:
+            continue
         for shard in await runner.shards(crawl):
             cursor = b"0"
             while True:

@@ -15,12 +15,27 @@ SHARDS = (
     "shoal:shards"  # crawl → number of its shards, negative while it is being deleted; only where there are several
 )
 WORKERS = "shoal:{workers}:"
+# The version of the keys of a crawl and of what is in them: field `layout` of its record, which records made before
+# there were versions lack. Raised whenever scripts of the former version could not go on with a crawl of the new one.
+LAYOUT_VERSION = 1
 
 Call = tuple[Shard, str, Sequence[Argument]]
 
 
 def no_such_crawl(crawl: str) -> UsageError:
     return UsageError(f"there is no crawl {crawl!r}; `shoal status` lists them")
+
+
+def other_layout(crawl: str, version: int, *, shown: str) -> UsageError:
+    """A crawl that these scripts would damage."""
+    written = f"crawl {crawl!r} at {shown} was written by"
+    versions = f"(layout {version or 'without a version'}, this one has {LAYOUT_VERSION})"
+    if version > LAYOUT_VERSION:
+        return UsageError(f"{written} a newer shoal {versions}: upgrade shoal, or use another database or server")
+    return UsageError(
+        f"{written} an older shoal {versions}: finish it with that shoal, or drop it with `shoal run FILE --fresh`,"
+        " or use another database or server"
+    )
 
 
 class ShardRunner:
@@ -33,10 +48,29 @@ class ShardRunner:
         self.repair = repair
         self._layouts: dict[str, list[Shard]] = {}
         self._found: set[str] = set()
+        self._usable: set[str] = set()
         self._epochs: dict[Shard, int] = {}
 
     async def shards(self, crawl: str) -> list[Shard]:
-        """The shards of a crawl. Asks only where crawls have several."""
+        """The shards of a crawl. A crawl of another layout version is refused; asked once for each crawl."""
+        shards = await self.all_shards(crawl)
+        if crawl not in self._usable:
+            version = await self.version_of(crawl)
+            if version == LAYOUT_VERSION:
+                self._usable.add(crawl)
+            elif version is not None:
+                raise other_layout(crawl, version, shown=self.link.shown)
+        return shards
+
+    async def version_of(self, crawl: str) -> int | None:
+        """The layout version of a crawl, 0 when its record has none; None when there is no such crawl."""
+        first = (await self.all_shards(crawl))[0]
+        async with self.link.line() as line:
+            state, version = await line.call("HMGET", first.prefix + "crawl", "state", "layout")
+        return None if state in (None, b"deleting") else int(version or 0)
+
+    async def all_shards(self, crawl: str) -> list[Shard]:
+        """The shards of a crawl, whatever its layout version. Asks for their number only where crawls have several."""
         layout = self._layouts.get(crawl)
         if layout is None:
             if self.link.shards > 1:
@@ -81,6 +115,7 @@ class ShardRunner:
         """The crawl is gone; another one of its name may lie elsewhere."""
         self._layouts.pop(crawl, None)
         self._found.discard(crawl)
+        self._usable.discard(crawl)
 
     async def look(self, crawl: str, verb: str, *args: Argument, lane: str | None = None) -> list[Any]:
         """A script that changes nothing, in the shard of the lane, or in the first one."""

@@ -11,6 +11,7 @@
 -- ARGV[18]    dedup_ttl in seconds, "0.0" is none; whether there is one is decided by a new crawl alone
 -- ARGV[19]    the budget of cost
 -- ARGV[20]    which shard, ARGV[21] of how many: of a new crawl alone
+-- ARGV[22]    the layout version of a new crawl
 -- Reply       {"none"}: does not exist, a number is needed; {"deleting"}: finish that first;
 --             {"pace", old interval, old cap}: walk the lanes first; {"ttl"}: change that first (see ttl); {"ok", {field, value, …}}
 local EPOCHS = 1048576
@@ -27,7 +28,7 @@ if not old[1] then
   if ttl > 0 then call('HSET', KEYS[1] .. 'turns', 'generation', 0, 'turned', string.format('%.17g', now)) end
   call('HSET', key, 'id', ARGV[12], 'spider', ARGV[13], 'state', ARGV[14], 'feeding', ARGV[15], 'created',
     created == 0 and now or created, 'number', ARGV[3], 'epoch', string.format('%.0f', ARGV[3] * EPOCHS), 'run', ARGV[2],
-    'buckets', 1, 'dedup', ARGV[17])
+    'buckets', 1, 'dedup', ARGV[17], 'layout', ARGV[22])
   if ARGV[21] ~= '1' then call('HSET', key, 'shard', ARGV[20], 'shards', ARGV[21]) end
   -- Whether a source feeds the crawl is for its first shard to know.
   if ARGV[20] ~= '0' then call('HSET', key, 'feeding', 0) end

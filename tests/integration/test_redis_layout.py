@@ -1,0 +1,131 @@
+"""Crawls on a Redis server that another version of shoal wrote: refused with one line, and left as they are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from command_line import Folder
+
+from shoal.errors import UsageError
+from shoal.frontier.redis.frontier import RedisFrontier
+from shoal.frontier.redis.shard_runner import LAYOUT_VERSION
+from shoal.frontier.redis.shards import shards_of
+from shoal.model import Crawl, CrawlState, DeadFilter, Done
+from shoal.testing.contract.frontier.case import make_task
+from shoal.testing.servers.redis_server import RedisServer
+
+CRAWL = "books-1"
+OLDER = r"crawl 'books-1' at redis://127\.0\.0\.1:\d+.* was written by an older shoal .* finish it with that shoal"
+NEWER = r"crawl 'books-1' at redis://127\.0\.0\.1:\d+.* was written by a newer shoal \(layout 99, .* upgrade shoal"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"), "--appendfsync", "no").start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(params=[1, 3], ids=["one shard", "three shards"])
+async def crawl_of(running: RedisServer, request: pytest.FixtureRequest) -> AsyncIterator[Callable[[int | None], str]]:
+    """A crawl with a task in it, as if a shoal of this layout version had written it; gives the server's URL."""
+    running.call("FLUSHALL")
+    url = running.url if request.param == 1 else f"{running.url}?shards={request.param}"
+    frontier = await RedisFrontier.open(url)
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="books"))
+    await frontier.put(CRAWL, [make_task(1)])
+    await frontier.close()
+
+    def rewrite(version: int | None) -> str:
+        for shard in shards_of(CRAWL, request.param):
+            assert running.call("HGET", f"{shard.prefix}crawl", "layout") == str(LAYOUT_VERSION).encode()
+            if version is None:
+                running.call("HDEL", f"{shard.prefix}crawl", "layout")
+            else:
+                running.call("HSET", f"{shard.prefix}crawl", "layout", version)
+        return url
+
+    yield rewrite
+    running.call("FLUSHALL")
+
+
+def contents(server: RedisServer) -> dict[bytes, bytes]:
+    return {key: server.call("DUMP", key) for key in server.call("KEYS", "*")}
+
+
+async def calls(frontier: RedisFrontier) -> AsyncIterator[Awaitable[object]]:
+    """What is done with a crawl, by people and by workers."""
+    yield frontier.open_crawl(Crawl(id=CRAWL, spider="books"))
+    yield frontier.progress(CRAWL)
+    yield frontier.put(CRAWL, [make_task(2)])
+    yield frontier.bury(CRAWL, [(make_task(2), "bad")])
+    yield frontier.lease([CRAWL], 1, worker="w", seconds=60.0, horizon=0.0)
+    yield frontier.set_state(CRAWL, CrawlState.PAUSED)
+    yield frontier.dead(CRAWL, DeadFilter())
+    yield frontier.look_up(CRAWL, 1)
+
+
+@pytest.mark.parametrize(("version", "line"), [(None, OLDER), (0, OLDER), (99, NEWER)])
+async def test_a_crawl_of_another_layout_is_refused_by_every_call_and_left_alone(
+    running: RedisServer, crawl_of: Callable[[int | None], str], version: int | None, line: str
+) -> None:
+    url = crawl_of(version)
+    before = contents(running)
+    frontier = await RedisFrontier.open(url)
+    async for call in calls(frontier):
+        with pytest.raises(UsageError, match=line):
+            await call
+    assert await frontier.evict("w") == 0
+    assert contents(running) == before
+    await frontier.close()
+
+
+@pytest.mark.parametrize("version", [None, 0])
+async def test_a_crawl_of_an_older_layout_is_listed_and_can_be_deleted(
+    running: RedisServer, crawl_of: Callable[[int | None], str], version: int | None
+) -> None:
+    frontier = await RedisFrontier.open(crawl_of(version))
+    assert [crawl.id for crawl in await frontier.crawls()] == [CRAWL]
+    await frontier.delete_crawl(CRAWL)
+    assert [key for key in running.call("KEYS", "*") if CRAWL.encode() in key] == []
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="books", interval=0.0))
+    await frontier.put(CRAWL, [make_task(1)])
+    batch = await frontier.lease([CRAWL], 1, worker="w", seconds=60.0, horizon=0.0)
+    await frontier.settle([Done(lease=batch.leases[0])])
+    assert (await frontier.progress(CRAWL)).done == 1
+    await frontier.close()
+
+
+async def test_a_crawl_of_a_newer_layout_is_not_deleted(
+    running: RedisServer, crawl_of: Callable[[int | None], str]
+) -> None:
+    frontier = await RedisFrontier.open(crawl_of(99))
+    before = contents(running)
+    with pytest.raises(UsageError, match=NEWER):
+        await frontier.delete_crawl(CRAWL)
+    assert contents(running) == before
+    await frontier.close()
+
+
+async def test_crawls_beside_one_that_cannot_even_be_read_are_listed(
+    running: RedisServer, crawl_of: Callable[[int | None], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    frontier = await RedisFrontier.open(crawl_of(99))
+    await frontier.open_crawl(Crawl(id="news-1", spider="news"))
+    for key in running.call("KEYS", "shoal:{books-1.*}:crawl"):
+        running.call("HDEL", key.decode(), "max_cost")
+    assert [crawl.id for crawl in await frontier.crawls()] == ["news-1"]
+    assert "crawl 'books-1'" in caplog.messages[-1]
+    assert "upgrade shoal" in caplog.messages[-1]
+    await frontier.close()
+
+
+async def test_status_says_it_in_one_line(
+    crawl_of: Callable[[int | None], str], running: RedisServer, tmp_path: Path
+) -> None:
+    crawl_of(99)
+    done = Folder(tmp_path).run("status", "--frontier", running.url, code=2)
+    assert "was written by a newer shoal (layout 99, this one has 1): upgrade shoal" in done.stderr
+    assert done.stderr.count("\n") == 1
