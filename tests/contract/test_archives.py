@@ -14,6 +14,7 @@ from typing import Any
 
 import obstore
 import pytest
+import zstandard
 
 from shoal.archive import open_archive
 from shoal.archive.base import Archive
@@ -120,8 +121,26 @@ class ObjectArchiveContract(ArchiveContract):
 
     async def test_a_newer_layout_is_refused(self, url: str, objects: Any) -> None:
         obstore.put(objects, "shoal-archive.json", b'{"format": 2}')
-        with pytest.raises(StorageError, match="newer shoal"):
+        with pytest.raises(StorageError, match=r"newer shoal \(format 2, this one knows 1\): upgrade shoal"):
             await open_archive(url, create=True)
+
+    @pytest.mark.parametrize("text", [b"", b"[]", b'{"name": "theirs"}', b'{"format": "1"}', b'{"format": 0}'])
+    async def test_a_marker_of_another_program_is_refused_and_left_alone(
+        self, url: str, objects: Any, text: bytes
+    ) -> None:
+        obstore.put(objects, "shoal-archive.json", text)
+        with pytest.raises(StorageError, match=r"shoal-archive\.json in .* is damaged or of another program"):
+            await open_archive(url, create=True)
+        assert bytes(obstore.get(objects, "shoal-archive.json").bytes()) == text
+
+    async def test_captures_with_fields_of_a_later_version_are_read(self, archive: Archive, objects: Any) -> None:
+        page = raw_page()
+        [name] = await archive.write([page])
+        lines = zstandard.ZstdDecompressor().decompress(bytes(obstore.get(objects, name).bytes()))
+        later = lines.replace(b'"crawl":', b'"planet":"earth","crawl":')
+        assert later != lines
+        obstore.put(objects, name, zstandard.ZstdCompressor().compress(later))
+        assert await archive.captures(name) == [page.capture]
 
     async def test_a_place_without_an_archive_is_not_made_one_by_looking(self, url: str, objects: Any) -> None:
         with pytest.raises(UsageError, match="there is no archive in"):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ from shoal.store.base import ItemFilter, ItemRule, Store
 from shoal.store.files import segments as segments_module
 from shoal.store.files.store import FilesStore
 from shoal.store.sqlite.store import SqliteStore
+from shoal.testing.clock import FakeClock
 from shoal.testing.contract.store.rows import everything, fetch, files_no_larger_than, item, kept
 
 WRITER = """
@@ -187,6 +189,43 @@ async def test_files_of_the_log_that_nobody_appends_to_go_whole(folder: Path) ->
     assert await second.fetches("c1", [1, 2]) == [fetch(2)]
     await second.close()
     assert await keys_in(folder) == {"a", "b"}
+
+
+async def test_lines_and_file_names_tell_the_time_of_the_clock_given(folder: Path) -> None:
+    clock = FakeClock(86_400.0)
+    store = await FilesStore.open(folder, open_index=SqliteStore.open, clock=clock)
+    await store.write([item("a")], [fetch(1, at=5.0)])
+    clock.advance(60.0)
+    await store.delete_crawl("c1")
+    assert [path.name[:21] for path in named(folder, "items-*.jsonl")] == ["items-19700102T000000"]
+    assert [line["written"] for line in lines_of(folder, "items")] == [86_400.0]
+    assert [line["written"] for line in lines_of(folder, "fetches")] == [86_400.0, 86_460.0]
+    await store.close()
+
+
+async def test_lines_with_fields_of_a_later_version_are_read(store: Store, folder: Path) -> None:
+    await store.write([item("a")], [])
+    [path] = named(folder, "items-*.jsonl")
+    later = path.read_bytes().replace(b'"spider":', b'"planet":"earth","spider":')
+    path.write_bytes(later)
+    assert b"planet" in later
+    assert await store.count_items() == 1
+
+
+async def test_an_index_of_a_newer_version_is_refused_and_one_that_is_gone_is_made_anew(folder: Path) -> None:
+    first = await open_files(folder)
+    await first.write([item("a")], [])
+    assert await first.count_items() == 1
+    await first.close()
+    with sqlite3.connect(folder / "index.db") as db:
+        db.execute("UPDATE shoal_schema SET version = 99 WHERE part = 'segments'")
+    db.close()
+    second = await open_files(folder)
+    with pytest.raises(StorageError, match=r"index\.db was written by a newer shoal: upgrade shoal"):
+        await second.count_items()
+    await second.close()
+    (folder / "index.db").unlink()
+    assert await keys_in(folder) == {"a"}
 
 
 async def test_a_damaged_line_is_named(store: Store, folder: Path) -> None:

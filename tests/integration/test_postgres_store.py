@@ -99,6 +99,28 @@ async def test_a_schema_of_a_newer_shoal_is_refused(new_store: Open, postgres: P
     assert "is of a newer shoal (version 7, this one knows 1): upgrade shoal" in str(error)
 
 
+@pytest.mark.parametrize(
+    ("theirs", "what"),
+    [
+        ("items (name text)", 'relation "items" already exists'),
+        ("schema_version (number integer)", 'column "version" does not exist'),
+        ("schema_version (version text)", 'column "version" is no integer'),
+    ],
+)
+async def test_a_schema_of_another_program_is_refused_and_left_alone(
+    postgres: PostgresServer, database: str, theirs: str, what: str
+) -> None:
+    table = theirs.partition(" ")[0]
+    postgres.call(
+        f"CREATE SCHEMA shoal; CREATE TABLE shoal.{theirs}; INSERT INTO shoal.{table} VALUES (1)", database=database
+    )
+    error = await refusal(postgres.url(database))
+    assert isinstance(error, StorageError)
+    assert f"has tables of another program ({what}): give ?schema=NAME for another" in str(error)
+    tables = postgres.call("SELECT count(*) FROM pg_tables WHERE schemaname = 'shoal'", database=database)
+    assert str(tables).strip() == "1"
+
+
 async def test_a_role_that_may_only_read_reads_what_others_made(
     new_store: Open, postgres: PostgresServer, database: str
 ) -> None:

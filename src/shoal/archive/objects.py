@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -50,6 +50,12 @@ _METADATA_SERVICES = ("/latest/api/token", "/latest/meta-data", "computeMetadata
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
+
+
+class Marker(msgspec.Struct):
+    """What the object `shoal-archive.json` says."""
+
+    format: Annotated[int, msgspec.Meta(ge=1)]
 
 
 class ObjectArchive:
@@ -125,19 +131,23 @@ class ObjectArchive:
         return await asyncio.get_running_loop().run_in_executor(self._threads, translated)
 
     def _check(self, *, create: bool) -> None:
-        """Is this an archive, and one that we can read? Made one here, it can be written to as well."""
+        """Refuse a place that is no archive, or one that this version cannot read; `create` makes it an archive."""
         try:
-            marker = msgspec.json.decode(self._get(MARKER), type=dict[str, Any])
-            is_known = marker.get("format") == FORMAT
+            version = msgspec.json.decode(self._get(MARKER), type=Marker).format
         except msgspec.DecodeError:
-            is_known = False
+            raise StorageError(
+                f"{MARKER} in {self._place.shown} is damaged or of another program: restore it, or use another place"
+            ) from None
         except FileNotFoundError as error:
             if "NoSuchBucket" in str(error) or not create:
                 raise _absent(error, self._place) from None
-            self._put(MARKER, msgspec.json.encode({"format": FORMAT}))
-            is_known = True
-        if not is_known:
-            raise StorageError(f"the archive in {self._place.shown} was made by a newer shoal: use that one")
+            self._put(MARKER, msgspec.json.encode(Marker(FORMAT)))
+            return
+        if version > FORMAT:
+            raise StorageError(
+                f"the archive in {self._place.shown} was made by a newer shoal (format {version}, this one knows"
+                f" {FORMAT}): upgrade shoal, or use another place"
+            )
 
     def _put_bodies(self, bodies: Sequence[tuple[str, bytes]]) -> None:
         compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)

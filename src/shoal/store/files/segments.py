@@ -117,13 +117,13 @@ class Segment:
         self._fetches = fetches
 
     @classmethod
-    def take(cls, folder: Path) -> Segment:
-        """One that a former process left unfilled, its torn tail cut off; a new one if there is none."""
+    def take(cls, folder: Path, *, now: float) -> Segment:
+        """A segment that a former process left unfilled, its torn tail cut off; else a new one, named by the time."""
         for path in segments(folder, ITEMS):
             if path.stat().st_size < SEGMENT_BYTES and (segment := cls._open(path)):
                 return segment
         while True:
-            name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
+            name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}-{secrets.token_hex(4)}"
             if segment := cls._open(folder / f"{ITEMS}-{name}.jsonl"):
                 _sync_folder(folder)
                 return segment

@@ -58,10 +58,13 @@ class FilesStore:
 
     wants_hashes = False
 
-    def __init__(self, folder: Path, *, open_index: OpenIndex, thread: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, folder: Path, *, open_index: OpenIndex, thread: ThreadPoolExecutor, clock: Callable[[], float]
+    ) -> None:
         self._folder = folder
         self._open_index = open_index
         self._thread = thread
+        self._clock = clock
         self._segment: Segment | None = None
         self._index: Store | None = None
         self._offsets: sqlite3.Connection | None = None
@@ -69,10 +72,11 @@ class FilesStore:
         self._is_open = True
 
     @classmethod
-    async def open(cls, folder: Path, *, open_index: OpenIndex) -> FilesStore:
+    async def open(cls, folder: Path, *, open_index: OpenIndex, clock: Callable[[], float] = time.time) -> FilesStore:
         """Make the folder if need be. The index is opened by whoever reads."""
         await asyncio.to_thread(_make, folder)
-        return cls(folder, open_index=open_index, thread=ThreadPoolExecutor(1, thread_name_prefix="shoal-files"))
+        thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-files")
+        return cls(folder, open_index=open_index, thread=thread, clock=clock)
 
     async def write(
         self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], *, rule: ItemRule = ItemRule()
@@ -102,7 +106,7 @@ class FilesStore:
         """Drop old lines from the index, and whole files of the log that nobody has appended to since."""
         index = await self._up_to_date()
         async with self._alone():
-            dropped = await self._run(self._drop_old, time.time() - retention)
+            dropped = await self._run(self._drop_old, self._clock() - retention)
         return dropped + await index.tidy(retention=retention)
 
     async def query(self, sql: str, *, limit: int) -> QueryAnswer:
@@ -111,8 +115,9 @@ class FilesStore:
 
     async def delete_crawl(self, crawl: str) -> None:
         """Remove the crawl's fetch log from the index, for ever: a line in the log says so."""
-        line = FetchRow(crawl=crawl, key=0, url="", outcome="", token=0, attempt=0, at=time.time())
-        await self._run(self._append, b"", fetch_lines([line], now=time.time(), deletes=True))
+        now = self._clock()
+        line = FetchRow(crawl=crawl, key=0, url="", outcome="", token=0, attempt=0, at=now)
+        await self._run(self._append, b"", fetch_lines([line], now=now, deletes=True))
 
     async def close(self) -> None:
         """Wait for writes under way and let go. Closing again is harmless."""
@@ -134,7 +139,7 @@ class FilesStore:
 
     def _write(self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], rule: ItemRule) -> dict[int, str]:
         good, refused = storable(items)
-        now = time.time()
+        now = self._clock()
         self._append(
             item_lines([row for row, _ in good], rule=rule, now=now), fetch_lines(list(map(mended, fetches)), now=now)
         )
@@ -146,7 +151,7 @@ class FilesStore:
             self._segment = None
         if self._segment is None:
             try:
-                self._segment = Segment.take(self._folder)
+                self._segment = Segment.take(self._folder, now=self._clock())
             except OSError as error:
                 why = error.strerror or str(error)
                 raise StorageError(f"{self._folder}: {why}; mend that and run again") from error

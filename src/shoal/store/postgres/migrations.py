@@ -38,8 +38,11 @@ async def prepare(link: PostgresLink) -> bool:
         # Asked first: "if not exists" wants the right to create it even where it exists.
         if await connection.fetchval("SELECT NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", schema):
             await connection.execute(f"CREATE SCHEMA {link.address.quoted_schema}")
-        for step in STEPS[found:]:
-            await connection.execute(files("shoal.store.postgres").joinpath(step).read_text(encoding="utf-8"))
+        try:
+            for step in STEPS[found:]:
+                await connection.execute(files("shoal.store.postgres").joinpath(step).read_text(encoding="utf-8"))
+        except (asyncpg.DuplicateTableError, asyncpg.DuplicateFunctionError) as error:
+            raise _foreign(link, str(error)) from None
         await connection.execute("DELETE FROM schema_version")
         await connection.execute("INSERT INTO schema_version VALUES ($1)", len(STEPS))
     return True
@@ -48,13 +51,25 @@ async def prepare(link: PostgresLink) -> bool:
 async def _version(connection: Connection, link: PostgresLink) -> int:
     if not await connection.fetchval(_IS_THERE, link.address.schema):
         return 0
-    found = int(await connection.fetchval("SELECT max(version) FROM schema_version") or 0)
+    try:
+        found = await connection.fetchval("SELECT max(version) FROM schema_version") or 0
+    except asyncpg.UndefinedColumnError as error:
+        raise _foreign(link, str(error)) from None
+    if not isinstance(found, int):
+        raise _foreign(link, 'column "version" is no integer')
     if found > len(STEPS):
         raise StorageError(
             f"the schema {link.address.schema!r} at {link.address.shown} is of a newer shoal (version {found}, this one"
             f" knows {len(STEPS)}): upgrade shoal, or give ?schema=NAME for another"
         )
     return found
+
+
+def _foreign(link: PostgresLink, what: str) -> StorageError:
+    return StorageError(
+        f"the schema {link.address.schema!r} at {link.address.shown} has tables of another program ({what}):"
+        " give ?schema=NAME for another"
+    )
 
 
 def week_of(at: float) -> int:

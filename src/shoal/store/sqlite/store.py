@@ -30,14 +30,17 @@ class SqliteStore:
 
     wants_hashes = False
 
-    def __init__(self, connection: sqlite3.Connection, *, path: Path, thread: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, *, path: Path, thread: ThreadPoolExecutor, clock: Callable[[], float]
+    ) -> None:
         self._connection = connection
         self._path = path
         self._thread = thread
+        self._clock = clock
         self._is_open = True
 
     @classmethod
-    async def open(cls, path: str | Path) -> SqliteStore:
+    async def open(cls, path: str | Path, *, clock: Callable[[], float] = time.time) -> SqliteStore:
         """Open the file, creating it or its tables if need be."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-store")
         try:
@@ -45,7 +48,7 @@ class SqliteStore:
         except BaseException:
             thread.shutdown(wait=False)
             raise
-        return cls(connection, path=Path(path), thread=thread)
+        return cls(connection, path=Path(path), thread=thread, clock=clock)
 
     async def write(
         self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], *, rule: ItemRule = ItemRule()
@@ -71,7 +74,7 @@ class SqliteStore:
 
     async def tidy(self, *, retention: float) -> int:
         """Drop log lines older than so many seconds, in steps that let other writers in between."""
-        before = time.time() - retention
+        before = self._clock() - retention
         last, gone = await self._run(self._last_line), 0
         for start in range(0, last, LOOKED_AT_PER_STEP):
             gone += await self._run(self._drop_old, before, start)
