@@ -70,7 +70,7 @@ def connect(
     return connection
 
 
-def translate(error: sqlite3.Error, path: str | Path) -> StorageError:
+def _translated(error: sqlite3.Error, path: str | Path) -> StorageError:
     """SQLite's error as one line that says what to do."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     return StorageError(_REFUSALS.get(code, f"{{path}}: {error}").format(path=path))
@@ -84,7 +84,7 @@ def storage_errors(path: str | Path) -> Iterator[None]:
     except (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.DataError):
         raise  # the statement is wrong, not the file
     except sqlite3.DatabaseError as error:
-        raise translate(error, path) from error
+        raise _translated(error, path) from error
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def _configure(connection: sqlite3.Connection, busy_seconds: float) -> None:
             time.sleep(0.01)
     # A commit may be lost with the power, never torn: leases cover the loss.
     connection.execute("PRAGMA synchronous = NORMAL")
-    # Keys are random: a checkpoint writes each page once, so rare ones write much less.
+    # Keys are random: a checkpoint writes each changed page of the file once, so rare checkpoints write much less.
     connection.execute("PRAGMA wal_autocheckpoint = 16000")
     connection.execute("PRAGMA cache_size = -65536")
     connection.execute("PRAGMA temp_store = MEMORY")

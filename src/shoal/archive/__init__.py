@@ -1,4 +1,4 @@
-"""The seam for raw pages: `open_archive` picks the place by URL."""
+"""The seam for raw pages: `open_archive` picks the folder or bucket by URL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shoal.errors import UsageError
 
 async def open_archive(url: str, *, create: bool = False) -> Archive:
     """Open the archive in a folder, or in object storage: `s3://bucket/prefix`, `gs://…`, `az://container/prefix`.
-    Where there is none, `create` makes one."""
+    `create` makes an archive that does not exist yet."""
     try:
         from shoal.archive.objects import ObjectArchive
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The archive's contract: where raw pages go. An archived page is a capture: what was answered, when, to which task."""
+"""The archive's contract: where raw pages go. A capture is one archived answer: its task, its time, its body."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from shoal.model import Task
 
 
 class Capture(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the archive tells of one page. `headers` are as received, `size` and `content_hash` those of the body as a
-    handler saw it. Of the request only what replay needs is kept: its headers and its body may hold passwords."""
+    """One archived page without its body. `headers` are as received; `size` and `content_hash` describe the body as
+    the handler saw it. Of the request only what replay needs is kept: its headers and its body may hold passwords.
+
+    Encoded by name, unknown names are ignored: new fields have a default."""
 
     crawl: str
     url: str
@@ -31,7 +33,7 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     depth: int = 0
     priority: int = 0
     meta: dict[str, Any] | None = None
-    packed_meta: bytes | None = None  # MessagePack, for a meta that JSON would give back changed
+    packed_meta: bytes | None = None  # MessagePack, for a meta that JSON would change
 
 
 class RawPage(msgspec.Struct, frozen=True):
@@ -43,23 +45,23 @@ class RawPage(msgspec.Struct, frozen=True):
 
 class Archive(Protocol):
     async def write(self, pages: Sequence[RawPage]) -> list[str]:
-        """Keep all these pages; gives for each the name of the object that tells of it. When it returns they are there,
-        whole. Equal bodies are kept once, and writing the same pages again is harmless."""
+        """Keep all these pages; gives for each page the name of the object that holds its capture. All of them are
+        stored when this returns. Equal bodies are kept once, and writing the same pages again is harmless."""
 
     async def body(self, content_hash: str) -> bytes:
         """The bytes that were written, or a StorageError when they are missing or damaged."""
 
     async def captures(self, name: str) -> list[Capture]:
-        """What the object of this name tells of. Raises StorageError when it is missing or damaged."""
+        """The captures in the object of this name. Raises StorageError when it is missing or damaged."""
 
     def scan(self, crawl: str) -> AsyncIterator[list[Capture]]:
-        """Everything that was captured in a crawl, an object at a time, in no special order and in flat memory."""
+        """All captures of a crawl, one object at a time, in no special order and in flat memory."""
 
     async def crawls(self) -> list[str]:
-        """The crawls of which there are captures."""
+        """The crawls that have captures."""
 
     async def close(self) -> None:
-        """Let go."""
+        """Let go of connections and threads."""
 
 
 def packed(meta: dict[str, Any] | None) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def packed(meta: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def task_of(capture: Capture, *, lane: str) -> Task:
-    """The task that was fetched, as far as a handler may ask for it."""
+    """The task that was fetched, with the fields that a handler may read."""
     meta = capture.meta
     if capture.packed_meta is not None:
         meta = msgspec.msgpack.decode(capture.packed_meta, type=dict[str, Any])

@@ -1,12 +1,12 @@
 """Raw pages as objects in a folder, S3, Google Cloud Storage or Azure, all through one library.
 
-    shoal-archive.json                         what makes a place an archive, and the version of its layout
+    shoal-archive.json                         marks a folder or bucket as an archive; the version of its format
     bodies/ab/SHA256.zst                       a body, under the hash of its bytes: once however often it was fetched
     captures/CRAWL/TIME-HASH.jsonl.zst         the captures of one written batch, a JSON object per line
 
 Bodies are written before the captures that name them, and an object is whole or absent: a put of the library is one
-request, or in a folder a file of another name and a rename. Names follow from the content: what is repeated after a
-lost reply lands on itself.
+request, or in a folder a file of another name and a rename. Names follow from the content: a write that is repeated
+after a lost reply overwrites itself.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ NAME_DIGITS = 16
 LISTED_AT_ONCE = 1000
 
 _STATUS = re.compile(r"status code: (\d\d\d)")
-# Of the refusals those that pass: too early, too many, too slow.
+# Refusals that pass by themselves: too early, too many, too slow.
 _PASSING = frozenset({408, 425, 429})
-# Where the library asks for credentials when the environment has none.
+# Addresses that the library asks for credentials when the environment has none.
 _METADATA_SERVICES = ("/latest/api/token", "/latest/meta-data", "computeMetadata", "/metadata/identity")
 
 _Result = TypeVar("_Result")
@@ -53,13 +53,13 @@ _Arguments = ParamSpec("_Arguments")
 
 
 class Marker(msgspec.Struct):
-    """What the object `shoal-archive.json` says."""
+    """The content of `shoal-archive.json`."""
 
     format: Annotated[int, msgspec.Meta(ge=1)]
 
 
 class ObjectArchive:
-    """Keeps `Archive` in one place for objects. What blocks is done by threads, a slice of a batch each."""
+    """Keeps `Archive` in one folder or bucket. Blocking calls run in threads, each on a slice of a batch."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -68,7 +68,7 @@ class ObjectArchive:
 
     @classmethod
     async def open(cls, url: str, *, create: bool = False) -> ObjectArchive:
-        """Open the archive at this URL; `create` makes one where there is none."""
+        """Open the archive at this URL; `create` makes it when it does not exist."""
         archive = cls(await asyncio.to_thread(find_place, url, create=create))
         try:
             await archive._run(archive._check, create=create)
@@ -91,15 +91,15 @@ class ObjectArchive:
         return [names[page.capture.crawl] for page in pages]
 
     async def body(self, content_hash: str) -> bytes:
-        """The bytes of a body, compared with their hash."""
+        """The bytes of a body, checked against their hash."""
         return await self._run(self._get_body, content_hash)
 
     async def captures(self, name: str) -> list[Capture]:
-        """What one object tells of."""
+        """The captures in one object."""
         return await self._run(self._get_captures, name)
 
     async def scan(self, crawl: str) -> AsyncIterator[list[Capture]]:
-        """Everything that was captured in a crawl, with the next objects read ahead."""
+        """All captures of a crawl, with the next objects read ahead."""
         async for names in self._names(f"captures/{_quoted(crawl)}"):
             for start in range(0, len(names), self._place.threads):
                 ahead = names[start : start + self._place.threads]
@@ -107,12 +107,12 @@ class ObjectArchive:
                     yield captures
 
     async def crawls(self) -> list[str]:
-        """The crawls of which there are captures."""
+        """The crawls that have captures."""
         found = await self._run(obstore.list_with_delimiter, self._place.objects, "captures")
         return sorted(unquote(prefix.rpartition("/")[2]) for prefix in found["common_prefixes"])
 
     async def close(self) -> None:
-        """Let the threads go."""
+        """Let go of the threads."""
         self._threads.shutdown(wait=False)
 
     async def _names(self, prefix: str) -> AsyncIterator[list[str]]:
@@ -131,12 +131,13 @@ class ObjectArchive:
         return await asyncio.get_running_loop().run_in_executor(self._threads, translated)
 
     def _check(self, *, create: bool) -> None:
-        """Refuse a place that is no archive, or one that this version cannot read; `create` makes it an archive."""
+        """Refuse a folder or bucket that is no archive, or one of a newer format. `create` makes it an archive."""
         try:
             version = msgspec.json.decode(self._get(MARKER), type=Marker).format
         except msgspec.DecodeError:
             raise StorageError(
-                f"{MARKER} in {self._place.shown} is damaged or of another program: restore it, or use another place"
+                f"{MARKER} in {self._place.shown} is damaged or of another program: restore it, or use another"
+                " folder or bucket"
             ) from None
         except FileNotFoundError as error:
             if "NoSuchBucket" in str(error) or not create:
@@ -146,14 +147,14 @@ class ObjectArchive:
         if version > FORMAT:
             raise StorageError(
                 f"the archive in {self._place.shown} was made by a newer shoal (format {version}, this one knows"
-                f" {FORMAT}): upgrade shoal, or use another place"
+                f" {FORMAT}): upgrade shoal, or use another folder or bucket"
             )
 
     def _put_bodies(self, bodies: Sequence[tuple[str, bytes]]) -> None:
         compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
         for content_hash, body in bodies:
             name, octets = _body_name(content_hash), compressor.compress(body)
-            # Of another size: cut short by a power failure, or compressed by another version. Equal content either way.
+            # Another size: cut short by a power failure, or compressed by another zstd. The content is equal.
             if self._size(name) != len(octets):
                 self._put(name, octets)
 
@@ -180,7 +181,7 @@ class ObjectArchive:
             raise StorageError(f"{name} in {self._place.shown} cannot be read: {error}") from None
 
     def _read(self, name: str) -> bytes:
-        """An object, decompressed; whole or not at all."""
+        """An object, decompressed; an error if it is not whole."""
         try:
             return zstandard.ZstdDecompressor().decompress(self._get(name))
         except FileNotFoundError:
@@ -189,7 +190,7 @@ class ObjectArchive:
             raise StorageError(f"{name} in {self._place.shown} is damaged: {error}") from None
 
     def _size(self, name: str) -> int:
-        """How many bytes lie there; -1 for nothing."""
+        """The size of an object in bytes; -1 when there is none."""
         try:
             return obstore.head(self._place.objects, name)["size"]
         except FileNotFoundError:
@@ -199,12 +200,12 @@ class ObjectArchive:
         return bytes(obstore.get(self._place.objects, name).bytes())
 
     def _put(self, name: str, octets: bytes) -> None:
-        # In one request: parts of an upload that was broken off would lie there, unseen and paid for.
+        # In one request: the parts of an upload that breaks off would stay in the bucket, unseen and paid for.
         obstore.put(self._place.objects, name, octets, use_multipart=False)
 
 
 class RecentBodies:
-    """The hashes of bodies that are known to be there: a bounded number, those used last."""
+    """The hashes of bodies known to be in the archive: a bounded number, the last ones used."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -237,7 +238,7 @@ def _line(capture: Capture) -> bytes:
     try:
         return msgspec.json.encode(capture)
     except UnicodeEncodeError:
-        # Half a surrogate pair in one header must not keep its whole batch out for ever.
+        # Half a surrogate pair in one header must not keep its whole batch out of the archive for ever.
         return msgspec.json.encode(msgspec.convert(_mended(msgspec.to_builtins(capture)), Capture))
 
 
@@ -251,7 +252,7 @@ def _mended(value: Any) -> Any:
 
 @contextmanager
 def _translated(place: Place) -> Iterator[None]:
-    """The library's errors as ours: what passes by itself, and what somebody must do something about."""
+    """The library's errors as ours: ServerUnreachable if it may pass by itself, else what the user has to change."""
     try:
         yield
     except ShoalError:
@@ -284,7 +285,7 @@ def _failure(error: Exception, place: Place) -> ShoalError:
         return UsageError(f"{place.shown} needs credentials: set {CREDENTIALS[place.scheme]}")
     if "NoSuchBucket" in str(error):
         return UsageError(f"{place.shown}: there is no such bucket; make it first")
-    # What it tried and how often is before the dash.
+    # Before the dash the library says what it tried and how often.
     why, status = text.rpartition(" - ")[2], _STATUS.search(text)
     if status and 300 <= int(status[1]) < 500 and int(status[1]) not in _PASSING:
         return UsageError(f"{place.shown} refuses, check its region and endpoint: {why}")

@@ -1,4 +1,4 @@
-"""What an archive's URL stands for: a folder or a bucket, and the way to it. The environment has the credentials."""
+"""The folder or bucket that an archive's URL names. Credentials come from the environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from obstore.store import AzureStore, GCSStore, LocalStore, ObjectStore, S3Store
 from shoal.errors import StorageError, UsageError
 
 FORMS = "a folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"
-# The library's own retries are for a lost connection; a server that is away is waited for further up, aloud.
+# The library's own retries are for a lost connection. The caller waits for a server that is away, and says so.
 RETRIES: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
 CLIENT: dict[str, Any] = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=5)}
 REQUESTS_IN_FLIGHT = 16
@@ -33,7 +33,7 @@ CREDENTIALS = {
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where objects lie. `shown` is what people may read of it; `threads` is how many writes are under way at once."""
+    """A folder or bucket for objects. `shown` is its URL without secrets; `threads` is how many writes run at once."""
 
     shown: str
     scheme: str
@@ -46,7 +46,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def find_place(url: str, *, create: bool, environ: Mapping[str, str] = os.environ) -> Place:
-    """The place that a URL names. Nothing is asked of a server yet; a folder is made if it may be."""
+    """The folder or bucket that a URL names. No server is asked yet; a folder is made if `create` says so."""
     scheme, separator, rest = url.partition("://")
     if not separator or scheme == "file":
         return _folder(rest if separator else url, create=create)
@@ -103,6 +103,6 @@ def _bucket(
 
 
 def first_line(error: BaseException) -> str:
-    """What the library says, without its account of the causes and the options of URLs: those may be signatures."""
+    """The library's message without its chain of causes, and without the options of URLs: they may be signatures."""
     text = " ".join(str(error).partition("\n\nDebug source")[0].split())
     return _OPTIONS_OF_A_URL.sub(r"\1", text)[:300]

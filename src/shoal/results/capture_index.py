@@ -1,4 +1,4 @@
-"""The latest capture of every task, put in order in a temporary file: memory stays flat however many there are."""
+"""The latest capture of every task, sorted in a temporary file: memory stays flat however many there are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CaptureIndex:
     """Takes captures in any order and gives each task's latest, oldest first."""
 
     def __init__(self) -> None:
-        # Without a name it is a file of SQLite's own, gone when it is closed.
+        # Without a name SQLite makes a temporary file, which is gone when it is closed.
         self._db = sqlite3.connect("", isolation_level=None)
         self._db.execute("CREATE TABLE capture (key INTEGER PRIMARY KEY, token INTEGER, line BLOB)")
         self._db.execute("CREATE INDEX capture_by_token ON capture (token, key)")
@@ -45,7 +45,7 @@ class CaptureIndex:
         self._db.executemany(_PUT, ((one.key, one.token, msgspec.json.encode(one)) for one in captures))
 
     def in_order(self, *, at_once: int) -> Iterator[list[Capture]]:
-        """The captures in the order in which they were made, so many at a time."""
+        """The captures in the order in which they were made, `at_once` at a time."""
         token, key = -(2**63), -(2**63)
         while rows := self._db.execute(_NEXT, (token, key, at_once)).fetchall():
             token, key, _ = rows[-1]

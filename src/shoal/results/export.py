@@ -35,13 +35,13 @@ SHOW_SECONDS = 5.0
 _Fields = dict[str, Any]
 _Columns = dict[str, Callable[[StoredItem], Any]]
 
-# What an item has beside its own fields, unless it has fields of these names.
+# Columns beside an item's own fields, unless it has fields of these names.
 _OWN_COLUMNS: _Columns = {"_key": lambda item: item.key, "_url": lambda item: item.url}
 _OF_VERSIONS: _Columns = {
     "_version": lambda item: item.version,
     "_changed_at": lambda item: datetime.fromtimestamp(item.changed_at, UTC).isoformat(),
 }
-# What spreadsheets take for the beginning of a formula, full-width forms included.
+# Spreadsheets take these for the beginning of a formula, full-width forms included.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
@@ -53,7 +53,7 @@ _BOOL, _INT, _LONG, _FLOAT, _TEXT, _OTHER = 1, 2, 4, 8, 16, 32
 
 
 def check_target(path: str | os.PathLike[str]) -> None:
-    """Refuse what `export` could not write, before a long crawl instead of after it."""
+    """Refuse a file that `export` could not write, before a long crawl instead of after it."""
     if os.fspath(path) == STDOUT:
         return
     target = Path(path)
@@ -68,12 +68,12 @@ def check_target(path: str | os.PathLike[str]) -> None:
 
 
 def harmless(document: bytes) -> bytes:
-    """The same JSON, spelled so that nothing in its texts can steer a terminal."""
+    """The same JSON with control characters escaped: they could steer a terminal."""
     return _CONTROLS.sub(lambda match: b"\\u%04x" % ord(match[0].decode()), document)
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which items are exported: those that match, and have these values in these fields; or all their versions."""
+    """Which items are exported: those that match `which` and have the values of `where`; or all their versions."""
 
     which: ItemFilter = ItemFilter()
     where: tuple[tuple[str, str], ...] = ()
@@ -89,8 +89,8 @@ async def export(
 ) -> int:
     """Write the items to `path` in the format of its ending ("-": JSON Lines to stdout); gives how many.
 
-    A file that was there stays as it was until the new one is complete and on the disk. `show` hears how many
-    there are so far."""
+    An existing file stays as it is until the new one is complete and on the disk. `show` is given the number of items
+    so far."""
     check_target(path)
     items = _chosen(store, wanted, show)
     if os.fspath(path) == STDOUT:
@@ -102,7 +102,7 @@ async def export(
             await asyncio.to_thread(_sync, file)
     except OSError as error:
         why = error.strerror or str(error)
-        raise StorageError(f"cannot write {path}: {why}; nothing was changed, mend that and export again") from error
+        raise StorageError(f"cannot write {path}: {why}; nothing was changed, fix that and export again") from error
     return count
 
 
@@ -111,7 +111,7 @@ class _Sink(Protocol):
         """Take the next items."""
 
     def finish(self) -> None:
-        """Write what is still to be written."""
+        """Write the rest."""
 
 
 class _JsonLines:
@@ -144,7 +144,7 @@ class _JsonArray:
 
 
 class _Table:
-    """Rows and columns. The rows wait in `spool` until the last one has shown which columns there are."""
+    """Rows and columns. The rows wait in `spool`: only after the last one are all columns known."""
 
     def __init__(self, file: IO[bytes], *, spool: IO[bytes], is_parquet: bool, names: _Columns) -> None:
         self._file = file
@@ -207,7 +207,7 @@ def _has(item: StoredItem, where: Iterable[tuple[str, str]]) -> bool:
 async def _copy(items: AsyncIterator[StoredItem], sink: _Sink) -> int:
     loop = asyncio.get_running_loop()
     count = 0
-    # Leaving waits for the thread: nobody takes the file away under it.
+    # Leaving the block waits for the thread: the file is not closed while it writes.
     with ThreadPoolExecutor(1, thread_name_prefix="shoal-export") as thread:
         async for batch in _batches(items):
             await loop.run_in_executor(thread, sink.add, batch)
@@ -231,7 +231,7 @@ async def _batches(items: AsyncIterator[StoredItem]) -> AsyncIterator[list[Store
 
 @contextmanager
 def _whole_file(path: Path) -> Iterator[IO[bytes]]:
-    # The file behind a link is what changes, not the link.
+    # A symbolic link stays; the file it points to is replaced.
     target = path.resolve()
     part = target.with_name(f".shoal-{secrets.token_hex(8)}.part")
     try:
@@ -270,7 +270,7 @@ def _fields(item: StoredItem, names: _Columns) -> _Fields:
 
 
 class _Utf8:
-    """Text into a file of bytes. `io.TextIOWrapper` would close the file when it goes."""
+    """Writes text into a binary file. `io.TextIOWrapper` would close the file when it is deleted."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Runs a spider's handlers over archived pages: the site is not asked, found links lead nowhere, items are stored."""
+"""Runs a spider's handlers over archived pages: no requests are sent, found links are dropped, items are stored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FAILURES_KEPT = 100
 
 @dataclass(kw_only=True)
 class ReplayReport:
-    """What a replay has done so far. `failures` are the first of `failed`, each a URL and a reason."""
+    """The counts of a replay so far. `failures` are the first of the `failed` pages, each a URL and a reason."""
 
     crawl: str
     total: int = 0
@@ -51,7 +51,7 @@ class ReplayReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayParts:
-    """What a replay is built from. `say` takes one line for people."""
+    """The parts of a replay. `say` takes one line for people."""
 
     spider: Spider
     spider_name: str
@@ -72,13 +72,13 @@ class Replay:
         self._crawl = crawl
         self._parts = parts
         self._limits = MarkupLimits(parts.settings.max_tags, parts.settings.max_nesting)
-        # As a frontier makes them: newer than every scrape so far, older than every scrape to come.
+        # A token like a frontier's: newer than every scrape so far, older than every scrape to come.
         self._token = int(parts.clock() * 1000) * 1024
         self._rows: list[ItemRow] = []
         self._report = ReplayReport(crawl=crawl)
 
     async def run(self, *, limit: int = 0, show: Callable[[ReplayReport], None]) -> ReplayReport:
-        """Replay everything, or so many pages; `show` is told how it goes."""
+        """Replay all pages, or at most `limit`; `show` is given the report so far."""
         report = self._report
         with CaptureIndex() as index:
             async for captures in self._parts.archive.scan(self._crawl):
@@ -100,7 +100,7 @@ class Replay:
         return report
 
     async def _with_bodies(self, index: CaptureIndex) -> AsyncGenerator[tuple[Capture, bytes | None]]:
-        """Captures and their bodies, the next ones read while these are handled."""
+        """Captures and their bodies. The next batch is read while this one is handled."""
         ahead: asyncio.Future[list[bytes | None]] | None = None
         waiting: list[Capture] = []
         try:
@@ -118,7 +118,7 @@ class Replay:
                 ahead.cancel()
 
     async def _body(self, capture: Capture) -> bytes | None:
-        """The page's bytes, unless they are missing or damaged: then that is one page less, not the end."""
+        """The page's bytes; None when they are missing or damaged: one page fails, the replay goes on."""
 
         async def read() -> bytes | None:
             try:
@@ -176,8 +176,8 @@ class Replay:
             lambda: self._parts.store.write(rows, [], rule=self._parts.rule), say=self._parts.say
         )
         self._report.items += len(rows) - len(refused)
-        for place, why in refused.items():
-            self._report.fail(rows[place].url, f"item {rows[place].key[:100]!r}: {why}")
+        for index, why in refused.items():
+            self._report.fail(rows[index].url, f"item {rows[index].key[:100]!r}: {why}")
 
 
 def _response(capture: Capture, body: bytes) -> Response:

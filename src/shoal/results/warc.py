@@ -1,7 +1,7 @@
 """Archived pages as a WARC file that standard tools read: a response record for every capture, each complete in itself.
 
-Bodies were kept as handlers saw them, after decompression. What a header said about the bytes on the wire is kept under
-another name, as other crawlers do: X-Crawler-Content-Encoding."""
+Bodies are kept as handlers saw them, after decompression. Headers about the bytes on the wire get another name, as in
+other crawlers: X-Crawler-Content-Encoding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal.errors import UsageError
 from shoal.version import __version__
 
 WIRE_HEADERS = frozenset({"content-encoding", "transfer-encoding", "content-length"})
-# What could end a header before its time.
+# Characters that would end a header too early.
 _BREAKS = re.compile(r"[\x00\r\n]+")
 _NOT_IN_URLS = re.compile(r"[\x00-\x20\x7f]")
 
@@ -55,13 +55,13 @@ class WarcFile:
 
 
 def _headers_of(capture: Capture, body: bytes) -> list[tuple[str, str]]:
-    """The headers as received, but for those that spoke of the bytes on the wire."""
+    """The headers as received, those about the bytes on the wire under another name."""
     headers = []
     for name, value in capture.headers.items():
         shown = _BREAKS.sub(" ", name)
         if name in WIRE_HEADERS:
             shown = f"x-crawler-{shown}"
-        # Cookies are kept a line each: they must not be joined.
+        # A capture has each cookie on a line of its own: they must not be joined.
         values = value.split("\n") if name == "set-cookie" else [value]
         headers += [(shown, _BREAKS.sub(" ", one)) for one in values if shown]
     return [*headers, ("content-length", str(len(body)))]

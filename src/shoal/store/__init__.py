@@ -14,7 +14,7 @@ POSTGRES_SCHEMES = ("postgresql", "postgres")
 
 async def open_store(url: str, *, connections: int = STORE_CONNECTIONS) -> Store:
     """Open `sqlite:///results.db` (four slashes for an absolute path), a plain path that ends in .db, `files:DIR`
-    or `files:///absolute/dir`, or `postgresql://user@host/database` with at most so many connections."""
+    or `files:///absolute/dir`, or `postgresql://user@host/database` with at most `connections` connections."""
     scheme, separator, rest = url.partition(":")
     path = rest.removeprefix("//")
     match scheme if separator else "":

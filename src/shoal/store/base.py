@@ -21,11 +21,11 @@ class ItemRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemRule(msgspec.Struct, frozen=True, kw_only=True):
-    """What writing an item again does to the one that is there.
+    """What writing an item again does to the stored one.
 
-    `merge`: "replace" lets the newer scrape stand; "fill" keeps fields that only one of the scrapes has (absent and
-    null are the same), the newer one's value where both have it, whichever is written first.
-    `freshness`: for so many seconds after a write nobody writes the item again.
+    `merge`: "replace" keeps the newer scrape; "fill" also keeps fields that only the older scrape has (absent and null
+    are the same), whichever of the two is written first.
+    `freshness`: for this many seconds after a write the item is not written again.
     `keep_versions`: every content an item ever had stays readable."""
 
     merge: Literal["replace", "fill"] = "replace"
@@ -51,12 +51,12 @@ class FetchRow(msgspec.Struct, frozen=True, kw_only=True):
     elapsed: float = 0.0
     error: str = ""
     parent: int | None = None
-    content_hash: str = ""  # SHA-256 of the body in hex, where somebody asked for it
-    archived: str = ""  # the name of the archive's object that tells of this page
+    content_hash: str = ""  # SHA-256 of the body in hex; empty where no hashes are wanted
+    archived: str = ""  # the name of the archive's object with the capture of this page
 
 
 class StoredItem(msgspec.Struct, frozen=True, kw_only=True):
-    """An item as it lies in the store. `version` counts its contents so far; `changed_at` is when the latest came."""
+    """An item as it is stored. `version` counts its contents so far; `changed_at` is when the latest one came."""
 
     spider: str
     key: str
@@ -70,7 +70,7 @@ class StoredItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which items are meant: all that match every field given. `crawl` is the crawl that wrote an item last."""
+    """Which items are meant: those that match every field given. `crawl` is the crawl that wrote the item last."""
 
     spider: str | None = None
     crawl: str | None = None
@@ -80,7 +80,7 @@ class ItemFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a statement gave: at most as many rows as asked for, and whether there were more."""
+    """The answer to a statement: at most as many rows as asked for, and whether there are more."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
@@ -90,22 +90,22 @@ class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class Store(Protocol):
     @property
     def wants_hashes(self) -> bool:
-        """Whether the log should tell the hash of every page, which costs a little to work out."""
+        """Whether the log should have the hash of every page; computing it costs a little."""
 
     async def write(
         self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], *, rule: ItemRule = ItemRule()
     ) -> dict[int, str]:
-        """Write all rows or none, but for items that can never be stored: gives why, by their place in `items`.
+        """Write all rows or none, but for items that can never be stored: gives why, by their index in `items`.
 
         Writing a row again is harmless; an older token never overwrites a newer. An item whose content is the same
         only moves `last_seen`. Several rows of one identity in one call: as if they were written one by one."""
 
     def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
-        """Stream items in a stable order, in flat memory: those there at the start come once each, also when they
-        are written again meanwhile."""
+        """Stream items in a stable order, in flat memory: each item that is stored at the start comes once, even if it
+        is written again meanwhile."""
 
     def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
-        """Every version that was kept of these items, an item's versions oldest first."""
+        """Every kept version of these items, the versions of an item oldest first."""
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
         """How many items `items` would give."""
@@ -114,7 +114,7 @@ class Store(Protocol):
         """The latest log line of each of these tasks."""
 
     async def tidy(self, *, retention: float) -> int:
-        """Drop log lines older than so many seconds, in bounded steps; gives how many lines or partitions went."""
+        """Drop log lines older than `retention` seconds, in bounded steps; gives how many lines or partitions."""
 
     async def query(self, sql: str, *, limit: int) -> QueryAnswer:
         """Run one statement that only reads, on the store's own tables. A store without SQL says so."""
@@ -123,4 +123,4 @@ class Store(Protocol):
         """Remove the crawl's fetch log. Items stay: they belong to the spider."""
 
     async def close(self) -> None:
-        """Flush and let go."""
+        """Flush, and let go of connections."""

@@ -1,4 +1,4 @@
-"""What no store takes, the same for all of them: else a crawl that works on a laptop would fail on the fleet."""
+"""Rows that no store takes. All stores refuse the same: a crawl that works on a laptop works on the fleet."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ def why_unstorable(row: ItemRow) -> str | None:
 
 
 def fields_or_why(row: ItemRow) -> _Fields | str:
-    """The row's fields, or why it can never be stored. Native scans only: this is done for every row."""
+    """The row's fields, or why it can never be stored. Only scans in native code: this runs for every row."""
     return _key_fault(row.key) or _url_fault(row.url) or _fields_of(row.data)
 
 
 def storable(items: Sequence[ItemRow]) -> tuple[list[tuple[ItemRow, _Fields]], dict[int, str]]:
-    """The rows that can be stored with their fields, and why the others cannot, by their place."""
+    """The storable rows with their fields, and why the other rows are not storable, by index."""
     good: list[tuple[ItemRow, _Fields]] = []
     refused: dict[int, str] = {}
-    for place, row in enumerate(items):
+    for index, row in enumerate(items):
         fields = fields_or_why(row)
         if isinstance(fields, str):
-            refused[place] = fields
+            refused[index] = fields
         else:
             good.append((row, fields))
     return good, refused
 
 
 def mended(row: FetchRow) -> FetchRow:
-    """The log line with everything spelled out that a store would choke on: a log line is never refused."""
+    """The log line with characters escaped that a store would refuse: a log line is always stored."""
     text = f"{row.url}{row.final_url}{row.outcome}{row.error}{row.worker}{row.exit}"
     if text.isascii() and "\0" not in text:
         return row
@@ -92,7 +92,7 @@ def _fields_of(data: bytes) -> _Fields | str:
         return f"its data is not JSON: {' '.join(str(error).split())}"
     if not isinstance(fields, dict):
         return "its data is not a JSON object"
-    # One byte is found much faster than six.
+    # Searching one byte is much faster than searching six.
     if b"\\" in data and _ESCAPED_NUL.search(data):
         return "a NUL character in its data"
     if len(data) > 2 * MAX_NESTING and _may_be_deep(data) and _nesting(fields) > MAX_NESTING:

@@ -1,4 +1,4 @@
-"""What an item becomes when it is written again. Pure: `ItemRule` for stores that apply it in Python."""
+"""An item that is written again: `ItemRule` for stores that apply it in Python. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NULL = b"null"
 
 
 class Folded(msgspec.Struct, frozen=True, kw_only=True):
-    """What an item has come to, row by row. `content` is the fingerprint of its data."""
+    """An item after some rows. `content` is the fingerprint of its data."""
 
     crawl: str
     url: str
@@ -30,7 +30,7 @@ class Folded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fold(before: Folded | None, row: ItemRow, *, rule: ItemRule) -> Folded:
-    """The item after this row; the same object when the row changes nothing at all."""
+    """The item after this row; the object `before` itself when the row changes nothing."""
     if before is None:
         return Folded(
             crawl=row.crawl,
@@ -63,7 +63,7 @@ def fold(before: Folded | None, row: ItemRow, *, rule: ItemRule) -> Folded:
 
 
 def fingerprint(data: bytes) -> int:
-    """A number that two texts share if they are the same JSON, whatever the order of fields and the white space."""
+    """A number that is equal for equal JSON, whatever the order of fields and the white space."""
     return fingerprint_of(_DECODER.decode(data))
 
 
@@ -74,12 +74,12 @@ def fingerprint_of(fields: dict[str, Any]) -> int:
 
 
 def _is_fresh(before: Folded, row: ItemRow, rule: ItemRule) -> bool:
-    # The very same row may come again: its first write may have gone unheard.
+    # The same row may come again: the reply to its first write may have been lost.
     return rule.freshness > 0 and row.token != before.token and row.at - before.last_seen < rule.freshness
 
 
 def _filled(before: bytes, data: bytes, *, is_older: bool) -> bytes:
-    """Field by field; values travel as they are spelled, so that no digit is lost."""
+    """Merged field by field. Values stay as they are spelled, so that no digit is lost."""
     old, new = _RAW_FIELDS.decode(before), _RAW_FIELDS.decode(data)
     under, over = (new, old) if is_older else (old, new)
     given = {name: value for name, value in over.items() if bytes(value) != _NULL}

@@ -1,5 +1,5 @@
--- How far FilesStore has read its segments, beside the index that it makes of them.
--- Saved after the rows: what is read twice after a crash changes nothing.
+-- Up to which offset each segment of FilesStore is in the index, which is in the same file.
+-- Saved after the rows: rows that are read twice after a crash change nothing.
 
 CREATE TABLE segment (
     name TEXT    PRIMARY KEY,

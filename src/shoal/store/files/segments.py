@@ -1,4 +1,7 @@
-"""Append-only JSON Lines in a folder: pairs of files, each written by one process, whole batches or nothing."""
+"""Append-only JSON Lines in a folder: pairs of files, each pair written by one process, in whole batches.
+
+Lines have no version: unknown names are ignored, so new fields have a default and old ones keep their meaning.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _Line = TypeVar("_Line", bound="ItemLine | FetchLine")
 
 
 class ItemLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One written row. `left` rows of its batch follow: a batch that was torn has no row with none left."""
+    """One written row. `left` counts the rows of its batch that follow: a torn batch has no row with `left` 0."""
 
     spider: str
     key: str
@@ -38,7 +41,7 @@ class ItemLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FetchLine(FetchRow, frozen=True, kw_only=True, omit_defaults=True):
-    """One log line. With `deletes` it says that its crawl's lines are to be forgotten."""
+    """One log line. With `deletes` it is an order to forget the lines of its crawl."""
 
     deletes: bool = False
     written: float
@@ -75,7 +78,7 @@ def fetch_lines(rows: Sequence[FetchRow], *, now: float, deletes: bool = False) 
 
 
 def batches(path: Path, kind: type[_Line], *, start: int) -> Iterator[tuple[int, list[_Line]]]:
-    """The whole batches behind `start`, each with where it ends. A torn tail is as if it were not there."""
+    """The whole batches after the offset `start`, each with the offset of its end. A torn tail is ignored."""
     decoder = msgspec.json.Decoder(kind)
     batch: list[_Line] = []
     end = start
@@ -95,12 +98,12 @@ def batches(path: Path, kind: type[_Line], *, start: int) -> Iterator[tuple[int,
                 batch = []
 
 
-def ends_line(path: Path, place: int) -> bool:
-    """Whether a line ends there. A batch that was read may be gone: its write failed after all and was undone."""
-    if place == 0:
+def ends_line(path: Path, offset: int) -> bool:
+    """Whether a line ends at this offset. Not when a batch was read whose write failed later and was undone."""
+    if offset == 0:
         return True
     with path.open("rb") as file:
-        file.seek(place - 1)
+        file.seek(offset - 1)
         return file.read(1) == b"\n"
 
 
@@ -110,7 +113,7 @@ def segments(folder: Path, which: str) -> list[Path]:
 
 
 class Segment:
-    """A pair of files for items and log lines that nobody else appends to while it is open."""
+    """A pair of files for items and log lines. While it is open, no other process appends to it."""
 
     def __init__(self, items: BinaryIO, fetches: BinaryIO) -> None:
         self._items = items
@@ -147,7 +150,7 @@ class Segment:
         return max(os.fstat(file.fileno()).st_size for file in (self._items, self._fetches)) >= SEGMENT_BYTES
 
     def append(self, items: bytes, fetches: bytes) -> None:
-        """Both texts, on the disk when this returns; neither when it raises."""
+        """Append both texts: they are on the disk when this returns, and neither is when it raises."""
         parts = [(file, text) for file, text in ((self._items, items), (self._fetches, fetches)) if text]
         sizes = [(file, os.fstat(file.fileno()).st_size) for file, _ in parts]
         try:
@@ -161,7 +164,7 @@ class Segment:
                     os.ftruncate(file.fileno(), size)
             why = error.strerror or str(error)
             raise StorageError(
-                f"{parts[0][0].name}: {why}; nothing that was saved is lost, mend that and run again"
+                f"{parts[0][0].name}: {why}; nothing that was saved is lost, fix that and run again"
             ) from error
 
     def close(self) -> None:
@@ -170,12 +173,12 @@ class Segment:
 
 
 def partner(items: Path) -> Path:
-    """The file of the log lines beside a file of items."""
+    """The file of log lines that belongs to a file of items."""
     return items.with_name(FETCHES + items.name.removeprefix(ITEMS))
 
 
 def drop_old_log(folder: Path, *, before: float) -> list[str]:
-    """Remove files of log lines that nobody appends to and nobody has since that time; gives their names."""
+    """Remove files of log lines that no process has open and that are unchanged since `before`; gives their names."""
     dropped = []
     for path in segments(folder, ITEMS):
         log = partner(path)
@@ -189,7 +192,7 @@ def drop_old_log(folder: Path, *, before: float) -> list[str]:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Alone among all processes; waits for its turn."""
+    """Hold the lock on this file, after waiting for other processes."""
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""Items and the fetch log as JSON Lines in a folder; what reads them is an index that can be made anew at any time."""
+"""Items and the fetch log as JSON Lines in a folder, read through an index that can be rebuilt at any time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _Arguments = ParamSpec("_Arguments")
 
 
 class Chunk(msgspec.Struct, kw_only=True):
-    """Lines to be folded into the index in one go, and how far the segments are read with them."""
+    """Lines that go into the index together, and up to which offset the segments are read with them."""
 
     rule: ItemRule = ItemRule()
     items: list[ItemRow] = msgspec.field(default_factory=list)
@@ -73,7 +73,7 @@ class FilesStore:
 
     @classmethod
     async def open(cls, folder: Path, *, open_index: OpenIndex, clock: Callable[[], float] = time.time) -> FilesStore:
-        """Make the folder if need be. The index is opened by whoever reads."""
+        """Make the folder if need be. The index is opened by the first read."""
         await asyncio.to_thread(_make, folder)
         thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-files")
         return cls(folder, open_index=open_index, thread=thread, clock=clock)
@@ -85,12 +85,12 @@ class FilesStore:
         return await self._run(self._write, items, fetches, rule) if items or fetches else {}
 
     async def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
-        """Stream items in the order in which the index met them."""
+        """Stream items in the order in which they came into the index."""
         async for item in (await self._up_to_date()).items(which):
             yield item
 
     async def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
-        """Every version that was kept of these items."""
+        """Every kept version of these items."""
         async for item in (await self._up_to_date()).versions(which):
             yield item
 
@@ -103,7 +103,7 @@ class FilesStore:
         return await (await self._up_to_date()).fetches(crawl, keys)
 
     async def tidy(self, *, retention: float) -> int:
-        """Drop old lines from the index, and whole files of the log that nobody has appended to since."""
+        """Drop old lines from the index, and files of the log that have not grown for `retention` seconds."""
         index = await self._up_to_date()
         async with self._alone():
             dropped = await self._run(self._drop_old, self._clock() - retention)
@@ -114,7 +114,7 @@ class FilesStore:
         return await (await self._up_to_date()).query(sql, limit=limit)
 
     async def delete_crawl(self, crawl: str) -> None:
-        """Remove the crawl's fetch log from the index, for ever: a line in the log says so."""
+        """Remove the crawl's fetch log from the index. A line in the log makes that last when the index is rebuilt."""
         now = self._clock()
         line = FetchRow(crawl=crawl, key=0, url="", outcome="", token=0, attempt=0, at=now)
         await self._run(self._append, b"", fetch_lines([line], now=now, deletes=True))
@@ -154,11 +154,11 @@ class FilesStore:
                 self._segment = Segment.take(self._folder, now=self._clock())
             except OSError as error:
                 why = error.strerror or str(error)
-                raise StorageError(f"{self._folder}: {why}; mend that and run again") from error
+                raise StorageError(f"{self._folder}: {why}; fix that and run again") from error
         try:
             self._segment.append(items, fetches)
         except StorageError:
-            # Whoever takes it next, and be it us, looks for what may be torn.
+            # Closed: the next one to take this segment cuts off what may be torn.
             self._segment.close()
             self._segment = None
             raise
@@ -170,7 +170,7 @@ class FilesStore:
             self._offsets.close()
 
     async def _up_to_date(self) -> Store:
-        """The index, with everything in it that was written before now."""
+        """The index with all rows that were written before this call."""
         async with self._alone():
             if self._index is None:
                 self._index = await self._open_index(self._folder / INDEX)
@@ -181,7 +181,7 @@ class FilesStore:
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """Nobody else brings the index up to date meanwhile, in whichever process."""
+        """No other task or process brings the index up to date meanwhile."""
         async with self._reading:
             lock = locked(self._folder / LOCK)
             await asyncio.to_thread(lock.__enter__)
@@ -200,7 +200,7 @@ class FilesStore:
             await self._run(self._save, chunk.done)
 
     def _unread(self, kind: str) -> Iterator[Chunk]:
-        """What the index has not met yet, in the order in which it was written, whichever process wrote it."""
+        """The lines that are not in the index yet, of all processes, in the order in which they were written."""
         done = dict(self._connection.execute("SELECT name, done FROM segment"))
         streams = []
         for path in segments(self._folder, kind):
@@ -212,13 +212,13 @@ class FilesStore:
     def _save(self, done: dict[str, int]) -> None:
         with transaction(self._connection):
             statement = "INSERT INTO segment (name, done) VALUES (?, ?) ON CONFLICT DO UPDATE SET done = excluded.done"
-            for place in done.items():
-                self._connection.execute(statement, place)
+            for row in done.items():
+                self._connection.execute(statement, row)
 
     def _drop_old(self, before: float) -> int:
         dropped = drop_old_log(self._folder, before=before)
         with transaction(self._connection):
-            # A new file may come under an old name: it is to be read from its beginning.
+            # A new file may get an old name: it must be read from its beginning.
             for name in dropped:
                 self._connection.execute("DELETE FROM segment WHERE name = ?", (name,))
         return len(dropped)

@@ -1,4 +1,4 @@
-"""A PostgreSQL URL: what of it people may see, what of it is ours, and how to connect."""
+"""A PostgreSQL URL: its form without secrets, the options that are for shoal, and how to connect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONNECT_SECONDS = 10.0
 CACHED_STATEMENTS = 100
 
 _SECRETS = ("password", "sslpassword")
-# Options of libpq that asyncpg would send to the server as settings, where nobody knows them.
+# Options of libpq that asyncpg would send to the server as settings, which the server does not know.
 _NOT_FOR_US = ("channel_binding", "gssencmode", "keepalives", "keepalives_idle", "keepalives_interval",
                "keepalives_count", "tcp_user_timeout", "fallback_application_name", "client_encoding")  # fmt: skip
 _URL = re.compile(r"(?P<scheme>.*?)://(?P<netloc>[^/?#]*)(?P<path>[^?#]*)\??(?P<query>.*)", re.DOTALL)
@@ -49,13 +49,13 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_address(url: str) -> Address:
-    """The address that a URL stands for. Nothing is connected yet."""
-    place, match = shown(url), _URL.fullmatch(url)
+    """The address in a URL. Nothing is connected yet."""
+    where, match = shown(url), _URL.fullmatch(url)
     if match is None or match["scheme"] not in SCHEMES:
-        raise UsageError(f"{place} is not a PostgreSQL URL: write {EXAMPLE}")
+        raise UsageError(f"{where} is not a PostgreSQL URL: write {EXAMPLE}")
     scheme, netloc, path, query = match.groups()
     if netloc and "@" not in netloc and "@" in path + query:
-        raise UsageError(f"{place} is not a PostgreSQL URL: write / ? # @ inside a password as %2F %3F %23 %40")
+        raise UsageError(f"{where} is not a PostgreSQL URL: write / ? # @ inside a password as %2F %3F %23 %40")
     options = dict(parse_qsl(query, keep_blank_values=True))
     password = unquote(netloc.rpartition("@")[0].partition(":")[2])
     words = {password, *(options.get(name, "") for name in _SECRETS)} - {""}
@@ -63,13 +63,13 @@ def parse_address(url: str) -> Address:
     ours = {name: options.pop(name, "") for name in ("schema", "connect_timeout", "statement_cache_size")}
     rest = {name: value for name, value in options.items() if name not in _NOT_FOR_US}
     return Address(
-        shown=place,
+        shown=where,
         dsn=f"{scheme}://{netloc}{path}" + (f"?{urlencode(rest)}" if rest else ""),
         secrets=tuple(sorted(written, key=len, reverse=True)),
         database=unquote(path.strip("/")) or options.get("dbname", ""),
-        schema=_checked_schema(ours["schema"] or DEFAULT_SCHEMA, place),
-        connect_seconds=float(_number(ours["connect_timeout"], place)) or CONNECT_SECONDS,
-        cached_statements=_number(ours["statement_cache_size"] or str(CACHED_STATEMENTS), place),
+        schema=_checked_schema(ours["schema"] or DEFAULT_SCHEMA, where),
+        connect_seconds=float(_number(ours["connect_timeout"], where)) or CONNECT_SECONDS,
+        cached_statements=_number(ours["statement_cache_size"] or str(CACHED_STATEMENTS), where),
     )
 
 
@@ -78,13 +78,13 @@ def shown(url: str) -> str:
     return re.split("[?#]", masked(url))[0]
 
 
-def _checked_schema(name: str, place: str) -> str:
+def _checked_schema(name: str, where: str) -> str:
     if not name.isprintable() or len(name.encode()) > 63 or name.startswith("pg_"):
-        raise UsageError(f"{place}: {name!r} cannot be the name of a schema: write ?schema={DEFAULT_SCHEMA}")
+        raise UsageError(f"{where}: {name!r} cannot be the name of a schema: write ?schema={DEFAULT_SCHEMA}")
     return name
 
 
-def _number(text: str, place: str) -> int:
+def _number(text: str, where: str) -> int:
     if text and not (text.isascii() and text.isdigit()):
-        raise UsageError(f"{place} is not a PostgreSQL URL: connect_timeout and statement_cache_size are numbers")
+        raise UsageError(f"{where} is not a PostgreSQL URL: connect_timeout and statement_cache_size are numbers")
     return int(text or 0)

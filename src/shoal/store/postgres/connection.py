@@ -1,4 +1,4 @@
-"""Connections to a PostgreSQL server: a few at most, transactions with a time limit, errors in our words."""
+"""Connections to a PostgreSQL server: a bounded number, transactions with a time limit, errors as ShoalError."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ SLACK_SECONDS = 15.0
 CLOSE_SECONDS = 5.0
 LONGEST_REASON = 300
 
-# What passes by itself: connection lost, transaction rolled back, no room, no right to write now, shut down.
+# Codes of what passes by itself: connection lost, transaction rolled back, no room, read-only now, shutdown.
 _PASSING = ("08", "40", "53", "57P", "57014", "55P03", "55006", "25006", "25P03", "58030")
-# What is wrong with one row: its data, a constraint, a limit of the server.
+# Codes of what is wrong with one row: its data, a constraint, a limit of the server.
 _OF_A_ROW = ("22", "23", "54")
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 
 class PostgresLink:
-    """The way to one database: at most so many connections, opened when needed, replaced when broken."""
+    """At most `connections` connections to one database, opened when needed, replaced when broken."""
 
     def __init__(self, address: Address, *, connections: int) -> None:
         self.address = address
@@ -41,9 +41,9 @@ class PostgresLink:
     async def transaction(
         self, *, seconds: float = STATEMENT_SECONDS, reads: bool = False, schemas: str = ""
     ) -> AsyncIterator[Connection]:
-        """A transaction that ends with the block. No statement in it takes longer than that, and no pause."""
+        """A transaction that ends with the block. No statement in it takes longer than `seconds`."""
         async with self._connection(seconds) as connection:
-            # One round trip; only for this transaction, so that a pooler between us and the server may be used.
+            # One round trip. LOCAL, so that a pooler between shoal and the server may be used.
             await connection.execute(
                 f"BEGIN{' READ ONLY' if reads else ''};"
                 f" SET LOCAL search_path TO {self.address.quoted_schema}{schemas};"
@@ -51,12 +51,12 @@ class PostgresLink:
                 f" SET LOCAL idle_in_transaction_session_timeout TO {int(IDLE_SECONDS * 1000)}"
             )
             yield connection
-            # The server answers a commit of what it has given up with a roll-back, not with an error.
+            # The server answers COMMIT of an aborted transaction with ROLLBACK, not with an error.
             if await connection.execute("COMMIT") != "COMMIT":
                 raise StorageError(f"PostgreSQL at {self.address.shown} rolled back what was to be written")
 
     async def close(self) -> None:
-        """Wait for what is under way, then hang up. Closing again is harmless."""
+        """Wait for transactions under way, then disconnect. Closing again is harmless."""
         self._is_closed = True
         for _ in range(self._connections):
             await self._slots.acquire()
@@ -74,7 +74,7 @@ class PostgresLink:
         connection = None
         async with self._slots:
             try:
-                # The server keeps to its limit by itself; this is for one that does not answer any more.
+                # The server keeps its own time limit; this one is for a server that does not answer any more.
                 async with asyncio.timeout(self.address.connect_seconds + seconds + SLACK_SECONDS):
                     connection = await self._take()
                     try:
@@ -90,7 +90,7 @@ class PostgresLink:
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
                 raise in_our_words(error, self.address) from None
             finally:
-                # Cancelled or broken in the middle of an answer: nobody can use it again.
+                # Cancelled or broken in the middle of an answer: it cannot be used again.
                 if connection is not None:
                     connection.terminate()
 
@@ -112,11 +112,11 @@ class PostgresLink:
 
 
 class RowRefused(StorageError):  # noqa: N818 -- reads as what happened
-    """The server refuses what one row of a batch holds."""
+    """The server refuses the content of one row of a batch."""
 
 
 def in_our_words(error: Exception, address: Address) -> ShoalError:
-    """One line without the password, and whether it is worth waiting."""
+    """The driver's error as one line without the password; ServerUnreachable if waiting may help."""
     at = address.shown
     text = address.without_secrets(str(error))[:LONGEST_REASON] or "no answer"
     code = getattr(error, "sqlstate", None) or ""

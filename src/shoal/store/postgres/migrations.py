@@ -1,4 +1,4 @@
-"""The store's tables: made on first use, brought up to date by whoever comes first, and the weeks of its log."""
+"""The store's tables, made and migrated by the first process that opens them, and the weekly partitions of its log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import asyncpg
 from shoal.errors import StorageError
 from shoal.store.postgres.connection import Connection, PostgresLink
 
-# Each takes a schema one version further; a new one is added at the end and never changed.
+# Each step takes a schema one version further. New steps go to the end; a step never changes.
 STEPS = ("schema.sql",)
 LOCK_SECONDS = 2
 REST_SECONDS = 60.0
@@ -18,24 +18,24 @@ LINES_PER_STEP = 5000
 WEEK_SECONDS = 7 * 86_400
 MONDAY_SECONDS = 4 * 86_400  # the first Monday of 1970
 
-# Not to_regclass: it remembers that a table was not there a moment ago.
+# Not to_regclass: it caches that a table did not exist a moment ago.
 _IS_THERE = "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'schema_version')"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('shoal schema ' || $1, 0))"
 
 
 async def prepare(link: PostgresLink) -> bool:
-    """Make or migrate the tables if need be; gives whether anything was done. Refuses a newer schema."""
+    """Make or migrate the tables if need be; gives whether anything was done. Refuses a newer or foreign schema."""
     async with link.transaction(reads=True) as connection:
         if await _version(connection, link) == len(STEPS):
             return False
     async with link.transaction() as connection:
-        # Eight workers that start at once: one of them makes the tables, the others find them.
+        # Of workers that start at once, one makes the tables and the others find them.
         await connection.execute(_LOCK, link.address.schema)
         found = await _version(connection, link)
         if found == len(STEPS):
             return False
         schema = link.address.schema
-        # Asked first: "if not exists" wants the right to create it even where it exists.
+        # Asked first: CREATE SCHEMA IF NOT EXISTS needs the right to create it even if it exists.
         if await connection.fetchval("SELECT NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", schema):
             await connection.execute(f"CREATE SCHEMA {link.address.quoted_schema}")
         try:
@@ -73,12 +73,12 @@ def _foreign(link: PostgresLink, what: str) -> StorageError:
 
 
 def week_of(at: float) -> int:
-    """The number of a time's week. Weeks begin on Monday, UTC."""
+    """The number of the week of a time. Weeks begin on Monday, UTC."""
     return int((at - MONDAY_SECONDS) // WEEK_SECONDS)
 
 
 class Weeks:
-    """Which weeks of the log are known to be there. The next one is made ahead."""
+    """The weeks of the log whose partitions are known to exist. The next one is made ahead."""
 
     def __init__(self, link: PostgresLink) -> None:
         self._link = link
@@ -86,8 +86,8 @@ class Weeks:
         self._rests_until = 0.0
 
     async def need(self, weeks: set[int]) -> None:
-        """Make these weeks and the next, if they are near now by the server's clock. Lines of any other time, and of
-        a week that could not be made yet because somebody reads the log for long, lie elsewhere: none has to wait."""
+        """Make the partitions of these weeks and of the next, if they are near now by the server's clock. Lines of
+        other weeks, and of a week that cannot be made while a long read holds the log, go to `fetches_other`."""
         for week in sorted(weeks - self._there):
             for one in (week, week + 1):
                 if time.monotonic() >= self._rests_until and one not in self._there:
@@ -108,14 +108,14 @@ class Weeks:
 
 
 async def drop_weeks(link: PostgresLink, *, retention: float) -> int:
-    """Drop weeks that ended so long ago; gives how many. One that is being read waits for the next time."""
+    """Drop weeks that ended over `retention` seconds ago; gives how many. A week that is being read stays for now."""
     before = "now() - make_interval(secs => $1)"
     async with link.transaction(reads=True) as connection:
         old = [row[0] for row in await connection.fetch(f"SELECT weeks_before({before})", retention)]
     gone = 0
     for week in old:
         async with link.transaction() as connection:
-            # Whoever queues behind us for the log must not wait for a reader that we wait for.
+            # Others queue for the log behind this statement: they must not wait as long as a reader that blocks it.
             await connection.execute(f"SET LOCAL lock_timeout TO '{LOCK_SECONDS}s'")
             try:
                 await connection.execute(f"DROP TABLE IF EXISTS {week}")
@@ -127,7 +127,7 @@ async def drop_weeks(link: PostgresLink, *, retention: float) -> int:
 
 
 async def drop_lines(link: PostgresLink, *, retention: float) -> int:
-    """Drop old lines that lie in no week, in bounded steps; gives how many."""
+    """Drop old lines of `fetches_other`, in bounded steps; gives how many."""
     query = f"""
         DELETE FROM fetches_other WHERE ctid = ANY(ARRAY(
             SELECT ctid FROM fetches_other WHERE at < now() - make_interval(secs => $1) LIMIT {LINES_PER_STEP}))"""  # noqa: S608 -- a number of ours

@@ -1,4 +1,4 @@
-"""Reading the tables of `schema.sql`: pages of items and versions, the log, and statements of people."""
+"""Reading the tables of `schema.sql`: batches of items and versions, the log, and users' statements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.errors import StorageError, UsageError
 from shoal.store.base import FetchRow, ItemFilter, QueryAnswer, StoredItem
 from shoal.store.postgres.connection import PostgresLink
 
-PAGE_ROWS = 500
+BATCH_ROWS = 500
 LARGE_BYTES = 16 * 1024
 KEYS_PER_QUERY = 500
 LINES_PER_STEP = 5000
@@ -28,7 +28,7 @@ def _seconds(column: str) -> str:
     return f"extract(epoch FROM {column})::float8"
 
 
-# A large item is not part of its page: it is read by itself when its turn comes, so that memory stays flat.
+# A large item is not part of its batch: it is read by itself, so that memory stays flat.
 def _small(column: str) -> str:
     return f"CASE WHEN pg_column_size({column}) <= {LARGE_BYTES} THEN {column}::text END"
 
@@ -58,19 +58,19 @@ _ARCHIVED = """
     SELECT DISTINCT ON (key) key, content_hash, archived FROM fetches
     WHERE crawl = $1 AND key = ANY($2::bigint[]) AND archived <> '' ORDER BY key, token DESC, at DESC"""
 
-_Place = tuple[str, str, int]
+_Position = tuple[str, str, int]
 
 
 def items(link: PostgresLink, which: ItemFilter) -> AsyncIterator[StoredItem]:
-    """Items by spider and key. No transaction outlives a page."""
+    """Items by spider and key, a transaction per batch."""
     where, arguments = _where(which)
-    return _stream(link, f"{_ITEMS}{where}{_ITEM_ORDER} LIMIT {PAGE_ROWS}", arguments, large=_LARGE_ITEM)
+    return _stream(link, f"{_ITEMS}{where}{_ITEM_ORDER} LIMIT {BATCH_ROWS}", arguments, large=_LARGE_ITEM)
 
 
 def versions(link: PostgresLink, which: ItemFilter) -> AsyncIterator[StoredItem]:
-    """The versions that were kept, by spider, key and number."""
+    """The kept versions, by spider, key and number."""
     where, arguments = _where(which)
-    return _stream(link, f"{_VERSIONS}{where}{_VERSION_ORDER} LIMIT {PAGE_ROWS}", arguments, large=_LARGE_VERSION)
+    return _stream(link, f"{_VERSIONS}{where}{_VERSION_ORDER} LIMIT {BATCH_ROWS}", arguments, large=_LARGE_VERSION)
 
 
 async def count(link: PostgresLink, which: ItemFilter) -> int:
@@ -82,7 +82,7 @@ async def count(link: PostgresLink, which: ItemFilter) -> int:
 
 
 async def fetches(link: PostgresLink, crawl: str, keys: list[int]) -> list[FetchRow]:
-    """The latest line of each of these tasks. What an earlier attempt archived stays told."""
+    """The latest line of each of these tasks. If its attempt archived nothing, it names the latest archived capture."""
     found: list[FetchRow] = []
     for start in range(0, len(keys), KEYS_PER_QUERY):
         some = keys[start : start + KEYS_PER_QUERY]
@@ -99,7 +99,7 @@ async def fetches(link: PostgresLink, crawl: str, keys: list[int]) -> list[Fetch
 
 
 async def delete_crawl(link: PostgresLink, crawl: str) -> None:
-    """Remove a crawl's lines in the order of their keys, so many at a time."""
+    """Remove a crawl's lines in the order of their keys, a bounded number per transaction."""
     ahead = "SELECT key FROM fetches WHERE crawl = $1 AND key >= $2 ORDER BY key LIMIT $3"
     key = -(2**63)
     while True:
@@ -113,13 +113,13 @@ async def delete_crawl(link: PostgresLink, crawl: str) -> None:
 
 
 async def answer(link: PostgresLink, sql: str, *, limit: int, seconds: float) -> QueryAnswer:
-    """Run one statement that only reads, within its time; what it may not or cannot do is the asker's mistake."""
+    """Run one statement that only reads, within `seconds`. A statement that is wrong or writes is a UsageError."""
     if "\0" in sql or not _is_text(sql):
         raise UsageError("the statement is not usable: it holds characters that are no text")
     try:
         async with link.transaction(seconds=seconds, reads=True, schemas=", public") as connection:
             try:
-                # Prepared, which takes one statement alone; read by a cursor, which stops where we stop.
+                # Prepared: that takes only one statement. By a cursor: that fetches no more rows than asked for.
                 statement = await connection.prepare(sql)
                 columns = tuple(column.name for column in statement.get_attributes())
                 if not columns:
@@ -152,18 +152,18 @@ def _is_text(sql: str) -> bool:
 
 
 async def _stream(link: PostgresLink, query: str, arguments: Sequence[Any], *, large: str) -> AsyncIterator[StoredItem]:
-    place: _Place = ("", "", 0)
+    position: _Position = ("", "", 0)
     while True:
         async with link.transaction(seconds=READ_SECONDS, reads=True) as connection:
-            page = await connection.fetch(query, *place, *arguments)
-        for row in page:
-            place = (row[0], row[1], row[2])
+            batch = await connection.fetch(query, *position, *arguments)
+        for row in batch:
+            position = (row[0], row[1], row[2])
             text = row[5]
             if text is None:
                 async with link.transaction(seconds=READ_SECONDS, reads=True) as connection:
-                    text = await connection.fetchval(large, *place)
+                    text = await connection.fetchval(large, *position)
             yield _stored(row, text)
-        if len(page) < PAGE_ROWS:
+        if len(batch) < BATCH_ROWS:
             return
 
 
@@ -182,7 +182,7 @@ def _stored(row: Any, text: str) -> StoredItem:
 
 
 def _as_written(data: bytes) -> bytes:
-    """The server spells 1e300 with all its digits. So many, nearly all of them zeros, were a float once."""
+    """The server spells 1e300 with all its digits. A number with that many digits, nearly all zeros, was a float."""
     if _LONG_NUMBER.search(data) is None:
         return data
     return msgspec.json.encode(_with_floats(msgspec.json.decode(data)))
@@ -211,5 +211,5 @@ def _where(which: ItemFilter) -> tuple[str, list[Any]]:
         ("starts_with(item.url, ${})", which.url_prefix or None),
     ]
     given = [(condition, value) for condition, value in conditions if value is not None]
-    clause = "".join(f" AND {condition.format(place)}" for place, (condition, _) in enumerate(given, start=4))
+    clause = "".join(f" AND {condition.format(position)}" for position, (condition, _) in enumerate(given, start=4))
     return clause, [value for _, value in given]

@@ -1,10 +1,10 @@
 -- The tables of PostgresStore, step 1. Run once, inside the schema of the store, under its advisory lock.
--- Guarantee: one row per item whoever writes how often, newer fences win; one line per attempt in the fetch log.
+-- Guarantee: one row per item however often it is written, newer fences win; one line per attempt in the fetch log.
 -- Text is compared byte by byte (COLLATE "C"): the order of a stream does not change with the server's locale.
 
 CREATE TABLE schema_version (version integer NOT NULL);
 
--- Partitioned so that each index stays small enough for memory, and that vacuum works on an eighth at a time.
+-- Partitioned: each index stays small enough for memory, and vacuum works on an eighth at a time.
 CREATE TABLE items (
     spider     text        COLLATE "C" NOT NULL,
     key        text        COLLATE "C" NOT NULL,
@@ -17,18 +17,18 @@ CREATE TABLE items (
     first_seen timestamptz NOT NULL,
     last_seen  timestamptz NOT NULL,
     changed_at timestamptz NOT NULL,             -- when the present content came
-    PRIMARY KEY (spider, key)                    -- what makes writing again harmless; streams page by it
+    PRIMARY KEY (spider, key)                    -- makes writing again harmless; streams go by it
 ) PARTITION BY HASH (key);
 
--- A page's URL is how people ask for one item. Hash: URLs may be longer than a btree takes.
+-- People ask for an item by the URL of its page. Hash: URLs may be longer than a btree takes.
 CREATE INDEX items_by_url ON items USING hash (url);
 -- All items of a site.
 CREATE INDEX items_by_host ON items (host);
--- "What is new since yesterday". Not on last_seen: that moves with every visit, and an unchanged item then is
--- rewritten inside its page without touching any index.
+-- "What is new since yesterday". Not on last_seen: that moves with every visit, and without an index on it an unchanged
+-- item is rewritten inside its disk page, touching no index.
 CREATE INDEX items_by_change ON items (changed_at);
 
--- The same identity with a number: written only where versions are kept.
+-- The former contents of items: written only where versions are kept.
 CREATE TABLE item_versions (
     spider     text        COLLATE "C" NOT NULL,
     key        text        COLLATE "C" NOT NULL,
@@ -43,7 +43,7 @@ CREATE TABLE item_versions (
 DO $$
 BEGIN
     FOR part IN 0..7 LOOP
-        -- Room in each page for the next content of its rows, beside the one that readers may still see.
+        -- Room in each disk page for the next content of its rows, beside the one that readers may still see.
         EXECUTE format(
             'CREATE TABLE items_%s PARTITION OF items FOR VALUES WITH (MODULUS 8, REMAINDER %s) WITH (fillfactor = 85)',
             part, part);
@@ -74,7 +74,7 @@ CREATE TABLE fetches (
     error        text             COLLATE "C" NOT NULL,
     parent       bigint,
     at           timestamptz      NOT NULL,
-    -- A line that is written again, because its answer was lost, stays one line. Also how a task's lines are found.
+    -- A line that is written again, because the answer was lost, stays one line. Also finds the lines of a task.
     UNIQUE (crawl, key, token, at)
 ) PARTITION BY RANGE (at);
 
@@ -83,7 +83,7 @@ CREATE INDEX fetches_by_host ON fetches (host, at);
 -- What became of a URL. Hash: URLs may be longer than a btree takes.
 CREATE INDEX fetches_by_url ON fetches USING hash (url);
 
--- For times that no week was made for: a clock that is wrong, or a line that comes after its week was dropped.
+-- For times without a week: of a wrong clock, or of a line that comes after its week was dropped.
 CREATE TABLE fetches_other PARTITION OF fetches DEFAULT;
 
 -- Make the week of a time if it is near now; gives whether it is there. Safe for any number of callers at once.
@@ -99,11 +99,11 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM pg_advisory_xact_lock(hashtextextended('shoal week ' || current_schema(), 0));
-    -- Looked up in the table: a name that was not there a moment ago is remembered as such.
+    -- Not to_regclass: it caches that a table did not exist a moment ago.
     IF EXISTS (SELECT FROM pg_tables WHERE schemaname = current_schema() AND tablename = week) THEN
         RETURN true;
     END IF;
-    -- Lines of this week may lie among the others, from a clock that was early. Nobody may add one while they move.
+    -- Lines of this week may be in fetches_other, from a clock that was early. None may be added while they move.
     LOCK TABLE fetches_other IN ACCESS EXCLUSIVE MODE;
     -- Attached, not created as a partition: that would wait for every reader of the log and keep out its writers.
     EXECUTE format('CREATE TABLE %I (LIKE fetches INCLUDING ALL)', week);
@@ -124,7 +124,7 @@ CREATE FUNCTION weeks_before(at timestamptz) RETURNS SETOF text LANGUAGE sql STA
     ORDER BY relname
 $$;
 
--- Fields of `over` that say something, on top of `under`. Absent and null are the same.
+-- `under` with the fields of `over` that are not null. Absent and null are the same.
 CREATE FUNCTION filled(under jsonb, over jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
     SELECT under || coalesce(
         (SELECT jsonb_object_agg(field.key, field.value) FROM jsonb_each(over) AS field WHERE field.value <> 'null'), '{}')
@@ -136,7 +136,7 @@ CREATE VIEW items_changed AS SELECT * FROM items WHERE version > 1;
 -- The latest line of each task.
 CREATE VIEW fetches_latest AS SELECT DISTINCT ON (crawl, key) * FROM fetches ORDER BY crawl, key, token DESC, at DESC;
 
--- How each host has done in the last hour and in the last day.
+-- Requests, errors and times of each host in the last hour and in the last day.
 CREATE VIEW host_health AS
 SELECT span, host, requests, ok_share, errors, p50_elapsed, p95_elapsed, bytes FROM (
     SELECT span, host, sum(requests) AS requests,

@@ -19,7 +19,7 @@ QUERY_SECONDS = 60.0
 
 
 class PostgresStore:
-    """Keeps `Store` in a schema of a database. Uses at most so many connections at once."""
+    """Keeps `Store` in a schema of a database."""
 
     wants_hashes = True
 
@@ -29,7 +29,7 @@ class PostgresStore:
 
     @classmethod
     async def open(cls, url: str, *, connections: int = 2) -> PostgresStore:
-        """Connect, and make or migrate the tables if need be."""
+        """Connect, with at most `connections` at once, and make or migrate the tables if need be."""
         link = PostgresLink(parse_address(url), connections=connections)
         try:
             await postgres_schema.prepare(link)
@@ -59,7 +59,7 @@ class PostgresStore:
         return postgres_read.items(self._link, which)
 
     def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
-        """Stream the versions that were kept, by spider, key and number."""
+        """Stream the kept versions, by spider, key and number."""
         return postgres_read.versions(self._link, which)
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
@@ -71,7 +71,7 @@ class PostgresStore:
         return await postgres_read.fetches(self._link, crawl, list(dict.fromkeys(keys)))
 
     async def tidy(self, *, retention: float) -> int:
-        """Drop whole weeks of the log that ended so long ago, and old lines that lie in no week."""
+        """Drop whole weeks of the log, and old lines that are in no week."""
         weeks = await postgres_schema.drop_weeks(self._link, retention=retention)
         return weeks + await postgres_schema.drop_lines(self._link, retention=retention)
 
@@ -84,30 +84,30 @@ class PostgresStore:
         await postgres_read.delete_crawl(self._link, crawl)
 
     async def close(self) -> None:
-        """Wait for writes under way and hang up. Closing again is harmless."""
+        """Wait for writes under way and disconnect. Closing again is harmless."""
         await self._link.close()
 
     async def _write_what_can_be(
         self, items: Sequence[ItemRow], lines: Sequence[FetchRow], *, rule: ItemRule
     ) -> dict[int, str]:
-        """The server refuses a row that our checks let pass: find it by halves, store the others."""
+        """The server refused a row that passed our checks: find it by halving, store the others."""
         refused: dict[int, str] = {}
 
-        async def write_some(connection: Connection, places: range) -> None:
+        async def write_some(connection: Connection, indexes: range) -> None:
             await connection.execute("SAVEPOINT half")
             try:
-                refused.update(await write_items(connection, items, rule=rule, places=places))
+                refused.update(await write_items(connection, items, rule=rule, indexes=indexes))
             except asyncpg.PostgresError as error:
                 why = in_our_words(error, self._link.address)
                 if not isinstance(why, RowRefused):
                     raise
                 await connection.execute("ROLLBACK TO SAVEPOINT half")
-                if len(places) == 1:
-                    refused[places[0]] = str(why)
+                if len(indexes) == 1:
+                    refused[indexes[0]] = str(why)
                     return
-                middle = len(places) // 2
-                await write_some(connection, places[:middle])
-                await write_some(connection, places[middle:])
+                middle = len(indexes) // 2
+                await write_some(connection, indexes[:middle])
+                await write_some(connection, indexes[middle:])
             else:
                 await connection.execute("RELEASE SAVEPOINT half")
 

@@ -14,12 +14,12 @@ ITEMS_PER_STATEMENT = 128
 LINES_PER_STATEMENT = 2000
 STATEMENT_BYTES = 32 * 1024 * 1024
 LONGEST_HOST = 255
-LATEST = 253_402_300_799.0  # the end of 9999; a clock that says more is wrong anyway
+LATEST = 253_402_300_799.0  # the end of the year 9999, the latest time of the server
 
-# Arrays of columns in one prepared statement, not COPY into a staging table. Measured while choosing,
-# on a busy machine, with rows of 1 kB and no index but the key:
-# 16 µs of the server per row, against 20 µs with a temporary table per transaction, 45 µs with one that stays (it is
-# emptied each time) and 27 µs with a statement per row; and no transaction leaves catalogue rows behind.
+# Arrays of columns in one prepared statement, not COPY into a staging table. Measured on a busy machine, with rows
+# of 1 kB and no index but the key: 16 µs of the server per row, against 20 µs with a temporary table per transaction,
+# 45 µs with a table that stays (it is emptied each time) and 27 µs with a statement per row. And no transaction leaves
+# catalogue rows behind.
 _ROWS = """
     SELECT spider, key, crawl, url, host, data, token, at, at, at
     FROM (SELECT *, to_timestamp(seconds) AS at FROM unnest(
@@ -32,7 +32,7 @@ _FILLED = """CASE WHEN excluded.fence >= old.fence THEN filled(old.data, exclude
 _NEWER = "CASE WHEN excluded.fence >= old.fence THEN excluded.{0} ELSE old.{0} END"
 _FRESH = "(excluded.fence = old.fence OR excluded.last_seen - old.last_seen >= make_interval(secs => $9))"
 
-# The content before and the content after: whichever was not kept yet. Locked, so that nobody changes it in between.
+# Run before and after the write: keeps the content that is not kept yet. Locked: no change comes in between.
 _KEEP = """
     WITH present AS (
         SELECT items.* FROM unnest($1::text[], $2::text[]) AS wanted (spider, key) JOIN items USING (spider, key)
@@ -48,8 +48,8 @@ _TYPES = {
     "at": "float8",
 }  # fmt: skip
 _REST = [column for column in _TYPES if column not in _IDENTITY]
-_ARRAYS = ", ".join(f"${place}::{kind}[]" for place, kind in enumerate(_TYPES.values(), start=1))
-# A line that comes again is the same line: then nothing is written.
+_ARRAYS = ", ".join(f"${index}::{kind}[]" for index, kind in enumerate(_TYPES.values(), start=1))
+# A line that is written again is the same line: then nothing changes.
 _LOG = f"""
     INSERT INTO fetches AS old ({", ".join(_TYPES)})
     SELECT {", ".join("to_timestamp(at)" if column == "at" else column for column in _TYPES)}
@@ -60,15 +60,15 @@ _LOG = f"""
 
 
 async def write_items(
-    connection: Connection, items: Sequence[ItemRow], *, rule: ItemRule, places: Iterable[int] | None = None
+    connection: Connection, items: Sequence[ItemRow], *, rule: ItemRule, indexes: Iterable[int] | None = None
 ) -> dict[int, str]:
-    """Upsert rows, or those at some places, inside a transaction of the caller's; several of one identity one after
-    the other. Gives why some of them can never be stored, by their place."""
+    """Upsert rows, or those with these indexes, inside the caller's transaction; rows of one identity one after the
+    other. Gives why rows can never be stored, by index."""
     refused: dict[int, str] = {}
     running: asyncio.Future[None] | None = None
     try:
-        for part in _parts(items, range(len(items)) if places is None else places):
-            # Checked and packed while the server is at the part before: that is a third of the whole time.
+        for part in _parts(items, range(len(items)) if indexes is None else indexes):
+            # Checked and packed while the server works on the part before: this takes a third of the time.
             rows = _checked(items, part, refused)
             columns = _columns(rows)
             if running is not None:
@@ -95,12 +95,12 @@ async def _write_part(connection: Connection, columns: tuple[list[Any], ...], *,
 
 def _checked(items: Sequence[ItemRow], part: list[int], refused: dict[int, str]) -> list[ItemRow]:
     rows = []
-    for place in part:
-        why = why_unstorable(items[place])
+    for index in part:
+        why = why_unstorable(items[index])
         if why is None:
-            rows.append(items[place])
+            rows.append(items[index])
         else:
-            refused[place] = why
+            refused[index] = why
     return rows
 
 
@@ -118,7 +118,7 @@ def _columns(rows: list[ItemRow]) -> tuple[list[Any], ...]:
 
 
 async def write_fetches(connection: Connection, rows: Sequence[FetchRow]) -> None:
-    """Add log lines, inside a transaction of the caller's."""
+    """Add log lines, inside the caller's transaction."""
     lines = {(row.crawl, row.key, row.token, kept_time(row.at)): row for row in rows}
     ordered = [lines[identity] for identity in sorted(lines)]
     for start in range(0, len(ordered), LINES_PER_STATEMENT):
@@ -132,7 +132,7 @@ async def write_fetches(connection: Connection, rows: Sequence[FetchRow]) -> Non
 
 
 def item_statement(rule: ItemRule) -> str:
-    """The upsert with the guard that a rule asks for."""
+    """The upsert with the guard of a rule."""
     is_fill = rule.merge == "fill"
     after = _FILLED if is_fill else _REPLACED
     conditions = ([] if is_fill else ["excluded.fence >= old.fence"]) + ([_FRESH] if rule.freshness > 0 else [])
@@ -155,34 +155,34 @@ def host_of(url: str) -> str:
 
 
 def kept_time(at: float) -> float:
-    """As the server keeps it: microseconds, within its calendar."""
+    """The time as the server stores it: in microseconds, within its calendar."""
     return round(min(max(at, 0.0), LATEST), 6)
 
 
-def _parts(items: Sequence[ItemRow], places: Iterable[int]) -> Iterator[list[int]]:
-    """The places of rows for one statement each, cut where it would get too large."""
-    for batch in _rounds(items, places):
+def _parts(items: Sequence[ItemRow], indexes: Iterable[int]) -> Iterator[list[int]]:
+    """The indexes of the rows of each statement, cut where it would get too large."""
+    for batch in _rounds(items, indexes):
         part: list[int] = []
         size = 0
-        for place in batch:
-            length = len(items[place].data)
+        for index in batch:
+            length = len(items[index].data)
             if part and (len(part) >= ITEMS_PER_STATEMENT or size + length > STATEMENT_BYTES):
                 yield part
                 part, size = [], 0
-            part.append(place)
+            part.append(index)
             size += length
         yield part
 
 
-def _rounds(items: Sequence[ItemRow], places: Iterable[int]) -> Iterator[list[int]]:
+def _rounds(items: Sequence[ItemRow], indexes: Iterable[int]) -> Iterator[list[int]]:
     """Batches with each identity once: a statement cannot touch a row twice. Sorted, so that writers never deadlock."""
     batches: list[dict[tuple[str, str], int]] = []
     met: dict[tuple[str, str], int] = {}
-    for place in places:
-        identity = (items[place].spider, items[place].key)
+    for index in indexes:
+        identity = (items[index].spider, items[index].key)
         number = met[identity] = met.get(identity, -1) + 1
         if number == len(batches):
             batches.append({})
-        batches[number][identity] = place
+        batches[number][identity] = index
     for batch in batches:
         yield [batch[identity] for identity in sorted(batch)]

@@ -1,4 +1,4 @@
-"""Reading the tables of `schema.sql`: pages of items and versions, and statements of people, which only read."""
+"""Reading the tables of `schema.sql`: batches of items and versions, and users' statements, which may only read."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from shoal.errors import StorageError, UsageError
 from shoal.sqlite_file import storage_errors
 from shoal.store.base import FetchRow, ItemFilter, QueryAnswer, StoredItem
 
-PAGE_ROWS = 1000
-PAGE_BYTES = 8 * 1024 * 1024
+BATCH_ROWS = 1000
+BATCH_BYTES = 8 * 1024 * 1024
 KEYS_PER_QUERY = 500
 VALUE_BYTES = 64 * 1024 * 1024
 STEPS_BETWEEN_LOOKS = 10_000
@@ -31,19 +31,19 @@ _Row = tuple[Any, ...]
 
 
 def items_query(which: ItemFilter) -> tuple[str, _Row]:
-    """A statement for pages of items in the order of their first arrival; its last argument is the last page's id."""
+    """A statement for batches of items in the order of their first arrival; its last argument is the last id so far."""
     clause, arguments = _clause(which)
-    return f"{_ITEMS} WHERE {clause}item.id > ? ORDER BY item.id LIMIT {PAGE_ROWS}", arguments
+    return f"{_ITEMS} WHERE {clause}item.id > ? ORDER BY item.id LIMIT {BATCH_ROWS}", arguments
 
 
 def versions_query(which: ItemFilter) -> tuple[str, _Row]:
-    """The same for the versions that were kept of these items."""
+    """The same for the kept versions of these items."""
     clause, arguments = _clause(which)
-    return f"{_VERSIONS} WHERE {clause}kept.id > ? ORDER BY kept.id LIMIT {PAGE_ROWS}", arguments
+    return f"{_VERSIONS} WHERE {clause}kept.id > ? ORDER BY kept.id LIMIT {BATCH_ROWS}", arguments
 
 
-def page(connection: sqlite3.Connection, query: str, arguments: _Row) -> list[tuple[int, StoredItem]]:
-    """At most so many rows or bytes, each with its id."""
+def batch(connection: sqlite3.Connection, query: str, arguments: _Row) -> list[tuple[int, StoredItem]]:
+    """The next rows, each with its id: at most BATCH_ROWS, and about BATCH_BYTES."""
     found = []
     size = 0
     cursor = connection.execute(query, arguments)
@@ -61,7 +61,7 @@ def page(connection: sqlite3.Connection, query: str, arguments: _Row) -> list[tu
         )
         found.append((row_id, item))
         size += len(data)
-        if size > PAGE_BYTES:
+        if size > BATCH_BYTES:
             break
     cursor.close()
     return found
@@ -70,7 +70,7 @@ def page(connection: sqlite3.Connection, query: str, arguments: _Row) -> list[tu
 def count(connection: sqlite3.Connection, which: ItemFilter) -> int:
     """How many items match."""
     clause, arguments = _clause(which)
-    # Without a condition an index is counted, which is much smaller than the table.
+    # Without a condition SQLite counts an index, which is much smaller than the table.
     where = f" WHERE {clause}TRUE" if clause else ""
     query = f"SELECT count(*) FROM item{where}"  # noqa: S608 -- column names of ours
     (number,) = connection.execute(query, arguments).fetchone()
@@ -91,7 +91,7 @@ def fetches(connection: sqlite3.Connection, crawl: str, keys: list[int]) -> list
 
 def _clause(which: ItemFilter) -> tuple[str, _Row]:
     """The conditions, each followed by AND."""
-    # The plus keeps SQLite from choosing the index on (spider, key) and sorting everything anew for each page.
+    # The plus keeps SQLite from choosing the index on (spider, key) and sorting everything anew for each batch.
     conditions: list[tuple[str, Any]] = [
         ("item.crawl = ?", which.crawl),
         ("+item.spider = ?", which.spider),
@@ -104,7 +104,7 @@ def _clause(which: ItemFilter) -> tuple[str, _Row]:
 
 
 def reading_connection(path: Path) -> sqlite3.Connection:
-    """A connection on which only reading is possible, whatever the statement says."""
+    """A connection that can only read, whatever the statement is."""
     with storage_errors(path):
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
@@ -116,7 +116,7 @@ def reading_connection(path: Path) -> sqlite3.Connection:
 
 
 def answer(connection: sqlite3.Connection, sql: str, *, limit: int, seconds: float, path: Path) -> QueryAnswer:
-    """Run one statement within its time; what it may not do or cannot do is the asker's mistake."""
+    """Run one statement within `seconds`. A statement that is wrong or writes is a UsageError."""
     give_up = time.monotonic() + seconds
     connection.set_progress_handler(lambda: time.monotonic() > give_up, STEPS_BETWEEN_LOOKS)
     try:
@@ -136,7 +136,7 @@ def answer(connection: sqlite3.Connection, sql: str, *, limit: int, seconds: flo
 def _refusal(error: StorageError, seconds: float) -> Exception:
     cause = error.__cause__
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
-    # Some denials come under another code: the schema was to be read again for what was denied.
+    # Some denials have another code: those where SQLite first had to read the schema again.
     if code == sqlite3.SQLITE_AUTH or str(cause) == "not authorized":
         return UsageError("only statements that read are allowed: write a SELECT")
     if code == sqlite3.SQLITE_INTERRUPT:

@@ -1,8 +1,8 @@
 -- The tables of SqliteStore, one part of shoal.db.
--- Guarantee: one row per item and per task of the fetch log, whoever writes how often; newer tokens win.
+-- Guarantee: one row per item and per task of the fetch log, however often it is written; newer tokens win.
 
 CREATE TABLE item (
-    id         INTEGER PRIMARY KEY, -- order of first arrival; an upsert keeps it, so readers page by it
+    id         INTEGER PRIMARY KEY, -- order of first arrival; an upsert keeps it, so readers go by it
     spider     TEXT    NOT NULL,
     key        TEXT    NOT NULL,
     crawl      TEXT    NOT NULL,    -- the crawl that wrote the row last
@@ -11,16 +11,16 @@ CREATE TABLE item (
     token      INTEGER NOT NULL,
     first_seen REAL    NOT NULL,
     last_seen  REAL    NOT NULL,
-    changed_at REAL,                -- NULL: never since the file had no such column
+    changed_at REAL,                -- NULL: not changed since the file got this column
     version    INTEGER NOT NULL DEFAULT 1,
     content    INTEGER,             -- fingerprint of the decoded data; NULL: the text itself is compared
     UNIQUE (spider, key)
 );
 
--- Ends in the id as every index does: the items of a crawl come in order without a sort.
+-- Every index ends in the id: the items of a crawl come in order without a sort.
 CREATE INDEX item_by_crawl ON item (crawl);
 
--- Not WITHOUT ROWID: keys are hashes, and only the small index should be written at random places.
+-- Not WITHOUT ROWID: keys are hashes, and only the small index should be written at random.
 CREATE TABLE fetch (
     crawl        TEXT    NOT NULL,
     key          INTEGER NOT NULL,

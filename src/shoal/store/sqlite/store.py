@@ -16,7 +16,6 @@ from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswe
 from shoal.store.checks import mended, storable
 from shoal.store.sqlite import read, write
 
-WAL_PAGES = 16_000
 DELETED_PER_STEP = 5000
 LOOKED_AT_PER_STEP = 20_000
 QUERY_SECONDS = 60.0
@@ -26,7 +25,7 @@ _Arguments = ParamSpec("_Arguments")
 
 
 class SqliteStore:
-    """Keeps `Store` in one SQLite file. All work on the connection is done by one thread."""
+    """Keeps `Store` in one SQLite file. One thread does all work on the connection."""
 
     wants_hashes = False
 
@@ -61,7 +60,7 @@ class SqliteStore:
         return self._stream(*read.items_query(which))
 
     def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
-        """Stream the versions that were kept, in the order of their arrival."""
+        """Stream the kept versions, in the order of their arrival."""
         return self._stream(*read.versions_query(which))
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
@@ -73,7 +72,7 @@ class SqliteStore:
         return await self._run(read.fetches, self._connection, crawl, list(dict.fromkeys(keys)))
 
     async def tidy(self, *, retention: float) -> int:
-        """Drop log lines older than so many seconds, in steps that let other writers in between."""
+        """Drop log lines older than `retention` seconds, in steps that let other writers in between."""
         before = self._clock() - retention
         last, gone = await self._run(self._last_line), 0
         for start in range(0, last, LOOKED_AT_PER_STEP):
@@ -115,12 +114,12 @@ class SqliteStore:
         return await asyncio.get_running_loop().run_in_executor(self._thread, translated)
 
     async def _stream(self, query: str, arguments: tuple[Any, ...]) -> AsyncIterator[StoredItem]:
-        """A page at a time: no transaction outlives a page."""
+        """A transaction per batch."""
         last_id = 0
-        while page := await self._run(read.page, self._connection, query, (*arguments, last_id)):
-            for _, item in page:
+        while batch := await self._run(read.batch, self._connection, query, (*arguments, last_id)):
+            for _, item in batch:
                 yield item
-            last_id = page[-1][0]
+            last_id = batch[-1][0]
 
     def _write(self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], rule: ItemRule) -> dict[int, str]:
         good, refused = storable(items)
@@ -147,12 +146,9 @@ class SqliteStore:
 
 def _connect(path: str | Path) -> sqlite3.Connection:
     tables, views, from_1 = (_script(name) for name in ("schema", "views", "from_1"))
-    connection = connect(
+    return connect(
         path, part="store", version=VERSIONS["store"], schema_sql=tables + views, migrations={1: from_1 + views}
     )
-    # Hashed keys touch the same index pages again and again: rare checkpoints write each of them once.
-    connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-    return connection
 
 
 def _script(name: str) -> str:

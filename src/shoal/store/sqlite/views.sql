@@ -1,7 +1,7 @@
--- What version 2 has beside the tables of version 1: versions of items, and the names by which people query.
+-- New in version 2: versions of items, and the views that users query.
 
 CREATE TABLE item_version (
-    id         INTEGER PRIMARY KEY, -- an item's versions arrive oldest first, so readers page by it
+    id         INTEGER PRIMARY KEY, -- the versions of an item arrive oldest first, so readers go by it
     spider     TEXT    NOT NULL,
     key        TEXT    NOT NULL,
     version    INTEGER NOT NULL,

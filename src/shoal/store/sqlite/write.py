@@ -18,7 +18,7 @@ LARGE_BYTES = 64 * 1024
 _Identity = tuple[str, str]
 
 _ITEM_COLUMNS = "spider, key, crawl, url, data, token, first_seen, last_seen, changed_at, content, version"
-# Null for the fingerprint of rows that a former version wrote: then the texts are compared.
+# Rows of a former version have no fingerprint: there the texts are compared.
 _IS_SAME = "coalesce(content = excluded.content, data = excluded.data)"
 _REPLACE = f"""
     ON CONFLICT (spider, key) DO UPDATE SET
@@ -36,8 +36,8 @@ _FOLDED = """
         changed_at = iif(excluded.version = version, coalesce(changed_at, first_seen), excluded.changed_at),
         version = excluded.version, content = excluded.content"""
 
-# One row of JSON instead of a row per item: each row fetched gives the interpreter lock away. Times lose their last
-# digit on the way, so they are only compared, never written back. A large item is read by itself.
+# One row of JSON instead of a row per item: fetching a row releases the interpreter lock. JSON cuts off the last digit
+# of times, so they are only compared, never written back. A large item is read by itself.
 _READ = f"""
     SELECT json_group_array(json_array(
         wanted.column1, iif(length(data) > {LARGE_BYTES}, NULL, data), crawl, url, content, token,
@@ -64,7 +64,7 @@ _FETCH_CONFLICT = f"""
 def write_items(
     connection: sqlite3.Connection, rows: Sequence[tuple[ItemRow, dict[str, Any]]], *, rule: ItemRule
 ) -> None:
-    """Upsert rows with their decoded fields, inside a transaction of the caller's."""
+    """Upsert rows with their decoded fields, inside the caller's transaction."""
     if rule.merge == "fill" or rule.keep_versions:
         for part in _parts([row for row, _ in rows]):
             _write_folded(connection, part, rule=rule)
@@ -76,14 +76,14 @@ def write_items(
 
 
 def write_fetches(connection: sqlite3.Connection, rows: Sequence[FetchRow]) -> None:
-    """Upsert log lines, inside a transaction of the caller's."""
+    """Upsert log lines, inside the caller's transaction."""
     for part in _parts(rows):
         values = tuple(chain.from_iterable(map(msgspec.structs.astuple, part)))
         connection.execute(_FETCH + _marks(len(part), len(_FETCH_COLUMNS)) + _FETCH_CONFLICT, values)
 
 
 def _write_folded(connection: sqlite3.Connection, rows: Sequence[ItemRow], *, rule: ItemRule) -> None:
-    """Read, fold in Python, write: nobody comes between, the transaction is immediate."""
+    """Read, fold in Python, write. The transaction is immediate: no other writer comes in between."""
     identities = list(dict.fromkeys((row.spider, row.key) for row in rows))
     before = _read(connection, identities)
     after, versions = dict(before), []
@@ -112,7 +112,7 @@ def _upsert(connection: sqlite3.Connection, after: dict[_Identity, Folded], *, b
 
 
 def _values(name: _Identity, item: Folded, before: Folded | None) -> tuple[Any, ...]:
-    # What was read is not as exact as what is there: zero leaves that in place.
+    # Times that were read are not as exact as the stored ones: zero leaves those as they are.
     last_seen = item.last_seen if before is None or item.last_seen > before.last_seen else 0.0
     return (
         *(*name, item.crawl, item.url, item.data, item.token),
@@ -121,14 +121,14 @@ def _values(name: _Identity, item: Folded, before: Folded | None) -> tuple[Any, 
 
 
 def _read(connection: sqlite3.Connection, identities: Sequence[_Identity]) -> dict[_Identity, Folded]:
-    numbered = tuple(chain.from_iterable((place, *identity) for place, identity in enumerate(identities)))
+    numbered = tuple(chain.from_iterable((index, *identity) for index, identity in enumerate(identities)))
     (text,) = connection.execute(_READ.format(marks=_marks(len(identities), 3)), numbered).fetchone()
     found = {}
-    for place, data, crawl, url, content, token, first_seen, last_seen, changed_at, version in msgspec.json.decode(
+    for index, data, crawl, url, content, token, first_seen, last_seen, changed_at, version in msgspec.json.decode(
         text
     ):
-        raw = data.encode() if data is not None else _large(connection, identities[place])
-        found[identities[place]] = Folded(
+        raw = data.encode() if data is not None else _large(connection, identities[index])
+        found[identities[index]] = Folded(
             crawl=crawl,
             url=url,
             data=raw,
@@ -157,8 +157,8 @@ def _parts(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
         start += size
 
 
-# Many rows per statement, not `executemany`: that gives the interpreter lock away at every row, and beside a
-# busy event loop each way back costs a switch interval. Measured: a tenth of the rows per second.
+# Many rows per statement, not `executemany`: that releases the interpreter lock at every row, and beside a busy event
+# loop it waits a switch interval each time to get it back. Measured: a tenth of the rows per second.
 def _replace_statement(rows: int, *, is_fresh: bool) -> str:
     marks = ", ".join(["(?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?, ?, 1)"] * rows)
     conflict = _REPLACE + (_FRESH if is_fresh else "")
