@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from command_line import Folder
 
@@ -13,6 +14,8 @@ from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.shard_runner import LAYOUT_VERSION
 from shoal.frontier.redis.shards import shards_of
 from shoal.model import Crawl, CrawlState, DeadFilter, Done
+from shoal.processes.crawl_record import CrawlRecord
+from shoal.settings import Settings
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
 
@@ -120,6 +123,21 @@ async def test_crawls_beside_one_that_cannot_even_be_read_are_listed(
     assert "crawl 'books-1'" in caplog.messages[-1]
     assert "upgrade shoal" in caplog.messages[-1]
     await frontier.close()
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
+async def test_status_shows_the_other_crawls_and_tells_of_it(
+    crawl_of: Callable[[int | None], str], running: RedisServer, tmp_path: Path, options: list[str]
+) -> None:
+    frontier = await RedisFrontier.open(crawl_of(99))
+    settings = msgspec.to_builtins(CrawlRecord(settings=Settings()))
+    for name in ("news-1", "news-2"):
+        await frontier.open_crawl(Crawl(id=name, spider="news", settings=settings))
+    await frontier.close()
+    done = Folder(tmp_path).run("status", "--frontier", running.url, *options)
+    assert ("news-1" in done.stdout, "news-2" in done.stdout, CRAWL in done.stdout) == (True, True, False)
+    assert "crawl 'books-1'" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 async def test_status_says_it_in_one_line(

@@ -11,10 +11,12 @@ import click
 from shoal.cli.display.numbers import count, duration, moment
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, json_option, place_options
+from shoal.errors import UsageError
 
 if TYPE_CHECKING:
     from shoal.crawl import Places
-    from shoal.model import Progress
+    from shoal.frontier.base import Frontier
+    from shoal.model import Crawl, Progress
     from shoal.processes.stats import Snapshot
 
 CRAWLS_SHOWN = 20
@@ -46,10 +48,12 @@ async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
     screen = Screen()
     async with opened(places) as (frontier, store):
         chosen = choose_all(await frontier.crawls(), name)
-        if len(chosen) > 1 and not as_json:
-            rows = [(crawl, await frontier.progress(crawl.id)) for crawl in chosen[:CRAWLS_SHOWN]]
-            _show_crawls(rows, len(chosen), screen)
-            return
+        if len(chosen) > 1:
+            rows = await _read(frontier, chosen if as_json else chosen[:CRAWLS_SHOWN], screen)
+            if not as_json:
+                _show_crawls(rows, screen, older=len(chosen) - CRAWLS_SHOWN)
+                return
+            chosen = [crawl for crawl, _ in rows]
         snapshots, items = [], []
         for crawl in chosen:
             watcher = Coordinator(crawl, frontier=frontier, store=store, show=_ignore, say=screen.say)
@@ -60,6 +64,17 @@ async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
         screen.json(documents[0] if name is not None else documents)
     else:
         show_snapshot(snapshots[0], screen, items=items[0])
+
+
+async def _read(frontier: Frontier, crawls: Sequence[Crawl], screen: Screen) -> list[tuple[Crawl, Progress]]:
+    """Crawls with their counts. One that another shoal wrote and this one refuses is told of, the others are shown."""
+    rows = []
+    for crawl in crawls:
+        try:
+            rows.append((crawl, await frontier.progress(crawl.id)))
+        except UsageError as error:
+            screen.say(str(error))
+    return rows
 
 
 def document(snapshot: Snapshot, *, items: int) -> dict[str, Any]:
@@ -116,7 +131,7 @@ def _lifetime(snapshot: Snapshot) -> float:
     return (snapshot.crawl.finished or time.time()) - snapshot.crawl.created
 
 
-def _show_crawls(rows: Sequence[tuple[Any, Progress]], total: int, screen: Screen) -> None:
+def _show_crawls(rows: Sequence[tuple[Crawl, Progress]], screen: Screen, *, older: int) -> None:
     columns = ("crawl", "state", "done", "left", "dead", "began", "took")
     cells = [
         (
@@ -131,8 +146,8 @@ def _show_crawls(rows: Sequence[tuple[Any, Progress]], total: int, screen: Scree
         for crawl, progress in rows
     ]
     screen.table(columns, cells, right=("done", "left", "dead", "took"))
-    if total > len(rows):
-        screen.say(f"and {total - len(rows)} older ones; --json lists them all")
+    if older > 0:
+        screen.say(f"and {older} older ones; --json lists them all")
 
 
 def _ignore(snapshot: Snapshot) -> None:
