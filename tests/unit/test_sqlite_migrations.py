@@ -117,7 +117,7 @@ async def test_tasks_of_an_earlier_version_are_lent_and_settled(tmp_path: Path, 
 
 
 async def all_lent(frontier: SqliteFrontier, clock: FakeClock) -> AsyncIterator[int]:
-    while True:
+    for _ in range(200):
         batch = await frontier.lease([CRAWL], 10, worker="w", seconds=60.0, horizon=0.0)
         if batch.finished:
             return
@@ -127,6 +127,7 @@ async def all_lent(frontier: SqliteFrontier, clock: FakeClock) -> AsyncIterator[
         results = [Done(lease=one, exit=report if one.exit != "direct" else None) for one in batch.leases]
         assert (await frontier.settle(results)).stale == []
         clock.advance(1.0)
+    raise AssertionError("the crawl does not come to its end")
 
 
 async def test_pools_sessions_and_costs_outlive_the_way_exits_were_kept(tmp_path: Path) -> None:
