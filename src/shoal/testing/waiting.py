@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, overload
+from typing import IO, Any, TypeVar, overload
 
 # Longer than any step takes on a busy machine. Only a test that fails waits this long.
 SECONDS = 30.0
@@ -23,6 +23,14 @@ def wait_until(read: Callable[[], T], *, otherwise: str, seconds: float = SECOND
             raise RuntimeError(otherwise)
         time.sleep(pause)
     return found
+
+
+def wait_for_line(stream: IO[str] | None, words: str) -> None:
+    """Read what a process writes until these words are in a line of it."""
+    assert stream is not None
+    while words not in (line := stream.readline()):
+        if not line:
+            raise RuntimeError(f"the process ended without a line that has {words!r}")
 
 
 @overload

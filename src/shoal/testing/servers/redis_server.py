@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import signal
 import socket
 import subprocess
@@ -10,6 +12,8 @@ from typing import Any
 
 from shoal.testing.servers.programs import START_SECONDS, find_program, free_port, wait_for_answer
 from shoal.testing.waiting import wait_until
+
+MOST_BYTES_CUT = 4096
 
 
 class RedisServer:
@@ -63,6 +67,13 @@ class RedisServer:
     def wait_for_the_file(self) -> None:
         """Wait until every write that Redis has acknowledged is in the append-only file."""
         wait_until(lambda: not self.call("INFO", "persistence")["aof_buffer_length"], otherwise="Redis does not flush")
+
+    def lose_tail(self, draw: random.Random, *, safe: tuple[Path, int] | None = None) -> None:
+        """Do what a power cut does: cut the end off the append-only file, at any byte. `safe` is a file and its size
+        below which nothing is cut."""
+        path = self.append_only_file
+        kept = safe[1] if safe is not None and path == safe[0] else 0
+        os.truncate(path, max(kept, path.stat().st_size - draw.randrange(MOST_BYTES_CUT)))
 
     def call(self, *command: str | int) -> Any:
         """One command, on a connection of its own."""
