@@ -140,9 +140,11 @@ def test_a_second_ctrl_c_stops_at_once(folder: Folder, tmp_path: Path) -> None:
                 wait_for_line(process.stderr, "stopping: finishing pages in hand")
                 assert process.poll() is None
                 interrupt(process)
-                _, err = process.communicate(timeout=SECONDS)
+                out, err = process.communicate(timeout=SECONDS)
             assert process.returncode == 130
             assert "stopping at once" in err
+            # Said by a process that ended in good order, not by one that was ended by its last resort.
+            assert "run the same command again to resume" in out
 
 
 def test_a_handler_that_never_yields_cannot_keep_ctrl_c_out(folder: Folder, site: SiteProcess) -> None:
