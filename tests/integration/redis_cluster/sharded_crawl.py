@@ -48,7 +48,9 @@ async def take(frontier: Frontier, limit: int = 100, *, worker: str = "w", secon
 
 async def take_patiently(frontier: Frontier, limit: int = 100) -> list[Lease]:
     """The first leases after a restart: the lanes rest for a horizon before they lend."""
-    return await eventually(lambda: until_reachable(lambda: take(frontier, limit), say=str), seconds=SECONDS, pause=0.05)
+    return await eventually(
+        lambda: until_reachable(lambda: take(frontier, limit), say=str), seconds=SECONDS, pause=0.05
+    )
 
 
 class Site:
