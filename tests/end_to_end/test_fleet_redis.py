@@ -38,6 +38,7 @@ def fleet(tmp_path: Path, server: RedisServer) -> Iterator[RedisFleet]:
         fleet.end()
 
 
+# Ten seconds: at 50 pages a second, so that the joining worker starts long before the end and shares the work.
 def test_a_fleet_fetches_every_page_once_and_another_worker_may_join(fleet: RedisFleet) -> None:
     spider = fleet.spider(rate="50/s")
     run = fleet.start("run", spider, "--workers", "2", "--json")
@@ -57,6 +58,7 @@ def test_a_fleet_fetches_every_page_once_and_another_worker_may_join(fleet: Redi
     assert len(fleet.fetches()) == PAGES
 
 
+# Five seconds: the processes of a whole fleet have to be alive together to be looked at.
 def test_no_process_of_a_fleet_shows_the_password_of_its_server(fleet: RedisFleet, server: RedisServer) -> None:
     fleet.url = server.url.replace("//", f"//:{SECRET}@")
     server.call("CONFIG", "SET", "requirepass", SECRET)
@@ -72,6 +74,7 @@ def test_no_process_of_a_fleet_shows_the_password_of_its_server(fleet: RedisFlee
     fleet.check(PAGES)
 
 
+# Nine seconds: the crawl is slow enough that a second worker joins it, does pages and leaves before its end.
 def test_a_worker_that_is_told_to_stop_loses_nothing_and_leaves_nothing_to_be_done_again(fleet: RedisFleet) -> None:
     spider = fleet.spider(rate="40/s")
     run = fleet.start("run", spider)
@@ -87,6 +90,7 @@ def test_a_worker_that_is_told_to_stop_loses_nothing_and_leaves_nothing_to_be_do
     assert set(fleet.fetches().values()) == {1}
 
 
+# Nine seconds: three processes wait out a dead server, repair the crawl and finish it.
 def test_workers_wait_for_a_killed_server_and_go_on(fleet: RedisFleet, server: RedisServer) -> None:
     run = fleet.start("run", fleet.spider(rate="100/s"), "--workers", "2")
     fleet.wait_for_pages(60)
@@ -100,6 +104,7 @@ def test_workers_wait_for_a_killed_server_and_go_on(fleet: RedisFleet, server: R
     fleet.check(PAGES)
 
 
+# Seven seconds: the only proof that a full server stops real workers and that they go on when there is room.
 def test_a_server_without_memory_is_waited_for(fleet: RedisFleet, server: RedisServer) -> None:
     run = fleet.start("run", fleet.spider(rate="100/s"), "--workers", "2")
     fleet.wait_for_pages(60)
@@ -116,6 +121,7 @@ def test_a_server_without_memory_is_waited_for(fleet: RedisFleet, server: RedisS
     fleet.check(PAGES)
 
 
+# Thirteen seconds: four commands in processes of their own, each with its effect on two workers.
 def test_pause_resume_pace_and_cancel_reach_every_worker(fleet: RedisFleet) -> None:
     run = fleet.start("run", fleet.spider(rate="30/s"), "--workers", "2")
     fleet.wait_for_pages(20)

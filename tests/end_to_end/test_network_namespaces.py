@@ -158,6 +158,7 @@ def fleet(network: Network, tmp_path: Path) -> Iterator[RedisFleet]:
             fleet.end()
 
 
+# Eight seconds: the leases of a worker run out behind a cut cable, and its late results are refused.
 def test_a_worker_cut_off_for_longer_than_its_lease_changes_nothing_when_it_is_back(
     network: Network, fleet: RedisFleet
 ) -> None:

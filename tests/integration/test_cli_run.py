@@ -212,6 +212,7 @@ def test_a_worker_that_stays_takes_up_what_is_added(folder: Folder, site: SitePr
     assert folder.json("why", f"{site.url}plain.txt")["sentence"] == "done: ok"
 
 
+# Five seconds: two crawls are begun and interrupted before one worker finishes both.
 def test_a_worker_serves_all_crawls_of_its_spiders(folder: Folder, site: SiteProcess) -> None:
     name = folder.spider(site.url)
     text = (folder.path / name).read_text()
@@ -254,6 +255,7 @@ def test_the_example_spider_works(folder: Folder, site: SiteProcess) -> None:
     assert (summary["crawl"], summary["items"]) == ("shop-1", PRODUCTS)
 
 
+# Five seconds: the first command that people try, from its start to the files that it leaves.
 def test_the_demo_shows_a_crawl_from_start_to_results(folder: Folder) -> None:
     result = folder.run("demo", "--products", "20", "--workers", "2")
     assert "demo-1 finished" in result.stdout

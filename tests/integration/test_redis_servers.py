@@ -234,6 +234,7 @@ async def take(frontier: Frontier, *, seconds: float = 60.0) -> list[Lease]:
     return await eventually(lambda: until_reachable(lease, say=str), pause=0.05)
 
 
+# Five seconds: sentinels find each other by a message that they send every two seconds.
 async def test_a_master_that_no_sentinel_knows_is_named(watched: Watched) -> None:
     await watched.is_ready()
     with pytest.raises(ServerUnreachable, match="name no master 'other'"):

@@ -104,6 +104,7 @@ async def test_the_readmes_spider_finds_every_book(shop: CatalogueSite, tmp_path
     assert all(item["title"] and item["price"].startswith("£") for item in items)
 
 
+# Seven seconds: every command of the tutorial is a process of its own, as for its readers.
 async def test_the_tutorial_does_what_it_says(shop: CatalogueSite, tmp_path: Path) -> None:
     output: list[str] = []
     was_text = True

@@ -17,6 +17,7 @@ from shoal.testing.servers.redis_server import RedisCluster, RedisServer
 from shoal.testing.waiting import eventually
 
 
+# Six seconds: a cluster of its own loses a node and the end of that node's file.
 async def test_links_that_a_crashed_shard_lost_with_its_last_second_are_sent_again(tmp_path: Path) -> None:
     cluster = RedisCluster(tmp_path).start()
     try:
@@ -85,6 +86,7 @@ def prefix_of_lane(lane: str) -> str:
     return prefix_of(CRAWL, shard_of(lane, of=SHARDS), of=SHARDS)
 
 
+# Five seconds: three workers wait for a dead node of a cluster, then finish 1,200 pages.
 async def test_a_node_that_restarts_is_waited_for_and_nothing_is_lost(cluster: RedisCluster) -> None:
     site = Site(1200, 7)
     frontier = await opened(sharded(cluster.url))
