@@ -76,7 +76,7 @@ async def test_kills_at_random_moments_lose_and_double_nothing(new_crawl: Any, r
     for number in range(5):
         pair = [crawl.start_worker() for _ in range(2)]
         await crawl.wait_for_pages(40 * number + 10)
-        await asyncio.sleep(rng.uniform(0.0, 0.2))
+        await asyncio.sleep(rng.uniform(0.0, 0.2))  # a moment that the seed chooses
         for worker in pair:
             worker.kill()
             assert worker.wait() == -signal.SIGKILL
@@ -91,7 +91,7 @@ async def test_the_pace_of_a_host_holds_through_kills_and_for_all_workers(new_cr
     for number in (1, 2):
         crew = [crawl.start_worker() for _ in range(3)]
         await crawl.wait_for_pages(25 * number)
-        await asyncio.sleep(rng.uniform(0.0, 0.3))
+        await asyncio.sleep(rng.uniform(0.0, 0.3))  # a moment that the seed chooses
         crew[0].kill()
         for worker in crew[1:]:
             worker.terminate()

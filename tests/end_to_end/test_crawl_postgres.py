@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +88,18 @@ class StoredCrawl:
         """The crawl's counters, once there is a crawl."""
         return self.wait_for(lambda _: True)
 
+    def progress_at_rest(self) -> Progress:
+        """The crawl's counters, once five looks in a row, a fifth of a second apart, have found them the same."""
+        seen: deque[Progress] = deque(maxlen=5)
+
+        async def read() -> Progress | None:
+            found = await self.look()
+            assert found is not None
+            seen.append(found[0])
+            return found[0] if list(seen) == [found[0]] * 5 else None
+
+        return asyncio.run(eventually(read, seconds=SECONDS, pause=0.2))
+
     def wait_for(self, is_so: Callable[[Progress], bool]) -> Progress:
         """The crawl's counters, once this holds of them."""
 
@@ -132,8 +144,7 @@ def test_a_server_that_goes_away_for_longer_than_a_lease_is_waited_for_and_nothi
     try:
         crawl.wait_for(lambda progress: progress.done >= 40)
         crawl.server.stop()
-        time.sleep(1.0)  # the worker fills its buffer with the pages it has in hand
-        done = crawl.progress()
+        done = crawl.progress_at_rest()
         time.sleep(LEASE_SECONDS + 0.5)  # every lease would have run out by now
         later = crawl.progress()
         assert later.done == done.done < PAGES
