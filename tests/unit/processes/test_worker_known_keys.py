@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
-from worker_bench import HOST, Bench
+from worker_in_memory import HOST, Bench
 
 from shoal.model import Budgets, Crawl
 from shoal.testing.clock import FakeClock

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from worker_bench import HOST, Bench
+from worker_in_memory import HOST, Bench
 
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.model import Crawl, Pool, Released

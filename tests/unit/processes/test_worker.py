@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from worker_bench import HOST, Bench, Links
+from worker_in_memory import HOST, Bench, Links
 
 from shoal import Page
 from shoal.errors import StorageError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from worker_bench import HOST, Bench
+from worker_in_memory import HOST, Bench
 
 from shoal.fetch.base import Fetch
 from shoal.model import Crawl, Pool
