@@ -1,4 +1,4 @@
-"""Servers that several tests share."""
+"""Servers that several tests share, one of each per test process, and the seed of random moments."""
 
 from __future__ import annotations
 
@@ -6,12 +6,29 @@ from collections.abc import Iterator
 
 import pytest
 
+from shoal.testing.servers.object_server import MotoServer
 from shoal.testing.servers.postgres_server import PostgresServer
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """One PostgreSQL server per test process. A test that stops it starts one of its own."""
+    """A PostgreSQL server. A test that stops its server starts one of its own."""
     server = PostgresServer().start()
     yield server
     server.remove()
+
+
+@pytest.fixture(scope="session")
+def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
+    """An object storage that speaks S3; each test makes a bucket of its own."""
+    server = MotoServer(tmp_path_factory.mktemp("moto")).start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def moto(object_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> MotoServer:
+    """The object storage, with its credentials in the environment."""
+    for name, value in MotoServer.ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    return object_server

@@ -7,7 +7,7 @@ import hashlib
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -66,8 +66,7 @@ class ObjectArchiveContract(ArchiveContract):
             writer = start_writer(url)
             assert writer.stdout is not None
             named.append((await asyncio.to_thread(writer.stdout.readline)).strip())
-            # Somewhere in the batch after that.
-            await asyncio.sleep(0.02 * moment)
+            await asyncio.sleep(0.02 * moment)  # the kill comes somewhere in the next batch, each time at another step
             writer.kill()
             writer.communicate()
         archive = await reopen()
@@ -196,32 +195,24 @@ class TestFolderArchive(ObjectArchiveContract):
         assert (Path(url) / "shoal-archive.json").exists()
 
 
-@pytest.fixture(scope="session")
-def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
-    server = MotoServer(tmp_path_factory.mktemp("moto")).start()
-    server.make_bucket("pages")
-    yield server
-    server.kill()
+@pytest.fixture(scope="module")
+def pages_bucket(object_server: MotoServer) -> None:
+    object_server.make_bucket("pages")
 
 
-@pytest.fixture
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in MotoServer.ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-
-
+@pytest.mark.usefixtures("pages_bucket")
 class TestS3Archive(ObjectArchiveContract):
     @pytest.fixture
-    def url(self, moto: MotoServer, credentials: None, request: pytest.FixtureRequest) -> str:
+    def url(self, moto: MotoServer, request: pytest.FixtureRequest) -> str:
         prefix = hashlib.sha256(request.node.name.encode()).hexdigest()[:12]
         return moto.url("pages", f"{prefix}/ü deep")
 
-    async def test_a_missing_bucket_is_one_line(self, moto: MotoServer, credentials: None) -> None:
+    async def test_a_missing_bucket_is_one_line(self, moto: MotoServer) -> None:
         for create in (True, False):
             with pytest.raises(UsageError, match=r"s3://nowhere/x: there is no such bucket"):
                 await open_archive(moto.url("nowhere", "x"), create=create)
 
-    async def test_a_bucket_that_goes_away_is_one_line(self, moto: MotoServer, credentials: None) -> None:
+    async def test_a_bucket_that_goes_away_is_one_line(self, moto: MotoServer) -> None:
         moto.make_bucket("short-lived")
         archive = await open_archive(moto.url("short-lived"), create=True)
         objects = find_place(moto.url("short-lived"), create=True).objects
@@ -233,7 +224,7 @@ class TestS3Archive(ObjectArchiveContract):
             await everything(archive)
         await archive.close()
 
-    async def test_a_server_that_is_away_is_waited_for(self, moto: MotoServer, credentials: None) -> None:
+    async def test_a_server_that_is_away_is_waited_for(self, moto: MotoServer) -> None:
         gate = await Gate(moto.port).open()
         archive = await open_archive(moto.url("pages", "gated", port=gate.port), create=True)
         await gate.shut()
@@ -257,9 +248,9 @@ class TestS3Archive(ObjectArchiveContract):
         await gate.shut()
 
     async def test_without_credentials_it_says_which_to_set(
-        self, moto: MotoServer, monkeypatch: pytest.MonkeyPatch
+        self, object_server: MotoServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # Nobody answers there: on a machine of Amazon's own this is where credentials would come from.
+        # No server answers there: on a machine of Amazon's own this is where credentials would come from.
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
         with pytest.raises(UsageError, match="needs credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"):
-            await open_archive(moto.url("pages"), create=True)
+            await open_archive(object_server.url("pages"), create=True)

@@ -360,6 +360,8 @@ class ShardsMachine(RedisMachine):
         return await RedisFrontier.open(f"{self.server.url}?shards=5", clock=self.clock)
 
 
+# The machines take ten to sixteen seconds each: thousands of random calls to a real frontier and to the model find the
+# orders of calls that no written test has. Hypothesis prints the calls of a failure and replays them in the next run.
 class TestSqliteMachine(SqliteMachine.TestCase):  # type: ignore[name-defined, misc]
     settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 

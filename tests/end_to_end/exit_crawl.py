@@ -20,6 +20,7 @@ from shoal.model import Crawl, DeadFilter, ExitStatus, Progress
 from shoal.processes.coordinator import Coordinator
 from shoal.store.base import Store, StoredItem
 from shoal.testing.sites.loopback import Hit, LoopbackServer, Reply, Request, busiest_window, reply
+from shoal.testing.waiting import eventually
 
 SECONDS = 40.0
 
@@ -95,7 +96,7 @@ class ExitCrawl:
         return await self.work(until=until)
 
     async def work(self, *, until: Callable[[Progress], bool] | None = None, seconds: float | None = None) -> Progress:
-        """A worker does what is left, to the end or for so long."""
+        """A worker does the pages that are left: to the end, until something holds, or for so many seconds."""
         stop = asyncio.Event()
         async with asyncio.timeout(SECONDS), self.opened() as (frontier, store):
             (crawl,) = [one for one in await frontier.crawls() if one.id == self.crawl]
@@ -128,8 +129,10 @@ class ExitCrawl:
         return Coordinator(crawl, frontier=frontier, store=store, show=show, say=self.said.append)
 
     async def _watch(self, frontier: Frontier, until: Callable[[Progress], bool], stop: asyncio.Event) -> None:
-        while not until(await frontier.progress(self.crawl)):  # noqa: ASYNC110 -- another process may be at work
-            await asyncio.sleep(0.02)
+        async def is_so() -> bool:
+            return until(await frontier.progress(self.crawl))
+
+        await eventually(is_so, seconds=SECONDS)
         stop.set()
 
 

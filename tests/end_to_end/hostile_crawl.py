@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -71,7 +70,6 @@ LIMITS: dict[str, Any] = {
 class Outcome:
     """What a crawl left behind."""
 
-    seconds: float = 0.0
     peak_bytes: int = 0
     output: str = ""
     progress: Progress | None = None
@@ -119,7 +117,6 @@ async def _run(folder: Path, start: Sequence[str], settings: dict[str, Any], out
     (folder / "everything.py").write_text(SPIDER.format(start=list(start), settings=settings))
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
     command = [sys.executable, "-m", "shoal", "run", "everything.py"]
-    began = time.monotonic()
     process = await asyncio.create_subprocess_exec(
         *command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -132,7 +129,6 @@ async def _run(folder: Path, start: Sequence[str], settings: dict[str, Any], out
             await process.wait()
     outcome.output = output.decode(errors="replace")
     assert process.returncode == 0, outcome.output
-    outcome.seconds = time.monotonic() - began
     outcome.peak_bytes = int((folder / "peak").read_text()) * 1024
 
 

@@ -8,17 +8,22 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from shoal.crawl import Places, intake_of, opened
 from shoal.frontier import open_frontier
+from shoal.frontier.base import Frontier
 from shoal.model import Progress, WorkerBeat
 from shoal.store.base import ItemFilter
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
+from shoal.testing.waiting import eventually
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 SECONDS = 30.0
 SPIDER = """
@@ -55,7 +60,8 @@ class RedisFleet:
     def start(
         self, *arguments: str, prefix: tuple[str, ...] = (), frontier: str | None = None, hidden: bool = False
     ) -> subprocess.Popen[str]:
-        """A `shoal` command on this fleet's Redis; the prefix runs it somewhere else. Hidden: nobody sees the URL."""
+        """A `shoal` command on this fleet's Redis. The prefix is a command that runs it elsewhere. Hidden: the URL of
+        the server is in its environment, not in its arguments."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
         command = [*prefix, sys.executable, "-m", "shoal", *arguments]
         if hidden:
@@ -79,18 +85,32 @@ class RedisFleet:
 
     def wait_for(self, is_so: Callable[[Progress], bool], *, crawl: str | None = None) -> Progress:
         """The crawl's counters, once this holds of them."""
-        return asyncio.run(self._wait_for(is_so, crawl or self.crawl))
+        wanted = crawl or self.crawl
+
+        async def progress_of(frontier: Frontier) -> Progress | None:
+            known = {one.id for one in await frontier.crawls()}
+            return await frontier.progress(wanted) if wanted in known else None
+
+        return asyncio.run(self._read(progress_of, lambda seen: seen if seen and is_so(seen) else None))
 
     def wait_for_pages(self, pages: int) -> Progress:
         return self.wait_for(lambda progress: progress.done >= pages)
 
     def wait_for_worker(self, process: subprocess.Popen[str]) -> WorkerBeat:
-        """The sign of life of a worker that has done a page."""
-        return asyncio.run(self._wait_for_worker(process.pid))
+        """The last beat of a worker, once it has done a page."""
+
+        def of_process(beats: list[WorkerBeat]) -> WorkerBeat | None:
+            return next((beat for beat in beats if beat.pid == process.pid and beat.pages), None)
+
+        return asyncio.run(self._read(lambda frontier: frontier.workers(), of_process))
 
     def busiest_worker(self) -> WorkerBeat:
-        """The worker that holds most pages, when one holds any."""
-        return asyncio.run(self._busiest_worker())
+        """The worker that holds most pages, once one holds any."""
+
+        def busiest(beats: list[WorkerBeat]) -> WorkerBeat | None:
+            return max((beat for beat in beats if beat.busy), key=lambda beat: beat.busy, default=None)
+
+        return asyncio.run(self._read(lambda frontier: frontier.workers(), busiest))
 
     def progress(self) -> Progress:
         return self.wait_for(lambda _: True)
@@ -109,42 +129,19 @@ class RedisFleet:
                 process.kill()
             process.communicate()
 
-    async def _wait_for(self, is_so: Callable[[Progress], bool], crawl: str) -> Progress:
-        async with asyncio.timeout(SECONDS):
-            frontier = await open_frontier(self.url)
-            try:
-                while True:
-                    if crawl in {one.id for one in await frontier.crawls()}:
-                        progress = await frontier.progress(crawl)
-                        if is_so(progress):
-                            return progress
-                    await asyncio.sleep(0.02)
-            finally:
-                await frontier.close()
+    async def _read(self, read: Callable[[Frontier], Awaitable[S]], find: Callable[[S], T | None]) -> T:
+        """What `find` makes of what is read from the frontier, once it finds something."""
+        frontier = await open_frontier(self.url)
 
-    async def _wait_for_worker(self, pid: int) -> WorkerBeat:
-        async with asyncio.timeout(SECONDS):
-            frontier = await open_frontier(self.url)
-            try:
-                while True:
-                    for beat in await frontier.workers():
-                        if beat.pid == pid and beat.pages:
-                            return beat
-                    await asyncio.sleep(0.05)
-            finally:
-                await frontier.close()
+        async def found() -> T | None:
+            return find(await read(frontier))
 
-    async def _busiest_worker(self) -> WorkerBeat:
-        async with asyncio.timeout(SECONDS):
-            frontier = await open_frontier(self.url)
-            try:
-                while True:
-                    beats = await frontier.workers()
-                    if busy := [beat for beat in beats if beat.busy]:
-                        return max(busy, key=lambda beat: beat.busy)
-                    await asyncio.sleep(0.05)
-            finally:
-                await frontier.close()
+        try:
+            result = await eventually(found, seconds=SECONDS, pause=0.02)
+        finally:
+            await frontier.close()
+        assert result is not None
+        return result
 
     async def _check(self, pages: int) -> Progress:
         store_url = str(self.folder / "shoal.db")

@@ -31,6 +31,7 @@ class Shop:
         self.mixed: list[str] = []
         self.sessions: dict[str, str] = {}
         self.log_out_after = 0
+        self.delay = 0.0
 
     def answer(self, request: Request) -> Reply:
         if request.path == "/login":
@@ -46,7 +47,8 @@ class Shop:
         if self.log_out_after and len(self.visits) == self.log_out_after:
             self.sessions = {number: name for number, name in self.sessions.items() if name != who}
         links = "".join(f'<a href="/{number}">x</a>' for number in range(1, PAGES)) if request.path == "/0" else ""
-        return reply(f"<h1>{request.path}</h1><i>{who}</i>{links}", headers={"Set-Cookie": f"seen={who}; Path=/"})
+        seen = {"Set-Cookie": f"seen={who}; Path=/"}
+        return reply(f"<h1>{request.path}</h1><i>{who}</i>{links}", headers=seen, delay=self.delay)
 
     def _log_in(self, request: Request) -> Reply:
         form = {name: values[0] for name, values in parse_qs(request.body.decode()).items()}
@@ -119,9 +121,11 @@ async def test_each_account_logs_in_once_and_cookies_never_cross(
 
 
 async def test_one_request_at_a_time_for_an_account(shop: tuple[Shop, LoopbackServer], exit_crawl: NewCrawl) -> None:
-    _, server = shop
-    await members(exit_crawl, server).run()
-    assert server.peak_in_flight["127.0.0.1"] <= len(PASSWORDS)
+    truth, server = shop
+    truth.delay = 0.1  # four times as long as the interval of an account
+    progress = await members(exit_crawl, server).run()
+    assert progress.done == PAGES
+    assert server.peak_in_flight["127.0.0.1"] == len(PASSWORDS)
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "redis"], indirect=True)

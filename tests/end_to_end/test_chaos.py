@@ -24,6 +24,7 @@ from shoal.testing.chaos.plan import Deed, Plan, pages_for, schedule, settings_f
 from shoal.testing.chaos.report import Report, Survey, pace_of, survey
 from shoal.testing.sites.loopback import Hit
 from shoal.testing.sites.site import GraphSite
+from shoal.testing.waiting import eventually
 from shoal.urls import lane_of
 
 PAGES = 60
@@ -31,6 +32,8 @@ SECONDS = 60.0
 RATE = 40
 
 
+# Thirteen seconds: at the paced rate 1,080 pages take nine, which is how long four kills, one freeze past the leases
+# and the starts of the new workers need. With fewer pages the crawl can end before the last kill.
 def test_workers_that_are_killed_and_stopped_lose_and_double_nothing(tmp_path: Path) -> None:
     options = ["--kills", "4", "--workers", "3", "--pages", "1080", "--seed", "7", "--json"]
     command = [sys.executable, "-m", "shoal", "chaos", *options]
@@ -212,11 +215,14 @@ async def test_sees_whether_late_settles_are_refused(tmp_path: Path, frontier: A
 async def open_the_lane(case: Case) -> None:
     """Work until there are a few pages to lend."""
     stop = asyncio.Event()
+
+    async def has_a_few() -> bool:
+        return bool((await case.frontier.progress(case.crawl.id)).done >= 8)
+
     parts = {"frontier": case.frontier, "store": case.store, "say": print}
     async with asyncio.timeout(SECONDS), worker_for(case.crawl, Graph(), **parts) as worker:
         working = asyncio.create_task(worker.run(stop))
-        while (await case.frontier.progress(case.crawl.id)).done < 8:  # noqa: ASYNC110 -- nobody tells of a page
-            await asyncio.sleep(0.01)
+        await eventually(has_a_few)
         stop.set()
         await working
 

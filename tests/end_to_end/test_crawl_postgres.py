@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections import Counter
+import uuid
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +22,11 @@ from shoal.store.base import ItemFilter
 from shoal.testing.chaos.report import survey
 from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.sites.site_process import SiteProcess, site_process
+from shoal.testing.waiting import eventually
 
 PAGES = 300
 SECONDS = 60.0
+LEASE_SECONDS = 2.0
 MIB = 1024 * 1024
 SPIDER = """
 from shoal import Item, Spider
@@ -49,18 +52,25 @@ class StoredCrawl:
     folder: Path
     site: SiteProcess
     server: PostgresServer
+    store: str
 
     @property
     def places(self) -> Places:
-        return Places(frontier=str(self.folder / "shoal.db"), store=self.server.url())
+        return Places(frontier=str(self.folder / "shoal.db"), store=self.store)
 
     def spider(self, **settings: Any) -> None:
-        always = {"allow_private": True, "obey_robots": False, "pace": "fixed", "per_host": 64, "lease_seconds": 2.0}
+        always = {
+            "allow_private": True,
+            "obey_robots": False,
+            "pace": "fixed",
+            "per_host": 64,
+            "lease_seconds": LEASE_SECONDS,
+        }
         text = SPIDER.format(url=self.site.url, settings={**always, **settings})
         (self.folder / "graph.py").write_text(text)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "shoal", *arguments, "--store", self.server.url()]
+        command = [sys.executable, "-m", "shoal", *arguments, "--store", self.store]
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
         return subprocess.Popen(
             command, cwd=self.folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -74,14 +84,30 @@ class StoredCrawl:
             crawls = await frontier.crawls()
             return (await frontier.progress(crawls[0].id), await frontier.workers()) if crawls else None
 
+    def progress(self) -> Progress:
+        """The crawl's counters, once there is a crawl."""
+        return self.wait_for(lambda _: True)
+
+    def progress_at_rest(self) -> Progress:
+        """The crawl's counters, once five looks in a row, a fifth of a second apart, have found them the same."""
+        seen: deque[Progress] = deque(maxlen=5)
+
+        async def read() -> Progress | None:
+            found = await self.look()
+            assert found is not None
+            seen.append(found[0])
+            return found[0] if list(seen) == [found[0]] * 5 else None
+
+        return asyncio.run(eventually(read, seconds=SECONDS, pause=0.2))
+
     def wait_for(self, is_so: Callable[[Progress], bool]) -> Progress:
-        deadline = time.monotonic() + SECONDS
-        while time.monotonic() < deadline:
-            seen = asyncio.run(self.look())
-            if seen is not None and is_so(seen[0]):
-                return seen[0]
-            time.sleep(0.02)
-        raise AssertionError("it did not come to that")
+        """The crawl's counters, once this holds of them."""
+
+        async def read() -> Progress | None:
+            seen = await self.look()
+            return seen[0] if seen is not None and is_so(seen[0]) else None
+
+        return asyncio.run(eventually(read, seconds=SECONDS))
 
     async def check(self) -> None:
         """Every page once in the store, none lost, none fetched twice: no lease ran out."""
@@ -95,30 +121,36 @@ class StoredCrawl:
 
 
 @pytest.fixture
-def crawl(tmp_path: Path) -> Iterator[StoredCrawl]:
+def site(tmp_path: Path) -> Iterator[SiteProcess]:
+    with site_process("--graph", str(PAGES), log=tmp_path / "hits.jsonl") as site:
+        yield site
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    """A server that the test may stop."""
     server = PostgresServer().start()
-    try:
-        with site_process("--graph", str(PAGES), log=tmp_path / "hits.jsonl") as site:
-            yield StoredCrawl(tmp_path, site, server)
-    finally:
-        server.remove()
+    yield server
+    server.remove()
 
 
+# Nine seconds: the server has to be away for longer than the two seconds of a lease.
 def test_a_server_that_goes_away_for_longer_than_a_lease_is_waited_for_and_nothing_is_lost(
-    crawl: StoredCrawl,
+    tmp_path: Path, site: SiteProcess, own_server: PostgresServer
 ) -> None:
+    crawl = StoredCrawl(tmp_path, site, own_server, own_server.url())
     crawl.spider(flush_pages=16, concurrency=16, rate="150/s")
     run = crawl.start("run", "graph.py")
     try:
         crawl.wait_for(lambda progress: progress.done >= 40)
         crawl.server.stop()
-        time.sleep(2.5)
-        done = crawl.wait_for(lambda _: True)
-        time.sleep(2.5)
-        later = crawl.wait_for(lambda _: True)
+        done = crawl.progress_at_rest()
+        time.sleep(LEASE_SECONDS + 0.5)  # every lease would have run out by now
+        later = crawl.progress()
         assert later.done == done.done < PAGES
-        # What is in hand, what waits to be written, what is being written: no more was lent.
-        assert later.leased == done.leased <= 16 + 2 * 16 + 2 * 16
+        # Pages in hand, pages that wait to be written, pages in the write: no more was lent, and none was lost.
+        assert 0 < later.leased == done.leased <= 16 + 2 * 16 + 2 * 16
+        assert later.lost == 0
         assert run.poll() is None
         crawl.server.start()
         _, err = run.communicate(timeout=SECONDS)
@@ -131,11 +163,16 @@ def test_a_server_that_goes_away_for_longer_than_a_lease_is_waited_for_and_nothi
     asyncio.run(crawl.check())
 
 
-def test_a_slow_store_holds_up_leasing_and_memory_stays_flat(crawl: StoredCrawl) -> None:
+# Six seconds: long enough for a buffer without a bound to be seen in the memory of the worker.
+def test_a_slow_store_holds_up_leasing_and_memory_stays_flat(
+    tmp_path: Path, site: SiteProcess, postgres: PostgresServer
+) -> None:
+    database = f"slow_{uuid.uuid4().hex}"
+    crawl = StoredCrawl(tmp_path, site, postgres, postgres.new_database(database))
     crawl.spider(flush_pages=4, concurrency=4)
     out, _ = crawl.start("store", "init").communicate(timeout=SECONDS)
     assert "is ready" in out
-    crawl.server.call(SLOW)
+    crawl.server.call(SLOW, database=database)
     run = crawl.start("run", "graph.py")
     leased, memory = [], []
     try:
@@ -144,7 +181,7 @@ def test_a_slow_store_holds_up_leasing_and_memory_stays_flat(crawl: StoredCrawl)
             if seen is not None and seen[0].done:
                 leased.append(seen[0].leased)
                 memory += [beat.memory_bytes for beat in seen[1]]
-            time.sleep(0.05)
+            time.sleep(0.05)  # between two looks
         _, err = run.communicate(timeout=SECONDS)
     finally:
         run.kill()

@@ -33,6 +33,7 @@ def fleet(tmp_path: Path, cluster: RedisCluster) -> Iterator[RedisFleet]:
         fleet.end()
 
 
+# Eleven seconds: links cross shards while a worker and a node of a real cluster are killed.
 def test_a_fleet_over_a_cluster_loses_nothing_with_a_worker_and_a_node(
     fleet: RedisFleet, cluster: RedisCluster
 ) -> None:

@@ -301,9 +301,9 @@ def test_a_trap_is_left_after_few_pages_under_its_name(traps: Outcome, path: str
     assert counted or traps.dead.get((host, reason)) or any(host in url for url in traps.samples.get(reason, ()))
 
 
-def test_time_and_memory_are_bounded(outcome: Outcome) -> None:
-    assert outcome.seconds < SECONDS
-    assert outcome.peak_bytes < MOST_MEMORY
+def test_memory_is_bounded(outcome: Outcome) -> None:
+    """So is time: a crawl that takes longer than SECONDS fails in its fixture."""
+    assert 0 < outcome.peak_bytes < MOST_MEMORY
 
 
 def test_every_task_has_an_end(outcome: Outcome) -> None:
@@ -321,7 +321,7 @@ def test_of_a_page_of_a_hundred_thousand_links_some_are_taken(answers: Outcome) 
     assert answers.progress.rejected["too_many_links"] == 100_000 - 200
 
 
-def test_what_no_name_stands_for_is_reported_as_a_loop(answers: Outcome) -> None:
+def test_redirects_that_do_not_end_are_reported_as_loops(answers: Outcome) -> None:
     assert answers.progress is not None
     assert answers.progress.outcomes["redirect_loop"] == 2  # the one without an end, the one to itself
 

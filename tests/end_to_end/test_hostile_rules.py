@@ -23,6 +23,7 @@ from shoal.processes.sources import feed, requests_of
 from shoal.store.base import ItemFilter, Store
 from shoal.testing.sites.hostile import HostileSite, answer
 from shoal.testing.sites.site import CatalogueSite
+from shoal.testing.waiting import eventually
 from shoal.urls import lane_of
 
 SECONDS = 60.0
@@ -129,11 +130,13 @@ async def crawl_beside_a_good_host(folder: Path) -> Watched:
             start[name] = site.url("/ok")
         urls = [*start.values(), shop.url]
         async with working(str(folder / "shoal.db"), urls, slow_lane=lane_of(slow.url("/"))) as watched:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(SECONDS):
-                    while not watched.fates or not watched.is_as_it_should_be:
-                        await asyncio.sleep(0.2)
-                        await watched.look(start, set(shop.expected_urls()))
+
+            async def is_as_it_should_be() -> bool:
+                await watched.look(start, set(shop.expected_urls()))
+                return watched.is_as_it_should_be
+
+            with suppress(TimeoutError):  # the tests then say which host is not
+                await eventually(is_as_it_should_be, seconds=SECONDS, pause=0.2)
             return watched
 
 

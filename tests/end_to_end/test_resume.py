@@ -7,16 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from shoal.testing.chaos import graph_spider
 from shoal.testing.sites.site_process import SiteProcess, site_process
+from shoal.testing.waiting import wait_until
 
-SPIDER = Path(__file__).with_name("graph_spider.py")
+SPIDER = Path(graph_spider.__file__)
 PAGES = 300
 SECONDS = 60.0
 # A full disk is not waited for for ever, but longer than a test should take.
@@ -70,10 +71,7 @@ class Runs:
         return Counter(hit.path for hit in self.site.hits())
 
     def wait_for(self, hits: int) -> None:
-        deadline = time.monotonic() + SECONDS
-        while self.hits().total() < hits:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: self.hits().total() >= hits, otherwise=f"there were not {hits} requests")
 
     def check(self, summary: dict[str, object]) -> None:
         assert summary["state"] == "finished"
@@ -104,9 +102,10 @@ def test_a_crawl_interrupted_again_and_again_ends_complete(tmp_path: Path, site:
         process = runs.start()
         runs.wait_for(50 * step)
         process.terminate()
-        process.communicate(timeout=SECONDS)
+        _, errors = process.communicate(timeout=SECONDS)
+        assert process.returncode == 130, errors
     runs.check(runs.finish())
-    assert max(runs.hits().values()) == 1
+    assert (len(runs.hits()), max(runs.hits().values())) == (PAGES, 1)
 
 
 def test_a_full_disk_is_one_clear_line_and_the_crawl_is_resumed_later(tmp_path: Path, site: SiteProcess) -> None:

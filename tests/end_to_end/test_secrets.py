@@ -114,6 +114,7 @@ def moved(target: str) -> bytes:
     return answer(status="302 Found", headers=f"Location: {target}\r\n")
 
 
+# Seven seconds: a crawl with a secret in every place that can hold one, and every command that prints something of it.
 async def test_secrets_reach_their_site_and_nothing_else(
     tmp_path: Path, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Running `shoal` as people do: a process of its own, in a folder of its own."""
+"""`shoal` as people run it: a process of its own, in a folder of its own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.frontier import open_frontier
+from shoal.testing.waiting import eventually
 
 SECONDS = 60.0
 SHOP = """
@@ -70,21 +71,22 @@ class Folder:
         return line
 
     def wait_for_pages(self, pages: int, *, crawl: str = "books-1", workers: int = 1) -> list[int]:
-        """The processes of the workers, once there are that many and that many pages are done."""
+        """The process ids of the workers, once there are that many and that many pages are done."""
         return asyncio.run(self._wait_for_pages(pages, crawl, workers))
 
     async def _wait_for_pages(self, pages: int, crawl: str, workers: int) -> list[int]:
-        async with asyncio.timeout(20):
-            frontier = await open_frontier(str(self.path / "shoal.db"))
-            try:
-                while True:
-                    beats = await frontier.workers()
-                    known = {found.id for found in await frontier.crawls()}
-                    if crawl in known and len(beats) >= workers and (await frontier.progress(crawl)).done >= pages:
-                        return [beat.pid for beat in beats]
-                    await asyncio.sleep(0.05)
-            finally:
-                await frontier.close()
+        frontier = await open_frontier(str(self.path / "shoal.db"))
+
+        async def read() -> list[int]:
+            if crawl not in {found.id for found in await frontier.crawls()}:
+                return []
+            beats, progress = await frontier.workers(), await frontier.progress(crawl)
+            return [beat.pid for beat in beats] if len(beats) >= workers and progress.done >= pages else []
+
+        try:
+            return await eventually(read, pause=0.05)
+        finally:
+            await frontier.close()
 
 
 def interrupt(process: subprocess.Popen[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -230,9 +231,14 @@ def test_a_point_in_time_is_given_as_an_age_or_a_date() -> None:
 
 
 def test_a_closed_pipe_is_no_failure_to_shout_about(folder: Folder) -> None:
-    command = f"{sys.executable} -m shoal settings | (exec <&-; sleep 2); echo ${{PIPESTATUS[0]}}"
-    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, cwd=folder.path)
-    assert (result.stdout, result.stderr) == ("141\n", "")
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        command = [sys.executable, "-m", "shoal", "settings"]
+        result = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, cwd=folder.path)
+    finally:
+        os.close(writer)
+    assert (result.returncode, result.stderr) == (141, "")
 
 
 def test_the_commands_are_what_click_takes_them_for() -> None:

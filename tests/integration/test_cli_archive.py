@@ -193,21 +193,13 @@ def test_a_warc_of_the_crawl_is_read_by_warcio(crawled: Folder, folder: Folder, 
     assert [path.name for path in folder.path.iterdir()] == ["books.warc.gz"]
 
 
-def test_several_workers_keep_their_pages_in_a_bucket(
-    folder: Folder, site: SiteProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in MotoServer.ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    moto = MotoServer(folder.path / "moto").start()
-    try:
-        url = moto.url("pages", "books")
-        name = folder.spider(site.url)
-        assert "s3://pages/books: there is no such bucket" in folder.refusal("run", name, "--archive", url)
-        assert "there is no shoal.db here" in folder.refusal("status")
-        moto.make_bucket("pages")
-        summary = folder.json("run", name, "--workers", "2", "--archive", url)
-        assert (summary["done"], summary["items"]) == (PAGES, PRODUCTS)
-        assert bytes_of(folder, "page", first_page(site), "--archive", url) == fetched(first_page(site))
-        assert folder.json("replay", name, "--archive", url)["items"] == PRODUCTS
-    finally:
-        moto.kill()
+def test_several_workers_keep_their_pages_in_a_bucket(folder: Folder, site: SiteProcess, moto: MotoServer) -> None:
+    url = moto.url("kept-by-workers", "books")
+    name = folder.spider(site.url)
+    assert "s3://kept-by-workers/books: there is no such bucket" in folder.refusal("run", name, "--archive", url)
+    assert "there is no shoal.db here" in folder.refusal("status")
+    moto.make_bucket("kept-by-workers")
+    summary = folder.json("run", name, "--workers", "2", "--archive", url)
+    assert (summary["done"], summary["items"]) == (PAGES, PRODUCTS)
+    assert bytes_of(folder, "page", first_page(site), "--archive", url) == fetched(first_page(site))
+    assert folder.json("replay", name, "--archive", url)["items"] == PRODUCTS

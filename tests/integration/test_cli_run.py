@@ -8,13 +8,13 @@ import json
 import os
 import signal
 import sqlite3
-import time
 from collections import Counter
 from pathlib import Path
 
 from command_line import SECONDS, Folder, interrupt, is_alive
 
 from shoal.testing.sites.site_process import SiteProcess, site_process
+from shoal.testing.waiting import wait_for_line, wait_until
 
 PRODUCTS = 60
 # Books and listing pages, two moved books, three first editions that are gone.
@@ -129,33 +129,40 @@ def test_fresh_forgets_the_unfinished_crawl(folder: Folder, site: SiteProcess) -
 
 
 def test_a_second_ctrl_c_stops_at_once(folder: Folder, tmp_path: Path) -> None:
-    with site_process("--products", "20", "--latency", "15", log=tmp_path / "slow.jsonl") as slow:
-        for workers in ("1", "2"):
-            flags = ["--ignore-robots", "--workers", workers, "--fresh"]
+    # The page in hand is never answered, and the grace period is longer than the test waits.
+    patient = [f"--set={name}=600" for name in ("grace_seconds", "first_byte_seconds", "total_seconds")]
+    with site_process("--products", "20", "--latency", "600", log=tmp_path / "slow.jsonl") as slow:
+        for number in (1, 2):
+            flags = ["--ignore-robots", "--workers", str(number), "--fresh", *patient]
             with folder.start("run", folder.spider(slow.url), *flags) as process:
-                while not any("catalogue" in hit.path for hit in slow.hits()[int(workers) - 1 :]):
-                    time.sleep(0.05)
+                wait_until(lambda number=number: len(slow.hits()) == number, otherwise="no page was asked for")  # type: ignore[misc]  # bound now
                 interrupt(process)
-                time.sleep(0.5)
+                wait_for_line(process.stderr, "stopping: finishing pages in hand")
                 assert process.poll() is None
-                began = time.monotonic()
                 interrupt(process)
-                _, err = process.communicate(timeout=SECONDS)
-            assert time.monotonic() - began < 3
+                out, err = process.communicate(timeout=SECONDS)
             assert process.returncode == 130
             assert "stopping at once" in err
+            # Said by a process that ended in good order, not by one that was ended by its last resort.
+            assert "run the same command again to resume" in out
 
 
 def test_a_handler_that_never_yields_cannot_keep_ctrl_c_out(folder: Folder, site: SiteProcess) -> None:
     name = folder.spider(site.url, first="print('stuck', flush=True)\n        while True: pass")
     with folder.start("run", name) as process:
-        assert process.stderr is not None
-        while "stuck" not in process.stderr.readline():
-            pass
+        wait_for_line(process.stderr, "stuck")
         interrupt(process)
-        time.sleep(0.2)
+        # Two signals of one kind that wait at the same time are one: the second is sent when the first was taken.
+        wait_until(lambda: not is_pending(process.pid, signal.SIGINT), otherwise="SIGINT was not taken")
         interrupt(process)
-        assert process.wait(timeout=10) == 130
+        assert process.wait(timeout=SECONDS) == 130
+
+
+def is_pending(pid: int, number: signal.Signals) -> bool:
+    """Whether a signal was sent to a process and not yet taken by it."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    masks = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(mask >> (number - 1) & 1 for mask in masks)
 
 
 def test_workers_stop_when_their_coordinator_is_killed(folder: Folder, site: SiteProcess) -> None:
@@ -164,10 +171,7 @@ def test_workers_stop_when_their_coordinator_is_killed(folder: Folder, site: Sit
         pids = folder.wait_for_pages(3, workers=2)
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=SECONDS)
-    give_up = time.monotonic() + 10
-    while any(map(is_alive, pids)):
-        assert time.monotonic() < give_up
-        time.sleep(0.1)
+    wait_until(lambda: not any(map(is_alive, pids)), otherwise="a worker is still alive")
     summary = folder.json("run", name, "--workers", "2")
     assert (summary["crawl"], summary["done"], summary["dead"]) == ("books-1", DONE, 0)
 
@@ -195,15 +199,20 @@ def test_a_worker_joins_a_crawl_and_a_burst_ends_with_it(folder: Folder, site: S
 
 def test_a_worker_that_stays_takes_up_what_is_added(folder: Folder, site: SiteProcess) -> None:
     name = folder.spider(site.url)
-    folder.run("run", name, "--max-pages", "2")
+    folder.run("run", name)
     with folder.start("worker", name) as process:
-        folder.run("add", "books", "--json", "-", stdin=f"{site.url}\n")
-        time.sleep(1)
+        wait_for_line(process.stderr, "waiting for a crawl of books")
+        added = folder.json("add", "books", "-", stdin=f"{site.url}plain.txt\n")
+        assert (added["new"], added["duplicates"]) == (1, 0)
+        folder.wait_for_pages(DONE + 1)
+        assert process.poll() is None
         interrupt(process)
         process.communicate(timeout=SECONDS)
     assert process.returncode == 0
+    assert folder.json("why", f"{site.url}plain.txt")["sentence"] == "done: ok"
 
 
+# Five seconds: two crawls are begun and interrupted before one worker finishes both.
 def test_a_worker_serves_all_crawls_of_its_spiders(folder: Folder, site: SiteProcess) -> None:
     name = folder.spider(site.url)
     text = (folder.path / name).read_text()
@@ -246,6 +255,7 @@ def test_the_example_spider_works(folder: Folder, site: SiteProcess) -> None:
     assert (summary["crawl"], summary["items"]) == ("shop-1", PRODUCTS)
 
 
+# Five seconds: the first command that people try, from its start to the files that it leaves.
 def test_the_demo_shows_a_crawl_from_start_to_results(folder: Folder) -> None:
     result = folder.run("demo", "--products", "20", "--workers", "2")
     assert "demo-1 finished" in result.stdout

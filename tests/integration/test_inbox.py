@@ -16,12 +16,13 @@ from command_line import Folder
 from shoal.crawl import intake_of
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.inbox import RedisInbox, inbox_keys
-from shoal.model import Crawl, CrawlState, DeadFilter, Progress
+from shoal.model import Crawl, CrawlState, DeadFilter
 from shoal.processes.crawl_record import CrawlRecord
 from shoal.processes.listener import BATCH, Listener, NoInbox, request_of
 from shoal.settings import Settings
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
+from shoal.testing.waiting import eventually
 
 CRAWL = "books-1"
 PRODUCTS = 5
@@ -117,9 +118,8 @@ async def test_what_a_dead_taker_took_goes_to_the_next_one(server: RedisServer, 
         assert taken == [b"https://a.test/", b"https://b.test/"]
         assert await inbox.take(CRAWL, 2) == taken
         assert await other.take(CRAWL, 2) == []
-        await asyncio.sleep(0.4)
         assert await other.waiting([CRAWL, "another"]) == [CRAWL]
-        assert await other.take(CRAWL, 2) == taken
+        assert await eventually(lambda: other.take(CRAWL, 2)) == taken
         await inbox.forget(CRAWL)
         assert await other.take(CRAWL, 2) == taken
         await other.forget(CRAWL)
@@ -215,13 +215,14 @@ def test_an_entry_that_is_no_request_is_refused_with_the_reason(entry: bytes, re
         request_of(entry)
 
 
-async def until(frontier: RedisFrontier, **counts: int) -> Progress:
-    async with asyncio.timeout(20):
-        while True:
-            progress = await frontier.progress(CRAWL)
-            if progress.is_finished and all(getattr(progress, name) == count for name, count in counts.items()):
-                return progress
-            await asyncio.sleep(0.05)
+async def finished_with(frontier: RedisFrontier, **counts: int) -> None:
+    """Wait until the crawl is finished with these counters."""
+
+    async def is_so() -> bool:
+        progress = await frontier.progress(CRAWL)
+        return progress.is_finished and all(getattr(progress, name) == count for name, count in counts.items())
+
+    await eventually(is_so, pause=0.05)
 
 
 async def test_bad_entries_end_as_dead_letters_and_a_staying_worker_takes_up_a_finished_crawl(
@@ -232,7 +233,7 @@ async def test_bad_entries_end_as_dead_letters_and_a_staying_worker_takes_up_a_f
     (tmp_path / spider).write_text(SPIDER.format(url=site.url))
     server.call("LPUSH", INBOX, f"{site.url}?first", "ftp://a.test/", "{broken", "no url")
     await asyncio.to_thread(folder.run, "run", spider, "--frontier", server.url, code=0)
-    await until(frontier, done=2, dead=3)
+    await finished_with(frontier, done=2, dead=3)
     letters = await frontier.dead(CRAWL, DeadFilter(reason="inbox: "))
     assert {letter.task.url: letter.reason.split(":")[1].strip()[:11] for letter in letters} == {
         "ftp://a.test/": "scheme",
@@ -241,7 +242,7 @@ async def test_bad_entries_end_as_dead_letters_and_a_staying_worker_takes_up_a_f
     }
     with folder.start("worker", spider, "--frontier", server.url) as worker:
         server.call("LPUSH", INBOX, f"{site.url}?second")
-        await until(frontier, done=3, dead=3)
+        await finished_with(frontier, done=3, dead=3)
         worker.terminate()
         assert await asyncio.to_thread(worker.wait, 20) == 0
         worker.communicate()

@@ -57,20 +57,20 @@ def held_leases(server: RedisServer) -> list[tuple[str, str, int]]:
     """Lane, exit and token of every lease, as the keys themselves have them."""
     found = []
     for value in server.call("HVALS", PREFIX + "held"):
-        token, _, _, _, place, length, _, _ = _HELD.unpack_from(value)
+        token, _, _, _, index, length, _, _ = _HELD.unpack_from(value)
         lane = value[_HELD.size : _HELD.size + length].decode()
-        found.append((lane, exit_at(server, lane, place), int(token)))
+        found.append((lane, exit_at(server, lane, index), int(token)))
     return found
 
 
-def exit_at(server: RedisServer, lane: str, place: int) -> str:
-    """The exit at a place of the roll of the lane's pool."""
+def exit_at(server: RedisServer, lane: str, index: int) -> str:
+    """The exit with this index in the lane's pool."""
     names = server.call("HGET", f"{PREFIX}pool:{lane.partition(VIA)[2]}", "b:0").decode().split("\n")
-    return str(names[place])
+    return str(names[index])
 
 
 def resting(server: RedisServer, lane: str) -> set[str]:
-    """The exits that the lane leaves alone until their time comes."""
+    """The exits that the lane does not use before a certain time."""
     members = server.call("ZRANGE", f"{PREFIX}rests:{lane}", 0, -1)
     return {exit_at(server, lane, int.from_bytes(member, "big")) for member in members}
 
@@ -89,10 +89,10 @@ async def check_exits(frontier: RedisFrontier, server: RedisServer) -> None:
     assert in_flight == Counter((lane, name) for lane, name, _ in leases)
     assert holders(server) == {name: token for lane, name, token in leases if lane.endswith(ACCOUNTS.name)}
     for lane in LANES:
-        ill = [one for one in await frontier.exits(CRAWL) if one.lane == lane and one.streak]
+        failed = [one for one in await frontier.exits(CRAWL) if one.lane == lane and one.streak]
         at_rest = resting(server, lane)
-        assert at_rest >= {one.exit for one in ill if not one.in_flight}
-        assert not at_rest & {one.exit for one in ill if one.in_flight}
+        assert at_rest >= {one.exit for one in failed if not one.in_flight}
+        assert not at_rest & {one.exit for one in failed if one.in_flight}
 
 
 def result_of(lease: Lease, draw: random.Random) -> Result:
@@ -101,14 +101,6 @@ def result_of(lease: Lease, draw: random.Random) -> Result:
         verdict: Any = "failed" if dice < 0.1 else "blocked"
         return Retry(lease=lease, reason="exit", delay=0.01, free=True, exit=ExitUse(verdict=verdict))
     return Done(lease=lease, exit=ExitUse(size=100, elapsed=0.1, session=b"cookies" if dice < 0.3 else None))
-
-
-def cut_tail(server: RedisServer, draw: random.Random, *, safe: tuple[Path, int]) -> None:
-    """What a crash of the machine does: the last bytes were never written. Those of the seed were."""
-    path = server.append_only_file
-    size = path.stat().st_size
-    with path.open("r+b") as file:
-        file.truncate(max(safe[1] if path == safe[0] else 0, size - draw.randrange(1, 4000)))
 
 
 async def drain(frontier: RedisFrontier, draw: random.Random) -> None:
@@ -138,7 +130,7 @@ async def test_exits_are_used_by_leases_alone_after_the_server_died_and_its_file
         await frontier.settle([result_of(lease, draw) for lease in leases if draw.random() < 0.5])
     server.wait_for_the_file()
     server.kill()
-    cut_tail(server, draw, safe=safe)
+    server.lose_tail(draw, safe=safe)
     server.start()
     await until_reachable(lambda: take(frontier, 0), say=str)
     await check_exits(frontier, server)
@@ -238,7 +230,7 @@ async def test_hundreds_of_requests_may_be_in_flight_through_one_exit_and_throug
     await frontier.close()
 
 
-async def test_a_repair_leaves_ill_exits_ill_and_those_in_use_in_use(server: RedisServer) -> None:
+async def test_a_repair_keeps_quarantined_exits_quarantined_and_used_ones_in_use(server: RedisServer) -> None:
     clock = FakeClock()
     frontier = await RedisFrontier.open(server.url, clock=clock)
     pool = Pool(name="proxies", exits=("w", "x", "y", "z"), interval=0.0, cap=2, quarantine=600.0)

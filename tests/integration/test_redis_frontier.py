@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.model import Crawl, Dead, Done, LaneUpdate, Lease, Progress, Released, Result, Retry, Task, TaskState
 from shoal.processes.outages import until_reachable
+from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
+from shoal.testing.waiting import eventually
 
 CRAWL = "books"
 PREFIX = f"shoal:{{{CRAWL}.0}}:"
@@ -30,8 +33,8 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
     server.kill()
 
 
-async def opened(server: RedisServer, **fields: float) -> RedisFrontier:
-    frontier = await RedisFrontier.open(server.url)
+async def opened(server: RedisServer, *, clock: Callable[[], float] = time.time, **fields: float) -> RedisFrontier:
+    frontier = await RedisFrontier.open(server.url, clock=clock)
     await frontier.open_crawl(Crawl(id=CRAWL, spider="s", **{"interval": 0.0, "cap": 1000, **fields}))  # type: ignore[arg-type]
     return frontier
 
@@ -41,13 +44,8 @@ async def take(frontier: Frontier, limit: int = 100, *, seconds: float = 60.0) -
 
 
 async def take_when_rested(frontier: Frontier, limit: int = 100) -> list[Lease]:
-    """Leases after a restart: the lanes rest for a horizon first."""
-    for _ in range(200):
-        leases = await until_reachable(lambda: take(frontier, limit), say=str)
-        if leases:
-            return leases
-        await asyncio.sleep(0.05)
-    return []
+    """The first leases after a restart: the lanes rest for a horizon before they lend."""
+    return await eventually(lambda: until_reachable(lambda: take(frontier, limit), say=str), pause=0.05)
 
 
 def recounted(server: RedisServer) -> dict[str, int]:
@@ -151,7 +149,7 @@ async def test_goes_on_after_the_server_was_away(server: RedisServer) -> None:
         await frontier.progress(CRAWL)
     said: list[str] = []
     settling = asyncio.create_task(until_reachable(lambda: frontier.settle([Done(lease=lease)]), say=said.append))
-    await asyncio.sleep(0.3)
+    await eventually(lambda: said)
     server.start()
     report = await settling
     assert (report.stale, len(said)) == ([], 1)
@@ -169,7 +167,7 @@ async def test_lanes_rest_after_a_restart(server: RedisServer) -> None:
     await frontier.close()
 
 
-async def test_two_that_meet_a_restarted_server_repair_it_once(server: RedisServer) -> None:
+async def test_two_workers_that_meet_a_restarted_server_repair_it_once(server: RedisServer) -> None:
     first, second = await opened(server), await opened(server)
     await first.put(CRAWL, [make_task(number) for number in range(50)])
     epoch = (await first.progress(CRAWL)).epoch
@@ -258,20 +256,10 @@ async def work(server: RedisServer, site: Site, name: str, stop: asyncio.Event) 
     return stored
 
 
-def cut_tail(server: RedisServer, draw: random.Random, *, safe: tuple[Path, int]) -> None:
-    """What a crash of the machine does: the last bytes were never written. Those of the seed were."""
-    path = server.append_only_file
-    size = path.stat().st_size
-    with path.open("r+b") as file:
-        file.truncate(max(safe[1] if path == safe[0] else 0, size - draw.randrange(1, 4000)))
-
-
 async def rewritten(server: RedisServer) -> None:
     """Until the append-only file was written anew: Redis itself does not start again when it is killed before that."""
     run_id = server.call("INFO", "server")["run_id"]
-    async with asyncio.timeout(20):
-        while server.call("GET", "shoal:rewritten") != run_id.encode():  # noqa: ASYNC110 -- another process's doing
-            await asyncio.sleep(0.01)
+    await eventually(lambda: server.call("GET", "shoal:rewritten") == run_id.encode())
 
 
 @pytest.mark.parametrize(("seed", "ttl"), [(1, 0.0), (2, 0.0), (3, 3600.0)])
@@ -285,9 +273,10 @@ async def test_nothing_is_lost_when_the_server_dies_and_its_files_tail_is_gone(
     safe = (server.append_only_file, server.append_only_file.stat().st_size)
     workers = [asyncio.create_task(work(server, site, f"w{number}", stop)) for number in range(3)]
     for _ in range(3):
-        await asyncio.sleep(draw.uniform(0.1, 0.3))
+        await asyncio.sleep(draw.uniform(0.1, 0.3))  # a moment of the crawl that the seed chooses
+        assert not any(worker.done() for worker in workers)
         server.kill()
-        cut_tail(server, draw, safe=safe)
+        server.lose_tail(draw, safe=safe)
         server.start()
         await rewritten(server)
     stored = set[int]().union(*await asyncio.gather(*workers))
@@ -313,10 +302,11 @@ async def test_deleting_a_crawl_leaves_the_keys_of_the_others_alone(server: Redi
 
 
 async def test_a_page_with_thousands_of_links_is_fenced_in_all_its_parts(server: RedisServer) -> None:
-    frontier = await opened(server)
+    clock = FakeClock()
+    frontier = await opened(server, clock=clock)
     await frontier.put(CRAWL, [make_task(0), make_task(1)])
-    lost, kept = await take(frontier, 2, seconds=0.05)
-    await asyncio.sleep(0.06)
+    lost, kept = await take(frontier, 2)
+    clock.advance(60.0)
     again = await take(frontier)
     found = [make_task(number) for number in range(10, 1010)]
     assert (await frontier.settle([Done(lease=lost, found=found)])).stale == [lost]

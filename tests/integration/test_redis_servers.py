@@ -22,6 +22,7 @@ from shoal.processes.outages import until_reachable
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.programs import find_program, free_port
 from shoal.testing.servers.redis_server import RedisServer
+from shoal.testing.waiting import eventually
 
 CRAWL = "books"
 PASSWORD = "s3cr3t/w@rd"
@@ -69,7 +70,7 @@ async def refusal(url: str) -> ShoalError:
     for secret in (PASSWORD, quote(PASSWORD, safe=""), SHOWN):
         assert secret not in line
     assert caught.value.__cause__ is None
-    await asyncio.sleep(0.05)  # TLS says goodbye
+    await asyncio.sleep(0.05)  # the driver closes a TLS connection in the background, and gives nothing to wait for
     return caught.value
 
 
@@ -189,15 +190,14 @@ class Watched:
         )
 
     async def is_ready(self) -> None:
-        """Until the replica follows and every sentinel knows it and the other two."""
-        for _ in range(400):
-            known = [self._known(port) for port in self.ports]
-            counts = [state.get(name, b"0") for state in known for name in (b"num-slaves", b"num-other-sentinels")]
-            is_linked = self.replica.call("INFO", "replication")["master_link_status"] == "up"
-            if is_linked and counts == [b"1", b"2"] * 3:
-                return
-            await asyncio.sleep(0.05)
-        pytest.fail(f"the sentinels do not know each other: {known}")
+        """Wait until the replica follows and every sentinel knows it and the other two."""
+        await eventually(self._is_ready, pause=0.05)
+
+    def _is_ready(self) -> bool:
+        known = [self._known(port) for port in self.ports]
+        counts = [state.get(name, b"0") for state in known for name in (b"num-slaves", b"num-other-sentinels")]
+        is_linked = self.replica.call("INFO", "replication")["master_link_status"] == "up"
+        return is_linked and counts == [b"1", b"2"] * 3
 
     def _known(self, port: int) -> dict[bytes, bytes]:
         connection = Connection(port=port, protocol=2, driver_info=None)
@@ -226,16 +226,15 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 async def take(frontier: Frontier, *, seconds: float = 60.0) -> list[Lease]:
-    """The first leases to be had: after a failover the lanes rest for a horizon."""
-    while True:
-        batch = await until_reachable(
-            lambda: frontier.lease([CRAWL], 10, worker="w", seconds=seconds, horizon=1.0), say=lambda _: None
-        )
-        if batch.leases:
-            return batch.leases
-        await asyncio.sleep(0.05)
+    """The first leases after a failover: the lanes rest for a horizon before they lend."""
+
+    async def lease() -> list[Lease]:
+        return (await frontier.lease([CRAWL], 10, worker="w", seconds=seconds, horizon=1.0)).leases
+
+    return await eventually(lambda: until_reachable(lease, say=str), pause=0.05)
 
 
+# Five seconds: sentinels find each other by a message that they send every two seconds.
 async def test_a_master_that_no_sentinel_knows_is_named(watched: Watched) -> None:
     await watched.is_ready()
     with pytest.raises(ServerUnreachable, match="name no master 'other'"):

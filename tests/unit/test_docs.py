@@ -104,6 +104,7 @@ async def test_the_readmes_spider_finds_every_book(shop: CatalogueSite, tmp_path
     assert all(item["title"] and item["price"].startswith("£") for item in items)
 
 
+# Seven seconds: every command of the tutorial is a process of its own, as for its readers.
 async def test_the_tutorial_does_what_it_says(shop: CatalogueSite, tmp_path: Path) -> None:
     output: list[str] = []
     was_text = True
@@ -171,16 +172,18 @@ def test_the_table_of_spellings_is_true() -> None:
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    broken = []
+    broken, checked = [], 0
     for path in DOCUMENTS:
         for target in LINK.findall(FENCE.sub("", path.read_text(encoding="utf-8"))):
             if "://" in target:
                 continue
+            checked += 1
             file, _, anchor = target.partition("#")
             there = (path.parent / file).resolve() if file else path
             if not there.exists() or (anchor and anchor not in anchors(there)):
                 broken.append(f"{name_of(path)}: {target}")
     assert not broken
+    assert checked > 50
 
 
 def test_every_document_is_linked_from_another() -> None:
@@ -197,7 +200,9 @@ def test_the_readme_stays_short() -> None:
 
 
 def test_a_how_to_page_is_one_screen() -> None:
-    for path in (ROOT / "docs" / "how-to").glob("*.md"):
+    pages = list((ROOT / "docs" / "how-to").glob("*.md"))
+    assert len(pages) >= 10
+    for path in pages:
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 60, path.name
 
 
@@ -232,13 +237,16 @@ def test_every_command_is_in_the_reference_and_the_readme() -> None:
 
 
 def test_every_command_line_in_the_documents_names_a_command() -> None:
-    unknown = []
-    for path in DOCUMENTS:
-        for block in blocks(path):
-            lines = block.text.splitlines() if block.language == "sh" else []
-            commands = [line.split()[1] for line in lines if line.startswith("shoal ")]
-            unknown += [f"{name_of(path)}: {command}" for command in commands if command not in COMMANDS]
-    assert not unknown
+    named = [
+        (name_of(path), line.split()[1])
+        for path in DOCUMENTS
+        for block in blocks(path)
+        if block.language == "sh"
+        for line in block.text.splitlines()
+        if line.startswith("shoal ")
+    ]
+    assert len(named) > 20
+    assert [f"{path}: {command}" for path, command in named if command not in COMMANDS] == []
 
 
 def test_every_setting_is_in_the_reference() -> None:

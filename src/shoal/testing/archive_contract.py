@@ -66,8 +66,8 @@ async def everything(archive: Archive, crawl: str = "books-1") -> list[Capture]:
 class ArchiveContract:
     """The promises of `Archive`.
 
-    A subclass has two fixtures: `reopen`, which opens one more handle on the same place each time it is called, and
-    `bodies`, which gives the names of the bodies that lie there."""
+    A subclass has two fixtures: `reopen`, which opens one more handle on the same archive each time it is called, and
+    `bodies`, which gives the names of the bodies in it."""
 
     @pytest.fixture
     async def archive(self, reopen: Reopen) -> Archive:
@@ -155,7 +155,7 @@ class ArchiveContract:
 
 
 async def write_for_ever(url: str) -> None:
-    """Be a worker that does nothing but archive, until it is killed. No body is one that another has written."""
+    """Archive pages until this process is killed. Its bodies differ from those of every other process."""
     archive, noise = await open_archive(url, create=True), random.Random(2).randbytes(LARGE)
     for first in count(step=2):
         pages = [raw_page(b"%d %d " % (os.getpid(), key) + noise, key=key) for key in range(first, first + 2)]

@@ -28,7 +28,7 @@ Answer = Response | Fault
 
 
 class MemoryStore:
-    """Keeps the contract of `Store` in dicts, but for statements."""
+    """A `Store` in dicts. It takes no SQL statements."""
 
     wants_hashes = False
 
@@ -84,16 +84,16 @@ class MemoryStore:
 
     async def tidy(self, *, retention: float) -> int:
         before = time.time() - retention
-        old = [place for place, line in self.log.items() if line.at < before]
-        for place in old:
-            del self.log[place]
+        old = [name for name, line in self.log.items() if line.at < before]
+        for name in old:
+            del self.log[name]
         return len(old)
 
     async def query(self, sql: str, *, limit: int) -> QueryAnswer:
         raise UsageError("a store in memory takes no statements")
 
     async def delete_crawl(self, crawl: str) -> None:
-        self.log = {place: row for place, row in self.log.items() if place[0] != crawl}
+        self.log = {name: row for name, row in self.log.items() if name[0] != crawl}
 
     async def close(self) -> None:
         pass
@@ -128,9 +128,9 @@ def _matches(which: ItemFilter, spider: str, item: Folded) -> bool:
 
 
 class ScriptedFetcher:
-    """Answers from a script: by URL an answer, or several that are given one after the other, the last for ever.
+    """Answers from a script: for each URL one answer, or several in order, of which the last is repeated.
 
-    A URL that is not in it gets `otherwise`. While `gate` is closed nothing is answered."""
+    A URL that is not in the script gets `otherwise`. While `gate` is shut, no request is answered."""
 
     def __init__(
         self, script: Mapping[str, Answer | Sequence[Answer]] | None = None, *, otherwise: Answer | None = None
@@ -195,7 +195,7 @@ def respond(
 
 
 def fault(kind: FaultKind, message: str = "as the script says") -> Fault:
-    """No answer of a site."""
+    """A request that got no answer."""
     return Fault(kind=kind, message=message, elapsed=0.01)
 
 

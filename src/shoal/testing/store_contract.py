@@ -17,8 +17,9 @@ __all__ = ["Reopen", "StoreContract", "everything", "fetch", "files_no_larger_th
 class StoreContract(WritePromises, RulePromises, ReadPromises, StatementPromises):
     """The promises of `Store`.
 
-    A subclass has the fixture `reopen`, which opens one more handle on the same, empty place each time it is called
-    (`reopening` makes one of a way to open it). It closes what it opened, also what a test has closed already.
+    A subclass has the fixture `reopen`: each call opens one more handle on the same store, which is empty at first
+    (`reopening` makes such a fixture of a function that opens the store). At the end it closes every handle, also
+    those that the test has closed already.
     """
 
     @pytest.fixture

@@ -32,7 +32,7 @@ class Names:
 
     async def __call__(self, host: str) -> Sequence[str]:
         self.asked.append(host)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # as a name server takes a moment: other requests for the name come meanwhile
         if host not in self.addresses:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return self.addresses[host]

@@ -14,6 +14,7 @@ from fetch_checks import SETTINGS, fault, fetched
 from shoal.fetch.base import FaultKind, Fetch
 from shoal.fetch.http import HttpFetcher
 from shoal.testing.sites.hostile import HostileSite
+from shoal.testing.waiting import eventually
 
 HASTY = msgspec.structs.replace(SETTINGS, first_byte_seconds=0.2, idle_seconds=0.2, total_seconds=0.6)
 
@@ -114,7 +115,7 @@ async def test_having_no_file_descriptors_left_is_a_local_fault(site: HostileSit
 
 async def test_cancelling_a_fetch_is_not_a_fault(site: HostileSite, fetcher: HttpFetcher) -> None:
     task = asyncio.create_task(fetcher.fetch(Fetch(url=site.url("/slow-headers"))))
-    await asyncio.sleep(0.05)
+    await eventually(lambda: site.requests)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,9 @@ class SecureSite:
         self._server.close()
         for writer in self._writers:
             writer.transport.abort()
-        await asyncio.sleep(0.01)
+        for writer in self._writers:
+            with suppress(ConnectionError, ssl.SSLError):
+                await writer.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.append(writer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import subprocess
+from collections.abc import Callable
 
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
@@ -12,6 +13,7 @@ from shoal.frontier.redis.shards import shard_of
 from shoal.model import Budgets, Crawl, Done, Lease, Retry, Task
 from shoal.processes.outages import until_reachable
 from shoal.testing.contract.frontier.case import make_task
+from shoal.testing.waiting import eventually
 
 CRAWL = "books"
 SHARDS = 8
@@ -45,17 +47,14 @@ async def take(frontier: Frontier, limit: int = 100, *, worker: str = "w", secon
 
 
 async def take_patiently(frontier: Frontier, limit: int = 100) -> list[Lease]:
-    """The first leases to be had: after a restart the lanes rest for a horizon."""
-    async with asyncio.timeout(SECONDS):
-        while True:
-            leases = await until_reachable(lambda: take(frontier, limit), say=lambda _: None)
-            if leases:
-                return leases
-            await asyncio.sleep(0.05)
+    """The first leases after a restart: the lanes rest for a horizon before they lend."""
+    return await eventually(
+        lambda: until_reachable(lambda: take(frontier, limit), say=str), seconds=SECONDS, pause=0.05
+    )
 
 
 class Site:
-    """A link graph over many lanes that always is the same."""
+    """A link graph over many lanes, the same for the same seed."""
 
     def __init__(self, pages: int, seed: int) -> None:
         self.pages, self.seed = pages, seed
@@ -69,15 +68,15 @@ class Site:
         return [self.page(one) for one in sorted(found)]
 
 
-async def work(url: str, site: Site, name: str) -> int:
-    """A worker that now and then drops what it holds; gives the pages that were done when it was told of the end."""
-    frontier = await until_reachable(lambda: open_frontier(url), say=lambda _: None)
+async def work(url: str, site: Site, name: str, *, say: Callable[[str], object] = str) -> int:
+    """A worker that now and then drops its leases; gives the pages that were done when it was told of the end."""
+    frontier = await until_reachable(lambda: open_frontier(url), say=say)
     draw = random.Random(f"{name} {site.seed}")
     while True:
         limit = draw.randrange(1, 12)
         batch = await until_reachable(
             lambda: frontier.lease([CRAWL], limit, worker=name, seconds=0.5, horizon=0.0),  # noqa: B023 -- awaited at once
-            say=lambda _: None,
+            say=say,
         )
         if batch.finished:
             done = (await frontier.progress(CRAWL)).done
@@ -91,5 +90,5 @@ async def work(url: str, site: Site, name: str) -> int:
             else Done(lease=lease, found=site.links(lease.task.key))
             for lease in batch.leases
         ]
-        await until_reachable(lambda: frontier.settle(results), say=lambda _: None)  # noqa: B023 -- awaited at once
+        await until_reachable(lambda: frontier.settle(results), say=say)  # noqa: B023 -- awaited at once
         await asyncio.sleep(draw.choice([0.0, 0.0, 0.01]))

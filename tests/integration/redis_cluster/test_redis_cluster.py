@@ -18,7 +18,7 @@ from shoal.testing.servers.redis_server import RedisCluster, RedisServer
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_nobody_is_told_of_the_end_before_it_and_everybody_then(cluster: RedisCluster, seed: int) -> None:
+async def test_every_worker_is_told_of_the_end_and_none_before_it(cluster: RedisCluster, seed: int) -> None:
     site = Site(150, seed)
     frontier = await opened(sharded(cluster.url))
     await frontier.put(CRAWL, [site.page(0)])

@@ -14,29 +14,26 @@ from shoal.model import Done
 from shoal.processes.outages import until_reachable
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisCluster, RedisServer
+from shoal.testing.waiting import eventually
 
 
-async def take_a_moment() -> bool:
-    await asyncio.sleep(0.02)
-    return True
-
-
+# Six seconds: a cluster of its own loses a node and the end of that node's file.
 async def test_links_that_a_crashed_shard_lost_with_its_last_second_are_sent_again(tmp_path: Path) -> None:
     cluster = RedisCluster(tmp_path).start()
     try:
         frontier = await opened(sharded(cluster.url))
-        home, refusal = next(
+        home, away = next(
             (one, two)
             for one in lanes_apart(SHARDS)
             for two in lanes_apart(SHARDS)
-            if cluster.node_of(place_of(one)) is not cluster.node_of(place_of(two))
+            if cluster.node_of(prefix_of_lane(one)) is not cluster.node_of(prefix_of_lane(two))
         )
-        await frontier.put(CRAWL, [make_task(1, home), make_task(2, refusal)])
-        node = cluster.node_of(place_of(refusal))
+        await frontier.put(CRAWL, [make_task(1, home), make_task(2, away)])
+        node = cluster.node_of(prefix_of_lane(away))
         node.wait_for_the_file()
         safe = node.append_only_file.stat().st_size
         (lease,) = [lease for lease in await take(frontier) if lease.task.key == 1]
-        await frontier.settle([Done(lease=lease, found=[make_task(number, refusal) for number in range(10, 20)])])
+        await frontier.settle([Done(lease=lease, found=[make_task(number, away) for number in range(10, 20)])])
         node.kill()
         with node.append_only_file.open("r+b") as file:
             file.truncate(safe)
@@ -79,30 +76,32 @@ async def test_a_crawl_goes_on_on_the_node_that_takes_over(tmp_path: Path) -> No
 
 
 async def replicated(master: RedisServer, replica: RedisServer) -> None:
-    """Until the replica has all that was written."""
-    async with asyncio.timeout(SECONDS):
-        while True:
-            written = master.call("INFO", "replication")["master_repl_offset"]
-            if replica.call("INFO", "replication")["slave_repl_offset"] >= written:
-                return
-            await asyncio.sleep(0.01)
+    """Wait until the replica has every write of its master."""
+    written = master.call("INFO", "replication")["master_repl_offset"]
+    await eventually(lambda: replica.call("INFO", "replication")["slave_repl_offset"] >= written)
 
 
-def place_of(lane: str) -> str:
-    """The prefix of the shard of a lane."""
+def prefix_of_lane(lane: str) -> str:
+    """The prefix of the keys of a lane's shard."""
     return prefix_of(CRAWL, shard_of(lane, of=SHARDS), of=SHARDS)
 
 
+# Five seconds: three workers wait for a dead node of a cluster, then finish 1,200 pages.
 async def test_a_node_that_restarts_is_waited_for_and_nothing_is_lost(cluster: RedisCluster) -> None:
     site = Site(1200, 7)
     frontier = await opened(sharded(cluster.url))
     await frontier.put(CRAWL, [site.page(0)])
+    said: list[str] = []
+
+    async def has_begun() -> bool:
+        return (await frontier.progress(CRAWL)).done >= 100
+
     async with asyncio.timeout(SECONDS):
-        workers = [asyncio.create_task(work(cluster.url, site, f"w{number}")) for number in range(3)]
-        while await take_a_moment() and (await frontier.progress(CRAWL)).done < 100:
-            pass
+        workers = [asyncio.create_task(work(cluster.url, site, f"w{n}", say=said.append)) for n in range(3)]
+        await eventually(has_begun)
         cluster.nodes[1].kill()
-        await asyncio.sleep(0.3)
+        await eventually(lambda: said)  # a worker waits for the node
+        assert not any(worker.done() for worker in workers)
         cluster.nodes[1].start()
         assert await asyncio.gather(*workers) == [site.pages] * 3
     progress = await frontier.progress(CRAWL)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import sys
 from collections.abc import AsyncIterator
 
 import pytest
-from sharded_crawl import CRAWL, SECONDS, SHARDS, lanes_apart, opened, run, sharded, take
+from sharded_crawl import CRAWL, SHARDS, lanes_apart, opened, run, sharded, take
 
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.allowance import ask_for_allowance
@@ -20,6 +19,7 @@ from shoal.frontier.redis.wire import Batch
 from shoal.model import CrawlState, Done, Lease
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
+from shoal.testing.waiting import eventually
 
 DYING = """
 import asyncio, os, signal, sys
@@ -52,19 +52,21 @@ asyncio.run(main())
 async def test_links_of_a_settler_killed_on_the_way_are_delivered_by_the_next_that_asks(
     server: RedisServer, frontier: Frontier, step: str
 ) -> None:
-    home, refusal = lanes_apart(2)
+    home, away = lanes_apart(2)
     await frontier.put(CRAWL, [make_task(1, home)])
-    assert run([sys.executable, "-c", DYING, server.url, step, refusal]) == -signal.SIGKILL
+    assert run([sys.executable, "-c", DYING, server.url, step, away]) == -signal.SIGKILL
     progress = await frontier.progress(CRAWL)
     assert (progress.done, progress.is_finished) == (1, False)
-    async with asyncio.timeout(SECONDS):
-        found: list[Lease] = []
-        outbox = prefix_of(CRAWL, shard_of(home, of=SHARDS), of=SHARDS) + "outbox"
-        while len(found) < 10 or server.call("EXISTS", outbox):
-            batch = await frontier.lease([CRAWL], 100, worker="w", seconds=60.0, horizon=0.0)
-            assert batch.finished == ()
-            found += batch.leases
-            await asyncio.sleep(0.05)
+    found: list[Lease] = []
+    outbox = prefix_of(CRAWL, shard_of(home, of=SHARDS), of=SHARDS) + "outbox"
+
+    async def has_all() -> bool:
+        batch = await frontier.lease([CRAWL], 100, worker="w", seconds=60.0, horizon=0.0)
+        assert batch.finished == ()
+        found.extend(batch.leases)
+        return len(found) >= 10 and not server.call("EXISTS", outbox)
+
+    await eventually(has_all, pause=0.05)
     assert sorted(lease.task.key for lease in found) == list(range(10, 20))
     await frontier.settle([Done(lease=lease) for lease in found])
     assert (await frontier.lease([CRAWL], 1, worker="w", seconds=60.0, horizon=0.0)).finished == (CRAWL,)
@@ -73,7 +75,7 @@ async def test_links_of_a_settler_killed_on_the_way_are_delivered_by_the_next_th
 
 @pytest.fixture
 async def runner(server: RedisServer, frontier: Frontier) -> AsyncIterator[ShardRunner]:
-    """Another process's way to the scripts, step by step."""
+    """Runs the scripts one step at a time, as another process would."""
     link = RedisLink(sharded(server.url))
     yield ShardRunner(link, Repair(link).run)
     await link.close()

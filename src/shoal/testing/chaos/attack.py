@@ -36,7 +36,7 @@ from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.urls import lane_of
 
 LATENCY_SECONDS = 0.05
-# Nothing done for so long: the crawl will not end by itself.
+# No page done for this long: the crawl will not end by itself.
 STALL_SECONDS = 5 * LEASE_SECONDS + 10
 LONGEST_TIMES_EXPECTED = 10
 
@@ -46,7 +46,8 @@ Restart = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, kw_only=True)
 class Audience:
-    """Who is told: `show` gets the pages done and what is going on, again and again; `say` a line now and then."""
+    """Where a run reports to. `show` gets the number of pages done and the current attack, again and again; `say` gets
+    a line now and then."""
 
     show: Show
     say: Say
@@ -104,7 +105,7 @@ def _is_ours(host: str) -> bool:
 
 
 async def _begin(plan: Plan, graph: LinkGraph, *, frontier: Frontier, store: Store, say: Say) -> Crawl:
-    """A crawl with a name of its own, so that it meets no other in a frontier that is shared."""
+    """Begin a crawl under a new name: other crawls in a shared frontier stay untouched."""
     kind = load_spider(plan.spider)
     name = f"chaos-{os.getpid():x}-{time.time_ns() // 1000 % 2**32:x}"
     spider: Spider = type(kind.__name__, (kind,), {"start": [graph.url(0)], "name": name})()
@@ -116,7 +117,7 @@ async def _begin(plan: Plan, graph: LinkGraph, *, frontier: Frontier, store: Sto
 
 
 async def _attack(scene: Scene, audience: Audience, restart: Restart | None) -> tuple[Mischief, list[str]]:
-    """Let workers and mischief loose until the crawl is finished or will not finish; gives what went wrong."""
+    """Run workers and attacks until the crawl is finished or stands still; gives the attacks and every surprise."""
     plan, crawl, frontier = scene.plan, scene.crawl, scene.frontier
     say = _without_expected_ends(audience.say)
     crew = Crew(lambda: fleet_for(crawl, plan.places, workers=plan.workers, frontier=frontier, say=say))
@@ -143,7 +144,7 @@ async def _attack(scene: Scene, audience: Audience, restart: Restart | None) -> 
 
 
 async def _watch(scene: Scene, crew: Crew, mischief: Mischief, *, audience: Audience, surprises: list[str]) -> None:
-    """Show how it goes until the crawl is finished, or has come to a stand."""
+    """Show the progress until the crawl is finished or has stood still for too long."""
     loop = asyncio.get_running_loop()
     plan = scene.plan
     longest = LONGEST_TIMES_EXPECTED * plan.pages / plan.rate + 2 * STALL_SECONDS
@@ -192,7 +193,7 @@ def _report(plan: Plan, found: Survey, hits: list[Hit], *, mischief: Mischief, s
 
 
 def _without_expected_ends(say: Say) -> Say:
-    """The kills are announced where they are made; what else a worker or its fleet says is news."""
+    """Leave out the lines about killed workers: each kill is announced already."""
 
     def pass_on(line: str) -> None:
         if "ended with SIGKILL" not in line:
@@ -202,4 +203,4 @@ def _without_expected_ends(say: Say) -> Say:
 
 
 def _unseen(snapshot: Snapshot) -> None:
-    """The start is one page."""
+    """Show nothing: the start is one page."""

@@ -1,4 +1,4 @@
-"""What `shoal chaos` does to a running crawl: kills, freezes, late settles, and the fleets that go on regardless."""
+"""What `shoal chaos` does to a running crawl: kills, freezes and late settles; and the fleets it does that to."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Crew:
-    """Fleet after fleet, until told that it is enough. A worker that ends without being told to is a surprise."""
+    """Runs one fleet after the other until it is sent home. A worker that ends without being told to is a surprise."""
 
     def __init__(self, new_fleet: Callable[[], Fleet]) -> None:
         self._new_fleet = new_fleet
@@ -71,7 +71,7 @@ class Crew:
         os.kill(pid, signal.SIGKILL)
 
     def ended_unasked(self) -> list[str]:
-        """Workers that were replaced since the last look, though nobody killed them."""
+        """Workers that were replaced since the last look without having been killed."""
         now = self.pids
         ended = [name for name, pid in now.items() if self._before.get(name, pid) not in {pid, *self._killed}]
         self._before |= now
@@ -79,9 +79,10 @@ class Crew:
 
 
 class Straggler:
-    """A worker that sleeps through its leases and settles them when they are another's: each must be refused.
+    """A worker that lets its leases run out and settles them when another worker has the tasks: each settle must be
+    refused.
 
-    What it says it found is no page of the site, so that a settle that was taken after all leaves its mark."""
+    The links it reports lead to no page of the site, so that a settle which was wrongly accepted shows at the end."""
 
     def __init__(self, crawl: Crawl, frontier: Frontier) -> None:
         self._crawl = crawl
@@ -91,11 +92,11 @@ class Straggler:
         self.late_settles = 0
 
     async def borrow(self) -> None:
-        """Take what can be had; early on there may be nothing yet."""
+        """Lease a few tasks; waits while there are none to lease."""
         await _until(self._lease, self._keep)
 
     async def settle_late(self) -> list[str]:
-        """Settle each as soon as it is lent to another; gives a line for every one that was not refused."""
+        """Settle each lease once another worker has its task; gives a line for every settle that was not refused."""
         deadline = asyncio.get_running_loop().time() + STRAGGLER_PATIENCE_SECONDS
         lines = []
         for lease in self._leases:
@@ -104,11 +105,11 @@ class Straggler:
         return lines
 
     async def settle_again(self) -> list[str]:
-        """The same for all at once, when the tasks are long done."""
+        """Settle all of them once more, when their tasks are done."""
         return await self._settle(self._leases) if self._leases else []
 
     async def _lease(self) -> LeaseBatch:
-        # Further ahead than the workers look: they have taken every slot as far as they see.
+        # A longer horizon than that of the workers: they have leased every start slot within theirs.
         return await self._frontier.lease(
             [self._crawl.id], STRAGGLER_LEASES, worker=STRAGGLER, seconds=STRAGGLER_SECONDS, horizon=10.0
         )
@@ -125,7 +126,7 @@ class Straggler:
         return [f"the late settle of {lease.task.url} was taken" for lease in leases if lease.token not in refused]
 
     async def _taken_back(self, lease: Lease, deadline: float) -> None:
-        """Wait until the lease is no longer ours; a frontier that never takes it back shows at the end."""
+        """Wait until another worker has the task; a frontier that never takes the lease back shows at the end."""
         look_up = partial(self._frontier.look_up, self._crawl.id, lease.task.key)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
@@ -163,7 +164,7 @@ class Mischief:
         self.doing = "the workers start"
 
     async def run(self, events: Sequence[Event]) -> None:
-        """One event after the other; those that the end of the crawl overtakes are left out."""
+        """Carry out the events in order; those that are not due before the crawl ends are left out."""
         try:
             for event in events:
                 await self._wait_for(partial(self._is_due, event))
@@ -178,7 +179,7 @@ class Mischief:
             await asyncio.gather(*self._asides, return_exceptions=True)
 
     def stop(self) -> None:
-        """Begin nothing new; what was begun is brought to its end."""
+        """Begin no further event; finish those that were begun."""
         self._enough.set()
 
     async def _do(self, deed: Deed) -> None:
@@ -189,7 +190,7 @@ class Mischief:
                 self._relieve()
             case Deed.RESTART:
                 await self._restart_server()
-            # These take their time, and the kills go on meanwhile.
+            # These take seconds; the kills go on meanwhile.
             case Deed.FREEZE:
                 self._asides.append(asyncio.create_task(self._freeze()))
             case Deed.STRAGGLE:
@@ -199,7 +200,7 @@ class Mischief:
         return self._enough.is_set() or progress.done >= event.at
 
     async def _kill(self) -> None:
-        # Somebody must be there to take back what a stopped worker holds.
+        # While one worker is stopped, two others must run: one is killed, the other takes the leases back.
         victim = await self._victim(awake=2 if self._frozen else 1)
         if victim is None:
             return
@@ -210,7 +211,7 @@ class Mischief:
         self.doing = f"kill {self.done[Deed.KILL]}: worker {_number(name)} gets SIGKILL"
 
     async def _freeze(self) -> None:
-        """Stop a worker for longer than its leases last, then let it come back with what it had in hand."""
+        """Stop a worker for longer than its leases last, then let it go on with the pages it had in hand."""
         victim = await self._victim(awake=2, pages=1)
         if victim is None:
             return
@@ -248,9 +249,9 @@ class Mischief:
         self.done[Deed.RESTART] += 1
 
     async def _victim(self, *, awake: int, pages: int = 0) -> tuple[str, int] | None:
-        """One of the workers at work with so many pages done, killed least so far; None when the crawl is over first.
+        """A worker with at least `pages` pages done, one of those killed least often; None when the crawl ends first.
 
-        Waits until that many are at work."""
+        Waits until `awake` workers are at work."""
         while not self._enough.is_set():
             beats = await until_reachable(self._frontier.workers, say=_unsaid)
             at_work = {
@@ -271,7 +272,7 @@ class Mischief:
 
 
 async def _until(read: Callable[[], Awaitable[T]], is_so: Callable[[T], bool], *, pause: float = POLL_SECONDS) -> None:
-    """Read until it is so, through whatever happens to the server."""
+    """Read until the condition holds; waits while the server is away."""
     while True:
         if is_so(await until_reachable(read, say=_unsaid)):
             return
@@ -287,4 +288,4 @@ def _number(name: str) -> str:
 
 
 def _unsaid(line: str) -> None:
-    """Whoever watches the crawl says it."""
+    """Say nothing: the part that watches the crawl does."""

@@ -12,7 +12,7 @@ import msgspec
 from shoal.crawl import Places
 from shoal.settings import Settings
 
-# Each lives on several hosts, so that links cross lanes. Per host, for the whole fleet: fast enough for a run of
+# The graph lives on several hosts, so that links cross lanes. Per host, for the whole fleet: fast enough for a run of
 # seconds, slow enough that two cores which also serve the site and start interpreters keep up.
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 RATE = 40
@@ -84,7 +84,7 @@ def schedule(plan: Plan) -> list[Event]:
         deeds.insert(rng.randint(0, len(deeds) // 2), Deed.FREEZE)
     deeds = [Deed.STRAGGLE, *_with_reliefs(deeds, every=KILLS_PER_WORKER * plan.workers)]
     step = (LAST_SHARE - FIRST_SHARE) / len(deeds)
-    shares = [FIRST_SHARE + (place + rng.random()) * step for place in range(len(deeds))]
+    shares = [FIRST_SHARE + (index + rng.random()) * step for index in range(len(deeds))]
     return [Event(int(share * plan.pages), deed) for share, deed in zip(shares, deeds, strict=True)]
 
 

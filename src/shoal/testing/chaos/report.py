@@ -99,7 +99,7 @@ def pace_of(hits: Iterable[Hit], *, rate: float, hold_up: float = HOLD_UP_SECOND
 
 
 async def survey(frontier: Frontier, store: Store, crawl: Crawl, *, urls: Iterable[str] | None = None) -> Survey:
-    """Look at every page of the crawl; without `urls`, at those that are in the store."""
+    """Look up every page in frontier and store: those in `urls`, or else those that are in the store."""
     items = [item async for item in store.items(ItemFilter(spider=crawl.spider, crawl=crawl.id))]
     rules = intake_of(crawl).rules
     expected = {item.url for item in items} if urls is None else set(urls)
@@ -169,7 +169,7 @@ def _counters_off(progress: Progress, states: Mapping[str, TaskState]) -> list[s
 
 
 async def _left_behind(frontier: Frontier, crawl: Crawl, progress: Progress) -> list[str]:
-    """What a crawl at its end must not have any more."""
+    """Tasks, busy lanes and dead letters that a crawl must not have at its end."""
     lines = []
     if not progress.is_finished:
         lines.append(f"the crawl is not finished: {progress.left:,} tasks are left")
@@ -181,6 +181,6 @@ async def _left_behind(frontier: Frontier, crawl: Crawl, progress: Progress) -> 
 
 
 def few(lines: Sequence[str]) -> list[str]:
-    """The first few, and that there are more."""
+    """The first few lines, and how many more there are."""
     more = [f"and {len(lines) - FEW:,} more like the last"] if len(lines) > FEW else []
     return [*lines[:FEW], *more]

@@ -6,12 +6,11 @@ import asyncio
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 from types import MappingProxyType
 
-from shoal.testing.servers.programs import START_SECONDS, free_port
+from shoal.testing.servers.programs import START_SECONDS, free_port, wait_for_answer
 
 
 class MotoServer:
@@ -31,14 +30,13 @@ class MotoServer:
         with (self.folder / "moto.log").open("wb") as log:
             command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and self._process.poll() is None:
-            if self._answers():
-                return self
-            time.sleep(0.02)
-        self.kill()
-        log_text = (self.folder / "moto.log").read_text(errors="replace")
-        raise RuntimeError(f"moto's server did not start:\n{log_text[-2000:]}")
+        try:
+            wait_for_answer(self._process, self._answers)
+        except RuntimeError as error:
+            self.kill()
+            log_text = (self.folder / "moto.log").read_text(errors="replace")
+            raise RuntimeError(f"moto's server did not start, {error}:\n{log_text[-2000:]}") from None
+        return self
 
     def make_bucket(self, name: str) -> None:
         self._ask(name, "PUT")
@@ -69,7 +67,7 @@ class MotoServer:
 
 
 class Gate:
-    """A way to a server on loopback that can be shut: then nobody gets in, and whoever was inside is cut off."""
+    """A port in front of a server on loopback. Shut, it refuses new connections and aborts those that are open."""
 
     def __init__(self, target: int) -> None:
         self._target = target

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests, started on a free port, stopped and killed at will."""
+"""A real PostgreSQL server for tests on a free port; it can be stopped, killed and restarted."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from shoal.testing.servers.programs import START_SECONDS, free_port, missing
+from shoal.testing.servers.programs import START_SECONDS, free_port, missing, wait_for_answer
 
 POSTGRES_PLACES = "/usr/lib/postgresql"
 POSTGRES_PASSWORD = "s3cr3t/w@rd"
@@ -26,7 +25,7 @@ def find_postgres() -> Path:
 
 
 class PostgresServer:
-    """A PostgreSQL server in a temporary folder of its own, with a password. Root lends it to another user.
+    """A PostgreSQL server in a temporary folder of its own, with a password. Started by root, it runs as another user.
 
     Options are lines of postgresql.conf. Without `durable` nothing is ever synced to the disk, which is faster."""
 
@@ -52,22 +51,21 @@ class PostgresServer:
         """Start it and wait until it takes connections."""
         with (self.folder / "postgres.log").open("ab") as log:
             self._process = self._popen("postgres", "-D", str(self.folder / "data"), *self._options, output=log)
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and self._process.poll() is None:
-            if self._popen("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)).wait(START_SECONDS) == 0:
-                return self
-            time.sleep(0.02)
-        self.kill()
-        raise RuntimeError(f"postgres did not start:\n{self.log()[-2000:]}")
+        try:
+            wait_for_answer(self._process, self._answers)
+        except RuntimeError as error:
+            self.kill()
+            raise RuntimeError(f"postgres did not start, {error}:\n{self.log()[-2000:]}") from None
+        return self
 
     def stop(self) -> None:
-        """It ends every session, writes everything and goes. Harmless when it is gone already."""
+        """The server ends every session, writes everything and ends. Harmless when it has ended already."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """It goes as in a crash, without writing anything, and recovers at its next start.
+        """The server ends as in a crash, without writing anything, and recovers at its next start.
 
-        SIGQUIT, not SIGKILL: the processes of its sessions go with it and leave nothing that is in the way then."""
+        SIGQUIT, not SIGKILL: the processes of its sessions end too, and leave no lock that prevents that start."""
         self._end(signal.SIGQUIT)
 
     def restart(self) -> None:
@@ -85,7 +83,7 @@ class PostgresServer:
         return self.url(name)
 
     def call(self, sql: str, *, database: str = "postgres") -> str:
-        """What psql prints for statements: a line per row, columns apart by |."""
+        """What psql prints for statements: a line per row, columns separated by |."""
         command = [str(self._programs / "psql"), "-XqAt", "-v", "ON_ERROR_STOP=1", "-c", sql, self.url(database)]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=START_SECONDS).stdout.strip()
 
@@ -99,6 +97,9 @@ class PostgresServer:
     def log(self) -> str:
         """What the server has written about itself."""
         return (self.folder / "postgres.log").read_text(errors="replace")
+
+    def _answers(self) -> bool:
+        return self._popen("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)).wait(START_SECONDS) == 0
 
     def _make_cluster(self) -> None:
         secret = self.folder / "password"

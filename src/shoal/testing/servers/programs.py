@@ -1,13 +1,15 @@
-"""Programs that tests start as servers: found, or missed with one clear line; free ports; waiting for a start."""
+"""Programs that tests start as servers: where they are installed, what happens when one is missing, free ports."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import socket
-import time
+import subprocess
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from shoal.testing.waiting import wait_until
 
 START_SECONDS = 20.0
 
@@ -27,17 +29,19 @@ def missing(name: str) -> NoReturn:
     pytest.skip(f"{name} is not installed")
 
 
-def wait_until(is_so: Callable[[], bool], otherwise: str) -> None:
-    """Wait for a server to be as it should; the error says what it did not do."""
-    deadline = time.monotonic() + START_SECONDS
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise RuntimeError(otherwise)
-        time.sleep(0.02)
+def wait_for_answer(process: subprocess.Popen[Any] | None, answers: Callable[[], bool]) -> None:
+    """Wait until a server that was just started answers; a RuntimeError when it ends instead, or takes too long."""
+
+    def has_started() -> bool:
+        if process is None or process.poll() is not None:
+            raise RuntimeError("it ended by itself")
+        return answers()
+
+    wait_until(has_started, otherwise="it does not answer", seconds=START_SECONDS)
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on."""
+    """A loopback port on which no server listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Real forward proxies for tests, each on a loopback address of its own, and a gateway that fetches what it is told."""
+"""Real forward proxies for tests, each on a loopback address of its own, and a gateway that fetches a given URL."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import asyncio
 import contextlib
 import socket
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from urllib.parse import parse_qs, quote, urlsplit
 
-from shoal.testing.servers.programs import START_SECONDS, find_program, free_port
+from shoal.testing.servers.programs import START_SECONDS, find_program, free_port, wait_for_answer
 
 FETCH_SECONDS = 5.0
 
 
 class _ProxyServer:
-    """A proxy's process. What it fetches, it fetches from its own address: a site can tell who came."""
+    """A proxy's process. It fetches from its own loopback address, so a site sees which proxy was used."""
 
     def __init__(self, address: str, *, scheme: str, user: str, password: str) -> None:
         self.address = address
@@ -28,7 +27,7 @@ class _ProxyServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def stop(self) -> None:
-        """End it. Harmless when it is gone already."""
+        """End it. Harmless when it has ended already."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(START_SECONDS)
@@ -37,17 +36,20 @@ class _ProxyServer:
     def _start(self, command: Sequence[str]) -> None:
         quiet = subprocess.DEVNULL
         self._process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and self._process.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), timeout=1.0):
-                return
-            time.sleep(0.005)
-        self.stop()
-        raise RuntimeError(f"{command[0]} did not start on {self.address}:{self.port}")
+        try:
+            wait_for_answer(self._process, self._answers)
+        except RuntimeError as error:
+            self.stop()
+            raise RuntimeError(f"{command[0]} did not start on {self.address}:{self.port}: {error}") from None
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), timeout=1.0):
+            return True
+        return False
 
 
 class Tinyproxy(_ProxyServer):
-    """An HTTP proxy: with a user it wants credentials, without `serves_us` it answers 403."""
+    """An HTTP proxy. With `user` it demands credentials; without `serves_us` it answers 403 to every request."""
 
     def __init__(
         self, folder: Path, *, address: str, user: str = "", password: str = "", serves_us: bool = True
@@ -82,9 +84,9 @@ class Microsocks(_ProxyServer):
 
 
 class Gateway:
-    """A service that fetches loopback pages for those who know its key: `/?key=…&url=…`.
+    """A service that fetches loopback pages for requests with the right key: `/?key=…&url=…`.
 
-    `status` makes it answer that by itself, `location` makes it redirect. `heads` is what it was sent."""
+    With `status` it answers that status itself, with `location` it redirects. `heads` are the requests it got."""
 
     def __init__(self, *, key: str, address: str = "127.0.0.1") -> None:
         self.key = key
@@ -133,5 +135,5 @@ class Gateway:
         writer.write(f"GET {path} HTTP/1.1\r\nHost: {target.netloc}\r\nConnection: close\r\n\r\n".encode())
         answer = await reader.read()
         writer.close()
-        # Said, so that nobody sends the next request into a connection that is about to be closed.
+        # Announced, so that no client sends its next request into a connection that is about to be closed.
         return answer.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)

@@ -1,15 +1,19 @@
-"""A redis-server of a test's own, and a cluster of them: killed and restarted at will."""
+"""A real redis-server for tests, and a cluster of three: each can be killed and restarted."""
 
 from __future__ import annotations
 
+import os
+import random
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
-from shoal.testing.servers.programs import START_SECONDS, find_program, free_port, wait_until
+from shoal.testing.servers.programs import START_SECONDS, find_program, free_port, wait_for_answer
+from shoal.testing.waiting import wait_until
+
+MOST_BYTES_CUT = 4096
 
 
 class RedisServer:
@@ -26,7 +30,7 @@ class RedisServer:
 
     @property
     def append_only_file(self) -> Path:
-        """The file that grows with every write: the last of them."""
+        """The append-only file that Redis writes to now: the one with the highest number."""
         files = (self.folder / "appendonlydir").glob("*.incr.aof")
         return max(files, key=lambda path: int(path.name.split(".")[-3]))
 
@@ -45,11 +49,11 @@ class RedisServer:
         return self
 
     def kill(self) -> None:
-        """SIGKILL: whatever was not written is lost."""
+        """SIGKILL: Redis loses what it has not yet written."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """SIGTERM: it writes everything and goes. Harmless when it is gone already."""
+        """SIGTERM: Redis writes everything and ends. Harmless when it has ended already."""
         self._end(signal.SIGTERM)
 
     def restart(self) -> None:
@@ -57,13 +61,19 @@ class RedisServer:
         self.start()
 
     def pause(self) -> None:
-        """It lives and does not answer."""
+        """SIGSTOP: the process stays alive and does not answer."""
         self._send(signal.SIGSTOP)
 
     def wait_for_the_file(self) -> None:
-        """Until all that was answered is in the append-only file."""
-        while self.call("INFO", "persistence")["aof_buffer_length"]:
-            time.sleep(0.01)
+        """Wait until every write that Redis has acknowledged is in the append-only file."""
+        wait_until(lambda: not self.call("INFO", "persistence")["aof_buffer_length"], otherwise="Redis does not flush")
+
+    def lose_tail(self, draw: random.Random, *, safe: tuple[Path, int] | None = None) -> None:
+        """Do what a power cut does: cut the end off the append-only file, at any byte. `safe` is a file and its size
+        below which nothing is cut."""
+        path = self.append_only_file
+        kept = safe[1] if safe is not None and path == safe[0] else 0
+        os.truncate(path, max(kept, path.stat().st_size - draw.randrange(MOST_BYTES_CUT)))
 
     def call(self, *command: str | int) -> Any:
         """One command, on a connection of its own."""
@@ -83,17 +93,12 @@ class RedisServer:
         self._process.send_signal(sign)
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            assert self._process is not None
-            if self._process.poll() is not None:
-                break
-            if self._answers():
-                return
-            time.sleep(0.01)
-        self.kill()
-        log = (self.folder / "redis.log").read_text(errors="replace")
-        raise RuntimeError(f"redis-server did not start:\n{log[-2000:]}")
+        try:
+            wait_for_answer(self._process, self._answers)
+        except RuntimeError as error:
+            self.kill()
+            log = (self.folder / "redis.log").read_text(errors="replace")
+            raise RuntimeError(f"redis-server did not start, {error}:\n{log[-2000:]}") from None
 
     def _answers(self) -> bool:
         try:
@@ -136,8 +141,11 @@ class RedisCluster:
         return self
 
     def wait(self) -> None:
-        """Until every node says that all slots are served."""
-        wait_until(lambda: all(self._is_well(node) for node in self.nodes), "the cluster does not come together")
+        """Wait until every node says that all slots are served."""
+        wait_until(
+            lambda: all(self._is_well(node) for node in self.nodes),
+            otherwise="the nodes form no cluster with all slots",
+        )
 
     def node_of(self, key: str) -> RedisServer:
         """The node that has this key."""
@@ -161,12 +169,12 @@ class RedisCluster:
         everybody = f"cluster_known_nodes:{self.NODES + 1}"
         wait_until(
             lambda: all(everybody in node.call("CLUSTER", "INFO").decode() for node in (*self.nodes, replica)),
-            "the replica does not meet the others",
+            otherwise="the nodes do not all know the replica",
         )
         replica.call("CLUSTER", "REPLICATE", master.call("CLUSTER", "MYID").decode())
         wait_until(
             lambda: replica.call("INFO", "replication").get("master_link_status") == "up",
-            "the replica does not follow its master",
+            otherwise="the replica does not follow its master",
         )
         return replica
 

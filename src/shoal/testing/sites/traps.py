@@ -51,9 +51,9 @@ def _session(make: Callable[[str, int], str]) -> Callable[[str, str], str]:
 
     def page(path: str, query: str) -> str:
         number = int(path.partition(";")[0].rpartition("-")[2] or 0) if "-" in path else 0
-        ids = (hashlib.sha256(f"{path}?{query}#{place}".encode()).hexdigest() for place in itertools.count())
-        links = [make(session, place) for place, session in zip(range(SESSION_PAGES), ids, strict=False)]
-        shown = "".join(f"<a href='{href}'>page {place}</a>" for place, href in enumerate(links))
+        ids = (hashlib.sha256(f"{path}?{query}#{index}".encode()).hexdigest() for index in itertools.count())
+        links = [make(session, index) for index, session in zip(range(SESSION_PAGES), ids, strict=False)]
+        shown = "".join(f"<a href='{href}'>page {index}</a>" for index, href in enumerate(links))
         return f"<html><title>page {number}</title><body>This is page {number}. {shown}</body></html>"
 
     return page
@@ -89,11 +89,11 @@ def _product(path: str, query: str) -> str:
 
 _TRAPS: Final[dict[str, Callable[[str, str], str]]] = {
     "calendar": _calendar,
-    "session": _session(lambda session, place: f"/session/{session[:16]}/page-{place}"),
-    "letters": _session(lambda session, place: f"/letters/{_letters(session[:10])}/page-{place}"),
-    "jsession": _session(lambda session, place: f"/jsession/page-{place};jsessionid={session[:32].upper()}"),
-    "sid": _session(lambda session, place: f"/sid/page-{place}?sid={session[:32]}"),
-    "token": _session(lambda session, place: f"/token/page-{place}?visit={session[:12]}"),
+    "session": _session(lambda session, number: f"/session/{session[:16]}/page-{number}"),
+    "letters": _session(lambda session, number: f"/letters/{_letters(session[:10])}/page-{number}"),
+    "jsession": _session(lambda session, number: f"/jsession/page-{number};jsessionid={session[:32].upper()}"),
+    "sid": _session(lambda session, number: f"/sid/page-{number}?sid={session[:32]}"),
+    "token": _session(lambda session, number: f"/token/page-{number}?visit={session[:12]}"),
     "shop": _shop,
     "product": _product,
     "equal": _equal,

@@ -1,4 +1,4 @@
-"""What the store's contract tests share: rows, and words for the usual calls."""
+"""What the store's contract tests share: rows to write, and functions for the usual calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Reopen = Callable[[], Awaitable[Store]]
 
 @asynccontextmanager
 async def reopening(open_one: Reopen) -> AsyncIterator[Reopen]:
-    """Opens one more handle each time it is called; all are closed at the end."""
+    """Gives a function that opens one more handle each time it is called; all are closed at the end."""
     async with AsyncExitStack() as opened:
 
         async def open_again() -> Store:
@@ -27,7 +27,7 @@ async def reopening(open_one: Reopen) -> AsyncIterator[Reopen]:
 
 
 def item(key: str = "k", **changes: Any) -> ItemRow:
-    """An item row; `changes` are its fields. `data` may be given as what it shall decode to."""
+    """An item row; `changes` are its fields. `data` may be bytes, or an object that is encoded."""
     fields: dict[str, Any] = {
         "spider": "books",
         "key": key,
@@ -63,7 +63,7 @@ async def everything(store: Store, **which: Any) -> list[StoredItem]:
 
 
 async def contents(store: Store, **which: Any) -> list[Any]:
-    """What the items of the stream decode to: how a store spells JSON is its own affair."""
+    """The decoded data of the items: stores may write the same JSON in different ways."""
     return [content(stored) for stored in await everything(store, **which)]
 
 
@@ -85,7 +85,7 @@ def content(stored: StoredItem) -> Any:
 
 @contextmanager
 def files_no_larger_than(size: int) -> Iterator[None]:
-    """A full disk, as far as this process can tell."""
+    """For this process the disk is full: no file may grow beyond this size."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

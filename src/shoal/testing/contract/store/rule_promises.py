@@ -242,7 +242,7 @@ class RulePromises:
             for number, bad in enumerate(UNSTORABLE.values()):
                 rows += [item(str(number), token=token), msgspec.structs.replace(bad, token=token)]
             refused = await store.write(rows, [fetch(1)], rule=rule)
-            assert refused == {place: why_unstorable(rows[place]) for place in range(1, len(rows), 2)}
+            assert refused == {index: why_unstorable(rows[index]) for index in range(1, len(rows), 2)}
             assert {stored.key for stored in await everything(store)} == {row.key for row in rows[::2]}
         assert await store.fetches("c1", [1]) == [fetch(1)]
 

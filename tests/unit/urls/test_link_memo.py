@@ -5,7 +5,7 @@ from __future__ import annotations
 from ada_url import join_url
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from url_cases import BASE, BASES, EVERYTHING, HREFS, rules
+from url_strategies import BASE, BASES, EVERYTHING, HREFS, rules
 
 from shoal.urls import UrlRules, canonical
 

@@ -207,7 +207,7 @@ async def test_a_handler_that_takes_too_long_is_stopped(name: str) -> None:
     with pytest.raises(HandlerTimeout, match=r"longer than 0.2 s"):
         await run(name, Failing())
     assert LIMIT * 0.9 <= time.monotonic() - began < 5
-    await asyncio.sleep(LIMIT * 1.2)  # no alarm is left over
+    await asyncio.sleep(LIMIT * 1.2)  # an alarm that was left would ring in this time, and raise
 
 
 async def test_each_page_has_its_own_deadline_though_the_timer_runs_on() -> None:
@@ -239,8 +239,15 @@ async def test_a_closed_alarm_does_not_ring() -> None:
 
 
 async def test_a_handler_that_is_cancelled_from_outside_stays_cancelled() -> None:
-    working = asyncio.create_task(run("sleeps", Failing()))
-    await asyncio.sleep(0.01)
+    began = asyncio.Event()
+
+    class Waiting(Spider):
+        async def parse(self, page: Page) -> None:
+            began.set()
+            await asyncio.Event().wait()
+
+    working = asyncio.create_task(handlers(Waiting(), seconds=60.0).run(make_page("")))
+    await began.wait()
     working.cancel()
     with pytest.raises(asyncio.CancelledError):
         await working

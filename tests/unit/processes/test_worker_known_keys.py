@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
-from worker_bench import HOST, Bench, soon
+from worker_in_memory import HOST, Bench
 
 from shoal.model import Budgets, Crawl
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import task_for
+from shoal.testing.waiting import eventually
 from shoal.urls import key_of
 
 
@@ -20,8 +21,7 @@ async def test_a_key_is_known_only_after_its_settle_was_confirmed() -> None:
     confirmed = asyncio.Event()
     bench.frontier.meddle = lambda name, *_: confirmed.wait() if name == "settle" else None
     running = asyncio.create_task(bench.run())
-    await soon(lambda: sorted(bench.fetched()) == ["/a", "/b"])
-    await asyncio.sleep(0.1)
+    await eventually(lambda: sorted(bench.fetched()) == ["/a", "/b"] and bench.count("settle") == 1)
     assert key_of(f"{HOST}/x") not in bench.known
     confirmed.set()
     await running
@@ -44,7 +44,7 @@ async def test_links_of_a_stale_settle_do_not_become_known() -> None:
     await bench.memory.delete_crawl("c")
     await bench.memory.open_crawl(bench.crawl)
     bench.fetcher.gate.set()
-    await soon(lambda: "settle" in [name for name, _ in bench.calls])
+    await eventually(lambda: bench.count("settle"))
     bench.stop.set()
     assert await running == 0
     assert key_of(f"{HOST}/x") not in bench.known
@@ -73,10 +73,10 @@ async def test_a_new_epoch_empties_the_known_keys() -> None:
     await bench.begin("/")
     running = await bench.background()
     bench.fetcher.gate.set()
-    await soon(lambda: key_of(f"{HOST}/x") in bench.known)
-    await soon(lambda: len(bench.store.rows) == 2)
+    await eventually(lambda: key_of(f"{HOST}/x") in bench.known)
+    await eventually(lambda: len(bench.store.rows) == 2)
     await bench.memory.forget("c", [key_of(f"{HOST}/x")])
-    await soon(lambda: key_of(f"{HOST}/x") not in bench.known)
+    await eventually(lambda: key_of(f"{HOST}/x") not in bench.known)
     bench.stop.set()
     await running
 
@@ -90,8 +90,8 @@ async def test_a_link_to_a_page_that_has_expired_is_followed_again() -> None:
     await bench.memory.put("c", [msgspec.structs.replace(task_for(f"{HOST}/2"), delay=200.0)])
     running = await bench.background()
     bench.fetcher.gate.set()
-    await soon(lambda: len(bench.store.rows) == 2 and key_of(f"{HOST}/x") in bench.known)
+    await eventually(lambda: len(bench.store.rows) == 2 and key_of(f"{HOST}/x") in bench.known)
     clock.advance(200.0)
-    await soon(lambda: bench.fetched() == ["/1", "/x", "/2", "/x"])
+    await eventually(lambda: bench.fetched() == ["/1", "/x", "/2", "/x"])
     bench.stop.set()
     await running

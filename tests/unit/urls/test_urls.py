@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import example, given, settings
-from url_cases import HREFS
+from url_strategies import HREFS
 
 from shoal.errors import UsageError
 from shoal.urls import canonical, lane_of, origin_of

@@ -6,11 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from worker_bench import HOST, Bench, soon
+from worker_in_memory import HOST, Bench
 
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.model import Crawl, Pool, Released
 from shoal.testing.fakes import task_for
+from shoal.testing.waiting import eventually, loop_turns
 from shoal.urls import key_of
 
 
@@ -34,7 +35,8 @@ async def test_a_stopped_worker_finishes_what_it_has_in_hand() -> None:
     await bench.begin("/")
     running = await bench.background()
     bench.stop.set()
-    await asyncio.sleep(0.05)
+    await loop_turns()  # so that it has noticed
+    assert not running.done()
     bench.fetcher.gate.set()
     assert await running == 1
     progress = await bench.memory.progress("c")
@@ -57,7 +59,7 @@ async def test_leases_that_wait_for_their_start_are_released_at_once() -> None:
     bench = Bench({"/": "", "/1": "", "/2": ""}, interval=60.0, horizon_seconds=300.0, grace_seconds=60.0)
     await bench.begin("/", "/1", "/2")
     running = asyncio.create_task(bench.run())
-    await soon(lambda: bench.fetcher.requests)
+    await eventually(lambda: bench.fetcher.requests)
     bench.stop.set()
     assert await running == 1  # else the bench does not wait that long
     progress = await bench.memory.progress("c")
@@ -72,7 +74,7 @@ async def test_leases_that_are_released_before_their_start_leave_their_exit_unus
     await bench.memory.open_crawl(bench.crawl)
     await bench.memory.put("c", [task_for(HOST + path, lane="a.test via ring", pool="ring") for path in ("/", "/1")])
     running = asyncio.create_task(bench.run())
-    await soon(lambda: bench.fetcher.requests)
+    await eventually(lambda: bench.fetcher.requests)
     bench.stop.set()
     assert await running == 1
     (status,) = await bench.memory.exits("c")

@@ -36,8 +36,8 @@ class Plain(Spider):
         return {"price": page.css("h1")[0].text()}
 
 
-class Trip:
-    """A journey over scripted answers."""
+class ScriptedJourney:
+    """A journey whose pages are answered from a script."""
 
     def __init__(self, script: dict[str, Answer] | None = None, *, needs_rules: bool = False, **settings: Any) -> None:
         self.settings = Settings(**{"pace": "fixed", **settings})
@@ -58,7 +58,7 @@ class Trip:
             rng=random.Random(1),
         )
 
-    async def with_rules(self, text: bytes, seconds: float = 60.0) -> Trip:
+    async def with_rules(self, text: bytes, seconds: float = 60.0) -> ScriptedJourney:
         await self.frontier.open_crawl(Crawl(id="c", spider="plain", needs_rules=True))
         update = LaneUpdate(rules=text, rules_seconds=seconds)
         await self.frontier.update_lane("c", "a.test", update)
@@ -69,7 +69,7 @@ class Trip:
 
 
 async def take(answer: Answer, *, url: str = URL, lease: dict[str, Any] | None = None, **settings: Any) -> Finished:
-    return await Trip({url: answer}, **settings).take(lease_for(url, **(lease or {})))
+    return await ScriptedJourney({url: answer}, **settings).take(lease_for(url, **(lease or {})))
 
 
 def redirect(location: str, status: int = 302, url: str = URL) -> Answer:

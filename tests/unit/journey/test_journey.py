@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trip import NOW, URL, Trip, take
+from scripted_journey import NOW, URL, ScriptedJourney, take
 
 from shoal.fetch.base import FaultKind
 from shoal.model import Dead, Done, Retry
@@ -25,14 +25,14 @@ async def test_a_good_page_gives_items_links_and_a_log_line() -> None:
 async def test_a_page_of_a_kind_with_nothing_new_is_given_up_and_its_links_with_it() -> None:
     urls = [f"https://a.test/p/{number}" for number in range(20)]
     script: dict[str, Answer] = {url: respond(url, "<p>sold out<a href=/p/999>more</a>") for url in urls}
-    trip = Trip(script, max_equal_pages=5)
-    shape = UrlRules(trip.settings).resolve(urls[0]).shape
-    keys = {url: UrlRules(trip.settings).resolve(url).key for url in urls}
-    ends = [await trip.take(lease_for(url, task={"parent": 1, "shape": shape, "key": keys[url]})) for url in urls]
+    scripted = ScriptedJourney(script, max_equal_pages=5)
+    shape = UrlRules(scripted.settings).resolve(urls[0]).shape
+    keys = {url: UrlRules(scripted.settings).resolve(url).key for url in urls}
+    ends = [await scripted.take(lease_for(url, task={"parent": 1, "shape": shape, "key": keys[url]})) for url in urls]
     given_up = [end for end in ends if isinstance(end.result, Dead)]
-    assert 5 <= len(ends) - len(given_up) == len(trip.fetcher.requests) < 15
+    assert 5 <= len(ends) - len(given_up) == len(scripted.fetcher.requests) < 15
     assert all(end.result.reason.startswith("equal_pages: ") for end in given_up if isinstance(end.result, Dead))
-    last = ends[len(trip.fetcher.requests) - 1].result
+    last = ends[len(scripted.fetcher.requests) - 1].result
     assert isinstance(last, Done)
     assert (last.found, last.rejected, last.samples) == (
         [],
@@ -42,8 +42,8 @@ async def test_a_page_of_a_kind_with_nothing_new_is_given_up_and_its_links_with_
 
 
 async def test_a_page_that_is_asked_for_again_and_again_is_never_given_up() -> None:
-    trip = Trip({URL: respond(URL, "<p>no news")}, max_equal_pages=5)
-    ends = [await trip.take(lease_for(URL, task={"parent": 1, "shape": 1, "key": number})) for number in range(20)]
+    scripted = ScriptedJourney({URL: respond(URL, "<p>no news")}, max_equal_pages=5)
+    ends = [await scripted.take(lease_for(URL, task={"parent": 1, "shape": 1, "key": number})) for number in range(20)]
     assert all(isinstance(end.result, Done) for end in ends)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trip import URL, Trip, redirect
+from scripted_journey import URL, ScriptedJourney, redirect
 
 from shoal.journey.lane_rules import MOST_FAILURES
 from shoal.model import Crawl, Done, LaneUpdate, Released, Retry
@@ -11,39 +11,43 @@ from shoal.testing.fakes import lease_for, respond
 
 
 async def test_what_robots_txt_forbids_is_not_fetched() -> None:
-    trip = await Trip(needs_rules=True).with_rules(b"user-agent:*\ndisallow:/page")
-    finished = await trip.take(lease_for(URL))
+    scripted = await ScriptedJourney(needs_rules=True).with_rules(b"user-agent:*\ndisallow:/page")
+    finished = await scripted.take(lease_for(URL))
     assert isinstance(finished.result, Done)
     assert (finished.result.outcome, finished.result.rejected) == ("robots", {"robots": 1})
     assert finished.result.samples == [("robots", URL)]
     assert finished.fetch is not None
     assert finished.fetch.outcome == "robots"
-    assert trip.fetcher.requests == []
+    assert scripted.fetcher.requests == []
 
 
 async def test_links_that_robots_txt_forbids_never_become_tasks() -> None:
     body = "<a href=/private/1></a><a href=/open></a>"
-    trip = await Trip({URL: respond(URL, body)}, needs_rules=True).with_rules(b"user-agent:*\ndisallow:/private")
-    finished = await trip.take(lease_for(URL))
+    scripted = await ScriptedJourney({URL: respond(URL, body)}, needs_rules=True).with_rules(
+        b"user-agent:*\ndisallow:/private"
+    )
+    finished = await scripted.take(lease_for(URL))
     assert isinstance(finished.result, Done)
     assert [task.url for task in finished.result.found] == ["https://a.test/open"]
     assert finished.result.rejected == {"robots": 1}
 
 
 async def test_a_lease_whose_rules_ran_out_is_handed_back_not_fetched() -> None:
-    trip = await Trip({URL: respond(URL)}, needs_rules=True).with_rules(b"user-agent:*\ndisallow:/", seconds=0.0)
-    finished = await trip.take(lease_for(URL))
+    scripted = await ScriptedJourney({URL: respond(URL)}, needs_rules=True).with_rules(
+        b"user-agent:*\ndisallow:/", seconds=0.0
+    )
+    finished = await scripted.take(lease_for(URL))
     assert isinstance(finished.result, Released)
-    assert trip.fetcher.requests == []
+    assert scripted.fetcher.requests == []
 
 
 async def test_rules_made_to_be_slow_do_not_stop_the_worker_over_a_page_of_many_links() -> None:
     links = "".join(f"<a href=/{'a' * 1500}{number}>x</a>" for number in range(2000))
     slow = b"".join(b"disallow:/%s%d$\n" % (b"*a" * 200, number) for number in range(3000, 3500))
-    trip = await Trip({URL: respond(URL, links)}, needs_rules=True).with_rules(
+    scripted = await ScriptedJourney({URL: respond(URL, links)}, needs_rules=True).with_rules(
         b"user-agent:*\nallow:/page\ndisallow:/\n" + slow
     )
-    result = (await trip.take(lease_for(URL, rules_version=1))).result
+    result = (await scripted.take(lease_for(URL, rules_version=1))).result
     assert isinstance(result, Done)
     assert 0 < result.rejected["robots"] < 2000
     # They are all forbidden; what was not held against the rules here meets them when it is leased.
@@ -52,8 +56,8 @@ async def test_rules_made_to_be_slow_do_not_stop_the_worker_over_a_page_of_many_
 
 async def test_opening_a_lane_fetches_robots_txt_and_hands_the_page_back() -> None:
     robots = respond("https://a.test/robots.txt", "User-agent: *\nDisallow: /x\nCrawl-delay: 9", kind="text/plain")
-    trip = Trip({"https://a.test/robots.txt": robots}, needs_rules=True)
-    finished = await trip.take(lease_for(URL, opens_lane=True, interval=1.0))
+    scripted = ScriptedJourney({"https://a.test/robots.txt": robots}, needs_rules=True)
+    finished = await scripted.take(lease_for(URL, opens_lane=True, interval=1.0))
     assert isinstance(finished.result, Released)
     update = finished.result.lane
     assert update is not None
@@ -64,72 +68,72 @@ async def test_opening_a_lane_fetches_robots_txt_and_hands_the_page_back() -> No
         lent_interval(9.0),
         86_400.0,
     )
-    assert [request.url for request in trip.fetcher.requests] == ["https://a.test/robots.txt"]
+    assert [request.url for request in scripted.fetcher.requests] == ["https://a.test/robots.txt"]
     assert (finished.items, finished.fetch) == ((), None)
 
 
 async def test_a_robots_txt_that_cannot_be_had_rests_the_lane_and_is_asked_for_again() -> None:
-    trip = Trip({"https://a.test/robots.txt": respond(URL, status=503)}, needs_rules=True)
-    finished = await trip.take(lease_for(URL, opens_lane=True))
+    scripted = ScriptedJourney({"https://a.test/robots.txt": respond(URL, status=503)}, needs_rules=True)
+    finished = await scripted.take(lease_for(URL, opens_lane=True))
     assert isinstance(finished.result, Retry)
     assert (finished.result.free, finished.result.reason) == (True, "robots.txt: http_503")
     assert finished.result.lane is not None
     assert (finished.result.lane.rules, finished.result.lane.rest_seconds) == (None, finished.result.delay)
 
 
-async def opened_by_redirect(trip: Trip) -> Released | Retry:
-    finished = await trip.take(lease_for(URL, opens_lane=True))
+async def opened_by_redirect(scripted: ScriptedJourney) -> Released | Retry:
+    finished = await scripted.take(lease_for(URL, opens_lane=True))
     assert isinstance(finished.result, Released | Retry)
     return finished.result
 
 
-def trip_with_robots_txt_elsewhere() -> Trip:
+def journey_with_robots_txt_elsewhere() -> ScriptedJourney:
     moved = redirect("https://slow.test/robots.txt", url="https://a.test/robots.txt")
-    return Trip({"https://a.test/robots.txt": moved}, needs_rules=True)
+    return ScriptedJourney({"https://a.test/robots.txt": moved}, needs_rules=True)
 
 
 async def test_a_robots_txt_at_a_host_with_no_slot_soon_is_not_waited_for() -> None:
-    trip = await trip_with_robots_txt_elsewhere().with_rules(b"")
-    await trip.frontier.update_lane("c", "slow.test", LaneUpdate(interval=300.0, base_interval=300.0))
-    await trip.frontier.reserve("c", "slow.test")
-    result = await opened_by_redirect(trip)
+    scripted = await journey_with_robots_txt_elsewhere().with_rules(b"")
+    await scripted.frontier.update_lane("c", "slow.test", LaneUpdate(interval=300.0, base_interval=300.0))
+    await scripted.frontier.reserve("c", "slow.test")
+    result = await opened_by_redirect(scripted)
     assert isinstance(result, Retry)
     assert (result.free, result.reason) == (True, "robots.txt: redirects to a busy host")
     assert 200 < result.delay <= 300
-    assert [request.url for request in trip.fetcher.requests] == ["https://a.test/robots.txt"]
+    assert [request.url for request in scripted.fetcher.requests] == ["https://a.test/robots.txt"]
 
 
 async def test_a_robots_txt_at_a_host_whose_rules_are_known_is_not_asked_for_again() -> None:
-    trip = await trip_with_robots_txt_elsewhere().with_rules(b"")
+    scripted = await journey_with_robots_txt_elsewhere().with_rules(b"")
     known = LaneUpdate(rules=b"user-agent:*\ndisallow:/x\ncrawl-delay:7", rules_seconds=60.0, interval=300.0)
-    await trip.frontier.update_lane("c", "slow.test", known)
-    result = await opened_by_redirect(trip)
+    await scripted.frontier.update_lane("c", "slow.test", known)
+    result = await opened_by_redirect(scripted)
     assert isinstance(result, Released)
     assert result.lane is not None
     assert (result.lane.rules, result.lane.interval) == (known.rules, lent_interval(7.0))
-    assert len(trip.fetcher.requests) == 1
+    assert len(scripted.fetcher.requests) == 1
 
 
 async def test_of_long_rules_on_many_hosts_only_some_are_kept_in_memory() -> None:
-    trip = Trip(needs_rules=True)
-    await trip.frontier.open_crawl(Crawl(id="c", spider="plain", needs_rules=True))
+    scripted = ScriptedJourney(needs_rules=True)
+    await scripted.frontier.open_crawl(Crawl(id="c", spider="plain", needs_rules=True))
     rules = b"user-agent:*\n" + b"".join(b"disallow:/%d/%s\n" % (number, b"x" * 80) for number in range(2_000))
     urls = [f"https://h{number}.test/" for number in range(80)]
     for url in urls:
-        await trip.frontier.update_lane("c", url[8:-1], LaneUpdate(rules=rules, rules_seconds=60.0))
-        await trip.take(lease_for(url, rules_version=1))
-    kept = [url for url in urls if trip.rules.cached(url[8:-1]) is not None]
+        await scripted.frontier.update_lane("c", url[8:-1], LaneUpdate(rules=rules, rules_seconds=60.0))
+        await scripted.take(lease_for(url, rules_version=1))
+    kept = [url for url in urls if scripted.rules.cached(url[8:-1]) is not None]
     assert 10 < len(kept) < 70
     assert kept == urls[-len(kept) :]
 
 
 async def test_a_robots_txt_that_can_never_be_had_closes_the_lane() -> None:
-    trip = Trip({"https://a.test/robots.txt": respond(URL, status=503)}, needs_rules=True)
-    finished = await trip.take(lease_for(URL, opens_lane=True, free_retries=MOST_FAILURES))
+    scripted = ScriptedJourney({"https://a.test/robots.txt": respond(URL, status=503)}, needs_rules=True)
+    finished = await scripted.take(lease_for(URL, opens_lane=True, free_retries=MOST_FAILURES))
     assert isinstance(finished.result, Released)
     assert finished.result.lane is not None
     assert finished.result.lane.rules is not None
-    closed = await Trip({URL: respond(URL)}, needs_rules=True).with_rules(finished.result.lane.rules)
+    closed = await ScriptedJourney({URL: respond(URL)}, needs_rules=True).with_rules(finished.result.lane.rules)
     ended = await closed.take(lease_for(URL))
     assert isinstance(ended.result, Done)
     assert (ended.result.outcome, closed.fetcher.requests) == ("robots_unavailable", [])
@@ -137,7 +141,7 @@ async def test_a_robots_txt_that_can_never_be_had_closes_the_lane() -> None:
 
 async def test_a_crawl_delay_faster_than_the_pace_changes_nothing() -> None:
     robots = respond(URL, "User-agent: *\nCrawl-delay: 1", kind="text/plain")
-    trip = Trip({"https://a.test/robots.txt": robots}, needs_rules=True)
-    finished = await trip.take(lease_for(URL, opens_lane=True, interval=5.0))
+    scripted = ScriptedJourney({"https://a.test/robots.txt": robots}, needs_rules=True)
+    finished = await scripted.take(lease_for(URL, opens_lane=True, interval=5.0))
     assert finished.result.lane is not None
     assert finished.result.lane.interval is None

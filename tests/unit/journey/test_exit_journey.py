@@ -55,7 +55,7 @@ class Wary(Spider):
             return {"kept": True}
 
 
-class Trip:
+class ScriptedJourney:
     """A journey over scripted answers, through the exits of a pool."""
 
     def __init__(
@@ -109,16 +109,16 @@ def lease_through(*, exit_name: str = "ring/0", handler: str = "parse", **fields
 
 
 async def take(answer: Answer, *, lease: dict[str, Any] | None = None, **settings: Any) -> Finished:
-    return await Trip({URL: answer}, **settings).take(lease_through(**(lease or {})))
+    return await ScriptedJourney({URL: answer}, **settings).take(lease_through(**(lease or {})))
 
 
 async def test_a_good_page_goes_through_its_exit_and_says_so() -> None:
-    trip = Trip({URL: respond(URL, "<a href=/next>x</a>")})
-    finished = await trip.take(lease_through())
+    scripted = ScriptedJourney({URL: respond(URL, "<a href=/next>x</a>")})
+    finished = await scripted.take(lease_through())
     assert isinstance(finished.result, Done)
     assert finished.result.exit == ExitUse(verdict="ok", size=19, elapsed=0.01)
     assert [task.lane for task in finished.result.found] == ["a.test via ring"]
-    assert [request.exit for request in trip.fetcher.requests] == ["ring/0"]
+    assert [request.exit for request in scripted.fetcher.requests] == ["ring/0"]
     assert finished.fetch is not None
     assert finished.fetch.exit == "ring/0"
 
@@ -126,7 +126,7 @@ async def test_a_good_page_goes_through_its_exit_and_says_so() -> None:
 @pytest.mark.parametrize(("kind", "keeps"), [("proxy", True), ("account", False)])
 async def test_the_cookies_of_an_account_are_not_archived(kind: str, keeps: bool) -> None:
     answer = respond(URL, "hello", headers={"set-cookie": "sid=secret", "server": "old"})
-    finished = await Trip({URL: answer}, kind=kind, keeping="page").take(lease_through())
+    finished = await ScriptedJourney({URL: answer}, kind=kind, keeping="page").take(lease_through())
     assert finished.page is not None
     assert finished.page.capture.headers["server"] == "old"
     assert ("set-cookie" in finished.page.capture.headers) is keeps
@@ -134,22 +134,22 @@ async def test_the_cookies_of_an_account_are_not_archived(kind: str, keeps: bool
 
 async def test_a_page_that_is_given_up_unfetched_has_not_used_its_exit() -> None:
     urls = [f"https://a.test/p/{number}" for number in range(30)]
-    trip = Trip({url: respond(url, "<p>no news") for url in urls}, max_equal_pages=5)
-    links = [UrlRules(trip.settings).resolve(url) for url in urls]
+    scripted = ScriptedJourney({url: respond(url, "<p>no news") for url in urls}, max_equal_pages=5)
+    links = [UrlRules(scripted.settings).resolve(url) for url in urls]
     tasks = [
         {"lane": "a.test via ring", "pool": "ring", "parent": 1, "shape": one.shape, "key": one.key} for one in links
     ]
     leases = [lease_for(url, task=task, exit="ring/0") for url, task in zip(urls, tasks, strict=True)]
-    ends = [await trip.take(lease) for lease in leases]
+    ends = [await scripted.take(lease) for lease in leases]
     given_up = [end.result for end in ends if isinstance(end.result, Dead)]
     assert given_up
     assert {result.exit for result in given_up} == {ExitUse(verdict="unused")}
 
 
 async def test_a_redirect_keeps_its_pool() -> None:
-    trip = Trip({URL: respond(URL, status=302, headers={"location": "/next"})})
+    scripted = ScriptedJourney({URL: respond(URL, status=302, headers={"location": "/next"})})
     lease = lease_for(URL, task={"lane": "a.test via other", "pool": "other"}, exit="ring/1")
-    result = (await trip.take(lease)).result
+    result = (await scripted.take(lease)).result
     assert isinstance(result, Done)
     [hop] = result.found
     assert (hop.pool, hop.lane) == ("other", "a.test via other")
@@ -175,14 +175,14 @@ async def test_a_503_with_retry_after_rests_the_lane_and_not_the_exit() -> None:
 
 
 async def test_a_slow_exit_does_not_slow_its_lane() -> None:
-    trip = Trip({URL: [respond(URL), msgspec.structs.replace(respond(URL), elapsed=30.0)]})
-    await trip.take(lease_through(interval=1.0))
-    assert (await trip.take(lease_through(interval=1.0))).result.lane is None
+    scripted = ScriptedJourney({URL: [respond(URL), msgspec.structs.replace(respond(URL), elapsed=30.0)]})
+    await scripted.take(lease_through(interval=1.0))
+    assert (await scripted.take(lease_through(interval=1.0))).result.lane is None
 
 
 async def test_without_an_exit_a_slow_answer_slows_the_lane_and_there_is_no_report() -> None:
-    trip = Trip({URL: [respond(URL), msgspec.structs.replace(respond(URL), elapsed=30.0)]})
-    first, slow = [(await trip.take(lease_for(URL, interval=1.0))).result for _ in range(2)]
+    scripted = ScriptedJourney({URL: [respond(URL), msgspec.structs.replace(respond(URL), elapsed=30.0)]})
+    first, slow = [(await scripted.take(lease_for(URL, interval=1.0))).result for _ in range(2)]
     assert (first.lane, first.exit, slow.exit) == (None, None, None)
     assert slow.lane is not None
     assert slow.lane.interval == 1.25
@@ -218,7 +218,7 @@ async def test_what_a_handler_calls_blocked_is_tried_again_and_nothing_of_it_is_
 async def test_what_a_handlers_error_quotes_of_secrets_is_left_out(attempt: int) -> None:
     lease = lease_through(handler="quotes", attempt=attempt)
     task = msgspec.structs.replace(lease.task, headers={"Authorization": f"Bearer {TOKEN}"}, max_attempts=2)
-    finished = await Trip({URL: respond(URL)}).take(msgspec.structs.replace(lease, task=task))
+    finished = await ScriptedJourney({URL: respond(URL)}).take(msgspec.structs.replace(lease, task=task))
     assert isinstance(finished.result, Retry if attempt == 1 else Dead)
     assert "cannot use" in finished.result.reason
     kept = repr([finished.result.reason, getattr(finished.result, "detail", ""), finished.fetch])
@@ -230,22 +230,22 @@ async def test_what_a_handlers_error_quotes_of_secrets_is_left_out(attempt: int)
 async def test_what_a_spider_calls_blocked_is_one_short_line_without_secrets(exit_name: str) -> None:
     lease = lease_through(handler="says_much", exit_name=exit_name)
     task = msgspec.structs.replace(lease.task, headers={"Authorization": f"Bearer {TOKEN}"})
-    finished = await Trip({URL: respond(URL)}).take(msgspec.structs.replace(lease, task=task))
+    finished = await ScriptedJourney({URL: respond(URL)}).take(msgspec.structs.replace(lease, task=task))
     assert isinstance(finished.result, Retry)
     assert finished.result.reason.startswith("blocked: {'Authorization': ***")
     assert len(finished.result.reason) <= 500
 
 
 async def test_refusals_are_counted_without_the_tries_that_exits_failed() -> None:
-    trip = Trip({URL: [fault(FaultKind.EXIT)] * 5 + [respond(URL, status=403)]}, max_exit_tries=6)
+    scripted = ScriptedJourney({URL: [fault(FaultKind.EXIT)] * 5 + [respond(URL, status=403)]}, max_exit_tries=6)
     for number in range(6):
-        finished = await trip.take(lease_through(free_retries=number))
+        finished = await scripted.take(lease_through(free_retries=number))
         assert isinstance(finished.result, Retry)
 
 
 async def test_a_login_is_kept_though_the_page_says_nothing_of_its_account() -> None:
-    trip = Trip({URL: respond(URL, status=403, headers={"set-cookie": "id=1"})}, kind="account")
-    finished = await trip.take(lease_through(free_retries=4))
+    scripted = ScriptedJourney({URL: respond(URL, status=403, headers={"set-cookie": "id=1"})}, kind="account")
+    finished = await scripted.take(lease_through(free_retries=4))
     assert finished.result.exit is not None
     assert finished.result.exit.verdict == "ok"
     assert finished.result.exit.session
@@ -258,8 +258,8 @@ async def test_a_handler_that_catches_everything_has_said_it_all_the_same() -> N
 
 
 async def test_without_an_exit_a_blocked_page_uses_up_its_attempts() -> None:
-    trip = Trip({URL: respond(URL, "not you")})
-    first, last = await trip.take(lease_for(URL)), await trip.take(lease_for(URL, attempt=4))
+    scripted = ScriptedJourney({URL: respond(URL, "not you")})
+    first, last = await scripted.take(lease_for(URL)), await scripted.take(lease_for(URL, attempt=4))
     assert isinstance(first.result, Retry)
     assert (first.result.free, first.result.reason, first.result.exit) == (False, "blocked: they know us", None)
     assert isinstance(last.result, Dead)
@@ -277,10 +277,12 @@ async def test_a_page_that_many_exits_were_turned_away_from_says_nothing_of_the_
 
 
 async def test_robots_txt_is_asked_for_through_the_exit() -> None:
-    trip = Trip({ROBOTS: respond(ROBOTS, "User-agent: *\nDisallow: /x", kind="text/plain")}, needs_rules=True)
-    result = (await trip.take(lease_through(opens_lane=True))).result
+    scripted = ScriptedJourney(
+        {ROBOTS: respond(ROBOTS, "User-agent: *\nDisallow: /x", kind="text/plain")}, needs_rules=True
+    )
+    result = (await scripted.take(lease_through(opens_lane=True))).result
     assert isinstance(result, Released)
-    assert [(request.url, request.exit) for request in trip.fetcher.requests] == [(ROBOTS, "ring/0")]
+    assert [(request.url, request.exit) for request in scripted.fetcher.requests] == [(ROBOTS, "ring/0")]
     assert result.lane is not None
     assert result.lane.rules
     assert result.exit is not None
@@ -293,8 +295,8 @@ async def test_robots_txt_is_asked_for_through_the_exit() -> None:
      (respond(ROBOTS, status=403), "blocked"), (respond(ROBOTS, status=429), "blocked")],
 )  # fmt: skip
 async def test_an_exit_that_cannot_get_robots_txt_leaves_it_to_the_next(answer: Answer, verdict: str) -> None:
-    trip = Trip({ROBOTS: answer}, needs_rules=True)
-    result = (await trip.take(lease_through(opens_lane=True))).result
+    scripted = ScriptedJourney({ROBOTS: answer}, needs_rules=True)
+    result = (await scripted.take(lease_through(opens_lane=True))).result
     assert isinstance(result, Retry)
     assert (result.free, result.delay, result.lane) == (True, 0.0, None)
     assert result.exit is not None
@@ -302,21 +304,21 @@ async def test_an_exit_that_cannot_get_robots_txt_leaves_it_to_the_next(answer: 
 
 
 async def test_a_robots_txt_that_is_forbidden_to_every_exit_allows_everything_as_it_does_elsewhere() -> None:
-    trip = Trip({ROBOTS: respond(ROBOTS, status=403)}, needs_rules=True)
-    result = (await trip.take(lease_through(opens_lane=True, free_retries=3))).result
+    scripted = ScriptedJourney({ROBOTS: respond(ROBOTS, status=403)}, needs_rules=True)
+    result = (await scripted.take(lease_through(opens_lane=True, free_retries=3))).result
     assert isinstance(result, Released)
     assert result.lane is not None
     assert result.lane.rules == b""
 
 
 async def test_what_robots_txt_forbids_leaves_the_exit_unused() -> None:
-    trip = Trip({}, needs_rules=True)
-    await trip.frontier.open_crawl(trip.crawl)
-    opened = await Trip(
+    scripted = ScriptedJourney({}, needs_rules=True)
+    await scripted.frontier.open_crawl(scripted.crawl)
+    opened = await ScriptedJourney(
         {ROBOTS: respond(ROBOTS, "User-agent: *\nDisallow: /", kind="text/plain")}, needs_rules=True
     ).take(lease_through(opens_lane=True))
     assert opened.result.lane is not None
-    await trip.frontier.update_lane("c", "a.test via ring", opened.result.lane)
-    result = (await trip.take(lease_through())).result
+    await scripted.frontier.update_lane("c", "a.test via ring", opened.result.lane)
+    result = (await scripted.take(lease_through())).result
     assert isinstance(result, Done)
     assert (result.outcome, result.exit) == ("robots", ExitUse(verdict="unused"))

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from worker_bench import HOST, Bench, Links, soon
+from worker_in_memory import HOST, Bench, Links
 
 from shoal import Page
 from shoal.errors import StorageError
@@ -15,6 +15,7 @@ from shoal.model import DeadFilter, Done
 from shoal.processes.worker import resident_bytes, worker_name
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import ScriptedFetcher, task_for
+from shoal.testing.waiting import eventually, loop_turns
 
 
 async def test_a_worker_works_to_the_end_and_gives_its_pages() -> None:
@@ -33,11 +34,14 @@ async def test_every_page_is_stored_before_it_is_settled() -> None:
     await bench.begin("/")
     await bench.run()
     stored: set[str] = set()
+    settled: set[str] = set()
     for name, argument in bench.calls:
         if name == "write":
             stored |= {item.url for item in argument}
         if name == "settle":
-            assert {result.lease.task.url for result in argument if isinstance(result, Done)} <= stored
+            settled |= {result.lease.task.url for result in argument if isinstance(result, Done)}
+            assert settled <= stored
+    assert settled == {f"{HOST}/", *(f"{HOST}/{number}" for number in range(40))}
 
 
 async def test_a_store_that_keeps_failing_ends_the_worker_and_nothing_is_settled(
@@ -65,9 +69,10 @@ async def test_leasing_stops_while_the_store_is_slow() -> None:
     gate = asyncio.Event()
     bench.watched_store.meddle = lambda name, *_: gate.wait() if name == "write" else None
     running = asyncio.create_task(bench.run())
-    await asyncio.sleep(0.3)
-    # A batch under way, two in the buffer, one page per slot that waits to get in.
-    assert len(bench.fetched()) <= 2 + 4 + 4
+    # Two pages in the write, four in the buffer, two that wait for room in it: the other two slots stay empty.
+    await eventually(lambda: len(bench.fetched()) == 2 + 4 + 2)
+    await loop_turns()
+    assert len(bench.fetched()) == 2 + 4 + 2
     gate.set()
     assert await running == 60
 
@@ -115,9 +120,9 @@ async def test_a_worker_waits_for_more_while_a_source_feeds_the_crawl() -> None:
     bench = Bench({"/": "", "/1": ""}, feeding=True)
     await bench.begin("/")
     running = asyncio.create_task(bench.run())
-    await soon(lambda: bench.store.rows)
-    asked = [name for name, _ in bench.calls].count("lease")
-    await soon(lambda: [name for name, _ in bench.calls].count("lease") > asked + 1)
+    await eventually(lambda: bench.store.rows)
+    asked = bench.count("lease")
+    await eventually(lambda: bench.count("lease") > asked + 1)
     assert not running.done()
     await bench.memory.put("c", [task_for(f"{HOST}/1")])
     await bench.memory.set_feeding("c", feeding=False)

@@ -87,7 +87,7 @@ def test_now_and_then_a_page_of_an_exhausted_kind_is_tried_and_a_new_one_opens_i
     assert not repeats.exhausted(task)
 
 
-def test_what_people_asked_for_is_never_given_up() -> None:
+def test_a_start_url_is_never_given_up() -> None:
     repeats = Repeats(LIMIT)
     left_after(repeats, [page_at(f"https://a.test/p/{number}", "<p>the same") for number in range(50)])
     link = RULES.resolve("https://a.test/p/1")
@@ -134,7 +134,7 @@ def test_other_pages_are_not_equal_when_their_numbers_differ() -> None:
     assert left_after(Repeats(LIMIT), dated) is None
 
 
-def test_zero_turns_it_off() -> None:
+def test_a_limit_of_zero_gives_up_no_page() -> None:
     pages = [page_at(f"https://a.test/p/{number}", "<p>the same") for number in range(500)]
     assert left_after(Repeats(0), pages) is None
 

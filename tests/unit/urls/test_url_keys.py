@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from url_cases import rules
+from url_strategies import rules
 
 from shoal.settings import Settings
 from shoal.urls import UrlRules, key_of

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
-from worker_bench import HOST, Bench, soon
+from worker_in_memory import HOST, Bench
 
 from shoal.fetch.base import Fetch
 from shoal.model import Crawl, Pool
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import Answer, ScriptedFetcher, respond, task_for
+from shoal.testing.waiting import eventually
 
 
 async def test_the_work_of_a_lost_lease_is_dropped_at_once() -> None:
@@ -18,8 +17,10 @@ async def test_the_work_of_a_lost_lease_is_dropped_at_once() -> None:
     await bench.begin("/")
     running = await bench.background()
     await bench.memory.evict("w")  # it is lent again, to the same worker, under a new token
-    await soon(lambda: len(bench.fetcher.requests) == 2)
-    await asyncio.sleep(0.2)
+    await eventually(lambda: len(bench.fetcher.requests) == 2)
+    # The next renewal tells the worker that the lease is lost. The one after it begins when that was dealt with.
+    renewals = bench.count("extend")
+    await eventually(lambda: bench.count("extend") >= renewals + 2)
     bench.fetcher.gate.set()
     assert await running == 2
     progress = await bench.memory.progress("c")
@@ -27,10 +28,14 @@ async def test_the_work_of_a_lost_lease_is_dropped_at_once() -> None:
 
 
 async def test_leases_are_renewed_while_a_page_takes_its_time() -> None:
-    bench = Bench({"/": ""}, lease_seconds=0.2)
+    clock = FakeClock()
+    bench = Bench({"/": ""}, lease_seconds=0.3, clock=clock)
     await bench.begin("/")
     running = await bench.background()
-    await asyncio.sleep(0.6)
+    for _ in range(5):
+        renewals = bench.count("extend")
+        clock.advance(0.2)
+        await eventually(lambda before=renewals: bench.count("extend") > before)  # type: ignore[misc]  # bound now
     bench.fetcher.gate.set()
     assert await running == 1
     progress = await bench.memory.progress("c")
@@ -59,7 +64,7 @@ async def test_only_a_start_that_comes_too_late_takes_a_new_slot(blocked: float,
     bench.fetcher = BlockedLoop(clock, seconds=blocked)
     await bench.begin("/", "/1")
     assert await bench.run() == 2
-    assert [name for name, _ in bench.calls].count("reserve") == reserved
+    assert bench.count("reserve") == reserved
 
 
 async def test_a_start_waits_for_its_exit_and_a_late_one_takes_the_exits_new_slot() -> None:
@@ -71,5 +76,5 @@ async def test_a_start_waits_for_its_exit_and_a_late_one_takes_the_exits_new_slo
     tasks = [task_for(HOST + path, lane="a.test via ring", pool="ring") for path in ("/", "/1")]
     await bench.memory.put("c", tasks)
     assert await bench.run() == 2
-    assert [name for name, _ in bench.calls].count("reserve") == 1
+    assert bench.count("reserve") == 1
     assert {request.exit for request in bench.fetcher.requests} == {"x"}

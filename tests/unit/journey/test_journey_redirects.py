@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from trip import URL, redirect, take
+from scripted_journey import URL, redirect, take
 
 from shoal.model import Dead, Done, Task
 from shoal.testing.fakes import respond

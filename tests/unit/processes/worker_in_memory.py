@@ -1,4 +1,4 @@
-"""A worker over a scripted site, with everything in memory, for the tests of its loop."""
+"""A worker over a scripted site, its frontier and store in memory, for the tests of its loop."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from shoal.processes.worker import Worker, WorkerParts
 from shoal.settings import Settings
 from shoal.testing.fakes import MemoryStore, ScriptedFetcher, Watched, passages_for, respond, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.waiting import eventually
 from shoal.urls import UrlRules
 
 HOST = "https://a.test"
@@ -43,7 +44,7 @@ class Links(Spider):
 
 
 class Bench:
-    """A worker over a scripted site, with everything in memory."""
+    """A worker over a scripted site. `site` gives the links of each page."""
 
     def __init__(
         self,
@@ -103,21 +104,19 @@ class Bench:
             return await self.worker().run(self.stop)
 
     async def background(self) -> asyncio.Task[int]:
-        """The worker at work, every task it can take fetched and waiting at the gate."""
+        """Start the worker with the fetcher's gate shut; returns when it has asked for its first page."""
         self.fetcher.gate.clear()
         running = asyncio.create_task(self.run())
-        await soon(lambda: self.fetcher.requests)
+        await eventually(lambda: self.fetcher.requests)
         return running
 
     def fetched(self) -> list[str]:
         return [request.url.removeprefix(HOST) for request in self.fetcher.requests]
 
+    def count(self, verb: str) -> int:
+        """How often the worker called this method of its frontier or store."""
+        return [name for name, _ in self.calls].count(verb)
+
 
 def page(url: str, links: str) -> Response:
     return respond(url, "".join(f"<a href={link}>x</a>" for link in links.split()))
-
-
-async def soon(check: Callable[[], Any], seconds: float = 5.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not check():  # noqa: ASYNC110 -- what is awaited has no event
-            await asyncio.sleep(0.005)

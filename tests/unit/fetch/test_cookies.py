@@ -158,7 +158,7 @@ def test_comes_back_from_bytes_as_it_was() -> None:
     assert len(CookieJar.load(b"")) == 0
 
 
-def test_knows_what_somebody_registered() -> None:
+def test_finds_the_registered_domain_of_a_host() -> None:
     assert site_of("www.shop.co.uk") == "shop.co.uk"
     assert site_of("x.mine.github.io") == "mine.github.io"
     assert site_of("127.0.0.1") == "127.0.0.1"

@@ -21,6 +21,7 @@ from shoal.store.base import FetchRow, ItemRow, ItemRule
 from shoal.testing.archive_contract import everything, raw_page
 from shoal.testing.fakes import MemoryStore, Watched, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.testing.waiting import SECONDS, eventually, loop_turns
 
 
 class Bench:
@@ -70,12 +71,6 @@ def finished(lease: Lease, **done: Any) -> Finished:
     return Finished(Done(lease=lease, **done), [item], row)
 
 
-async def soon(check: Any, seconds: float = 3.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not check():  # noqa: ASYNC110 -- what is awaited has no event
-            await asyncio.sleep(0.005)
-
-
 async def test_the_store_is_written_before_anything_is_settled() -> None:
     bench = Bench()
     writing = asyncio.create_task(bench.writer.run())
@@ -91,16 +86,16 @@ async def test_the_store_is_written_before_anything_is_settled() -> None:
 
 
 async def test_a_batch_is_written_as_soon_as_it_is_full() -> None:
-    bench = Bench(pages=2, seconds=30.0)
+    bench = Bench(pages=2, seconds=3600.0)
     leases = await bench.leases(3)
     writing = asyncio.create_task(bench.writer.run())
     await bench.writer.add(finished(leases[0]))
-    await asyncio.sleep(0.03)
+    await loop_turns()
     assert bench.calls == []
     await bench.writer.add(finished(leases[1]))
-    await soon(lambda: bench.settled)
+    await eventually(lambda: bench.settled)
     await bench.writer.add(finished(leases[2]))
-    await asyncio.sleep(0.03)
+    await loop_turns()
     assert len(bench.settled) == 1
     bench.writer.close()
     await writing
@@ -112,19 +107,19 @@ async def test_a_lone_page_waits_no_longer_than_the_flush_time() -> None:
     [lease] = await bench.leases(1)
     writing = asyncio.create_task(bench.writer.run())
     await bench.writer.add(finished(lease))
-    await soon(lambda: bench.settled, 1.0)
+    await eventually(lambda: bench.settled)
     bench.writer.close()
     await writing
 
 
 async def test_flush_ends_the_wait_for_more_pages() -> None:
-    bench = Bench(pages=100, seconds=30.0)
+    bench = Bench(pages=100, seconds=3600.0)
     [lease] = await bench.leases(1)
     writing = asyncio.create_task(bench.writer.run())
     bench.writer.flush()
     await bench.writer.add(finished(lease))
     bench.writer.flush()
-    await soon(lambda: bench.settled, 1.0)
+    await eventually(lambda: bench.settled)
     bench.writer.close()
     await writing
 
@@ -136,7 +131,8 @@ async def test_a_slow_store_pushes_back() -> None:
     leases = await bench.leases(10)
     writing = asyncio.create_task(bench.writer.run())
     adding = asyncio.create_task(bench.add_all([finished(lease) for lease in leases]))
-    await soon(lambda: bench.calls and not bench.writer.has_room)
+    await eventually(lambda: bench.calls and not bench.writer.has_room)
+    await loop_turns()
     # Two batches of two at the store, two in the buffer, and not one page more.
     assert bench.added == 8
     assert not adding.done()
@@ -184,7 +180,7 @@ async def test_a_store_that_keeps_failing_ends_the_writer_and_nothing_is_settled
     with pytest.raises(StorageError, match="the disk is full"):
         await writing
     # A page that waited for room is not left waiting.
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(SECONDS):
         await adding
     assert "settle" not in bench.verbs()
     assert (await bench.memory.progress("c")).leased == 9
@@ -296,7 +292,8 @@ async def test_large_pages_push_back_by_their_bytes(tmp_path: Path) -> None:
     body = bytes(BATCH_BYTES // 2)
     writing = asyncio.create_task(bench.writer.run())
     adding = asyncio.create_task(bench.add_all([with_page(lease, body) for lease in leases]))
-    await soon(lambda: bench.calls and not bench.writer.has_room)
+    await eventually(lambda: bench.calls and not bench.writer.has_room)
+    await loop_turns()
     # Two batches on their way to the archive, two in the buffer: long before there are a hundred pages.
     assert (bench.added, bench.verbs()) == (8, ["write"])
     assert not adding.done()
