@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib import resources
 
 from shoal.frontier.redis.connection import RedisLink
+from shoal.frontier.redis.scripts import load_script
 from shoal.frontier.redis.server_checks import warn
 
 TAKER_SECONDS = 30.0
@@ -69,7 +69,7 @@ class RedisInbox:
 
 
 def _script(name: str) -> str:
-    return resources.files("shoal.frontier.redis").joinpath("lua", "verbs", f"{name}.lua").read_text(encoding="utf-8")
+    return load_script(name).text
 
 
 def _text(kind: bytes | str) -> str:

@@ -10,13 +10,10 @@ from typing import Any
 import msgspec
 
 from shoal.frontier.redis.connection import Argument
+from shoal.frontier.redis.layout import SEQUENCES, VERDICTS
 from shoal.frontier.redis.shards import Shard
+from shoal.frontier.rules.tasks import bounded_priority
 from shoal.model import DIRECT, Crawl, DeadLetter, ExitUse, LaneUpdate, Pool, Task
-
-MAX_PRIORITY = 2**22 - 1
-SEQUENCES = 2**31  # per step of priority: order = sequence - priority * SEQUENCES stays exact in a double
-
-VERDICTS = ("ok", "blocked", "failed", "used", "unused")
 
 KEY = struct.Struct(">q")
 _REPORT = struct.Struct(">ddB")
@@ -160,7 +157,7 @@ class Batch:
         """The arguments of the kinds: their number, then each one."""
         args: list[Argument] = [len(self._kinds)]
         for lane, priority, delay, merged in self._kinds:
-            offset = -max(-MAX_PRIORITY, min(priority, MAX_PRIORITY)) * SEQUENCES
+            offset = -bounded_priority(priority) * SEQUENCES
             args += (lane, offset, repr(float(delay)), int(merged) + (0 if self._shard.has(lane) else 2))
         return args
 

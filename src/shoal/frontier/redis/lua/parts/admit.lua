@@ -1,37 +1,43 @@
+-- needs: tasks seen
+-- gives: read_kinds check_tasks admit save_admitted count_rejected burial_reasons admitted_list refused merged duplicates examined
+-- gives: passed_on passed_entries known allowed is_spent
 -- Letting tasks in: dedup and budgets. Shared by put and settle.
 --
 -- A kind of task is four values: lane, −priority · 2^31, delay, and the sum of 1 if its URL was merged and 2 if its lane
 -- lives in another shard. A task is three: its key in decimals, the number of its kind, the task.
+--
+-- shape:LANE  path shape → number of tasks accepted; only where max_per_shape is set
 local NO_SHAPE = string.rep('\0', 8)
 local kinds = {}
 -- The reasons of tasks that are buried at once, in the order of the tasks; nil: tasks wait.
-local burial_reasons
-local admitted, admitted_list = {}, {}
-local refused, merged, duplicates, examined = {}, {}, 0, 0
--- What cannot be decided here, by its place in the call, and as lane and task: tasks of other shards, and those for
--- which this shard has no allowance of the crawl's `max_pages`.
-local passed_on, passed_entries = {}, {}
-local numbers = call('HMGET', P .. 'count', 'sequence', 'seen', 'queued', 'delayed', 'leased', 'done', 'dead', 'cancelled',
-  'allowed')
-local sequence, seen, known = tonumber(numbers[1]) or 0, tonumber(numbers[2]) or 0, 0
-for i = 3, 8 do known = known + (tonumber(numbers[i]) or 0) end
-local allowed, is_spent = tonumber(numbers[9]) or 0, record[13] == record[6]
+burial_reasons = nil
+local admitted = {}
+admitted_list = {}
+refused, merged, duplicates, examined = {}, {}, 0, 0
+-- Tasks that this shard cannot decide on, by their index in the call, and as entries of the outbox: tasks of other shards, and
+-- tasks for which this shard has no allowance of the crawl's `max_pages`.
+passed_on, passed_entries = {}, {}
+local stored = read_fields('count', 'sequence', 'seen', 'allowed', unpack(TASK_STATES))
+local sequence, seen = tonumber(stored.sequence) or 0, tonumber(stored.seen) or 0
+known = 0
+for i = 1, #TASK_STATES do known = known + (tonumber(stored[TASK_STATES[i]]) or 0) end
+allowed, is_spent = tonumber(stored.allowed) or 0, tonumber(crawl.spent) == crawl.pages
 
--- Gives the place behind the last kind.
-local function read_kinds(at)
+-- Gives the index of the argument behind the last kind.
+function read_kinds(at)
   local total = tonumber(ARGV[at])
   for i = 1, total do
-    local first = at + 4 * i - 3
+    local lane, offset, delay, flags = unpack(ARGV, at + 4 * i - 3, at + 4 * i)
     kinds[tostring(i)] = {
-      lane = ARGV[first], offset = assert(tonumber(ARGV[first + 1])), delay = assert(tonumber(ARGV[first + 2])),
-      is_merged = ARGV[first + 3] == '1' or ARGV[first + 3] == '3', is_foreign = ARGV[first + 3] > '1',
+      lane = lane, offset = assert(tonumber(offset)), delay = assert(tonumber(delay)), is_merged = flags == '1' or flags == '3',
+      is_foreign = flags > '1',
     }
   end
   return at + 4 * total + 1
 end
 
 -- Before the first write: scripts are atomic but do not roll back.
-local function check_tasks(at, total)
+function check_tasks(at, total)
   for i = at, at + 3 * total - 1, 3 do
     assert(kinds[ARGV[i + 1]] and #ARGV[i + 2] > 18)
   end
@@ -42,9 +48,13 @@ local function pass_on(kind, task)
   passed_entries[#passed_entries + 1] = pack('>I2', #kind.lane) .. kind.lane .. task
 end
 
+local function shape_of(task)
+  return string.sub(task, 11, 18)
+end
+
 -- The budget that keeps a task out, or nil. A shard without allowance may ask for more ("allowance").
 local function refusal(kind, task)
-  if crawl.pages > 0 and crawl.is_sharded then
+  if crawl.pages > 0 and is_sharded then
     if known >= allowed then return is_spent and 'max_pages' or 'allowance' end
   elseif crawl.pages > 0 and known >= crawl.pages then
     return 'max_pages'
@@ -53,32 +63,29 @@ local function refusal(kind, task)
     local lane = find_lane(kind.lane)
     if lane and lane.known >= crawl.per_lane then return 'max_per_host' end
   end
-  if crawl.per_shape > 0 then
-    local shape = string.sub(task, 11, 18)
-    if shape ~= NO_SHAPE then
-      local accepted = tonumber(call('HGET', P .. 'shape:' .. kind.lane, shape) or 0)
-      if accepted >= crawl.per_shape then return 'max_per_shape' end
-    end
+  if crawl.per_shape > 0 and shape_of(task) ~= NO_SHAPE then
+    local accepted = tonumber(call('HGET', P .. 'shape:' .. kind.lane, shape_of(task)) or 0)
+    if accepted >= crawl.per_shape then return 'max_per_shape' end
   end
   return nil
 end
 
 local has_budgets = crawl.pages > 0 or crawl.per_lane > 0 or crawl.per_shape > 0
 
--- `place` is the set for the key, or what the filters know it by.
-local function accept(key, kind, task, place)
+-- The key is learnt later (see save_admitted): `learnt_in` is the set for it, or the eight bytes for the Bloom filters.
+local function accept(key, kind, task, learnt_in)
   local lane = kind.in_lane
   if not lane then
     lane = need_lane(kind.lane)
     kind.in_lane = lane
   end
-  if crawl.per_shape > 0 and string.sub(task, 11, 18) ~= NO_SHAPE then
-    call('HINCRBY', P .. 'shape:' .. kind.lane, string.sub(task, 11, 18), 1)
+  if crawl.per_shape > 0 and shape_of(task) ~= NO_SHAPE then
+    call('HINCRBY', P .. 'shape:' .. kind.lane, shape_of(task), 1)
   end
   lane.known = lane.known + 1
   known = known + 1
   sequence = sequence + 1
-  admitted[key] = place
+  admitted[key] = learnt_in
   admitted_list[#admitted_list + 1] = key
   if burial_reasons then
     local letter = {order = kind.offset + sequence, attempts = 0, lane = kind.lane, task = task}
@@ -88,23 +95,24 @@ local function accept(key, kind, task, place)
   end
 end
 
--- Take in the tasks from ARGV[at] on. Refused and merged ones are noted by their place in the call.
-local function admit(at, total)
+-- Take in the tasks from ARGV[at] on. Refused and merged tasks are noted by their index in the call.
+function admit(at, total)
   local size = half * 2
   for i = at, at + 3 * total - 1, 3 do
     local key, kind, task = ARGV[i], kinds[ARGV[i + 1]], ARGV[i + 2]
-    local place = low_of_task(task) % size
-    if place >= buckets then place = place - half end
-    local bucket = seen_prefix .. place
+    -- As bucket_at does it; a call for every link would cost more.
+    local bucket = low_of_task(task) % size
+    if bucket >= buckets then bucket = bucket - half end
+    local set = seen_prefix .. bucket
     local is_known
     if kind.is_foreign then
       is_known = false
     elseif admitted[key] then
       is_known = true
-    elseif asked then
-      is_known = bloom_knows(string.sub(task, 1, 8))
+    elseif bloom_error then
+      is_known = bloom_knows(key_of(task))
     else
-      is_known = call('SISMEMBER', bucket, key) == 1 or (ttl and generation_of(place, key) ~= nil)
+      is_known = call('SISMEMBER', set, key) == 1 or (ttl and generation_of(bucket, key) ~= nil)
     end
     if is_known then
       duplicates = duplicates + 1
@@ -117,25 +125,30 @@ local function admit(at, total)
         refused[#refused + 1] = examined
         refused[#refused + 1] = reason
       else
-        accept(key, kind, task, asked and string.sub(task, 1, 8) or bucket)
+        accept(key, kind, task, bloom_error and key_of(task) or set)
       end
     end
     examined = examined + 1
   end
 end
 
--- Call it after save_queues: a key may be unknown for a task that waits or is buried, never known for one that does not.
-local function save_admitted()
+-- Call it after save_queues: a key may be unknown for a task that waits or is buried, never known without a task.
+function save_admitted()
   if duplicates > 0 then count('duplicates', duplicates) end
   if #merged > 0 then tally('rejected', 'merged', #merged) end
   for i = 2, #refused, 2 do tally('rejected', refused[i], 1) end
   if #admitted_list == 0 then return end
   for i = 1, #admitted_list do
     local key = admitted_list[i]
-    if asked then bloom_learn(admitted[key]) else call('SADD', admitted[key], key) end
+    if bloom_error then bloom_learn(admitted[key]) else call('SADD', admitted[key], key) end
   end
   if not burial_reasons then revive() end
   count('seen', #admitted_list)
   count('sequence', #admitted_list)
   grow_seen(seen + #admitted_list)
+end
+
+-- Links that the caller rejected itself; a duplicate is no rejection.
+function count_rejected(reason, amount)
+  if reason == 'duplicate' then count('duplicates', amount) else tally('rejected', reason, amount) end
 end

@@ -1,7 +1,8 @@
+-- needs: server
+-- gives: decimals_of
 -- Eight bytes as a signed number in decimals. It does not fit into Lua's numbers: three limbs of seven digits do.
-local function decimals_of(key)
-  local words = {unpack_struct('>I2I2I2I2', key)}
-  local is_negative = words[1] >= 32768
+function decimals_of(key)
+  local words, is_negative = {unpack_struct('>I2I2I2I2', key)}, string.byte(key) >= 128
   if is_negative then
     local carry = 1
     for i = 4, 1, -1 do

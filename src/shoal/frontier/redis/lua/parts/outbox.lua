@@ -1,18 +1,29 @@
--- The outbox: found tasks of other shards, and those that need an allowance first, written in the same step as the
--- settle that found them. They leave it when they are where they belong: until then they are work left.
+-- needs: server
+-- gives: ENTRY save_outbox is_left_behind
+-- The outbox: found tasks of other shards, and tasks that need an allowance first, written in the same step as the
+-- settle that found them. They leave it when they are in their shard: until then they are work left.
 --
 -- outbox  number (8 bytes), time (8 bytes), length of the lane (2 bytes), lane, task → number
+-- sent    entry of the outbox → when it was delivered
+ENTRY = '>dd'
+local LEFT_BEHIND_SECONDS = 2
 
 -- Before save_ended: a link may be in the outbox of a page that is still leased, never in neither.
--- Gives the last number; those of one call follow each other.
-local function save_outbox()
-  if #passed_entries == 0 then return 0 end
-  local last = call('HINCRBY', P .. 'count', 'posted', #passed_entries)
-  local first, entries = last - #passed_entries, {}
-  for i, entry in ipairs(passed_entries) do
-    entries[2 * i - 1] = first + i
-    entries[2 * i] = pack('>dd', first + i, now) .. entry
+-- An entry is lane and task. Gives the last number; the numbers of one call follow each other.
+function save_outbox(posted)
+  if #posted == 0 then return 0 end
+  local last = call('HINCRBY', P .. 'count', 'posted', #posted)
+  local first, values = last - #posted, {}
+  for i, entry in ipairs(posted) do
+    values[2 * i - 1] = first + i
+    values[2 * i] = pack(ENTRY, first + i, now) .. entry
   end
-  for i = 1, #entries, 1000 do call('ZADD', P .. 'outbox', unpack(entries, i, math.min(i + 999, #entries))) end
+  write_in_parts('ZADD', P .. 'outbox', values)
   return last
+end
+
+-- Whether this entry waits for another worker to deliver it: the worker that wrote it would have done so by now.
+function is_left_behind(entry)
+  local _, posted_at = unpack_struct(ENTRY, entry)
+  return posted_at <= now - LEFT_BEHIND_SECONDS
 end

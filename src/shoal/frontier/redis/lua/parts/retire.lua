@@ -1,14 +1,14 @@
--- Where keys expire: the tasks with these keys (8 bytes) end, and the keys' time begins. Call `turn` first, and this before
--- the tasks leave `held` or `dead`: after a crash a key may be in two sets, never in `seen` without a task.
-local retire
-
+-- needs: seen decimals
+-- gives: retire
+-- Where keys expire: the tasks with these keys (8 bytes) end, and the time of the keys begins. Call `expire_keys` first, and this
+-- before the tasks leave `held` or `dead`: after a crash a key may be in two sets, never in `seen` without a task.
 if ttl then
   function retire(keys)
     if #keys == 0 then return end
     for i = 1, #keys do
-      local place, decimals = place_at(low_of_task(keys[i])), decimals_of(keys[i])
-      call('SADD', past_set(generation, place), decimals)
-      call('SREM', seen_prefix .. place, decimals)
+      local bucket, decimals = bucket_at(low_of_task(keys[i])), decimals_of(keys[i])
+      call('SADD', past_set(generation, bucket), decimals)
+      call('SREM', seen_prefix .. bucket, decimals)
     end
     count('seen', -#keys)
     grow_seen(count_ended(generation, #keys))

@@ -1,26 +1,31 @@
--- Dedup: every key a crawl accepted, as 64-bit integers in sets small enough to stay intsets. Where keys expire, only those
--- of tasks that have not ended; the others are in sets of the same number, by generation (see turns).
--- The sets grow one by one (linear hashing over the key's low 24 bits): one set is split for every 224 keys.
+-- needs: bloom expiry
+-- gives: MAX_SPLITS buckets seen_prefix half bucket_at low_of_task low_of_decimals set_of grow_seen
+-- Dedup: every key that a crawl accepted, as 64-bit integers in sets (buckets) small enough to stay intsets. Where keys expire,
+-- only the keys of tasks that have not ended; the others are in buckets of the same number, by generation (see expiry).
+-- The buckets grow one by one (linear hashing over the key's low 24 bits): one bucket is split for every 224 keys.
+--
+-- seen:N  keys in decimals
 local PER_BUCKET, MAX_BUCKETS = 224, 16777216
-local buckets = tonumber(dedup[3]) or 1
-local seen_prefix, half = P .. 'seen:', 1
+MAX_SPLITS = 8
+buckets = tonumber(crawl.buckets) or 1
+seen_prefix, half = P .. 'seen:', 1
 while half * 2 <= buckets do half = half * 2 end
 
--- The number of the set of a key with these low bits.
-local function place_at(low)
-  local place = low % (half * 2)
-  if place >= buckets then place = place - half end
-  return place
+-- The number of the bucket for keys with these low bits.
+function bucket_at(low)
+  local bucket = low % (half * 2)
+  if bucket >= buckets then bucket = bucket - half end
+  return bucket
 end
 
--- The low bits of a key in its eight bytes.
-local function low_of_task(task)
+-- The low bits of a key that is given, or begins, as eight bytes.
+function low_of_task(task)
   return (unpack_struct('>I3', task, 6))
 end
 
 -- The low bits of a key written in decimals, up to a power of two. Lua's numbers have 53 bits, a key 64; but the last
 -- fifteen digits alone decide its low fifteen bits.
-local function low_of_decimals(key, size)
+function low_of_decimals(key, size)
   if #key <= 15 then return tonumber(key) % size end
   local low
   if size <= 32768 then
@@ -32,11 +37,19 @@ local function low_of_decimals(key, size)
   return string.byte(key) == 45 and (size - low) % size or low
 end
 
--- Move the half of one set that belongs into a new one. The moved keys go last from the old set: a crash in between
+-- The set that holds a key, and the generation if it is a set of ended tasks; nil when the key is not known.
+function set_of(bucket, decimals)
+  if call('SISMEMBER', seen_prefix .. bucket, decimals) == 1 then return seen_prefix .. bucket end
+  local number = ttl and generation_of(bucket, decimals)
+  if number then return past_set(number, bucket), number end
+  return nil
+end
+
+-- Move the half of one bucket that belongs into a new one. The moved keys go last from the old one: a crash in between
 -- leaves some of them twice, never none.
 local function split_bucket()
   local old, new, size, prefixes, moved = buckets - half, buckets, half * 2, {seen_prefix}, {}
-  for _, number in ipairs(ttl and generations() or {}) do prefixes[#prefixes + 1] = past_set(number, '') end
+  for _, number in ipairs(ttl and kept_generations() or {}) do prefixes[#prefixes + 1] = past_set(number, '') end
   for i, prefix in ipairs(prefixes) do
     local keys = {}
     for _, key in ipairs(call('SMEMBERS', prefix .. old)) do
@@ -53,10 +66,11 @@ local function split_bucket()
   end
 end
 
-local function grow_seen(keys)
-  if asked then return grow_bloom(keys) end
+-- Split buckets until this number of keys fits, a bounded number of buckets per call.
+function grow_seen(keys)
+  if bloom_error then return grow_bloom(keys) end
   local splits = 0
-  while keys > PER_BUCKET * buckets and buckets < MAX_BUCKETS and splits < 8 do
+  while keys > PER_BUCKET * buckets and buckets < MAX_BUCKETS and splits < MAX_SPLITS do
     split_bucket()
     splits = splits + 1
   end

@@ -1,20 +1,20 @@
--- include: crawl exits rosters using judging lanes
+-- needs: lanes
 -- busy: lanes with waiting or leased tasks, most waiting first. A cancelled crawl has no waiting ones.
 --
 -- ARGV[3]  rank to begin with
 -- ARGV[4]  limit
--- Reply    {"ok", number looked at, "1" if they come in order: those of a cancelled crawl do not; lane, waiting, in flight,
+-- Reply    {"ok", number of lanes read, "1" if they come in order: those of a cancelled crawl do not; lane, waiting, in flight,
 --          interval, cap, starts in, known, has rules ("1"), age (8 bytes), all its exits rest ("1"), … for each}
-local first = tonumber(ARGV[3])
-local members = call('ZRANGE', P .. 'busy', first, first + tonumber(ARGV[4]) - 1)
+local first, limit = tonumber(ARGV[3]), tonumber(ARGV[4])
+local members = call('ZRANGE', P .. 'busy', first, first + limit - 1)
 local reply = {'ok', #members, is_cancelled and '0' or '1'}
 for _, member in ipairs(members) do
   local lane = find_lane(string.sub(member, 9))
   if lane then
+    local start = lane.exits_next < NEVER and math.max(lane.next_start, lane.exits_next) or lane.next_start
     for _, value in ipairs({
-      lane.name, format('%.0f', is_cancelled and 0 or lane.waiting), format('%.0f', lane.flight),
-      format('%.17g', lane.interval), format('%.0f', lane.cap),
-      format('%.17g', math.max(0, (lane.exits < NEVER and math.max(lane.next, lane.exits) or lane.next) - now)),
+      lane.name, format('%.0f', is_cancelled and 0 or lane.waiting), format('%.0f', lane.in_flight),
+      format('%.17g', lane.interval), format('%.0f', lane.cap), format('%.17g', math.max(0, start - now)),
       format('%.0f', lane.known), lane.rules_until > now and '1' or '0', string.sub(member, 1, 8),
       do_exits_rest(lane) and '1' or '0',
     }) do

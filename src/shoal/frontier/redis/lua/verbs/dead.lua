@@ -1,9 +1,9 @@
--- include: crawl turns exits rosters using judging lanes tasks bloom seen decimals retire letters
+-- needs: tasks retire
 -- dead: list, requeue or drop dead letters that match, newest first, a bounded number per call.
 -- Requeue passes over tasks that allow no attempt.
 --
 -- ARGV[3]  "list", "requeue" or "drop"
--- ARGV[4]  how many letters, newest first, to skip: those looked at before and still there
+-- ARGV[4]  how many letters, newest first, to skip: letters that were looked at before and are still there
 -- ARGV[5]  limit
 -- ARGV[6]  "=" and the lane, or ""
 -- ARGV[7]  "=" and the beginning of the reason, or ""
@@ -23,26 +23,26 @@ end
 
 local keys = {}
 if wanted_key ~= '' then
-  keys[1] = skip == 0 and wanted_key or nil
+  if skip == 0 then keys = {wanted_key} end
 else
   for i, grave in ipairs(call('ZREVRANGEBYSCORE', P .. 'graves', '+inf', since, 'LIMIT', skip, MAX_EXAMINED)) do
     keys[i] = string.sub(grave, 5)
   end
 end
 local values = #keys > 0 and call('HMGET', P .. 'dead', unpack(keys)) or {}
-local found, listed, examined = {}, {}, 0
-while examined < #keys and #found < limit do
-  examined = examined + 1
-  local letter = values[examined] and read_dead(values[examined])
+local found, listed, looked_at = {}, {}, 0
+while looked_at < #keys and #found < limit do
+  looked_at = looked_at + 1
+  local letter = values[looked_at] and read_dead(values[looked_at])
   if letter and matches(letter) then
-    letter.key = keys[examined]
+    letter.key = keys[looked_at]
     found[#found + 1] = letter
-    if verb == 'list' then listed[#listed + 1] = values[examined] end
+    if verb == 'list' then listed[#listed + 1] = values[looked_at] end
   end
 end
-local is_last = examined == #keys and (wanted_key ~= '' or #keys < MAX_EXAMINED)
+local is_last = looked_at == #keys and (wanted_key ~= '' or #keys < MAX_EXAMINED)
 if verb == 'list' then
-  return {'ok', skip + examined, is_last and '1' or '0', #found, listed}
+  return {'ok', skip + looked_at, is_last and '1' or '0', #found, listed}
 end
 
 if verb == 'requeue' then
@@ -53,7 +53,7 @@ end
 if verb == 'drop' and ttl then
   local dropped = {}
   for i, letter in ipairs(found) do dropped[i] = letter.key end
-  turn()
+  expire_keys()
   retire(dropped)
 end
 for _, letter in ipairs(found) do
@@ -61,4 +61,4 @@ for _, letter in ipairs(found) do
 end
 save_lanes()
 save_counts()
-return {'ok', skip + examined - #found, is_last and '1' or '0', #found, {}}
+return {'ok', skip + looked_at - #found, is_last and '1' or '0', #found, {}}

@@ -1,14 +1,14 @@
--- include: crawl exits rosters using judging lanes tasks
--- evict: take back what a worker holds, as if its leases had expired, in bounded steps.
+-- needs: tasks
+-- evict: reclaim the leases of a worker as if they had expired, a bounded number per call.
 --
 -- ARGV[3]  worker
 -- ARGV[4]  cursor, "0" to begin
--- Reply    {"ok", next cursor, "0" at the end; number taken back}
-local page = call('HSCAN', P .. 'held', ARGV[4], 'COUNT', 100)
-local taken = 0
-for i = 2, #page[2], 2 do
-  local held = read_held(page[2][i])
-  if held.worker == ARGV[3] then
+-- Reply    {"ok", next cursor, "0" at the end; number of leases reclaimed}
+local worker, taken = ARGV[3], 0
+local cursor, page = unpack(call('HSCAN', P .. 'held', ARGV[4], 'COUNT', 100))
+for i = 2, #page, 2 do
+  local held = read_held(page[i])
+  if held.worker == worker then
     lose(held)
     taken = taken + 1
   end
@@ -17,4 +17,4 @@ save_queues()
 save_ended()
 save_lanes()
 save_counts()
-return {'ok', page[1], taken}
+return {'ok', cursor, taken}

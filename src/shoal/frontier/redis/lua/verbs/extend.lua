@@ -1,16 +1,17 @@
--- include: crawl
+-- needs: crawl
 -- extend: move the end of leases that still stand.
 --
 -- ARGV[3]  seconds from now
 -- then     key (8 bytes), token, … for each lease
 -- Reply    {"ok", a letter per lease: "s" lost, "a" extended}
-local keys, changes, fates = {}, {}, {}
-for i = 4, #ARGV, 2 do keys[#keys + 1] = ARGV[i] end
+local ends, keys, tokens, changes, fates = now + tonumber(ARGV[3]), {}, {}, {}, {}
+for i = 4, #ARGV, 2 do keys[#keys + 1], tokens[#tokens + 1] = ARGV[i], tonumber(ARGV[i + 1]) end
 local values = #keys > 0 and call('HMGET', P .. 'held', unpack(keys)) or {}
 for i = 1, #keys do
-  local is_ours = values[i] and unpack_struct('>d', values[i]) == tonumber(ARGV[2 * i + 3])
+  -- A leased task begins with its token (see task_records).
+  local is_ours = values[i] and unpack_struct('>d', values[i]) == tokens[i]
   if is_ours then
-    changes[#changes + 1] = now + tonumber(ARGV[3])
+    changes[#changes + 1] = ends
     changes[#changes + 1] = keys[i]
   end
   fates[i] = is_ours and 'a' or 's'

@@ -1,8 +1,9 @@
--- include: crawl
--- feeding: whether a source is still feeding the crawl; feeding a finished one sets it running.
+-- needs: crawl
+-- feeding: whether a source is still feeding the crawl; feeding a finished crawl sets it running.
 --
 -- ARGV[3]  "1" or "0"
 -- Reply    {"ok"}
-call('HSET', P .. 'crawl', 'feeding', ARGV[3])
-if ARGV[3] == '1' then revive() end
+local is_feeding = ARGV[3]
+call('HSET', P .. 'crawl', 'feeding', is_feeding)
+if is_feeding == '1' then revive() end
 return {'ok'}

@@ -1,18 +1,18 @@
--- include: crawl tasks
--- find: look for keys among the tasks that wait, a bounded number per call.
+-- needs: crawl task_records
+-- find: look for keys among the tasks that wait, a bounded number of tasks per call.
 -- Tasks have no index by key: it would cost more than the tasks.
 --
 -- ARGV[3]  "later", or "queues"
--- ARGV[4]  later: where to go on, "0" to begin with; queues: the order of the last task looked at in the first lane, or "-inf"
+-- ARGV[4]  later: cursor, "0" to begin; queues: the order of the last task looked at in the first lane, or "-inf"
 -- ARGV[5]  number of lanes, then their names
 -- then     keys (8 bytes)
--- Reply    later:  {"ok", where to go on, "0" at the end, found}
+-- Reply    later:  {"ok", next cursor, "0" at the end, found}
 --          queues: {"ok", number of lanes done, order to go on with in the next one, found}
 --          found:  {key, lane, due in seconds, tries, task, …}
-local MAX_TASKS = 1000
-local total = tonumber(ARGV[5])
+local MAX_TASKS, FIRST_LANE = 1000, 6
+local where, total = ARGV[3], tonumber(ARGV[5])
 local wanted, found = {}, {}
-for i = 6 + total, #ARGV do wanted[ARGV[i]] = true end
+for i = FIRST_LANE + total, #ARGV do wanted[ARGV[i]] = true end
 
 local function note(task, lane, due)
   local key = key_of(task)
@@ -24,20 +24,20 @@ local function note(task, lane, due)
   end
 end
 
-if ARGV[3] == 'later' then
-  local page = call('ZSCAN', P .. 'later', ARGV[4], 'COUNT', MAX_TASKS)
-  for i = 1, #page[2], 2 do
-    local _, lane, task = read_later(page[2][i])
-    note(task, lane, tonumber(page[2][i + 1]))
+if where == 'later' then
+  local cursor, page = unpack(call('ZSCAN', P .. 'later', ARGV[4], 'COUNT', MAX_TASKS))
+  for i = 1, #page, 2 do
+    local _, lane, task = read_later(page[i])
+    note(task, lane, tonumber(page[i + 1]))
   end
-  return {'ok', page[1], found}
+  return {'ok', cursor, found}
 end
 
 local order, room = ARGV[4], MAX_TASKS
 for i = 1, total do
-  local from = order == '-inf' and order or '(' .. order
-  local entries = call('ZRANGEBYSCORE', P .. 'q:' .. ARGV[5 + i], from, '+inf', 'WITHSCORES', 'LIMIT', 0, room)
-  for j = 1, #entries, 2 do note(entries[j], ARGV[5 + i], now) end
+  local lane, from = ARGV[FIRST_LANE + i - 1], order == '-inf' and order or '(' .. order
+  local entries = call('ZRANGEBYSCORE', P .. 'q:' .. lane, from, '+inf', 'WITHSCORES', 'LIMIT', 0, room)
+  for j = 1, #entries, 2 do note(entries[j], lane, now) end
   room = room - #entries / 2
   if room <= 0 then return {'ok', i - 1, entries[#entries], found} end
   order = '-inf'

@@ -1,17 +1,18 @@
--- include: crawl
--- grant: share out what is left of `max_pages`. Kept by the first shard; what all shards were granted is never more than
--- the budget, and what a shard has accepted is never more than it was granted.
+-- needs: crawl
+-- grant: share out what is left of `max_pages`. Kept by the first shard; all grants together are never more than the budget, and
+-- a shard never accepts more than it was granted.
 --
--- ARGV[3]  number of shards, then for each: generation, number of accepted tasks (see reclaim)
+-- ARGV[3]  number of shards, then for each: generation of its grants, number of accepted tasks (see reclaim)
 -- then     numbers of the shards that want to accept one task more, in the order in which they are served
--- Reply    {"ok", how many of the wants were granted, how much a shard may keep beyond its wants; generation, allowance, …
+-- Reply    {"ok", number of wants that were granted, how much a shard may keep beyond its wants; generation, allowance, …
 --          for each shard}
 --
 -- grants   shard → its generation and allowance
-local AMPLE, SHARE, MOST = 64, 4, 10000
+local AMPLE, SHARE, MOST, FIRST = 64, 4, 10000, 4
 local shards, reports, granted = tonumber(ARGV[3]), {}, 0
 for i = 1, shards do
-  local generation, accepted = ARGV[2 * i + 2], tonumber(ARGV[2 * i + 3])
+  local at = FIRST + 2 * (i - 1)
+  local generation, accepted = ARGV[at], tonumber(ARGV[at + 1])
   local stored = call('HGET', P .. 'grants', i - 1)
   if stored then
     local known_generation, allowance = string.match(stored, '^(%d+) (%d+)$')
@@ -21,11 +22,12 @@ for i = 1, shards do
   granted = granted + accepted
 end
 
-local wants = #ARGV - 2 * shards - 3
+local first_want = FIRST + 2 * shards
+local wants = #ARGV - first_want + 1
 local free, wanting = crawl.pages > 0 and math.max(0, crawl.pages - granted) or wants, {}
 local served = math.min(free, wants)
 for i = 1, served do
-  local report = reports[tonumber(ARGV[2 * shards + 3 + i]) + 1]
+  local report = reports[tonumber(ARGV[first_want + i - 1]) + 1]
   report.allowance = report.allowance + 1
   wanting[i] = report
 end

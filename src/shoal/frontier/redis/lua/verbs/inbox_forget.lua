@@ -1,7 +1,11 @@
--- Forgets what was taken from an inbox: it is in the frontier now.
--- Guarantee: only its taker can; one that was replaced meanwhile changes nothing.
--- KEYS: the taken entries, the taker. ARGV: who asks.
--- Gives 1, or 0 to one that is not the taker.
-if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
-redis.call('DEL', KEYS[1], KEYS[2])
+-- inbox_forget: forget the taken entries of an inbox: they are in the frontier now.
+-- Only their taker can; one that was replaced meanwhile changes nothing.
+--
+-- KEYS[1]  the taken entries
+-- KEYS[2]  the taker
+-- ARGV[1]  the name of the caller
+-- Reply    1, or 0 to a caller that is not the taker
+local taken, taker, caller = KEYS[1], KEYS[2], ARGV[1]
+if redis.call('GET', taker) ~= caller then return 0 end
+redis.call('DEL', taken, taker)
 return 1

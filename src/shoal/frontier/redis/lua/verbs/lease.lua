@@ -1,6 +1,6 @@
--- include: crawl turns exits rosters using judging lanes tasks picking lending
--- lease: lend up to a limit of tasks whose lanes may start within the horizon, fairly. What expired is taken back and
--- what is due is woken first, a bounded number of each.
+-- needs: expiry upkeep fairness lending
+-- lease: lend up to a limit of tasks whose lanes may start within the horizon, fairly. Before that, expired leases are reclaimed
+-- and delayed tasks that are due are woken, a bounded number of each.
 --
 -- ARGV[3]  limit
 -- ARGV[4]  worker
@@ -9,7 +9,7 @@
 -- Reply    {"ok", epoch, ask again in seconds, finished (see ending), eight values for each lane that lends (see lend)}
 local limit, horizon = tonumber(ARGV[3]), tonumber(ARGV[6])
 local terms = {worker = ARGV[4], seconds = tonumber(ARGV[5]), latest = now + horizon}
-if ttl then turn() end
+if ttl then expire_keys() end
 take_back()
 wake_due()
 save_lanes()

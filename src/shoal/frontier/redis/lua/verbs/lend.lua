@@ -1,18 +1,19 @@
--- include: crawl exits rosters using judging lanes tasks picking lending
--- lend: the second half of a lease from several crawls or shards: lend so many tasks of each lane, as far as its pace allows.
+-- needs: lending
+-- lend: the second half of a lease from several crawls or shards: lend a number of tasks of each lane, as far as its pace allows.
 --
 -- ARGV[3]  worker
 -- ARGV[4]  seconds a lease lasts
 -- ARGV[5]  horizon in seconds
 -- then     lane, number of tasks, … for each lane
 -- Reply    as that of lease
+local FIRST_LANE = 6
 local horizon, reply = tonumber(ARGV[5]), {}
 local terms = {worker = ARGV[3], seconds = tonumber(ARGV[4]), latest = now + horizon}
 if crawl.state == 'running' then
-  for i = 6, #ARGV, 2 do
-    local lane = need_lane(ARGV[i])
-    local total = math.min(tonumber(ARGV[i + 1]), room_of(lane, tonumber(ARGV[i + 1]), horizon))
-    if total > 0 and lane.next <= now + horizon then lend(lane, total, terms, reply) end
+  for i = FIRST_LANE, #ARGV, 2 do
+    local lane, wanted = need_lane(ARGV[i]), tonumber(ARGV[i + 1])
+    local total = math.min(wanted, room_of(lane, wanted, horizon))
+    if total > 0 and lane.next_start <= now + horizon then lend(lane, total, terms, reply) end
   end
 end
 save_lent()

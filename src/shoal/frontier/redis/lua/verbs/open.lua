@@ -1,3 +1,4 @@
+-- needs: server
 -- open: create a crawl, or let one that exists take over settings, budgets, rules and pace.
 --
 -- KEYS[1]     the prefix of the crawl's keys
@@ -12,32 +13,31 @@
 -- ARGV[19]    the budget of cost
 -- ARGV[20]    which shard, ARGV[21] of how many: of a new crawl alone
 -- ARGV[22]    the layout version of a new crawl
--- Reply       {"none"}: does not exist, a number is needed; {"deleting"}: finish that first;
---             {"pace", old interval, old cap}: walk the lanes first; {"ttl"}: change that first (see ttl); {"ok", {field, value, …}}
-local EPOCHS = 1048576
-local call, key = redis.call, KEYS[1] .. 'crawl'
-local server_time = call('TIME')
-local ttl = tonumber(ARGV[18])
-local now = tonumber(ARGV[1]) or server_time[1] + server_time[2] / 1000000
-local old = call('HMGET', key, 'state', 'interval', 'cap', 'dedup_ttl')
+-- Reply       {"none"}: does not exist, a number is needed; {"deleting"}: delete the rest first;
+--             {"pace", old interval, old cap}: walk the lanes first; {"ttl"}: change the ttl first (see ttl);
+--             {"ok", {field, value, …}}
+local run_id, number, has_walked = unpack(ARGV, 2, 4)
+local interval, cap, needs_rules, pages, per_lane, per_shape, settings = unpack(ARGV, 5, 11)
+local id, spider, state, feeding, created, dedup, dedup_ttl, max_cost, shard, shards, layout = unpack(ARGV, 12, 22)
+local key, ttl = P .. 'crawl', tonumber(dedup_ttl)
+local old = read_fields('crawl', 'state', 'interval', 'cap', 'dedup_ttl')
 
-if old[1] == 'deleting' then return {'deleting'} end
-if not old[1] then
-  if ARGV[3] == '' then return {'none'} end
-  local created = tonumber(ARGV[16])
-  if ttl > 0 then call('HSET', KEYS[1] .. 'turns', 'generation', 0, 'turned', string.format('%.17g', now)) end
-  call('HSET', key, 'id', ARGV[12], 'spider', ARGV[13], 'state', ARGV[14], 'feeding', ARGV[15], 'created',
-    created == 0 and now or created, 'number', ARGV[3], 'epoch', string.format('%.0f', ARGV[3] * EPOCHS), 'run', ARGV[2],
-    'buckets', 1, 'dedup', ARGV[17], 'layout', ARGV[22])
-  if ARGV[21] ~= '1' then call('HSET', key, 'shard', ARGV[20], 'shards', ARGV[21]) end
+if old.state == 'deleting' then return {'deleting'} end
+if not old.state then
+  if number == '' then return {'none'} end
+  if ttl > 0 then call('HSET', P .. 'turns', 'generation', 0, 'turned', format('%.17g', now)) end
+  call('HSET', key, 'id', id, 'spider', spider, 'state', state, 'feeding', feeding, 'created',
+    tonumber(created) == 0 and now or tonumber(created), 'number', number, 'epoch', format('%.0f', number * EPOCHS_PER_CRAWL),
+    'run', run_id, 'buckets', 1, 'dedup', dedup, 'layout', layout)
+  if shards ~= '1' then call('HSET', key, 'shard', shard, 'shards', shards) end
   -- Whether a source feeds the crawl is for its first shard to know.
-  if ARGV[20] ~= '0' then call('HSET', key, 'feeding', 0) end
-  if ttl > 0 then call('HSET', key, 'dedup_ttl', ARGV[18]) end
-elseif (tonumber(old[2]) ~= tonumber(ARGV[5]) or tonumber(old[3]) ~= tonumber(ARGV[6])) and ARGV[4] ~= '1' then
-  return {'pace', old[2], old[3]}
-elseif old[4] and ttl > 0 and tonumber(old[4]) ~= ttl then
+  if shard ~= '0' then call('HSET', key, 'feeding', 0) end
+  if ttl > 0 then call('HSET', key, 'dedup_ttl', dedup_ttl) end
+elseif (tonumber(old.interval) ~= tonumber(interval) or tonumber(old.cap) ~= tonumber(cap)) and has_walked ~= '1' then
+  return {'pace', old.interval, old.cap}
+elseif old.dedup_ttl and ttl > 0 and tonumber(old.dedup_ttl) ~= ttl then
   return {'ttl'}
 end
-call('HSET', key, 'interval', ARGV[5], 'cap', ARGV[6], 'needs_rules', ARGV[7], 'pages', ARGV[8], 'per_lane', ARGV[9],
-  'per_shape', ARGV[10], 'settings', ARGV[11], 'max_cost', ARGV[19])
+call('HSET', key, 'interval', interval, 'cap', cap, 'needs_rules', needs_rules, 'pages', pages, 'per_lane', per_lane,
+  'per_shape', per_shape, 'settings', settings, 'max_cost', max_cost)
 return {'ok', call('HGETALL', key)}

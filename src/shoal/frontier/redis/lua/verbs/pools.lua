@@ -1,47 +1,47 @@
--- include: crawl exits rosters
+-- needs: crawl exits roster_record
 -- pools: replace the pools of a crawl. Walk its lanes afterwards (see walk).
 --
 -- ARGV[3]  the pools as the crawl's record shows them
 -- then     for each pool: name, number of its exits, twelve limits (see exits), the exits
 -- Reply    {"ok"}
-local GONE = string.char(MARK.GONE)
+local REMOVED_BYTE, FIRST_POOL = string.char(REMOVED), 4
 
--- The names on the pool's roll, from place 0 on, and the places of all of them.
-local function read_roll(key)
-  local names, places, size = {}, {}, tonumber(call('HGET', key, 'size')) or 0
+-- The names of the pool's exits, from index 0 on, and the index of each.
+local function read_names(key)
+  local names, indexes, size = {}, {}, tonumber(call('HGET', key, 'size')) or 0
   for block = 0, math.ceil(size / NAMES_PER_BLOCK) - 1 do
     for name in string.gmatch(call('HGET', key, 'b:' .. block) or '', '([^\n]*)\n') do
-      -- Names behind its end were cut off from what belongs to them.
-      if #names < size then names[#names + 1], places[name] = name, #names end
+      -- Names behind the end are half of a write that a crash cut off.
+      if #names < size then names[#names + 1], indexes[name] = name, #names end
     end
   end
-  return names, places
+  return names, indexes
 end
 
--- Put the exits on the pool's roll; those it does not have come behind the others. Gives the places, and the roll's size.
+-- Put the exits on the list of the pool's exits; new ones come behind the others. Gives the indexes, and the size of the list.
 local function enrol(key, exits)
-  local names, places = read_roll(key)
+  local names, indexes = read_names(key)
   local size, values = #names, {}
   for _, exit in ipairs(exits) do
-    if not places[exit] then names[#names + 1], places[exit] = exit, #names end
+    if not indexes[exit] then names[#names + 1], indexes[exit] = exit, #names end
   end
   for block = math.floor(size / NAMES_PER_BLOCK), math.ceil(#names / NAMES_PER_BLOCK) - 1 do
     local first = block * NAMES_PER_BLOCK
     values[#values + 1] = 'b:' .. block
     values[#values + 1] = table.concat(names, '\n', first + 1, math.min(first + NAMES_PER_BLOCK, #names)) .. '\n'
   end
-  for place = size, #names - 1 do
-    values[#values + 1] = 'e:' .. names[place + 1]
-    values[#values + 1] = place
+  for index = size, #names - 1 do
+    values[#values + 1] = 'e:' .. names[index + 1]
+    values[#values + 1] = index
   end
   write_in_parts('HSET', key, values)
-  return places, #names
+  return indexes, #names
 end
 
-local function marks_of(exits, places, size)
+local function marks_of(exits, indexes, size)
   local marks = {}
-  for place = 1, size do marks[place] = GONE end
-  for _, exit in ipairs(exits) do marks[places[exit] + 1] = '\0' end
+  for i = 1, size do marks[i] = REMOVED_BYTE end
+  for _, exit in ipairs(exits) do marks[indexes[exit] + 1] = string.char(HEALTHY) end
   return without_last_zeros(table.concat(marks))
 end
 
@@ -49,29 +49,31 @@ end
 call('HSET', P .. 'crawl', 'pools', ARGV[3])
 local paces, given = {}, {}
 for _, name in ipairs(call('HKEYS', P .. 'pools')) do
-  paces[name] = call('HMGET', P .. 'pool:' .. name, 'host_interval', 'host_cap')
+  paces[name] = read_fields('pool:' .. name, 'host_interval', 'host_cap')
 end
-local at = 4
+local at = FIRST_POOL
 while ARGV[at] do
   local name, total = ARGV[at], assert(tonumber(ARGV[at + 1]))
   local key, pace, exits = P .. 'pool:' .. name, paces[name] or {}, {}
   given[name], at = true, at + 2
   call('HSET', P .. 'pools', name, 1)
   call('HDEL', key, 'old_host_interval', 'old_host_cap')
-  if pace[1] then call('HSET', key, 'old_host_interval', pace[1], 'old_host_cap', pace[2]) end
-  for i, field in ipairs(POOL) do call('HSET', key, field, ARGV[at + i - 1]) end
-  at = at + #POOL
+  if pace.host_interval then
+    call('HSET', key, 'old_host_interval', pace.host_interval, 'old_host_cap', pace.host_cap)
+  end
+  for i, field in ipairs(POOL_LIMITS) do call('HSET', key, field, ARGV[at + i - 1]) end
+  at = at + #POOL_LIMITS
   for i = 1, total do exits[i] = ARGV[at + i - 1] end
   at = at + total
-  local places, size = enrol(key, exits)
-  call('HSET', key, 'size', size, 'present', total, 'marks', marks_of(exits, places, size))
+  local indexes, size = enrol(key, exits)
+  call('HSET', key, 'size', size, 'present', total, 'marks', marks_of(exits, indexes, size))
 end
 for name in pairs(paces) do
   if not given[name] then
     local key = P .. 'pool:' .. name
     call('HSET', P .. 'pools', name, 0)
-    call('HDEL', key, 'old_host_interval', 'old_host_cap', unpack(POOL))
-    call('HSET', key, 'present', 0, 'marks', string.rep(GONE, tonumber(call('HGET', key, 'size')) or 0))
+    call('HDEL', key, 'old_host_interval', 'old_host_cap', unpack(POOL_LIMITS))
+    call('HSET', key, 'present', 0, 'marks', string.rep(REMOVED_BYTE, tonumber(call('HGET', key, 'size')) or 0))
   end
 end
 return {'ok'}

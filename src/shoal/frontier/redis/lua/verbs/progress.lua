@@ -1,10 +1,14 @@
--- include: crawl
+-- needs: crawl
 -- progress: all counters of a crawl, read in one step.
 --
 -- Reply  {"ok", state, feeding ("1"), epoch, {counter, value, …}, {outcome, value, …}, {rejection, value, …},
 --        number of links on their way to other shards, cost}
+--
+-- count     counter → value: a counter per state of tasks, and more (see count)
+-- outcomes  outcome → number of tasks
+-- rejected  reason → number of links
 return {
   'ok', crawl.state, crawl.feeding and '1' or '0', crawl.epoch, call('HGETALL', P .. 'count'),
-  call('HGETALL', P .. 'outcomes'), call('HGETALL', P .. 'rejected'), crawl.is_sharded and call('ZCARD', P .. 'outbox') or 0,
+  call('HGETALL', P .. 'outcomes'), call('HGETALL', P .. 'rejected'), is_sharded and call('ZCARD', P .. 'outbox') or 0,
   format('%.17g', crawl.cost),
 }

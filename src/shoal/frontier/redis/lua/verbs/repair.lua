@@ -1,48 +1,45 @@
--- include: crawl turns exits rosters using judging lanes tasks bloom seen decimals
+-- needs: tasks seen decimals
 -- repair: after a restart of the server, make the crawl's data agree with itself again, a bounded part per call.
 -- A crash may have kept the first half of a script's writes. Scripts write so that a task may then be in two places or
--- unknown to the dedup, never in none; here it gets back to one: leased before queued before delayed before dead.
+-- unknown to the dedup, never in none; here it gets back to one place: leased before queued before delayed before dead.
 -- Meanwhile every other verb that changes something is refused.
 --
--- ARGV[3]  who repairs: the server's run_id and a name
+-- ARGV[3]  the caller: the server's run_id and a name
 -- ARGV[4]  step: begin, renew, reset, exits, held, leases, later, dead, graves, queues, seen, clear, lanes, finish
 -- ARGV[5]  begin and finish: the server's run_id; lanes: seconds to rest; queues: the order of the last task looked at
---          in the first lane, or "-inf"; else where to go on, "0" to begin with
+--          in the first lane, or "-inf"; else the cursor, "0" to begin
 -- ARGV[6…] reset, queues, lanes: names of lanes; finish: number of waiting tasks, number of keys, last sequence
--- Reply    {"ok", where to go on, "0" at the end; a number: what the step counted}
+-- Reply    {"ok", next cursor, "0" at the end; a number that the step counted}
 --          queues: {"ok", number of lanes done, last sequence, order to go on with in the next one}
---          begin: {"mine"}, {"locked"} or {"done"}; any other: {"lost"} when somebody else repairs now
-local LOCK_MILLISECONDS, PAGE, MAX_TASKS = 10000, 100, 500
-local owner, step, place = ARGV[3], ARGV[4], ARGV[5]
+--          begin: {"mine"}, {"locked"} or {"done"}; any other: {"lost"} when another caller repairs now
+--
+-- repair   the caller that repairs; expires when it is silent for LOCK_MILLISECONDS
+local LOCK_MILLISECONDS, PAGE, MAX_TASKS, FIRST_LANE = 10000, 100, 500, 6
+local owner, step, argument = ARGV[3], ARGV[4], ARGV[5]
 
 if step == 'begin' then
-  if record[10] == place then return {'done'} end
-  -- Whoever began under an earlier run of the server lost the connection with it.
+  local run_id = argument
+  if crawl.run == run_id then return {'done'} end
+  -- A caller that began under an earlier run of the server lost the connection with it.
   local holder = call('GET', P .. 'repair')
-  if holder and holder ~= owner and string.sub(holder, 1, #place) == place then return {'locked'} end
+  if holder and holder ~= owner and string.sub(holder, 1, #run_id) == run_id then return {'locked'} end
   call('SET', P .. 'repair', owner, 'PX', LOCK_MILLISECONDS)
   return {'mine'}
 end
 if call('GET', P .. 'repair') ~= owner then return {'lost'} end
 call('PEXPIRE', P .. 'repair', LOCK_MILLISECONDS)
 
-local kept = ttl and generations() or {}
+local kept = ttl and kept_generations() or {}
 
 -- The task is there, so it has not ended.
 local function make_known(task)
-  if asked then
+  if bloom_error then
     if not bloom_knows(key_of(task)) then bloom_learn(key_of(task)) end
     return
   end
-  local key = decimals_of(key_of(task))
-  local place = place_at(low_of_task(task))
-  local bucket = seen_prefix .. place
-  if call('SISMEMBER', bucket, key) == 0 then call('SADD', bucket, key) end
-  for _, number in ipairs(kept) do call('SREM', past_set(number, place), key) end
-end
-
-local function later_entry(order, lane, task)
-  return pack('>dI2', order, #lane) .. lane .. task
+  local key, bucket = decimals_of(key_of(task)), bucket_at(low_of_task(task))
+  if call('SISMEMBER', seen_prefix .. bucket, key) == 0 then call('SADD', seen_prefix .. bucket, key) end
+  for _, number in ipairs(kept) do call('SREM', past_set(number, bucket), key) end
 end
 
 local function forget_letter(key, letter)
@@ -51,13 +48,13 @@ local function forget_letter(key, letter)
 end
 
 local function each_lane(change)
-  for i = 6, #ARGV do change(need_lane(ARGV[i])) end
+  for i = FIRST_LANE, #ARGV do change(need_lane(ARGV[i])) end
   save_lanes()
 end
 
--- Whether a set was the source of one of the last splits; a script makes at most eight.
+-- Whether a bucket was the source of one of the last splits.
 local function was_split_lately(bucket)
-  for new = math.max(1, buckets - 8), buckets - 1 do
+  for new = math.max(1, buckets - MAX_SPLITS), buckets - 1 do
     local size = 1
     while size * 2 <= new do size = size * 2 end
     if bucket == new - size then return true end
@@ -65,19 +62,19 @@ local function was_split_lately(bucket)
   return false
 end
 
--- A request is in flight through an exit; one that is ill is tried with it.
+-- A request is in flight through an exit; a quarantined exit is on probation with it.
 local function hold_exit(lane, held)
-  local roster, roll, place = roster_of(lane), lane.roll, held.place
-  if place >= roster.size then return end
-  roster.flights[place] = (roster.flights[place] or 0) + 1
-  if mark_at(roster, place) == MARK.ILL then
-    set_next(roster, place, tonumber(call('ZSCORE', P .. 'rests:' .. lane.name, member_of(place))) or now)
-    set_mark(roster, place, MARK.TRIED)
-    end_rest(lane, place)
+  local roster, pool, index = roster_of(lane), lane.pool, held.exit_index
+  if index >= roster.size then return end
+  roster.flights[index] = (roster.flights[index] or 0) + 1
+  if mark_at(roster, index) == QUARANTINED then
+    set_next_start(roster, index, tonumber(call('ZSCORE', P .. 'rests:' .. lane.name, member_of(index))) or now)
+    set_mark(roster, index, ON_PROBATION)
+    end_rest(lane, index)
   end
-  if roll.exists and roll.exclusive ~= 0 then
-    need_exit(name_at(roll, place)).holder = held.token
-    save_exit(name_at(roll, place))
+  if pool.exists and pool.exclusive ~= 0 then
+    need_exit(name_at(pool, index)).holder = held.token
+    save_exit(name_at(pool, index))
   end
 end
 
@@ -87,10 +84,10 @@ function steps.renew()
   return {'ok', '0', 0}
 end
 
--- Nobody is in flight until `held` says so; an opening lease is in doubt: its token is negative until it is found.
+-- No request is in flight until `held` says so; an opening lease is in doubt: its token is negative until it is found.
 function steps.reset()
   each_lane(function(lane)
-    lane.flight, lane.opener = 0, -math.abs(lane.opener)
+    lane.in_flight, lane.opener = 0, -math.abs(lane.opener)
     if has_begun(lane) then
       roster_of(lane).flights = {}
       review_roster(lane, true)
@@ -99,22 +96,22 @@ function steps.reset()
   return {'ok', '0', 0}
 end
 
--- Nobody holds an exit until `held` says so.
+-- No lease holds an exit until `held` says so.
 function steps.exits()
-  local page = call('HSCAN', P .. 'exits', place, 'COUNT', PAGE)
-  for i = 1, #page[2], 2 do
-    need_exit(page[2][i]).holder = 0
-    save_exit(page[2][i])
+  local cursor, page = unpack(call('HSCAN', P .. 'exits', argument, 'COUNT', PAGE))
+  for i = 1, #page, 2 do
+    need_exit(page[i]).holder = 0
+    save_exit(page[i])
   end
-  return {'ok', page[1], 0}
+  return {'ok', cursor, 0}
 end
 
 function steps.held()
-  local page = call('HSCAN', P .. 'held', place, 'COUNT', PAGE)
-  for i = 1, #page[2], 2 do
-    local key, held = page[2][i], read_held(page[2][i + 1])
+  local cursor, page = unpack(call('HSCAN', P .. 'held', argument, 'COUNT', PAGE))
+  for i = 1, #page, 2 do
+    local key, held = page[i], read_held(page[i + 1])
     local lane = need_lane(held.lane)
-    lane.flight = lane.flight + 1
+    lane.in_flight = lane.in_flight + 1
     if lane.via then hold_exit(lane, held) end
     if lane.opener == -held.token then lane.opener = held.token end
     lane.waiting = lane.waiting - call('ZREM', P .. 'q:' .. held.lane, held.task)
@@ -126,35 +123,35 @@ function steps.held()
     make_known(held.task)
   end
   save_lanes()
-  return {'ok', page[1], 0}
+  return {'ok', cursor, 0}
 end
 
 function steps.leases()
-  local page = call('ZSCAN', P .. 'leases', place, 'COUNT', PAGE)
-  for i = 1, #page[2], 2 do
-    if call('HEXISTS', P .. 'held', page[2][i]) == 0 then call('ZREM', P .. 'leases', page[2][i]) end
+  local cursor, page = unpack(call('ZSCAN', P .. 'leases', argument, 'COUNT', PAGE))
+  for i = 1, #page, 2 do
+    if call('HEXISTS', P .. 'held', page[i]) == 0 then call('ZREM', P .. 'leases', page[i]) end
   end
-  return {'ok', page[1], 0}
+  return {'ok', cursor, 0}
 end
 
 function steps.later()
-  local page = call('ZSCAN', P .. 'later', place, 'COUNT', PAGE)
+  local cursor, page = unpack(call('ZSCAN', P .. 'later', argument, 'COUNT', PAGE))
   local last = 0
-  for i = 1, #page[2], 2 do
-    local order, name, task = read_later(page[2][i])
+  for i = 1, #page, 2 do
+    local order, name, task = read_later(page[i])
     last = math.max(last, order % SEQUENCES)
-    if call('ZSCORE', P .. 'q:' .. name, task) then call('ZREM', P .. 'later', page[2][i]) end
+    if call('ZSCORE', P .. 'q:' .. name, task) then call('ZREM', P .. 'later', page[i]) end
     need_lane(name)
     make_known(task)
   end
   save_lanes()
-  return {'ok', page[1], last}
+  return {'ok', cursor, last}
 end
 
 function steps.dead()
-  local page = call('HSCAN', P .. 'dead', place, 'COUNT', PAGE)
-  for i = 1, #page[2], 2 do
-    local key, letter = page[2][i], read_dead(page[2][i + 1])
+  local cursor, page = unpack(call('HSCAN', P .. 'dead', argument, 'COUNT', PAGE))
+  for i = 1, #page, 2 do
+    local key, letter = page[i], read_dead(page[i + 1])
     if call('ZSCORE', P .. 'q:' .. letter.lane, letter.task) then
       forget_letter(key, letter)
     else
@@ -164,21 +161,21 @@ function steps.dead()
     end
   end
   save_lanes()
-  return {'ok', page[1], 0}
+  return {'ok', cursor, 0}
 end
 
 function steps.graves()
-  local page = call('ZSCAN', P .. 'graves', place, 'COUNT', PAGE)
-  for i = 1, #page[2], 2 do
-    if call('HEXISTS', P .. 'dead', string.sub(page[2][i], 5)) == 0 then call('ZREM', P .. 'graves', page[2][i]) end
+  local cursor, page = unpack(call('ZSCAN', P .. 'graves', argument, 'COUNT', PAGE))
+  for i = 1, #page, 2 do
+    if call('HEXISTS', P .. 'dead', string.sub(page[i], 5)) == 0 then call('ZREM', P .. 'graves', page[i]) end
   end
-  return {'ok', page[1], 0}
+  return {'ok', cursor, 0}
 end
 
 -- Every waiting task is known, and waits once.
 function steps.queues()
-  local order, room, last = place, MAX_TASKS, 0
-  for i = 6, #ARGV do
+  local order, room, last = argument, MAX_TASKS, 0
+  for i = FIRST_LANE, #ARGV do
     local from = order == '-inf' and order or '(' .. order
     local entries = call('ZRANGEBYSCORE', P .. 'q:' .. ARGV[i], from, '+inf', 'WITHSCORES', 'LIMIT', 0, room)
     for j = 1, #entries, 2 do
@@ -186,26 +183,26 @@ function steps.queues()
       last = math.max(last, tonumber(entries[j + 1]) % SEQUENCES)
     end
     room = room - #entries / 2
-    if room <= 0 then return {'ok', i - 6, last, entries[#entries]} end
+    if room <= 0 then return {'ok', i - FIRST_LANE, last, entries[#entries]} end
     order = '-inf'
   end
-  return {'ok', #ARGV - 5, last, '-inf'}
+  return {'ok', #ARGV - FIRST_LANE + 1, last, '-inf'}
 end
 
--- The number of keys in a set. One that was split last may still hold keys that were moved out of it.
+-- The number of keys in a set. A bucket that was split lately may still hold keys that were moved out of it.
 local function keys_in(set, bucket)
   if was_split_lately(bucket) then
     for _, key in ipairs(call('SMEMBERS', set)) do
-      if place_at(low_of_decimals(key, half * 2)) ~= bucket then call('SREM', set, key) end
+      if bucket_at(low_of_decimals(key, half * 2)) ~= bucket then call('SREM', set, key) end
     end
   end
   return call('SCARD', set)
 end
 
--- The number of keys. Filters have none: there the counter must do.
+-- The number of keys. A Bloom filter cannot count its keys: there the counter must do.
 function steps.seen()
-  if asked then return {'ok', '0', tonumber(call('HGET', P .. 'count', 'seen') or 0)} end
-  local first, total = tonumber(place), 0
+  if bloom_error then return {'ok', '0', tonumber(call('HGET', P .. 'count', 'seen') or 0)} end
+  local first, total = tonumber(argument), 0
   local last = math.min(first + 10 * PAGE, buckets)
   if ttl and first == 0 then call('HSET', P .. 'turns', 'ended0', 0, 'ended1', 0, 'ended2', 0) end
   for bucket = first, last - 1 do
@@ -224,31 +221,31 @@ function steps.clear()
   return {'ok', '0', 0}
 end
 
--- Re-arm every lane. It rests: the lost second may have lent start slots.
+-- Put every lane into `ready` and `busy` again. It rests: the lost second may have lent start slots.
 function steps.lanes()
-  local waiting, rest = 0, tonumber(place)
+  local waiting, rest_seconds = 0, tonumber(argument)
   each_lane(function(lane)
     lane.opener = math.max(0, lane.opener)
-    lane.next = math.max(lane.next, now + rest)
+    lane.next_start = math.max(lane.next_start, now + rest_seconds)
     lane.was_ready, lane.was_waiting = false, -1
-    lane.looks = has_begun(lane)
+    lane.exits_changed = has_begun(lane)
     waiting = waiting + lane.waiting
   end)
   return {'ok', '0', waiting}
 end
 
 function steps.finish()
-  local waiting, keys, last = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+  local run_id, waiting, keys, last = argument, tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
   local later, leased, dead = call('ZCARD', P .. 'later'), call('HLEN', P .. 'held'), call('HLEN', P .. 'dead')
-  local stored, expired = call('HMGET', P .. 'count', 'forgotten', 'sequence'), call('HGET', P .. 'turns', 'expired')
+  local stored, expired = read_fields('count', 'forgotten', 'sequence'), tonumber(call('HGET', P .. 'turns', 'expired')) or 0
   local live = waiting + later + leased + dead
-  local done = keys + (tonumber(stored[1]) or 0) + (tonumber(expired) or 0) - live
+  local done = keys + (tonumber(stored.forgotten) or 0) + expired - live
   call('HSET', P .. 'count', 'queued', is_cancelled and 0 or waiting, 'delayed', is_cancelled and 0 or later, 'cancelled',
     is_cancelled and waiting + later or 0, 'leased', leased, 'dead', dead, 'seen', ttl and live or keys, 'done', math.max(0, done),
-    'sequence', format('%.0f', math.max(last, tonumber(stored[2]) or 0)))
-  if waiting + later + leased > 0 then revive() else stir() end
+    'sequence', format('%.0f', math.max(last, tonumber(stored.sequence) or 0)))
+  if waiting + later + leased > 0 then revive() else note_move() end
   call('HINCRBY', P .. 'crawl', 'epoch', 1)
-  call('HSET', P .. 'crawl', 'run', place)
+  call('HSET', P .. 'crawl', 'run', run_id)
   call('DEL', P .. 'repair')
   return {'ok', '0', 0}
 end

@@ -1,17 +1,17 @@
--- include: crawl
--- resend: put what was delivered lately back into a shard's outbox, a bounded number: a shard that it went to lost its
+-- needs: crawl outbox
+-- resend: put entries that were delivered lately back into a shard's outbox, a bounded number: a shard that they went to lost its
 -- last second.
 --
 -- Reply  {"ok", "1" while there is more}
-local MAX_ENTRIES = 500
+local MAX_ENTRIES, NO_TIME = 500, 0
 local sent = call('ZRANGE', P .. 'sent', 0, MAX_ENTRIES - 1)
 for _, entry in ipairs(sent) do
-  local id = unpack_struct('>d', entry)
-  -- Of no time: it was left behind.
-  call('ZADD', P .. 'outbox', id, pack('>dd', id, 0) .. string.sub(entry, 17))
+  local number, _, at = unpack_struct(ENTRY, entry)
+  -- Without a time an entry counts as left behind.
+  call('ZADD', P .. 'outbox', number, pack(ENTRY, number, NO_TIME) .. string.sub(entry, at))
 end
 if #sent > 0 then
   call('ZREM', P .. 'sent', unpack(sent))
-  stir()
+  note_move()
 end
 return {'ok', #sent == MAX_ENTRIES and '1' or '0'}

@@ -1,21 +1,21 @@
--- include: crawl exits rosters using judging lanes
+-- needs: lanes
 -- reserve: take the next start slot of a lane, and of one of its exits, for a request that is not a lease's first.
 --
 -- ARGV[3]  lane
 -- ARGV[4]  exit
 -- Reply    {"ok", seconds to wait}
-local lane = need_lane(ARGV[3])
-local start = math.max(now, lane.next)
+local lane, exit = need_lane(ARGV[3]), ARGV[4]
+local start = math.max(now, lane.next_start)
 if lane.via then
-  local roster, pool = roster_of(lane), lane.roll
-  local place = pool.exists and tonumber(call('HGET', P .. 'pool:' .. pool.name, 'e:' .. ARGV[4]))
+  local roster, pool = roster_of(lane), lane.pool
+  local index = pool.exists and tonumber(call('HGET', P .. 'pool:' .. pool.name, 'e:' .. exit))
   -- An exit that rests has no slots.
-  if place and mark_at(roster, place) == MARK.RING then
-    start = math.max(start, roster.nexts[place] or 0)
-    set_next(roster, place, start + pool.interval)
-    lane.looks = true
+  if index and mark_at(roster, index) == HEALTHY then
+    start = math.max(start, roster.next_starts[index] or 0)
+    set_next_start(roster, index, start + pool.interval)
+    lane.exits_changed = true
   end
 end
-start_lane(lane, start)
+lane_rules.take_slot(lane, start)
 save_lanes()
 return {'ok', format('%.17g', start - now)}

@@ -1,12 +1,12 @@
--- include: crawl
+-- needs: crawl
 -- samples: keep a few URLs per reason, each once, in the order in which they came.
 --
 -- ARGV[3…]  reason, url, … for each
 -- Reply     {"ok", epoch, {reason, …} of which no more are needed}
-local MAX_SAMPLES = 20
+--
+-- samples   reason → its URLs one behind the other, each after its length in four bytes
 local kept = {}
 
--- A value holds its URLs one behind the other, each after its length in four bytes.
 local function read_kept(reason)
   if kept[reason] then return kept[reason] end
   local value, at, entry = call('HGET', P .. 'samples', reason) or '', 1, {total = 0, urls = {}}

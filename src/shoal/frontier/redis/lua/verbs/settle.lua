@@ -1,22 +1,23 @@
--- include: crawl turns exits rosters using judging lanes tasks bloom seen decimals retire admit outbox
+-- needs: admit retire outbox
 -- settle: end leases. Each result is applied whole or, when its lease was lost, not at all.
 --
 -- ARGV[3]  number of kinds, the kinds (see admit); then number of results, and for each:
 --          verb, key (8 bytes), token, lane's update: "0", or "1" and seven values (see update_lane), how the exit did: "" or
---          the report (see judging); then by verb
+--          the report (see exit_use); then by verb
 --   done     outcome; number of rejections, for each: reason, count; number of found tasks, the tasks (see admit)
 --   found    number of found tasks, the tasks: a part of a long list, sent ahead; the lease stands
 --   retry    reason, delay, "1" if free
 --   dead     reason, detail
 --   release
 --   check    a result that cannot be written: only says whether its lease stands
--- Reply    {"ok", epoch, a letter per result: "s" stale, "a" applied or standing, {place, reason, …} refused, {place, …} merged,
---          {place, …} in the outbox, last number there}
-local at = read_kinds(3)
+-- Reply    {"ok", epoch, a letter per result: "s" stale, "a" applied or standing, {index, reason, …} refused,
+--          {index, …} merged, {index, …} in the outbox, last number there}
+local FIRST_KIND = 3
+local at = read_kinds(FIRST_KIND)
 local results = tonumber(ARGV[at])
 at = at + 1
 
--- Where the parts of each result begin; they are checked before the first write.
+-- The next result: its values, and the indexes in ARGV where its lists begin. It is checked before the first write.
 local function read_result()
   -- All fields at once: a table that grows field by field costs three times as long.
   local result = {
@@ -30,8 +31,8 @@ local function read_result()
   end
   at = at + 1
   if ARGV[at] ~= '' then
-    assert(VERDICTS[string.byte(ARGV[at], 17) + 1])
     result.report = ARGV[at]
+    assert(verdict_of(result.report))
   end
   at = at + 1
   if result.verb == 'done' then
@@ -76,15 +77,14 @@ local function finish(result)
 end
 
 local function retry(lane, held, result)
-  if not result.is_free and held.attempts >= max_attempts_of(held.task) then
+  local attempts, free_retries = task_rules.attempts_after_retry(held.attempts, held.free_retries, max_attempts_of(held.task),
+    result.is_free)
+  if not attempts then
     bury(held, result.reason, '')
     return
   end
   count('retried', 1)
-  if result.is_free then
-    held.attempts, held.free = held.attempts - 1, held.free + 1
-  end
-  held.reason = result.reason
+  held.attempts, held.free_retries, held.reason = attempts, free_retries, result.reason
   put_back(lane, held, result.delay)
 end
 
@@ -111,32 +111,32 @@ local function apply(held, result)
   end
 end
 
--- How the exits of a lane did is read at once, if there are several.
-local helds, place_used, places_used = {}, {}, {}
+-- The uses of a lane's exits are read at once, if there are several.
+local helds, index_used, indexes_used = {}, {}, {}
 for i = 1, results do
   local held = held_values[i] and read_held(held_values[i])
-  if held and held.place ~= NOWHERE then
-    local name, place = held.lane, held.place
-    local places = places_used[name]
-    if places then
-      places[#places + 1] = place
-    elseif place_used[name] then
-      places_used[name] = {place_used[name], place}
+  if held and held.exit_index ~= NO_INDEX then
+    local name, index = held.lane, held.exit_index
+    local indexes = indexes_used[name]
+    if indexes then
+      indexes[#indexes + 1] = index
+    elseif index_used[name] then
+      indexes_used[name] = {index_used[name], index}
     else
-      place_used[name] = place
+      index_used[name] = index
     end
   end
   helds[i] = held
 end
-for name, places in pairs(places_used) do read_uses(need_lane(name), places) end
+for name, indexes in pairs(indexes_used) do read_uses(need_lane(name), indexes) end
 
 local fates = {}
 for i = 1, results do
   local result = read[i]
   local held = not has_ended[result.key] and helds[i]
   local stands = held and held.token == result.token
-  -- A question changes nothing.
-  if ttl and (not stands or result.verb ~= 'check') then turn() end
+  -- A check changes nothing.
+  if ttl and (not stands or result.verb ~= 'check') then expire_keys() end
   if stands then
     apply(held, result)
     fates[i] = 'a'
@@ -146,15 +146,13 @@ for i = 1, results do
     fates[i] = 's'
   end
 end
-local last_posted = save_outbox()
+local last_posted = save_outbox(passed_entries)
 save_queues()
 save_admitted()
 if ttl then retire(finished) end
 save_ended()
 for name, amount in pairs(outcomes) do tally('outcomes', name, amount) end
-for reason, amount in pairs(rejected) do
-  if reason == 'duplicate' then count('duplicates', amount) else tally('rejected', reason, amount) end
-end
+for reason, amount in pairs(rejected) do count_rejected(reason, amount) end
 save_lanes()
 save_counts()
 return {'ok', crawl.epoch, table.concat(fates), refused, merged, passed_on, last_posted}

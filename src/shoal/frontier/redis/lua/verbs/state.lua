@@ -1,19 +1,18 @@
--- include: crawl exits rosters using judging lanes tasks
+-- needs: tasks
 -- state: pause, resume or cancel a crawl. A finished crawl stays finished.
--- Cancelling moves no task: those that wait are counted as cancelled instead.
+-- Cancelling moves no task: tasks that wait are counted as cancelled instead.
 --
 -- ARGV[3]  the new state
 -- ARGV[4]  "1" when the lanes were walked, which leaving the cancelled state takes (see walk)
 -- ARGV[5]  "1" for a shard that is finished while its crawl is not: it takes the new state too
 -- Reply    {"ok"}, {"walk", now}: walk the lanes first, {"again"}: the same call once more
-local MAX_WOKEN = 500
-local state = ARGV[3]
-if crawl.state == 'finished' and ARGV[5] ~= '1' or crawl.state == state then return {'ok'} end
-stir()
+local state, has_walked, may_leave_finished = ARGV[3], ARGV[4] == '1', ARGV[5] == '1'
+if crawl.state == 'finished' and not may_leave_finished or crawl.state == state then return {'ok'} end
+note_move()
 if crawl.state == 'finished' then call('HDEL', P .. 'crawl', 'finished') end
 
 if is_cancelled then
-  if ARGV[4] ~= '1' then return {'walk', format('%.17g', now)} end
+  if not has_walked then return {'walk', format('%.17g', now)} end
   local due = call('ZRANGEBYSCORE', P .. 'later', '-inf', now, 'LIMIT', 0, MAX_WOKEN)
   for _, entry in ipairs(due) do
     local order, name, task = read_later(entry)
@@ -30,8 +29,7 @@ if is_cancelled then
   call('HDEL', P .. 'crawl', 'finished')
 end
 if state == 'cancelled' then
-  local waiting = call('HMGET', P .. 'count', 'queued', 'delayed', 'cancelled')
-  local total = (tonumber(waiting[1]) or 0) + (tonumber(waiting[2]) or 0) + (tonumber(waiting[3]) or 0)
+  local total = sum_of_counts('queued', 'delayed', 'cancelled')
   call('HSET', P .. 'count', 'queued', 0, 'delayed', 0, 'cancelled', format('%.0f', total))
   call('HSET', P .. 'crawl', 'finished', now)
 end

@@ -1,52 +1,53 @@
--- include: crawl exits rosters using judging lanes
+-- needs: lanes
 -- walk: change lanes, a bounded number per call.
 --
--- ARGV[3]  "resume": a lane with waiting tasks queues up as of a time; "pace": lanes take over the crawl's new pace;
+-- ARGV[3]  "resume": a lane with waiting tasks starts at a time at the earliest; "pace": lanes take over the crawl's new pace;
 --          "pools": lanes that go via a pool take over its new exits
--- ARGV[4]  where to go on, "0" to begin with
+-- ARGV[4]  cursor, "0" to begin
 -- ARGV[5]  resume: the time; pace: the crawl's old interval
 -- ARGV[6]  pace: the new interval
 -- ARGV[7]  pace: the old cap
 -- ARGV[8]  pace: the new cap
--- Reply    {"ok", where to go on, "0" at the end}
-local MAX_LANES, MAX_USES = 200, 4000
+-- Reply    {"ok", next cursor, "0" at the end}
+local how, cursor = ARGV[3], ARGV[4]
+local max_lanes, MAX_USES = 200, 4000
 
 -- A lane of a large pool is much work.
-if ARGV[3] == 'pools' then
+if how == 'pools' then
   for _, name in ipairs(call('HKEYS', P .. 'pools')) do
-    MAX_LANES = math.max(1, math.min(MAX_LANES, math.floor(MAX_USES / math.max(1, roll_of(name).size))))
+    max_lanes = math.max(1, math.min(max_lanes, math.floor(MAX_USES / math.max(1, pool_of(name).size))))
   end
-end
-
--- A lane whose pace was the crawl's or the pool's own follows it.
-local function follow(lane, old_interval, interval, old_cap, cap)
-  if interval ~= old_interval and lane.base == old_interval then
-    if lane.interval == lane.base then lane.interval = interval end
-    lane.base = interval
-    lane.next = math.max(lane.last + interval, lane.blocked, math.min(lane.next, now))
-  end
-  if lane.cap == old_cap then lane.cap = cap end
 end
 
 local function take_over(lane)
-  local pool = roll_of(lane.via)
+  local pool = pool_of(lane.via)
   if pool.exists then
-    local old = call('HMGET', P .. 'pool:' .. pool.name, 'old_host_interval', 'old_host_cap')
-    if old[1] then follow(lane, tonumber(old[1]), pool.host_interval, tonumber(old[2]), pool.host_cap) end
+    local old = read_fields('pool:' .. pool.name, 'old_host_interval', 'old_host_cap')
+    if old.old_host_interval then
+      lane_rules.follow_pace(lane, tonumber(old.old_host_interval), tonumber(old.old_host_cap), pool.host_interval, pool.host_cap)
+    end
   end
   if has_begun(lane) then review_roster(lane) end
 end
 
-local page = call('HSCAN', P .. 'lanes', ARGV[4], 'COUNT', MAX_LANES)
-for i = 1, #page[2], 2 do
-  local lane = need_lane(page[2][i])
-  if ARGV[3] == 'resume' then
-    if lane.waiting > 0 then lane.next = math.max(lane.next, tonumber(ARGV[5])) end
-  elseif ARGV[3] == 'pools' then
-    if lane.via then take_over(lane) end
-  elseif not lane.via then
-    follow(lane, tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]))
+local changes = {}
+
+function changes.resume(lane)
+  if lane.waiting > 0 then lane.next_start = math.max(lane.next_start, tonumber(ARGV[5])) end
+end
+
+function changes.pools(lane)
+  if lane.via then take_over(lane) end
+end
+
+function changes.pace(lane)
+  local old_interval, interval, old_cap, cap = unpack(ARGV, 5, 8)
+  if not lane.via then
+    lane_rules.follow_pace(lane, tonumber(old_interval), tonumber(old_cap), tonumber(interval), tonumber(cap))
   end
 end
+
+local next_cursor, page = unpack(call('HSCAN', P .. 'lanes', cursor, 'COUNT', max_lanes))
+for i = 1, #page, 2 do changes[how](need_lane(page[i])) end
 save_lanes()
-return {'ok', page[1]}
+return {'ok', next_cursor}

@@ -1,0 +1,67 @@
+-- needs: server
+-- gives: lane_rules
+-- The rules of lanes: when a lane may start. rules/lanes.py says what they mean; both must give the same answers.
+lane_rules = {}
+
+-- Gives interval and cap.
+-- twin: rules/lanes.py first_pace
+function lane_rules.first_pace(interval, cap, pool)
+  if pool and pool.exists then return pool.host_interval, pool.host_cap end
+  return interval, cap
+end
+
+-- Changes the lane's last and next start.
+-- twin: rules/lanes.py take_slot
+function lane_rules.take_slot(lane, at)
+  local last_start = lane.interval > 0 and at or math.min(at, math.max(now, lane.next_start))
+  lane.last_start, lane.next_start = last_start, math.max(last_start + lane.interval, lane.blocked_until)
+end
+
+-- twin: rules/lanes.py next_start_at
+function lane_rules.next_start_at(lane, interval)
+  return math.max(lane.last_start + interval, lane.blocked_until, math.min(lane.next_start, now))
+end
+
+-- Changes the lane's pace. What is nil stays as it is.
+-- twin: rules/lanes.py update_pace
+function lane_rules.update_pace(lane, interval, if_interval, base_interval, cap, rest_seconds)
+  if interval and (not if_interval or math.abs(if_interval - lane.interval) <= SAME_INTERVAL) then
+    lane.interval = interval
+    lane.next_start = lane_rules.next_start_at(lane, interval)
+  end
+  if base_interval then lane.base_interval = base_interval end
+  if cap then lane.cap = cap end
+  if rest_seconds then
+    lane.blocked_until = math.max(lane.blocked_until, now + rest_seconds)
+    lane.next_start = math.max(lane.next_start, lane.blocked_until)
+  end
+end
+
+-- Changes the lane's pace.
+-- twin: rules/lanes.py follow_pace
+function lane_rules.follow_pace(lane, old_interval, old_cap, interval, cap)
+  if interval ~= old_interval and lane.base_interval == old_interval then
+    if lane.interval == lane.base_interval then lane.interval = interval end
+    lane.base_interval = interval
+    lane.next_start = lane_rules.next_start_at(lane, interval)
+  end
+  if lane.cap == old_cap then lane.cap = cap end
+end
+
+-- twin: rules/lanes.py starts_within
+function lane_rules.starts_within(most, lane, horizon)
+  if lane.interval == 0 then return most end
+  local start, latest = math.max(now, lane.next_start), now + horizon
+  for total = 1, most - 1 do
+    start = start + lane.interval
+    if start > latest then return total end
+  end
+  return most
+end
+
+-- twin: rules/lanes.py ask_again_in
+function lane_rules.ask_again_in(times)
+  local soonest = now + MAX_ASK_AGAIN
+  for i = 1, #times do soonest = math.min(soonest, times[i]) end
+  return math.max(MIN_ASK_AGAIN, soonest - now)
+end

@@ -1,0 +1,43 @@
+-- needs: server
+-- gives: TRIES key_of max_attempts_of later_entry read_later pack_held read_held
+-- How tasks are written. A task is a string that scripts never decode; they read its first bytes: key (8), most attempts (2), path
+-- shape (8).
+--
+-- later  order, length of the lane (2 bytes), lane and task → due time
+-- held   key → token, order, attempts, free retries, the index of its exit, lane, worker, reason, task
+local LATER, HELD_TASK = '>dI2', '>ddI4I4I4I2I2I4'
+TRIES = '>I4I4'
+
+function key_of(task)
+  return string.sub(task, 1, 8)
+end
+
+function max_attempts_of(task)
+  return (unpack_struct('>I2', task, 9))
+end
+
+function later_entry(order, lane_name, task)
+  return pack(LATER, order, #lane_name) .. lane_name .. task
+end
+
+-- Gives order, lane and task.
+function read_later(entry)
+  local order, length, at = unpack_struct(LATER, entry)
+  return order, string.sub(entry, at, at + length - 1), string.sub(entry, at + length)
+end
+
+function pack_held(held)
+  return pack(HELD_TASK, held.token, held.order, held.attempts, held.free_retries, held.exit_index, #held.lane, #held.worker,
+    #held.reason) .. held.lane .. held.worker .. held.reason .. held.task
+end
+
+function read_held(value)
+  local token, order, attempts, free_retries, exit_index, lane, worker, reason, at = unpack_struct(HELD_TASK, value)
+  return {
+    token = token, order = order, attempts = attempts, free_retries = free_retries, exit_index = exit_index,
+    lane = string.sub(value, at, at + lane - 1),
+    worker = string.sub(value, at + lane, at + lane + worker - 1),
+    reason = string.sub(value, at + lane + worker, at + lane + worker + reason - 1),
+    task = string.sub(value, at + lane + worker + reason),
+  }
+end

@@ -1,0 +1,202 @@
+"""The rules that the Lua scripts restate, driven over the cases of the Python functions: both give the same answers."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import math
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+
+from shoal.frontier.redis.scripts import assembled, lua_folder, names_in
+from shoal.model import Pool
+from shoal.testing.servers.redis_server import RedisServer
+
+CASES = Path(__file__).parents[1] / "contract" / "rule_cases.py"
+RULES = ("exits", "fairness", "keys", "lanes", "tasks")
+TWIN = re.compile(r"^-- twin: rules/(\w+)\.py (\w+)\n(?:local )?function (?:\w+\.)?(\w+)\(", re.MULTILINE)
+FOLDER = lua_folder()
+# What a driver gets: the values of a case as `given`, and tables that Python has as classes.
+GIVEN = """
+local given = cmsgpack.unpack(ARGV[2])
+local function pool_of(limits)
+  local pool = cmsgpack.unpack(ARGV[3])
+  for name, value in pairs(limits) do pool[name] = value end
+  return pool
+end
+local function row_of(values)
+  local strikes, struck_lane, parked_until, parkings, trial = unpack(values)
+  return {strikes = strikes, struck_lane = struck_lane, parked_until = parked_until, parkings = parkings, trial = trial}
+end
+local function lane_of(values)
+  local next_start, last_start, blocked_until, interval, base_interval, cap = unpack(values)
+  return {
+    next_start = next_start, last_start = last_start, blocked_until = blocked_until, interval = interval,
+    base_interval = base_interval, cap = cap,
+  }
+end
+local function values_of(table_, ...)
+  local values = {}
+  for i, name in ipairs({...}) do values[i] = table_[name] end
+  return values
+end
+local function roster_of(values, size)
+  local marks, flights, next_starts, next_index = unpack(values)
+  local roster = {size = size, next_index = next_index, marks = '', flights = {}, next_starts = {}}
+  for _, mark in ipairs(marks) do roster.marks = roster.marks .. string.char(mark) end
+  for _, pair in ipairs(flights) do roster.flights[pair[1]] = pair[2] end
+  for _, pair in ipairs(next_starts) do roster.next_starts[pair[1]] = pair[2] end
+  return roster
+end
+local function never_is_nil(time) return time < math.huge and time or nil end
+local PARKING = {'strikes', 'struck_lane', 'parked_until', 'parkings', 'trial'}
+local PACE = {'next_start', 'last_start', 'blocked_until', 'interval', 'base_interval', 'cap'}
+"""
+ANSWER = "return cmsgpack.pack({answer()})\n"
+
+# By the list of cases: the parts that it needs, and how the function is called with a case.
+DRIVERS = {
+    "REST_SECONDS": ("exit_rules", "return exit_rules.rest_seconds(pool_of({quarantine = a, max_quarantine = b}), c)"),
+    "QUARANTINE_AFTER": (
+        "exit_rules",
+        "return exit_rules.quarantine_after(c, d, pool_of({quarantine = a, max_quarantine = b}))",
+    ),
+    "PARKING_AFTER": (
+        "exit_rules",
+        "local row = row_of(e)"
+        " exit_rules.parking_after(row, pool_of({quarantine = a, max_quarantine = b}), c, d)"
+        " return unpack(values_of(row, unpack(PARKING)))",
+    ),
+    "PARKING_ON_TRIAL": (
+        "exit_rules",
+        "local row = row_of(c) exit_rules.parking_on_trial(row, pool_of({quarantine = a}), b)"
+        " return unpack(values_of(row, unpack(PARKING)))",
+    ),
+    "PUT_OFF": ("exit_rules", "return exit_rules.put_off(a, b, c)"),
+    "KEEPS_EXIT": ("exit_rules", "return exit_rules.keeps_exit(pool_of({rotate = a}), b, c)"),
+    "STARVED_SINCE": ("exit_rules", "return exit_rules.starved_since(a, b)"),
+    "GIVES_UP": (
+        "exit_rules",
+        "return exit_rules.gives_up(pool_of({exists = a ~= nil, patience = a}), b, c,"
+        " function() return d or math.huge end)",
+    ),
+    "COSTS": (
+        "exit_rules",
+        "return exit_rules.cost_of(pool_of({exists = a ~= nil, cost = a, cost_per_gb = b}), c, d)",
+    ),
+    "LOOK_AGAIN_AT": (
+        "exit_rules",
+        "return never_is_nil(exit_rules.look_again_at(a or math.huge, pool_of({patience = b}), c))",
+    ),
+    "DUE_IN_RING": ("free_exits", "return due_in_ring(roster_of(a, b), c)"),
+    "NEXT_FREE": ("free_exits", "return never_is_nil(next_free(roster_of(a, c), b or math.huge, d))"),
+    "TAKE_SLOT": (
+        "lane_rules",
+        "local lane = {next_start = b, interval = c, blocked_until = d} lane_rules.take_slot(lane, a)"
+        " return lane.last_start, lane.next_start",
+    ),
+    "UPDATE_PACE": (
+        "lane_rules",
+        "local lane = lane_of(a) lane_rules.update_pace(lane, unpack(b, 1, 5))"
+        " return unpack(values_of(lane, unpack(PACE)))",
+    ),
+    "FOLLOW_PACE": (
+        "lane_rules",
+        "local lane, old_interval, old_cap = lane_of(a), unpack(b)"
+        " lane_rules.follow_pace(lane, old_interval, old_cap, unpack(c))"
+        " return unpack(values_of(lane, unpack(PACE)))",
+    ),
+    "STARTS_WITHIN": (
+        "lane_rules",
+        "return lane_rules.starts_within(a, {interval = b, next_start = c}, d)",
+    ),
+    "ASK_AGAIN": ("lane_rules", "return lane_rules.ask_again_in(given)"),
+    "NEXT_TOKEN": ("task_rules", "return task_rules.next_token(a)"),
+    "ATTEMPTS_AFTER_RETRY": ("task_rules", "return task_rules.attempts_after_retry(a, b, c, d)"),
+    "OUTCOMES": ("task_rules", "return task_rules.outcome_of(given)"),
+    "HAS_SPENT": ("task_rules", "return task_rules.has_spent(a, b)"),
+    "GENERATIONS_DUE": (
+        "key_rules",
+        "local due = key_rules.generations_due(a, b) return due, key_rules.generation_begin(a, b, due)",
+    ),
+    "OLDEST_KNOWN": ("key_rules", "return key_rules.oldest_known(given)"),
+    "SHARES": ("server fairness", "return unpack(share_out(a, b))"),
+}
+
+
+def rule_cases() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("rule_cases", CASES)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+MODULE = rule_cases()
+LISTS = {name: cases for name, cases in vars(MODULE).items() if isinstance(cases, list)}
+TWINS = [
+    (part, *twin)
+    for part in names_in(FOLDER, "parts")
+    for twin in TWIN.findall((FOLDER / "parts" / f"{part}.lua").read_text())
+]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
+    yield server
+    server.kill()
+
+
+def answer_of(server: RedisServer, name: str, given: Any, now: float) -> list[Any]:
+    """What the twin in Lua gives."""
+    parts, call = DRIVERS[name]
+    driver = f"-- needs: {parts}\n{GIVEN}"
+    if isinstance(given, tuple):
+        driver += "local a, b, c, d, e = unpack(given, 1, 5)\n"
+    driver += f"local function answer() {call} end\n{ANSWER}"
+    text = assembled(driver, FOLDER, name="the test")
+    limits = {**msgspec.to_builtins(Pool(name="p", exits=("x",))), "exists": True}
+    # A None becomes nil, even in the middle of a tuple: hence the fixed number of values above.
+    args = (repr(now), msgspec.msgpack.encode(given), msgspec.msgpack.encode(limits))
+    return list(msgspec.msgpack.decode(server.call("EVAL", text, 1, "prefix:", *args)))
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [(name, given, expected) for name, cases in LISTS.items() for given, expected in cases],
+)
+def test_lua_gives_the_same_answer_as_python(server: RedisServer, name: str, given: Any, expected: Any) -> None:
+    now = given[1] if name == "NEXT_TOKEN" else MODULE.NOW
+    answer = answer_of(server, name, given, now)
+    wanted = list(expected) if isinstance(expected, tuple) else [] if expected is None else [expected]
+    assert len(answer) == len(wanted)
+    for one, other in zip(answer, wanted, strict=True):
+        is_same = math.isclose(one, other, rel_tol=1e-15) if isinstance(other, float) else one == other
+        assert is_same, f"{answer} is not {wanted}"
+
+
+def test_every_list_of_cases_is_driven_in_lua_too() -> None:
+    assert set(LISTS) == set(DRIVERS)
+
+
+@pytest.mark.parametrize(("part", "module", "function", "in_lua"), TWINS)
+def test_a_twin_names_a_function_that_exists(part: str, module: str, function: str, in_lua: str) -> None:
+    assert inspect.isfunction(getattr(import_module(f"shoal.frontier.rules.{module}"), function, None)), part
+    assert in_lua == function
+
+
+def test_every_twin_stands_right_above_its_function() -> None:
+    texts = [
+        (FOLDER / kind / f"{name}.lua").read_text() for kind in ("parts", "verbs") for name in names_in(FOLDER, kind)
+    ]
+    assert sum(text.count("-- twin:") for text in texts) == len(TWINS)
+    assert {module for _, module, _, _ in TWINS} == set(RULES)
