@@ -11,7 +11,7 @@ from sharded_crawl import CRAWL, SHARDS, lanes_apart, opened, run, sharded, take
 
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.allowance import ask_for_allowance
-from shoal.frontier.redis.connection import RedisLink
+from shoal.frontier.redis.connections import RedisConnections
 from shoal.frontier.redis.repair import Repair
 from shoal.frontier.redis.shard_runner import ShardRunner
 from shoal.frontier.redis.shards import prefix_of, shard_of
@@ -76,9 +76,9 @@ async def test_links_of_a_settler_killed_on_the_way_are_delivered_by_the_next_th
 @pytest.fixture
 async def runner(server: RedisServer, frontier: Frontier) -> AsyncIterator[ShardRunner]:
     """Runs the scripts one step at a time, as another process would."""
-    link = RedisLink(sharded(server.url))
-    yield ShardRunner(link, Repair(link).run)
-    await link.close()
+    connections = RedisConnections(sharded(server.url))
+    yield ShardRunner(connections, Repair(connections).run)
+    await connections.close()
 
 
 async def test_a_shard_that_moved_after_the_first_look_is_not_finished_by_the_second(

@@ -1,4 +1,4 @@
-"""A Redis URL: what of it people may see, and how to connect to the server, sentinels or cluster nodes it names."""
+"""A Redis URL: the part that people may see, and how to connect to the server, sentinels or cluster nodes it names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _URL = re.compile(r"(?P<scheme>.*?)://(?P<netloc>[^/?#]*)(?P<path>[^?#]*)\??(?P<
 
 
 class Mask(msgspec.Struct, frozen=True):
-    """What nobody may read, as it is and as it stands in a URL."""
+    """Secrets that must not be shown, as they are and as they stand in a URL."""
 
     secrets: tuple[str, ...]
 
@@ -36,7 +36,8 @@ class Mask(msgspec.Struct, frozen=True):
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
     """How to connect. With sentinels, `server` lacks its host until they have named the master; with the nodes of a
-    cluster, until one of them has said which node has the key. `shards` is what new crawls get; 0 when not said."""
+    cluster, until one of them has said which node has the key. `shards` is for new crawls; 0: not in
+    the URL."""
 
     shown: str
     mask: Mask
@@ -57,25 +58,27 @@ class _Parts(msgspec.Struct, frozen=True):
 
 def parse_address(url: str) -> Address:
     """The address that a URL stands for. Nothing is connected yet."""
-    place, match = shown(url), _URL.fullmatch(url)
+    shown_url, match = shown(url), _URL.fullmatch(url)
     if match is None:
-        raise UsageError(f"{place} is not a Redis URL: write redis://host:6379/0 or {EXAMPLE}")
+        raise UsageError(f"{shown_url} is not a Redis URL: write redis://host:6379/0 or {EXAMPLE}")
     scheme, netloc, path, query = match.groups()
     if netloc and "@" not in netloc and "@" in path + query:
-        raise UsageError(f"{place} is not a Redis URL: write / ? # @ inside a password or a path as %2F %3F %23 %40")
+        raise UsageError(
+            f"{shown_url} is not a Redis URL: write / ? # @ inside a password or a path as %2F %3F %23 %40"
+        )
     user, _, hosts = netloc.rpartition("@")
     parts = _Parts(scheme, user, hosts, path, dict(parse_qsl(query)))
     passwords = {unquote(user.partition(":")[2]), *(parts.options.get(name, "") for name in _SECRETS)} - {""}
     written = {form for word in passwords for form in (word, quote(word, safe=""), quote(word))}
     mask = Mask(tuple(sorted(written, key=len, reverse=True)))
-    shards = _shards(parts.options.pop("shards", None), place)
+    shards = _shards(parts.options.pop("shards", None), shown_url)
     if scheme in ("redis+sentinel", "rediss+sentinel"):
-        address = _behind_sentinels(parts, place, mask)
+        address = _behind_sentinels(parts, shown_url, mask)
     elif scheme in ("redis+cluster", "rediss+cluster"):
-        address = _cluster(parts, place, mask)
+        address = _cluster(parts, shown_url, mask)
     else:
         plain = f"{url.partition('?')[0]}?{urlencode(parts.options)}" if shards else url
-        address = Address(shown=place, mask=mask, server=_pool(plain, place, mask))
+        address = Address(shown=shown_url, mask=mask, server=_pool(plain, shown_url, mask))
     return msgspec.structs.replace(address, shards=shards)
 
 
@@ -84,10 +87,10 @@ def shown(url: str) -> str:
     return re.split("[?#]", masked(url))[0]
 
 
-def _behind_sentinels(parts: _Parts, place: str, mask: Mask) -> Address:
+def _behind_sentinels(parts: _Parts, shown_url: str, mask: Mask) -> Address:
     service, _, db = parts.path.strip("/").partition("/")
     if not parts.hosts or not service or (db and not db.isdigit()):
-        raise UsageError(f"{place} names no sentinel or no master: write {EXAMPLE}")
+        raise UsageError(f"{shown_url} names no sentinel or no master: write {EXAMPLE}")
     scheme, user = parts.scheme.partition("+")[0], f"{parts.user}@" if parts.user else ""
     ours = {name: value for name, value in parts.options.items() if not name.startswith("sentinel_")}
     theirs = {
@@ -96,36 +99,37 @@ def _behind_sentinels(parts: _Parts, place: str, mask: Mask) -> Address:
         if name.startswith(("sentinel_", "ssl_"))
     }
     return Address(
-        shown=place,
+        shown=shown_url,
         mask=mask,
-        server=_pool(f"{scheme}://{user}master.invalid/{db or 0}?{urlencode(ours)}", place, mask),
+        server=_pool(f"{scheme}://{user}master.invalid/{db or 0}?{urlencode(ours)}", shown_url, mask),
         sentinels=tuple(
-            _pool(f"{scheme}://{_with_port(host)}?{urlencode(theirs)}", place, mask) for host in parts.hosts.split(",")
+            _pool(f"{scheme}://{_with_port(host)}?{urlencode(theirs)}", shown_url, mask)
+            for host in parts.hosts.split(",")
         ),
         service=unquote(service),
     )
 
 
-def _cluster(parts: _Parts, place: str, mask: Mask) -> Address:
+def _cluster(parts: _Parts, shown_url: str, mask: Mask) -> Address:
     hosts = [_with_port(host, CLUSTER_PORT).rpartition(":") for host in parts.hosts.split(",")]
     if not all(host and port.isdigit() for host, _, port in hosts):
-        raise UsageError(f"{place} names no node of a cluster: write {CLUSTER_EXAMPLE}")
+        raise UsageError(f"{shown_url} names no node of a cluster: write {CLUSTER_EXAMPLE}")
     if parts.path.strip("/") not in ("", "0"):
-        raise UsageError(f"{place} names a database: a Redis Cluster has number 0 alone, write {CLUSTER_EXAMPLE}")
+        raise UsageError(f"{shown_url} names a database: a Redis Cluster has number 0 alone, write {CLUSTER_EXAMPLE}")
     scheme, user = parts.scheme.partition("+")[0], f"{parts.user}@" if parts.user else ""
     return Address(
-        shown=place,
+        shown=shown_url,
         mask=mask,
-        server=_pool(f"{scheme}://{user}node.invalid/0?{urlencode(parts.options)}", place, mask),
+        server=_pool(f"{scheme}://{user}node.invalid/0?{urlencode(parts.options)}", shown_url, mask),
         nodes=tuple((host.strip("[]"), int(port)) for host, _, port in hosts),
     )
 
 
-def _shards(given: str | None, place: str) -> int:
+def _shards(given: str | None, shown_url: str) -> int:
     if given is None:
         return 0
     if not given.isdigit() or not 1 <= int(given) <= MAX_SHARDS:
-        raise UsageError(f"{place} is not a Redis URL: shards is a number from 1 to {MAX_SHARDS}")
+        raise UsageError(f"{shown_url} is not a Redis URL: shards is a number from 1 to {MAX_SHARDS}")
     return int(given)
 
 
@@ -133,20 +137,20 @@ def _with_port(host: str, port: int = SENTINEL_PORT) -> str:
     return host if ":" in host.rpartition("]")[2] else f"{host}:{port}"
 
 
-def _pool(url: str, place: str, mask: Mask) -> ConnectionPool:
+def _pool(url: str, shown_url: str, mask: Mask) -> ConnectionPool:
     try:
         pool = ConnectionPool.from_url(
             url, protocol=2, socket_timeout=None, socket_connect_timeout=CONNECT_SECONDS, driver_info=None
         )
         new_connection(pool)
     except TypeError:
-        raise UsageError(f"{place} is not a Redis URL: it has an option that is not known") from None
+        raise UsageError(f"{shown_url} is not a Redis URL: it has an option that is not known") from None
     except ValueError as error:
-        raise UsageError(f"{place} is not a Redis URL: {mask.over(str(error))}") from None
+        raise UsageError(f"{shown_url} is not a Redis URL: {mask.over(str(error))}") from None
     return pool
 
 
-def new_connection(pool: ConnectionPool, **place: str | int) -> AbstractConnection:
-    """A connection that is not connected yet, to the URL's server or to another place."""
-    connection: AbstractConnection = pool.connection_class(**{**pool.connection_kwargs, **place})
+def new_connection(pool: ConnectionPool, **host_and_port: str | int) -> AbstractConnection:
+    """A connection that is not connected yet, to the URL's server or to another host and port."""
+    connection: AbstractConnection = pool.connection_class(**{**pool.connection_kwargs, **host_and_port})
     return connection

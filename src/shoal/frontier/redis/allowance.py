@@ -1,9 +1,9 @@
 """A crawl's `max_pages` over several shards: each accepts what it was granted, and all grants together are the budget.
 
-Whoever has tasks for a shard without allowance takes back what the shards have not used, tells the first shard what
-each of them has accepted, and asks it for more. A grant is an absolute number, good for the shard's generation alone:
-one that comes late, after others took back and shared out anew, counts for nothing. So nothing is granted twice, and
-nothing is lost with whoever dies on the way.
+A client with tasks for a shard without allowance takes back what the shards have not used, tells the first shard how
+many tasks each of them has accepted, and asks it for more. A grant is an absolute number, good for the shard's
+generation alone: a late grant, after other clients took back and shared out anew, counts for nothing. So nothing is
+granted twice, and nothing is lost with a client that dies on the way.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Grant = tuple[Argument, Argument, Argument, Argument]
 async def ask_for_allowance(
     runner: ShardRunner, shards: Sequence[Shard], tasks: Sequence[Task]
 ) -> tuple[int, list[Grant]]:
-    """How many of these tasks, each of another key, fit into the budget, the first ones first; and what each shard may
-    accept from here on, as put sends it. None: the budget is used up, whoever asks."""
+    """How many of these tasks, each of another key, fit into the budget, the first ones first; and the grant of each
+    shard, as put sends it. Zero tasks: the budget is used up for every client."""
     crawl = shards[0].crawl
     reports = [checked(answer, crawl) for answer in await runner.run([(shard, "reclaim", ()) for shard in shards])]
     args: list[Argument] = [len(shards)]

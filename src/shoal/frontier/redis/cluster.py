@@ -14,24 +14,24 @@ from redis.crc import key_slot
 from shoal.errors import ServerUnreachable, UsageError
 from shoal.frontier.redis.address import Address, new_connection
 
-Place = tuple[str, int]
+Node = tuple[str, int]
 
 
 class SlotMap:
-    """Which node has which slot, as far as we know: asked when needed, and again when it turned out to be old."""
+    """Which node has which slot: asked when needed, and again when a node was not what the map says."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
         self._ends: list[int] = []
-        self._ranges: list[tuple[int, int, Place]] = []
+        self._ranges: list[tuple[int, int, Node]] = []
         self._is_old = True
         self._lock = asyncio.Lock()
 
     def doubt(self) -> None:
-        """A node was not what the map says: the next question is put to the cluster first."""
+        """A node was not what the map says: ask the cluster again before the next use."""
         self._is_old = True
 
-    async def place_of(self, key: str) -> Place:
+    async def node_of(self, key: str) -> Node:
         """The node that has this key."""
         await self._refresh()
         slot = key_slot(key.encode())
@@ -40,10 +40,10 @@ class SlotMap:
             return self._ranges[at][2]
         raise ServerUnreachable(f"the cluster at {self._address.shown} has no node for slot {slot}")
 
-    async def places(self) -> list[Place]:
+    async def nodes(self) -> list[Node]:
         """All nodes that have slots."""
         await self._refresh()
-        return sorted({place for _, _, place in self._ranges})
+        return sorted({node for _, _, node in self._ranges})
 
     async def _refresh(self) -> None:
         if not self._is_old:
@@ -54,13 +54,13 @@ class SlotMap:
                 self._ends = [last for _, last, _ in self._ranges]
                 self._is_old = False
 
-    async def _ask(self) -> list[tuple[int, int, Place]]:
-        """The answer of the first node that gives one: those known, then those of the URL."""
+    async def _ask(self) -> list[tuple[int, int, Node]]:
+        """The answer of the first node that gives one: the known nodes, then the nodes of the URL."""
         failure: Exception | None = None
-        for place in dict.fromkeys([place for _, _, place in self._ranges] + list(self._address.nodes)):
-            connection = new_connection(self._address.server, host=place[0], port=place[1])
+        for node in dict.fromkeys([node for _, _, node in self._ranges] + list(self._address.nodes)):
+            connection = new_connection(self._address.server, host=node[0], port=node[1])
             try:
-                return _ranges(await _slots(connection), place)
+                return _ranges(await _slots(connection), node)
             except (exceptions.AuthenticationError, exceptions.NoPermissionError):
                 raise
             except (exceptions.RedisError, OSError, TimeoutError) as error:
@@ -79,8 +79,8 @@ async def _slots(connection: AbstractConnection) -> list[Any]:
     return answer
 
 
-def _ranges(answer: Iterable[Any], asked: Place) -> list[tuple[int, int, Place]]:
-    """First slot, last slot and master of each range. A node that does not know its own name is the one we asked."""
+def _ranges(answer: Iterable[Any], asked: Node) -> list[tuple[int, int, Node]]:
+    """First slot, last slot and master of each range. A node without a name is the node that we asked."""
     ranges = []
     for first, last, (host, port, *_), *_ in answer:
         name = host.decode() if host else ""

@@ -30,7 +30,7 @@ MAX_KEYS = 200
 
 
 async def open_crawl(runner: ShardRunner, crawl: Crawl) -> Crawl:
-    """Create the crawl, or let the one that exists take over what may change."""
+    """Create the crawl, or let the one that exists take over the fields that may change."""
     check_dedup(crawl.dedup, ttl=crawl.dedup_ttl)
     check_exits(crawl.pools)
     settings = msgspec.json.encode(crawl.settings)
@@ -42,33 +42,33 @@ async def open_crawl(runner: ShardRunner, crawl: Crawl) -> Crawl:
     while True:
         shards = await _layout(runner, crawl.id)
         check_pools(crawl, shards=len(shards))
-        # The first one last: as long as it is not there, nobody sees the crawl.
+        # The first shard last: as long as it is not there, no client sees the crawl.
         records = [await _open_shard(runner, shard, crawl, fields) for shard in reversed(shards)]
         if all(records):
             return _described(records[::-1])
 
 
 async def _layout(runner: ShardRunner, crawl: str) -> list[Shard]:
-    """The shards of a crawl that exists, or those that a new one gets."""
+    """The shards of a crawl that exists, or the shards of a new one."""
     shards = await runner.shards(crawl)
-    if len(shards) == 1 and runner.link.shards <= 1:
+    if len(shards) == 1 and runner.connections.shards <= 1:
         return shards
-    async with runner.link.line() as line:
-        await line.send("HGET", SHARDS, crawl)
-        await line.send("HEXISTS", prefix_of(crawl) + "crawl", "state")
-        recorded, is_whole = await line.answers()
+    async with runner.connections.borrow() as connection:
+        await connection.send("HGET", SHARDS, crawl)
+        await connection.send("HEXISTS", prefix_of(crawl) + "crawl", "state")
+        recorded, is_whole = await connection.answers()
     if recorded is not None and int(recorded) < 0:
         await delete_crawl(runner, crawl)
         return await _layout(runner, crawl)
-    asked = runner.link.shards or 1
+    asked = runner.connections.shards or 1
     if recorded is None and not is_whole and asked > 1:
-        async with runner.link.line() as line:
-            await line.call("SADD", CRAWLS, crawl)
-            await line.call("HSETNX", SHARDS, crawl, asked)
-            recorded = await line.call("HGET", SHARDS, crawl)
+        async with runner.connections.borrow() as connection:
+            await connection.call("SADD", CRAWLS, crawl)
+            await connection.call("HSETNX", SHARDS, crawl, asked)
+            recorded = await connection.call("HGET", SHARDS, crawl)
     runner.lay_out(crawl, abs(int(recorded or 1)))
     shards = await runner.shards(crawl)
-    if runner.link.shards and len(shards) != asked:
+    if runner.connections.shards and len(shards) != asked:
         warn(f"crawl {crawl!r} lies in {len(shards)} shards for good; ?shards={asked} is for new crawls")
     return shards
 
@@ -79,16 +79,16 @@ async def _open_shard(
     """The shard's record; an empty one when the crawl turns out to lie in other shards."""
     given, walked = "", 0
     while True:
-        async with runner.link.line() as line:
-            answer = await line.run(
+        async with runner.connections.borrow() as connection:
+            answer = await connection.run(
                 "open", shard.prefix, given, walked, *fields, shard.number, shard.of, LAYOUT_VERSION
             )
             if answer[0] == b"none" and shard.of == 1 and await runner.learn(crawl.id):
                 return {}
             if answer[0] == b"none" and shard.number == 0:
-                # Listed before it is there: a crawl that nobody lists could not be deleted.
-                await line.call("SADD", CRAWLS, crawl.id)
-                given = str(await line.call("INCR", LAST_NUMBER))
+                # Listed before it is there: a crawl that is not listed could not be deleted.
+                await connection.call("SADD", CRAWLS, crawl.id)
+                given = str(await connection.call("INCR", LAST_NUMBER))
             elif answer[0] == b"none":
                 given = "0"
         match answer[0]:
@@ -107,7 +107,7 @@ async def _open_shard(
 async def _with_pools(
     runner: ShardRunner, shard: Shard, crawl: Crawl, record: dict[bytes, bytes]
 ) -> dict[bytes, bytes]:
-    """The shard's record with the pools as they are now; its lanes look at their exits anew."""
+    """The shard's record with the pools as they are now; its lanes read their exits anew."""
     if not crawl.pools and b"pools" not in record:
         return record
     args = encode_pools(crawl.pools)
@@ -121,11 +121,11 @@ async def crawls(runner: ShardRunner) -> list[Crawl]:
     layouts = [await runner.all_shards(name) for name in await runner.all_crawls()]
     if not layouts:
         return []
-    async with runner.link.line() as line:
+    async with runner.connections.borrow() as connection:
         for shards in layouts:
             for shard in shards:
-                await line.send("HGETALL", shard.prefix + "crawl")
-        flat = iter([pairs(answer) for answer in await line.answers()])
+                await connection.send("HGETALL", shard.prefix + "crawl")
+        flat = iter([pairs(answer) for answer in await connection.answers()])
     found = []
     for shards in layouts:
         records = [next(flat) for _ in shards]
@@ -137,7 +137,7 @@ async def crawls(runner: ShardRunner) -> list[Crawl]:
                 # Of another version and not even readable: the other crawls are listed all the same.
                 if version == LAYOUT_VERSION:
                     raise
-                warn(str(other_layout(shards[0].crawl, version, shown=runner.link.shown)))
+                warn(str(other_layout(shards[0].crawl, version, shown=runner.connections.shown)))
     found.sort(key=lambda entry: (entry[1].created, entry[0]), reverse=True)
     return [crawl for _, crawl in found]
 
@@ -156,9 +156,9 @@ def _described(records: Sequence[Mapping[bytes, bytes]]) -> Crawl:
 async def set_state(runner: ShardRunner, crawl: str, state: CrawlState) -> None:
     if state == CrawlState.FINISHED:
         raise UsageError("a crawl finishes by itself: pause, resume or cancel it")
-    shards = await runner.found(crawl)
+    shards = await runner.existing_shards(crawl)
     if len(shards) > 1:
-        states = {answer[1] for answer in await runner.look_at_all(crawl, "progress")}
+        states = {answer[1] for answer in await runner.read_all(crawl, "progress")}
         is_running = state == CrawlState.RUNNING and states <= {b"running", b"finished"}
         if is_running or states == {b"finished"}:
             return
@@ -184,21 +184,21 @@ async def delete_crawl(runner: ShardRunner, crawl: str) -> None:
     shards = await runner.all_shards(crawl)
     version = await runner.version_of(crawl)
     if version is not None and version > LAYOUT_VERSION:
-        raise other_layout(crawl, version, shown=runner.link.shown)
-    async with runner.link.line(seconds=None) as line:
+        raise other_layout(crawl, version, shown=runner.connections.shown)
+    async with runner.connections.borrow(seconds=None) as connection:
         if len(shards) > 1:
-            # Half of it may be gone when we die: whoever opens it again deletes the rest first.
-            await line.call("HSET", SHARDS, crawl, -len(shards))
+            # Half of it may be gone when we die: the next client that opens it deletes the rest first.
+            await connection.call("HSET", SHARDS, crawl, -len(shards))
         for shard in shards:
-            while await line.run("delete", shard.prefix) == b"1":
+            while await connection.run("delete", shard.prefix) == b"1":
                 pass
         if len(shards) > 1:
-            await line.call("HDEL", SHARDS, crawl)
-        await line.call("SREM", CRAWLS, crawl)
-        gone = [beat.worker for beat in await beats(line) if beat.crawl == crawl]
+            await connection.call("HDEL", SHARDS, crawl)
+        await connection.call("SREM", CRAWLS, crawl)
+        gone = [beat.worker for beat in await beats(connection) if beat.crawl == crawl]
         for worker in gone:
-            await line.call("ZREM", WORKERS + "seen", worker)
-            await line.call("HDEL", WORKERS + "beats", worker)
+            await connection.call("ZREM", WORKERS + "seen", worker)
+            await connection.call("HDEL", WORKERS + "beats", worker)
     runner.forget_layout(crawl)
 
 
@@ -211,7 +211,7 @@ async def forget(runner: ShardRunner, crawl: str, keys: Sequence[int]) -> None:
         args: list[Argument] = []
         for key in free[start : start + MAX_KEYS]:
             args += (key, KEY.pack(key))
-        for shard in reversed(await runner.found(crawl)):
+        for shard in reversed(await runner.existing_shards(crawl)):
             if (await runner.change_in(shard, "forget", *args))[0] == b"bloom":
                 raise UsageError(f"crawl {crawl!r} keeps its keys in a Bloom filter, which cannot forget")
 
@@ -219,7 +219,7 @@ async def forget(runner: ShardRunner, crawl: str, keys: Sequence[int]) -> None:
 async def dead(runner: ShardRunner, crawl: str, which: DeadFilter, *, limit: int) -> list[DeadLetter]:
     """Of several shards: the newest of all, after as many of each."""
     letters: list[DeadLetter] = []
-    shards = await runner.found(crawl)
+    shards = await runner.existing_shards(crawl)
     for shard in shards:
         letters += await _dead_in(runner, shard, which, limit=limit)
     if len(shards) > 1:
@@ -231,7 +231,7 @@ async def _dead_in(runner: ShardRunner, shard: Shard, which: DeadFilter, *, limi
     letters: dict[int, DeadLetter] = {}
     skip, is_last = 0, False
     while not is_last and len(letters) < limit:
-        answer = await runner.look_into(shard, "dead", "list", skip, limit - len(letters), *_filter(which))
+        answer = await runner.read_in(shard, "dead", "list", skip, limit - len(letters), *_filter(which))
         skip, is_last = answer[1], answer[2] == b"1"
         for value in answer[4]:
             letter = decode_dead(value)
@@ -242,7 +242,7 @@ async def _dead_in(runner: ShardRunner, shard: Shard, which: DeadFilter, *, limi
 async def clear_dead(runner: ShardRunner, crawl: str, verb: str, which: DeadFilter, *, limit: int) -> int:
     """Requeue or drop up to `limit` letters that match."""
     cleared = 0
-    for shard in await runner.found(crawl):
+    for shard in await runner.existing_shards(crawl):
         skip, is_last = 0, False
         while not is_last and cleared < limit:
             answer = await runner.change_in(shard, "dead", verb, skip, limit - cleared, *_filter(which))
@@ -252,10 +252,10 @@ async def clear_dead(runner: ShardRunner, crawl: str, verb: str, which: DeadFilt
 
 async def _walk(runner: ShardRunner, shard: Shard, how: str, *args: Argument) -> None:
     """Change all lanes."""
-    place: bytes | str = "0"
+    cursor: bytes | str = "0"
     while True:
-        place = (await runner.change_in(shard, "walk", how, place, *args))[1]
-        if place == b"0":
+        cursor = (await runner.change_in(shard, "walk", how, cursor, *args))[1]
+        if cursor == b"0":
             return
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shoal.frontier.redis import control, views
 from shoal.frontier.redis import exit_views as exits
-from shoal.frontier.redis.connection import RedisLink
+from shoal.frontier.redis.connections import RedisConnections
 from shoal.frontier.redis.lease import Terms, evict, lease
 from shoal.frontier.redis.outbox import Outbox
 from shoal.frontier.redis.put import Samples, bury, put
@@ -42,24 +42,24 @@ class RedisFrontier:
     Time is the server's. A `clock` is for tests alone: its time is sent along with every script.
     """
 
-    def __init__(self, link: RedisLink) -> None:
-        self._link = link
-        self._repair = Repair(link)
-        self._runner = ShardRunner(link, self._repair.run)
+    def __init__(self, connections: RedisConnections) -> None:
+        self._connections = connections
+        self._repair = Repair(connections)
+        self._runner = ShardRunner(connections, self._repair.run)
         self._samples = Samples(self._runner)
         self._outbox = Outbox(self._runner, self._samples)
         self._settler = Settler(self._runner, self._samples, self._outbox)
 
     @classmethod
     async def open(cls, url: str, *, clock: Callable[[], float] | None = None) -> RedisFrontier:
-        """Reach the server and say what of its set-up would lose work."""
-        link = RedisLink(url, clock=clock)
+        """Reach the server, and warn of settings that would lose work."""
+        connections = RedisConnections(url, clock=clock)
         try:
-            await check_server(link)
+            await check_server(connections)
         except BaseException:
-            await link.close()
+            await connections.close()
             raise
-        return cls(link)
+        return cls(connections)
 
     async def open_crawl(self, crawl: Crawl) -> Crawl:
         return await control.open_crawl(self._runner, crawl)
@@ -151,4 +151,4 @@ class RedisFrontier:
         return await views.workers(self._runner, within=within)
 
     async def close(self) -> None:
-        await self._link.close()
+        await self._connections.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from shoal.frontier.redis.connection import RedisLink
+from shoal.frontier.redis.connections import RedisConnections
 from shoal.frontier.redis.scripts import load_script
 from shoal.frontier.redis.server_checks import warn
 
@@ -13,16 +13,16 @@ TAKER_SECONDS = 30.0
 
 
 def inbox_keys(crawl: str) -> tuple[str, str, str]:
-    """What is pushed to, what was taken, and who took it. The braces keep them in one slot of a Cluster."""
+    """The inbox, its taken entries and their taker. The braces keep the three keys in one slot of a Cluster."""
     inbox = f"shoal:inbox:{crawl}"
     return inbox, f"shoal:{{{inbox}}}:taken", f"shoal:{{{inbox}}}:taker"
 
 
 class RedisInbox:
-    """Keeps the contract of `Inbox`: one taker at a time, and what a dead one took goes to the next."""
+    """Keeps the contract of `Inbox`: one taker at a time, and the entries that a dead taker took go to the next one."""
 
     def __init__(self, url: str, *, taker_seconds: float = TAKER_SECONDS) -> None:
-        self._link = RedisLink(url)
+        self._connections = RedisConnections(url)
         self._me = os.urandom(8).hex()
         self._milliseconds = int(taker_seconds * 1000)
         self._warned: set[str] = set()
@@ -31,11 +31,11 @@ class RedisInbox:
     async def waiting(self, crawls: Sequence[str]) -> list[str]:
         if not crawls:
             return []
-        async with self._link.line() as line:
+        async with self._connections.borrow() as connection:
             for crawl in crawls:
                 for key in inbox_keys(crawl)[:2]:
-                    await line.send("TYPE", key)
-            kinds = await line.answers()
+                    await connection.send("TYPE", key)
+            kinds = await connection.answers()
         found = []
         for crawl, pushed, taken in zip(crawls, kinds[::2], kinds[1::2], strict=True):
             if _text(pushed) not in ("list", "none"):
@@ -45,22 +45,22 @@ class RedisInbox:
         return found
 
     async def take(self, crawl: str, limit: int) -> list[bytes]:
-        async with self._link.line() as line:
-            answer: list[bytes] = await line.call(
+        async with self._connections.borrow() as connection:
+            answer: list[bytes] = await connection.call(
                 "EVAL", self._take, 3, *inbox_keys(crawl), self._me, self._milliseconds, limit
             )
         return answer[::-1]
 
     async def forget(self, crawl: str) -> None:
-        async with self._link.line() as line:
-            await line.call("EVAL", self._forget, 2, *inbox_keys(crawl)[1:], self._me)
+        async with self._connections.borrow() as connection:
+            await connection.call("EVAL", self._forget, 2, *inbox_keys(crawl)[1:], self._me)
 
     async def delete(self, crawl: str) -> None:
-        async with self._link.line() as line:
-            await line.call("DEL", *inbox_keys(crawl))
+        async with self._connections.borrow() as connection:
+            await connection.call("DEL", *inbox_keys(crawl))
 
     async def close(self) -> None:
-        await self._link.close()
+        await self._connections.close()
 
     def _complain(self, key: str, kind: str) -> None:
         if key not in self._warned:

@@ -1,4 +1,4 @@
-"""Lending tasks: one script for one crawl; for several, or several shards, a look at all and then a script for some."""
+"""Lending tasks: one script for one crawl; for several crawls or shards, a survey of all, then a script for some."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from shoal.frontier.redis.wire import decode_task, number
 from shoal.frontier.rules.fairness import share_out
 from shoal.model import DIRECT, VIA, Lease, LeaseBatch
 
-MAX_LEASES = 100  # per script: a script holds up everybody else
-LEAST_LANES = 32  # that each of several shards names, however few of them can be served
+MAX_LEASES = 100  # per script: all other clients wait for a script
+LEAST_LANES = 32  # that each of several shards names, even if few of them can be served
 
 _LENT = struct.Struct(">dII")
 _PER_LANE = 8
@@ -61,7 +61,7 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
 
 
 async def evict(runner: ShardRunner, worker: str) -> int:
-    """Take back everything this worker holds, in every crawl."""
+    """Reclaim the leases of this worker in every crawl."""
     taken = 0
     for crawl in await runner.all_crawls():
         if await runner.version_of(crawl) != LAYOUT_VERSION:
@@ -79,8 +79,8 @@ async def evict(runner: ShardRunner, worker: str) -> int:
 
 
 class _Lent(msgspec.Struct, kw_only=True):
-    """What scripts lent, and what they said of their shards. Overtaken: others took some of it between the look and
-    the script."""
+    """The leases that scripts gave, and what they said of their shards. Overtaken: other workers took some of the
+    tasks between the survey and the script."""
 
     leases: list[Lease] = msgspec.field(default_factory=list)
     ask_again: float = 1.0
@@ -99,7 +99,7 @@ async def _lease_one(runner: ShardRunner, shard: Shard, terms: Terms) -> _Lent:
 
 
 async def _lease_many(runner: ShardRunner, shards: Sequence[Shard], terms: Terms) -> _Lent:
-    """A look at all of them, then a script for each one whose lanes are the next to be served."""
+    """A survey of all shards, then a script for each shard whose lanes are the next to be served."""
     limit = min(terms.limit, max(LEAST_LANES, 2 * terms.limit // len(shards)))
     surveys = await _ask_each(
         runner, {shard: ("survey", (limit, number(terms.horizon), terms.limit)) for shard in shards}
@@ -118,7 +118,7 @@ async def _lease_many(runner: ShardRunner, shards: Sequence[Shard], terms: Terms
     shared = (terms.worker, number(terms.seconds), number(terms.horizon))
     answers = await _ask_each(runner, {shard: ("lend", (*shared, *lanes)) for shard, lanes in wanted.items()})
     lent = _lent(runner, {shard: answers.get(shard, answer[:4]) for shard, answer in surveys.items()})
-    # A lane whose exits rest lends less than it has room for: that is no reason to look again.
+    # A lane whose exits rest lends less than it has room for: that is no reason to ask again.
     shared_out = sum(share for entry, share in zip(ready, shares, strict=True) if VIA.encode() not in entry[3])
     lent.was_overtaken = sum(lease.exit == DIRECT for lease in lent.leases) < shared_out
     turns = {(shard.crawl, lane.decode()): turn for turn, (_, _, shard, lane, _) in enumerate(ready)}
@@ -133,8 +133,8 @@ async def _ask_each(runner: ShardRunner, calls: dict[Shard, tuple[str, Sequence[
 
 
 async def _finished(runner: ShardRunner, crawls: Sequence[str], lent: _Lent) -> list[str]:
-    """The crawls that have nothing left to do. One in several shards has when all were quiet at the same moment: quiet
-    in a first look, and in a second one that finds that nothing moved in between. A deleted one has, too."""
+    """The crawls that have nothing left to do, deleted ones too. A crawl in several shards has nothing left when all
+    of them were quiet at the same moment: quiet in a first look, and in a second look that finds that nothing moved."""
     finished = {*lent.finished, *lent.gone}
     for crawl in crawls:
         shards = await runner.shards(crawl)
@@ -180,23 +180,23 @@ def _leases(shard: Shard, answer: list[Any]) -> list[Lease]:
     )
     exit_interval, exits, versions = _exits(via)
     leases = []
-    for place, data in enumerate(lent):
+    for index, data in enumerate(lent):
         wait, attempt, free_retries = _LENT.unpack_from(data)
         leases.append(
             Lease(
                 crawl=shard.crawl,
                 task=decode_task(data, lane, _LENT.size),
-                token=first + place * shard.of,
+                token=first + index * shard.of,
                 attempt=attempt,
                 free_retries=free_retries,
-                exit=exits[place] if exits else DIRECT,
+                exit=exits[index] if exits else DIRECT,
                 wait=wait,
                 interval=pace,
                 base_interval=base,
                 exit_interval=exit_interval,
                 opens_lane=opens == b"1",
                 rules_version=rules_version,
-                session_version=versions[place] if versions else 0,
+                session_version=versions[index] if versions else 0,
             )
         )
     return leases

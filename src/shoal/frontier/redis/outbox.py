@@ -1,9 +1,9 @@
 """Links from one shard to another: written to the shard's outbox by the settle that found them, then delivered.
 
 An entry leaves its outbox only when it is in its shard. So a kill at any moment leaves it in one of the two, or in
-both, which the dedup there makes harmless. The settler delivers at once what it wrote; what it left behind is delivered
-by whoever asks for work next. What was delivered is kept aside for a while, and sent again when a server that may have
-lost its last second is repaired.
+both, which the dedup there makes harmless. The settler delivers its entries at once; entries that it left behind are
+delivered by the next worker that asks for work. Delivered entries are kept aside for a while, and sent again when a
+server that may have lost its last second is repaired.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Posted(msgspec.Struct, frozen=True):
 
 
 class Outbox:
-    """Delivers what lies in the outboxes of crawls."""
+    """Delivers the entries of the outboxes of crawls."""
 
     def __init__(self, runner: ShardRunner, samples: Samples) -> None:
         self._runner = runner
         self._samples = samples
 
     async def deliver(self, crawl: str, posted: Sequence[Posted]) -> dict[int, str] | None:
-        """Put these where they belong; gives the keys that a budget kept out. None when it cannot be done now: nothing
-        is lost, they stay in the outbox for whoever asks for work next."""
+        """Put these into their shards; gives the keys that a budget kept out. None when it cannot be done now: nothing
+        is lost, they stay in the outbox for the next worker that asks for work."""
         tally = Tally()
         try:
             if not await deliver(self._runner, crawl, [entry.task for entry in posted], tally=tally):
@@ -55,8 +55,8 @@ class Outbox:
         return tally.refused
 
     async def deliver_left_behind(self, shards: Sequence[Shard]) -> int:
-        """Deliver what others wrote and did not come to deliver, a bounded number; gives how many were."""
-        answers = await self._runner.run([(shard, "posted", (MAX_ENTRIES,)) for shard in shards], looks=True)
+        """Deliver entries that other workers wrote and left behind, a bounded number; gives how many were delivered."""
+        answers = await self._runner.run([(shard, "posted", (MAX_ENTRIES,)) for shard in shards], only_reads=True)
         found = [_read(shard, entry) for shard, answer in zip(shards, answers, strict=True) for entry in answer[1:]]
         delivered = 0
         for crawl in dict.fromkeys(entry.shard.crawl for entry in found):

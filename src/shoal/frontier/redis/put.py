@@ -15,18 +15,18 @@ from shoal.frontier.redis.shards import Shard, shard_of
 from shoal.frontier.redis.wire import Batch, encode_counts
 from shoal.model import PutReport, Task
 
-MAX_TASKS = 200  # per script: a script holds up everybody else
+MAX_TASKS = 200  # per script: all other clients wait for a script
 
 
 class Samples:
-    """Rejected URLs for people to see. Those of a reason that has enough do not travel."""
+    """Rejected URLs for people to see. URLs of a reason that has enough of them are not sent."""
 
     def __init__(self, runner: ShardRunner) -> None:
         self._runner = runner
         self._full: set[tuple[str, int, str]] = set()
 
     async def add(self, crawl: str, epoch: int, samples: Iterable[tuple[str, str]]) -> None:
-        """Keep them, as far as they are needed."""
+        """Keep the samples that are needed."""
         full = self._full
         args: list[Argument] = []
         for reason, url in samples:
@@ -47,19 +47,19 @@ def refusals(
 ) -> tuple[dict[int, str], list[tuple[str, str]]]:
     """The keys that a budget kept out, and the samples that follow from a script's answer."""
     kept_out: dict[int, str] = {}
-    samples = [("merged", batch.tasks[place].url) for place in merged]
-    for place, reason in zip(refused[::2], refused[1::2], strict=True):
-        task, name = batch.tasks[place], reason.decode()
+    samples = [("merged", batch.tasks[index].url) for index in merged]
+    for index, reason in zip(refused[::2], refused[1::2], strict=True):
+        task, name = batch.tasks[index], reason.decode()
         kept_out[task.key] = name
         samples.append((name, task.url))
     return kept_out, samples
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """Tasks of one shard that go into one script, and where they stood in the caller's list."""
+    """Tasks of one shard that go into one script, and their indexes in the caller's list."""
 
     shard: Shard
-    places: list[int]
+    indexes: list[int]
     batch: Batch
     tasks: list[Argument]
     reasons: list[Argument]
@@ -77,7 +77,7 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class Tally:
-    """What became of the tasks of one put."""
+    """The outcome of one put."""
 
     def __init__(self, samples: Iterable[tuple[str, str]] = ()) -> None:
         self.new = 0
@@ -86,13 +86,13 @@ class Tally:
         self.samples = list(samples)
 
     def take(self, chunk: Chunk, answer: list[Any]) -> list[int]:
-        """Note the answer to a chunk; gives the places of those that need an allowance first."""
+        """Note the answer to a chunk; gives the indexes of tasks that need an allowance first."""
         kept_out, samples = refusals(chunk.batch, answer[4], answer[5])
         self.new += answer[2]
         self.duplicates += answer[3]
         self.refused |= kept_out
         self.samples += samples
-        return [chunk.places[place] for place in answer[6]]
+        return [chunk.indexes[index] for index in answer[6]]
 
 
 async def put(
@@ -104,7 +104,7 @@ async def put(
     rejected: Mapping[str, int],
     given: Sequence[tuple[str, str]],
 ) -> PutReport:
-    """Encode everything, then send it: what cannot be stored leaves nothing behind."""
+    """Encode everything, then send it: a task that cannot be stored leaves nothing behind."""
     tally = Tally(given)
     counts = encode_counts(rejected)
     while not await deliver(runner, crawl, tasks, tally=tally, counts=counts):
@@ -155,30 +155,30 @@ async def deliver(
             waiting += tally.take(chunk, answer)
         if not waiting:
             return True
-        first = {tasks[place].key: place for place in sorted(waiting, reverse=True)}
+        first = {tasks[index].key: index for index in sorted(waiting, reverse=True)}
         wanted = sorted(first.values())
-        served, grants = await ask_for_allowance(runner, shards, [tasks[place] for place in wanted])
-        # Only those that were served are sent: a shard would give what one does not use to the next in line there.
+        served, grants = await ask_for_allowance(runner, shards, [tasks[index] for index in wanted])
+        # Only the tasks that were served are sent: a shard would give an allowance that is not used to its next task.
         sent = set(wanted[:served] if served else waiting)
-        chunks = _chunks(shards, [(place, tasks[place]) for place in sorted(sent)], reasons)
+        chunks = _chunks(shards, [(index, tasks[index]) for index in sorted(sent)], reasons)
         calls = [chunk.args(grant=grants[chunk.shard.number]) for chunk in chunks]
-        waiting = [place for place in waiting if place not in sent]
+        waiting = [index for index in waiting if index not in sent]
 
 
 def _chunks(shards: Sequence[Shard], numbered: Sequence[tuple[int, Task]], reasons: Sequence[str] = ()) -> list[Chunk]:
-    """The tasks by shard, in bounded parts; at least one, for what is counted along."""
+    """The tasks by shard, in bounded parts; at least one, which carries the counts."""
     groups: dict[int, list[tuple[int, Task]]] = {}
     if len(shards) == 1:
         groups[0] = list(numbered)
     else:
-        for place, task in numbered:
-            groups.setdefault(shard_of(task.lane, of=len(shards)), []).append((place, task))
+        for index, task in numbered:
+            groups.setdefault(shard_of(task.lane, of=len(shards)), []).append((index, task))
     chunks = []
     for number, group in (groups or {0: []}).items():
         for start in range(0, max(1, len(group)), MAX_TASKS):
             part = group[start : start + MAX_TASKS]
             batch = Batch(shards[number])
-            places, encoded = [place for place, _ in part], batch.encode([task for _, task in part])
-            theirs: list[Argument] = [reasons[place] for place in places] if reasons else []
-            chunks.append(Chunk(shards[number], places, batch, encoded, theirs))
+            indexes, encoded = [index for index, _ in part], batch.encode([task for _, task in part])
+            theirs: list[Argument] = [reasons[index] for index in indexes] if reasons else []
+            chunks.append(Chunk(shards[number], indexes, batch, encoded, theirs))
     return chunks

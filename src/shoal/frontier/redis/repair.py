@@ -16,7 +16,8 @@ import msgspec
 from redis.exceptions import ResponseError
 
 from shoal.errors import ServerUnreachable
-from shoal.frontier.redis.connection import ANSWER_SECONDS, Argument, Line, RedisLink
+from shoal.frontier.redis.connection import Argument, Connection
+from shoal.frontier.redis.connections import ANSWER_SECONDS, RedisConnections
 from shoal.frontier.redis.server_checks import info, warn
 from shoal.frontier.redis.shards import Shard, shards_of
 from shoal.frontier.redis.views import lane_names
@@ -33,14 +34,14 @@ NOTE_SECONDS = 86_400
 
 
 class _Lost(Exception):  # noqa: N818 -- reads as what happened
-    """Somebody else repairs now, or the crawl is gone."""
+    """Another client repairs now, or the crawl is gone."""
 
 
 class Repair:
     """Repairs the shards of crawls, one at a time."""
 
-    def __init__(self, link: RedisLink) -> None:
-        self._link = link
+    def __init__(self, connections: RedisConnections) -> None:
+        self._connections = connections
         self._owner = os.urandom(8).hex()
         self._rest = SHORTEST_REST_SECONDS
         self._lock = asyncio.Lock()
@@ -50,133 +51,133 @@ class Repair:
         self._rest = max(self._rest, seconds)
 
     async def run(self, shard: Shard) -> None:
-        """Come back when the shard is in order, whoever did it."""
+        """Repair the shard, or wait until another client has."""
         async with self._lock:
             loop = asyncio.get_running_loop()
             deadline = loop.time() + PATIENCE_SECONDS
             while loop.time() < deadline:
-                async with self._link.line_at(shard.prefix, seconds=None) as line:
-                    answer = await self._step(line, shard, "begin", line.run_id)
+                async with self._connections.borrow_at(shard.prefix, seconds=None) as connection:
+                    answer = await self._step(connection, shard, "begin", connection.run_id)
                     if answer[0] == b"mine":
-                        await self._repair(line, shard)
+                        await self._repair(connection, shard)
                         return
                 if answer[0] != b"locked":
                     return
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
         raise ServerUnreachable(
-            f"crawl {shard.crawl!r} is being repaired after a restart of Redis at {self._link.shown}"
+            f"crawl {shard.crawl!r} is being repaired after a restart of Redis at {self._connections.shown}"
         )
 
-    async def _repair(self, line: Line, shard: Shard) -> None:
-        """All steps, unless somebody else took over or the crawl was deleted meanwhile."""
+    async def _repair(self, connection: Connection, shard: Shard) -> None:
+        """All steps, unless another client took over or the crawl was deleted meanwhile."""
         with contextlib.suppress(_Lost):
-            await self._rewrite(line, shard)
-            await self._pools(line, shard)
-            await self._lanes(line, shard, "reset", "0")
+            await self._rewrite(connection, shard)
+            await self._pools(connection, shard)
+            await self._lanes(connection, shard, "reset", "0")
             for step in ("exits", "held", "leases"):
-                await self._pages(line, shard, step)
-            last = max(await self._pages(line, shard, "later"))
+                await self._pages(connection, shard, step)
+            last = max(await self._pages(connection, shard, "later"))
             for step in ("dead", "graves"):
-                await self._pages(line, shard, step)
-            last = max(last, await self._queues(line, shard))
-            keys = sum(await self._pages(line, shard, "seen"))
-            await self._step(line, shard, "clear")
-            waiting = await self._lanes(line, shard, "lanes", repr(self._rest))
-            await self._have_links_resent(line, shard)
-            await self._step(line, shard, "finish", line.run_id, waiting, keys, last)
+                await self._pages(connection, shard, step)
+            last = max(last, await self._queues(connection, shard))
+            keys = sum(await self._pages(connection, shard, "seen"))
+            await self._step(connection, shard, "clear")
+            waiting = await self._lanes(connection, shard, "lanes", repr(self._rest))
+            await self._have_links_resent(connection, shard)
+            await self._step(connection, shard, "finish", connection.run_id, waiting, keys, last)
 
-    async def _have_links_resent(self, line: Line, shard: Shard) -> None:
+    async def _have_links_resent(self, connection: Connection, shard: Shard) -> None:
         """The lost second may have held links from other shards."""
         for other in shards_of(shard.crawl, shard.of) if shard.of > 1 else ():
             is_done = False
             while not is_done:
-                await self._step(line, shard, "renew")
-                async with self._link.line() as any_node:
-                    await any_node.send_script("resend", other.prefix, (), looks=True)
+                await self._step(connection, shard, "renew")
+                async with self._connections.borrow() as any_node:
+                    await any_node.send_script("resend", other.prefix, (), only_reads=True)
                     (answer,) = await any_node.answers()
                 is_done = answer[0] == b"none" or answer[1] == b"0"
 
-    async def _pools(self, line: Line, shard: Shard) -> None:
+    async def _pools(self, connection: Connection, shard: Shard) -> None:
         """Write the pools again from the crawl's record: a crash may have cut them off."""
-        record = await line.call("HGET", shard.prefix + "crawl", "pools")
+        record = await connection.call("HGET", shard.prefix + "crawl", "pools")
         if record:
             args = encode_pools(msgspec.json.decode(record, type=tuple[Pool, ...]))
             async with asyncio.timeout(ANSWER_SECONDS):
-                await line.send_script("pools", shard.prefix, args, looks=True)
-                await line.answers()
-            await self._step(line, shard, "renew")
+                await connection.send_script("pools", shard.prefix, args, only_reads=True)
+                await connection.answers()
+            await self._step(connection, shard, "renew")
 
-    async def _pages(self, line: Line, shard: Shard, step: str) -> list[int]:
-        """A step from its beginning to its end; gives what each page counted."""
-        place: Argument = "0"
+    async def _pages(self, connection: Connection, shard: Shard, step: str) -> list[int]:
+        """A step from its beginning to its end; gives the number that each call counted."""
+        cursor: Argument = "0"
         counted = []
         while True:
-            _, place, number = await self._step(line, shard, step, place)
+            _, cursor, number = await self._step(connection, shard, step, cursor)
             counted.append(number)
-            if place == b"0":
+            if cursor == b"0":
                 return counted
 
-    async def _lanes(self, line: Line, shard: Shard, step: str, place: str) -> int:
-        """A step over all lanes; gives what they counted together."""
-        names = await lane_names(self._link, shard)
+    async def _lanes(self, connection: Connection, shard: Shard, step: str, cursor: str) -> int:
+        """A step over all lanes; gives the sum of the numbers that the calls counted."""
+        names = await lane_names(self._connections, shard)
         # A lane of a large pool is much work.
         size = POOLED_LANES_PER_STEP if any(VIA.encode() in name for name in names) else LANES_PER_STEP
         counted = 0
         for start in range(0, len(names), size):
-            answer = await self._step(line, shard, step, place, *names[start : start + size])
+            answer = await self._step(connection, shard, step, cursor, *names[start : start + size])
             counted += answer[2]
         return counted
 
-    async def _queues(self, line: Line, shard: Shard) -> int:
+    async def _queues(self, connection: Connection, shard: Shard) -> int:
         """Look at every waiting task; gives the last sequence."""
-        names = await lane_names(self._link, shard)
+        names = await lane_names(self._connections, shard)
         order: Argument = "-inf"
         last = 0
         while names:
-            _, done, sequence, order = await self._step(line, shard, "queues", order, *names[:LANES_PER_STEP])
+            _, done, sequence, order = await self._step(connection, shard, "queues", order, *names[:LANES_PER_STEP])
             last = max(last, sequence)
             del names[:done]
         return last
 
-    async def _rewrite(self, line: Line, shard: Shard) -> None:
+    async def _rewrite(self, connection: Connection, shard: Shard) -> None:
         """Write the append-only file anew, once per run of the server."""
-        if await self._was_rewritten(line):
+        if await self._was_rewritten(connection):
             return
-        if (await info(line, "persistence")).get("aof_enabled") == "1":
+        if (await info(connection, "persistence")).get("aof_enabled") == "1":
             try:
-                await line.call("BGREWRITEAOF")
+                await connection.call("BGREWRITEAOF")
             except ResponseError as error:
                 if "in progress" not in str(error):
-                    warn(f"Redis at {self._link.shown} does not let us write its append-only file anew: {error}")
+                    warn(f"Redis at {self._connections.shown} does not let us write its append-only file anew: {error}")
                     return
-            while await self._is_rewriting(line):
-                await self._step(line, shard, "renew")
+            while await self._is_rewriting(connection):
+                await self._step(connection, shard, "renew")
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
-        await self._note_rewritten(line)
+        await self._note_rewritten(connection)
 
-    async def _was_rewritten(self, line: Line) -> bool:
-        if not self._link.is_cluster:
-            return bool(await line.call("GET", REWRITTEN) == line.run_id.encode())
-        async with self._link.line() as any_node:
-            return await any_node.call("GET", f"{REWRITTEN}:{line.run_id}") is not None
+    async def _was_rewritten(self, connection: Connection) -> bool:
+        if not self._connections.is_cluster:
+            return bool(await connection.call("GET", REWRITTEN) == connection.run_id.encode())
+        async with self._connections.borrow() as any_node:
+            return await any_node.call("GET", f"{REWRITTEN}:{connection.run_id}") is not None
 
-    async def _note_rewritten(self, line: Line) -> None:
+    async def _note_rewritten(self, connection: Connection) -> None:
         """In a cluster the note has a key per run: it may lie on another node than the one it is about."""
-        if not self._link.is_cluster:
-            await line.call("SET", REWRITTEN, line.run_id)
+        if not self._connections.is_cluster:
+            await connection.call("SET", REWRITTEN, connection.run_id)
             return
-        async with self._link.line() as any_node:
-            await any_node.call("SET", f"{REWRITTEN}:{line.run_id}", 1, "EX", NOTE_SECONDS)
+        async with self._connections.borrow() as any_node:
+            await any_node.call("SET", f"{REWRITTEN}:{connection.run_id}", 1, "EX", NOTE_SECONDS)
 
-    async def _is_rewriting(self, line: Line) -> bool:
-        state = await info(line, "persistence")
+    async def _is_rewriting(self, connection: Connection) -> bool:
+        state = await info(connection, "persistence")
         return "1" in (state.get("aof_rewrite_in_progress"), state.get("aof_rewrite_scheduled"))
 
-    async def _step(self, line: Line, shard: Shard, step: str, *args: Argument) -> list[Any]:
-        owner = f"{line.run_id} {self._owner}"
+    async def _step(self, connection: Connection, shard: Shard, step: str, *args: Argument) -> list[Any]:
+        owner = f"{connection.run_id} {self._owner}"
         async with asyncio.timeout(ANSWER_SECONDS):
-            await line.send_script("repair", shard.prefix, (owner, step, *(args or ("0",))), looks=True)
-            answer: list[Any] = (await line.answers())[0]
+            await connection.send_script("repair", shard.prefix, (owner, step, *(args or ("0",))), only_reads=True)
+            answer: list[Any] = (await connection.answers())[0]
         if answer[0] in (b"lost", b"none") and step != "begin":
             raise _Lost
         return answer

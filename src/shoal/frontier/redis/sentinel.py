@@ -12,7 +12,7 @@ from shoal.frontier.redis.address import Address, new_connection
 
 
 async def masters(address: Address) -> AsyncGenerator[tuple[str, int], None]:
-    """What each sentinel that answers calls the master: one that was cut off may still name the former."""
+    """The master as each sentinel that answers names it: a sentinel that was cut off may still name the former one."""
     failure: Exception | None = None
     is_reached = False
     for pool in address.sentinels:

@@ -28,34 +28,34 @@ class Chunk:
         self.shard = shard
         self.crawl = shard.crawl
         self.batch = Batch(shard)
-        self.places: list[tuple[int, Result]] = []
+        self.results: list[tuple[int, Result]] = []
         self.flaws: dict[int, str] = {}
         self.origins: list[int] = []
         self._args: list[Argument] = []
 
     @property
     def args(self) -> list[Argument]:
-        return [*self.batch.kinds, len(self.places), *self._args]
+        return [*self.batch.kinds, len(self.results), *self._args]
 
     def has_room(self, found: int) -> bool:
-        return len(self.places) < MAX_RESULTS and (not self.places or len(self.batch.tasks) + found <= MAX_TASKS)
+        return len(self.results) < MAX_RESULTS and (not self.results or len(self.batch.tasks) + found <= MAX_TASKS)
 
-    def add(self, place: int, result: Result) -> None:
+    def add(self, index: int, result: Result) -> None:
         """Take a result in. One that cannot be written is sent as a question whether its lease still stands."""
         try:
             args = self._encode(result)
         except FLAWS as error:
-            self.flaws[place] = f"{type(error).__name__}: {error}"
+            self.flaws[index] = f"{type(error).__name__}: {error}"
             args = ["check", *_lease(result.lease), 0, ""]
-        self._append(place, result, args, of=place)
+        self._append(index, result, args, of=index)
 
     def add_part(self, result: Done, part: slice, *, of: int) -> None:
         """A part of a long list of found tasks, sent ahead of its result."""
         found = self.batch.encode(result.found[part])
         self._append(-1, result, ["found", *_lease(result.lease), 0, "", len(found) // 3, *found], of=of)
 
-    def _append(self, place: int, result: Result, args: Sequence[Argument], *, of: int) -> None:
-        self.places.append((place, result))
+    def _append(self, index: int, result: Result, args: Sequence[Argument], *, of: int) -> None:
+        self.results.append((index, result))
         self._args += args
         # Which of the results each found task belongs to.
         self.origins += [of] * (len(self.batch.tasks) - len(self.origins))
@@ -80,7 +80,7 @@ class Chunk:
 
 
 class Settlement:
-    """One settle call: its results in chunks, and what became of them."""
+    """One settle call: its results in chunks, and their outcome."""
 
     def __init__(
         self, results: Sequence[Result], *, layouts: Mapping[str, Sequence[Shard]], applied: Container[_Token]
@@ -99,9 +99,9 @@ class Settlement:
     def chunks(self) -> Iterator[Chunk]:
         """The results in order, each chunk as soon as it is full."""
         open_chunks: dict[Shard, Chunk] = {}
-        for place, result in enumerate(self._results):
+        for index, result in enumerate(self._results):
             if not isinstance(result, Result):
-                self._failed[place] = f"{type(result).__name__} is not a result"
+                self._failed[index] = f"{type(result).__name__} is not a result"
                 continue
             if _token(result.lease) in self._applied:
                 continue
@@ -112,26 +112,26 @@ class Settlement:
                 yield open_chunks.pop(shard)
                 chunk = None
             if found > MAX_TASKS and isinstance(result, Done):
-                yield from self._parts(result, shard, place)
+                yield from self._parts(result, shard, index)
             if chunk is None:
                 chunk = open_chunks[shard] = Chunk(shard)
-            chunk.add(place, result)
+            chunk.add(index, result)
         yield from open_chunks.values()
 
     def take(self, chunk: Chunk, answer: list[Any]) -> None:
         """Note the answer to a chunk."""
         if answer[0] == b"none":
-            self._stale += [result.lease for place, result in chunk.places if place >= 0]
+            self._stale += [result.lease for index, result in chunk.results if index >= 0]
             return
         _, _, fates, refused, merged, passed_on, last = answer
         samples = self.samples.setdefault(chunk.crawl, [])
-        for (place, result), fate in zip(chunk.places, fates.decode(), strict=True):
-            if place < 0:
+        for (index, result), fate in zip(chunk.results, fates.decode(), strict=True):
+            if index < 0:
                 continue
             if fate == "s":
                 self._stale.append(result.lease)
-            elif place in chunk.flaws:
-                self._failed[place] = chunk.flaws[place]
+            elif index in chunk.flaws:
+                self._failed[index] = chunk.flaws[index]
                 continue
             elif isinstance(result, Done):
                 samples += result.samples
@@ -142,7 +142,7 @@ class Settlement:
         samples += more
 
     def posted(self) -> Iterator[tuple[str, list[Posted]]]:
-        """What went to outboxes, by crawl, in the order in which it was found."""
+        """The entries written to outboxes, by crawl, in the order in which they were found."""
         for crawl, posted in self._posted.items():
             posted.sort(key=lambda entry: entry[0])
             yield crawl, [entry for _, entry in posted]
@@ -157,24 +157,24 @@ class Settlement:
     def _note_posted(self, chunk: Chunk, passed_on: Sequence[int], last: int) -> None:
         ours = self._posted.setdefault(chunk.crawl, []) if passed_on else []
         self._answers += 1
-        for entry, place in enumerate(passed_on, start=last - len(passed_on) + 1):
-            turn = (chunk.origins[place], self._answers, place)
-            ours.append((turn, Posted(chunk.shard, entry, chunk.batch.tasks[place])))
+        for entry, index in enumerate(passed_on, start=last - len(passed_on) + 1):
+            turn = (chunk.origins[index], self._answers, index)
+            ours.append((turn, Posted(chunk.shard, entry, chunk.batch.tasks[index])))
 
-    def _parts(self, result: Done, shard: Shard, place: int) -> Iterator[Chunk]:
-        """All but the last of a long list, fenced by the lease. A flaw is left for the result itself to meet."""
+    def _parts(self, result: Done, shard: Shard, index: int) -> Iterator[Chunk]:
+        """All parts but the last of a long list, fenced by the lease. A flaw is noted with the result itself."""
         ahead = _last_part(result).start
         for start in range(0, ahead, MAX_TASKS):
             chunk = Chunk(shard)
             try:
-                chunk.add_part(result, slice(start, min(start + MAX_TASKS, ahead)), of=place)
+                chunk.add_part(result, slice(start, min(start + MAX_TASKS, ahead)), of=index)
             except FLAWS:
                 return
             yield chunk
 
 
 class Settler:
-    """Sends results. Remembers those that went through in a call that failed as a whole: it will be repeated."""
+    """Sends results. Remembers the results that were applied in a call that failed as a whole: it will be repeated."""
 
     def __init__(self, runner: ShardRunner, samples: Samples, outbox: Outbox) -> None:
         self._runner = runner
@@ -204,13 +204,13 @@ class Settler:
     async def _send(self, chunks: Iterable[Chunk], settlement: Settlement) -> list[Chunk]:
         """One round trip; gives the chunks whose shard needs to be repaired first."""
         sent: list[Chunk] = []
-        async with self._runner.link.line() as line:
+        async with self._runner.connections.borrow() as connection:
             for chunk in chunks:
-                await line.send_script("settle", chunk.shard.prefix, chunk.args)
+                await connection.send_script("settle", chunk.shard.prefix, chunk.args)
                 sent.append(chunk)
-            answers = await line.answers_or_errors()
+            answers = await connection.answers_or_errors()
             failures = [answer for answer in answers if isinstance(answer, Exception)]
-            # A call over several shards, or with a repair in it, may yet fail as a whole, and then be repeated.
+            # A call over several shards, or with a repair in it, may still fail as a whole, and is then repeated.
             if failures or len(sent) > 1 or any(map(needs_repair, answers)):
                 self._remember(sent, answers)
             if failures:
@@ -225,16 +225,16 @@ class Settler:
     def _remember(self, sent: Sequence[Chunk], answers: Sequence[Any]) -> None:
         for chunk, answer in zip(sent, answers, strict=True):
             if not isinstance(answer, Exception) and answer[0] == b"ok":
-                fates = zip(chunk.places, answer[2].decode(), strict=True)
+                fates = zip(chunk.results, answer[2].decode(), strict=True)
                 self._applied |= {
                     _token(result.lease)
-                    for (place, result), fate in fates
-                    if fate == "a" and place >= 0 and place not in chunk.flaws
+                    for (index, result), fate in fates
+                    if fate == "a" and index >= 0 and index not in chunk.flaws
                 }
 
 
 async def extend(runner: ShardRunner, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
-    """Move the end of these leases; gives those already lost."""
+    """Move the end of these leases; gives the leases that are lost already."""
     lost: list[Lease] = []
     layouts = {crawl: await runner.shards(crawl) for crawl in dict.fromkeys(lease.crawl for lease in leases)}
     for shard in dict.fromkeys(_shard(lease, layouts) for lease in leases):

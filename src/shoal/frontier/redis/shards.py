@@ -1,4 +1,4 @@
-"""Where a crawl's keys lie: in one place, or in several shards, each of them one place of a cluster."""
+"""Where a crawl's keys lie: in one shard or in several, each of them in one slot of a cluster."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from shoal.model import VIA
 def prefix_of(crawl: str, shard: int = 0, *, of: int = 1) -> str:
     """What all keys of one shard of a crawl begin with. The braces keep them in one slot of a Cluster.
 
-    The number of shards is part of it: who knows an old one finds nothing, instead of a part that looks whole."""
-    place = str(shard) if of == 1 else f"{shard}-{of}"
-    return f"shoal:{{{quote(crawl, safe=' ')}.{place}}}:"
+    The number of shards is part of it: a client with a stale shard count finds no keys, not part of a crawl."""
+    part = str(shard) if of == 1 else f"{shard}-{of}"
+    return f"shoal:{{{quote(crawl, safe=' ')}.{part}}}:"
 
 
 class Shard(msgspec.Struct, frozen=True):
-    """One of the parts of a crawl. A lane lives in one of them for good."""
+    """One part of a crawl. A lane lives in one shard for good."""
 
     crawl: str
     number: int

@@ -1,4 +1,4 @@
-"""TLS to a port that does not speak it: a plain server takes it for half a command and waits for the rest."""
+"""TLS to a port without TLS: the server takes the handshake for half a command and waits for the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATIENCE_SECONDS = 1.0
 
 
 async def connected(connecting: Coroutine[Any, Any, None], *, host: str, port: int, shown: str) -> None:
-    """Connect with TLS. A port that is silent for long is asked in plain words whether it understands those."""
+    """Connect with TLS. A port that is silent for long is asked without TLS whether it answers that."""
     task = asyncio.ensure_future(connecting)
     try:
         await asyncio.wait([task], timeout=PATIENCE_SECONDS)

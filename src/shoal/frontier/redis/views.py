@@ -1,4 +1,4 @@
-"""Looking at crawls: progress, lanes, one task, samples, workers."""
+"""Reading crawls: progress, lanes, one task, samples, workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.frontier.redis.connection import AnyLine, RedisLink
+from shoal.frontier.redis.connections import AnyConnection, RedisConnections
 from shoal.frontier.redis.shard_runner import WORKERS, ShardRunner, checked
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.redis.wire import (
@@ -27,14 +27,14 @@ COUNTERS = ("queued", "delayed", "leased", "done", "dead", "cancelled", "duplica
 
 
 async def progress(runner: ShardRunner, crawl: str) -> Progress:
-    """Of several shards: the sum. Links on their way from one to another are queued, as far as one can say."""
-    answers = await runner.look_at_all(crawl, "progress")
+    """The sum over all shards. Links on their way from one shard to another count as queued."""
+    answers = await runner.read_all(crawl, "progress")
     while len(answers) > 1:
         # The shards are read one after the other: that nothing is left is true only if nothing moved meanwhile.
         if _is_left(answers):
             break
         before = [_moves(answer) for answer in answers]
-        answers = await runner.look_at_all(crawl, "progress")
+        answers = await runner.read_all(crawl, "progress")
         if before == [_moves(answer) for answer in answers]:
             break
     counters = Counter[str]()
@@ -68,13 +68,13 @@ def _is_left(answers: Sequence[list[Any]]) -> bool:
 
 
 def _moves(answer: list[Any]) -> tuple[int, int]:
-    """Another one when something came into the shard, or when it was repaired."""
+    """It changes when a task comes into the shard, and when the shard is repaired."""
     return _numbers(answer[4]).get("moves", 0), int(answer[3])
 
 
 async def lanes(runner: ShardRunner, crawl: str, *, limit: int) -> list[LaneStatus]:
     """Most waiting first, among equals the older lane."""
-    shards = await runner.found(crawl)
+    shards = await runner.existing_shards(crawl)
     if len(shards) == 1:
         return [lane for _, lane in await _lanes_in(runner, shards[0], limit=limit)]
     found = [entry for shard in shards for entry in await _lanes_in(runner, shard, limit=limit)]
@@ -87,7 +87,7 @@ async def _lanes_in(runner: ShardRunner, shard: Shard, *, limit: int) -> list[tu
     found: list[tuple[bytes, LaneStatus]] = []
     rank, is_sorted = 0, True
     while len(found) < limit or not is_sorted:
-        answer = await runner.look_into(shard, "busy", rank, LANES_PER_PAGE)
+        answer = await runner.read_in(shard, "busy", rank, LANES_PER_PAGE)
         rank += answer[1]
         is_sorted = is_sorted and answer[2] == b"1"
         page = [_lane_status(answer[start : start + 10]) for start in range(3, len(answer), 10)]
@@ -100,7 +100,7 @@ async def _lanes_in(runner: ShardRunner, shard: Shard, *, limit: int) -> list[tu
 
 
 async def rules(runner: ShardRunner, crawl: str, lane: str) -> tuple[int, bytes]:
-    answer = await runner.look(crawl, "rules", lane, lane=lane)
+    answer = await runner.read(crawl, "rules", lane, lane=lane)
     return answer[1], answer[2]
 
 
@@ -110,7 +110,7 @@ async def look_up(runner: ShardRunner, crawl: str, key: int) -> TaskStatus:
         waiting = await waiting_among(runner, crawl, [key])
         if key in waiting:
             return waiting[key]
-        # It may have been lent, or have ended, while we looked through those that wait.
+        # The task may have been lent, or have ended, while we looked through the tasks that wait.
         answer = await _look_up(runner, crawl, key)
     match answer[1]:
         case b"unknown":
@@ -138,13 +138,13 @@ async def look_up(runner: ShardRunner, crawl: str, key: int) -> TaskStatus:
 
 
 async def _look_up(runner: ShardRunner, crawl: str, key: int) -> list[Any]:
-    """Nobody can say in which shard a key is: the first that knows it has it."""
-    answers = await runner.look_at_all(crawl, "look_up", key, KEY.pack(key))
+    """Only a task's lane says in which shard its key is: ask all shards, one of them knows it."""
+    answers = await runner.read_all(crawl, "look_up", key, KEY.pack(key))
     return next((answer for answer in answers if answer[1] != b"unknown"), answers[0])
 
 
 async def waiting_among(runner: ShardRunner, crawl: str, keys: Sequence[int]) -> dict[int, TaskStatus]:
-    """Those of the keys whose tasks wait. Looks through all that wait, in bounded steps: for people, not for crawls."""
+    """The keys whose tasks wait. Looks through all tasks that wait, in bounded steps: for people, not for crawls."""
     current = await progress(runner, crawl)
     if not keys or not current.queued + current.delayed + current.cancelled:
         return {}
@@ -159,41 +159,41 @@ async def _waiting_in(
 ) -> dict[int, TaskStatus]:
     wanted = [KEY.pack(key) for key in keys]
     found: dict[int, TaskStatus] = {}
-    place: bytes | str = "0"
+    cursor: bytes | str = "0"
     while True:
-        _, place, hits = await runner.look_into(shard, "find", "later", place, 0, *wanted)
+        _, cursor, hits = await runner.read_in(shard, "find", "later", cursor, 0, *wanted)
         found |= _waiting(hits, TaskState.CANCELLED if is_cancelled else TaskState.DELAYED)
-        if place == b"0":
+        if cursor == b"0":
             break
     state = TaskState.CANCELLED if is_cancelled else TaskState.QUEUED
-    lanes = await lane_names(runner.link, shard)
+    lanes = await lane_names(runner.connections, shard)
     order: bytes | str = "-inf"
     while lanes and len(found) < len(keys):
         page = lanes[:LANES_PER_PAGE]
-        _, done, order, hits = await runner.look_into(shard, "find", "queues", order, len(page), *page, *wanted)
+        _, done, order, hits = await runner.read_in(shard, "find", "queues", order, len(page), *page, *wanted)
         found |= _waiting(hits, state)
         del lanes[:done]
     return found
 
 
-async def lane_names(link: RedisLink, shard: Shard) -> list[bytes]:
+async def lane_names(connections: RedisConnections, shard: Shard) -> list[bytes]:
     """All lanes of a shard, each once."""
     names: dict[bytes, None] = {}
-    place = b"0"
-    async with link.line() as line:
+    cursor = b"0"
+    async with connections.borrow() as connection:
         while True:
-            place, page = await line.call("HSCAN", shard.prefix + "lanes", place, "COUNT", LANES_PER_PAGE)
+            cursor, page = await connection.call("HSCAN", shard.prefix + "lanes", cursor, "COUNT", LANES_PER_PAGE)
             names.update(dict.fromkeys(page[::2]))
-            if place == b"0":
+            if cursor == b"0":
                 return list(names)
 
 
 async def samples(runner: ShardRunner, crawl: str, reason: str) -> list[str]:
-    shards = await runner.found(crawl)
-    async with runner.link.line() as line:
-        await line.send_script("progress", shards[0].prefix, (), looks=True)
-        await line.send("HGET", shards[0].prefix + "samples", reason)
-        answer, value = await line.answers()
+    shards = await runner.existing_shards(crawl)
+    async with runner.connections.borrow() as connection:
+        await connection.send_script("progress", shards[0].prefix, (), only_reads=True)
+        await connection.send("HGET", shards[0].prefix + "samples", reason)
+        answer, value = await connection.answers()
     checked(answer, crawl)
     urls, at = [], 0
     while value and at < len(value):
@@ -204,20 +204,20 @@ async def samples(runner: ShardRunner, crawl: str, reason: str) -> list[str]:
 
 
 async def beat(runner: ShardRunner, sign: WorkerBeat) -> None:
-    async with runner.link.line() as line:
-        await line.send_bare_script("beat", WORKERS, (sign.worker, msgspec.json.encode(sign)))
-        await line.answers()
+    async with runner.connections.borrow() as connection:
+        await connection.send_bare_script("beat", WORKERS, (sign.worker, msgspec.json.encode(sign)))
+        await connection.answers()
 
 
 async def workers(runner: ShardRunner, *, within: float) -> list[WorkerBeat]:
-    async with runner.link.line() as line:
-        return await beats(line, within=within)
+    async with runner.connections.borrow() as connection:
+        return await beats(connection, within=within)
 
 
-async def beats(line: AnyLine, *, within: float = 2 * 86_400.0) -> list[WorkerBeat]:
+async def beats(connection: AnyConnection, *, within: float = 2 * 86_400.0) -> list[WorkerBeat]:
     """The latest signs of life, by name."""
-    await line.send_bare_script("workers", WORKERS, (number(within),))
-    (flat,) = await line.answers()
+    await connection.send_bare_script("workers", WORKERS, (number(within),))
+    (flat,) = await connection.answers()
     found = [
         msgspec.structs.replace(msgspec.json.decode(sign, type=WorkerBeat), seen=float(seen))
         for seen, sign in zip(flat[::2], flat[1::2], strict=True)

@@ -1,4 +1,4 @@
-"""How tasks, leases and results look to Redis. Scripts read the first bytes of a task and nothing else of it."""
+"""How tasks, leases and results are written in Redis. Scripts read the first bytes of a task and nothing else of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shoal.model import DIRECT, Crawl, DeadLetter, ExitUse, LaneUpdate, Pool, Ta
 
 KEY = struct.Struct(">q")
 _REPORT = struct.Struct(">ddB")
-# key, most attempts, shape: what scripts read. Then ours: flags, depth, parent, created.
+# key, most attempts, shape: scripts read these. Then flags, depth, parent, created.
 _HEADER = struct.Struct(">qHqBHqd")
 _LENGTH = struct.Struct(">I")
 _HAS_PARENT, _HAS_EXTRAS = 1, 2
@@ -47,7 +47,7 @@ _DECODER = msgspec.msgpack.Decoder(_Extras)
 
 
 def encode_task(task: Task) -> bytes:
-    """The task without its lane. Raises ValueError or TypeError for what cannot be kept."""
+    """The task without its lane. Raises ValueError or TypeError for a task that cannot be kept."""
     unusual = (
         task.handler, task.priority, task.delay, task.method, task.headers, task.body, task.meta, task.pool, task.hops,
         task.merged,
@@ -126,7 +126,7 @@ def _clamped(number: int) -> int:
 
 
 class Batch:
-    """Tasks on their way into one script: what they share is sent once."""
+    """Tasks on their way into one script: values that they share are sent once, as a kind."""
 
     def __init__(self, shard: Shard) -> None:
         self.tasks: list[Task] = []
@@ -294,7 +294,7 @@ def encode_pools(pools: tuple[Pool, ...]) -> list[Argument]:
 
 
 def encode_use(use: ExitUse | None) -> bytes:
-    """How an exit did, as settle reads it."""
+    """The report on an exit, as settle reads it."""
     if use is None:
         return b""
     report = _REPORT.pack(use.size, use.elapsed, VERDICTS.index(use.verdict))
