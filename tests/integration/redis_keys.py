@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shoal.frontier.redis.scripts import load_scripts
+from shoal.frontier.redis.scripts import LuaFolder
 from shoal.testing.servers.redis_server import RedisServer
 
 CLIENTS = "clients"  # who writes without a script
@@ -43,8 +43,8 @@ def watched(server: RedisServer) -> Iterator[set[tuple[str, str]]]:
 
 
 def _writes(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
-    verbs = {script.sha: verb for verb, script in load_scripts().items()}
-    verbs |= {script.text: verb for verb, script in load_scripts().items()}
+    verbs = {script.sha: verb for verb, script in LuaFolder().scripts().items()}
+    verbs |= {script.text: verb for verb, script in LuaFolder().scripts().items()}
     writer: str | None = CLIENTS
     for line in lines:
         shown = _LINE.match(line.rstrip("\r\n"))

@@ -11,7 +11,7 @@ from command_line import Folder
 
 from shoal.errors import UsageError
 from shoal.frontier.redis.frontier import RedisFrontier
-from shoal.frontier.redis.shard_runner import LAYOUT_VERSION
+from shoal.frontier.redis.layout import LAYOUT_VERSION
 from shoal.frontier.redis.shards import shards_of
 from shoal.model import Crawl, CrawlState, DeadFilter, Done
 from shoal.processes.crawl_record import CrawlRecord
@@ -70,9 +70,9 @@ async def calls(frontier: RedisFrontier) -> AsyncIterator[Awaitable[object]]:
     yield frontier.look_up(CRAWL, 1)
 
 
-@pytest.mark.parametrize(("version", "line"), [(None, OLDER), (0, OLDER), (99, NEWER)])
+@pytest.mark.parametrize(("version", "line"), [(0, OLDER), (99, NEWER)])
 async def test_a_crawl_of_another_layout_is_refused_by_every_call_and_left_alone(
-    running: RedisServer, crawl_of: Callable[[int | None], str], version: int | None, line: str
+    running: RedisServer, crawl_of: Callable[[int | None], str], version: int, line: str
 ) -> None:
     url = crawl_of(version)
     before = contents(running)
@@ -85,11 +85,21 @@ async def test_a_crawl_of_another_layout_is_refused_by_every_call_and_left_alone
     await frontier.close()
 
 
-@pytest.mark.parametrize("version", [None, 0])
-async def test_a_crawl_of_an_older_layout_is_listed_and_can_be_deleted(
-    running: RedisServer, crawl_of: Callable[[int | None], str], version: int | None
+async def test_a_crawl_from_before_the_version_was_written_down_goes_on(
+    running: RedisServer, crawl_of: Callable[[int | None], str]
 ) -> None:
-    frontier = await RedisFrontier.open(crawl_of(version))
+    frontier = await RedisFrontier.open(crawl_of(None))
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="books", interval=0.0))
+    batch = await frontier.lease([CRAWL], 1, worker="w", seconds=60.0, horizon=0.0)
+    await frontier.settle([Done(lease=batch.leases[0])])
+    assert (await frontier.progress(CRAWL)).done == 1
+    await frontier.close()
+
+
+async def test_a_crawl_of_an_older_layout_is_listed_and_can_be_deleted(
+    running: RedisServer, crawl_of: Callable[[int | None], str]
+) -> None:
+    frontier = await RedisFrontier.open(crawl_of(0))
     assert [crawl.id for crawl in await frontier.crawls()] == [CRAWL]
     await frontier.delete_crawl(CRAWL)
     assert [key for key in running.call("KEYS", "*") if CRAWL.encode() in key] == []

@@ -13,7 +13,7 @@ from redis_keys import CLIENTS, watched
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.inbox import RedisInbox, inbox_keys
 from shoal.frontier.redis.repair import REWRITTEN
-from shoal.frontier.redis.scripts import load_scripts, lua_folder, names_in
+from shoal.frontier.redis.scripts import LuaFolder
 from shoal.frontier.redis.shard_runner import CRAWLS, LAST_NUMBER, SHARDS, WORKERS
 from shoal.frontier.redis.shards import shard_of
 from shoal.model import (
@@ -219,7 +219,7 @@ async def test_the_page_names_every_verb_that_writes_a_key_and_no_key_that_is_no
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.key)
 def test_a_verb_that_the_page_names_as_a_writer_has_the_key_in_its_script(row: Row) -> None:
     start = re.split("[A-Z]", row.key.rpartition("}:")[2])[0]
-    scripts = load_scripts()
+    scripts = LuaFolder().scripts()
     named = [verb for verb in row.writers - {CLIENTS} if not row.key.startswith("shoal:{shoal:inbox")]
     for verb in named if not row.key.startswith("shoal:inbox") else []:
         assert re.search(rf"'{re.escape(start)}'", scripts[verb].text), f"{verb} does not know {row.key}"
@@ -237,8 +237,8 @@ def keys_in_lua() -> set[str]:
     """Keys as scripts write them behind their prefix; the beginning of those that end with a name."""
     found = set()
     for kind in ("parts", "verbs"):
-        for name in names_in(lua_folder(), kind):
-            text = (lua_folder() / kind / f"{name}.lua").read_text(encoding="utf-8")
+        for name in LuaFolder().names(kind):
+            text = LuaFolder().text(kind, name)
             keys = re.findall(r"P \.\. '([\w:]+)'|(?:read_fields|tally)\('([\w:]+)'", text)
             # The keys of workers have a prefix of their own.
             prefix = WORKERS if name in ("beat", "workers") else ""

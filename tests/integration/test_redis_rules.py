@@ -15,14 +15,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from shoal.frontier.redis.scripts import assembled, lua_folder, names_in
+from shoal.frontier.redis.scripts import LuaFolder
 from shoal.model import Pool
 from shoal.testing.servers.redis_server import RedisServer
 
 CASES = Path(__file__).parents[1] / "contract" / "rule_cases.py"
 RULES = ("exits", "fairness", "keys", "lanes", "tasks")
 TWIN = re.compile(r"^-- twin: rules/(\w+)\.py (\w+)\n(?:local )?function (?:\w+\.)?(\w+)\(", re.MULTILINE)
-FOLDER = lua_folder()
+FOLDER = LuaFolder()
 # What a driver gets: the values of a case as `given`, and tables that Python has as classes.
 GIVEN = """
 local given = cmsgpack.unpack(ARGV[2])
@@ -144,8 +144,8 @@ MODULE = rule_cases()
 LISTS = {name: cases for name, cases in vars(MODULE).items() if isinstance(cases, list)}
 TWINS = [
     (part, *twin)
-    for part in names_in(FOLDER, "parts")
-    for twin in TWIN.findall((FOLDER / "parts" / f"{part}.lua").read_text())
+    for part in FOLDER.names("parts")
+    for twin in TWIN.findall(FOLDER.text("parts", part))
 ]
 
 
@@ -163,7 +163,7 @@ def answer_of(server: RedisServer, name: str, given: Any, now: float) -> list[An
     if isinstance(given, tuple):
         driver += "local a, b, c, d, e = unpack(given, 1, 5)\n"
     driver += f"local function answer() {call} end\n{ANSWER}"
-    text = assembled(driver, FOLDER, name="the test")
+    text = FOLDER.assembled(driver, name="the test")
     limits = {**msgspec.to_builtins(Pool(name="p", exits=("x",))), "exists": True}
     # A None becomes nil, even in the middle of a tuple: hence the fixed number of values above.
     args = (repr(now), msgspec.msgpack.encode(given), msgspec.msgpack.encode(limits))
@@ -195,8 +195,6 @@ def test_a_twin_names_a_function_that_exists(part: str, module: str, function: s
 
 
 def test_every_twin_stands_right_above_its_function() -> None:
-    texts = [
-        (FOLDER / kind / f"{name}.lua").read_text() for kind in ("parts", "verbs") for name in names_in(FOLDER, kind)
-    ]
+    texts = [FOLDER.text(kind, name) for kind in ("parts", "verbs") for name in FOLDER.names(kind)]
     assert sum(text.count("-- twin:") for text in texts) == len(TWINS)
     assert {module for _, module, _, _ in TWINS} == set(RULES)

@@ -9,11 +9,11 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.exit_views import check_pools
+from shoal.frontier.redis.layout import LAYOUT_VERSION, UNNUMBERED_LAYOUT
 from shoal.frontier.redis.server_checks import warn
 from shoal.frontier.redis.shard_runner import (
     CRAWLS,
     LAST_NUMBER,
-    LAYOUT_VERSION,
     SHARDS,
     WORKERS,
     ShardRunner,
@@ -130,7 +130,7 @@ async def crawls(runner: ShardRunner) -> list[Crawl]:
     for shards in layouts:
         records = [next(flat) for _ in shards]
         if all(b"id" in record and record[b"state"] != b"deleting" for record in records):
-            version = int(records[0].get(b"layout", 0))
+            version = int(records[0].get(b"layout", UNNUMBERED_LAYOUT))
             try:
                 found.append((int(records[0][b"number"]), _described(records)))
             except (KeyError, ValueError):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from shoal.frontier.redis.connections import RedisConnections
-from shoal.frontier.redis.scripts import load_script
+from shoal.frontier.redis.scripts import LuaFolder
 from shoal.frontier.redis.server_checks import warn
 
 TAKER_SECONDS = 30.0
@@ -69,7 +69,7 @@ class RedisInbox:
 
 
 def _script(name: str) -> str:
-    return load_script(name).text
+    return LuaFolder().script(name).text
 
 
 def _text(kind: bytes | str) -> str:

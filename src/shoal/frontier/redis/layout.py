@@ -6,8 +6,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from shoal.frontier.rules import constants
+from shoal.frontier.rules import constants, tasks
 from shoal.model import NO_EXIT, VIA
+
+# The version of the keys of a crawl and of their contents: field `layout` of its record. Raise it when scripts of the
+# former version could not go on with a crawl of the new one, or the other way round.
+LAYOUT_VERSION: Final = 1
+UNNUMBERED_LAYOUT: Final = 1  # of records without the field: they were written before it was added
 
 Constant = int | float | str | tuple[str, ...]
 
@@ -19,6 +24,7 @@ CONSTANTS: Final[dict[str, Constant]] = {
     **{name: value for name, value in vars(constants).items() if name.isupper()},
     "SEQUENCES": SEQUENCES,
     "VERDICTS": VERDICTS,
+    **{name: value for name, value in vars(tasks).items() if name.isupper() and isinstance(value, str)},
     "NO_EXIT": NO_EXIT,
     "VIA": VIA,
 }

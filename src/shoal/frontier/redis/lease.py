@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from shoal.frontier.redis.connection import Argument
+from shoal.frontier.redis.layout import LAYOUT_VERSION
 from shoal.frontier.redis.outbox import Outbox
-from shoal.frontier.redis.shard_runner import LAYOUT_VERSION, ShardRunner
+from shoal.frontier.redis.shard_runner import ShardRunner
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.redis.wire import decode_task, number
 from shoal.frontier.rules.fairness import share_out

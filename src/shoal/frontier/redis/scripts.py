@@ -31,39 +31,67 @@ class Script(msgspec.Struct, frozen=True):
     sha: str
 
 
-def load_scripts() -> dict[str, Script]:
-    """Every verb's script, by its name."""
-    folder = lua_folder()
-    return {verb: script_of(verb, folder) for verb in names_in(folder, "verbs")}
+class Part(msgspec.Struct, frozen=True):
+    """A part as scripts hold it, and the parts that it needs."""
+
+    block: str
+    needs: list[str]
 
 
-def load_script(verb: str) -> Script:
-    """The script of one verb."""
-    return script_of(verb, lua_folder())
+class LuaFolder:
+    """Puts scripts together from a folder with `verbs/` and `parts/`. Each part is read once, whatever needs it."""
 
+    def __init__(self, folder: Traversable | None = None) -> None:
+        self._folder = folder or resources.files("shoal.frontier.redis").joinpath("lua")
+        self._parts: dict[str, Part] = {}
 
-def lua_folder() -> Traversable:
-    return resources.files("shoal.frontier.redis").joinpath("lua")
+    def scripts(self) -> dict[str, Script]:
+        """Every verb's script, by its name."""
+        return {verb: self.script(verb) for verb in self.names("verbs")}
 
+    def script(self, verb: str) -> Script:
+        """The script of one verb. Raises ValueError when its parts need each other in a circle, or do not exist."""
+        whole = self.assembled(self.text("verbs", verb), name=verb)
+        return Script(whole, hashlib.sha1(whole.encode(), usedforsecurity=False).hexdigest())
 
-def names_in(folder: Traversable, kind: str) -> list[str]:
-    """The names of the verbs or of the parts."""
-    files = folder.joinpath(kind).iterdir()
-    return sorted(file.name.removesuffix(".lua") for file in files if file.name.endswith(".lua"))
+    def names(self, kind: str) -> list[str]:
+        """The names of the verbs or of the parts."""
+        files = self._folder.joinpath(kind).iterdir()
+        return sorted(file.name.removesuffix(".lua") for file in files if file.name.endswith(".lua"))
 
+    def text(self, kind: str, name: str) -> str:
+        """The text of a verb or of a part."""
+        return self._folder.joinpath(kind, f"{name}.lua").read_text(encoding="utf-8")
 
-def script_of(verb: str, folder: Traversable) -> Script:
-    """The script of one verb. Raises ValueError when its parts need each other in a circle, or do not exist."""
-    whole = assembled(_read(folder, "verbs", verb), folder, name=verb)
-    return Script(whole, hashlib.sha1(whole.encode(), usedforsecurity=False).hexdigest())
+    def assembled(self, text: str, *, name: str) -> str:
+        """A verb's text behind a block for every part that it needs, the needs of each part before it."""
+        blocks: dict[str, str] = {}
+        for need in needs_of(text):
+            self._add_part(need, blocks, path=(name,))
+        return "\n".join([*blocks.values(), prelude(text, CONSTANTS) + text])
 
+    def _add_part(self, name: str, blocks: dict[str, str], *, path: tuple[str, ...]) -> None:
+        """Add a part behind its own needs. The path leads from the verb to it."""
+        if name in path[1:]:
+            circle = " → ".join([*path[path.index(name, 1) :], name])
+            raise ValueError(f"Lua parts need each other in a circle: {circle}")
+        if name in blocks:
+            return
+        part = self._part(name, needed_by=path[-1])
+        for need in part.needs:
+            self._add_part(need, blocks, path=(*path, name))
+        blocks[name] = part.block
 
-def assembled(text: str, folder: Traversable, *, name: str) -> str:
-    """A verb's text behind a block for every part that it needs, the needs of each part before it."""
-    parts: dict[str, str] = {}
-    for need in needs_of(text):
-        _add_part(need, folder, parts, path=(name,))
-    return "\n".join([*map(_block, parts.values()), prelude(text, CONSTANTS) + text])
+    def _part(self, name: str, *, needed_by: str) -> Part:
+        part = self._parts.get(name)
+        if part is None:
+            try:
+                text = self.text("parts", name)
+            except FileNotFoundError:
+                raise ValueError(f"there is no Lua part {name!r}, which {needed_by} needs") from None
+            block = f"local {', '.join(gives_of(text))}\ndo\n{prelude(text, CONSTANTS)}{text}end"
+            part = self._parts[name] = Part(block, needs_of(text))
+        return part
 
 
 def needs_of(text: str) -> list[str]:
@@ -84,30 +112,7 @@ def prelude(code: str, constants: Mapping[str, Constant]) -> str:
     return f"local {', '.join(names)} = {', '.join(values)}\n" if names else ""
 
 
-def _add_part(part: str, folder: Traversable, parts: dict[str, str], *, path: tuple[str, ...]) -> None:
-    """Add a part behind its own needs. The path leads from the verb to it."""
-    if part in path[1:]:
-        raise ValueError(f"Lua parts need each other in a circle: {' → '.join([*path[path.index(part, 1) :], part])}")
-    if part in parts:
-        return
-    try:
-        text = _read(folder, "parts", part)
-    except FileNotFoundError:
-        raise ValueError(f"there is no Lua part {part!r}, which {path[-1]} needs") from None
-    for need in needs_of(text):
-        _add_part(need, folder, parts, path=(*path, part))
-    parts[part] = text
-
-
-def _block(part: str) -> str:
-    return f"local {', '.join(gives_of(part))}\ndo\n{prelude(part, CONSTANTS)}{part}end"
-
-
 def _in_lua(value: Constant) -> str:
     if isinstance(value, tuple):
         return "{" + ", ".join(map(_in_lua, value)) + "}"
     return f"'{value}'" if isinstance(value, str) else repr(value)
-
-
-def _read(folder: Traversable, kind: str, name: str) -> str:
-    return folder.joinpath(kind, f"{name}.lua").read_text(encoding="utf-8")

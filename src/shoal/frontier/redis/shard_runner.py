@@ -8,6 +8,7 @@ from typing import Any
 from shoal.errors import UsageError
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.connections import RedisConnections
+from shoal.frontier.redis.layout import LAYOUT_VERSION, UNNUMBERED_LAYOUT
 from shoal.frontier.redis.shards import Shard, shard_of, shards_of
 
 CRAWLS = "shoal:crawls"
@@ -16,9 +17,6 @@ SHARDS = (
     "shoal:shards"  # crawl → number of its shards, negative while it is being deleted; only where there are several
 )
 WORKERS = "shoal:{workers}:"
-# The version of the keys of a crawl and of what is in them: field `layout` of its record, which records made before
-# there were versions lack. Raised whenever scripts of the former version could not go on with a crawl of the new one.
-LAYOUT_VERSION = 1
 
 Call = tuple[Shard, str, Sequence[Argument]]
 
@@ -30,7 +28,7 @@ def no_such_crawl(crawl: str) -> UsageError:
 def other_layout(crawl: str, version: int, *, shown: str) -> UsageError:
     """A crawl that these scripts would damage."""
     written = f"crawl {crawl!r} at {shown} was written by"
-    versions = f"(layout {version or 'without a version'}, this one has {LAYOUT_VERSION})"
+    versions = f"(layout {version}, this one has {LAYOUT_VERSION})"
     if version > LAYOUT_VERSION:
         return UsageError(f"{written} a newer shoal {versions}: upgrade shoal, or use another database or server")
     return UsageError(
@@ -64,11 +62,11 @@ class ShardRunner:
         return shards
 
     async def version_of(self, crawl: str) -> int | None:
-        """The layout version of a crawl, 0 when its record has none; None when there is no such crawl."""
+        """The layout version of a crawl; None when there is no such crawl."""
         first = (await self.all_shards(crawl))[0]
         async with self.connections.borrow() as connection:
             state, version = await connection.call("HMGET", first.prefix + "crawl", "state", "layout")
-        return None if state in (None, b"deleting") else int(version or 0)
+        return None if state in (None, b"deleting") else int(version or UNNUMBERED_LAYOUT)
 
     async def all_shards(self, crawl: str) -> list[Shard]:
         """The shards of a crawl, whatever its layout version. Asks for their number only where crawls have several."""

@@ -55,17 +55,17 @@ end
 -- The budget that keeps a task out, or nil. A shard without allowance may ask for more ("allowance").
 local function refusal(kind, task)
   if crawl.pages > 0 and is_sharded then
-    if known >= allowed then return is_spent and 'max_pages' or 'allowance' end
+    if known >= allowed then return is_spent and MAX_PAGES or 'allowance' end
   elseif crawl.pages > 0 and known >= crawl.pages then
-    return 'max_pages'
+    return MAX_PAGES
   end
   if crawl.per_lane > 0 then
     local lane = find_lane(kind.lane)
-    if lane and lane.known >= crawl.per_lane then return 'max_per_host' end
+    if lane and lane.known >= crawl.per_lane then return MAX_PER_HOST end
   end
   if crawl.per_shape > 0 and shape_of(task) ~= NO_SHAPE then
     local accepted = tonumber(call('HGET', P .. 'shape:' .. kind.lane, shape_of(task)) or 0)
-    if accepted >= crawl.per_shape then return 'max_per_shape' end
+    if accepted >= crawl.per_shape then return MAX_PER_SHAPE end
   end
   return nil
 end
@@ -135,7 +135,7 @@ end
 -- Call it after save_queues: a key may be unknown for a task that waits or is buried, never known without a task.
 function save_admitted()
   if duplicates > 0 then count('duplicates', duplicates) end
-  if #merged > 0 then tally('rejected', 'merged', #merged) end
+  if #merged > 0 then tally('rejected', MERGED, #merged) end
   for i = 2, #refused, 2 do tally('rejected', refused[i], 1) end
   if #admitted_list == 0 then return end
   for i = 1, #admitted_list do

@@ -50,5 +50,5 @@ end
 function drop(key, letter)
   unbury(key, letter)
   count('done', 1)
-  tally('outcomes', 'dropped', 1)
+  tally('outcomes', DROPPED, 1)
 end

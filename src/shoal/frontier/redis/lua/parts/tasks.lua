@@ -54,7 +54,7 @@ function lose(held)
   end_lease(lane, held)
   count('lost', 1)
   if task_rules.is_last_attempt(held.attempts, max_attempts_of(held.task)) then
-    bury(held, 'worker lost', '')
+    bury(held, WORKER_LOST, '')
   else
     held.reason = ''
     put_back(lane, held, 0)
