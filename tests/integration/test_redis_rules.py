@@ -142,11 +142,7 @@ def rule_cases() -> ModuleType:
 
 MODULE = rule_cases()
 LISTS = {name: cases for name, cases in vars(MODULE).items() if isinstance(cases, list)}
-TWINS = [
-    (part, *twin)
-    for part in FOLDER.names("parts")
-    for twin in TWIN.findall(FOLDER.text("parts", part))
-]
+TWINS = [(part, *twin) for part in FOLDER.names("parts") for twin in TWIN.findall(FOLDER.text("parts", part))]
 
 
 @pytest.fixture(scope="module")
