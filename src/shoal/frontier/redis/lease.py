@@ -122,8 +122,8 @@ async def _lease_many(runner: ShardRunner, shards: Sequence[Shard], terms: Terms
     # A lane whose exits rest lends less than it has room for: that is no reason to ask again.
     shared_out = sum(share for entry, share in zip(ready, shares, strict=True) if VIA.encode() not in entry[3])
     lent.was_overtaken = sum(lease.exit == DIRECT for lease in lent.leases) < shared_out
-    turns = {(shard.crawl, lane.decode()): turn for turn, (_, _, shard, lane, _) in enumerate(ready)}
-    lent.leases.sort(key=lambda lease: turns[lease.crawl, lease.task.lane])
+    ranks = {(shard.crawl, lane.decode()): rank for rank, (_, _, shard, lane, _) in enumerate(ready)}
+    lent.leases.sort(key=lambda lease: ranks[lease.crawl, lease.task.lane])
     return lent
 
 

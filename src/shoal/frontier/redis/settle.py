@@ -158,8 +158,8 @@ class Settlement:
         ours = self._posted.setdefault(chunk.crawl, []) if passed_on else []
         self._answers += 1
         for entry, index in enumerate(passed_on, start=last - len(passed_on) + 1):
-            turn = (chunk.origins[index], self._answers, index)
-            ours.append((turn, Posted(chunk.shard, entry, chunk.batch.tasks[index])))
+            order = (chunk.origins[index], self._answers, index)
+            ours.append((order, Posted(chunk.shard, entry, chunk.batch.tasks[index])))
 
     def _parts(self, result: Done, shard: Shard, index: int) -> Iterator[Chunk]:
         """All parts but the last of a long list, fenced by the lease. A flaw is noted with the result itself."""
