@@ -100,7 +100,8 @@ def test_times_are_dates_or_how_long_ago() -> None:
     assert moment_given("1970-01-02T00:00:00+00:00") == A_DAY
     assert moment_given("2026-05-01") < moment_given("2026-05-01T10:00")
     assert moment_given("1w", now=10 * A_DAY) == moment_given("7 d", now=10 * A_DAY) == 3 * A_DAY
-    for text in ("", "0s", "7", "2026-13-01"):
+    assert moment_given("0m", now=A_DAY) == A_DAY
+    for text in ("", "1 2 h", "7", "2026-13-01"):
         with pytest.raises(UsageError):
             moment_given(text)
 

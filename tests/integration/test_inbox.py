@@ -206,7 +206,7 @@ async def test_a_frontier_without_an_inbox_has_nothing_waiting() -> None:
         (b'{"url": "https://a.test/", "prority": 1}', "unknown field `prority`"),
         (b'{"url": "https://a.test/", "handler": "@sitemap"}', "'@sitemap' is not the name of a handler"),
         (b'{"url": "https://a.test/", "handler": "__init__"}', "'__init__' is not the name of a handler"),
-        (b'{"url": "https://a.test/", "priority": 99999999999}', "<= 4194304"),
+        (b'{"url": "https://a.test/", "priority": 99999999999}', "<= 4194303"),
         (b"https://a.test/\xff", "utf-8"),
     ],
 )

@@ -81,6 +81,24 @@ async def test_a_file_of_an_earlier_version_has_the_tables_of_a_new_one(tmp_path
     assert shape_of(tmp_path / "shoal.db") == shape_of(tmp_path / "new" / "shoal.db")
 
 
+async def test_a_file_with_exits_from_before_keys_could_expire_has_the_tables_of_a_new_one(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    path = made(tmp_path, "version_2_with_exits")
+    db = sqlite3.connect(path)
+    for column in ("dedup_ttl", "generation", "turned"):
+        db.execute(f"ALTER TABLE crawl DROP COLUMN {column}")
+    db.execute("DROP TABLE past")
+    db.commit()
+    db.close()
+    for file in (path, tmp_path / "new" / "shoal.db"):
+        async with opened(file):
+            pass
+        await (await SqliteStore.open(file)).close()
+    assert shape_of(path) == shape_of(tmp_path / "new" / "shoal.db")
+    async with opened(path) as frontier:
+        assert counts(await frontier.progress(CRAWL))["queued"] == 9
+
+
 def shape_of(path: Path) -> dict[str, object]:
     """Columns of tables and texts of indexes, by name."""
     db = sqlite3.connect(path)

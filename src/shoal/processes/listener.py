@@ -12,6 +12,7 @@ import msgspec
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
+from shoal.frontier.rules.constants import MAX_PRIORITY
 from shoal.journey.intake import Found, Intake
 from shoal.model import Crawl, CrawlState, Task
 from shoal.processes.outages import until_reachable
@@ -29,7 +30,7 @@ LANE = "@inbox"  # of entries that name no host
 # Not a URL, or one that may never be fetched: its sender must hear of it. Other rules only count.
 UNUSABLE = frozenset({"invalid_url", "scheme", "credentials", "url_too_long"})
 
-Small = Annotated[int, msgspec.Meta(ge=-(2**22), le=2**22)]
+Small = Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 Depth = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 

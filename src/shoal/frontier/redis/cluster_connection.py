@@ -41,9 +41,9 @@ class ClusterConnection:
         await self.send_script(verb, prefix, args)
         return (await self.answers())[0]
 
-    async def send_script(self, verb: str, prefix: str, args: Sequence[Argument], *, only_reads: bool = False) -> None:
+    async def send_script(self, verb: str, prefix: str, args: Sequence[Argument], *, unchecked: bool = False) -> None:
         """A script whose answer is read later."""
-        await self._send(prefix, lambda connection: connection.send_script(verb, prefix, args, only_reads=only_reads))
+        await self._send(prefix, lambda connection: connection.send_script(verb, prefix, args, unchecked=unchecked))
 
     async def send_bare_script(self, verb: str, prefix: str, args: Sequence[Argument]) -> None:
         """A script that belongs to no crawl."""

@@ -53,10 +53,10 @@ class Connection:
         await self.send_script(verb, prefix, args)
         return (await self.answers())[0]
 
-    async def send_script(self, verb: str, prefix: str, args: Sequence[Argument], *, only_reads: bool = False) -> None:
+    async def send_script(self, verb: str, prefix: str, args: Sequence[Argument], *, unchecked: bool = False) -> None:
         """A script whose answer is read later. One that only reads runs even if the server was restarted and the crawl
         not yet checked."""
-        run_id = "" if only_reads else self.run_id
+        run_id = "" if unchecked else self.run_id
         sha = self._scripts[verb].sha
         await self._write(_packed(("EVALSHA", sha, 1, prefix, self.clock(), run_id, *args)))
 
@@ -120,5 +120,5 @@ def _packed(command: tuple[Argument, ...]) -> bytes:
 
 def fields(info: bytes) -> dict[str, str]:
     """The lines of an INFO answer."""
-    connections = (connection.partition(":") for connection in info.decode("utf-8", "replace").splitlines())
-    return {name: value for name, colon, value in connections if colon}
+    lines = (line.partition(":") for line in info.decode("utf-8", "replace").splitlines())
+    return {name: value for name, colon, value in lines if colon}

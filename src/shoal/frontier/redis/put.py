@@ -117,7 +117,7 @@ async def bury(runner: ShardRunner, samples: Samples, crawl: str, letters: Seque
     tally = Tally()
     tasks, reasons = [task for task, _ in letters], [reason for _, reason in letters]
     for reason in reasons:
-        reason.encode()
+        reason.encode()  # raises for half a surrogate pair, before anything is sent
     while not await deliver(runner, crawl, tasks, tally=tally, reasons=reasons):
         pass
     return await _report(runner, samples, crawl, tally)

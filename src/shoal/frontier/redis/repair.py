@@ -93,7 +93,7 @@ class Repair:
             while not is_done:
                 await self._step(connection, shard, "renew")
                 async with self._connections.borrow() as any_node:
-                    await any_node.send_script("resend", other.prefix, (), only_reads=True)
+                    await any_node.send_script("resend", other.prefix, (), unchecked=True)
                     (answer,) = await any_node.answers()
                 is_done = answer[0] == b"none" or answer[1] == b"0"
 
@@ -103,7 +103,7 @@ class Repair:
         if record:
             args = encode_pools(msgspec.json.decode(record, type=tuple[Pool, ...]))
             async with asyncio.timeout(ANSWER_SECONDS):
-                await connection.send_script("pools", shard.prefix, args, only_reads=True)
+                await connection.send_script("pools", shard.prefix, args, unchecked=True)
                 await connection.answers()
             await self._step(connection, shard, "renew")
 
@@ -117,14 +117,14 @@ class Repair:
             if cursor == b"0":
                 return counted
 
-    async def _lanes(self, connection: Connection, shard: Shard, step: str, cursor: str) -> int:
+    async def _lanes(self, connection: Connection, shard: Shard, step: str, argument: str) -> int:
         """A step over all lanes; gives the sum of the numbers that the calls counted."""
         names = await lane_names(self._connections, shard)
         # A lane of a large pool is much work.
         size = POOLED_LANES_PER_STEP if any(VIA.encode() in name for name in names) else LANES_PER_STEP
         counted = 0
         for start in range(0, len(names), size):
-            answer = await self._step(connection, shard, step, cursor, *names[start : start + size])
+            answer = await self._step(connection, shard, step, argument, *names[start : start + size])
             counted += answer[2]
         return counted
 
@@ -176,7 +176,7 @@ class Repair:
     async def _step(self, connection: Connection, shard: Shard, step: str, *args: Argument) -> list[Any]:
         owner = f"{connection.run_id} {self._owner}"
         async with asyncio.timeout(ANSWER_SECONDS):
-            await connection.send_script("repair", shard.prefix, (owner, step, *(args or ("0",))), only_reads=True)
+            await connection.send_script("repair", shard.prefix, (owner, step, *(args or ("0",))), unchecked=True)
             answer: list[Any] = (await connection.answers())[0]
         if answer[0] in (b"lost", b"none") and step != "begin":
             raise _Lost

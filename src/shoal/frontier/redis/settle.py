@@ -237,8 +237,10 @@ async def extend(runner: ShardRunner, leases: Sequence[Lease], *, seconds: float
     """Move the end of these leases; gives the leases that are lost already."""
     lost: list[Lease] = []
     layouts = {crawl: await runner.shards(crawl) for crawl in dict.fromkeys(lease.crawl for lease in leases)}
-    for shard in dict.fromkeys(_shard(lease, layouts) for lease in leases):
-        group = [lease for lease in leases if _shard(lease, layouts) == shard]
+    groups: dict[Shard, list[Lease]] = {}
+    for lease in leases:
+        groups.setdefault(_shard(lease, layouts), []).append(lease)
+    for shard, group in groups.items():
         for start in range(0, len(group), MAX_TASKS):
             part = group[start : start + MAX_TASKS]
             lost += await _extend_part(runner, shard, part, seconds)

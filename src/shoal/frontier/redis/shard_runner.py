@@ -118,11 +118,11 @@ class ShardRunner:
 
     async def read(self, crawl: str, verb: str, *args: Argument, lane: str | None = None) -> list[Any]:
         """A script that changes nothing, in the shard of the lane, or in the first one."""
-        return (await self._ask(crawl, verb, args, lane=lane, only_reads=True))[0]
+        return (await self._ask(crawl, verb, args, lane=lane, unchecked=True))[0]
 
     async def read_all(self, crawl: str, verb: str, *args: Argument) -> list[list[Any]]:
         """A script that changes nothing, in every shard; their answers in order."""
-        return await self._ask(crawl, verb, args, in_all=True, only_reads=True)
+        return await self._ask(crawl, verb, args, in_all=True, unchecked=True)
 
     async def change(self, crawl: str, verb: str, *args: Argument, lane: str | None = None) -> list[Any]:
         """A script that changes the crawl, in the shard of the lane, or in the first one."""
@@ -130,13 +130,13 @@ class ShardRunner:
 
     async def read_in(self, shard: Shard, verb: str, *args: Argument) -> list[Any]:
         """A script that changes nothing in this shard."""
-        return self._checked((await self.run([(shard, verb, args)], only_reads=True))[0], shard.crawl)
+        return self._checked((await self.run([(shard, verb, args)], unchecked=True))[0], shard.crawl)
 
     async def change_in(self, shard: Shard, verb: str, *args: Argument) -> list[Any]:
         """A script that changes this shard."""
         return self._checked((await self.run([(shard, verb, args)]))[0], shard.crawl)
 
-    async def run(self, calls: Sequence[Call], *, only_reads: bool = False) -> list[Any]:
+    async def run(self, calls: Sequence[Call], *, unchecked: bool = False) -> list[Any]:
         """Scripts in one round trip; again those that met a shard in need of repair. An answer may be {"none"}."""
         answers: dict[int, Any] = {}
         pending = list(range(len(calls)))
@@ -144,7 +144,7 @@ class ShardRunner:
             async with self.connections.borrow() as connection:
                 for index in pending:
                     shard, verb, args = calls[index]
-                    await connection.send_script(verb, shard.prefix, args, only_reads=only_reads)
+                    await connection.send_script(verb, shard.prefix, args, unchecked=unchecked)
                 answers.update(zip(pending, await connection.answers(), strict=True))
             pending = [index for index in pending if needs_repair(answers[index])]
             for shard in dict.fromkeys(calls[index][0] for index in pending):
@@ -180,12 +180,12 @@ class ShardRunner:
         *,
         lane: str | None = None,
         in_all: bool = False,
-        only_reads: bool = False,
+        unchecked: bool = False,
     ) -> list[list[Any]]:
         while True:
             shards = await self.shards(crawl)
             asked = shards if in_all else [shards[0 if lane is None else shard_of(lane, of=len(shards))]]
-            answers = await self.run([(shard, verb, args) for shard in asked], only_reads=only_reads)
+            answers = await self.run([(shard, verb, args) for shard in asked], unchecked=unchecked)
             if all(answer[0] != b"none" for answer in answers):
                 self._existing.add(crawl)
                 return answers

@@ -9,9 +9,7 @@ from typing import Final
 # How an exit is marked in what a lane stores about its exits: one byte per exit.
 HEALTHY: Final = 0  # used in its turn
 QUARANTINED: Final = 1  # blocked or failed towards this host: rests until a time, nothing in flight
-ON_PROBATION: Final = (
-    2  # blocked or failed towards this host, and requests are in flight: one of them may prove it healthy
-)
+ON_PROBATION: Final = 2  # blocked or failed towards this host, with requests in flight that may prove it healthy
 HELD: Final = 3  # healthy, but a lease of another lane holds it: tried again soon
 REMOVED: Final = 4  # no longer in the pool
 PARKED: Final = 5  # rests for every host until a time

@@ -1,16 +1,16 @@
--- Version 2 to 3: a lane's exits are kept in its own row, by their index in the pool's roll.
+-- Version 2 to 3: a lane's exits are kept in its own row, by their index in the pool's list.
 -- Pools, parked exits, sessions and the crawl's cost stay. What a lane knew of single exits, quarantines and counts, starts anew.
 
 -- The lease of an exit cannot end: its lane knows nothing of it any more. The task waits again, its attempt given back.
+UPDATE lane SET opener = 0, exits_next = 0 WHERE instr(name, ' via ') > 0;
 UPDATE lane
-SET waiting = waiting + (
-        SELECT count(*) FROM task JOIN crawl ON crawl.id = task.crawl
-        WHERE task.lane = lane.id AND task.state = 2 AND task.exit <> 'direct' AND crawl.state <> 'cancelled'),
-    in_flight = in_flight - (
-        SELECT count(*) FROM task WHERE task.lane = lane.id AND task.state = 2 AND task.exit <> 'direct'),
-    opener = 0,
-    exits_next = 0
-WHERE instr(name, ' via ') > 0;
+SET waiting = lane.waiting + held.queued, in_flight = in_flight - held.tasks
+FROM (
+    SELECT task.lane, count(*) AS tasks, count(*) FILTER (WHERE crawl.state <> 'cancelled') AS queued
+    FROM task JOIN crawl ON crawl.id = task.crawl
+    WHERE task.state = 2 AND task.exit <> 'direct'
+    GROUP BY task.lane) AS held
+WHERE held.lane = lane.id;
 UPDATE crawl
 SET queued = queued + iif(state = 'cancelled', 0, held.tasks),
     cancelled = cancelled + iif(state = 'cancelled', held.tasks, 0),

@@ -84,7 +84,7 @@ def evict(db: sqlite3.Connection, worker: str, *, now: float) -> int:
     for (name,) in db.execute("SELECT name FROM crawl WHERE leased > 0").fetchall():
         ledger = Ledger.load(db, name, now=now)
         if ledger:
-            taken += _give_up(ledger, db.execute(HELD_BY, (ledger.crawl.id, worker)).fetchall())
+            taken += _lose(ledger, db.execute(HELD_BY, (ledger.crawl.id, worker)).fetchall())
             ledger.flush()
     return taken
 
@@ -93,10 +93,10 @@ def _take_back(ledger: Ledger) -> int:
     """End expired leases. Any worker's lease call does it: no other process has to be alive."""
     if not ledger.crawl.leased:
         return 0
-    return _give_up(ledger, ledger.db.execute(EXPIRED, (ledger.crawl.id, ledger.now, MAX_TAKEN_BACK)).fetchall())
+    return _lose(ledger, ledger.db.execute(EXPIRED, (ledger.crawl.id, ledger.now, MAX_TAKEN_BACK)).fetchall())
 
 
-def _give_up(ledger: Ledger, rows: Sequence[tuple[int, int, int, int, int, str]]) -> int:
+def _lose(ledger: Ledger, rows: Sequence[tuple[int, int, int, int, int, str]]) -> int:
     """These leases are lost: their tasks are queued again, or dead when that was the last attempt."""
     changes = []
     for row_id, lane_id, token, attempts, max_attempts, exit_name in rows:
@@ -179,7 +179,7 @@ def _lend(ledger: Ledger, lane: LaneRow, count: int, *, latest: float) -> list[t
     if exits is not None:
         exits.has_changed = True
         if exits.are_given_up:
-            _bury(ledger, lane, exits)
+            _give_up(ledger, lane, exits)
             return []
     opens_lane = _needs_opening(ledger, lane)
     lent = []
@@ -230,7 +230,7 @@ def _lease(
     return lease
 
 
-def _bury(ledger: Ledger, lane: LaneRow, exits: LaneExits) -> None:
+def _give_up(ledger: Ledger, lane: LaneRow, exits: LaneExits) -> None:
     """Give up the lane's tasks, a bounded number at a time. When none is left, its patience starts again."""
     rows = ledger.db.execute(NEXT_TASKS, (lane.id, MAX_GIVEN_UP)).fetchall()
     reason = no_exit_reason(lane.name, is_known=exits.pool is not None)

@@ -18,9 +18,11 @@ def open_tables(path: str | Path) -> sqlite3.Connection:
 
 
 def _from_2(connection: sqlite3.Connection) -> str:
-    """Two forms of the tables were called version 2: those of before exits, and those with exits."""
+    """Three forms of the tables were called version 2: with keys that expire, with exits, and with both."""
     has_exits = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'lane_pool'").fetchone()
-    return _script("from_2_exits") if has_exits else _script("from_2") + _script("from_2_exits")
+    has_expiry = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'past'").fetchone()
+    steps = ["from_1"] * (not has_expiry) + ["from_2"] * (not has_exits) + ["from_2_exits"]
+    return "".join(map(_script, steps))
 
 
 def _script(name: str) -> str:

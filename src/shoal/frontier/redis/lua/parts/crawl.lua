@@ -3,7 +3,7 @@
 -- gives: revive
 -- The crawl's record and its counters.
 --
--- ARGV[2]  the server's run_id as the caller knows it; "" for verbs that only read
+-- ARGV[2]  the server's run_id as the caller knows it; "": run even if the crawl was not checked since a restart
 --
 -- The script ends here with {"none"} when there is no such crawl, and with {"repair"} when the server restarted and the crawl
 -- was not checked since: nothing may change before that.

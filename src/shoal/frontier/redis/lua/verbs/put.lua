@@ -14,9 +14,10 @@ local at = read_kinds(FIRST_REJECTION + 2 * rejections)
 local total = tonumber(ARGV[at])
 check_tasks(at + 1, total)
 for i = 1, rejections do assert(tonumber(ARGV[FIRST_REJECTION + 2 * i - 1])) end
-if ttl then expire_keys() end
 local first_reason = at + 2 + 3 * total
 local reasons = tonumber(ARGV[first_reason - 1])
+assert(reasons == 0 or reasons == total)
+if ttl then expire_keys() end
 if reasons > 0 then burial_reasons = {unpack(ARGV, first_reason, first_reason + reasons - 1)} end
 local first_of_grant = first_reason + reasons
 local grant, allowance, kept_allowance, is_last_grant = unpack(ARGV, first_of_grant, first_of_grant + 3)
