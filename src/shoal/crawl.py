@@ -205,7 +205,7 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
 
 
 def _keeping(store: Store, archive: Archive | None) -> Keeping:
-    """What is kept of raw pages. Hashing costs a little per page: only a store that `wants_hashes` gets hashes."""
+    """How raw pages are kept. Hashing costs a little per page: only a store that `wants_hashes` gets hashes."""
     if archive is not None:
         return "page"
     return "hash" if store.wants_hashes else "nothing"

@@ -37,7 +37,7 @@ class FetchFailed(Exception):  # noqa: N818 -- reads as what happened
 class Session:
     """An account to log in. Its requests carry the account's cookies and User-Agent, and leave by its proxy, if any.
 
-    Redirects are followed within the site; one that leads elsewhere, or from https to http, is given back as it came.
+    Redirects are followed within the site. A redirect to another site, or from https to http, is returned as a page.
 
     - `cookies`: the account's cookies, kept for its pages
     """

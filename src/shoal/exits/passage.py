@@ -29,7 +29,7 @@ MAX_FAILED: Final = 4096
 
 
 class Passage(Protocol):
-    """One lease's way to its host, and everything that depends on whether it leads through an exit."""
+    """How the requests of one lease leave, and everything that depends on whether they leave through an exit."""
 
     @property
     def fetcher(self) -> Fetcher:
@@ -46,7 +46,7 @@ class Passage(Protocol):
         """The seconds that the host took to answer; 0 where they say more about the exit."""
 
     def refused_by_answer(self, answer: Response | Fault, verdict: Verdict) -> Refused | None:
-        """How the lease ends, if this answer is the exit's doing; None: it is the host's or the page's."""
+        """How the lease ends if the exit caused this answer; None: the host or the page caused it."""
 
     def refused_by_handler(self, error: Exception) -> Refused | None:
         """How the lease ends, if the handler raised this because of the exit; None: because of the page."""
@@ -58,14 +58,15 @@ class Passage(Protocol):
         """The texts that no reason and no traceback of this lease may show."""
 
     def reported(self, result: Result) -> Result:
-        """The result of a page that was had, with the report on the exit."""
+        """The result of a page that was fetched, with the report on the exit."""
 
     def after_robots(self, result: Released | Retry) -> Released | Retry:
-        """The result of asking for robots.txt, with the report on the exit; one that got none leaves it to the next."""
+        """The result of asking for robots.txt, with the report on the exit. If the exit got no robots.txt, the next
+        exit asks."""
 
 
 class DirectPassage:
-    """The way without an exit: whatever happens is the host's or the page's doing, and there is nothing to report."""
+    """Requests without an exit: every failure is caused by the host or the page, and there is nothing to report."""
 
     __slots__ = ("_lease", "fetcher")
 
@@ -255,7 +256,7 @@ class Passages:
         self._has_said_missing = False
 
     def open(self, lease: Lease) -> Passage | None:
-        """The way of a lease; None: this worker does not have the exit that it was lent."""
+        """How a lease's requests leave; None: this worker does not have the exit that the lease names."""
         if lease.exit == DIRECT:
             return DirectPassage(lease, fetcher=self._fetcher)
         config = self._exits.get(lease.exit)

@@ -25,7 +25,7 @@ _ZSTD_END_FRAME: Final = b"(\xb5/\xfd$\x05)\x00\x00\x00end\x00<\xf5\xa9?"
 
 Undo = Callable[[bytes, int], bytes]
 
-# Values that real sites send in place of a coding; with none of them the body is compressed.
+# Values that real sites send in place of a coding; a body with one of them is not compressed.
 _NO_CODING: Final = frozenset({"", "identity", "none", "null", "binary", "8bit", "7bit", "text", "utf-8", "utf8"})
 
 

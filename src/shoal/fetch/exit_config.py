@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 TARGET: Final = "{url}"  # stands for the page's URL in a gateway's template
-# A key among the words behind a gateway's host: it is called one, or it is long and has digits. Others are options.
+# A word behind a gateway's host is a key if its name says so, or if it is long and has digits. Others are options.
 _KEY: Final = re.compile(
     r"[^=]*(?:key|token|secret|pass|auth|sign|credential)[^=]*=.{4,}|(?:[^=]*=)?(?=[^=]*\d)[^=]{12,}", re.IGNORECASE
 )

@@ -195,7 +195,7 @@ class HttpFetcher:
         )
 
     async def _read(self, reader: ResponseBodyReader, deadline: Deadline, until: float) -> list[Bytes] | Fault:
-        """The body's chunks as they came; the deadline moves along with them."""
+        """The body's chunks, not yet decompressed; each chunk moves the deadline."""
         loop_time = asyncio.get_running_loop().time
         chunks: list[Bytes] = []
         size = 0

@@ -218,7 +218,8 @@ class Routes:
 
 
 def built(builder: ClientBuilder) -> Client:
-    """The client. To build one takes file descriptors: it reads the system's certificates. Raises OSError without."""
+    """Build the client. It reads the system's certificates, which takes file descriptors: raises OSError if none are
+    left."""
     try:
         return builder.build()
     except BuilderError as error:

@@ -77,7 +77,7 @@ class Frontier(Protocol):
         self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float
     ) -> LeaseBatch:
         """Lend up to `limit` tasks whose lanes may start within `horizon`, longest-waiting lane first,
-        inside a lane by priority, then age. Expired leases are taken back first. An attempt counts from its lease.
+        inside a lane by priority, then age. Expired leases are reclaimed first. An attempt counts from its lease.
 
         A lane that needs rules and has none lends one lease with `opens_lane`, and nothing more before that
         lease ends. `finished` names the crawls of this call that have nothing left to do.

@@ -127,7 +127,7 @@ class Journey:
         return self._records.finished(Dead(lease=lease, reason=reason), "inbox")
 
     def _is_plain(self, task: Task) -> bool:
-        """Whether the task's key comes from its URL. One with a key of its own is asked for on purpose, even often."""
+        """Whether the task's key comes from its URL. One with a key of its own is fetched on purpose, even often."""
         return task.key == self._intake.rules.key_of(task.url, method=task.method, body=task.body)
 
     def _given_up(self, lease: Lease) -> Finished:
@@ -185,8 +185,8 @@ class Journey:
         found = Found()
         # A start URL may lead anywhere: people type example.com and mean the site it redirects to.
         link = self._intake.rules.resolve(location, response.url)
-        # A link that no rule can use shows its URL cut short and without its password: the location as it came is
-        # refused under the right name.
+        # An unusable link has its URL cut short and without its password. So the full location is given to the
+        # intake, which refuses it under the right name.
         is_usable = link.lane and link.rejected != "credentials"
         request = _next_request(task, response, link.url if is_usable else location)
         self._intake.request(request, found, parent=task, base=response.url, scoped=task.depth > 0)
@@ -254,7 +254,7 @@ def _next_request(task: Task, response: Response, target: str) -> Request:
 
 
 def _merged(first: LaneUpdate, second: LaneUpdate | None) -> LaneUpdate:
-    """Both updates in one, with the rest of the second."""
+    """The first update, with the `rest_seconds` of the second."""
     if second is None:
         return first
     return msgspec.structs.replace(first, rest_seconds=second.rest_seconds)

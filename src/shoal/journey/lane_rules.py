@@ -49,7 +49,7 @@ class LaneRules:
     async def open(self, lease: Lease, passage: Passage) -> Released | Retry:
         """Fetch robots.txt with the start slot of this lease; the result carries the rules to the lane.
 
-        A host that cannot say is asked again by the same task, whose free retries count the failures. In the end
+        A host that gives no rules is asked again by the same task, whose free retries count the failures. In the end
         the lane is closed, so that its tasks end, too."""
         return passage.after_robots(await self._ask(lease, passage.fetcher, failures=passage.robots_failures))
 

@@ -39,7 +39,7 @@ class Repeats:
         self._noted = 0
 
     def exhausted(self, task: Task) -> bool:
-        """Whether the task is not worth a request. A task that a person asked for always is."""
+        """Whether the task is not worth a request. A task that a person asked for is always worth one."""
         if task.parent is None or not self._is_at_limit(task):
             return False
         self._given_up += 1

@@ -48,7 +48,7 @@ class Records:
         return Finished(result, fetch=self.fetch_row(result.lease, outcome, answer, error=error))
 
     def failed(self, result: Retry | Dead, outcome: str, answer: Response | Fault | None) -> Finished:
-        """The same for a page that could not be had: its outcome says whether it is tried again."""
+        """The result of a page that could not be fetched: its outcome says whether it is tried again."""
         return self.finished(result, outcome if isinstance(result, Dead) else f"retry:{outcome}", answer)
 
     def fetch_row(
@@ -95,7 +95,7 @@ class Records:
         ]
 
     def with_page(self, finished: Finished, response: Response, *, headers: dict[str, str]) -> Finished:
-        """The same with the raw page, where pages are archived; pages of failed handlers, too: they can be replayed.
+        """The result with its raw page, where pages are archived. Also if the handler failed: it can be replayed.
 
         `headers` are those of the response that may be kept."""
         row, lease = finished.fetch, finished.result.lease

@@ -1,4 +1,4 @@
-"""What the frontier keeps of a crawl: its id, its limits, and the settings that every worker of the fleet works by."""
+"""A crawl's record in the frontier: its id, its limits, and the settings that every worker of the fleet works by."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"-(\d+)$")
 
 
 class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a crawl remembers of how it was begun, so that every worker of the fleet agrees.
+    """How a crawl was begun. Stored with the crawl, so that every worker of the fleet works the same way.
 
     `spider` is the reference by which worker processes load the spider."""
 
@@ -37,7 +37,7 @@ def record_of(crawl: Crawl) -> CrawlRecord:
 def describe_crawl(
     crawl_id: str, spider: Spider, *, settings: Settings, reference: str, pools: Mapping[str, PoolSpec]
 ) -> Crawl:
-    """The crawl as the frontier is told of it. Refuses settings that name a pool this spider cannot use."""
+    """The crawl as the frontier stores it. Refuses settings that name a pool this spider cannot use."""
     record = CrawlRecord(
         settings=settings,
         start_lanes=start_lanes(spider),

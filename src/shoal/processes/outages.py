@@ -42,7 +42,7 @@ async def until_reachable(
 
 
 class SaidOnce:
-    """Passes lines on. Of the many parts that wait for one server only the first one's line, once a minute.
+    """Passes lines on. When many parts wait for one server, only the first line is passed on, once a minute.
 
     Lines are about the same server when they are equal up to their first colon."""
 

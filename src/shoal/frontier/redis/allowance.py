@@ -1,9 +1,9 @@
 """A crawl's `max_pages` over several shards: each accepts what it was granted, and all grants together are the budget.
 
-A client with tasks for a shard without allowance takes back what the shards have not used, tells the first shard how
-many tasks each of them has accepted, and asks it for more. A grant is an absolute number, good for the shard's
-generation alone: a late grant, after other clients took back and shared out anew, counts for nothing. So nothing is
-granted twice, and nothing is lost with a client that dies on the way.
+A client with tasks for a shard without allowance reclaims the allowance that the shards have not used, tells the
+first shard how many tasks each of them has accepted, and asks it for more. A grant is an absolute number, valid for one
+generation of the shard: a grant that arrives after other clients have reclaimed and shared out again is void. So
+nothing is granted twice, and nothing is lost with a client that dies on the way.
 """
 
 from __future__ import annotations

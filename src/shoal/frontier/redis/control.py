@@ -134,7 +134,7 @@ async def crawls(runner: ShardRunner) -> list[Crawl]:
             try:
                 found.append((int(records[0][b"number"]), _described(records)))
             except (KeyError, ValueError):
-                # Of another version and not even readable: the other crawls are listed all the same.
+                # A crawl of another version that cannot be read: the other crawls are listed all the same.
                 if version == LAYOUT_VERSION:
                     raise
                 warn(str(other_layout(shards[0].crawl, version, shown=runner.connections.shown)))
@@ -179,7 +179,7 @@ async def _set_state(runner: ShardRunner, shard: Shard, state: CrawlState) -> No
 
 
 async def delete_crawl(runner: ShardRunner, crawl: str) -> None:
-    """Also a crawl of an older layout: its keys are among those that are deleted. A newer one may have others."""
+    """Also deletes a crawl of an older layout: this layout has all its keys. A newer layout may have other keys."""
     await runner.learn(crawl)
     shards = await runner.all_shards(crawl)
     version = await runner.version_of(crawl)
@@ -217,7 +217,7 @@ async def forget(runner: ShardRunner, crawl: str, keys: Sequence[int]) -> None:
 
 
 async def dead(runner: ShardRunner, crawl: str, which: DeadFilter, *, limit: int) -> list[DeadLetter]:
-    """Of several shards: the newest of all, after as many of each."""
+    """With several shards: reads up to `limit` letters of each shard, gives the newest of all."""
     letters: list[DeadLetter] = []
     shards = await runner.existing_shards(crawl)
     for shard in shards:

@@ -42,8 +42,8 @@ class Outbox:
         self._samples = samples
 
     async def deliver(self, crawl: str, posted: Sequence[Posted]) -> dict[int, str] | None:
-        """Put these into their shards; gives the keys that a budget kept out. None when it cannot be done now: nothing
-        is lost, they stay in the outbox for the next worker that asks for work."""
+        """Put these entries into their shards; gives the keys that a budget kept out. None when it cannot be done now:
+        nothing is lost, the entries stay in the outbox for the next worker that asks for work."""
         tally = Tally()
         try:
             if not await deliver(self._runner, crawl, [entry.task for entry in posted], tally=tally):

@@ -139,7 +139,7 @@ async def deliver(
     reasons: Sequence[str] = (),
 ) -> bool:
     """Put each task into its shard, or bury it there when reasons are given; false when the crawl turned out to lie in
-    others."""
+    other shards."""
     shards = await runner.shards(crawl)
     chunks = _chunks(shards, list(enumerate(tasks)), reasons)
     calls = [chunk.args(counts if chunk is chunks[0] else (0,)) for chunk in chunks]

@@ -137,7 +137,9 @@ class ShardRunner:
         return self._checked((await self.run([(shard, verb, args)]))[0], shard.crawl)
 
     async def run(self, calls: Sequence[Call], *, unchecked: bool = False) -> list[Any]:
-        """Scripts in one round trip; again those that met a shard in need of repair. An answer may be {"none"}."""
+        """Run scripts in one round trip. Scripts that met a shard in need of repair are run again after the repair.
+
+        An answer may be {"none"}."""
         answers: dict[int, Any] = {}
         pending = list(range(len(calls)))
         while pending:

@@ -13,7 +13,7 @@ PATIENCE_SECONDS = 1.0
 
 
 async def connected(connecting: Coroutine[Any, Any, None], *, host: str, port: int, shown: str) -> None:
-    """Connect with TLS. A port that is silent for long is asked without TLS whether it answers that."""
+    """Connect with TLS. A port that is silent for long is asked once without TLS, to see whether it answers then."""
     task = asyncio.ensure_future(connecting)
     try:
         await asyncio.wait([task], timeout=PATIENCE_SECONDS)

@@ -68,7 +68,7 @@ def _is_left(answers: Sequence[list[Any]]) -> bool:
 
 
 def _moves(answer: list[Any]) -> tuple[int, int]:
-    """It changes when a task comes into the shard, and when the shard is repaired."""
+    """Two numbers of a shard: one of them changes when a task comes into it, or when it is repaired."""
     return _numbers(answer[4]).get("moves", 0), int(answer[3])
 
 

@@ -134,7 +134,7 @@ class Batch:
         self._kinds: dict[tuple[str, int, float, bool], int] = {}
 
     def encode(self, tasks: Sequence[Task]) -> list[Argument]:
-        """The arguments of these tasks: key, kind and bytes of each. Nothing is kept when one of them cannot be."""
+        """The arguments of these tasks: key, kind and bytes of each. If one cannot be stored, none is."""
         kinds = self._kinds
         known = len(kinds)
         args: list[Argument] = []
@@ -281,7 +281,7 @@ def _texts(data: bytes, at: int, lengths: Sequence[int]) -> list[str]:
 
 
 def encode_pools(pools: tuple[Pool, ...]) -> list[Argument]:
-    """The arguments of the script that writes them."""
+    """These pools as the arguments of the script that stores them."""
     args: list[Argument] = [msgspec.json.encode(pools)]
     for pool in pools:
         args += (

@@ -24,7 +24,7 @@ BYTES_PER_GB: Final = 1000000000  # for costs
 SAME_INTERVAL: Final = 1e-9  # intervals that differ by no more are the same
 
 # Tasks.
-MAX_PRIORITY: Final = 4194303  # 2^22 - 1; higher priorities count as this one, lower ones than its negative as that
+MAX_PRIORITY: Final = 4194303  # 2^22 - 1; higher priorities count as this one; the lowest is its negative
 TOKENS_PER_MILLISECOND: Final = 1024
 EPOCHS_PER_CRAWL: Final = 1048576  # a crawl that is deleted and opened again must not repeat an old epoch
 
@@ -33,7 +33,7 @@ GENERATIONS_PER_TTL: Final = 2  # a generation lasts half a dedup_ttl
 KEPT_GENERATIONS: Final = 3  # keys are known through their generation and the next two
 
 # What one call does at most, so that it stays short; the next call does the rest.
-MAX_TAKEN_BACK: Final = 200  # expired leases
+MAX_RECLAIMED: Final = 200  # expired leases
 MAX_WOKEN: Final = 500  # delayed tasks that are due
 MAX_PUT_OFF: Final = 500  # exits found parked or held, while an exit is picked
 MAX_GIVEN_UP: Final = 100  # tasks of a lane whose exits rested for too long

@@ -110,7 +110,7 @@ def put_off(parked_until: float, *, is_held: bool, next_start: float, now: float
 
 
 def keeps_exit(pool: Pool, *, since: float, parked_until: float, now: float) -> bool:
-    """Whether a host of a sticky pool keeps the healthy exit that it uses since that time."""
+    """Whether a host of a sticky pool keeps the healthy exit that it has used since that time."""
     is_old = pool.rotate > 0 and now >= since + pool.rotate
     return not is_old and parked_until <= now
 
@@ -136,8 +136,8 @@ def gives_up(pool: Pool | None, *, starved_since: float, has_healthy: bool, firs
 
 
 def look_again_at(free_at: float, pool: Pool, *, starved_since: float, now: float) -> float:
-    """When a lane whose next exit is free at that time should be looked at again: then, at the latest when its patience
-    ends. 0: now."""
+    """When to look at a lane again: when its next exit is free (`free_at`), at the latest when its patience ends.
+    0: now."""
     at = free_at if free_at > now else 0.0
     return min(at, starved_since + pool.patience) if starved_since else at
 
@@ -171,6 +171,6 @@ def status_of(
 
 
 def no_exit_reason(lane: str, *, is_known: bool) -> str:
-    """Why the tasks of a lane are given up that waited too long for an exit."""
+    """Why the tasks of a lane that waited too long for an exit are given up."""
     pool = lane.partition(VIA)[2]
     return f"{NO_EXIT}: every exit of pool {pool} rests" if is_known else f"{NO_EXIT}: there is no pool {pool}"

@@ -43,7 +43,7 @@ def take_slot(
 
 def next_start_at(interval: float, *, next_start: float, last_start: float, blocked_until: float, now: float) -> float:
     """The next start of a lane that gets this interval: an interval after its last start, which may be earlier than
-    before, but not in the past. A lane that is due already keeps the time since when it is: its place in the queue."""
+    before, but not in the past. A lane that is due already keeps its due time, which is its place in the queue."""
     return max(last_start + interval, blocked_until, min(next_start, now))
 
 
@@ -68,8 +68,8 @@ def update_pace(pace: Pace, update: LaneUpdate, *, now: float) -> Pace:
 
 
 def follow_pace(pace: Pace, *, old: tuple[float, int], new: tuple[float, int], now: float) -> Pace:
-    """The pace of a lane after the interval and cap of its crawl or its pool changed: what the lane had from there
-    changes, what it got by an update stays."""
+    """The pace of a lane after the interval and cap of its crawl or its pool changed: values that the lane had
+    from there change, values that it got by an update stay."""
     next_start, last_start, blocked_until, interval, base_interval, cap = pace
     if base_interval == old[0] != new[0]:
         if interval == base_interval:
@@ -82,7 +82,7 @@ def follow_pace(pace: Pace, *, old: tuple[float, int], new: tuple[float, int], n
 
 
 def starts_within(most: int, *, interval: float, next_start: float, horizon: float, now: float) -> int:
-    """How many of `most` tasks a lane that may start within the horizon can start in it."""
+    """How many tasks, at most `most`, a lane can start within the horizon. It must be able to start at least one."""
     if not interval:
         return most
     start, latest = max(now, next_start), now + horizon

@@ -6,10 +6,10 @@ from typing import Final
 
 from shoal.frontier.rules.constants import MAX_PRIORITY, TOKENS_PER_MILLISECOND
 
-WORKER_LOST: Final = "worker lost"  # why a task is dead whose last attempt ended with its worker
+WORKER_LOST: Final = "worker lost"  # the reason of a task whose last attempt ended with its worker
 DROPPED: Final = "dropped"  # the outcome of dead letters that were dropped
-MERGED: Final = "merged"  # the reason under which links are counted whose URL was merged with a known one
-# The reasons under which tasks are counted that a budget keeps out.
+MERGED: Final = "merged"  # the reason of links whose URL was merged with a known one
+# The reasons of tasks that a budget keeps out.
 MAX_PAGES: Final = "max_pages"
 MAX_PER_HOST: Final = "max_per_host"
 MAX_PER_SHAPE: Final = "max_per_shape"

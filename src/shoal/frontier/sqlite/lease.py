@@ -1,4 +1,4 @@
-"""Lending tasks: take expired leases back, wake delayed tasks that are due, choose lanes fairly."""
+"""Lending tasks: reclaim expired leases, wake delayed tasks that are due, choose lanes fairly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.frontier.rules.constants import MAX_GIVEN_UP, MAX_TAKEN_BACK, MAX_WOKEN
+from shoal.frontier.rules.constants import MAX_GIVEN_UP, MAX_RECLAIMED, MAX_WOKEN
 from shoal.frontier.rules.exits import no_exit_reason
 from shoal.frontier.rules.fairness import share_out
 from shoal.frontier.rules.lanes import ask_again_in, needs_opening, starts_within
@@ -55,7 +55,7 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, now: f
     ledgers = [ledger for ledger in found.values() if ledger]
     for ledger in ledgers:
         expire_keys(ledger)
-        if _take_back(ledger) + _wake(ledger):
+        if _reclaim_expired(ledger) + _wake(ledger):
             ledger.flush()
         _pause_if_spent(ledger)
     leases: list[Lease] = []
@@ -89,11 +89,11 @@ def evict(db: sqlite3.Connection, worker: str, *, now: float) -> int:
     return taken
 
 
-def _take_back(ledger: Ledger) -> int:
+def _reclaim_expired(ledger: Ledger) -> int:
     """End expired leases. Any worker's lease call does it: no other process has to be alive."""
     if not ledger.crawl.leased:
         return 0
-    return _lose(ledger, ledger.db.execute(EXPIRED, (ledger.crawl.id, ledger.now, MAX_TAKEN_BACK)).fetchall())
+    return _lose(ledger, ledger.db.execute(EXPIRED, (ledger.crawl.id, ledger.now, MAX_RECLAIMED)).fetchall())
 
 
 def _lose(ledger: Ledger, rows: Sequence[tuple[int, int, int, int, int, str]]) -> int:

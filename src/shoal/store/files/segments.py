@@ -99,7 +99,7 @@ def batches(path: Path, kind: type[_Line], *, start: int) -> Iterator[tuple[int,
 
 
 def ends_line(path: Path, offset: int) -> bool:
-    """Whether a line ends at this offset. Not when a batch was read whose write failed later and was undone."""
+    """Whether a line ends at this offset. It does not if a batch was read whose write then failed and was undone."""
     if offset == 0:
         return True
     with path.open("rb") as file:

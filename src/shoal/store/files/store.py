@@ -158,7 +158,7 @@ class FilesStore:
         try:
             self._segment.append(items, fetches)
         except StorageError:
-            # Closed: the next one to take this segment cuts off what may be torn.
+            # Closed: the next process that takes this segment cuts off a torn tail.
             self._segment.close()
             self._segment = None
             raise

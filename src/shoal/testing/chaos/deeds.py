@@ -126,7 +126,7 @@ class Straggler:
         return [f"the late settle of {lease.task.url} was taken" for lease in leases if lease.token not in refused]
 
     async def _taken_back(self, lease: Lease, deadline: float) -> None:
-        """Wait until another worker has the task; a frontier that never takes the lease back shows at the end."""
+        """Wait until another worker has the task; a frontier that never reclaims the lease shows at the end."""
         look_up = partial(self._frontier.look_up, self._crawl.id, lease.task.key)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
@@ -200,7 +200,7 @@ class Mischief:
         return self._enough.is_set() or progress.done >= event.at
 
     async def _kill(self) -> None:
-        # While one worker is stopped, two others must run: one is killed, the other takes the leases back.
+        # While one worker is stopped, two others must run: one is killed, the other reclaims the leases.
         victim = await self._victim(awake=2 if self._frozen else 1)
         if victim is None:
             return

@@ -52,7 +52,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """How a disturbed crawl ended, in the words of queue checkers.
 
     `attempted` are the pages of the site, `acknowledged` those the frontier has accepted, `ok` those that are done and
-    have their rows. `recovered` are leases taken back, `late_settles` results sent late on purpose, `unexpected` how
+    have their rows. `recovered` are leases reclaimed, `late_settles` results sent late on purpose, `unexpected` how
     many `surprises` there were."""
 
     frontier: str

@@ -46,9 +46,9 @@ from shoal.testing.model.memory_lease import (
     lend,
     pause_if_spent,
     ready_lanes,
+    reclaim_and_wake,
     room,
     shares,
-    take_back_and_wake,
 )
 
 
@@ -137,7 +137,7 @@ class MemoryFrontier:
         ours = [self._crawl(name) for name in names if name in self._crawls]
         for one in ours:
             one.expire_keys()
-            take_back_and_wake(one)
+            reclaim_and_wake(one)
             pause_if_spent(one)
         ready = [(one, lane) for one in ours for lane in ready_lanes(one) if one.next_start(lane) <= now + horizon]
         chosen = sorted(ready, key=lambda entry: (entry[0].next_start(entry[1]), entry[1].age))[:limit]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from shoal.frontier.rules.constants import (
     MAX_ASK_AGAIN,
-    MAX_TAKEN_BACK,
+    MAX_RECLAIMED,
     MAX_WOKEN,
     MIN_ASK_AGAIN,
     TOKENS_PER_MILLISECOND,
@@ -18,8 +18,8 @@ from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane, ModelTask
 from shoal.testing.model.memory_exits import ModelUse
 
 
-def take_back_and_wake(one: ModelCrawl) -> None:
-    for task in [task for task in one.in_state(TaskState.LEASED) if task.at <= one.now][:MAX_TAKEN_BACK]:
+def reclaim_and_wake(one: ModelCrawl) -> None:
+    for task in [task for task in one.in_state(TaskState.LEASED) if task.at <= one.now][:MAX_RECLAIMED]:
         one.lose(task)
     for task in [task for task in one.in_state(TaskState.DELAYED) if task.at <= one.now][:MAX_WOKEN]:
         one.wait(task)

@@ -111,7 +111,8 @@ local function index_lane(lane)
   end
 end
 
--- Queue the tasks that were added to lanes. First of all writes: a task may be in two places after a crash, never in none.
+-- Queue the tasks that were added to lanes. It must write first:
+-- after a crash a task may be in two places, never in no place.
 function save_queues()
   for i = 1, #lane_list do
     local lane = lane_list[i]

@@ -8,7 +8,8 @@
 ENTRY = '>dd'
 local LEFT_BEHIND_SECONDS = 2
 
--- Before save_ended: a link may be in the outbox of a page that is still leased, never in neither.
+-- Call it before save_ended: after a crash a page may still be leased though its links are in the outbox. It is never
+-- ended while its links are missing.
 -- An entry is lane and task. Gives the last number; the numbers of one call follow each other.
 function save_outbox(posted)
   if #posted == 0 then return 0 end

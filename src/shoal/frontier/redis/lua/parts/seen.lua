@@ -45,8 +45,8 @@ function set_of(bucket, decimals)
   return nil
 end
 
--- Move the half of one bucket that belongs into a new one. The moved keys go last from the old one: a crash in between
--- leaves some of them twice, never none.
+-- Move about half of the keys of one bucket into a new bucket. They are added to the new bucket before they are removed
+-- from the old one: after a crash in between some keys are in both buckets, but no key is missing.
 local function split_bucket()
   local old, new, size, prefixes, moved = buckets - half, buckets, half * 2, {seen_prefix}, {}
   for _, number in ipairs(ttl and kept_generations() or {}) do prefixes[#prefixes + 1] = past_set(number, '') end

@@ -1,10 +1,10 @@
 -- needs: tasks
--- gives: take_back wake_due pause_if_spent
+-- gives: reclaim_expired wake_due pause_if_spent
 -- What a lease call does before it lends: reclaims expired leases, wakes delayed tasks that are due, pauses a crawl that has spent
 -- its budget of cost.
 
-function take_back()
-  local keys = call('ZRANGEBYSCORE', P .. 'leases', '-inf', now, 'LIMIT', 0, MAX_TAKEN_BACK)
+function reclaim_expired()
+  local keys = call('ZRANGEBYSCORE', P .. 'leases', '-inf', now, 'LIMIT', 0, MAX_RECLAIMED)
   if #keys == 0 then return end
   local values = call('HMGET', P .. 'held', unpack(keys))
   for i = 1, #keys do

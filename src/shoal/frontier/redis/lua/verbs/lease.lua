@@ -10,7 +10,7 @@
 local limit, horizon = tonumber(ARGV[3]), tonumber(ARGV[6])
 local terms = {worker = ARGV[4], seconds = tonumber(ARGV[5]), latest = now + horizon}
 if ttl then expire_keys() end
-take_back()
+reclaim_expired()
 wake_due()
 save_lanes()
 pause_if_spent()

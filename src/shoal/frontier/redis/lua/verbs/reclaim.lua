@@ -1,6 +1,6 @@
 -- needs: crawl
--- reclaim: take back the part of `max_pages` that a shard has not used. Earlier grants are void from here on: a grant names the
--- generation it is for.
+-- reclaim: a shard gives up the part of `max_pages` that it has not used. Earlier grants are void from here on: a grant
+-- names the generation it is for.
 --
 -- Reply  {"ok", generation, number of tasks that the shard has accepted}
 local known = format('%.0f', sum_of_counts(unpack(TASK_STATES)))

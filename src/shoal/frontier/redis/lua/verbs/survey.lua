@@ -8,7 +8,7 @@
 -- Reply    {"ok", epoch, ask again in seconds, finished (see ending); next start, age (8 bytes), lane, room, … for each lane}
 local limit, horizon, limit_per_lane = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 if ttl then expire_keys() end
-take_back()
+reclaim_expired()
 wake_due()
 save_lanes()
 pause_if_spent()
