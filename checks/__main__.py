@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +16,31 @@ from checks.words import documents, glossary_rules, printed_texts, wrong_words
 PYTHON_FOLDERS = ("src", "tests", "bench", "checks", "docs", "examples")
 
 
+PACKAGE = ROOT / "src" / "shoal"
+
+
 def findings() -> Iterator[Finding]:
     """What all checks find."""
+    _check_installation()
     yield from import_cycles("shoal")
     yield from long_functions(_python_files())
-    yield from twin_modules(ROOT / "src" / "shoal")
+    yield from twin_modules(PACKAGE)
     rules = glossary_rules((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
-    yield from wrong_words(rules, documents([ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]))
-    yield from wrong_words(rules, printed_texts(sorted((ROOT / "src" / "shoal" / "cli").rglob("*.py"))))
+    yield from wrong_words(rules, documents([ROOT / "README.md", *_files("docs", "*.md")]))
+    yield from wrong_words(rules, printed_texts(_files("src/shoal", "*.py")))
+
+
+def _check_installation() -> None:
+    """The check of imports reads the installed package: it must be the one of this checkout."""
+    spec = importlib.util.find_spec("shoal")
+    if spec is None or spec.origin is None or not Path(spec.origin).is_relative_to(PACKAGE):
+        raise SystemExit(f"checks: the installed shoal is not the one in {PACKAGE}: run `make dev` in this checkout")
+
+
+def _files(folder: str, pattern: str) -> list[Path]:
+    found = sorted((ROOT / folder).rglob(pattern))
+    # A folder that was moved must not make its check pass.
+    return found or sys.exit(f"checks: there is no {pattern} in {folder}: name the folder that holds them now")
 
 
 def _python_files() -> Iterator[Path]:

@@ -7,19 +7,18 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import msgspec
 
-from shoal.archive import open_archive
 from shoal.archive.base import Archive
 from shoal.exits.configuration import exits_by_name, load_pools
 from shoal.exits.passage import Passages
 from shoal.fetch.http import HttpFetcher
-from shoal.frontier import REDIS_SCHEMES, open_frontier
+from shoal.frontier import REDIS_SCHEMES
 from shoal.frontier.base import Frontier
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
@@ -32,6 +31,7 @@ from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import describe_crawl, is_unfinished, next_id, record_of, spider_of
 from shoal.processes.fleet import Fleet, Start
 from shoal.processes.listener import Inbox, Listener, NoInbox
+from shoal.processes.opening import Places, Say, archive_of
 from shoal.processes.outages import until_reachable
 from shoal.processes.sources import start_lanes
 from shoal.processes.worker import Worker, WorkerParts, worker_name
@@ -48,82 +48,10 @@ from shoal.settings import (
     resolve,
 )
 from shoal.spider import Spider, spider_name
-from shoal.store import STORE_CONNECTIONS, open_store
 from shoal.store.base import Store
 from shoal.urls import UrlRules
 
 CONFIG_FILE = "shoal.toml"
-
-Say = Callable[[str], None]
-
-
-class Closable(Protocol):
-    """A connection, a file or a folder that is closed after use."""
-
-    async def close(self) -> None: ...
-
-
-Part = TypeVar("Part", bound=Closable)
-
-
-class Places(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a crawl lives: the URLs of its frontier and its store, and of the archive if raw pages are kept."""
-
-    frontier: str
-    store: str
-    archive: str | None = None
-
-
-@asynccontextmanager
-async def _closing(open_part: Callable[[], Awaitable[Part]], *, wait: Say | None) -> AsyncIterator[Part]:
-    """The part that `open_part` opens, closed at the end.
-
-    A worker that is part of a fleet waits for a server that cannot be reached, and says so with `wait`. Without
-    `wait` the error is raised at once: people who type a command want to be told."""
-    part = await (open_part() if wait is None else until_reachable(open_part, say=wait))
-    try:
-        yield part
-    finally:
-        await part.close()
-
-
-def frontier_at(url: str, *, wait: Say | None = None) -> AbstractAsyncContextManager[Frontier]:
-    """The frontier at a URL, closed at the end."""
-    return _closing(lambda: open_frontier(url), wait=wait)
-
-
-def store_at(
-    url: str, *, wait: Say | None = None, connections: int = STORE_CONNECTIONS
-) -> AbstractAsyncContextManager[Store]:
-    """The store at a URL, closed at the end."""
-    return _closing(lambda: open_store(url, connections=connections), wait=wait)
-
-
-def archive_at(url: str, *, wait: Say | None = None, create: bool = False) -> AbstractAsyncContextManager[Archive]:
-    """The archive at a URL, closed at the end."""
-    return _closing(lambda: open_archive(url, create=create), wait=wait)
-
-
-@asynccontextmanager
-async def opened(
-    places: Places, *, wait: Say | None = None, store_connections: int = STORE_CONNECTIONS
-) -> AsyncIterator[tuple[Frontier, Store]]:
-    """The frontier and the store of a crawl, closed at the end."""
-    async with (
-        frontier_at(places.frontier, wait=wait) as frontier,
-        store_at(places.store, wait=wait, connections=store_connections) as store,
-    ):
-        yield frontier, store
-
-
-@asynccontextmanager
-async def archive_of(places: Places, *, wait: Say | None = None) -> AsyncIterator[Archive | None]:
-    """The archive that a crawl keeps its raw pages in, if any: created if need be, closed at the end."""
-    if places.archive is None:
-        yield None
-        return
-    async with archive_at(places.archive, wait=wait, create=True) as archive:
-        yield archive
 
 
 def settings_of(spider: type[Spider], flags: dict[str, Any], *, folder: Path = Path()) -> Resolved:
@@ -174,9 +102,10 @@ async def crawls_of(spider: Spider, *, frontier: Frontier) -> list[Crawl]:
 
 async def discard(crawl: Crawl, *, places: Places, frontier: Frontier, store: Store) -> None:
     """Delete a crawl with everything that was pushed for it. Its items stay."""
+    # The frontier first: it may refuse, and then nothing must be gone.
+    await frontier.delete_crawl(crawl.id)
     async with inbox_at(places) as inbox:
         await inbox.delete(crawl.id)
-    await frontier.delete_crawl(crawl.id)
     await store.delete_crawl(crawl.id)
 
 

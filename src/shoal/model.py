@@ -58,7 +58,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to one lease call: the leases, or when to ask again.
 
-    `at` is the time on this process's monotonic clock from which `wait` and `ask_again` count."""
+    `at` is the time on this process's monotonic clock from which each lease's `wait` counts."""
 
     leases: list[Lease]
     ask_again: float

@@ -151,7 +151,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = ""
     exit_patience: Annotated[
-        str, _help("how long pages wait while all exits of their pool are quarantined or parked; then dead letters")
+        str,
+        _help("how long pages wait while no exit of their pool is healthy; after that they become dead letters"),
     ] = "1h"
     max_exit_tries: Annotated[
         Positive, _help("times a page may be refused through exits before it is a dead letter")
@@ -196,10 +197,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _help("replace: the newer scrape of an item stands; fill: fields of its different pages are merged"),
     ] = "replace"
     freshness: Annotated[
-        str, _help('how long after a write an item is not written again, such as "1h"; empty: no time')
+        str, _help('how long an item stays as it was last written, such as "1h"; empty: every write counts')
     ] = ""
     keep_versions: Annotated[bool, _help("keep every version of an item")] = False
-    retention: Annotated[str, _help('how long rows of the fetch log are kept, such as "90d"; empty: for ever')] = ""
+    retention: Annotated[str, _help('how long lines of the fetch log are kept, such as "90d"; empty: for ever')] = ""
     store_connections: Annotated[Positive, _help("connections of one worker to a database server")] = 2
 
 

@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 
 from shoal import Spider
-from shoal.crawl import Places, begin, intake_of, opened, settings_of, worker_for
+from shoal.crawl import begin, intake_of, settings_of, worker_for
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, DeadFilter, ExitStatus, Progress
 from shoal.processes.coordinator import Coordinator
+from shoal.processes.opening import Places, opened
 from shoal.store.base import Store, StoredItem
 from shoal.testing.sites.loopback import Hit, LoopbackServer, Reply, Request, busiest_window, reply
 from shoal.testing.waiting import eventually

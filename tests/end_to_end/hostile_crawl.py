@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from shoal.cli.url_fate import Fate, fate_of
-from shoal.crawl import Places, opened
 from shoal.model import DeadFilter, Progress
+from shoal.processes.opening import Places, opened
 from shoal.store.base import ItemFilter
 from shoal.testing.sites.hostile import HostileSite
 from shoal.testing.sites.site import CatalogueSite

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from shoal.crawl import Places, opened
 from shoal.model import Progress, WorkerBeat
+from shoal.processes.opening import Places, opened
 from shoal.store.base import ItemFilter
 from shoal.testing.chaos.report import survey
 from shoal.testing.servers.postgres_server import PostgresServer

@@ -34,6 +34,15 @@ class Books(Spider):
 """
 
 
+class Started(subprocess.Popen[str]):
+    """A command that is killed when its test fails: a plain `Popen` would wait for its end, perhaps for ever."""
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, error, traceback)
+
+
 class Folder:
     """A folder in which commands are run."""
 
@@ -45,11 +54,11 @@ class Folder:
         (self.path / "books.py").write_text(SHOP.format(url=url, rate=rate, first=first))
         return "books.py"
 
-    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **options: Any) -> Started:
         command = [sys.executable, "-m", "shoal", *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
-        return subprocess.Popen(command, cwd=self.path, env=environ, **{**pipes, **options})
+        return Started(command, cwd=self.path, env=environ, **{**pipes, **options})
 
     def run(self, *arguments: str, code: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run to the end; the exit code must be this one."""

@@ -21,10 +21,10 @@ from shoal.cli.display.summary import command as command_line
 from shoal.cli.display.tables import lane_rows, show_workers
 from shoal.cli.main import shoal
 from shoal.cli.which import choose
-from shoal.crawl import Places
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
+from shoal.processes.opening import Places
 from shoal.processes.stats import Meter, Snapshot
 from shoal.secrecy import masked
 from shoal.testing.sites.site_process import SiteProcess

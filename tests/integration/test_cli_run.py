@@ -201,7 +201,7 @@ def test_a_worker_that_stays_takes_up_what_is_added(folder: Folder, site: SitePr
     name = folder.spider(site.url)
     folder.run("run", name)
     with folder.start("worker", name) as process:
-        wait_for_line(process.stderr, "waiting for a crawl of books")
+        wait_for_line(process.stderr, "waiting for a crawl of 'books'")
         added = folder.json("add", "books", "-", stdin=f"{site.url}plain.txt\n")
         assert (added["new"], added["duplicates"]) == (1, 0)
         folder.wait_for_pages(DONE + 1)

@@ -9,10 +9,11 @@ import pytest
 
 from shoal import Spider
 from shoal.cli.commands import crawl_site, demo
-from shoal.crawl import Places, begin, begin_afresh
+from shoal.crawl import begin, begin_afresh
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState
 from shoal.processes.crawl_record import next_id, record_of, spider_of
+from shoal.processes.opening import Places
 from shoal.settings import Settings
 from shoal.spider_file import load_spider
 from shoal.testing.clock import FakeClock

@@ -15,11 +15,12 @@ from shoal.cli.display.screen import Screen
 from shoal.cli.display.summary import Summary, next_step, show_summary
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.stopping import Stopping
-from shoal.crawl import Places, archive_of, begin, begin_afresh, opened, run_crawl
+from shoal.crawl import begin, begin_afresh, run_crawl
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState, Progress
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import is_unfinished, record_of
+from shoal.processes.opening import Places, archive_of, opened
 from shoal.processes.outages import SaidOnce
 from shoal.processes.sources import check_start
 from shoal.results.export import STDOUT, Wanted, check_target, export

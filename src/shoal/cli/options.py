@@ -14,7 +14,7 @@ from shoal.errors import UsageError
 from shoal.settings import FIELDS, FRONTIER_VARIABLE, STORE_VARIABLE
 
 if TYPE_CHECKING:
-    from shoal.crawl import Places
+    from shoal.processes.opening import Places
 
 DEFAULT_FILE = "shoal.db"
 _PASSWORD = re.compile(r":[^:@]+@")
@@ -137,7 +137,7 @@ def archive_option(command: Command) -> Command:
 
 def places_of(frontier: str, store: str | None, *, archive: str | None = None) -> Places:
     """The store is in the frontier's file unless another one is given."""
-    from shoal.crawl import Places
+    from shoal.processes.opening import Places
 
     if store is None:
         path = file_of(frontier)
@@ -170,9 +170,14 @@ def store_option(command: Command) -> Command:
 
 def check_store_exists(url: str) -> None:
     """Refuse a store in a missing file or folder: opening it would create an empty one."""
-    path = url.removeprefix("files:").removeprefix("//") if url.startswith("files:") else file_of(url)
+    path = store_path(url)
     if path is not None and not Path(path).exists():
         raise UsageError(f"there is no {path} here: `shoal run` or `shoal crawl` makes one, --store names another")
+
+
+def store_path(url: str) -> str | None:
+    """The file or folder of a store's URL; None for a server."""
+    return url.removeprefix("files:").removeprefix("//") if url.startswith("files:") else file_of(url)
 
 
 def checked_place(_: click.Context, option: click.Parameter, url: str | None) -> str | None:

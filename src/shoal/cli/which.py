@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from shoal.crawl import Places, frontier_at
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
 from shoal.processes.crawl_record import is_unfinished
+from shoal.processes.opening import Places, frontier_at
 
 LISTED = 8
 

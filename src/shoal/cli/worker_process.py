@@ -18,12 +18,13 @@ from shoal.cli.display.lines import Say, say_on
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.stopping import Stopping
 from shoal.cli.which import choose
-from shoal.crawl import Places, archive_of, listener_at, opened, settings_of, worker_for
+from shoal.crawl import listener_at, settings_of, worker_for
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
 from shoal.processes.crawl_record import is_unfinished
 from shoal.processes.listener import Listener
+from shoal.processes.opening import Places, archive_of, opened
 from shoal.processes.outages import SaidOnce, until_reachable
 from shoal.settings import Settings
 from shoal.spider import Spider, spider_name

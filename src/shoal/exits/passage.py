@@ -161,7 +161,7 @@ class ExitPassage:
             return self._refused(
                 ExitRefusal(kind="failed", outcome="login", reason="login: logged out at once", is_certain=True)
             )
-        reason = reason_of(str(error), secrets=secrets_in(self._lease.task.headers))
+        reason = reason_of(str(error), secrets=self.secrets())
         return self._refused(ExitRefusal(kind=error.kind, outcome=error.kind, reason=reason))
 
     def kept_headers(self, response: Response) -> dict[str, str]:

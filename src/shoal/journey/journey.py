@@ -29,6 +29,8 @@ from shoal.urls import origin_of
 
 GET_AFTER = frozenset({301, 302, 303})
 LINKS_CHECKED_SECONDS = 0.25
+# Older crawls hold bad entries of the inbox as tasks with this handler: their URLs must not be fetched.
+OLD_INBOX = "@inbox"
 
 
 class Journey:
@@ -64,6 +66,8 @@ class Journey:
 
     async def take(self, lease: Lease) -> Finished:
         """Work on the lease. Never raises, whatever a site or a handler does."""
+        if lease.task.handler == OLD_INBOX:
+            return self._unusable(lease)
         passage = self._passages.open(lease)
         if passage is None:
             return Finished(await self._passages.hand_back(lease))
@@ -117,6 +121,10 @@ class Journey:
         reason = "robots_unavailable" if robots.are_unavailable else "robots"
         rejected = Done(lease=lease, outcome=reason, rejected={reason: 1}, samples=[(reason, url)], exit=unused(lease))
         return self._records.finished(rejected, reason)
+
+    def _unusable(self, lease: Lease) -> Finished:
+        reason = f"inbox: {(lease.task.meta or {}).get('reason', 'not a request')}"
+        return self._records.finished(Dead(lease=lease, reason=reason), "inbox")
 
     def _is_plain(self, task: Task) -> bool:
         """Whether the task's key comes from its URL. One with a key of its own is asked for on purpose, even often."""

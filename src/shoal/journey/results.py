@@ -44,7 +44,7 @@ class Records:
 
     def finished(self, result: Result, outcome: str, answer: Response | Fault | None = None) -> Finished:
         """A result that has a line in the fetch log and no items."""
-        error = result.reason if isinstance(result, (Retry, Dead)) else ""
+        error = result.reason if isinstance(result, Retry | Dead) else ""
         return Finished(result, fetch=self.fetch_row(result.lease, outcome, answer, error=error))
 
     def failed(self, result: Retry | Dead, outcome: str, answer: Response | Fault | None) -> Finished:

@@ -10,8 +10,8 @@ import msgspec
 from shoal.model import LaneUpdate, Lease
 from shoal.policy.retries import Verdict
 
-# Slots are lent a hundredth further apart than the rate allows: a busy machine or network delays some starts, and a
-# second must not see more of them for that.
+# Slots are lent a hundredth further apart than the rate allows: a busy machine or network delays some starts,
+# and two starts then come closer together than they were lent.
 MARGIN: Final = 1.01
 SLOWEST_INTERVAL: Final = 60.0
 FIRST_SLOW_INTERVAL: Final = 0.1  # where a lane without an interval starts to have one

@@ -117,10 +117,10 @@ def bound_of(progress: Progress, lanes: Sequence[LaneStatus], workers: Sequence[
     waiting = [lane for lane in lanes if lane.waiting]
     if waiting and len(resting) == len(waiting):
         first = min(resting, key=lambda lane: lane.starts_in)
-        return blocked_exits(first) or f"every host rests; {first.lane} for {first.starts_in:.0f} s more"
+        return _no_exit(first) or f"every host rests; {first.lane} for {first.starts_in:.0f} s more"
     slow = max(waiting, key=seconds_left, default=None)
-    if slow is not None and blocked_exits(slow):
-        return blocked_exits(slow)
+    if slow is not None and exits_back(slow):
+        return _no_exit(slow)
     if slow is not None and _is_paced(slow):
         pace = f"politeness: {slow.lane} at {describe_interval(slow.interval)}"
         if slow.interval > SLOWED * interval:
@@ -133,11 +133,16 @@ def bound_of(progress: Progress, lanes: Sequence[LaneStatus], workers: Sequence[
     return "the sites' answers"
 
 
-def blocked_exits(lane: LaneStatus) -> str:
-    """Until when no exit of the lane may be used; empty if one may."""
+def exits_back(lane: LaneStatus) -> str:
+    """The time from which an exit of the lane may be used again; empty if one may be used now."""
     if not lane.exits_rest or not lane.waiting or lane.starts_in <= 0:
         return ""
-    return f"{lane.lane}: every exit is quarantined or parked until {clock_time(time.time() + lane.starts_in)}"
+    return clock_time(time.time() + lane.starts_in)
+
+
+def _no_exit(lane: LaneStatus) -> str:
+    back = exits_back(lane)
+    return back and f"{lane.lane}: every exit is quarantined or parked until {back}"
 
 
 def cost_so_far(crawl: Crawl, progress: Progress) -> str:

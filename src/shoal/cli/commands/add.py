@@ -16,7 +16,7 @@ from shoal.cli.options import json_option, place_options
 from shoal.model import DUPLICATE
 
 if TYPE_CHECKING:
-    from shoal.crawl import Places
+    from shoal.processes.opening import Places
 
 STDIN = "-"
 BATCH = 500

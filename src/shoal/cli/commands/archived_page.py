@@ -15,12 +15,12 @@ from shoal.cli.display.counting import Counting
 from shoal.cli.display.lines import shown
 from shoal.cli.display.numbers import moment, moment_given, several, size
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import archive_option, file_of, json_option, place_options
+from shoal.cli.options import archive_option, file_of, json_option, place_options, store_path
 from shoal.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from shoal.archive.base import Archive, Capture
-    from shoal.crawl import Places
+    from shoal.processes.opening import Places
 
 BINARY_LOOK = 4096
 
@@ -87,7 +87,7 @@ def page(  # noqa: PLR0913 -- the options of the command
 
 async def _find(wanted: Wanted, places: Places, *, screen: Screen, with_body: bool) -> tuple[list[Capture], bytes]:
     """The captures that are wanted, oldest first, and the body of the latest."""
-    from shoal.crawl import archive_at
+    from shoal.processes.opening import archive_at
 
     async with archive_at(places.archive or "") as archive:
         found = [] if wanted.every or wanted.until is not None else await _by_log(wanted, places, archive=archive)
@@ -99,7 +99,8 @@ async def _find(wanted: Wanted, places: Places, *, screen: Screen, with_body: bo
 
 async def _by_log(wanted: Wanted, places: Places, *, archive: Archive) -> list[Capture]:
     """Captures by way of the fetch log, which names the object with a page's capture: faster than a scan."""
-    from shoal.crawl import intake_of, opened
+    from shoal.crawl import intake_of
+    from shoal.processes.opening import opened
 
     if not _exists(places):
         return []
@@ -115,8 +116,8 @@ async def _by_log(wanted: Wanted, places: Places, *, archive: Archive) -> list[C
 
 
 def _exists(places: Places) -> bool:
-    path = file_of(places.frontier)
-    return path is None or Path(path).exists()
+    paths = file_of(places.frontier), store_path(places.store)
+    return all(path is None or Path(path).exists() for path in paths)
 
 
 async def _captures(archive: Archive, name: str) -> list[Capture]:

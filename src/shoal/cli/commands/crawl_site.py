@@ -9,7 +9,7 @@ import click
 from shoal.cli.options import json_option, place_options, run_options, setting_options
 
 if TYPE_CHECKING:
-    from shoal.crawl import Places
+    from shoal.processes.opening import Places
     from shoal.spider import Spider
 
 REFERENCE = "shoal.generic:SitePages"

@@ -13,9 +13,9 @@ from shoal.cli.display.screen import Screen
 from shoal.cli.options import Command, crawl_argument, json_option, place_options
 
 if TYPE_CHECKING:
-    from shoal.crawl import Places
     from shoal.frontier.base import Frontier
     from shoal.model import Crawl, DeadFilter, DeadLetter
+    from shoal.processes.opening import Places
 
 STEP = 500
 

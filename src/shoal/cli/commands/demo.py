@@ -15,7 +15,7 @@ from shoal.cli.display.screen import Screen
 if TYPE_CHECKING:
     from shoal.cli.crawl_process import Job
     from shoal.cli.display.summary import Summary
-    from shoal.crawl import Places
+    from shoal.processes.opening import Places
     from shoal.testing.sites.site_process import SiteProcess
 
 REFERENCE = "shoal.cli.demo_spider:Shop"
@@ -55,7 +55,8 @@ def demo(products: int, workers: int) -> int:
 def _job(site: SiteProcess, *, workers: int) -> Job:
     from shoal.cli.commands.crawl_site import starting_at
     from shoal.cli.crawl_process import Job
-    from shoal.crawl import Places, settings_of
+    from shoal.crawl import settings_of
+    from shoal.processes.opening import Places
     from shoal.spider import Sitemap
     from shoal.spider_file import load_spider
     from shoal.urls import lane_of
@@ -97,7 +98,7 @@ async def _show_items(summary: Summary, places: Places, screen: Screen) -> None:
     import msgspec
 
     from shoal.cli.display.lines import one_line
-    from shoal.crawl import store_at
+    from shoal.processes.opening import store_at
     from shoal.store.base import ItemFilter
 
     rows: list[list[str]] = []

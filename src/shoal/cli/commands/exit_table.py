@@ -15,9 +15,9 @@ from shoal.errors import UsageError
 from shoal.exits.figures import EndedRequests, clock_time, earnings_of, host_of, money, pool_of
 
 if TYPE_CHECKING:
-    from shoal.crawl import Places
     from shoal.exits.figures import Earnings
     from shoal.model import Crawl, ExitStatus, Progress
+    from shoal.processes.opening import Places
 
 ROWS_SHOWN = 1000
 ROWS_READ = 100_000

@@ -12,7 +12,7 @@ from shoal.cli.options import check_exists, check_store_exists, crawl_argument, 
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
-    from shoal.crawl import Places
+    from shoal.processes.opening import Places
     from shoal.results.export import Wanted
     from shoal.store.base import Store
 
@@ -44,7 +44,7 @@ async def _export(
     name: str | None, output: str, *, places: Places, everything: bool, spider: str | None, **choice: Any
 ) -> None:
     from shoal.cli.which import choose
-    from shoal.crawl import opened, store_at
+    from shoal.processes.opening import opened, store_at
     from shoal.results.export import check_target
 
     check_target(output)

@@ -12,16 +12,18 @@ from shoal.cli.options import place_options
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
-    from shoal.crawl import Places
+    from shoal.processes.opening import Places
 
-# No code of a worker that refuses to work: the fleet replaces a worker that ends with it.
+# Different from the codes of a worker that refuses to work: the fleet replaces a worker that ends with this one.
 BROKEN = 70
 
 
 @click.command(short_help="Join the fleet and work until told to stop.")
 @click.argument("spider", metavar="FILE[:SPIDER]")
 @place_options(exists=False, archive=True)
-@click.option("--crawl", "crawl_id", metavar="ID", help="Work only on this crawl.  [default: the spider's unfinished]")
+@click.option(
+    "--crawl", "crawl_id", metavar="ID", help="Work only on this crawl.  [default: all unfinished crawls of the spider]"
+)
 @click.option("--name", hidden=True, help="The worker's name.")
 @click.option("--store-connections", type=int, hidden=True, help="Connections to the store's server.")
 @click.option("--parent", type=int, hidden=True, help="Stop when this process is no longer the parent.")

@@ -62,8 +62,9 @@ def replay(spider: str, *, archive: str, as_json: bool, **options: Any) -> int:
 async def _replay(  # noqa: PLR0913 -- the options of the command
     kind: type[Spider], url: str, *, screen: Screen, store: str, crawl: str | None, limit: int, output: str | None
 ) -> ReplayReport:
-    from shoal.crawl import archive_at, replay_for, settings_of, store_at
+    from shoal.crawl import replay_for, settings_of
     from shoal.processes.crawl_record import spider_of
+    from shoal.processes.opening import archive_at, store_at
     from shoal.results.export import Wanted, check_target, export
     from shoal.spider import spider_name
     from shoal.store.base import ItemFilter

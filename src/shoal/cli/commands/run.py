@@ -9,7 +9,7 @@ import click
 from shoal.cli.options import json_option, place_options, run_options, setting_options
 
 if TYPE_CHECKING:
-    from shoal.crawl import Places
+    from shoal.processes.opening import Places
 
 
 @click.command(short_help="Run a spider to the end; run it again to resume.")

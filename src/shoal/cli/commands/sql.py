@@ -35,7 +35,7 @@ def sql(statement: str, *, store: str, as_json: bool, limit: int) -> None:
 
 
 async def _ask(statement: str, *, url: str, as_json: bool, limit: int) -> None:
-    from shoal.crawl import store_at
+    from shoal.processes.opening import store_at
 
     async with store_at(url) as store:
         answer = await store.query(statement, limit=limit)

@@ -14,9 +14,9 @@ from shoal.cli.options import crawl_argument, json_option, place_options
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
-    from shoal.crawl import Places
     from shoal.frontier.base import Frontier
     from shoal.model import Crawl, Progress
+    from shoal.processes.opening import Places
     from shoal.processes.stats import Snapshot
 
 CRAWLS_SHOWN = 20
@@ -41,8 +41,8 @@ def status(crawl: str | None, *, places: Places, as_json: bool) -> None:
 
 async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
     from shoal.cli.which import choose_all
-    from shoal.crawl import opened
     from shoal.processes.coordinator import Coordinator
+    from shoal.processes.opening import opened
     from shoal.store.base import ItemFilter
 
     screen = Screen()
@@ -67,7 +67,7 @@ async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
 
 
 async def _read(frontier: Frontier, crawls: Sequence[Crawl], screen: Screen) -> list[tuple[Crawl, Progress]]:
-    """Crawls with their counts. One that another shoal wrote and this one refuses is told of, the others are shown."""
+    """Crawls with their counts. A crawl that this version refuses gets one line; the others are shown."""
     rows = []
     for crawl in crawls:
         try:

@@ -13,10 +13,10 @@ from shoal.errors import UsageError
 from shoal.model import VIA, CrawlState, LaneUpdate
 
 if TYPE_CHECKING:
-    from shoal.crawl import Places
     from shoal.model import Crawl
+    from shoal.processes.opening import Places
 
-RUN_AGAIN = "a running worker takes it up; else run the command that began it again"
+RUN_AGAIN = "a running worker continues it; if none runs, repeat the command that began it"
 
 
 @click.command(short_help="Pause a crawl: nothing new is fetched until resume.")

@@ -57,7 +57,7 @@ def tidy(store: str, *, retention: str | None) -> None:
 
 
 async def _init(url: str) -> None:
-    from shoal.crawl import store_at
+    from shoal.processes.opening import store_at
 
     # To open a store creates its tables, or brings them up to date.
     async with store_at(url):
@@ -65,7 +65,7 @@ async def _init(url: str) -> None:
 
 
 async def _tidy(url: str, seconds: float) -> int:
-    from shoal.crawl import store_at
+    from shoal.processes.opening import store_at
 
     async with store_at(url) as store:
         return await store.tidy(retention=seconds)

@@ -17,9 +17,9 @@ from shoal.cli.options import crawl_argument, place_options
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from shoal.crawl import Places
     from shoal.frontier.base import Frontier
     from shoal.processes.coordinator import Coordinator
+    from shoal.processes.opening import Places
     from shoal.processes.stats import Snapshot
     from shoal.store.base import Store
 
@@ -44,7 +44,7 @@ def top(crawl: str | None, *, places: Places) -> None:
 
 async def _top(name: str | None, *, places: Places) -> None:
     from shoal.cli.display.progress import line_of
-    from shoal.crawl import opened
+    from shoal.processes.opening import opened
 
     screen = Screen()
     async with opened(places) as (frontier, store):

@@ -40,7 +40,7 @@ def warc(crawl: str, *, output: str, archive: str) -> None:
 
 async def _warc(crawl: str, target: Path, *, url: str, screen: Screen) -> int:
     from shoal.cli.which import no_archived_crawl
-    from shoal.crawl import archive_at
+    from shoal.processes.opening import archive_at
 
     if not target.name.endswith(SUFFIXES):
         raise UsageError(f"{target} does not have a WARC file's name: end it in {' or '.join(SUFFIXES)}")

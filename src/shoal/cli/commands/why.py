@@ -16,7 +16,7 @@ from shoal.secrecy import MASK, masked_headers
 
 if TYPE_CHECKING:
     from shoal.cli.url_fate import Fate
-    from shoal.crawl import Places
+    from shoal.processes.opening import Places
     from shoal.store.base import FetchRow
 
 
@@ -46,7 +46,7 @@ def why(url: str, crawl: str | None, *, places: Places, as_json: bool) -> None:
 async def _why(url: str, name: str | None, *, places: Places) -> Fate:
     from shoal.cli.url_fate import fate_of
     from shoal.cli.which import choose_all
-    from shoal.crawl import opened
+    from shoal.processes.opening import opened
 
     async with opened(places) as (frontier, store):
         return await fate_of(url, choose_all(await frontier.crawls(), name), frontier=frontier, store=store)

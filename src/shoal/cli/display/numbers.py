@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from datetime import datetime
 
@@ -65,11 +66,12 @@ def moment(timestamp: float) -> str:
 
 def moment_given(text: str, *, now: float | None = None) -> float:
     """A point in time as people write it: how long ago (30m, 2h, 7d), or a date, with a time or without."""
+    ago: float | None
     try:
-        ago = parse_duration("".join(text.split()))
+        ago = parse_duration(re.sub(r"(?<=\d) (?=[a-z])", "", text.strip()))
     except SettingError:
-        ago = 0.0
-    if ago:
+        ago = None
+    if ago is not None and text.strip():
         return (time.time() if now is None else now) - ago
     try:
         return datetime.fromisoformat(text.strip()).timestamp()

@@ -10,8 +10,8 @@ import msgspec
 from shoal.cli.display.numbers import count, duration, per_second, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import DEFAULT_FILE
-from shoal.crawl import Places
 from shoal.model import CrawlState
+from shoal.processes.opening import Places
 from shoal.scope import REASONS
 from shoal.secrecy import masked
 

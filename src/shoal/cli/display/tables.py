@@ -11,7 +11,7 @@ from shoal.cli.display.lines import shown
 from shoal.cli.display.numbers import count, duration, per_second, size
 from shoal.cli.display.screen import Screen
 from shoal.model import LaneStatus, WorkerBeat
-from shoal.processes.stats import blocked_exits, describe_interval, seconds_left
+from shoal.processes.stats import describe_interval, exits_back, seconds_left
 
 LANES_SHOWN = 10
 LANE_COLUMNS = ("lane", "waiting", "in flight", "pace", "next start", "needs")
@@ -51,8 +51,8 @@ def lane_rows(lanes: Sequence[LaneStatus]) -> list[tuple[str, ...]]:
 def _next_start(lane: LaneStatus) -> str:
     if lane.starts_in <= 0.05:
         return "now"
-    if blocked_exits(lane):
-        return blocked_exits(lane).removeprefix(f"{lane.lane}: ")
+    if back := exits_back(lane):
+        return f"exits back {back}"
     return f"in {duration(lane.starts_in)}"
 
 

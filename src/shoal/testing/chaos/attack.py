@@ -17,11 +17,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from shoal.crawl import begin, fleet_for, intake_of, opened
+from shoal.crawl import begin, fleet_for, intake_of
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
 from shoal.processes.coordinator import Coordinator
+from shoal.processes.opening import opened
 from shoal.processes.outages import until_reachable
 from shoal.processes.stats import Snapshot
 from shoal.spider import Spider

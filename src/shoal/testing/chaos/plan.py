@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.crawl import Places
+from shoal.processes.opening import Places
 from shoal.settings import Settings
 
 # The graph lives on several hosts, so that links cross lanes. Per host, for the whole fleet: fast enough for a run of
