@@ -68,7 +68,7 @@ class StatementPromises:
     )
     async def test_refuses_a_statement_that_does_not_just_read(self, store: Store, sql: str) -> None:
         await store.write([item()], [])
-        with pytest.raises(UsageError, match="only statements that read|is not usable|gives no rows") as refusal:
+        with pytest.raises(UsageError, match=r"only statements that read|is not usable|gives no rows") as refusal:
             await store.query(sql, limit=10)
         assert "\n" not in str(refusal.value)
         assert await store.count_items() == 1
