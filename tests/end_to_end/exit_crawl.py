@@ -96,14 +96,12 @@ class ExitCrawl:
         await self.begin(**settings)
         return await self.work(until=until)
 
-    async def work(self, *, until: Callable[[Progress], bool] | None = None, seconds: float | None = None) -> Progress:
-        """A worker does the pages that are left: to the end, until something holds, or for so many seconds."""
+    async def work(self, *, until: Callable[[Progress], bool] | None = None) -> Progress:
+        """A worker does the pages that are left: to the end, or until something holds."""
         stop = asyncio.Event()
         async with asyncio.timeout(SECONDS), self.opened() as (frontier, store):
             (crawl,) = [one for one in await frontier.crawls() if one.id == self.crawl]
             watching = asyncio.create_task(self._watch(frontier, until, stop)) if until else None
-            if seconds is not None:
-                asyncio.get_running_loop().call_later(seconds, stop.set)
             async with worker_for(crawl, self.spider(), frontier=frontier, store=store, say=self.said.append) as worker:
                 await worker.run(stop)
             if watching is not None:

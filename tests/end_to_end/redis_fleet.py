@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,19 +60,25 @@ class RedisFleet:
         return f"{name.lower()}.py"
 
     def start(
-        self, *arguments: str, prefix: tuple[str, ...] = (), frontier: str | None = None, hidden: bool = False
+        self,
+        *arguments: str,
+        prefix: tuple[str, ...] = (),
+        frontier: str | None = None,
+        hidden: bool = False,
+        errors: Path | None = None,
     ) -> subprocess.Popen[str]:
         """A `shoal` command on this fleet's Redis. The prefix is a command that runs it elsewhere. Hidden: the URL of
-        the server is in its environment, not in its arguments."""
+        the server is in its environment, not in its arguments. Errors: a file for its standard error."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
         command = [*prefix, sys.executable, "-m", "shoal", *arguments]
         if hidden:
             environ["SHOAL_FRONTIER"] = self.url
         else:
             command += ["--frontier", frontier or self.url]
-        process = subprocess.Popen(
-            command, cwd=self.folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        with errors.open("w") if errors else nullcontext(subprocess.PIPE) as stderr:
+            process = subprocess.Popen(
+                command, cwd=self.folder, env=environ, stdout=subprocess.PIPE, stderr=stderr, text=True
+            )
         self.processes.append(process)
         return process
 

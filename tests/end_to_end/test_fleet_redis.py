@@ -16,7 +16,7 @@ from shoal.model import CrawlState
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.loopback import Hit, busiest_window
 from shoal.testing.sites.site_process import site_process
-from shoal.testing.waiting import wait_for_line, wait_until
+from shoal.testing.waiting import wait_until
 
 PAGES = 300
 SECRET = "s3cr3t"
@@ -92,32 +92,32 @@ def test_a_worker_that_is_told_to_stop_loses_nothing_and_leaves_nothing_to_be_do
 
 # Nine seconds: three processes wait out a dead server, repair the crawl and finish it.
 def test_workers_wait_for_a_killed_server_and_go_on(fleet: RedisFleet, server: RedisServer) -> None:
-    run = fleet.start("run", fleet.spider(rate="100/s"), "--workers", "2")
+    errors = fleet.folder / "errors.txt"
+    run = fleet.start("run", fleet.spider(rate="100/s"), "--workers", "2", errors=errors)
     fleet.wait_for_pages(60)
     server.kill()
-    wait_for_line(run.stderr, "cannot reach Redis")
+    wait_until(lambda: "cannot reach Redis" in errors.read_text(), otherwise="nobody says that the server is away")
     time.sleep(1.0)  # both workers and the coordinator wait meanwhile, and only one of them says so
     server.start()
-    _, err, code = ended(run)
-    assert code == 0, err
-    assert "cannot reach Redis" not in err
+    assert ended(run)[2] == 0, errors.read_text()
+    assert errors.read_text().count("cannot reach Redis") == 1
     fleet.check(PAGES)
 
 
 # Seven seconds: the only proof that a full server stops real workers and that they go on when there is room.
 def test_a_server_without_memory_is_waited_for(fleet: RedisFleet, server: RedisServer) -> None:
-    run = fleet.start("run", fleet.spider(rate="100/s"), "--workers", "2")
+    errors = fleet.folder / "errors.txt"
+    run = fleet.start("run", fleet.spider(rate="100/s"), "--workers", "2", errors=errors)
     fleet.wait_for_pages(60)
     server.call("CONFIG", "SET", "maxmemory", "1mb")
-    wait_for_line(run.stderr, FULL)
+    wait_until(lambda: FULL in errors.read_text(), otherwise="nobody says that the server is full")
     done = fleet.progress().done
     time.sleep(1.0)  # ten times as long as a page takes
     assert fleet.progress().done == done < PAGES
     assert run.poll() is None
     server.call("CONFIG", "SET", "maxmemory", "0")
-    _, err, code = ended(run)
-    assert code == 0, err
-    assert FULL not in err
+    assert ended(run)[2] == 0, errors.read_text()
+    assert errors.read_text().count(FULL) == 1
     fleet.check(PAGES)
 
 

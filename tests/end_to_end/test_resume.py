@@ -97,7 +97,7 @@ def test_an_interrupted_crawl_is_resumed_to_the_end_and_no_page_is_fetched_twice
 
 
 def test_a_crawl_interrupted_again_and_again_ends_complete(tmp_path: Path, site: SiteProcess) -> None:
-    runs = Runs(tmp_path, site, rate="200/s")
+    runs = Runs(tmp_path, site, rate="100/s")
     for step in (1, 2, 3):
         process = runs.start()
         runs.wait_for(50 * step)

@@ -62,25 +62,28 @@ class Shell:
         self.frontier = frontier
         self.printed: dict[str, str] = {}
 
-    async def __call__(self, *arguments: str, places: bool = True) -> str:
+    async def __call__(self, *arguments: str, places: bool = True, code: int = 0) -> str:
+        """Run a command, which must end with this exit code; what it printed."""
         store = [] if arguments[0] in ("dead", "add") else ["--store", "items.db"]
         command = [*arguments, "--frontier", self.frontier, *store] if places else list(arguments)
         run = self._process if arguments[0] == "run" else self._here
-        self.printed[" ".join(arguments)] = await run(command)
-        return self.printed[" ".join(arguments)]
+        printed, ended_with = await run(command)
+        assert ended_with == code, f"{arguments}: {ended_with}\n{printed}"
+        self.printed[" ".join(arguments)] = printed
+        return printed
 
-    async def _process(self, command: list[str]) -> str:
+    async def _process(self, command: list[str]) -> tuple[str, int | None]:
         """In a process of its own, which has others below it."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "shoal", *command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         async with asyncio.timeout(SECONDS):
             output, _ = await process.communicate()
-        return output.decode()
+        return output.decode(), process.returncode
 
-    async def _here(self, command: list[str]) -> str:
+    async def _here(self, command: list[str]) -> tuple[str, int]:
         result = await asyncio.to_thread(CliRunner().invoke, shoal, command)
-        return result.output + result.stderr + repr(result.exception)
+        return result.output + result.stderr + repr(result.exception), result.exit_code
 
 
 @pytest.fixture
@@ -127,7 +130,7 @@ async def test_secrets_reach_their_site_and_nothing_else(
         for name, urls in (("wrong.py", [f"http://user:{USERINFO}@{other.host}/"]), ("keeper.py", start)):
             text = SPIDER.format(header=HEADER, cookie=COOKIE, start=urls, settings=SETTINGS, own=own.url("/"))
             (tmp_path / name).write_text(text)
-        assert "user name or password" in await shell("run", "wrong.py")
+        assert "user name or password" in await shell("run", "wrong.py", code=2)
         assert "finished" in await shell("run", "keeper.py", "--workers", "2")
         await shell("dead", "requeue", "keeper-1", "--reason", "http_503")
         for json in ([], ["--json"]):
@@ -137,7 +140,8 @@ async def test_secrets_reach_their_site_and_nothing_else(
                 await shell("why", url, *json)
         await shell("dead", "list", "-v")
         await shell("top")
-        await shell("add", "keeper-1", f"https://user:{USERINFO}@example.com/", f"user:{USERINFO}@exa mple")
+        for url in (f"https://user:{USERINFO}@example.com/", f"user:{USERINFO}@exa mple"):
+            await shell("add", "keeper-1", url, code=2)
         for name in ("a.jsonl", "a.csv", "a.json"):
             await shell("export", "keeper-1", "-o", name)
             shell.printed[name] = (tmp_path / name).read_text()

@@ -162,7 +162,9 @@ def test_a_foreign_database_is_left_alone(folder: Folder) -> None:
 
 def test_a_file_that_is_no_database_is_left_alone(folder: Folder) -> None:
     Path("shoal.db").write_text("a shopping list, much longer than any header of a database would be " * 20)
+    before = Path("shoal.db").read_bytes()
     assert "not a shoal database" in refusal("status", code=1)
+    assert Path("shoal.db").read_bytes() == before
 
 
 def test_a_database_of_a_newer_shoal_is_refused(folder: Folder) -> None:

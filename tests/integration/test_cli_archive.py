@@ -170,10 +170,12 @@ def test_a_replay_replaces_the_items_of_its_crawl_and_a_later_crawl_replaces_tho
 def test_a_replay_with_failing_pages_names_them_and_exits_with_1(
     crawled: Folder, folder: Folder, site: SiteProcess
 ) -> None:
-    name = folder.spider(site.url, first='raise ValueError("a bad day") if "-7" in page.url else None')
+    name = folder.spider(site.url, first='if "/000007-" in page.url: raise ValueError("a bad day")')
     result = folder.run("replay", name, "--archive", str(crawled.path / "pages"), code=1)
-    assert "failed" in result.stdout
-    assert "handler: " in result.stdout
+    assert "failed       1" in result.stdout
+    (line,) = [line for line in result.stdout.splitlines() if "handler: " in line]
+    assert line.strip().startswith(f"{site.url}product/000007-")
+    assert line.endswith(": handler: ValueError: a bad day")
     limited = folder.json("replay", folder.spider(site.url), "--archive", str(crawled.path / "pages"), "--limit", "4")
     assert limited["total"] == 4
 

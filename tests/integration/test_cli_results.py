@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import sys
 import time
 from pathlib import Path
 
@@ -147,6 +148,12 @@ def test_a_missing_driver_or_an_unknown_store_shows_no_password(
     monkeypatch.chdir(tmp_path)
     refusal = run("store", "init", "--store", "mysql://me:secret@host/db?token=secret", code=2)
     assert "unknown store 'mysql://me:***@host/db?token=***'" in refusal
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    for name in [name for name in sys.modules if name.startswith("shoal.store.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
+    refusal = run("store", "init", "--store", "postgresql://me:secret@host/db", code=2)
+    assert "postgresql:// needs its driver: pip install 'shoal[postgres]'" in refusal
+    assert "secret" not in refusal
 
 
 def test_a_crawl_writes_to_files_and_an_unstorable_item_is_a_dead_letter(folder: Folder, site: SiteProcess) -> None:

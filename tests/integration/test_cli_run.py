@@ -42,14 +42,17 @@ def test_a_spider_runs_to_the_end_and_is_summed_up(folder: Folder, site: SitePro
 
 def test_several_processes_share_the_work(folder: Folder, site: SiteProcess) -> None:
     before = len(site.hits())
-    name = folder.spider(site.url, first="print('a word from', page.url)")
-    summary = folder.json("run", name, "--workers", "3", "-o", "books.jsonl")
+    # Slow enough that none is done before the others have started, and none has the slots for all that is due.
+    name = folder.spider(site.url, rate="20/s", first="print('a word from', page.url)")
+    summary = folder.json("run", name, "--workers", "3", "--set", "concurrency=2", "-o", "books.jsonl")
     assert summary["state"] == "finished"
     assert summary["done"] == DONE
     assert summary["outcomes"] == {"ok": PRODUCTS + 3, "redirected": 2, "http_404": 3}
     assert summary["items"] == PRODUCTS == len((folder.path / "books.jsonl").read_text().splitlines())
     fetched = Counter(hit.path for hit in site.hits()[before:])
     assert max(fetched.values()) == 1
+    shares = folder.run("sql", "SELECT worker, count(*) FROM fetches GROUP BY 1").stdout.splitlines()[1:]
+    assert len(shares) > 1, shares
 
 
 def test_a_finished_spider_run_again_is_a_new_crawl(folder: Folder, site: SiteProcess) -> None:
@@ -166,7 +169,7 @@ def is_pending(pid: int, number: signal.Signals) -> bool:
 
 
 def test_workers_stop_when_their_coordinator_is_killed(folder: Folder, site: SiteProcess) -> None:
-    name = folder.spider(site.url, rate="40/s", first="print('busy')")
+    name = folder.spider(site.url, rate="20/s", first="print('busy')")
     with folder.start("run", name, "--workers", "2") as process:
         pids = folder.wait_for_pages(3, workers=2)
         process.send_signal(signal.SIGKILL)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
+import time
 from pathlib import Path
 from typing import Any
 
@@ -238,12 +238,10 @@ HARD = {
 
 @pytest.mark.parametrize("name", HARD)
 def test_markup_made_to_choke_on_is_refused_in_a_moment(name: str) -> None:
-    clock = asyncio.new_event_loop()
-    began = clock.time()
+    began = time.process_time()
     with pytest.raises(UnfitMarkup):
         make_page(HARD[name]).text("h1")
-    assert clock.time() - began < 5.0
-    clock.close()
+    assert time.process_time() - began < 5.0
 
 
 @pytest.mark.parametrize(

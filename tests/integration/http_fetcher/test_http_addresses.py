@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Sequence
 
 import msgspec
@@ -77,15 +78,16 @@ class TestAddresses:
 
     async def test_reaches_an_ipv6_address(self) -> None:
         try:
-            async with HostileSite(host="::1") as site:
-                fetcher = HttpFetcher(SETTINGS, resolver=Names(six_test=["::1"]))
-                head = (await fetched(fetcher, f"http://[::1]:{site.port}/echo")).body
-                assert f"Host: [::1]:{site.port}\r\n".encode() in head
-                head = (await fetched(fetcher, f"http://six.test:{site.port}/echo")).body
-                assert f"Host: six.test:{site.port}\r\n".encode() in head
-                await fetcher.close()
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
         except OSError:
             pytest.skip("no IPv6 on this machine")
+        async with HostileSite(host="::1") as site:
+            fetcher = HttpFetcher(SETTINGS, resolver=Names(six_test=["::1"]))
+            head = (await fetched(fetcher, f"http://[::1]:{site.port}/echo")).body
+            assert f"Host: [::1]:{site.port}\r\n".encode() in head
+            head = (await fetched(fetcher, f"http://six.test:{site.port}/echo")).body
+            assert f"Host: six.test:{site.port}\r\n".encode() in head
+            await fetcher.close()
 
     async def test_credentials_of_a_url_become_a_header(self, site: HostileSite, fetcher: HttpFetcher) -> None:
         head = (await fetched(fetcher, f"http://user:secret@127.0.0.1:{site.port}/echo")).body.decode().lower()

@@ -23,7 +23,7 @@ async def test_fetches_a_page(site: HostileSite, fetcher: HttpFetcher) -> None:
     assert page.wire_size == len(page.body)
     assert page.headers["content-type"] == "text/html"
     assert page.url == site.url("/ok")
-    assert 0 < page.elapsed < 5
+    assert page.elapsed > 0
 
 
 @pytest.mark.parametrize("path", ["/encoding/good", "/encoding/stacked"])

@@ -77,9 +77,12 @@ async def test_proxies_of_the_environment_are_never_used(
 ) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    async with fetching() as fetcher:
+        assert isinstance(await fetcher.fetch(Fetch(url=site.url)), Response)
     monkeypatch.setenv("NO_PROXY", "*")
     async with fetching(proxy_exit(open_proxy.url)) as fetcher:
-        assert isinstance(await fetcher.fetch(Fetch(url=site.url)), Response)
         assert isinstance(await fetcher.fetch(Fetch(url=site.url, exit="pool/one")), Response)
     assert [request.peer for request in site.asked] == ["127.0.0.1", "127.0.0.2"]
 

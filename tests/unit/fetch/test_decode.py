@@ -135,9 +135,9 @@ def test_a_page_above_the_limit_is_too_large(encoding: str) -> None:
 def test_a_bomb_stops_early_in_little_memory(encoding: str) -> None:
     packed = PACK[encoding](bytes(64 * MIB))
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     found = kind(packed, encoding, max_ratio=50)
-    seconds, (_, peak) = time.perf_counter() - started, tracemalloc.get_traced_memory()
+    seconds, (_, peak) = time.process_time() - started, tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert found is FaultKind.BOMB
     assert seconds < 2
@@ -156,9 +156,9 @@ def test_the_ratio_is_judged_only_above_a_mebibyte(encoding: str) -> None:
 
 
 def test_very_many_gzip_members_cost_little() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert kind(gzipped(b"") * 500_000, "gzip") is FaultKind.BAD_ENCODING
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_a_zstd_window_larger_than_the_web_allows_is_refused() -> None:

@@ -45,6 +45,7 @@ async def test_no_hot_query_looks_through_all_rows(tmp_path: Path, query: str) -
     values = ["[1]"] + [1] * 9 if "json_each" in query else [1] * 9
     plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", values[: query.count("?")]).fetchall()
     connection.close()
+    assert plan
     for *_, step in plan:
         assert step.startswith("SEARCH") or step == "SCAN json_each VIRTUAL TABLE INDEX 1:"
 

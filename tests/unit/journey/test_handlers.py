@@ -206,7 +206,7 @@ async def test_a_handler_that_takes_too_long_is_stopped(name: str) -> None:
     began = time.monotonic()
     with pytest.raises(HandlerTimeout, match=r"longer than 0.2 s"):
         await run(name, Failing())
-    assert LIMIT * 0.9 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= LIMIT * 0.9
     await asyncio.sleep(LIMIT * 1.2)  # an alarm that was left would ring in this time, and raise
 
 

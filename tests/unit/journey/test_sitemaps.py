@@ -147,7 +147,7 @@ def test_leaves_out_a_url_of_absurd_length() -> None:
 @pytest.mark.parametrize("filling", [b"\0", b" ", b"<a>", b"https://example.com/\n"])
 def test_a_gzip_bomb_costs_bounded_time_and_memory(filling: bytes) -> None:
     layer = gzip.compress(b"<urlset>" + filling * (200_000_000 // len(filling)), compresslevel=1)
-    started = time.perf_counter()
+    started = time.process_time()
     tracemalloc.start()
     try:
         found = read(layer)
@@ -157,14 +157,14 @@ def test_a_gzip_bomb_costs_bounded_time_and_memory(filling: bytes) -> None:
     assert found.pages == []
     assert "the rest is left out" in found.problem
     assert peak < 250_000_000
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_many_small_gzip_members_cost_bounded_time() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     found = read(gzip.compress(b"") * 100_000 + gzip.compress(urlset("https://example.com/a")))
     assert found.pages == ["https://example.com/a"]
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_elements_nested_without_end_are_given_up() -> None:

@@ -49,6 +49,7 @@ async def test_workers_of_a_machine_with_the_same_name_are_left_alone() -> None:
     watcher = Coordinator(crawl, frontier=frontier, store=MemoryStore(), show=print, say=print)
     await watcher.reclaim_from_exited_workers()
     assert (await frontier.progress("c")).leased == 1
+    assert [(await frontier.look_up("c", key)).worker for key in (1, 2)] == ["", "elsewhere"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="elsewhere it cannot be seen")

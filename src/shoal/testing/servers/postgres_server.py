@@ -34,6 +34,7 @@ class PostgresServer:
         self._user = _unprivileged() if os.geteuid() == 0 else None
         self.port = free_port()
         always = ["listen_addresses=127.0.0.1", "unix_socket_directories=", f"port={self.port}", "log_statement=none"]
+        always.append("log_line_prefix=%m [%p] %d ")  # each line names its database
         synced = [] if durable else ["fsync=off", "full_page_writes=off"]
         self._options = [word for option in (*always, *synced, *options) for word in ("-c", option)]
         self._process: subprocess.Popen[bytes] | None = None

@@ -53,6 +53,7 @@ class StatementPromises:
         "sql",
         [
             "DELETE FROM items",
+            "DELETE FROM items RETURNING key",
             "DROP VIEW items_changed",
             "CREATE TABLE mine (a INTEGER)",
             "SELECT 1; SELECT 2",
@@ -63,17 +64,24 @@ class StatementPromises:
             "SELECT nothing_like_it FROM items",
             "SELECT '\0'",
             "SELECT '\ud83d'",
-            "-- nothing",
-            "",
         ],
     )
     async def test_refuses_a_statement_that_does_not_just_read(self, store: Store, sql: str) -> None:
         await store.write([item()], [])
-        with pytest.raises(UsageError) as refusal:
+        with pytest.raises(UsageError, match=r"only statements that read|is not usable|gives no rows") as refusal:
             await store.query(sql, limit=10)
         assert "\n" not in str(refusal.value)
         assert await store.count_items() == 1
         assert (await store.query("SELECT key FROM items", limit=10)).rows == [("k",)]
+        # A store may refuse a statement because it gives no rows: then it must not have run.
+        assert (await store.query("SELECT key FROM items_changed", limit=10)).rows == []
+        with pytest.raises(UsageError, match="mine"):
+            await store.query("SELECT a FROM mine", limit=10)
+
+    @pytest.mark.parametrize("sql", ["-- nothing", ""])
+    async def test_refuses_a_statement_that_says_nothing(self, store: Store, sql: str) -> None:
+        with pytest.raises(UsageError, match="gives no rows: write a SELECT"):
+            await store.query(sql, limit=10)
 
     async def test_a_statement_sees_what_was_just_written(self, store: Store, reopen: Reopen) -> None:
         other = await reopen()
