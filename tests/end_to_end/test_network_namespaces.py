@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -170,8 +171,11 @@ def test_a_worker_cut_off_for_longer_than_its_lease_changes_nothing_when_it_is_b
     fleet.wait_for_worker(worker)
     with network.cut(WORKERS[1]):
         before = fleet.progress()
-        # Its leases run out, and the other worker goes on with their pages.
-        fleet.wait_for(lambda during: during.lost > before.lost and during.done > before.done)
+        # All its leases run out, also those it took just before the cut; the other worker goes on with their pages.
+        until = time.monotonic() + 2 * LEASE_SECONDS
+        fleet.wait_for(
+            lambda during: during.lost > before.lost and during.done > before.done and time.monotonic() > until
+        )
     for process in (run, worker):
         _, err, code = ended(process)
         assert code == 0, err
