@@ -9,14 +9,18 @@ import msgspec
 import pytest
 from command_line import Folder
 
+from shoal.crawl import discard
 from shoal.errors import UsageError
 from shoal.frontier.redis.frontier import RedisFrontier
+from shoal.frontier.redis.inbox import inbox_keys
 from shoal.frontier.redis.layout import LAYOUT_VERSION
 from shoal.frontier.redis.shards import shards_of
 from shoal.model import Crawl, CrawlState, DeadFilter, Done
 from shoal.processes.crawl_record import CrawlRecord
+from shoal.processes.opening import Places
 from shoal.settings import Settings
 from shoal.testing.contract.frontier.case import make_task
+from shoal.testing.fakes import MemoryStore
 from shoal.testing.servers.redis_server import RedisServer
 
 CRAWL = "books-1"
@@ -119,6 +123,20 @@ async def test_a_crawl_of_a_newer_layout_is_not_deleted(
     with pytest.raises(UsageError, match=NEWER):
         await frontier.delete_crawl(CRAWL)
     assert contents(running) == before
+    await frontier.close()
+
+
+async def test_a_fresh_start_that_a_newer_layout_refuses_keeps_what_was_pushed(
+    running: RedisServer, crawl_of: Callable[[int | None], str]
+) -> None:
+    frontier = await RedisFrontier.open(crawl_of(99))
+    running.call("LPUSH", inbox_keys(CRAWL)[0], "https://a.test/")
+    (crawl,) = await frontier.crawls()
+    with pytest.raises(UsageError, match=NEWER):
+        await discard(
+            crawl, places=Places(frontier=running.url, store="shoal.db"), frontier=frontier, store=MemoryStore()
+        )
+    assert running.call("LLEN", inbox_keys(CRAWL)[0]) == 1
     await frontier.close()
 
 
