@@ -168,7 +168,7 @@ def _outcomes() -> list[tuple[str, str]]:
         ("`handler`", "dead: the spider's handler raised or took too long; `shoal dead list -v` shows its traceback"),
         ("`too_complex`", "dead: parsing its HTML would take too long (`max_tags`, `max_nesting` and the like)"),
         ("`blocked`", "dead: turned away `max_exit_tries` times, or the spider's `page.blocked()` without an exit"),
-        ("`no_exit`", "dead: every exit of its pool rested for `exit_patience`, or there is no such pool"),
+        ("`no_exit`", "dead: no exit of its pool was healthy for `exit_patience`, or there is no such pool"),
         ("`login`, `logged_out`", "dead: the account could not be logged in, or the login did not last"),
         ("`worker lost`", "dead: every attempt ended with the loss of its worker"),
         ("`redirect_loop`", "dead: " + REASONS["redirect_loop"]),
