@@ -64,6 +64,12 @@ def test_a_page_is_found_without_the_log_too(crawled: Folder, site: SiteProcess,
     assert listed == [folder.json("page", url, "--archive", pages, "--crawl", "books-1")]
 
 
+def test_a_store_that_is_not_there_is_passed_over_and_not_created(crawled: Folder, site: SiteProcess) -> None:
+    url = first_page(site)
+    assert bytes_of(crawled, "page", url, "--archive", "pages", "--store", "nowhere.db") == fetched(url)
+    assert not (crawled.path / "nowhere.db").exists()
+
+
 def test_a_page_as_it_was_at_a_time(folder: Folder, site: SiteProcess) -> None:
     name, url = folder.spider(site.url), first_page(site)
     for _ in range(2):
