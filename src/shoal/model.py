@@ -96,7 +96,8 @@ class ExitUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """The task is finished; the tasks it found appear with it or not at all."""
+    """The task is finished; the tasks it found appear with it or not at all. `notes` are counted for people to read,
+    whatever they are called."""
 
     lease: Lease
     outcome: str = "ok"
@@ -105,6 +106,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     samples: list[tuple[str, str]] = msgspec.field(default_factory=list)
     lane: LaneUpdate | None = None
     exit: ExitUse | None = None
+    notes: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +118,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     free: bool = False
     lane: LaneUpdate | None = None
     exit: ExitUse | None = None
+    notes: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Dead(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +129,7 @@ class Dead(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     lane: LaneUpdate | None = None
     exit: ExitUse | None = None
+    notes: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Released(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,7 +229,9 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """A crawl's counters, read in one step. `outcomes` and `rejected` count by name."""
+    """A crawl's counters, read in one step. `outcomes`, `rejected` and `notes` count by name.
+
+    `reason` says why the crawl was paused or cancelled, if that is known."""
 
     state: CrawlState
     feeding: bool = False
@@ -243,6 +249,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     rejected: dict[str, int] = msgspec.field(default_factory=dict)
     epoch: int = 0
     cost: float = 0.0
+    notes: dict[str, int] = msgspec.field(default_factory=dict)
+    reason: str = ""
 
     @property
     def left(self) -> int:
@@ -333,7 +341,10 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker's sign of life. `machine` is where its `pid` is valid."""
+    """A worker's sign of life. `machine` is where its `pid` is valid.
+
+    `troubles` says what hinders the worker now, a line each. `load` is the share of a core that its process used
+    lately."""
 
     worker: str
     crawl: str
@@ -348,6 +359,8 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     started: float = 0.0
     seen: float = 0.0
     machine: str = ""
+    troubles: tuple[str, ...] = ()
+    load: float = 0.0
 
 
 def random_key() -> int:

@@ -133,12 +133,35 @@ def make_result(
     match draw(st.sampled_from(["done", "done", "retry", "retry", "dead", "released", "bad"])):
         case "done":
             found = [placed(task) for task in draw(st.lists(tasks, max_size=4))]
-            return Done(lease=lease, found=found, rejected={"scope": 2}, samples=[("scope", "u")], lane=lane, exit=use)
+            return Done(
+                lease=lease,
+                found=found,
+                rejected={"scope": 2},
+                samples=[("scope", "u")],
+                lane=lane,
+                exit=use,
+                notes={"items": 2},
+            )
         case "retry":
             delay = draw(st.sampled_from([0.0, 5.0]))
-            return Retry(lease=lease, reason="timeout", delay=delay, free=draw(st.booleans()), lane=lane, exit=use)
+            return Retry(
+                lease=lease,
+                reason="timeout",
+                delay=delay,
+                free=draw(st.booleans()),
+                lane=lane,
+                exit=use,
+                notes={"tries": 1},
+            )
         case "dead":
-            return Dead(lease=lease, reason=draw(st.sampled_from(REASONS)), detail="why", lane=lane, exit=use)
+            return Dead(
+                lease=lease,
+                reason=draw(st.sampled_from(REASONS)),
+                detail="why",
+                lane=lane,
+                exit=use,
+                notes={"raised": 1},
+            )
         case "released":
             return Released(lease=lease, lane=lane, exit=use)
         case _:
@@ -283,7 +306,8 @@ class FrontierMachine(RuleBasedStateMachine):
         match data.draw(st.sampled_from(["state", "resume", "feeding", "evict", "extend", "reopen", "delete"])):
             case "state":
                 state = data.draw(st.sampled_from([CrawlState.PAUSED, CrawlState.CANCELLED]))
-                self.both(lambda frontier: frontier.set_state(crawl, state))
+                reason = data.draw(st.sampled_from(["", "the handler fails"]))
+                self.both(lambda frontier: frontier.set_state(crawl, state, reason=reason))
             case "resume":
                 self.both(lambda frontier: frontier.set_state(crawl, CrawlState.RUNNING))
             case "feeding":

@@ -183,7 +183,7 @@ def test_old_log_lines_are_dropped_while_a_crawl_runs(folder: Folder, site: Site
     assert [line.split("\t")[0] for line in answer.splitlines()[1:]] == ["books-2"]
 
 
-@pytest.fixture(params=["version_1", "version_2", "version_2_with_exits"])
+@pytest.fixture(params=["version_1", "version_2", "version_2_with_exits", "version_3"])
 def old_file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> sqlite3.Connection:
     """A `shoal.db` that an earlier version made, in this folder."""
     monkeypatch.chdir(tmp_path)

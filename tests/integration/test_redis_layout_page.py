@@ -125,7 +125,7 @@ async def crawl_with_exits(frontier: RedisFrontier, clock: FakeClock) -> None:
         await frontier.extend(leases, seconds=50.0)
         await frontier.settle(
             [Retry(lease=one, reason="r", delay=0.0, exit=ExitUse(verdict=verdict)) for one in leases[2:]]
-            + [Done(lease=one, exit=ExitUse(session=b"cookies")) for one in leases[:1]]
+            + [Done(lease=one, exit=ExitUse(session=b"cookies"), notes={"items": 1}) for one in leases[:1]]
             + [Dead(lease=one, reason="gone", detail="") for one in leases[1:2]]
         )
         clock.advance(3.0)

@@ -17,7 +17,8 @@ from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.clock import FakeClock
 
 FILES = Path(__file__).parents[1] / "shoal_db"
-ALL = ["version_1", "version_2", "version_2_with_exits"]
+WITH_EXITS = ("version_2_with_exits", "version_3")
+ALL = ["version_1", "version_2", *WITH_EXITS]
 MADE_AT = 1002.0  # by the clock of those files
 CRAWL = "books-1"
 
@@ -49,7 +50,7 @@ def task(number: int, lane: str = "a.test") -> Task:
 @pytest.mark.parametrize("name", ALL)
 async def test_a_file_of_an_earlier_version_keeps_its_crawls_and_counters(tmp_path: Path, name: str) -> None:
     path = made(tmp_path, name)
-    has_exits, has_ttl = name == "version_2_with_exits", name != "version_1"
+    has_exits, has_ttl = name in WITH_EXITS, name != "version_1"
     async with opened(path) as frontier:
         found = {crawl.id: crawl for crawl in await frontier.crawls()}
         assert list(found) == ([CRAWL, "news-1", "books-0"] if has_ttl else [CRAWL, "books-0"])
@@ -129,7 +130,7 @@ async def test_tasks_of_an_earlier_version_are_lent_and_settled(tmp_path: Path, 
         async for key in all_lent(frontier, clock):
             lent.add(key)
         expected = {2, 3, 4, 5, 6, 7, 8}
-        assert lent == (expected | {*range(21, 26), 30} if name == "version_2_with_exits" else expected)
+        assert lent == (expected | {*range(21, 26), 30} if name in WITH_EXITS else expected)
         progress = await frontier.progress(CRAWL)
         assert (progress.left, progress.dead, progress.lost) == (0, 0, 1)
 

@@ -41,11 +41,11 @@ class Frontier(Protocol):
     async def crawls(self) -> list[Crawl]:
         """All crawls, newest first."""
 
-    async def set_state(self, crawl: str, state: CrawlState) -> None:
-        """Pause, resume or cancel. Holds from the next lease on; settles still work.
+    async def set_state(self, crawl: str, state: CrawlState, *, reason: str = "") -> None:
+        """Pause, resume or cancel. Holds from the next lease on; settles still work. `reason` is for people to read.
 
         Cancelling turns queued and delayed tasks into cancelled ones; resuming turns them back. A finished crawl
-        stays finished."""
+        stays finished, and a paused crawl keeps the reason it was paused for."""
 
     async def set_feeding(self, crawl: str, *, feeding: bool) -> None:
         """While a source is feeding, the crawl is not finished, however empty it looks."""

@@ -153,7 +153,7 @@ def _described(records: Sequence[Mapping[bytes, bytes]]) -> Crawl:
     return msgspec.structs.replace(crawl, state=state, finished=max(ends) if is_over else None)
 
 
-async def set_state(runner: ShardRunner, crawl: str, state: CrawlState) -> None:
+async def set_state(runner: ShardRunner, crawl: str, state: CrawlState, *, reason: str) -> None:
     if state == CrawlState.FINISHED:
         raise UsageError("a crawl finishes by itself: pause, resume or cancel it")
     shards = await runner.existing_shards(crawl)
@@ -163,14 +163,14 @@ async def set_state(runner: ShardRunner, crawl: str, state: CrawlState) -> None:
         if is_running or states == {b"finished"}:
             return
     for shard in shards:
-        await _set_state(runner, shard, state)
+        await _set_state(runner, shard, state, reason=reason)
 
 
-async def _set_state(runner: ShardRunner, shard: Shard, state: CrawlState) -> None:
+async def _set_state(runner: ShardRunner, shard: Shard, state: CrawlState, *, reason: str) -> None:
     """A shard that is finished takes the new state, too, as long as its crawl is not."""
     walked = 0
     while True:
-        answer = await runner.change_in(shard, "state", str(state), walked, int(shard.of > 1))
+        answer = await runner.change_in(shard, "state", str(state), walked, int(shard.of > 1), reason)
         if answer[0] == b"ok":
             return
         if answer[0] == b"walk":

@@ -67,8 +67,8 @@ class RedisFrontier:
     async def crawls(self) -> list[Crawl]:
         return await control.crawls(self._runner)
 
-    async def set_state(self, crawl: str, state: CrawlState) -> None:
-        await control.set_state(self._runner, crawl, state)
+    async def set_state(self, crawl: str, state: CrawlState, *, reason: str = "") -> None:
+        await control.set_state(self._runner, crawl, state, reason=reason)
 
     async def set_feeding(self, crawl: str, *, feeding: bool) -> None:
         await self._runner.change(crawl, "feeding", int(feeding))

@@ -46,13 +46,13 @@ class Chunk:
             args = self._encode(result)
         except FLAWS as error:
             self.flaws[index] = f"{type(error).__name__}: {error}"
-            args = ["check", *_lease(result.lease), 0, ""]
+            args = ["check", *_lease(result.lease), 0, "", 0]
         self._append(index, result, args, of=index)
 
     def add_part(self, result: Done, part: slice, *, of: int) -> None:
         """A part of a long list of found tasks, sent ahead of its result."""
         found = self.batch.encode(result.found[part])
-        self._append(-1, result, ["found", *_lease(result.lease), 0, "", len(found) // 3, *found], of=of)
+        self._append(-1, result, ["found", *_lease(result.lease), 0, "", 0, len(found) // 3, *found], of=of)
 
     def _append(self, index: int, result: Result, args: Sequence[Argument], *, of: int) -> None:
         self.results.append((index, result))
@@ -65,18 +65,21 @@ class Chunk:
         match result:
             case Done():
                 _check_samples(result)
+                update += encode_counts(result.notes)
                 counts = encode_counts(result.rejected)
                 result.outcome.encode()
                 found = self.batch.encode(result.found[_last_part(result)])
                 return ["done", *lease, *update, result.outcome, *counts, len(found) // 3, *found]
             case Retry():
+                update += encode_counts(result.notes)
                 result.reason.encode()
                 return ["retry", *lease, *update, result.reason, number(result.delay), int(result.free)]
             case Dead():
+                update += encode_counts(result.notes)
                 result.reason.encode(), result.detail.encode()
                 return ["dead", *lease, *update, result.reason, result.detail]
             case Released():
-                return ["release", *lease, *update]
+                return ["release", *lease, *update, 0]
 
 
 class Settlement:

@@ -38,20 +38,25 @@ async def progress(runner: ShardRunner, crawl: str) -> Progress:
         if before == [_moves(answer) for answer in answers]:
             break
     counters = Counter[str]()
-    outcomes, rejected = Counter[str](), Counter[str]()
+    outcomes, rejected, notes = Counter[str](), Counter[str](), Counter[str]()
     for answer in answers:
         counters.update(_numbers(answer[4]))
         outcomes.update(_numbers(answer[5]))
         rejected.update(_numbers(answer[6]))
+        notes.update(_numbers(answer[9]))
         counters["queued"] += answer[7]
+    state = state_of([answer[1] for answer in answers])
+    is_held = state in (CrawlState.PAUSED, CrawlState.CANCELLED)
     return Progress(
-        state=state_of([answer[1] for answer in answers]),
+        state=state,
         feeding=answers[0][2] == b"1",
         **{name: counters.get(name, 0) for name in COUNTERS},
         outcomes={name: value for name, value in outcomes.items() if value},
         rejected={name: value for name, value in rejected.items() if value},
         epoch=sum(int(answer[3]) for answer in answers),
         cost=sum(float(answer[8]) for answer in answers),
+        notes={name: value for name, value in notes.items() if value},
+        reason=answers[0][10].decode() if is_held else "",
     )
 
 

@@ -115,7 +115,7 @@ def crawls(db: sqlite3.Connection) -> list[Crawl]:
     return [_crawl(row) for row in db.execute(f"{_CRAWLS} ORDER BY created DESC, id DESC")]
 
 
-def set_state(ledger: Ledger, state: CrawlState) -> None:
+def set_state(ledger: Ledger, state: CrawlState, *, reason: str) -> None:
     crawl = ledger.crawl
     if state == CrawlState.FINISHED:
         raise UsageError("a crawl finishes by itself: pause, resume or cancel it")
@@ -126,6 +126,7 @@ def set_state(ledger: Ledger, state: CrawlState) -> None:
     if state == CrawlState.CANCELLED:
         _cancel(ledger)
     crawl.state = state
+    ledger.db.execute("UPDATE crawl_about SET reason = ? WHERE crawl = ?", (reason, crawl.id))
     ledger.flush()
 
 

@@ -69,8 +69,8 @@ class SqliteFrontier:
     async def crawls(self) -> list[Crawl]:
         return await self._read(lambda db, now: control.crawls(db))
 
-    async def set_state(self, crawl: str, state: CrawlState) -> None:
-        await self._change(crawl, lambda ledger: control.set_state(ledger, state))
+    async def set_state(self, crawl: str, state: CrawlState, *, reason: str = "") -> None:
+        await self._change(crawl, lambda ledger: control.set_state(ledger, state, reason=reason))
 
     async def set_feeding(self, crawl: str, *, feeding: bool) -> None:
         await self._change(crawl, lambda ledger: control.set_feeding(ledger, feeding=feeding))

@@ -120,6 +120,11 @@ class Ledger:
     def tally(self, kind: str, name: str, amount: int = 1) -> None:
         self._tallies[kind, name] += amount
 
+    def note(self, counts: Mapping[str, int]) -> None:
+        """Add to the crawl's notes."""
+        for name, amount in counts.items():
+            self.tally("note", name, amount)
+
     def sample(self, reason: str, url: str) -> None:
         self._samples.append((reason, url))
 

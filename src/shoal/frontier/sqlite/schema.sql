@@ -35,14 +35,15 @@ CREATE TABLE crawl (
 );
 
 -- What a crawl was opened with, beside its pace and budgets. Apart, so that the counters' row stays short.
--- rolls: every exit that each pool ever had; an exit's position there is its index, which never changes.
+-- reason: why it was paused or cancelled, if that is known. rolls: every exit that each pool ever had; an exit's position there is its index, which never changes.
 CREATE TABLE crawl_about (
     crawl INTEGER PRIMARY KEY,
     spider TEXT NOT NULL,
     settings BLOB NOT NULL,
     pools BLOB NOT NULL,
     rolls BLOB NOT NULL,
-    created REAL NOT NULL
+    created REAL NOT NULL,
+    reason TEXT NOT NULL DEFAULT ''
 );
 
 -- Every key a crawl ever accepted. A key whose task has no row any more is done.
@@ -182,7 +183,7 @@ CREATE TABLE shape (
     PRIMARY KEY (lane, shape)
 ) WITHOUT ROWID;
 
--- Counters with names: kind is 'outcome' or 'rejected'.
+-- Counters with names: kind is 'outcome', 'rejected' or 'note'.
 CREATE TABLE counter (
     crawl INTEGER NOT NULL,
     kind TEXT NOT NULL,

@@ -126,6 +126,8 @@ class _Settlement:
         if result.lane is not None:
             ledger.update_lane(lane, result.lane)
         end_lease(ledger, task.lane, task.token, task.exit, result.exit)
+        if not isinstance(result, Released) and result.notes:
+            ledger.note(result.notes)
         match result:
             case Done():
                 self._finish(task, result)

@@ -29,7 +29,7 @@ _STATES = (TaskState.QUEUED, TaskState.DELAYED, TaskState.LEASED, TaskState.DEAD
 
 def progress(ledger: Ledger) -> Progress:
     crawl = ledger.crawl
-    named: dict[str, dict[str, int]] = {"outcome": {}, "rejected": {}}
+    named: dict[str, dict[str, int]] = {"outcome": {}, "rejected": {}, "note": {}}
     select = "SELECT kind, name, value FROM counter WHERE crawl = ? AND value <> 0 ORDER BY name"
     for kind, name, value in ledger.db.execute(select, (crawl.id,)):
         named[kind][name] = value
@@ -50,7 +50,17 @@ def progress(ledger: Ledger) -> Progress:
         rejected=named["rejected"],
         epoch=crawl.epoch,
         cost=crawl.cost,
+        notes=named["note"],
+        reason=_reason(ledger),
     )
+
+
+def _reason(ledger: Ledger) -> str:
+    """Why the crawl was paused or cancelled."""
+    if ledger.crawl.state not in (CrawlState.PAUSED, CrawlState.CANCELLED):
+        return ""
+    row = ledger.db.execute("SELECT reason FROM crawl_about WHERE crawl = ?", (ledger.crawl.id,)).fetchone()
+    return str(row[0])
 
 
 def lanes(ledger: Ledger, *, limit: int) -> list[LaneStatus]:

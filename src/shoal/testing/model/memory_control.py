@@ -24,6 +24,8 @@ def apply(one: ModelCrawl, task: ModelTask, result: Result) -> None:
     if result.lane is not None:
         task.lane.update(result.lane, one.now)
     one.end_lease(task, result.exit)
+    if not isinstance(result, Released):
+        one.notes.update(result.notes)
     match result:
         case Done():
             one.retire(task.task.key)

@@ -140,6 +140,8 @@ class ModelCrawl:
     shapes: Counter[tuple[str, int]] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
+    notes: Counter[str] = field(default_factory=Counter)
+    reason: str = ""
     samples: dict[str, list[str]] = field(default_factory=dict)
     done: int = 0
     duplicates: int = 0

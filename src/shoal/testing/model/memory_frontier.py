@@ -81,13 +81,13 @@ class MemoryFrontier:
         newest_first = sorted(self._crawls.values(), key=lambda one: (one.crawl.created, one.age), reverse=True)
         return [described(one) for one in newest_first]
 
-    async def set_state(self, crawl: str, state: CrawlState) -> None:
+    async def set_state(self, crawl: str, state: CrawlState, *, reason: str = "") -> None:
         one = self._crawl(crawl)
         if state == CrawlState.FINISHED:
             raise UsageError("a crawl finishes by itself: pause, resume or cancel it")
         if one.state in (CrawlState.FINISHED, state):
             return
-        before, one.state = one.state, state
+        before, one.state, one.reason = one.state, state, reason
         if before == CrawlState.CANCELLED:
             one.finished = None
             for task in one.in_state(TaskState.CANCELLED):
@@ -230,6 +230,8 @@ class MemoryFrontier:
             rejected={name: value for name, value in one.rejected.items() if value},
             epoch=one.epoch,
             cost=one.pools.cost,
+            notes={name: value for name, value in one.notes.items() if value},
+            reason=one.reason if one.state in (CrawlState.PAUSED, CrawlState.CANCELLED) else "",
         )
 
     async def lanes(self, crawl: str, *, limit: int = 100) -> list[LaneStatus]:

@@ -35,6 +35,18 @@ class ControlPromises(FrontierCase):
         await second.set_state(CRAWL, CrawlState.RUNNING)
         assert keys(await take(frontier)) == [2, 3]
 
+    async def test_a_crawl_tells_why_it_was_paused_until_it_runs_again(
+        self, frontier: Frontier, second: Frontier
+    ) -> None:
+        await frontier.put(CRAWL, [make_task(1)])
+        await frontier.set_state(CRAWL, CrawlState.PAUSED, reason="parse fails")
+        await second.set_state(CRAWL, CrawlState.PAUSED)
+        assert (await second.progress(CRAWL)).reason == "parse fails"
+        await second.set_state(CRAWL, CrawlState.RUNNING)
+        assert (await frontier.progress(CRAWL)).reason == ""
+        await second.set_state(CRAWL, CrawlState.PAUSED)
+        assert (await frontier.progress(CRAWL)).reason == ""
+
     async def test_an_empty_paused_crawl_is_not_finished(self, frontier: Frontier) -> None:
         await frontier.set_state(CRAWL, CrawlState.PAUSED)
         assert (await take(frontier)).finished == ()

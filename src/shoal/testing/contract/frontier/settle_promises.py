@@ -24,9 +24,9 @@ def every_result(lease: Lease) -> list[Result]:
     """One result of each kind, each with something to change."""
     update = LaneUpdate(interval=77.0)
     return [
-        Done(lease=lease, found=[make_task(99)], rejected={"scope": 1}, lane=update),
-        Retry(lease=lease, reason="timeout", delay=1.0, lane=update),
-        Dead(lease=lease, reason="gone", lane=update),
+        Done(lease=lease, found=[make_task(99)], rejected={"scope": 1}, lane=update, notes={"items": 1}),
+        Retry(lease=lease, reason="timeout", delay=1.0, lane=update, notes={"items": 1}),
+        Dead(lease=lease, reason="gone", lane=update, notes={"items": 1}),
         Released(lease=lease, lane=update),
     ]
 
@@ -44,6 +44,7 @@ class SettlePromises(FrontierCase):
         assert await frontier.extend([old, new], seconds=5.0) == [old]
         after = await frontier.progress(CRAWL)
         assert (after.queued, after.leased, after.rejected, after.stale) == (0, 1, {}, before.stale + 4)
+        assert after.notes == {}
         assert (await frontier.lanes(CRAWL))[0].interval == 0.0
         assert (await frontier.settle([Done(lease=new)])).stale == []
 
@@ -157,6 +158,16 @@ class SettlePromises(FrontierCase):
         assert progress.outcomes == {"ok": 1, "redirected": 1, "http": 2}
         assert progress.rejected == {"scope": 3, "depth": 1}
         assert await frontier.samples(CRAWL, "scope") == ["https://x.test/"]
+
+    async def test_adds_up_the_notes_of_results(self, frontier: Frontier) -> None:
+        await frontier.put(CRAWL, [make_task(number) for number in range(4)])
+        one, two, three, four = (await take(frontier)).leases
+        await frontier.settle(
+            [Done(lease=one, notes={"items": 3}), Dead(lease=two, reason="gone", notes={"raised": 1})]
+        )
+        retry = Retry(lease=four, reason="timeout", notes={"raised": 1})
+        await frontier.settle([Done(lease=three, notes={"items": 4, "follow parse é": 1}), retry])
+        assert (await frontier.progress(CRAWL)).notes == {"items": 7, "raised": 2, "follow parse é": 1}
 
     async def test_dead_letters_are_listed_by_lane_reason_time_and_key(
         self, frontier: Frontier, clock: FakeClock

@@ -2,13 +2,14 @@
 -- progress: all counters of a crawl, read in one step.
 --
 -- Reply  {"ok", state, feeding ("1"), epoch, {counter, value, …}, {outcome, value, …}, {rejection, value, …},
---        number of links on their way to other shards, cost}
+--        number of links on their way to other shards, cost, {note, value, …}, reason of the state}
 --
 -- count     counter → value: a counter per state of tasks, and more (see count)
 -- outcomes  outcome → number of tasks
 -- rejected  reason → number of links
+-- notes     note → count
 return {
   'ok', crawl.state, crawl.feeding and '1' or '0', crawl.epoch, call('HGETALL', P .. 'count'),
   call('HGETALL', P .. 'outcomes'), call('HGETALL', P .. 'rejected'), is_sharded and call('ZCARD', P .. 'outbox') or 0,
-  format('%.17g', crawl.cost),
+  format('%.17g', crawl.cost), call('HGETALL', P .. 'notes'), call('HGET', P .. 'crawl', 'reason') or '',
 }

@@ -3,7 +3,7 @@
 --
 -- ARGV[3]  number of kinds, the kinds (see admit); then number of results, and for each:
 --          verb, key (8 bytes), token, lane's update: "0", or "1" and seven values (see update_lane), how the exit did: "" or
---          the report (see exit_use); then by verb
+--          the report (see exit_use); number of notes, for each: name, count; then by verb
 --   done     outcome; number of rejections, for each: reason, count; number of found tasks, the tasks (see admit)
 --   found    number of found tasks, the tasks: a part of a long list, sent ahead; the lease stands
 --   retry    reason, delay, "1" if free
@@ -21,8 +21,8 @@ at = at + 1
 local function read_result()
   -- All fields at once: a table that grows field by field costs three times as long.
   local result = {
-    verb = ARGV[at], key = ARGV[at + 1], token = assert(tonumber(ARGV[at + 2])), update = nil, report = nil, rejected = nil,
-    total = nil, found = nil,
+    verb = ARGV[at], key = ARGV[at + 1], token = assert(tonumber(ARGV[at + 2])), update = nil, report = nil, notes = 0,
+    noted = nil, rejected = nil, total = nil, found = nil,
   }
   at = at + 3
   if ARGV[at] == '1' then
@@ -35,6 +35,9 @@ local function read_result()
     assert(verdict_of(result.report))
   end
   at = at + 1
+  result.notes, result.noted = tonumber(ARGV[at]), at + 1
+  for i = 2, 2 * result.notes, 2 do assert(tonumber(ARGV[at + i])) end
+  at = at + 1 + 2 * result.notes
   if result.verb == 'done' then
     result.rejected = at + 2
     local rejections = tonumber(ARGV[at + 1])
@@ -62,7 +65,7 @@ for i = 1, results do
 end
 local held_values = results > 0 and call('HMGET', P .. 'held', unpack(keys)) or {}
 
-local outcomes, rejected, has_ended, finished = {}, {}, {}, {}
+local outcomes, rejected, notes, has_ended, finished = {}, {}, {}, {}, {}
 
 local function finish(result)
   count('done', 1)
@@ -99,6 +102,9 @@ local function apply(held, result)
   local lane = need_lane(held.lane)
   if result.update then update_lane(lane, result.update) end
   end_lease(lane, held, result.report)
+  for i = result.noted, result.noted + 2 * result.notes - 1, 2 do
+    notes[ARGV[i]] = (notes[ARGV[i]] or 0) + tonumber(ARGV[i + 1])
+  end
   if result.verb == 'done' then
     finish(result)
   elseif result.verb == 'retry' then
@@ -153,6 +159,7 @@ if ttl then retire(finished) end
 save_ended()
 for name, amount in pairs(outcomes) do tally('outcomes', name, amount) end
 for reason, amount in pairs(rejected) do count_rejected(reason, amount) end
+for name, amount in pairs(notes) do tally('notes', name, amount) end
 save_lanes()
 save_counts()
 return {'ok', crawl.epoch, table.concat(fates), refused, merged, passed_on, last_posted}

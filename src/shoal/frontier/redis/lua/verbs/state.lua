@@ -5,6 +5,7 @@
 -- ARGV[3]  the new state
 -- ARGV[4]  "1" when the lanes were walked, which leaving the cancelled state takes (see walk)
 -- ARGV[5]  "1" for a shard that is finished while its crawl is not: it takes the new state too
+-- ARGV[6]  the reason, for people to read
 -- Reply    {"ok"}, {"walk", now}: walk the lanes first, {"again"}: the same call once more
 local state, has_walked, may_leave_finished = ARGV[3], ARGV[4] == '1', ARGV[5] == '1'
 if crawl.state == 'finished' and not may_leave_finished or crawl.state == state then return {'ok'} end
@@ -33,5 +34,5 @@ if state == 'cancelled' then
   call('HSET', P .. 'count', 'queued', 0, 'delayed', 0, 'cancelled', format('%.0f', total))
   call('HSET', P .. 'crawl', 'finished', now)
 end
-call('HSET', P .. 'crawl', 'state', state)
+call('HSET', P .. 'crawl', 'state', state, 'reason', ARGV[6])
 return {'ok'}
