@@ -113,7 +113,7 @@ class Page:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers of the answer; their names are in lower case."""
+        """The headers of the answer; their names are in lower case. Bytes beyond ASCII are read as Latin-1."""
         return self.response.headers
 
     @property

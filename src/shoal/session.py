@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.fetch.base import REDIRECTS, Fault, Fetch, Fetcher, Response
+from shoal.fetch.base import REDIRECTS, Fault, Fetch, Fetcher, Response, location_of
 from shoal.fetch.cookies import CookieJar, site_of
 from shoal.fetch.exit_config import ExitConfig
 from shoal.markup import MarkupLimits
@@ -138,7 +138,7 @@ class Session:
 
     def _following(self, response: Response) -> str | None:
         """Where a redirect leads, if a login may go there."""
-        location = response.headers.get("location") if response.status in REDIRECTS else None
+        location = location_of(response.headers) if response.status in REDIRECTS else ""
         following = self._resolved(location) if location else None
         if following is None or _site(following) != _site(response.url):
             return None

@@ -263,6 +263,19 @@ async def test_frames_that_no_answer_is_made_of_are_a_protocol_fault(certificate
         await fetcher.close()
 
 
+async def test_bytes_beyond_ascii_in_headers_of_http_2_are_kept(certificate: Path) -> None:
+    head = (
+        OK + literal(b"location", b"/caf\xc3\xa9") + literal(b"set-cookie", b"a=\xe9") + literal(b"set-cookie", b"b=1")
+    )
+    page = frame(HEADERS, head, flags=END_HEADERS, stream=1) + frame(DATA, b"a page", flags=END_STREAM, stream=1)
+    async with http2_site(certificate, first=page).running() as site:
+        fetcher = fetcher_for(certificate)
+        found = await fetcher.fetch(Fetch(url=f"https://127.0.0.1:{site.port}/"))
+        assert isinstance(found, Response)
+        assert found.headers == {"location": "/caf\xc3\xa9", "set-cookie": "a=\xe9\nb=1"}
+        await fetcher.close()
+
+
 async def test_a_host_that_goes_on_sending_when_nothing_is_asked_of_it_is_left(certificate: Path) -> None:
     now = 0.0
     page = ANSWER + frame(DATA, b"a page", flags=END_STREAM, stream=1)

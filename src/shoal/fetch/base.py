@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -44,7 +45,8 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """A site's answer. Header names are lower case; `body` is decompressed, `wire_size` its size before that."""
+    """A site's answer. Header names are lower case; bytes of their values beyond ASCII are read as Latin-1, as browsers
+    do. `body` is decompressed, `wire_size` its size before that."""
 
     url: str
     status: int
@@ -52,6 +54,19 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     wire_size: int
     elapsed: float
+
+
+def location_of(headers: Mapping[str, str]) -> str:
+    """Where the headers of an answer lead; empty if nowhere. As in browsers, bytes beyond ASCII are percent-encoded as
+    they are: a UTF-8 path stays UTF-8, a Latin-1 path stays Latin-1."""
+    location = headers.get("location", "")
+    if location.isascii():
+        return location
+    try:
+        raw = location.encode("latin-1")
+    except UnicodeEncodeError:
+        return location
+    return "".join(chr(byte) if byte < 0x80 else f"%{byte:02X}" for byte in raw)
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import msgspec
 
-from shoal.fetch.base import Fault, FaultKind, Response
+from shoal.fetch.base import Fault, FaultKind, Response, location_of
 from shoal.fetch.exit_config import TARGET, ExitConfig, secrets_of
 from shoal.fetch.faults import CONNECTING, causes_of, explain
 from shoal.fetch.proxies import fault_of
@@ -38,7 +38,7 @@ def gateway_answer(config: ExitConfig, answer: Response | Fault) -> Response | F
     telling = [
         name for name, value in answer.headers.items() if any(word in unquote(value) for word in secrets_of(config))
     ]
-    location = answer.headers.get("location")
+    location = location_of(answer.headers)
     if location and ("location" in telling or _host(location, base=answer.url) == _host(config.url)):
         return fault_of(config, "the gateway redirects to itself")
     headers = {name: value for name, value in answer.headers.items() if name not in telling}

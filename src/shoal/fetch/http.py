@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 from pyreqwest.bytes import Bytes
 from pyreqwest.exceptions import PyreqwestError
+from pyreqwest.http import HeaderMap
 from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response as Answer
 from pyreqwest.response import ResponseBodyReader
@@ -21,6 +22,7 @@ from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.faults import explain, never_connected
 from shoal.fetch.gateways import gateway_answer, gateway_fault, gateway_headers, gateway_url
 from shoal.fetch.proxies import ProxyRoutes, proxy_answer, proxy_fault
+from shoal.fetch.raw_headers import RawHeaders, raw_values
 from shoal.fetch.resolver import Lookup
 from shoal.fetch.routes import FOREVER, Route, Routes
 from shoal.model import DIRECT
@@ -71,6 +73,7 @@ class HttpFetcher:
             # The operator chose the gateways, so they may be at private addresses.
             trusting = msgspec.structs.replace(settings, allow_private=True)
             self._gateways = Routes(trusting, lookup=resolver, clock=clock, trusted_roots=trusted_roots)
+        self._raw_headers = RawHeaders()
         self._max_bytes = settings.max_body_bytes
         self._first_byte = settings.first_byte_seconds or FOREVER
         self._total = settings.total_seconds or FOREVER
@@ -94,6 +97,7 @@ class HttpFetcher:
         """Close idle connections."""
         await self._routes.close()
         await self._proxies.close()
+        await self._raw_headers.close()
         if self._gateways is not None:
             await self._gateways.close()
 
@@ -164,8 +168,10 @@ class HttpFetcher:
         headers: dict[str, str] | None = None
         try:
             with Deadline(first_byte_at, checked_at=min(first_byte_at, now + self._idle)) as deadline:
-                async with _built(request, route, path) as answer:
+                async with await self._built(request, route, path) as answer:
                     status, headers = answer.status, _headers(answer)
+                    if headers is None:
+                        headers = await self._raw_headers_of(answer)
                     if request.method != "HEAD" and _announced(headers) > self._max_bytes:
                         return too_large(self._max_bytes)
                     if (coding := _unknown_transfer(headers)) is not None:
@@ -193,6 +199,24 @@ class HttpFetcher:
             wire_size=wire_size,
             elapsed=self._clock() - started,
         )
+
+    async def _built(self, request: Fetch, route: Route, path: str) -> StreamRequest:
+        try:
+            return _built(request, route, path)
+        except ValueError:
+            raw = raw_values(request.headers or {})
+            if not raw:
+                raise
+        made = [await self._raw_headers.make(name, value) for name, value in raw.items()]
+        plain = {name: value for name, value in (request.headers or {}).items() if name not in raw}
+        return _built(msgspec.structs.replace(request, headers=plain), route, path, made)
+
+    async def _raw_headers_of(self, answer: Answer) -> dict[str, str]:
+        """The headers of an answer of which some are not ASCII."""
+        values: dict[str, list[str]] = {}
+        for name, value in await self._raw_headers.read(answer.headers):
+            values.setdefault(name, []).append(value)
+        return {name: _joined(name, several) for name, several in values.items()}
 
     async def _read(self, reader: ResponseBodyReader, deadline: Deadline, until: float) -> list[Bytes] | Fault:
         """The body's chunks, not yet decompressed; each chunk moves the deadline."""
@@ -247,12 +271,14 @@ def _with_agent(request: Fetch, user_agent: str) -> Fetch:
     return msgspec.structs.replace(request, headers={**headers, "User-Agent": user_agent})
 
 
-def _built(request: Fetch, route: Route, path: str) -> StreamRequest:
+def _built(request: Fetch, route: Route, path: str, raw: Sequence[HeaderMap] = ()) -> StreamRequest:
     builder = route.client.request(request.method, route.prefix + path)
     if route.host is not None:
         builder.header("Host", route.host)
     if request.headers:
         builder.headers([pair for pair in request.headers.items() if pair[0].lower() not in FORBIDDEN_HEADERS])
+    for headers in raw:
+        builder.headers(headers)
     if request.body is not None:
         builder.body_bytes(request.body)
     # No reading ahead: the answer is ready as soon as its headers are, as the first-byte deadline means it.
@@ -260,23 +286,13 @@ def _built(request: Fetch, route: Route, path: str) -> StreamRequest:
     return builder.build_streamed()
 
 
-def _headers(answer: Answer) -> dict[str, str]:
+def _headers(answer: Answer) -> dict[str, str] | None:
+    """The headers of an answer; None if some are not ASCII: the client gives no text for them."""
     try:
         pairs = answer.headers.dict_multi_value()
     except ValueError:
-        return _readable_headers(answer)
+        return None
     return {name: value if isinstance(value, str) else _joined(name, value) for name, value in pairs.items()}
-
-
-def _readable_headers(answer: Answer) -> dict[str, str]:
-    """The headers that are ASCII; the client gives no others."""
-    headers: dict[str, str] = {}
-    for name in dict.fromkeys(answer.headers.keys()):
-        try:
-            headers[name] = _joined(name, answer.get_header_all(name))
-        except ValueError:
-            continue
-    return headers
 
 
 def _announced(headers: dict[str, str]) -> int:

@@ -11,7 +11,7 @@ import ada_url
 import msgspec
 from protego import Protego
 
-from shoal.fetch.base import REDIRECTS, Fault, FaultKind, Fetch, Fetcher, Response
+from shoal.fetch.base import REDIRECTS, Fault, FaultKind, Fetch, Fetcher, Response, location_of
 from shoal.settings import Settings
 
 MAX_HOPS: Final = 5
@@ -108,7 +108,7 @@ async def fetch_rules(
             return _after_fault(answer, failures)
         if answer.status not in REDIRECTS:
             return _after_answer(answer, settings, failures)
-        following = _target(url, answer.headers.get("location", ""))
+        following = _target(url, location_of(answer.headers))
         if following is None:
             return _allow_all(settings, "robots.txt redirects to nowhere")
         url = following

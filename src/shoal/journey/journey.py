@@ -11,7 +11,7 @@ import msgspec
 from shoal.error_text import line_of, reason_of, traceback_of
 from shoal.exits.passage import Passage, Passages
 from shoal.exits.refusals import Refused, unused
-from shoal.fetch.base import Fault, Fetch, Response
+from shoal.fetch.base import Fault, Fetch, Response, location_of
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Found, Intake
 from shoal.journey.lane_rules import LaneRules
@@ -178,7 +178,7 @@ class Journey:
 
     def _redirected(self, lease: Lease, response: Response, update: LaneUpdate | None) -> Finished:
         """Every hop is a task of its own: it waits in its host's lane and is known by its key, so loops end."""
-        task, location = lease.task, response.headers["location"]
+        task, location = lease.task, location_of(response.headers)
         if task.hops >= self._settings.max_redirects:
             dead = Dead(lease=lease, reason=f"redirect_loop: more than {task.hops} redirects in a row", lane=update)
             return self._records.finished(dead, "redirect_loop", response)

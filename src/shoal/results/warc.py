@@ -33,7 +33,7 @@ class WarcFile:
                 raise
             raise UsageError("a WARC file needs the warcio library: pip install 'shoal[warc]'") from None
         self.pages = 0
-        self._headers: Any = StatusAndHeaders
+        self._headers: Any = _with_raw_bytes(StatusAndHeaders)
         self._writer: Any = WARCWriter(file, gzip=compressed, warc_version="1.1")
         about = {"software": f"shoal/{__version__}", "format": "WARC File Format 1.1", "isPartOf": crawl}
         self._writer.write_record(self._writer.create_warcinfo_record(name, about))
@@ -54,6 +54,25 @@ class WarcFile:
         self.pages += 1
 
 
+def _with_raw_bytes(kind: Any) -> Any:
+    """The headers of a record with the bytes that were received; warcio would percent-encode those beyond ASCII."""
+
+    class RawHeaders(kind):  # type: ignore[misc] # the library has no types
+        def to_ascii_bytes(self, filter_func: Any = None) -> bytes:
+            return bytes(self.to_bytes(filter_func, encoding="latin-1"))
+
+    return RawHeaders
+
+
+def _on_the_wire(value: str) -> str:
+    """A header value of a capture with a character for each byte."""
+    try:
+        value.encode("latin-1")
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "replace").decode("latin-1")
+    return value
+
+
 def _headers_of(capture: Capture, body: bytes) -> list[tuple[str, str]]:
     """The headers as received, those about the bytes on the wire under another name."""
     headers = []
@@ -63,7 +82,7 @@ def _headers_of(capture: Capture, body: bytes) -> list[tuple[str, str]]:
             shown = f"x-crawler-{shown}"
         # A capture has each cookie on a line of its own: they must not be joined.
         values = value.split("\n") if name == "set-cookie" else [value]
-        headers += [(shown, _BREAKS.sub(" ", one)) for one in values if shown]
+        headers += [(shown, _BREAKS.sub(" ", _on_the_wire(one))) for one in values if shown]
     return [*headers, ("content-length", str(len(body)))]
 
 

@@ -299,6 +299,13 @@ async def test_follows_redirects_each_in_its_hosts_pace() -> None:
     assert verdict.rules
 
 
+async def test_follows_a_redirect_with_raw_bytes() -> None:
+    site = Scripted(r1=response(301, location="/r\xc3\xa8gles.txt"), r2=response(200, b"User-agent: *\nDisallow: /a\n"))
+    verdict = await site.rules()
+    assert site.asked[1:] == [f"{SITE}/r%C3%A8gles.txt"]
+    assert verdict.rules
+
+
 async def test_stops_after_five_redirects_and_allows_everything() -> None:
     site = Scripted(always=response(302, location="/again"))
     verdict = await site.rules()

@@ -25,6 +25,20 @@ async def test_a_redirect_is_a_task_of_its_own_with_everything_but_its_key() -> 
     assert (found.handler, found.meta, found.priority, found.max_attempts) == ("item", {"a": 1}, 3, 9)
 
 
+@pytest.mark.parametrize(
+    ("sent", "asked"),
+    [
+        (b"/caf\xc3\xa9?q=\xc3\xa9", "https://a.test/caf%C3%A9?q=%C3%A9"),
+        (b"/caf\xe9", "https://a.test/caf%E9"),
+        (b"https://b\xc3\xbccher.a.test/", "https://xn--bcher-kva.a.test/"),
+    ],
+)
+async def test_a_redirect_with_raw_bytes_leads_where_browsers_go(sent: bytes, asked: str) -> None:
+    finished = await take(redirect(sent.decode("latin-1")), allow=["a.test", ".a.test"])
+    assert isinstance(finished.result, Done)
+    assert [found.url for found in finished.result.found] == [asked]
+
+
 async def test_a_redirect_is_logged_with_where_it_led() -> None:
     finished = await take(redirect("/other"))
     assert isinstance(finished.result, Done)

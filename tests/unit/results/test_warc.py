@@ -90,3 +90,10 @@ def test_odd_urls_headers_and_statuses_break_no_record(tmp_path: Path) -> None:
     records = read(tmp_path / "pages.warc.gz")[1:]
     assert [one["body"] for one in records] == [page.body for page in pages]
     check(tmp_path / "pages.warc.gz")
+
+
+@pytest.mark.parametrize("value", ["caf\xe9", "caf\xc3\xa9", "text/html; name=\xe9"])
+def test_headers_keep_the_bytes_that_were_received(tmp_path: Path, value: str) -> None:
+    write(tmp_path / "pages.warc", [raw_page(headers={"x-name": value})])
+    assert b"\r\nx-name: %s\r\n" % value.encode("latin-1") in (tmp_path / "pages.warc").read_bytes()
+    check(tmp_path / "pages.warc")
