@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-PARTS = ("crawl", "growth", "soak", "fleet", "redis_frontier", "exits", "postgres", "archive", "pace")
+PARTS = ("crawl", "growth", "soak", "fleet", "redis_frontier", "exits", "postgres", "archive", "pace", "robots")
 
 
 def main() -> None:

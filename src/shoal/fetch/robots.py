@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, Literal
-from urllib.parse import unquote
 
 import ada_url
 import msgspec
-from protego import Protego
 
 from shoal.fetch.base import REDIRECTS, Fault, FaultKind, Fetch, Fetcher, Response, location_of
+from shoal.fetch.robots_patterns import Patterns, comparable
 from shoal.settings import Settings
 
 MAX_HOPS: Final = 5
-MAX_LINE: Final = 2048
-MAX_PLAIN_RULES: Final = 5_000
-MAX_WILDCARD_RULES: Final = 500  # each is matched by itself
-LINE_BYTES: Final = 600  # memory of a parsed line, without its text
+RULE_BYTES: Final = 600  # memory of a compiled rule, without its text
 REST_SECONDS: Final = 60.0
 LONGEST_REST: Final = 3600.0
 UNREACHABLE_SECONDS: Final = 30.0
@@ -39,10 +36,14 @@ _FIELDS: Final[dict[str, Field]] = {
     "disallaw": "disallow",
     "crawl-delay": "crawl-delay",
     "crawldelay": "crawl-delay",
+    "crawl delay": "crawl-delay",
 }
 _PRODUCT: Final = re.compile(r"[A-Za-z0-9_-]+")
 _COMPATIBLE: Final = re.compile(r"compatible;\s*([A-Za-z0-9_-]+)")
-_LINE_BREAK: Final = re.compile(r"[\r\n]+")
+_EVERYBODY: Final = re.compile(r"\*(?!\S)")
+# With a comma as some write it, and with its unit.
+_DELAY: Final = re.compile(r"(\d+(?:[.,]\d*)?|[.,]\d+)\s*(?:s|secs?|seconds?)?\.?", re.ASCII | re.IGNORECASE)
+_BYTE_ORDERS: Final = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
 # The rules on the lane of a host that never gave any: nothing is allowed, for a while.
@@ -50,33 +51,26 @@ UNAVAILABLE: Final = b"user-agent:*\ndisallow:/\nunavailable:"
 
 
 class Robots:
-    """The rules of one host for one user agent, as `compact` gives them. No bytes at all: everything is allowed.
-
-    Cheap to ask: for most URLs a look at their beginning tells that no rule concerns them."""
+    """The rules of one host for one user agent, as `compact` gives them. No bytes at all: everything is allowed."""
 
     def __init__(self, rules: bytes, user_agent: str) -> None:
         lines = _select(rules, product_token(user_agent))
-        self._parsed = Protego.parse("\n".join(["User-agent: *", *lines]))
-        self._heads, self._fragments = _outlines(lines)
+        self._disallowed = Patterns(value for field, value in lines if field == "disallow" and value)
+        self._allowed = Patterns(value for field, value in lines if field == "allow" and value)
+        delays = [delay for field, value in lines if field == "crawl-delay" and (delay := _delay(value)) is not None]
+        self.crawl_delay: float | None = max(delays, default=None)  # seconds between starts that the host asks for
         self.are_unavailable = rules == UNAVAILABLE
-        self.weight = LINE_BYTES + sum(LINE_BYTES + len(line) for line in lines)
-        self.allows_all = not (self._heads or self._fragments)
+        self.weight = RULE_BYTES + sum(RULE_BYTES + len(value) for _, value in lines)
+        self.allows_all = not self._disallowed.count
 
     def allows(self, url: str) -> bool:
-        """Whether this URL, given in canonical form, may be fetched."""
+        """Whether this URL, given in canonical form, may be fetched. The longest pattern decides; of equals, Allow."""
         if self.allows_all:
             return True
-        if "%" not in url:
-            path = url[url.find("/", 8) :]
-            if not path.startswith(self._heads) and not any(fragment in path for fragment in self._fragments):
-                return True
-        return bool(self._parsed.can_fetch(url, "*"))
-
-    @property
-    def crawl_delay(self) -> float | None:
-        """Seconds between starts that the host asks for."""
-        delay = self._parsed.crawl_delay("*")
-        return None if delay is None else float(delay)
+        slash = url.find("/", 8)
+        path = comparable(url[slash:] if slash > 0 else "/")
+        length = self._disallowed.longest(path)
+        return length < 0 or self._allowed.longest(path) >= length or path == "/robots.txt"
 
 
 class RulesVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,28 +118,45 @@ def product_token(user_agent: str) -> str:
     return (claimed[1] if claimed else name[0]).lower()
 
 
-def compact(body: bytes) -> bytes:
-    """A robots.txt as a lane keeps it: the directives that shoal knows, without comments."""
-    lines = list(_directives(body))
+def compact(body: bytes, *, most: int | None = None) -> bytes:
+    """A robots.txt as a lane keeps it: the directives that shoal knows, without comments. Of a file with more than
+    `most` bytes the whole lines among the first `most`."""
+    lines = list(_directives(_whole_lines(body, most)))
     if all(field == "user-agent" for field, _ in lines):
         return b""
-    return "\n".join(f"{field}:{value}" for field, value in lines).encode()
+    return "\n".join(f"{field}:{value}" for field, value in lines).encode("utf-8", "surrogateescape")
 
 
-def _directives(body: bytes) -> Iterator[tuple[Field, str]]:
-    text = body.decode("utf-8", "replace").removeprefix("\ufeff").replace("\x00", "")
-    for line in _LINE_BREAK.split(text):
-        name, colon, value = line.partition("#")[0].partition(":")
+def _whole_lines(body: bytes, most: int | None) -> bytes:
+    """The text in UTF-8, without a byte order mark."""
+    encoding = next((encoding for mark, encoding in _BYTE_ORDERS if body.startswith(mark)), None)
+    text = body
+    if most is not None and len(body) > most:
+        # One character more: if it is a line end, the line before it is whole.
+        text = body[: most + (2 if encoding else 1)]
+    if encoding:
+        text = text.decode(encoding, "ignore").encode("utf-8", "replace")
+    if most is not None and len(body) > most:
+        text = text[: max(text.rfind(b"\n"), text.rfind(b"\r")) + 1]
+    return text.removeprefix(codecs.BOM_UTF8).replace(b"\0", b"")
+
+
+def _directives(text: bytes) -> Iterator[tuple[Field, str]]:
+    for line in text.splitlines():
+        # Bytes that are no UTF-8 are kept: a URL may hold them, too, as escapes.
+        said = line.partition(b"#")[0].decode("utf-8", "surrogateescape")
+        name, colon, value = said.partition(":")
         field = _FIELDS.get(name.strip().lower()) if colon else None
-        # A pattern longer than any URL matches nothing; cut short it would match too much.
-        if field is not None and len(line) <= MAX_LINE:
-            yield field, " ".join(value.split())
+        if field is None and len(words := said.split()) == 2:  # without its colon
+            field, value = _FIELDS.get(words[0].lower()), words[1]
+        if field is not None:
+            yield field, value.strip()
 
 
-def _select(rules: bytes, token: str) -> list[str]:
+def _select(rules: bytes, token: str) -> list[tuple[Field, str]]:
     """The lines of our groups; if there are none, of the groups for all user agents."""
-    groups: dict[str, list[str]] = {}
-    current: dict[str, list[str]] = {}
+    groups: dict[str, list[tuple[Field, str]]] = {}
+    current: dict[str, list[tuple[Field, str]]] = {}
     is_naming = False
     for field, value in _directives(rules):
         if field == "user-agent":
@@ -154,50 +165,31 @@ def _select(rules: bytes, token: str) -> list[str]:
             named = _named(value)
             if named in (token, "*"):
                 current[named] = groups.setdefault(named, [])
-        else:
-            is_naming = False
-            for group in current.values():
-                group.append(f"{field}: {value}")
-    return _capped(groups.get(token, groups.get("*", [])))
+            continue
+        # A Crawl-delay is for the names before it, but only rules end the list of a group's names.
+        is_naming = is_naming and field == "crawl-delay"
+        for group in current.values():
+            group.append((field, value))
+    return groups.get(token, groups.get("*", []))
 
 
 def _named(value: str) -> str:
+    """The product token that a User-agent line names; none for *Name*, which is no name of ours, nor everybody's."""
+    if _EVERYBODY.match(value):
+        return "*"
     name = _PRODUCT.match(value)
-    return name[0].lower() if name else value[:1]
+    return name[0].lower() if name else ""
 
 
-def _capped(lines: list[str]) -> list[str]:
-    kept: list[str] = []
-    plain = wildcards = 0
-    for line in lines:
-        is_wildcard = "*" in line
-        plain, wildcards = plain + (not is_wildcard), wildcards + is_wildcard
-        if (wildcards <= MAX_WILDCARD_RULES) if is_wildcard else (plain <= MAX_PLAIN_RULES):
-            kept.append(line)
-    return kept
-
-
-def _outlines(lines: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The texts that a URL without escapes must begin with, or contain, for any Disallow to concern it."""
-    heads: set[str] = set()
-    fragments: set[str] = set()
-    for line in lines:
-        field, _, value = line.partition(": ")
-        if field != "disallow" or not value:
-            continue
-        parts = [unquote(part) for part in value.removesuffix("$").split("*")]
-        longest = max(parts, key=len)
-        if len(parts) == 1 or longest == parts[0]:
-            heads.add(parts[0] if parts[0].startswith("/") else f"/{parts[0]}")
-        else:
-            fragments.add(longest)
-    return tuple(heads), tuple(fragments)
+def _delay(value: str) -> float | None:
+    number = _DELAY.fullmatch(value)
+    return float(number[1].replace(",", ".")) if number else None
 
 
 def _after_answer(answer: Response, settings: Settings, failures: int) -> RulesVerdict:
     status = answer.status
     if 200 <= status < 300:
-        rules = compact(answer.body[: settings.max_robots_bytes])
+        rules = compact(answer.body, most=settings.max_robots_bytes)
         delay = Robots(rules, settings.user_agent).crawl_delay
         return RulesVerdict(rules=rules, seconds=settings.robots_seconds, crawl_delay=delay)
     if status < 500 and status != 429:
