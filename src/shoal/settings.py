@@ -303,10 +303,11 @@ def _convert(name: str, value: Any, origin: str) -> Any:
         near = difflib.get_close_matches(name, FIELDS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "; `shoal settings` lists them all"
         raise SettingError(f"unknown setting {name!r} ({origin}){hint}")
-    if isinstance(value, str) and isinstance(field.default, tuple):
+    is_text = isinstance(value, str)
+    if is_text and isinstance(field.default, tuple):
         value = [part.strip() for part in value.split(",") if part.strip()]
     try:
-        converted = msgspec.convert(value, field.type, strict=not isinstance(value, str))
+        converted = msgspec.convert(value, field.type, strict=not is_text)
     except msgspec.ValidationError as error:
         raise SettingError(f"setting {name!r} ({origin}): {str(error).lower()}, got {value!r}") from None
     if name == "rate":

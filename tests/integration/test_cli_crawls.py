@@ -17,9 +17,9 @@ from rich.console import Console
 from shoal.cli.commands.status import document
 from shoal.cli.display.progress import Display, last_lane, line_of, picture
 from shoal.cli.display.screen import Screen
-from shoal.cli.display.summary import command as command_line
 from shoal.cli.display.tables import lane_rows, show_workers
 from shoal.cli.main import shoal
+from shoal.cli.next_commands import command as command_line
 from shoal.cli.which import choose
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
@@ -170,7 +170,7 @@ def test_dead_letters_are_listed_and_filtered(crawl: str, site: SiteProcess) -> 
 
 
 def test_a_requeued_dead_letter_is_tried_again_by_the_same_command(crawl: str, site: SiteProcess) -> None:
-    assert shoal_("dead", "requeue", "--reason", "handler").stdout.startswith("books-1: 1 queued again")
+    assert shoal_("dead", "requeue", "--reason", "handler").stdout.startswith("books-1: 1 dead letter queued again")
     assert json_of("status", crawl)["state"] == "running"
     Folder(Path()).spider(site.url)
     summary = json_of("run", "books.py")
@@ -178,7 +178,7 @@ def test_a_requeued_dead_letter_is_tried_again_by_the_same_command(crawl: str, s
 
 
 def test_a_dropped_dead_letter_is_gone(crawl: str) -> None:
-    assert shoal_("dead", "drop").stdout == "books-1: 1 dropped\n"
+    assert shoal_("dead", "drop").stdout == "books-1: 1 dead letter dropped\n"
     assert shoal_("dead", "list").stderr == "books-1: no dead letters\n"
 
 
@@ -228,6 +228,28 @@ def test_the_pace_of_a_host_is_changed(crawl: str, site: SiteProcess) -> None:
     assert (lane["lane"], lane["interval"]) == (host, lent_interval(2.0))
     assert "4/s, 30/m" in shoal_("pace", host, "fast", code=2).stderr
     assert "no host" in shoal_("pace", "not a host", "1/s", code=2).stderr
+
+
+def test_a_pace_for_a_host_that_the_crawl_has_nothing_to_do_with_is_set_with_a_warning(
+    crawl: str, site: SiteProcess
+) -> None:
+    shoal_("add", f"{site.url}plain.txt", "https://www.example.com/")
+    assert shoal_("pace", "www.example.com", "1/s").stderr == ""
+    slip = shoal_("pace", "www.exmaple.com", "1/s")
+    assert slip.stdout == "books-1: www.exmaple.com at 1/s from the next request on\n"
+    assert slip.stderr == (
+        "warning: books-1 has nothing to do at www.exmaple.com so far; did you mean www.example.com?\n"
+    )
+    far = shoal_("pace", "zzz.test", "1/s")
+    assert far.stderr == "warning: books-1 has nothing to do at zzz.test so far\n"
+    paced = json_of("pace", "www.exmaple.com", "1/s")
+    assert (paced["is_known"], paced["near"]) == (False, ["www.example.com"])
+
+
+def test_a_pace_in_a_finished_crawl_is_set_for_urls_that_come_later(crawl: str, site: SiteProcess) -> None:
+    host = site.url.split("/")[2]
+    paced = shoal_("pace", host, "1/s")
+    assert paced.stderr == "warning: books-1 is finished: the pace holds when URLs are added to it\n"
 
 
 def test_items_are_exported_by_crawl_or_all_of_a_spider(crawl: str) -> None:

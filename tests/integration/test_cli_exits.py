@@ -168,7 +168,7 @@ def test_status_says_that_the_budget_is_spent_and_how_to_raise_it(crawl: str) ->
         assert not (await frontier.lease([CRAWL], 1, worker="w", seconds=60.0, horizon=0.0)).leases
 
     with_frontier(work)
-    told = "paused: the budget of 0.040 is spent; raise it: shoal run … --set budget=0.08"
+    told = "paused: the budget of 0.040 is spent; run it again with --set budget=0.08"
     assert told in shoal_("status").stdout
     assert told in shoal_("top").stdout
     assert json_of("status", crawl)["is_budget_spent"]

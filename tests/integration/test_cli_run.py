@@ -6,11 +6,15 @@ import contextlib
 import csv
 import json
 import os
+import shlex
 import signal
 import sqlite3
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from command_line import SECONDS, Folder, interrupt, is_alive
 
 from shoal.testing.sites.site_process import SiteProcess, site_process
@@ -91,6 +95,54 @@ def test_a_site_is_crawled_without_code(folder: Folder, site: SiteProcess) -> No
     assert (front["status"], front["title"]) == (200, "The catalogue")
     assert f"{site.url}catalogue/page-1.html" in front["links"]
     assert "more links away from a start URL than max_depth" in result.stderr
+
+
+OUTPUTS = {
+    "an unknown ending": ("books.xls", "cannot tell the format"),
+    "no folder": ("no/folder/books.csv", "does not exist"),
+    "a folder": ("folder.csv", "is not a file"),
+    "a folder that takes no files": ("/proc/books.csv", "takes no files"),
+    "a write-protected file": ("precious.csv", "write-protected"),
+    "a file in place of a folder": ("precious.csv/books.csv", "is not a folder"),
+}
+
+
+@pytest.mark.parametrize(("output", "why"), OUTPUTS.values(), ids=list(OUTPUTS))
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_begun(
+    folder: Folder, site: SiteProcess, output: str, why: str
+) -> None:
+    folder.spider(site.url)
+    folder.run("run", "books.py", "--max-pages", "1")
+    (folder.path / "folder.csv").mkdir()
+    (folder.path / "precious.csv").write_text("precious")
+    (folder.path / "precious.csv").chmod(0o444)
+    before, hits = folder.json("status"), len(site.hits())
+    for command in (["run", "books.py"], ["run", "books.py", "--fresh"], ["crawl", site.url, "--allow-private"]):
+        assert why in folder.refusal(*command, "-o", output)
+    assert [crawl["crawl"] for crawl in folder.json("status")] == [crawl["crawl"] for crawl in before] == ["books-1"]
+    assert len(site.hits()) == hits
+    assert (folder.path / "precious.csv").read_text() == "precious"
+
+
+def test_a_full_disk_is_told_before_anything_is_begun(folder: Folder, site: SiteProcess) -> None:
+    name, hits = folder.spider(site.url), len(site.hits())
+    # No file may grow: what a disk does on which nothing is left.
+    line = f"ulimit -f 0; exec {shlex.quote(sys.executable)} -m shoal run {name} -o books.csv"
+    result = subprocess.run(
+        ["sh", "-c", line], cwd=folder.path, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert result.returncode == 2
+    assert "cannot write books.csv: the folder" in result.stderr
+    assert "takes no files: File too large" in result.stderr
+    assert sorted(path.name for path in folder.path.iterdir()) == ["books.py"]
+    assert len(site.hits()) == hits
+
+
+def test_parquet_without_its_extra_is_refused_before_anything_is_begun(folder: Folder, site: SiteProcess) -> None:
+    name = folder.spider(site.url)
+    (folder.path / "pyarrow.py").write_text("raise ImportError('not installed')")
+    assert "pip install 'shoal[parquet]'" in folder.refusal("run", name, "-o", "books.parquet")
+    assert not (folder.path / "shoal.db").exists()
 
 
 def test_a_site_that_cannot_be_reached_is_a_failure(folder: Folder) -> None:

@@ -47,7 +47,8 @@ async def test_equal_pages_that_were_given_up_can_be_had_after_all(tmp_path: Pat
         assert last["sentence"].startswith(
             "dead after 1 attempt: equal_pages: the last 5 pages like it said nothing new"
         )
-        assert "shoal dead requeue walk-1 --reason equal_pages" in last["sentence"]
+        told = await shoal(folder, "why", site.url(f"/same/{PAGES - 1}"))
+        assert "shoal dead requeue walk-1 --reason equal_pages\n" in told
         assert "--set max_equal_pages=0" in last["sentence"]
         await shoal(folder, "dead", "requeue", "walk-1", "--reason", "equal_pages")
         await shoal(folder, "run", "walk.py", "--set", "max_equal_pages=0")

@@ -46,6 +46,7 @@ def test_the_environment_speaks_in_text() -> None:
     )
     values = resolve([("environment", layer)]).values
     assert (values.max_depth, values.allow, values.obey_robots) == (3, ("a.test", ".b.test"), False)
+    assert resolve([("command line", {"handle_statuses": "404, 410"})]).values.handle_statuses == (404, 410)
 
 
 def test_where_a_crawl_lives_is_no_setting_of_it() -> None:

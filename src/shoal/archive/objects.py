@@ -270,7 +270,7 @@ def _translated(place: Place) -> Iterator[None]:
 def _absent(error: FileNotFoundError, place: Place) -> ShoalError:
     if not place.is_folder and ("NoSuchBucket" in str(error) or "ContainerNotFound" in str(error)):
         return UsageError(f"{place.shown}: there is no such bucket; make it first")
-    return UsageError(f"there is no archive in {place.shown}: `shoal run --archive` makes one")
+    return UsageError(f"there is no archive in {place.shown}: `shoal run FILE --archive {place.shown}` makes one")
 
 
 def _refused(place: Place) -> ShoalError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -76,7 +77,9 @@ def _folder(name: str, *, create: bool) -> Place:
         raise UsageError(f"the archive names no folder: give {FORMS}")
     path = Path(name)
     if not create and not path.is_dir():
-        raise UsageError(f"there is no archive in {path}: `shoal run --archive {path}` makes one")
+        raise UsageError(
+            f"there is no archive in {path}: `shoal run FILE --archive {shlex.quote(str(path))}` makes one"
+        )
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -14,6 +14,7 @@ from shoal.cli.display.progress import Display
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.summary import Summary, next_step, show_summary
 from shoal.cli.main import INTERRUPTED
+from shoal.cli.options import check_json_output
 from shoal.cli.stopping import Stopping
 from shoal.crawl import begin, begin_afresh, run_crawl
 from shoal.frontier.base import Frontier
@@ -56,6 +57,7 @@ class Reading:
 
 async def run_job(job: Job) -> int:
     """Run to the end, show the summary, return the exit code."""
+    check_json_output(job.output, as_json=job.as_json)
     screen = Screen(results_to_stderr=job.output == STDOUT)
     summary = await work(job, screen)
     if job.as_json:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_FILE = "shoal.db"
 _PASSWORD = re.compile(r":[^:@]+@")
+_MASKED = re.compile(r":\*\*\*@|=\*\*\*")
 Command = Callable[..., Any]
 
 # Flags of their own for the settings people change most: flags, setting, metavar.
@@ -31,6 +32,7 @@ _VALUES = (
     (("--proxies",), "proxies", "FILE"),
 )
 _LISTS = (("--allow", "allow", "HOST"), ("--deny", "deny", "REGEX"))
+LIST_FLAGS = {name: flag for flag, name, _ in _LISTS}
 _SWITCHES = (
     ("--ignore-robots", "obey_robots", False, "Do not ask for robots.txt; the summary says so."),
     ("--allow-private", "allow_private", True, "Let requests go to private and loopback addresses."),
@@ -124,6 +126,12 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, for scripts.")(command)
 
 
+def check_json_output(output: str | None, *, as_json: bool) -> None:
+    """Refuse --json together with items on standard output: a script could not tell one from the other."""
+    if as_json and output == "-":
+        raise UsageError("-o - and --json would both write to standard output: give -o a file, or leave out --json")
+
+
 def crawl_argument(command: Command) -> Command:
     """CRAWL: an id, or a spider's name for its newest crawl."""
     return click.argument("crawl", required=False)(command)
@@ -157,7 +165,9 @@ def check_exists(places: Places) -> None:
     """Refuse a missing file: opening it would create an empty one."""
     path = file_of(places.frontier)
     if path is not None and not Path(path).exists():
-        raise UsageError(f"there is no {path} here: `shoal run` or `shoal crawl` makes one, --frontier names another")
+        raise UsageError(
+            f"there is no {path} here: `shoal run FILE` or `shoal crawl URL` makes one, --frontier names another"
+        )
 
 
 def store_option(command: Command) -> Command:
@@ -172,7 +182,9 @@ def check_store_exists(url: str) -> None:
     """Refuse a store in a missing file or folder: opening it would create an empty one."""
     path = store_path(url)
     if path is not None and not Path(path).exists():
-        raise UsageError(f"there is no {path} here: `shoal run` or `shoal crawl` makes one, --store names another")
+        raise UsageError(
+            f"there is no {path} here: `shoal run FILE` or `shoal crawl URL` makes one, --store names another"
+        )
 
 
 def store_path(url: str) -> str | None:
@@ -184,6 +196,8 @@ def checked_place(_: click.Context, option: click.Parameter, url: str | None) ->
     """The URL, unless it is a server's without its scheme: taken for a file name, its password would be shown."""
     if url and "://" not in url and _PASSWORD.search(url) and not Path(url).exists():
         raise UsageError(f"--{option.name} looks like a server's URL without its scheme: write scheme://user:…@host")
+    if url and _MASKED.search(url):
+        raise UsageError(f"--{option.name} has *** where a message left out a password: write the password there")
     return url
 
 

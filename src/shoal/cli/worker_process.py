@@ -16,6 +16,7 @@ from typing import TextIO
 from shoal.archive.base import Archive
 from shoal.cli.display.lines import Say, say_on
 from shoal.cli.main import INTERRUPTED
+from shoal.cli.next_commands import command, quote
 from shoal.cli.stopping import Stopping
 from shoal.cli.which import choose
 from shoal.crawl import listener_at, settings_of, worker_for
@@ -185,7 +186,8 @@ class WorkerProcess:
         mine = [crawl for crawl in crawls if crawl.spider in self._spiders]
         unfinished = [crawl for crawl in mine if is_unfinished(crawl.state)]
         if self._job.burst and self._job.crawl_id is None and not unfinished and not self._has_worked:
-            raise UsageError(f"no crawl of {self._names()} is unfinished: `shoal run` begins one")
+            begin = command(f"run {quote(self._job.reference)}", self._job.places)
+            raise UsageError(f"no crawl of {self._names()} is unfinished: `{begin}` begins one")
         return unfinished
 
     def _as_served(self, crawl: Crawl) -> Crawl:

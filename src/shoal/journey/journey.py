@@ -133,8 +133,7 @@ class Journey:
     def _given_up(self, lease: Lease) -> Finished:
         reason = (
             f"equal_pages: the last {self._settings.max_equal_pages} pages like it said nothing new;"
-            f" if it does, run again with --set max_equal_pages=0 after `shoal dead requeue {lease.crawl}"
-            " --reason equal_pages`"
+            " if it does, requeue the dead letters of this reason and run again with --set max_equal_pages=0"
         )
         return self._records.finished(Dead(lease=lease, reason=reason, exit=unused(lease)), "equal_pages")
 

@@ -158,7 +158,12 @@ def spent_budget(crawl: Crawl, progress: Progress) -> str:
     budget = crawl.budgets.cost
     if progress.state is not CrawlState.PAUSED or not budget or progress.cost < budget:
         return ""
-    return f"the budget of {money(budget)} is spent; raise it: shoal run … --set budget={2 * budget:g}"
+    return f"the budget of {money(budget)} is spent; run it again with --set budget={raised_budget(crawl):g}"
+
+
+def raised_budget(crawl: Crawl) -> float:
+    """A budget that lets a crawl go on whose budget is spent."""
+    return 2 * crawl.budgets.cost
 
 
 def describe_interval(interval: float) -> str:

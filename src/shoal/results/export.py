@@ -9,7 +9,6 @@ import re
 import secrets
 import shutil
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -30,7 +29,7 @@ BATCH_ROWS = 1000
 BATCH_BYTES = 4 * 1024 * 1024
 GROUP_ROWS = 10_000
 GROUP_BYTES = 32 * 1024 * 1024
-SHOW_SECONDS = 5.0
+ANYBODY_WRITES = 0o222
 
 _Fields = dict[str, Any]
 _Columns = dict[str, Callable[[StoredItem], Any]]
@@ -59,12 +58,33 @@ def check_target(path: str | os.PathLike[str]) -> None:
     target = Path(path)
     if target.suffix.lower() not in SUFFIXES:
         raise UsageError(f"cannot tell the format of {path}: end it in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
-    if not target.parent.is_dir():
-        raise UsageError(f"cannot write {path}: the folder {target.parent} does not exist")
-    if target.exists() and not target.is_file():
-        raise UsageError(f"cannot write {path}: it is not a file")
     if target.suffix.lower() == ".parquet":
         _pyarrow()
+    try:
+        _check_place(target)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _check_place(path: Path) -> None:
+    """Refuse a path where no file could be replaced. Only a file that is really made there shows that one can be."""
+    # A symbolic link stays, the file that it points to is replaced.
+    target = path.resolve()
+    folder = target.parent
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise UsageError(f"cannot write {path}: the folder {folder if path.is_symlink() else path.parent} {what}")
+    if target.exists() and not target.is_file():
+        raise UsageError(f"cannot write {path}: it is not a file")
+    if target.exists() and not (os.access(target, os.W_OK) and target.stat().st_mode & ANYBODY_WRITES):
+        raise UsageError(f"cannot write {path}: it is write-protected; choose another name, or chmod u+w it")
+    try:
+        with TemporaryFile(dir=folder) as probe:
+            probe.write(b"\n")
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: the folder {folder} takes no files: {error.strerror or error}"
+        ) from None
 
 
 def harmless(document: bytes) -> bytes:
@@ -185,14 +205,13 @@ def _own_columns(wanted: Wanted) -> _Columns:
 
 
 async def _chosen(store: Store, wanted: Wanted, show: Callable[[int], None] | None) -> AsyncIterator[StoredItem]:
-    shown_at, count = time.monotonic(), 0
+    count = 0
     async for item in store.versions(wanted.which) if wanted.versions else store.items(wanted.which):
         if wanted.where and not _has(item, wanted.where):
             continue
         yield item
         count += 1
-        if show is not None and count % BATCH_ROWS == 0 and time.monotonic() - shown_at > SHOW_SECONDS:
-            shown_at = time.monotonic()
+        if show is not None and count % BATCH_ROWS == 0:
             show(count)
 
 

@@ -108,7 +108,7 @@ def test_exits_that_are_all_quarantined_limit_a_crawl_and_say_until_when() -> No
 def test_a_pause_that_the_budget_caused_is_told_from_one_that_people_asked_for() -> None:
     crawl = Crawl(id="c", spider="s", budgets=Budgets(cost=5.0))
     paused = Progress(state=CrawlState.PAUSED, queued=1, cost=5.0)
-    assert spent_budget(crawl, paused) == "the budget of 5.00 is spent; raise it: shoal run … --set budget=10"
+    assert spent_budget(crawl, paused) == "the budget of 5.00 is spent; run it again with --set budget=10"
     assert spent_budget(crawl, running(queued=1, cost=5.0)) == ""
     assert spent_budget(crawl, Progress(state=CrawlState.PAUSED, queued=1, cost=3.2)) == ""
     assert cost_so_far(crawl, running(cost=3.2)) == "cost 3.20 of 5.00"

@@ -199,8 +199,30 @@ def test_refuses_early_what_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(UsageError, match="is not a file"):
         check_target(tmp_path / "folder.csv")
-    with pytest.raises(UsageError, match="does not exist"):
+    with pytest.raises(UsageError, match="nowhere does not exist"):
         check_target(tmp_path / "nowhere" / "out.csv")
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"the folder .*/file is not a folder"):
+        check_target(tmp_path / "file" / "out.csv")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "gone" / "out.csv")
+    with pytest.raises(UsageError, match=r"link\.csv: the folder .*/gone does not exist"):
+        check_target(tmp_path / "link.csv")
+    with pytest.raises(UsageError, match="File name too long"):
+        check_target(tmp_path / ("x" * 300 + ".csv"))
+    with pytest.raises(UsageError, match="the folder /proc takes no files"):
+        check_target("/proc/out.csv")
+
+
+def test_a_write_protected_file_is_not_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "out.csv"
+    target.write_text("precious")
+    target.chmod(0o444)
+    with pytest.raises(UsageError, match="write-protected"):
+        check_target(target)
+    target.chmod(0o644)
+    check_target(target)
+    assert target.read_text() == "precious"
+    assert names_in(tmp_path) == ["out.csv"]
 
 
 def test_accepts_endings_in_capitals_and_stdout(tmp_path: Path) -> None:

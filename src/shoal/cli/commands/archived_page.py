@@ -87,13 +87,15 @@ def page(  # noqa: PLR0913 -- the options of the command
 
 async def _find(wanted: Wanted, places: Places, *, screen: Screen, with_body: bool) -> tuple[list[Capture], bytes]:
     """The captures that are wanted, oldest first, and the body of the latest."""
+    from shoal.cli.next_commands import command, quote
     from shoal.processes.opening import archive_at
 
     async with archive_at(places.archive or "") as archive:
         found = [] if wanted.every or wanted.until is not None else await _by_log(wanted, places, archive=archive)
         found = found or await _by_scan(wanted, archive=archive, screen=screen)
         if not found:
-            raise UsageError(f"{wanted.url} is not in the archive; `shoal why` tells what became of it")
+            why = command(f"why {quote(wanted.url)}", places)
+            raise UsageError(f"{wanted.url} is not in the archive; `{why}` tells what became of it")
         return found, await archive.body(found[-1].content_hash) if with_body else b""
 
 

@@ -68,6 +68,7 @@ def chaos(*, seed: int | None, as_json: bool, **options: Any) -> int:
     finally:
         if keep_folder:
             screen.say(f"the crawl is kept in {folder}")
+            screen.say(f"the same again: {_again(chosen, **options)}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
     if as_json:
@@ -75,6 +76,14 @@ def chaos(*, seed: int | None, as_json: bool, **options: Any) -> int:
     else:
         _show(report, screen)
     return 0 if report.is_kept else 1
+
+
+def _again(seed: int, *, frontier: str | None, pages: int | None, kills: int, workers: int) -> str:
+    """The command that kills the same workers at the same moments, as far as a machine can repeat that."""
+    from shoal.cli.next_commands import pasted
+
+    line = f"chaos --seed {seed} --kills {kills} --workers {workers}{f' --pages {pages}' if pages else ''}"
+    return pasted(line, [("--frontier", frontier)] if frontier else [])
 
 
 async def _run(folder: Path, screen: Screen, *, frontier: str | None, pages: int | None, **options: Any) -> Report:

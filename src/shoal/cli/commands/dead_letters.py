@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.cli.display.counting import Counting
 from shoal.cli.display.numbers import count, moment, moment_given, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import Command, crawl_argument, json_option, place_options
@@ -71,7 +73,8 @@ def list_(crawl: str | None, *, places: Places, which: dict[str, Any], **options
 @crawl_argument
 @filter_options
 @place_options(store=False)
-def requeue(crawl: str | None, *, places: Places, which: dict[str, Any]) -> None:
+@json_option
+def requeue(crawl: str | None, *, places: Places, which: dict[str, Any], as_json: bool) -> None:
     """Queue dead letters again; their attempts count from zero.
 
     \b
@@ -79,16 +82,21 @@ def requeue(crawl: str | None, *, places: Places, which: dict[str, Any]) -> None
     """
     from shoal.cli.loop import run
 
-    name, number = run(_change(crawl, which, "requeue_dead", places=places))
+    screen = Screen()
+    name, number = run(_change(crawl, which, "requeue_dead", places=places, screen=screen))
+    if as_json:
+        screen.json({"crawl": name, "requeued": number})
+        return
     what = "; run the command that began the crawl again" if number else ""
-    Screen().line(f"{name}: {count(number)} queued again{what}")
+    screen.line(f"{name}: {several(number, 'dead letter')} queued again{what}")
 
 
 @dead.command(short_help="Delete dead letters for good.")
 @crawl_argument
 @filter_options
 @place_options(store=False)
-def drop(crawl: str | None, *, places: Places, which: dict[str, Any]) -> None:
+@json_option
+def drop(crawl: str | None, *, places: Places, which: dict[str, Any], as_json: bool) -> None:
     """Delete dead letters for good.
 
     \b
@@ -96,8 +104,12 @@ def drop(crawl: str | None, *, places: Places, which: dict[str, Any]) -> None:
     """
     from shoal.cli.loop import run
 
-    name, number = run(_change(crawl, which, "drop_dead", places=places))
-    Screen().line(f"{name}: {count(number)} dropped")
+    screen = Screen()
+    name, number = run(_change(crawl, which, "drop_dead", places=places, screen=screen))
+    if as_json:
+        screen.json({"crawl": name, "dropped": number})
+        return
+    screen.line(f"{name}: {several(number, 'dead letter')} dropped")
 
 
 async def _list(
@@ -119,16 +131,29 @@ async def _list(
         hint = "; -v shows why" if letters and not verbose else ""
         shown = f"{count(len(letters))} of {several(total, 'dead letter')}" if total else "no dead letters"
         screen.say(f"{crawl.id}: {shown}{hint}")
+        if letters:
+            screen.say(f"to queue them again: {_requeueing(crawl, which, places=places)}")
 
 
-async def _change(name: str | None, which: dict[str, Any], verb: str, *, places: Places) -> tuple[str, int]:
+def _requeueing(crawl: Crawl, which: dict[str, Any], *, places: Places) -> str:
+    """The command that requeues the dead letters that were asked for."""
+    from shoal.cli.next_commands import command, quote
+
+    options = [f"--{name} {quote(value)}" for name, value in which.items() if value is not None]
+    return command(" ".join(["dead requeue", quote(crawl.id), *options]), places)
+
+
+async def _change(
+    name: str | None, which: dict[str, Any], verb: str, *, places: Places, screen: Screen
+) -> tuple[str, int]:
     from shoal.cli.which import chosen_crawl
 
     async with chosen_crawl(places, name) as (frontier, crawl):
-        return crawl.id, await _in_steps(frontier, crawl, _filter(which, crawl), verb)
+        with Counting.on(screen) as counting:
+            return crawl.id, await _in_steps(frontier, crawl, _filter(which, crawl), verb, counting=counting)
 
 
-async def _in_steps(frontier: Frontier, crawl: Crawl, which: DeadFilter, verb: str) -> int:
+async def _in_steps(frontier: Frontier, crawl: Crawl, which: DeadFilter, verb: str, *, counting: Counting) -> int:
     # No more than there are now: tasks that are requeued here may die again meanwhile, without end.
     left = (await frontier.progress(crawl.id)).dead
     total = 0
@@ -137,7 +162,12 @@ async def _in_steps(frontier: Frontier, crawl: Crawl, which: DeadFilter, verb: s
         if not number:
             break
         total, left = total + number, left - number
+        counting.show(partial(_so_far, crawl, total))
     return total
+
+
+def _so_far(crawl: Crawl, number: int) -> str:
+    return f"{crawl.id}: {several(number, 'dead letter')} so far"
 
 
 def _filter(which: dict[str, Any], crawl: Crawl) -> DeadFilter:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.cli.display.screen import Screen
+from shoal.cli.options import DEFAULT_FILE, places_of
 
 if TYPE_CHECKING:
     from shoal.cli.crawl_process import Job
@@ -117,22 +118,30 @@ async def _show_items(summary: Summary, places: Places, screen: Screen) -> None:
 def _activation() -> list[tuple[str, str]]:
     """How to put shoal on the shell's path, if it is not there yet."""
     script = Path(sys.prefix) / "bin" / "activate"
-    if shutil.which("shoal") or not script.exists():
+    if shutil.which("shoal") or not script.exists() or not script.with_name("shoal").exists():
         return []
     return [(f". {os.path.relpath(script)}", "puts shoal on your path")]
 
 
 def _show_next(summary: Summary, site: SiteProcess, screen: Screen) -> None:
+    from shoal.cli.next_commands import command, quote
+
+    activation = _activation()
+    # As typed in the crawl's folder: a relative path to shoal would not lead there.
+    by = "shoal" if activation or shutil.which("shoal") else f"{quote(sys.executable)} -m shoal"
+    lines = [
+        (f"why {site.url}private/stock-0.html", "why it was not fetched"),
+        (f"why {site.url}product/gone-0.html", "what became of it"),
+        ("status", "counts, lanes, workers"),
+        (f"export {summary.crawl} -o books.csv", "the items as a table"),
+        ("crawl https://example.com/ --depth 2", "a site of your own"),
+    ]
     screen.line()
     screen.heading("next")
     screen.pairs(
         [
-            *_activation(),
+            *activation,
             (f"cd {FOLDER}", "the crawl's folder"),
-            (f"shoal why {site.url}private/stock-0.html", "why it was not fetched"),
-            (f"shoal why {site.url}product/gone-0.html", "what became of it"),
-            ("shoal status", "counts, lanes, workers"),
-            (f"shoal export {summary.crawl} -o books.csv", "the items as a table"),
-            ("shoal crawl https://example.com/ --depth 2", "a site of your own"),
+            *((command(line, places_of(DEFAULT_FILE, None), by=by), what) for line, what in lines),
         ]
     )

@@ -5,16 +5,35 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from shoal.cli.display.numbers import count, moment_given
+from shoal.cli.display.counting import Counting
+from shoal.cli.display.numbers import moment_given, several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import check_exists, check_store_exists, crawl_argument, place_options
+from shoal.cli.options import (
+    check_exists,
+    check_json_output,
+    check_store_exists,
+    crawl_argument,
+    json_option,
+    place_options,
+)
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
     from shoal.processes.opening import Places
     from shoal.results.export import Wanted
     from shoal.store.base import Store
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written to `output`: `number` items, or versions of items. `crawl` is None for all of the spider."""
+
+    output: str
+    spider: str | None
+    crawl: str | None
+    versions: bool
+    number: int
 
 
 @click.command(short_help="Write a crawl's items to a file.")
@@ -28,7 +47,8 @@ if TYPE_CHECKING:
 @click.option("--where", metavar="FIELD=VALUE", multiple=True, help="Items with this value in this field; repeatable.")
 @click.option("--versions", is_flag=True, help="Every version that was kept, not just the latest.")
 @place_options(exists=False)
-def export(crawl: str | None, *, places: Places, output: str, **choice: Any) -> None:
+@json_option
+def export(crawl: str | None, *, places: Places, output: str, as_json: bool, **choice: Any) -> None:
     """Write a crawl's items to a file; - writes JSON Lines to standard output.
 
     \b
@@ -37,12 +57,26 @@ def export(crawl: str | None, *, places: Places, output: str, **choice: Any) -> 
     """
     from shoal.cli.loop import run
 
-    run(_export(crawl, output, places=places, **choice))
+    check_json_output(output, as_json=as_json)
+    screen = Screen()
+    exported = run(_export(crawl, output, places=places, screen=screen, **choice))
+    if as_json:
+        screen.json(exported)
+        return
+    what = several(exported.number, "version" if exported.versions else "item")
+    screen.say(f"{what} of {exported.crawl or exported.spider} in {output}")
 
 
 async def _export(
-    name: str | None, output: str, *, places: Places, everything: bool, spider: str | None, **choice: Any
-) -> None:
+    name: str | None,
+    output: str,
+    *,
+    places: Places,
+    screen: Screen,
+    everything: bool,
+    spider: str | None,
+    **choice: Any,
+) -> Exported:
     from shoal.cli.which import choose
     from shoal.processes.opening import opened, store_at
     from shoal.results.export import check_target
@@ -54,23 +88,25 @@ async def _export(
         check_exists(places)
         async with opened(places) as (frontier, store):
             crawl = choose(await frontier.crawls(), name)
-            await _write(store, output, _of(wanted, crawl.spider, None if everything else crawl.id))
+            wanted = _of(wanted, crawl.spider, None if everything else crawl.id)
+            return await _write(store, output, wanted, screen=screen)
     elif name is not None or everything:
         raise UsageError("--spider means all items of the spider: leave out the crawl and --all")
     else:
         async with store_at(places.store) as store:
-            await _write(store, output, _of(wanted, spider, None))
+            return await _write(store, output, _of(wanted, spider, None), screen=screen)
 
 
-async def _write(store: Store, output: str, wanted: Wanted) -> None:
+async def _write(store: Store, output: str, wanted: Wanted, *, screen: Screen) -> Exported:
     from shoal.results.export import export as write_items
 
-    screen = Screen()
-    number = await write_items(
-        store, output, wanted=wanted, show=lambda so_far: screen.say(f"{count(so_far)} items so far")
-    )
-    what = "versions" if wanted.versions else "items"
-    screen.say(f"{count(number)} {what} of {wanted.which.crawl or wanted.which.spider} in {output}")
+    noun = "version" if wanted.versions else "item"
+    with Counting.on(screen) as counting:
+        number = await write_items(
+            store, output, wanted=wanted, show=lambda so_far: counting.show(lambda: f"{several(so_far, noun)} so far")
+        )
+    which = wanted.which
+    return Exported(output=output, spider=which.spider, crawl=which.crawl, versions=wanted.versions, number=number)
 
 
 def _wanted(
@@ -84,9 +120,7 @@ def _wanted(
 
 
 def _of(wanted: Wanted, spider: str, crawl: str | None) -> Wanted:
-    from msgspec.structs import replace
-
-    return replace(wanted, which=replace(wanted.which, spider=spider, crawl=crawl))
+    return msgspec.structs.replace(wanted, which=msgspec.structs.replace(wanted.which, spider=spider, crawl=crawl))
 
 
 def _moment(text: str | None) -> float | None:

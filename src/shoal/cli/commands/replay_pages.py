@@ -15,7 +15,7 @@ from shoal.cli.display.counting import Counting
 from shoal.cli.display.lines import one_line
 from shoal.cli.display.numbers import count, several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import DEFAULT_FILE, archive_option, checked_place, json_option
+from shoal.cli.options import DEFAULT_FILE, archive_option, check_json_output, checked_place, json_option
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def replay(spider: str, *, archive: str, as_json: bool, **options: Any) -> int:
     from shoal.results.export import STDOUT
     from shoal.spider_file import load_spider
 
+    check_json_output(options["output"], as_json=as_json)
     screen = Screen(results_to_stderr=options["output"] == STDOUT)
     report = run(_replay(load_spider(spider), archive, screen=screen, **options))
     if as_json:

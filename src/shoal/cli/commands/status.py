@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.display.numbers import count, duration, moment
+from shoal.cli.display.numbers import count, duration, moment, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, json_option, place_options
 from shoal.errors import UsageError
@@ -64,6 +64,7 @@ async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
         screen.json(documents[0] if name is not None else documents)
     else:
         show_snapshot(snapshots[0], screen, items=items[0])
+        _show_next(snapshots[0], screen, places=places)
 
 
 async def _read(frontier: Frontier, crawls: Sequence[Crawl], screen: Screen) -> list[tuple[Crawl, Progress]]:
@@ -118,13 +119,23 @@ def show_snapshot(snapshot: Snapshot, screen: Screen, *, items: int) -> None:
         if last_lane(snapshot):
             screen.line(last_lane(snapshot))
     ended = f", ended {moment(crawl.finished)}" if crawl.finished else ""
-    screen.line(f"began {moment(crawl.created)}{ended}, {count(items)} items")
+    screen.line(f"began {moment(crawl.created)}{ended}, {several(items, 'item')}")
     outcomes = sorted(progress.outcomes.items(), key=lambda pair: -pair[1])
     if outcomes:
         screen.line()
         screen.pairs([(name, count(number)) for name, number in outcomes], indent="")
     show_lanes(snapshot.lanes, screen)
     show_workers(snapshot.workers, screen)
+
+
+def _show_next(snapshot: Snapshot, screen: Screen, *, places: Places) -> None:
+    """The command that lets a crawl go on whose budget is spent."""
+    from shoal.cli.next_commands import run_again
+    from shoal.processes.stats import raised_budget, spent_budget
+
+    if spent_budget(snapshot.crawl, snapshot.progress):
+        screen.line()
+        screen.line(f"next: {run_again(snapshot.crawl, places, budget=raised_budget(snapshot.crawl))}")
 
 
 def _lifetime(snapshot: Snapshot) -> float:
@@ -147,7 +158,7 @@ def _show_crawls(rows: Sequence[tuple[Crawl, Progress]], screen: Screen, *, olde
     ]
     screen.table(columns, cells, right=("done", "left", "dead", "took"))
     if older > 0:
-        screen.say(f"and {older} older ones; --json lists them all")
+        screen.say(f"and {several(older, 'older crawl')}; --json lists them all")
 
 
 def _ignore(snapshot: Snapshot) -> None:

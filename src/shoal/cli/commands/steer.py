@@ -2,57 +2,86 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
+from msgspec.structs import replace
 
 from shoal.cli.display.numbers import several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import crawl_argument, place_options
+from shoal.cli.options import crawl_argument, json_option, place_options
 from shoal.errors import UsageError
 from shoal.model import VIA, CrawlState, LaneUpdate
 
 if TYPE_CHECKING:
+    from shoal.frontier.base import Frontier
     from shoal.model import Crawl
     from shoal.processes.opening import Places
 
+LANES_READ = 5_000
+NEAR_SHOWN = 3
 RUN_AGAIN = "a running worker continues it; if none runs, repeat the command that began it"
+
+
+class Steered(msgspec.Struct, frozen=True, kw_only=True):
+    """A crawl after its state was changed, for scripts: its tasks that are left, in flight and set aside."""
+
+    crawl: str
+    state: CrawlState
+    left: int
+    in_flight: int
+    cancelled: int
+
+
+class Paced(msgspec.Struct, frozen=True, kw_only=True):
+    """A lane with a new pace, for scripts. `near` has names like that of a lane where the crawl has nothing to do."""
+
+    crawl: str
+    lane: str
+    rate: str
+    is_known: bool
+    near: list[str] = []
 
 
 @click.command(short_help="Pause a crawl: nothing new is fetched until resume.")
 @crawl_argument
 @place_options(store=False)
-def pause(crawl: str | None, *, places: Places) -> None:
+@json_option
+def pause(crawl: str | None, *, places: Places, as_json: bool) -> None:
     """Pause a crawl: nothing new is fetched until resume.
 
     \b
     Example: shoal pause books-1
     """
-    _steer(crawl, CrawlState.PAUSED, places=places)
+    _steer(crawl, CrawlState.PAUSED, places=places, as_json=as_json)
 
 
 @click.command(short_help="Resume a paused or cancelled crawl.")
 @crawl_argument
 @place_options(store=False)
-def resume(crawl: str | None, *, places: Places) -> None:
+@json_option
+def resume(crawl: str | None, *, places: Places, as_json: bool) -> None:
     """Resume a paused or cancelled crawl.
 
     \b
     Example: shoal resume books-1
     """
-    _steer(crawl, CrawlState.RUNNING, places=places)
+    _steer(crawl, CrawlState.RUNNING, places=places, as_json=as_json)
 
 
 @click.command(short_help="Cancel a crawl: tasks that still wait are set aside.")
 @crawl_argument
 @place_options(store=False)
-def cancel(crawl: str | None, *, places: Places) -> None:
+@json_option
+def cancel(crawl: str | None, *, places: Places, as_json: bool) -> None:
     """Cancel a crawl: tasks that still wait are set aside, pages in flight are finished.
 
     \b
     Example: shoal cancel books-1
     """
-    _steer(crawl, CrawlState.CANCELLED, places=places)
+    _steer(crawl, CrawlState.CANCELLED, places=places, as_json=as_json)
 
 
 @click.command(short_help="Change the pace of one host, from the next request on.")
@@ -60,7 +89,8 @@ def cancel(crawl: str | None, *, places: Places) -> None:
 @click.argument("rate")
 @crawl_argument
 @place_options(store=False)
-def pace(host: str, rate: str, crawl: str | None, *, places: Places) -> None:
+@json_option
+def pace(host: str, rate: str, crawl: str | None, *, places: Places, as_json: bool) -> None:
     """Change the pace of one host, from the next request on.
 
     Requests to the host via a pool have a pace of their own, over all exits of the pool: "example.com via POOL".
@@ -71,7 +101,7 @@ def pace(host: str, rate: str, crawl: str | None, *, places: Places) -> None:
     """
     from shoal.cli.loop import run
 
-    run(_pace(host, rate, crawl, places=places))
+    run(_pace(host, rate, crawl, places=places, as_json=as_json))
 
 
 def lane_given(host: str) -> str:
@@ -85,15 +115,28 @@ def lane_given(host: str) -> str:
         raise UsageError(f"{host!r} is no host: write it as example.com or example.com:8080") from None
 
 
-def _steer(crawl: str | None, state: CrawlState, *, places: Places) -> None:
+def _steer(crawl: str | None, state: CrawlState, *, places: Places, as_json: bool) -> None:
     from shoal.cli.loop import run
 
-    run(_set_state(crawl, state, places=places))
+    before, steered = run(_set_state(crawl, state, places=places))
+    screen = Screen()
+    if as_json:
+        screen.json(steered)
+        return
+    said = f"{steered.crawl} is {steered.state}: {several(steered.left, 'task')} left"
+    if state is CrawlState.CANCELLED:
+        set_aside = several(steered.cancelled, "task")
+        said = f"{steered.crawl} is {steered.state}: {set_aside} set aside, {steered.in_flight:,} in flight"
+    if state is CrawlState.RUNNING and before is not state:
+        said += f"; {RUN_AGAIN}"
+    screen.line(said)
 
 
-async def _set_state(name: str | None, state: CrawlState, *, places: Places) -> None:
+async def _set_state(name: str | None, state: CrawlState, *, places: Places) -> tuple[CrawlState, Steered]:
+    """The state before, and the crawl as it is now."""
+    from shoal.cli.next_commands import run_again
     from shoal.cli.which import chosen_crawl
-    from shoal.processes.stats import spent_budget
+    from shoal.processes.stats import raised_budget, spent_budget
 
     async with chosen_crawl(places, name) as (frontier, crawl):
         former = await frontier.progress(crawl.id)
@@ -101,19 +144,21 @@ async def _set_state(name: str | None, state: CrawlState, *, places: Places) -> 
         if before is CrawlState.FINISHED:
             raise UsageError(f"{crawl.id} is finished: there is nothing to {_VERBS[state]}")
         if state is CrawlState.RUNNING and (spent := spent_budget(crawl, former)):
-            raise UsageError(f"{crawl.id}: {spent}")
+            again = run_again(crawl, places, budget=raised_budget(crawl))
+            raise UsageError(f"{crawl.id}: {spent}: {again}")
         await frontier.set_state(crawl.id, state)
         progress = await frontier.progress(crawl.id)
-    said = f"{crawl.id} is {progress.state}: {several(progress.left, 'task')} left"
-    if state is CrawlState.CANCELLED:
-        set_aside = several(progress.cancelled, "task")
-        said = f"{crawl.id} is {progress.state}: {set_aside} set aside, {progress.leased:,} in flight"
-    if state is CrawlState.RUNNING and before is not state:
-        said += f"; {RUN_AGAIN}"
-    Screen().line(said)
+    return before, Steered(
+        crawl=crawl.id,
+        state=progress.state,
+        left=progress.left,
+        in_flight=progress.leased,
+        cancelled=progress.cancelled,
+    )
 
 
-async def _pace(host: str, rate: str, name: str | None, *, places: Places) -> None:
+async def _pace(host: str, rate: str, name: str | None, *, places: Places, as_json: bool) -> None:
+    from shoal.cli.next_commands import command, quote
     from shoal.cli.which import chosen_crawl
     from shoal.policy.politeness import lent_interval
     from shoal.processes.stats import describe_interval
@@ -122,12 +167,34 @@ async def _pace(host: str, rate: str, name: str | None, *, places: Places) -> No
     lane, interval = lane_given(host), lent_interval(parse_rate(rate))
     async with chosen_crawl(places, name) as (frontier, crawl):
         _check_pool(lane, crawl)
+        hosts = await _hosts(frontier, crawl)
+        is_known = lane in hosts or bool((await frontier.rules(crawl.id, lane))[0])
         await frontier.update_lane(crawl.id, lane, LaneUpdate(interval=interval, base_interval=interval))
-    Screen().line(f"{crawl.id}: {lane} at {describe_interval(interval)} from the next request on")
+    paced = Paced(crawl=crawl.id, lane=lane, rate=describe_interval(interval), is_known=is_known)
+    if not is_known:
+        paced = replace(paced, near=get_close_matches(lane, hosts, n=NEAR_SHOWN))
+    screen = Screen()
+    if as_json:
+        screen.json(paced)
+        return
+    screen.line(f"{crawl.id}: {lane} at {paced.rate} from the next request on")
+    if not is_known:
+        meant = f"; did you mean {' or '.join(paced.near)}?" if paced.near else ""
+        screen.say(f"warning: {crawl.id} has nothing to do at {lane} so far{meant}")
+    if crawl.state is CrawlState.FINISHED:
+        screen.say(f"warning: {crawl.id} is finished: the pace holds when URLs are added to it")
     if crawl.pools and VIA not in lane:
-        Screen().line(
-            f'requests to it via a pool have their own pace: shoal pace "{lane}{VIA}{crawl.pools[0].name}" {rate}'
-        )
+        via = quote(f"{lane}{VIA}{crawl.pools[0].name}")
+        own = command(f"pace {via} {quote(rate)} {quote(crawl.id)}", places)
+        screen.line(f"requests to it via a pool have their own pace: {own}")
+
+
+async def _hosts(frontier: Frontier, crawl: Crawl) -> list[str]:
+    """The lanes that the crawl began with, and those that have something to do."""
+    from shoal.processes.crawl_record import record_of
+
+    first = record_of(crawl).start_lanes if crawl.settings else []
+    return [*first, *(one.lane for one in await frontier.lanes(crawl.id, limit=LANES_READ))]
 
 
 def _check_pool(lane: str, crawl: Crawl) -> None:

@@ -6,7 +6,7 @@ import click
 
 from shoal.cli.display.numbers import several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import check_store_exists, store_option
+from shoal.cli.options import check_store_exists, json_option, store_option
 from shoal.errors import UsageError
 from shoal.secrecy import masked
 
@@ -22,7 +22,8 @@ def store() -> None:
 
 @store.command(short_help="Create a store, or bring it up to date.")
 @store_option
-def init(store: str) -> None:
+@json_option
+def init(store: str, *, as_json: bool) -> None:
     """Create a store, or bring it up to date. Crawls do so by themselves; a database's owner may want to do it first.
 
     \b
@@ -31,13 +32,18 @@ def init(store: str) -> None:
     from shoal.cli.loop import run
 
     run(_init(store))
-    Screen().line(f"{masked(store)} is ready")
+    screen = Screen()
+    if as_json:
+        screen.json({"store": masked(store), "ready": True})
+        return
+    screen.line(f"{masked(store)} is ready")
 
 
 @store.command(short_help="Drop lines of the fetch log that are older than `retention`.")
 @store_option
 @click.option("--retention", metavar="TIME", help="How long lines are kept, such as 90d.  [default: the setting]")
-def tidy(store: str, *, retention: str | None) -> None:
+@json_option
+def tidy(store: str, *, retention: str | None, as_json: bool) -> None:
     """Drop lines of the fetch log that are older than `retention`. Items stay.
 
     \b
@@ -52,8 +58,12 @@ def tidy(store: str, *, retention: str | None) -> None:
     if not seconds:
         raise UsageError("nothing says how long log lines are kept: give --retention 90d, or set `retention`")
     check_store_exists(store)
+    screen = Screen()
     dropped = run(_tidy(store, seconds))
-    Screen().line(f"{several(dropped, 'log line')} dropped from {masked(store)}")
+    if as_json:
+        screen.json({"store": masked(store), "retention_seconds": seconds, "dropped": dropped})
+        return
+    screen.line(f"{several(dropped, 'log line')} dropped from {masked(store)}")
 
 
 async def _init(url: str) -> None:

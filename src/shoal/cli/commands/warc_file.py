@@ -12,7 +12,7 @@ import click
 from shoal.cli.display.counting import Counting
 from shoal.cli.display.numbers import several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import archive_option
+from shoal.cli.options import archive_option, json_option
 from shoal.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ SUFFIXES = (".warc", ".warc.gz")
 @click.argument("crawl")
 @click.option("-o", "--output", metavar="FILE", required=True, help="A .warc.gz or .warc file.")
 @archive_option
-def warc(crawl: str, *, output: str, archive: str) -> None:
+@json_option
+def warc(crawl: str, *, output: str, archive: str, as_json: bool) -> None:
     """Write a crawl's archived pages to a WARC file.
 
     \b
@@ -35,6 +36,9 @@ def warc(crawl: str, *, output: str, archive: str) -> None:
 
     screen = Screen()
     number = run(_warc(crawl, Path(output), url=archive, screen=screen))
+    if as_json:
+        screen.json({"crawl": crawl, "pages": number, "output": output})
+        return
     screen.say(f"{several(number, 'page')} of {crawl} in {output}")
 
 

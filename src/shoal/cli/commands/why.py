@@ -41,6 +41,8 @@ def why(url: str, crawl: str | None, *, places: Places, as_json: bool) -> None:
     screen.heading(fate.url)
     screen.line(sentence(fate))
     screen.pairs((name, value) for name, value in _facts(fate) if value not in (None, ""))
+    if fate.state is TaskState.DEAD:
+        screen.line(f"to queue it again: {_requeueing(fate, places)}")
 
 
 async def _why(url: str, name: str | None, *, places: Places) -> Fate:
@@ -115,6 +117,14 @@ def _raised_by(names: list[str]) -> str:
     if not settings:
         return ""
     return f"; to let in more, run the command that began the crawl again with {' or '.join(settings)}"
+
+
+def _requeueing(fate: Fate, places: Places) -> str:
+    """The command that requeues a dead letter; with it those like it, where a rule has given up all of them."""
+    from shoal.cli.next_commands import command, quote
+
+    which = "--reason equal_pages" if fate.task.reason.startswith("equal_pages") else f"--url {quote(fate.url)}"
+    return command(f"dead requeue {quote(fate.crawl)} {which}", places)
 
 
 def _times(number: int) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from shoal.cli.display.numbers import count, duration, per_second, several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import DEFAULT_FILE
+from shoal.cli.next_commands import command, quote
 from shoal.model import CrawlState
 from shoal.processes.opening import Places
 from shoal.scope import REASONS
-from shoal.secrecy import masked
 
 OUTCOMES = {
     "ok": "handled by the spider",
@@ -94,14 +92,6 @@ def headline(summary: Summary) -> str:
     return f"{summary.crawl} {how}: {several(summary.pages, 'page')} in {took}"
 
 
-def command(line: str, places: Places) -> str:
-    """A command on the same crawl, as people type it."""
-    words = ["shoal", line]
-    if places.frontier != DEFAULT_FILE:
-        words += ["--frontier", shlex.quote(masked(places.frontier))]
-    return " ".join(words)
-
-
 def _outcome_rows(summary: Summary) -> Iterator[tuple[str, str, str]]:
     by_number = sorted(summary.outcomes.items(), key=lambda pair: (pair[0] != "ok", -pair[1], pair[0]))
     for name, number in by_number:
@@ -109,7 +99,7 @@ def _outcome_rows(summary: Summary) -> Iterator[tuple[str, str, str]]:
     if summary.left:
         yield count(summary.left), "left", "still to do"
     if summary.cancelled:
-        yield count(summary.cancelled), "cancelled", "`shoal resume` takes them up again"
+        yield count(summary.cancelled), "cancelled", "set aside"
 
 
 def _kept_out(summary: Summary) -> list[tuple[str, int]]:
@@ -127,10 +117,12 @@ def _facts(summary: Summary, places: Places) -> Iterator[tuple[str, str]]:
     if summary.duplicates:
         yield "known", f"{several(summary.duplicates, 'link')} led to known pages{spelt}"
     if summary.retried or summary.lost:
-        lost = f", {count(summary.lost)} tasks reclaimed from lost workers" if summary.lost else ""
+        lost = f", {several(summary.lost, 'task')} reclaimed from lost workers" if summary.lost else ""
         yield "retries", f"{count(summary.retried)}{lost}"
     if summary.dead:
-        yield "dead", f"{count(summary.dead)}: {command(f'dead list {summary.crawl}', places)}"
+        yield "dead", f"{count(summary.dead)}: {command(f'dead list {quote(summary.crawl)}', places)}"
+    if summary.cancelled:
+        yield "cancelled", f"{count(summary.cancelled)}: {command(f'resume {quote(summary.crawl)}', places)}"
     where = f"{summary.store} and {summary.output}" if summary.output else summary.store
     yield "items", f"{count(summary.items)} in {where}"
     if summary.robots_ignored:
@@ -142,7 +134,7 @@ def next_step(summary: Summary, places: Places) -> str:
     if summary.interrupted:
         return "run the same command again to resume"
     if summary.is_failure:
-        return command(f"dead list {summary.crawl} -v", places)
+        return command(f"dead list {quote(summary.crawl)} -v", places)
     if summary.items and not summary.output:
-        return command(f"export {summary.crawl} -o items.csv", places)
-    return command(f"status {summary.crawl}", places)
+        return command(f"export {quote(summary.crawl)} -o items.csv", places)
+    return command(f"status {quote(summary.crawl)}", places)

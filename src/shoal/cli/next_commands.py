@@ -1,0 +1,103 @@
+"""Commands that messages name: whole lines that work when they are pasted into a shell in the same folder."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from shoal.cli.main import shoal
+from shoal.cli.options import DEFAULT_FILE, LIST_FLAGS, places_of
+from shoal.model import Crawl
+from shoal.processes.crawl_record import record_of
+from shoal.processes.opening import Places
+from shoal.secrecy import masked
+from shoal.settings import FRONTIER_VARIABLE, STORE_VARIABLE, Settings
+
+# Spiders that come with shoal: their start is not in their file, so that no line made here could run them again.
+OWN_SPIDERS = "shoal."
+
+quote = shlex.quote
+
+
+def command(line: str, places: Places, *, by: str = "", environ: Mapping[str, str] = os.environ) -> str:
+    """A command on the same crawl, with the options for its places that it needs; `line` is as people type it, `by`
+    how they call shoal.
+
+    A place that the environment names is left out. A password is not shown: the line says what to write there."""
+    flags = _flags(line)
+    return pasted(line, [(flag, url) for flag, url in _places(places, environ) if flag in flags], by=by)
+
+
+def pasted(line: str, options: Sequence[tuple[str, str]], *, by: str = "") -> str:
+    """The line with options that name places, and the words before it that say which passwords are left out."""
+    words = [by or program(), line, *(f"{flag} {quote(masked(url))}" for flag, url in options)]
+    hidden = sum(masked(url) != url for _, url in options)
+    what = "password" if hidden == 1 else "passwords"
+    return (f"with the {what} in place of ***: " if hidden else "") + " ".join(words)
+
+
+def run_again(crawl: Crawl, places: Places, **changes: Any) -> str:
+    """The command that resumes a crawl with these settings changed and all others as they are."""
+    record = record_of(crawl) if crawl.settings else None
+    if record is None or not record.spider or record.spider.startswith(OWN_SPIDERS):
+        asked = " ".join(f"--set {name}={quote(_written(value))}" for name, value in changes.items())
+        return f"the command that began it, with {asked}"
+    return command(" ".join(["run", quote(record.spider), *_settings(record.settings, changes)]), places)
+
+
+def program() -> str:
+    """How people call shoal here: by its name if the shell finds it, else as they have called it now."""
+    if shutil.which("shoal"):
+        return "shoal"
+    called = sys.argv[0]
+    return quote(called) if Path(called).name == "shoal" else f"{quote(sys.executable)} -m shoal"
+
+
+def _places(places: Places, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The flags that name these places, without those that a command would assume anyway."""
+    if places.frontier != (environ.get(FRONTIER_VARIABLE) or DEFAULT_FILE):
+        yield "--frontier", places.frontier
+    if places.store != (environ.get(STORE_VARIABLE) or places_of(places.frontier, None).store):
+        yield "--store", places.store
+    if places.archive is not None:
+        yield "--archive", places.archive
+
+
+def _flags(line: str) -> set[str]:
+    """The options that a command knows."""
+    found: click.Command = shoal
+    for word in shlex.split(line):
+        inner = found.get_command(click.Context(found), word) if isinstance(found, click.Group) else None
+        if inner is None:
+            break
+        found = inner
+    return {flag for option in found.params for flag in option.opts}
+
+
+def _settings(settings: Settings, changes: Mapping[str, Any]) -> Iterator[str]:
+    """Options that give these settings whatever the spider says: those that differ from the default, and changes."""
+    values = {**msgspec.structs.asdict(settings), **changes}
+    for name, default in msgspec.structs.asdict(Settings()).items():
+        value = values[name]
+        if value == default and name not in changes:
+            continue
+        if name in LIST_FLAGS:
+            yield from (f"{LIST_FLAGS[name]} {quote(entry)}" for entry in value)
+        else:
+            yield f"--set {name}={quote(_written(value))}"
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
