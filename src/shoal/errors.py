@@ -2,7 +2,8 @@
 
 ShoalError                 one line for the user, and an exit code
 ├── UsageError         2   the command, the spider file or a URL is not usable as given
-│   └── SettingError   2   a setting is unknown or has a value of the wrong kind
+│   ├── SettingError   2   a setting is unknown or has a value of the wrong kind
+│   └── SelectorError  2   a text that was given as a CSS selector is none
 ├── ServerUnreachable  3   a queue, database or object server cannot be reached
 └── StorageError       1   a file or database refuses: locked, foreign, newer, full
 """
@@ -22,6 +23,10 @@ class UsageError(ShoalError):
 
 class SettingError(UsageError):
     """A setting is unknown or has a value of the wrong kind."""
+
+
+class SelectorError(UsageError):
+    """A text that was given as a CSS selector is none."""
 
 
 class ServerUnreachable(ShoalError):  # noqa: N818 -- reads as what happened

@@ -9,9 +9,11 @@ from typing import Any, Literal, NoReturn, overload
 from xml.etree import ElementTree
 
 import msgspec
-from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode, SelectolaxError
 
 from shoal.charset import charset_of, text_of
+from shoal.css_text import bad_selector, href_given, may_be_href, refuse_url
+from shoal.errors import UsageError
 from shoal.fetch.base import Response
 from shoal.markup import MarkupLimits, check_markup
 from shoal.model import Task
@@ -24,7 +26,8 @@ HEAD_BYTES = 8192
 LONGEST_REASON = 500
 DEFAULT_LIMITS = MarkupLimits()
 _BASE = re.compile(rb"<(?i:base)")
-HREF_STARTS = ("http://", "https://", "/", "./", "../", "?", "#")
+ALL_LINKS = "a[href]"
+_ONLY_TEXT = frozenset({str})
 
 
 class TurnedAway(Exception):  # noqa: N818 -- reads as what happened
@@ -55,11 +58,11 @@ class Element:
 
     def css(self, selector: str) -> list[Element]:
         """Every element below this one that matches the CSS selector."""
-        return [Element(node) for node in self.node.css(selector)]
+        return [Element(node) for node in _all(self.node, selector)]
 
     def text(self, selector: str | None = None, default: str = "") -> str:
         """The text of this element, or of the first match below it, with white space folded; `default` if none."""
-        node = self.node if selector is None else self.node.css_first(selector)
+        node = self.node if selector is None else _one(self.node, selector)
         return default if node is None else _folded(node)
 
     def attr(self, name: str, default: str = "") -> str:
@@ -87,7 +90,7 @@ class Page:
     - `meta`: the `meta` of the page's request, or an empty dict
     """
 
-    __slots__ = ("_encoding", "_limits", "_resolver", "_tree", "meta", "response", "task", "turned_away")
+    __slots__ = ("_encoding", "_limits", "_resolver", "_tree", "follows", "meta", "response", "task", "turned_away")
 
     def __init__(
         self, response: Response, *, task: Task, resolver: UrlRules, limits: MarkupLimits = DEFAULT_LIMITS
@@ -95,6 +98,8 @@ class Page:
         self.response = response
         self.task = task
         self.turned_away: TurnedAway | None = None
+        # For shoal itself: the selectors of `follow` that were looked up, and whether they found a link.
+        self.follows: list[tuple[str, bool]] = []
         self.meta: dict[str, Any] = dict(task.meta) if task.meta else {}
         self._resolver = resolver
         self._limits = limits
@@ -176,22 +181,22 @@ class Page:
 
     def css(self, selector: str) -> list[Element]:
         """Every element that matches the CSS selector."""
-        return [Element(node) for node in self.tree.css(selector)]
+        return [Element(node) for node in _all(self.tree, selector)]
 
     def text(self, selector: str | None = None, default: str = "") -> str:
         """The text of the first match with white space folded, `default` if none; without a selector, all text."""
         if selector is None:
             return self._whole_text()
-        node = self.tree.css_first(selector)
+        node = _one(self.tree, selector)
         return default if node is None else _folded(node)
 
     def attr(self, selector: str, name: str, default: str = "") -> str:
         """An attribute of the first match; `default` if there is no match, or none with that attribute."""
-        node = self.tree.css_first(selector)
+        node = _one(self.tree, selector)
         value = None if node is None else node.attrs.get(name)
         return default if value is None else value
 
-    def links(self, selector: str = "a[href]") -> list[str]:
+    def links(self, selector: str = ALL_LINKS) -> list[str]:
         """Absolute URLs of the matching elements, each once, in the order of the page."""
         return self.absolute(self.hrefs(selector))
 
@@ -199,10 +204,10 @@ class Page:
         """These hrefs as absolute canonical URLs, each once; those that are neither http nor https are left out."""
         return [link.url for link in self._resolver.resolve_all(hrefs, self.base) if link.lane]
 
-    def hrefs(self, selector: str = "a[href]") -> list[str]:
+    def hrefs(self, selector: str = ALL_LINKS) -> list[str]:
         """The href attributes of the matching elements, as they stand in the page."""
         # `attrs` looks up one attribute; `attributes` would make a dict of all, at three times the cost.
-        return [href for node in self.tree.css(selector) if (href := node.attrs.get("href"))]
+        return [href for node in _all(self.tree, selector) if (href := node.attrs.get("href"))]
 
     @property
     def base(self) -> str:
@@ -227,16 +232,29 @@ class Page:
 
     def follow(
         self,
-        target: str | Element | Iterable[str | Element] = "a[href]",
+        selector: str | Element | Iterable[str | Element] = ALL_LINKS,
         handler: Handler | str | None = None,
+        *,
+        url: str | Element | Iterable[str | Element] | msgspec.UnsetType | None = msgspec.UNSET,
         **options: Any,
     ) -> Follow:
         """Requests for links of the page, to be yielded from a handler.
 
-        `target` is a CSS selector, an href, an element, or a list of hrefs and elements. A text is an href if it
-        begins with http://, https://, /, ./, ../, ? or #. `handler` gets the pages; by default `parse`. `options` are
-        those of `Request`. Nothing is looked up before the result is yielded or iterated."""
-        return Follow(self, target, handler_name(handler), options)
+        A text is always a CSS selector; in its place may be an element, or a list of elements and hrefs. `url` is an
+        href, or a list of them, instead: empty or None is no link, as `page.attr("li.next a", "href")` gives on the
+        last page. `handler` gets the pages; by default `parse`. `options` are those of `Request`. Nothing is looked up
+        before the result is yielded or iterated."""
+        if url is not msgspec.UNSET:
+            if selector is not ALL_LINKS:
+                raise UsageError("page.follow takes a selector or url=, not both")
+            return Follow(self, _listed(url), handler_name(handler), options)
+        if isinstance(selector, str):
+            refuse_url(selector)
+        elif selector is None:
+            raise UsageError("page.follow(None): no selector; if it is the href of a link, write page.follow(url=…)")
+        else:
+            selector = _listed(selector)
+        return Follow(self, selector, handler_name(handler), options)
 
     @property
     def parsed_text(self) -> str | None:
@@ -301,10 +319,16 @@ class Follow:
         """The hrefs that the target names, as they stand in the page."""
         target = self._target
         if isinstance(target, str):
-            return [target] if target.startswith(HREF_STARTS) else self.page.hrefs(target)
-        if isinstance(target, Element):
-            return [target.attr("href")]
-        return [part.attr("href") if isinstance(part, Element) else part for part in target]
+            return self._selected(target)
+        hrefs = [part.attr("href") if isinstance(part, Element) else part for part in target]
+        return hrefs if _ONLY_TEXT.issuperset(map(type, hrefs)) else _texts(hrefs)
+
+    def _selected(self, selector: str) -> list[str]:
+        hrefs = self.page.hrefs(selector)
+        self.page.follows.append((selector, bool(hrefs)))
+        if not hrefs and may_be_href(selector) and _one(self.page.tree, f'[href="{selector}"]') is not None:
+            raise href_given(selector)
+        return hrefs
 
     def __iter__(self) -> Iterator[Request]:
         elsewhere = self.options_elsewhere
@@ -330,6 +354,40 @@ def handler_name(handler: Handler | str | None) -> str | None:
     if handler is None or isinstance(handler, str):
         return handler
     return handler.__name__
+
+
+def _listed(target: Any) -> list[Any]:
+    """The hrefs and elements given to `page.follow`, where they are not text."""
+    if target is None or isinstance(target, str | Element):
+        return [target]
+    if callable(target):
+        name = getattr(target, "__name__", target)
+        raise UsageError(f"page.follow({name}): the handler comes second, as in page.follow('a[href]', self.{name})")
+    if not isinstance(target, Iterable):
+        raise UsageError(f"page.follow takes a selector, elements or url=, not {type(target).__name__}")
+    return list(target)
+
+
+def _texts(hrefs: list[Any]) -> list[str]:
+    """The hrefs without those that are None; anything else that is no text is refused."""
+    for href in hrefs:
+        if href is not None and not isinstance(href, str):
+            raise UsageError(f"page.follow takes hrefs and elements, not {type(href).__name__}")
+    return [str(href) for href in hrefs if href is not None]
+
+
+def _all(within: LexborHTMLParser | LexborNode, selector: str) -> list[LexborNode]:
+    try:
+        return within.css(selector)
+    except (SelectolaxError, TypeError):
+        raise bad_selector(selector) from None
+
+
+def _one(within: LexborHTMLParser | LexborNode, selector: str) -> LexborNode | None:
+    try:
+        return within.css_first(selector)
+    except (SelectolaxError, TypeError):
+        raise bad_selector(selector) from None
 
 
 def _folded(node: LexborNode, separator: str = "") -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
+
+from shoal.errors import UsageError
 
 if TYPE_CHECKING:
     from shoal.page import Page
@@ -158,3 +161,16 @@ def has_login(spider: type[Spider]) -> bool:
 def spider_name(spider: type[Spider]) -> str:
     """The spider's name, or its class name in small letters."""
     return spider.name or spider.__name__.lower()
+
+
+def check_handler(spider: Spider, name: str) -> None:
+    """Refuse the name of a handler that the spider does not have."""
+    kind = type(spider)
+    if name == "parse" and getattr(spider.parse, "__func__", None) is Spider.parse:
+        raise UsageError(f"{kind.__name__} has no parse method, and a request names no other handler: write one")
+    if callable(getattr(spider, name, None)):
+        return
+    known = [own for own in dir(kind) if not hasattr(Spider, own) and callable(getattr(kind, own))]
+    near = difflib.get_close_matches(name, [*known, "parse"], n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "write one, or name another"
+    raise UsageError(f"{kind.__name__} has no handler {name!r}: {hint}")

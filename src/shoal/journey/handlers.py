@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from shoal.errors import UsageError
 from shoal.journey.alarm import Alarm, HandlerTimeout, Stepwise
-from shoal.journey.harvest import Harvest, is_item
+from shoal.journey.harvest import HandlerNames, Harvest
 from shoal.journey.intake import Intake
+from shoal.journey.item_fields import is_item
 from shoal.journey.listings import PAGES, SITEMAP, take_page_range, take_sitemap
+from shoal.journey.page_notes import PageNotes
 from shoal.page import Follow, Page
 from shoal.session import Session
-from shoal.spider import Request, Spider
+from shoal.spider import Request, Spider, check_handler
 
 LOGIN_SECONDS = 300.0  # long, because the requests of a login wait for their start slots
 
@@ -35,10 +39,12 @@ class Handlers:
         self._item_key = item_key
         self._seconds = seconds
         self._alarm = Alarm(seconds)
+        self._names = HandlerNames(spider)
+        self._notes = PageNotes()
 
     async def run(self, page: Page) -> Harvest:
         """Everything the page's handler gives. Raises what the handler raises."""
-        harvest = Harvest(page, intake=self._intake, item_key=self._item_key)
+        harvest = Harvest(page, intake=self._intake, item_key=self._item_key, names=self._names)
         name = page.task.handler
         if name == SITEMAP:
             await take_sitemap(page, harvest.found, intake=self._intake)
@@ -50,6 +56,7 @@ class Handlers:
         await self._call(self._handler(name), page, harvest)
         if page.turned_away is not None:
             raise page.turned_away
+        harvest.notes = self._notes.of(page, harvest, handler=name)
         return harvest
 
     async def log_in(self, session: Session) -> None:
@@ -71,10 +78,8 @@ class Handlers:
         self._alarm.stop()
 
     def _handler(self, name: str) -> Callable[[Page], Any]:
-        handler = getattr(self._spider, name, None)
-        if not callable(handler):
-            raise LookupError(f"{type(self._spider).__name__} has no handler {name!r}")
-        return handler  # type: ignore[no-any-return]  # checked to be callable just above
+        check_handler(self._spider, name)
+        return getattr(self._spider, name)  # type: ignore[no-any-return]  # checked to be callable just above
 
     async def _call(self, handler: Callable[[Page], Any], page: Page, harvest: Harvest) -> None:
         try:
@@ -111,11 +116,17 @@ async def _keep(work: Awaitable[Any], answers: list[Any]) -> None:
 
 
 async def _drain(output: Any, harvest: Harvest) -> None:
-    if hasattr(output, "__aiter__"):
-        async for part in output:
-            harvest.add(part)
-    else:
+    if not hasattr(output, "__aiter__"):
         _collect(await output, harvest)
+        return
+    async for part in output:
+        try:
+            harvest.add(part)
+        except (UsageError, TypeError) as error:
+            if inspect.isasyncgen(output):
+                with contextlib.suppress(StopAsyncIteration):
+                    await output.athrow(error)
+            raise
 
 
 def _collect(output: Any, harvest: Harvest) -> None:
@@ -123,4 +134,11 @@ def _collect(output: Any, harvest: Harvest) -> None:
         harvest.add(output)
         return
     for part in output:
-        harvest.add(part)
+        try:
+            harvest.add(part)
+        except (UsageError, TypeError) as error:
+            # Raised at the handler's yield, so that the traceback shows the line that yields it.
+            if inspect.isgenerator(output):
+                with contextlib.suppress(StopIteration):
+                    output.throw(error)
+            raise

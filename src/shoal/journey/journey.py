@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from shoal.error_text import line_of, reason_of, traceback_of
+from shoal.errors import UsageError
 from shoal.exits.passage import Passage, Passages
 from shoal.exits.refusals import Refused, unused
 from shoal.fetch.base import Fault, Fetch, Response, location_of
@@ -161,7 +162,7 @@ class Journey:
         items = self._records.item_rows(harvest.items, lease=lease, url=response.url)
         row = self._records.fetch_row(lease, outcome, response)
         reason = unstorable_item(*harvest.unstorable[0]) if harvest.unstorable else ""
-        return Finished(_done(lease, outcome, harvest.found, update), items, row, reason)
+        return Finished(_done(lease, outcome, harvest.found, update, notes=harvest.notes), items, row, reason)
 
     def _handler_failed(
         self, lease: Lease, response: Response, error: Exception, update: LaneUpdate | None, *, secrets: list[str]
@@ -169,7 +170,8 @@ class Journey:
         said = isinstance(error, TurnedAway)
         reason = reason_of(str(error), secrets=secrets) if said else f"handler: {line_of(error, secrets=secrets)}"
         outcome = reason.partition(":")[0]
-        if lease.attempt >= lease.task.max_attempts:
+        # A slip in the spider is the same at each attempt.
+        if lease.attempt >= lease.task.max_attempts or isinstance(error, UsageError):
             dead = Dead(lease=lease, reason=reason, detail=traceback_of(error, secrets=secrets), lane=update)
             return self._records.finished(dead, outcome, response)
         delay = backoff(lease.attempt, self._settings, self._rng)
@@ -218,7 +220,9 @@ def _reported(finished: Finished, passage: Passage) -> Finished:
     return finished if result is finished.result else msgspec.structs.replace(finished, result=result)
 
 
-def _done(lease: Lease, outcome: str, found: Found, update: LaneUpdate | None) -> Done:
+def _done(
+    lease: Lease, outcome: str, found: Found, update: LaneUpdate | None, *, notes: dict[str, int] | None = None
+) -> Done:
     return Done(
         lease=lease,
         outcome=outcome,
@@ -226,6 +230,7 @@ def _done(lease: Lease, outcome: str, found: Found, update: LaneUpdate | None) -
         rejected=found.rejected,
         samples=found.samples,
         lane=update,
+        notes=notes or {},
     )
 
 

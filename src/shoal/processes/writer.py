@@ -192,7 +192,8 @@ def _given_up(finished: Finished, reason: str) -> Finished:
     if not reason:
         return finished
     result, line = finished.result, finished.fetch
-    dead = Dead(lease=result.lease, reason=reason, lane=result.lane)
+    notes = result.notes if isinstance(result, Done) else {}
+    dead = Dead(lease=result.lease, reason=reason, lane=result.lane, notes=notes)
     if line is not None:
         line = msgspec.structs.replace(line, outcome="unstorable", error=reason)
     return Finished(dead, finished.items, line)

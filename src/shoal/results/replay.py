@@ -15,6 +15,7 @@ from shoal.fetch.base import Response
 from shoal.journey.handlers import Handlers
 from shoal.journey.harvest import Harvest
 from shoal.journey.intake import Intake
+from shoal.journey.results import unstorable_item
 from shoal.markup import MarkupLimits, UnfitMarkup
 from shoal.page import Page
 from shoal.policy.retries import judge
@@ -152,6 +153,8 @@ class Replay:
     async def _keep(self, capture: Capture, harvest: Harvest) -> None:
         self._token += 1
         self._report.links += len(harvest.found.tasks)
+        if harvest.unstorable:
+            self._report.fail(capture.url, unstorable_item(*harvest.unstorable[0]))
         at = self._parts.clock()
         self._rows += [
             ItemRow(

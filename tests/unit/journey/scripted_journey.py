@@ -32,6 +32,13 @@ class Plain(Spider):
         yield Item(key="bad", price=float("nan"))
         yield page.follow("a")
 
+    def slip(self, page: Page) -> Any:
+        yield page.follow(page.attr("a", "href"))
+
+    def element(self, page: Page) -> Any:
+        yield {"price": page.css("h1")[0]}
+        yield page.follow("a")
+
     def failing(self, page: Page) -> Any:
         return {"price": page.css("h1")[0].text()}
 

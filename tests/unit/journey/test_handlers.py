@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 import time
+import traceback
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 
 from shoal import Item, Page, Request, Spider
 from shoal.error_text import line_of, traceback_of
+from shoal.errors import UsageError
 from shoal.journey.alarm import HandlerTimeout
 from shoal.journey.handlers import HandlerGaveUp, Handlers
 from shoal.journey.harvest import Harvest
@@ -178,10 +180,76 @@ async def test_handlers_may_return_one_request_links_or_nothing() -> None:
 
 async def test_a_handler_that_does_not_exist_is_named() -> None:
     for name in ("missing", "start"):
-        with pytest.raises(LookupError, match=f"Forms has no handler '{name}'"):
+        with pytest.raises(UsageError, match=f"Forms has no handler '{name}'"):
             await run(name)
     with pytest.raises(TypeError, match="a handler may yield"):
         await run("text")
+
+
+class Slips(Spider):
+    """Handlers with slips. Each is to be named with the line that ends in its mark."""
+
+    def wrong_handler(self, page: Page) -> Iterator[Any]:
+        yield Item(key="k", a=1)
+        yield page.follow("a", "detials")  # mark: wrong_handler
+
+    def wrong_request(self, page: Page) -> Iterator[Any]:
+        yield Request("/1", handler="detials")  # mark: wrong_request
+
+    def wrong_iterated(self, page: Page) -> Iterator[Any]:
+        yield from page.follow("a", "detials")  # mark: wrong_iterated
+
+    async def wrong_streamed(self, page: Page) -> AsyncIterator[Any]:
+        await asyncio.sleep(0)
+        yield Request("/1", handler="detials")  # mark: wrong_streamed
+
+    def swallowed(self, page: Page) -> Iterator[Any]:
+        try:
+            yield page.follow("a", "detials")  # mark: swallowed
+        except Exception:
+            yield Item(key="k", a=1)
+
+    async def swallowed_later(self, page: Page) -> AsyncIterator[Any]:
+        try:
+            yield page.follow("a", "detials")  # mark: swallowed_later
+        except Exception:
+            return
+
+    def href_as_selector(self, page: Page) -> Iterator[Any]:
+        yield page.follow(page.attr("a", "href"))  # mark: href_as_selector
+
+    def bad_selector(self, page: Page) -> Iterator[Any]:
+        yield page.follow("a[[", self.details)  # mark: bad_selector
+
+    def no_parse(self, page: Page) -> Iterator[Any]:
+        yield page.follow("a")  # mark: no_parse
+
+    def details(self, page: Page) -> None: ...
+
+
+DETAILS = "Slips has no handler 'detials': did you mean 'details'?"
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("wrong_handler", DETAILS),
+        ("wrong_request", DETAILS),
+        ("wrong_iterated", DETAILS),
+        ("wrong_streamed", DETAILS),
+        ("swallowed", DETAILS),
+        ("swallowed_later", DETAILS),
+        ("href_as_selector", "page.follow('/1'): that is a URL, write page.follow(url='/1')"),
+        ("bad_selector", "'a[[' is no CSS selector"),
+        ("no_parse", "Slips has no parse method, and a request names no other handler: write one"),
+    ],
+)
+async def test_a_slip_is_an_error_in_the_line_that_makes_it(name: str, line: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        await run(name, Slips())
+    assert str(caught.value) == line
+    lines = [frame.line or "" for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert any(text.endswith(f"# mark: {name}") for text in lines)
 
 
 async def test_what_a_handler_raises_comes_through() -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import decimal
+import enum
 import json
+import re
+import uuid
+from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pydantic
 import pytest
 
 from shoal import Item, Request
+from shoal.errors import UsageError
 from shoal.journey.harvest import Harvest
 from shoal.journey.intake import Intake
 from shoal.settings import Settings
@@ -37,6 +43,33 @@ class Model(pydantic.BaseModel):
 class Struct(msgspec.Struct):
     sku: str
     price: float
+
+
+class Loose(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(arbitrary_types_allowed=True)
+    sku: str = ""
+    price: Annotated[Any, pydantic.SkipValidation]
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Number(int):
+    pass
+
+
+class Real(float):
+    pass
+
+
+def numpy_like(value: int) -> Any:
+    """A number that tells its value as those of numpy do."""
+    return type("int64", (), {"__module__": "numpy", "tolist": lambda self: value})()
 
 
 def harvest(*outputs: Any, item_key: str = "", **settings: Any) -> Harvest:
@@ -66,11 +99,43 @@ def test_an_items_own_key_counts_before_item_key() -> None:
 
 
 def test_items_without_a_key_do_not_replace_each_other() -> None:
-    keys = [key for key, _ in items({"a": 1}, {"a": 2}, Item(key="", a=3), {"a": None}, item_key="missing")]
+    keys = [key for key, _ in items({"a": 1}, {"a": 2}, Item(key="", a=3), {"a": None})]
     assert keys == [PAGE, f"{PAGE}#2", f"{PAGE}#3", f"{PAGE}#4"]
 
 
-def test_values_json_has_no_word_for_are_stored_as_text() -> None:
+def test_items_whose_key_is_empty_are_counted() -> None:
+    assert harvest({"a": 1}, Item(a=2)).keyless == 0
+    assert harvest(Item(key="", a=1), Item(key="k", a=2)).keyless == 1
+    collected = harvest({"sku": ""}, {"sku": None}, {"sku": 0}, Item(key="k"), item_key="sku")
+    assert ([item.key for item in collected.items], collected.keyless) == ([PAGE, f"{PAGE}#2", "0", "k"], 2)
+
+
+@pytest.mark.parametrize(
+    ("item", "line"),
+    [
+        (
+            {"name": 1, "price": 2, "sku": 3},
+            "item_key 'ski': the item has no such field; it has name, price, sku: did you mean 'sku'?",
+        ),
+        (
+            Data(sku="a", price=1),
+            "item_key 'ski': the item has no such field; it has sku, price: did you mean 'sku'?",
+        ),
+        (
+            Item(title="x"),
+            "item_key 'ski': the item has no such field; it has title; an item of another kind needs a key of its own:"
+            " Item(key=…)",
+        ),
+        ({}, "item_key 'ski': the item has no such field; it has none at all; an item of another kind needs a key of"),
+    ],
+)
+def test_an_item_without_the_field_of_its_key_is_an_error(item: Any, line: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(line)):
+        harvest(item, item_key="ski")
+    assert items(Item(key="own", title="x"), item_key="ski") == [("own", {"title": "x"})]
+
+
+def test_values_json_has_no_type_for_are_stored_as_what_they_mean() -> None:
     [(_, fields)] = items(
         {
             "none": None,
@@ -79,9 +144,22 @@ def test_values_json_has_no_word_for_are_stored_as_text() -> None:
             "tags": {"a"},
             "bytes": b"ab",
             "models": [Model(sku="a", price=1)],
-            "path": complex(1, 2),
+            "path": PurePosixPath("a/b"),
             "huge": 2**70,
+            "day": datetime.timedelta(days=1),
+            "id": uuid.UUID(int=5),
+            "colour": Colour.RED,
+            "text": Text("t"),
+            "number": Number(3),
+            "real": Real(2.5),
+            "range": range(2),
+            "queue": collections.deque([1]),
+            "keys": {"a": 1}.keys(),
+            "values": {"a": 1}.values(),
+            "proxy": MappingProxyType({"a": [Data(sku="a", price=1)]}),
+            "numpy": numpy_like(7),
             1: "number",
+            None: "null",
         }
     )
     assert fields == {
@@ -91,10 +169,98 @@ def test_values_json_has_no_word_for_are_stored_as_text() -> None:
         "tags": ["a"],
         "bytes": "YWI=",
         "models": [{"sku": "a", "price": 1.0}],
-        "path": "(1+2j)",
+        "path": "a/b",
         "huge": 2**70,
+        "day": "P1D",
+        "id": "00000000-0000-0000-0000-000000000005",
+        "colour": "red",
+        "text": "t",
+        "number": 3,
+        "real": 2.5,
+        "range": [0, 1],
+        "queue": [1],
+        "keys": ["a"],
+        "values": [1],
+        "proxy": {"a": [{"sku": "a", "price": 1}]},
+        "numpy": 7,
         "1": "number",
+        "null": "null",
     }
+
+
+ELEMENT = make_page("<h1>x</h1>").css("h1")[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"price": ELEMENT}, "field price is an Element: did you mean page.text(…) or element.text()?"),
+        ({"price": ELEMENT.node}, "field price is a node of the parser: did you mean .text()?"),
+        ({"price": ELEMENT.text}, "field price is a method: did you forget ()?"),
+        ({"price": str.strip}, "field price is a method: did you forget ()?"),
+        ({"price": lambda: 1}, "field price is a method: did you forget ()?"),
+        ({"price": Data}, "field price is the class Data"),
+        ({"offers": [{"price": 1}, {"price": ELEMENT}]}, "field offers.1.price is an Element: did you mean page.text"),
+        ({"tags": (text for text in "ab")}, "field tags is a generator: write list(…)"),
+        ({"tags": map(str, [1])}, "field tags is an iterator: write list(…)"),
+        ({"page": make_page("")}, "field page is the page itself: did you mean page.text(…) or page.url?"),
+        ({"next": make_page("").follow("a")}, "field next is the result of page.follow: yield it by itself"),
+        ({"z": 1j}, "field z is a complex, which has no meaning in JSON: write its text or its number, such as str(…)"),
+        ({"at": object()}, "field at is an object, which has no meaning in JSON"),
+        ({"a": {("x", 1): 2}}, "the name of a field of a is a tuple, which has no meaning in JSON"),
+        ({"a": Data(sku="", price=ELEMENT)}, "field a.price is an Element"),
+        ({"a": Loose(price=ELEMENT)}, "field a.price is an Element"),
+        ({"a": Struct(sku="", price=ELEMENT)}, "field a.price is an Element"),
+        ({"a": (1, MappingProxyType({"b": ELEMENT}))}, "field a.1.b is an Element"),
+    ],
+)
+def test_a_field_without_a_meaning_in_json_is_named_and_never_stored_as_its_repr(
+    fields: dict[str, Any], why: str
+) -> None:
+    collected = harvest({"a": 1}, Item(key="bad", good=1, **fields), Request("/2"))
+    [(key, said)] = collected.unstorable
+    assert (key, said[: len(why)]) == ("bad", why)
+    assert [json.loads(item.data) for item in collected.items] == [{"a": 1}]
+    assert len(collected.found.tasks) == 1
+
+
+@pytest.mark.parametrize("kind", [Data, Loose, Struct, Item, lambda **fields: MappingProxyType(fields)])
+def test_the_field_is_named_for_every_kind_of_item(kind: Any) -> None:
+    item = kind(sku="a", price=ELEMENT)
+    [(_, why)] = harvest(item).unstorable
+    assert why == "field price is an Element: did you mean page.text(…) or element.text()?"
+
+
+@pytest.mark.parametrize("kind", [Data, Struct, Item])
+def test_a_generator_is_named_where_it_cannot_be_copied(kind: Any) -> None:
+    [(_, why)] = harvest(kind(sku="a", price=(number for number in [1]))).unstorable
+    assert why == "field price is a generator: write list(…)"
+
+
+async def test_a_coroutine_as_a_field_asks_for_await() -> None:
+    async def later() -> None: ...
+
+    waiting = later()
+    [(_, why)] = harvest({"price": waiting}).unstorable
+    waiting.close()
+    assert why == "field price is a coroutine: did you forget await?"
+
+
+def test_a_key_is_never_the_repr_of_something() -> None:
+    assert harvest(Item(key=ELEMENT, a=1)).unstorable == [
+        (PAGE, "its key is an Element: did you mean page.text(…) or element.text()?")
+    ]
+    assert harvest({"sku": ELEMENT.text}, item_key="sku").unstorable == [
+        (PAGE, "its key is a method: did you forget ()?")
+    ]
+
+
+def test_unset_fields_of_a_struct_are_absent() -> None:
+    class Partly(msgspec.Struct):
+        sku: str
+        price: float | msgspec.UnsetType = msgspec.UNSET
+
+    assert items(Partly(sku="a")) == [(PAGE, {"sku": "a"})]
 
 
 @pytest.mark.parametrize(

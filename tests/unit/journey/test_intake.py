@@ -35,6 +35,16 @@ def taken(request: Request, **parent: Any) -> Task:
     return task
 
 
+def test_an_empty_url_is_no_task_and_nothing_kept_out() -> None:
+    for href in ("", None, "#top", ["", None]):
+        found = Found()
+        make_intake().follow(make_page("<a href=/1>").follow(url=href), found)
+        assert (found.tasks, found.rejected) == ({}, {})
+    found = Found()
+    make_intake().follow(make_page("").follow(url=["page-2.html", None]), found)
+    assert [task.url for task in found.tasks.values()] == ["https://a.test/dir/page-2.html"]
+
+
 def follow(body: str, target: Any = "a", *, intake: Intake | None = None, **options: Any) -> Found:
     found = Found()
     (intake or make_intake()).follow(make_page(body).follow(target, **options), found)

@@ -120,9 +120,27 @@ async def test_a_handler_that_raises_is_retried_and_then_dead_with_its_traceback
 
 
 async def test_a_handler_that_is_not_there_is_dead_with_its_name() -> None:
-    finished = await take(respond(URL), lease={"attempt": 4, "task": {"handler": "missing"}})
+    finished = await take(respond(URL), lease={"attempt": 1, "task": {"handler": "missing"}})
     assert isinstance(finished.result, Dead)
-    assert finished.result.reason == "handler: LookupError: Plain has no handler 'missing'"
+    assert finished.result.reason == "handler: UsageError: Plain has no handler 'missing': write one, or name another"
+
+
+async def test_a_slip_of_the_spider_is_dead_at_the_first_attempt() -> None:
+    finished = await take(respond(URL, "<a href=/2>"), lease={"task": {"handler": "slip"}})
+    assert isinstance(finished.result, Dead)
+    assert finished.result.reason == (
+        "handler: UsageError: page.follow('/2'): that is a URL, write page.follow(url='/2')"
+    )
+    assert 'yield page.follow(page.attr("a", "href"))' in finished.result.detail
+
+
+async def test_a_field_without_a_meaning_in_json_makes_a_dead_letter_that_names_it() -> None:
+    finished = await take(respond(URL, "<h1>x</h1><a href=/2>"), lease={"task": {"handler": "element"}})
+    assert isinstance(finished.result, Done)
+    assert finished.unstorable == (
+        f"unstorable: item {URL!r}: field price is an Element: did you mean page.text(…) or element.text()?"
+    )
+    assert [task.url for task in finished.result.found] == ["https://a.test/2"]
 
 
 async def test_markup_made_to_choke_on_is_dead_at_once() -> None:

@@ -117,7 +117,7 @@ async def test_a_page_that_fails_is_named_and_the_others_are_stored(archive: Arc
     assert (report.pages, report.failed) == (4, 2)
     assert dict(report.failures) == {
         "https://a.test/2": "handler: ValueError: no such price",
-        "https://a.test/3": "handler: LookupError: Books has no handler 'gone'",
+        "https://a.test/3": "handler: UsageError: Books has no handler 'gone': write one, or name another",
     }
 
 
