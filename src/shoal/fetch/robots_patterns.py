@@ -46,7 +46,7 @@ class Patterns:
             else:
                 _raise(self._wholes if has_end else prefixes, parts[0], length)
         self._prefixes = _Prefixes(prefixes)
-        self._wilds = sorted(wilds, reverse=True)  # the longest first
+        self._wilds = sorted(wilds, key=lambda wild: -wild.length)
         self._fragments = tuple({wild.fragment for wild in wilds})
         self._by_gram = _indexed(self._wilds) if len(self._fragments) > _FEW else None
         self.count = len(prefixes) + len(self._wholes) + len(wilds)

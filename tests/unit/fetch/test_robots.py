@@ -521,3 +521,8 @@ async def test_a_redirect_to_nowhere_allows_everything(location: str) -> None:
     site = Scripted(always=response(302, location=location))
     assert (await site.rules()).rules == b""
     assert len(site.asked) == 1
+
+
+def test_reads_patterns_that_differ_in_their_end_alone() -> None:
+    robots = Robots(compact(b"User-agent: *\nDisallow: /a*b*c$\nDisallow: /a*b***"), "shoal")
+    assert not robots.allows("https://a.test/axbx")
