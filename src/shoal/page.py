@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 import msgspec
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode, SelectolaxError
 
-from shoal.charset import charset_of, text_of
+from shoal.charset.queries import with_query_in
+from shoal.charset.text import charset_of, text_of
 from shoal.css_text import bad_selector, href_given, may_be_href, refuse_url
 from shoal.errors import UsageError
 from shoal.fetch.base import Response
@@ -25,7 +26,7 @@ from shoal.xml import parse_xml
 HEAD_BYTES = 8192
 LONGEST_REASON = 500
 DEFAULT_LIMITS = MarkupLimits()
-_BASE = re.compile(rb"<(?i:base)")
+_BASE = re.compile(rb"<\0?[bB]\0?[aA]\0?[sS]\0?[eE]")  # in UTF-16, too
 ALL_LINKS = "a[href]"
 _ONLY_TEXT = frozenset({str})
 
@@ -138,7 +139,9 @@ class Page:
 
     @property
     def encoding(self) -> str:
-        """The page's charset, told by its byte order mark, header or document, else by its bytes."""
+        """The page's charset, told by its byte order mark, header or document, else by its bytes.
+
+        Its name in the Encoding Standard, in lower case; `content` is the text, Python's codecs differ."""
         if self._encoding is None:
             self._encoding = charset_of(self.body, self.response.headers.get("content-type"))
         return self._encoding
@@ -202,12 +205,20 @@ class Page:
 
     def absolute(self, hrefs: list[str]) -> list[str]:
         """These hrefs as absolute canonical URLs, each once; those that are neither http nor https are left out."""
-        return [link.url for link in self._resolver.resolve_all(hrefs, self.base) if link.lane]
+        return [link.url for link in self._resolver.resolve_all(self.encoded(hrefs), self.base) if link.lane]
 
     def hrefs(self, selector: str = ALL_LINKS) -> list[str]:
         """The href attributes of the matching elements, as they stand in the page."""
         # `attrs` looks up one attribute; `attributes` would make a dict of all, at three times the cost.
         return [href for node in _all(self.tree, selector) if (href := node.attrs.get("href"))]
+
+    def encoded(self, hrefs: list[str]) -> list[str]:
+        """These hrefs with their queries in the page's charset, as a browser would ask for them.
+
+        For shoal itself: handlers use `follow` and `absolute`."""
+        if self._encoding == "utf-8" or all(map(str.isascii, hrefs)):
+            return hrefs
+        return [with_query_in(href, self.encoding) for href in hrefs]
 
     @property
     def base(self) -> str:
@@ -223,6 +234,7 @@ class Page:
         """These hrefs and the URL to resolve them against, so that the scope depends on the page's own host.
 
         For shoal itself: handlers use `follow` and `absolute`."""
+        hrefs = self.encoded(hrefs)
         base = self.base
         if base is self.url or lane_of(base) == lane_of(self.url):
             return hrefs, base
@@ -316,12 +328,12 @@ class Follow:
         self.options = options
 
     def hrefs(self) -> list[str]:
-        """The hrefs that the target names, as they stand in the page."""
+        """The hrefs that the target names, with their queries in the page's charset."""
         target = self._target
         if isinstance(target, str):
-            return self._selected(target)
+            return self.page.encoded(self._selected(target))
         hrefs = [part.attr("href") if isinstance(part, Element) else part for part in target]
-        return hrefs if _ONLY_TEXT.issuperset(map(type, hrefs)) else _texts(hrefs)
+        return self.page.encoded(hrefs if _ONLY_TEXT.issuperset(map(type, hrefs)) else _texts(hrefs))
 
     def _selected(self, selector: str) -> list[str]:
         hrefs = self.page.hrefs(selector)

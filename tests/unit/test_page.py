@@ -289,9 +289,9 @@ def test_bad_xml_and_entities_are_a_value_error(body: bytes) -> None:
     [
         ("<p>café</p>".encode(), "text/html", "utf-8", "café"),
         ("<p>café</p>".encode("latin-1"), "text/html; charset=ISO-8859-1", "windows-1252", "café"),
-        ("<meta charset=windows-1251><p>дом</p>".encode("cp1251"), "text/html", "cp1251", "дом"),
+        ("<meta charset=windows-1251><p>дом</p>".encode("cp1251"), "text/html", "windows-1251", "дом"),
         ("\ufeff<p>café</p>".encode(), "text/html; charset=latin-1", "utf-8", "café"),
-        ("<p>café</p>".encode("utf-16"), "text/html", "utf-16-le", "café"),
+        ("<p>café</p>".encode("utf-16"), "text/html", "utf-16le", "café"),
         ("<p>café</p>".encode("latin-1"), "", "windows-1252", "café"),
         ("<p>café</p>".encode(), "text/html; charset=klingon-9", "utf-8", "café"),
         ("<p>café</p>".encode("latin-1"), "text/html; charset=utf-8", "utf-8", "caf�"),
@@ -399,3 +399,9 @@ def test_the_reason_for_being_turned_away_is_one_line_of_its_page() -> None:
     with pytest.raises(TurnedAway) as raised:
         page.blocked(page.text())
     assert len(str(raised.value)) < 600
+
+
+def test_a_base_counts_in_utf16_too() -> None:
+    for encoding in ("utf-16-le", "utf-16-be"):
+        body = "\ufeff<base href='https://b.test/x/'><a href=y>".encode(encoding)
+        assert make_page(body, kind="text/html").links() == ["https://b.test/x/y"]

@@ -174,7 +174,7 @@ def _print(capture: Capture, body: bytes) -> None:
         return
     if b"\x00" in body[:BINARY_LOOK]:
         raise UsageError("the page is not text: write it to a file with -o FILE")
-    from shoal.charset import charset_of, text_of
+    from shoal.charset.text import charset_of, text_of
 
     text = text_of(body, charset_of(body, capture.headers.get("content-type")))
     sys.stdout.write(shown(text) + "\n")

@@ -1,0 +1,78 @@
+"""Bytes to text as browsers do it: by byte order mark, header, declaration, else by trying. Never raises.
+
+What bytes mean in a charset is told by the Encoding Standard, and not by Python's codecs, which differ from it in
+hundreds of characters and in what a broken character swallows. Its reference decoder, encoding_rs, comes with the HTTP
+client.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from functools import lru_cache
+from typing import Final
+
+from pyreqwest.response import ResponseBuilder
+
+from shoal.charset.declared import declared_in_head, declared_later
+from shoal.charset.labels import charset_named
+
+# The charsets that do not have exactly one character for each byte.
+MULTI_BYTE: Final = frozenset(
+    ("utf-16le", "utf-16be", "gbk", "gb18030", "big5", "euc-jp", "iso-2022-jp", "shift_jis", "euc-kr", "replacement")
+)
+_MARKS: Final = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16le"), (codecs.BOM_UTF16_BE, "utf-16be"))
+_MARKUP_START: Final = re.compile(rb"[\x00-\x20]*+<")
+_HEADER: Final = re.compile(r"(?<![\w-])charset\s*=\s*[\"']?\s*([^\s\"';,]+)", re.IGNORECASE)
+
+
+def charset_of(body: bytes, content_type: str | None) -> str:
+    """The charset of this body by its name in the Encoding Standard, in lower case: utf-8, windows-1252, shift_jis."""
+    for mark, name in _MARKS:
+        if body.startswith(mark):
+            return name
+    charset = _stated(content_type) if content_type else None
+    if charset is not None:
+        return charset
+    is_markup = "html" in (content_type or "").lower() or _MARKUP_START.match(body) is not None
+    charset = declared_in_head(body) if is_markup else None  # not in JSON, say, with HTML in its texts
+    if charset is None:
+        charset = "utf-8" if _is_utf8(body) else "windows-1252"
+        if is_markup:
+            charset = declared_later(body, fallback=charset) or charset
+    return charset
+
+
+def text_of(body: bytes, charset: str) -> str:
+    """The body as text, without its byte order mark; bytes that mean nothing in this charset become �."""
+    name = charset_named(charset) or "utf-8"
+    if name == "utf-8":
+        return body.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
+    if name in MULTI_BYTE:
+        return _decoded(body, name)
+    return codecs.charmap_decode(body, "strict", characters_of(name))[0]
+
+
+@lru_cache(maxsize=32)
+def characters_of(charset: str) -> str:
+    """The 256 characters of a charset with one byte for each; � for bytes that mean nothing."""
+    return _decoded(bytes(range(256)), charset)
+
+
+def _decoded(body: bytes, charset: str) -> str:
+    answer = ResponseBuilder().header("content-type", f"text/plain; charset={charset}").body_bytes(body)
+    return answer.build_sync().text()
+
+
+@lru_cache(maxsize=256)
+def _stated(content_type: str) -> str | None:
+    found = _HEADER.search(content_type[:500])
+    return charset_named(found[1]) if found else None
+
+
+def _is_utf8(body: bytes) -> bool:
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
