@@ -34,6 +34,7 @@ class KeyForms:
         self._strips_sessions = "jsessionid" in self._names
         self._merges_index = "index" in same_page
         self._merges_slash = "trailing_slash" in same_page
+        self.merges_paths = self._merges_index or self._merges_slash
 
     def of(self, url: str, slash: int = 8) -> tuple[str, str, list[str]]:
         """The key form of a canonical URL, its path, and the sorted parameters left in its query."""
@@ -43,10 +44,8 @@ class KeyForms:
         question = url.find("?", slash)
         path = url[slash:] if question < 0 else url[slash:question]
         form = url if question < 0 else url[:question]
-        if "%" in path and self._has_one_spelling:
-            form = url[:slash] + one_spelling(path)
-        if self._merges_slash or self._merges_index:
-            form = self._same_page(form, slash)
+        if self.merges_paths or "%" in path:
+            form = self._path_form(form, path)
         if question < 0:
             return form, path, []
         parameters = self._parameters(url[question + 1 :])
@@ -62,12 +61,16 @@ class KeyForms:
         kept.sort(key=_NAME)
         return [piece for _, piece in kept]
 
-    def _same_page(self, form: str, slash: int) -> str:
+    def _path_form(self, url: str, path: str) -> str:
+        """The key form of a URL without its query."""
+        origin = url[: -len(path)]
+        if self._has_one_spelling:
+            path = one_spelling(path)
         if self._merges_index:
-            form = _INDEX.sub("/", form)
-        if self._merges_slash and len(form) > slash + 1:
-            form = form.removesuffix("/")
-        return form
+            path = _INDEX.sub("/", path)
+        if self._merges_slash and path != "/":
+            path = path.removesuffix("/")
+        return origin + path
 
 
 def one_spelling(text: str, *, is_query: bool = False) -> str:

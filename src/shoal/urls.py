@@ -250,7 +250,10 @@ class UrlRules:
         if lane is None:
             lane = self._lanes[origin] = lane_of(url)
             self._room -= _ORIGIN_BYTES
-        form, path, parameters = self._key_forms.of(url, slash)
+        if plain and not self._key_forms.merges_paths:
+            form, path, parameters = url, url[slash:], []
+        else:
+            form, path, parameters = self._key_forms.of(url, slash)
         reason = self._limits.broken_by(url, path)
         if reason is None and not self._scope.covers(url, lane) and not self._stays_on_host(lane, base):
             reason = "out_of_scope"
