@@ -250,8 +250,9 @@ class UrlRules:
         if lane is None:
             lane = self._lanes[origin] = lane_of(url)
             self._room -= _ORIGIN_BYTES
+        parameters: list[str] = []
         if plain and not self._key_forms.merges_paths:
-            form, path, parameters = url, url[slash:], []
+            form, path = url, url[slash:]
         else:
             form, path, parameters = self._key_forms.of(url, slash)
         reason = self._limits.broken_by(url, path)
