@@ -28,7 +28,7 @@ from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping
 from shoal.model import Crawl, CrawlState
 from shoal.processes.coordinator import Coordinator
-from shoal.processes.crawl_record import describe_crawl, is_unfinished, next_id, record_of, spider_of
+from shoal.processes.crawl_record import describe_crawl, is_unfinished, next_id, record_of, spider_of, url_rules_of
 from shoal.processes.fleet import Fleet, Start
 from shoal.processes.listener import Inbox, Listener, NoInbox
 from shoal.processes.opening import Places, Say, archive_of
@@ -76,7 +76,7 @@ async def begin(
     crawls = await crawls_of(spider, frontier=frontier)
     former = next((crawl for crawl in crawls if is_unfinished(crawl.state)), None)
     crawl_id = next_id(spider_name(type(spider)), crawls) if former is None else former.id
-    crawl = _described(crawl_id, spider, settings=settings, reference=reference)
+    crawl = _described(crawl_id, spider, settings=settings, reference=reference, former=former)
     return await _start(crawl, frontier=frontier), former
 
 
@@ -109,9 +109,11 @@ async def discard(crawl: Crawl, *, places: Places, frontier: Frontier, store: St
     await store.delete_crawl(crawl.id)
 
 
-def _described(crawl_id: str, spider: Spider, *, settings: Settings, reference: str) -> Crawl:
+def _described(
+    crawl_id: str, spider: Spider, *, settings: Settings, reference: str, former: Crawl | None = None
+) -> Crawl:
     pools = load_pools(Path(CONFIG_FILE), proxies=settings.proxies)
-    return describe_crawl(crawl_id, spider, settings=settings, reference=reference, pools=pools)
+    return describe_crawl(crawl_id, spider, settings=settings, reference=reference, pools=pools, former=former)
 
 
 async def _start(crawl: Crawl, *, frontier: Frontier) -> Crawl:
@@ -147,7 +149,7 @@ def intake_of(crawl: Crawl, *, known: RecentKeys | None = None) -> Intake:
     """The rules under which a crawl takes in URLs."""
     record = record_of(crawl)
     return Intake(
-        UrlRules(record.settings, start_hosts=record.start_lanes),
+        url_rules_of(crawl),
         record.settings,
         known=known,
         pools=[pool.name for pool in crawl.pools],

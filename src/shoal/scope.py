@@ -25,7 +25,7 @@ REASONS = {
     "too_many_links": "its page had more links than max_links, and it was beyond them",
     "robots": "the host's robots.txt disallows it",
     "robots_unavailable": "its host could not say what its robots.txt allows, so nothing is fetched for now",
-    "merged": "it differs from a known URL only by parameter order or tracking parameters",
+    "merged": "it is another spelling of a known URL: escapes, order of parameters, tracking, or what same_page names",
     "max_pages": "the crawl had already accepted max_pages tasks",
     "max_per_host": "the crawl had already accepted max_per_host tasks for its host",
     "max_per_shape": "the crawl had already accepted max_per_shape tasks for URLs of its shape on this host",

@@ -61,6 +61,7 @@ OTHER_TABLES = ("proxies", "accounts")  # in a shoal.toml; `exits/configuration.
 _DURATION = re.compile(r"(?:(\d{1,9}(?:\.\d{1,6})?)([smhdw]))?")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
+SamePage = Literal["trailing_slash", "index"]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(ge=0)]
@@ -112,6 +113,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             " session ids in the path and in sid="
         ),
     ] = TRACKING_PARAMETERS
+    same_page: Annotated[
+        tuple[SamePage, ...],
+        _help(
+            'what else makes no other page: "trailing_slash" (/a/ is /a), "index" (/a/index.html is /a/); the URL that'
+            " is fetched stays as written"
+        ),
+    ] = ()
 
     dedup: Annotated[
         str,

@@ -2,7 +2,7 @@
 
 Canonical form (fetched): WHATWG parsing, no fragment, no default port, no dot segments, escapes in upper case, escaped
 unreserved characters plain. Key form (compared): the same with the query sorted by name, tracking parameters
-and session ids gone.
+and session ids gone, and one spelling of what has two (`key_forms`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 from ada_url import join_url
 
 from shoal.errors import SettingError, UsageError
+from shoal.key_forms import KEY_RULES, KeyForms
 from shoal.link_memo import WEB, Link, LinkBase, Memo, name_of
 from shoal.scope import REASONS, Facets, Limits, Scope, Shapes, fingerprint
 from shoal.secrecy import masked_text
@@ -42,10 +43,6 @@ _UNTIDY_ESCAPE = re.compile(
 _PLAIN_PATH = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9_~.-]*+)++/?")
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
-# Session ids beside those known by name: ;jsessionid=1A2B, /(S(1a2b))/, and sid= where it is long enough to be one.
-_SESSION = re.compile(
-    r";jsessionid=[^/?;]*|/\([A-Z]\([0-9A-Za-z_-]{16,}\)\)(?=/)|(?<=[?&])sid=[0-9A-Za-z,-]{20,}(?=&|$)", re.IGNORECASE
-)
 _BASE = re.compile(r"(https?://[^/?#\\@\x00-\x20]+)(/(?:[^?#\\\x00-\x20]*/)?)([^/?#\\\x00-\x20]*)(?:\?[^#\x00-\x20]*)?")
 
 
@@ -75,7 +72,7 @@ def key_of(
     url: str, *, method: str = "GET", body: bytes | None = None, strip: Sequence[str] = TRACKING_PARAMETERS
 ) -> int:
     """The key of a canonical URL, with its method and body unless it is a plain GET."""
-    return _key(_Stripped(strip).key_form(url)[0], method, body)
+    return _key(KeyForms(strip).of(url)[0], method, body)
 
 
 def read_scope(allow: Iterable[str], *, start_hosts: Iterable[str] = ()) -> Scope:
@@ -102,13 +99,20 @@ def read_scope(allow: Iterable[str], *, start_hosts: Iterable[str] = ()) -> Scop
 class UrlRules:
     """Turns hrefs into links. Built once per worker; the same href on the same page gives the same link for ever."""
 
-    def __init__(self, settings: Settings, *, start_hosts: Iterable[str] = (), memo_bytes: int = _MEMO_BYTES) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        start_hosts: Iterable[str] = (),
+        key_rules: int = KEY_RULES,
+        memo_bytes: int = _MEMO_BYTES,
+    ) -> None:
         self._scope = read_scope(settings.allow, start_hosts=start_hosts)
         self._is_open = not settings.allow
         self._limits = Limits(settings)
         self._shapes = Shapes()
         self._facets = Facets(settings.max_facets)
-        self._stripped = _Stripped(settings.strip_parameters)
+        self._key_forms = KeyForms(settings.strip_parameters, same_page=settings.same_page, key_rules=key_rules)
         self._longest = settings.max_url_length
         self._memo_bytes = self._room = memo_bytes
         self._memos: dict[str, Memo] = {}
@@ -164,7 +168,7 @@ class UrlRules:
 
     def key_of(self, url: str, *, method: str = "GET", body: bytes | None = None) -> int:
         """The key of a canonical URL under these settings."""
-        return _key(self._stripped.key_form(url)[0], method, body)
+        return _key(self._key_forms.of(url)[0], method, body)
 
     def check(self, url: str) -> str | None:
         """The reason why this URL would be kept out, one of REASONS."""
@@ -246,7 +250,11 @@ class UrlRules:
         if lane is None:
             lane = self._lanes[origin] = lane_of(url)
             self._room -= _ORIGIN_BYTES
-        form, path, parameters = self._stripped.key_form(url, slash)
+        parameters: list[str] = []
+        if plain and not self._key_forms.merges_paths:
+            form, path = url, url[slash:]
+        else:
+            form, path, parameters = self._key_forms.of(url, slash)
         reason = self._limits.broken_by(url, path)
         if reason is None and not self._scope.covers(url, lane) and not self._stays_on_host(lane, base):
             reason = "out_of_scope"
@@ -260,34 +268,7 @@ class UrlRules:
         return self._is_open and base != "" and lane_of(base) == lane
 
 
-class _Stripped:
-    """The query parameters that do not make a page another page."""
-
-    def __init__(self, patterns: Sequence[str]) -> None:
-        self._names = frozenset(pattern for pattern in patterns if not pattern.endswith("*"))
-        self._prefixes = tuple(pattern[:-1] for pattern in patterns if pattern.endswith("*"))
-        self._strips_sessions = "jsessionid" in self._names
-
-    def key_form(self, url: str, slash: int = 8) -> tuple[str, str, list[str]]:
-        """The key form of a canonical URL, its path, and the sorted parameters left in its query."""
-        slash = url.index("/", slash)
-        if self._strips_sessions and (";" in url or "/(" in url or "sid=" in url):
-            url = url[:slash] + _SESSION.sub("", url[slash:])
-        question = url.find("?", slash)
-        if question < 0:
-            return url, url[slash:], []
-        named = [(piece.partition("=")[0], piece) for piece in url[question + 1 :].split("&") if piece]
-        kept = [pair for pair in named if pair[0] not in self._names and not pair[0].startswith(self._prefixes)]
-        kept.sort(key=_NAME)
-        parameters = [piece for _, piece in kept]
-        form = url[:question]
-        if parameters:
-            form += "?" + "&".join(parameters)
-        return form, url[slash:question], parameters
-
-
 _KEY = operator.attrgetter("key")
-_NAME = operator.itemgetter(0)
 _PLAIN_ESCAPES = {f"%{byte:02X}": chr(byte) if chr(byte) in _UNRESERVED else f"%{byte:02X}" for byte in range(256)}
 
 

@@ -9,10 +9,10 @@ import msgspec
 from shoal.fetch.robots import Robots
 from shoal.frontier.base import Frontier
 from shoal.model import DIRECT, VIA, Crawl, Progress, TaskState, TaskStatus
-from shoal.processes.crawl_record import record_of
+from shoal.processes.crawl_record import record_of, url_rules_of
 from shoal.settings import Settings
 from shoal.store.base import FetchRow, Store
-from shoal.urls import REASONS, Link, UrlRules, canonical
+from shoal.urls import REASONS, Link, canonical
 
 # Rules that depend on where and when a link was found: only their counters show that they kept out something.
 CIRCUMSTANCES = ("max_pages", "max_per_host", "max_per_shape", "facets", "equal_pages", "depth", "too_many_links")
@@ -43,7 +43,7 @@ async def fate_of(url: str, crawls: Sequence[Crawl], *, frontier: Frontier, stor
     """What became of the URL in the newest crawl that knows it; else why the newest crawl does not know it."""
     url = canonical(url)
     for crawl in crawls:
-        link = _rules(crawl).resolve(url)
+        link = url_rules_of(crawl).resolve(url)
         status = await frontier.look_up(crawl.id, link.key)
         if status.state is not TaskState.UNKNOWN or await _is_expired(link, crawl, store=store):
             return await _known(url, link, crawl, status, frontier=frontier, store=store)
@@ -75,7 +75,7 @@ async def _known(url: str, link: Link, crawl: Crawl, status: TaskStatus, *, fron
 
 
 async def _unknown(url: str, crawl: Crawl, *, frontier: Frontier) -> Fate:
-    link = _rules(crawl).resolve(url)
+    link = url_rules_of(crawl).resolve(url)
     progress = await frontier.progress(crawl.id)
     kept_out = await _sampled(url, crawl, progress, frontier=frontier) or link.rejected
     if kept_out is None and not await _robots_allow(link, crawl, frontier=frontier):
@@ -109,7 +109,7 @@ async def _robots_allow(link: Link, crawl: Crawl, *, frontier: Frontier) -> bool
 
 async def _merged(crawl: Crawl, key: int, taken: str, *, frontier: Frontier) -> list[str]:
     """Other spellings of this URL that were found, as far as they were kept as samples."""
-    rules = _rules(crawl)
+    rules = url_rules_of(crawl)
     samples = await frontier.samples(crawl.id, "merged")
     return [url for url in dict.fromkeys(samples) if url != taken and rules.resolve(url).key == key][:MERGED_SHOWN]
 
@@ -122,8 +122,3 @@ def _lane(link: Link, crawl: Crawl, *, exit_name: str = "") -> str:
 
 def _settings(crawl: Crawl) -> Settings:
     return record_of(crawl).settings
-
-
-def _rules(crawl: Crawl) -> UrlRules:
-    record = record_of(crawl)
-    return UrlRules(record.settings, start_hosts=record.start_lanes)

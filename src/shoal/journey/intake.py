@@ -16,7 +16,7 @@ from shoal.model import DIRECT, DUPLICATE, VIA, Task, random_key
 from shoal.page import Follow, handler_name
 from shoal.settings import Settings
 from shoal.spider import Request
-from shoal.urls import Link, UrlRules, fingerprint, key_of, origin_of
+from shoal.urls import Link, UrlRules, fingerprint, origin_of
 
 SAMPLES_PER_PAGE = 3
 LOOKED_AT_PER_LINK_TAKEN = 5
@@ -242,7 +242,7 @@ class Intake:
             return fingerprint(f"key:{request.key}")
         if request.method.upper() == "GET" and not body:
             return link.key
-        return key_of(link.url, method=request.method.upper(), body=body, strip=self.settings.strip_parameters)
+        return self.rules.key_of(link.url, method=request.method.upper(), body=body)
 
 
 def check_task(task: Task) -> None:

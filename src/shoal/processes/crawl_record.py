@@ -9,11 +9,13 @@ import msgspec
 
 from shoal.exits.configuration import PoolSpec
 from shoal.exits.pools import default_pool, pool_of, usable_pools
+from shoal.key_forms import KEY_RULES
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.policy.politeness import lent_interval
 from shoal.processes.sources import start_lanes
 from shoal.settings import Settings, parse_duration, parse_rate
 from shoal.spider import Spider, spider_name
+from shoal.urls import UrlRules
 
 _NUMBER = re.compile(r"-(\d+)$")
 
@@ -21,12 +23,14 @@ _NUMBER = re.compile(r"-(\d+)$")
 class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How a crawl was begun. Stored with the crawl, so that every worker of the fleet works the same way.
 
-    `spider` is the reference by which worker processes load the spider."""
+    `spider` is the reference by which worker processes load the spider. `key_rules` says how its keys are made: a crawl
+    that a former release began has none stored, and goes on with the first."""
 
     settings: Settings
     start_lanes: list[str] = msgspec.field(default_factory=list)
     spider: str = ""
     pool: str = ""
+    key_rules: int = 1
 
 
 def record_of(crawl: Crawl) -> CrawlRecord:
@@ -34,15 +38,30 @@ def record_of(crawl: Crawl) -> CrawlRecord:
     return msgspec.convert(crawl.settings, CrawlRecord)
 
 
+def url_rules_of(crawl: Crawl) -> UrlRules:
+    """What a crawl makes of URLs: scope, limits, keys."""
+    record = record_of(crawl)
+    return UrlRules(record.settings, start_hosts=record.start_lanes, key_rules=record.key_rules)
+
+
 def describe_crawl(
-    crawl_id: str, spider: Spider, *, settings: Settings, reference: str, pools: Mapping[str, PoolSpec]
+    crawl_id: str,
+    spider: Spider,
+    *,
+    settings: Settings,
+    reference: str,
+    pools: Mapping[str, PoolSpec],
+    former: Crawl | None = None,
 ) -> Crawl:
-    """The crawl as the frontier stores it. Refuses settings that name a pool this spider cannot use."""
+    """The crawl as the frontier stores it; `former` is the same crawl before it is resumed.
+
+    Refuses settings that name a pool this spider cannot use."""
     record = CrawlRecord(
         settings=settings,
         start_lanes=start_lanes(spider),
         spider=reference,
         pool=default_pool(pools, spider=spider, settings=settings),
+        key_rules=KEY_RULES if former is None else record_of(former).key_rules,
     )
     return Crawl(
         id=crawl_id,

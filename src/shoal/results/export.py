@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import os
 import re
 import secrets
@@ -20,6 +19,7 @@ from typing import IO, Any, Protocol
 import msgspec
 
 from shoal.errors import StorageError, UsageError
+from shoal.results.column_kinds import ColumnKind
 from shoal.store.base import ItemFilter, Store, StoredItem
 
 STDOUT = "-"
@@ -46,9 +46,8 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 # In UTF-8: DEL, C1 controls, line separators, directions.
 _CONTROLS = re.compile(b"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
-
-# The kinds of values a column holds, as bits: a column's type follows from all of its values.
-_BOOL, _INT, _LONG, _FLOAT, _TEXT, _OTHER = 1, 2, 4, 8, 16, 32
+# Also what separates cells where a comma does not: else a spreadsheet would see a cell in the middle of one.
+_TO_QUOTE = re.compile(r'[",;\t\r\n]')
 
 
 def check_target(path: str | os.PathLike[str]) -> None:
@@ -171,21 +170,24 @@ class _Table:
         self._names = names
         self._spool = spool
         self._lay_out = _lay_out_parquet if is_parquet else _lay_out_csv
-        self._kinds: dict[str, int] = {}
+        self._kinds: dict[str, ColumnKind] = {}
 
     def add(self, items: list[StoredItem]) -> None:
         kinds = self._kinds
         for item in items:
             fields = _fields(item, self._names)
             for name, value in fields.items():
-                kinds[name] = kinds.get(name, 0) | _kind(value)
+                kind = kinds.get(name)
+                if kind is None:
+                    kind = kinds[name] = ColumnKind()
+                kind.add(value)
             self._spool.write(msgspec.json.encode(fields) + b"\n")
         if len(kinds) > MAX_COLUMNS:
             raise UsageError(f"the items have more than {MAX_COLUMNS:,} different fields: export them to .jsonl")
 
     def finish(self) -> None:
         names = [name for name in self._kinds if name not in self._names]
-        columns = {name: self._kinds.get(name, 0) for name in (*names, *self._names)}
+        columns = {name: self._kinds.get(name) or ColumnKind() for name in (*names, *self._names)}
         self._spool.seek(0)
         self._lay_out(self._file, columns, self._spool)
 
@@ -288,22 +290,19 @@ def _fields(item: StoredItem, names: _Columns) -> _Fields:
     return fields
 
 
-class _Utf8:
-    """Writes text into a binary file. `io.TextIOWrapper` would close the file when it is deleted."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-
-    def write(self, text: str) -> int:
-        return self._file.write(text.encode())
-
-
-def _lay_out_csv(file: IO[bytes], columns: dict[str, int], lines: Iterable[bytes]) -> None:
-    writer = csv.writer(_Utf8(file))
-    writer.writerow(map(_cell, columns))
+def _lay_out_csv(file: IO[bytes], columns: dict[str, ColumnKind], lines: Iterable[bytes]) -> None:
+    file.write(_csv_row(columns))
     for line in lines:
         fields = msgspec.json.decode(line)
-        writer.writerow([_cell(fields.get(name)) for name in columns])
+        file.write(_csv_row(fields.get(name) for name in columns))
+
+
+def _csv_row(values: Iterable[Any]) -> bytes:
+    return (",".join(_quoted(_cell(value)) for value in values) + "\r\n").encode()
+
+
+def _quoted(cell: str) -> str:
+    return '"' + cell.replace('"', '""') + '"' if _TO_QUOTE.search(cell) else cell
 
 
 def _cell(value: Any) -> str:
@@ -316,17 +315,21 @@ def _cell(value: Any) -> str:
     return value
 
 
-def _lay_out_parquet(file: IO[bytes], columns: dict[str, int], lines: Iterable[bytes]) -> None:
+def _lay_out_parquet(file: IO[bytes], columns: dict[str, ColumnKind], lines: Iterable[bytes]) -> None:
     arrow, parquet = _pyarrow()
-    kinds = {name: _column_type(bits) for name, bits in columns.items()}
-    schema = arrow.schema([(name, "string" if kind == "json" else kind) for name, kind in kinds.items()])
+    types = {name: kind.arrow_type(arrow) for name, kind in columns.items()}
+    schema = arrow.schema([(name, kind or arrow.string()) for name, kind in types.items()])
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         for group in _groups(lines):
             arrays = [
-                arrow.array([_parquet_value(fields.get(name), kind) for fields in group], schema.field(name).type)
-                for name, kind in kinds.items()
+                _parquet_column(arrow, kind, [fields.get(name) for fields in group]) for name, kind in types.items()
             ]
             writer.write_table(arrow.Table.from_arrays(arrays, schema=schema), row_group_size=GROUP_ROWS)
+
+
+def _parquet_column(arrow: Any, kind: Any, values: list[Any]) -> Any:
+    """The values as they are; without a type that keeps them all, as JSON text."""
+    return arrow.array(map(_as_json, values), arrow.string()) if kind is None else arrow.array(values, kind)
 
 
 def _groups(lines: Iterable[bytes]) -> Iterator[list[_Fields]]:
@@ -342,40 +345,8 @@ def _groups(lines: Iterable[bytes]) -> Iterator[list[_Fields]]:
         yield group
 
 
-def _kind(value: Any) -> int:
-    match value:
-        case None:
-            return 0
-        case str():
-            return _TEXT
-        case bool():
-            return _BOOL
-        case float():
-            return _FLOAT
-        case int() if -(2**53) <= value <= 2**53:
-            return _INT
-        case int() if -(2**63) <= value < 2**63:
-            return _LONG
-        case _:
-            return _OTHER
-
-
-def _column_type(bits: int) -> str:
-    """The narrowest type that keeps every value; "json" when only text that spells the value out does."""
-    if bits in (0, _TEXT):
-        return "string"
-    if bits == _BOOL:
-        return "bool"
-    if not bits & ~(_INT | _LONG):
-        return "int64"
-    # Whole numbers beyond 2**53 would lose digits as floats.
-    return "float64" if not bits & ~(_INT | _FLOAT) else "json"
-
-
-def _parquet_value(value: Any, kind: str) -> Any:
-    if value is None:
-        return None
-    return msgspec.json.encode(value).decode() if kind == "json" else value
+def _as_json(value: Any) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()
 
 
 def _pyarrow() -> tuple[Any, Any]:

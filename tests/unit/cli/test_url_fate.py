@@ -1,13 +1,15 @@
-"""What `shoal why` says of a URL that its crawl has forgotten."""
+"""What `shoal why` says of a URL in each of its spellings, and of one that its crawl has forgotten."""
 
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from shoal.cli.commands.why import sentence
 from shoal.cli.url_fate import fate_of
+from shoal.key_forms import KEY_RULES
 from shoal.model import Crawl, Done, TaskState
-from shoal.processes.crawl_record import CrawlRecord
+from shoal.processes.crawl_record import CrawlRecord, url_rules_of
 from shoal.settings import Settings
 from shoal.store.base import FetchRow
 from shoal.testing.clock import FakeClock
@@ -36,3 +38,18 @@ async def test_a_url_that_expired_was_done_and_may_be_met_again() -> None:
     assert sentence(fate).startswith("was done (ok) and is forgotten since")
     never = await fate_of("https://a.test/never", [crawl], frontier=frontier, store=store)
     assert sentence(never).startswith("never found")
+
+
+@pytest.mark.parametrize(
+    "spelling", ["?f%5Ba%5D=x%20y", "?f[a]=x+y", "index.html?f[a]=x%20y&utm_source=z", "?f%5ba]=x y#top"]
+)
+async def test_a_task_is_found_by_every_spelling_of_its_url(spelling: str) -> None:
+    frontier, store = MemoryFrontier(clock=FakeClock()), MemoryStore()
+    settings = Settings(same_page=("index",))
+    record = CrawlRecord(settings=settings, start_lanes=["a.test"], key_rules=KEY_RULES)
+    crawl = await frontier.open_crawl(Crawl(id="c", spider="s", settings=msgspec.to_builtins(record)))
+    taken = "https://a.test/list/?f%5Ba%5D=x+y"
+    link = url_rules_of(crawl).resolve(taken)
+    await frontier.put("c", [msgspec.structs.replace(task_for(taken), key=link.key)])
+    fate = await fate_of(f"https://a.test/list/{spelling}", [crawl], frontier=frontier, store=store)
+    assert (fate.state, fate.merged_with) == (TaskState.QUEUED, taken)

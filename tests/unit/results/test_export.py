@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 
 from shoal.errors import StorageError, UsageError
-from shoal.results.export import Wanted, check_target, export
+from shoal.results.export import GROUP_ROWS, Wanted, check_target, export
 from shoal.store.base import ItemFilter, ItemRule, StoredItem
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.contract.store.rows import files_no_larger_than, item
@@ -141,6 +141,20 @@ async def test_csv_keeps_plain_numbers_and_other_text_as_they_are(text: str, tmp
     assert row[0] == text
 
 
+@pytest.mark.parametrize("text", ["a;=1+1", "a\t=1+1", ";", "\ta", 'b;"=1"', "a,b", "a\n=1"])
+async def test_csv_quotes_what_a_spreadsheet_could_take_for_two_cells(text: str, tmp_path: Path) -> None:
+    header, row = await csv_rows(tmp_path, {text: text})
+    written = (tmp_path / "out.csv").read_bytes().decode()
+    cell = f"'{text}" if text.startswith("\t") else text
+    assert header[0] == row[0] == cell
+    assert written.count('"' + cell.replace('"', '""') + '"') == 2
+
+
+async def test_csv_leaves_other_cells_without_quotes(tmp_path: Path) -> None:
+    await csv_rows(tmp_path, {"a b": "x y|z", "c": 1.5})
+    assert (tmp_path / "out.csv").read_bytes() == b"a b,c,_key,_url\r\nx y|z,1.5,k0,https://a.test/0\r\n"
+
+
 async def test_csv_writes_other_values_as_json(tmp_path: Path) -> None:
     values = [-5, 1.5, True, None, ["=1"], {"a": [1, None]}, 10**30]
     _, row = await csv_rows(tmp_path, {str(number): value for number, value in enumerate(values)})
@@ -171,13 +185,53 @@ async def test_parquet_columns_have_the_type_that_keeps_every_value(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "values", [[1, "a"], [True, 1], [[1], None], [{"a": 1}, "x"], [2**63, 1], [2**60, 0.5], ["a\u0000", 1.5]]
+    "values",
+    [
+        [1, "a"],
+        [True, 1],
+        [{"a": 1}, "x"],
+        [2**63, 1],
+        [2**60, 0.5],
+        ["a\u0000", 1.5],
+        [[1], 1],
+        [[1, "a"], None],
+        [[1], ["a"]],
+        [[{"a": 1}], []],
+        [[[1]], [1]],
+        [[2**63]],
+        [[[[[[[[[[1]]]]]]]]]],
+    ],
 )
 async def test_parquet_spells_mixed_and_nested_values_as_json(values: list[Any], tmp_path: Path) -> None:
     table = await parquet_table(tmp_path, *({"v": value} for value in values))
     assert str(table.schema.field("v").type) == "string"
     read = [value if value is None else json.loads(value) for value in table.column("v").to_pylist()]
     assert read == values
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([["a", None], None, [], ["é"]], "list<element: string>"),
+        ([[1, 2], [2**60]], "list<element: int64>"),
+        ([[1], [0.5], [None]], "list<element: double>"),
+        ([[True], [False, None]], "list<element: bool>"),
+        ([[], None, []], "list<element: string>"),
+        ([[["a"], []], [], [None, ["b", "c"]]], "list<element: list<element: string>>"),
+    ],
+)
+async def test_parquet_keeps_lists_as_lists(values: list[Any], kind: str, tmp_path: Path) -> None:
+    table = await parquet_table(tmp_path, *({"v": value} for value in values))
+    assert str(table.schema.field("v").type) == kind
+    assert table.column("v").to_pylist() == values
+
+
+async def test_parquet_lists_in_more_than_one_group_have_one_type(tmp_path: Path) -> None:
+    number = GROUP_ROWS + 1
+    items = [{"v": [index]} for index in range(number)] + [{"v": [0.5]}]
+    table = await parquet_table(tmp_path, *items)
+    assert str(table.schema.field("v").type) == "list<element: double>"
+    assert table.column("v").to_pylist()[-2:] == [[float(number - 1)], [0.5]]
 
 
 async def test_parquet_without_pyarrow_names_the_install_command(

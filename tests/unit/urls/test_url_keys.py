@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from url_strategies import rules
 
 from shoal.settings import Settings
-from shoal.urls import UrlRules, key_of
+from shoal.urls import UrlRules, fingerprint, key_of
 
 NAMES = st.sampled_from(["a", "b", "c", "page", "sort", "x.y"])
 PARAMETERS = st.lists(st.builds("{}={}".format, NAMES, st.sampled_from(["", "1", "2", "x%20y"])), max_size=6)
@@ -59,6 +59,87 @@ def test_the_key_ignores_the_order_of_parameters_and_tracking(
 def test_the_key_ignores_nothing_else(left: list[str], right: list[str]) -> None:
     same = sorted(left, key=_name_of) == sorted(right, key=_name_of)
     assert (key_of("https://h/?" + "&".join(left)) == key_of("https://h/?" + "&".join(right))) is same
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("/?f[a]=1", "/?f%5Ba%5D=1"),
+        ("/?f[a]=1", "/?f%5ba]=1"),
+        ("/?q=a+b", "/?q=a%20b"),
+        ("/?q=a b", "/?q=a+b"),
+        ("/a|b?c|d", "/a%7Cb?c%7Cd"),
+        ("/a[1]", "/a%5B1%5D"),
+        ("/a^b", "/a%5Eb"),
+        ("/?x={a}", "/?x=%7Ba%7D"),
+        ("/?x=`a\\b^", "/?x=%60a%5Cb%5E"),
+        ("/?b=1&f[a]=1", "/?f%5Ba%5D=1&b=1"),
+    ],
+)
+def test_two_spellings_of_a_url_have_one_key_and_are_fetched_as_written(one: str, other: str) -> None:
+    links = [rules().resolve(f"https://example.com{path}") for path in (one, other)]
+    assert links[0].key == links[1].key
+    assert links[0].url != links[1].url or " " in one or "^" in one
+    assert {rules().key_of(link.url, method="POST", body=b"x") for link in links} == {
+        key_of(links[0].url, method="POST", body=b"x")
+    }
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("/a+b", "/a%20b"),
+        ("/?q=a+b", "/?q=a%2Bb"),
+        ("/a/b", "/a%2Fb"),
+        ("/?a=1&b=2", "/?a=1%26b=2"),
+        ("/?a=1,2", "/?a=1%2C2"),
+        ("/?a=%255B", "/?a=%5B"),
+        ("/a?b", "/a%3Fb"),
+    ],
+)
+def test_an_escape_that_changes_the_meaning_makes_another_key(one: str, other: str) -> None:
+    assert key_of(f"https://example.com{one}") != key_of(f"https://example.com{other}")
+
+
+@pytest.mark.parametrize("name", ["f[a]", "f%5Ba%5D", "f[*", "f%5B*"])
+def test_a_parameter_to_strip_is_known_in_each_spelling(name: str) -> None:
+    for url in ("https://example.com/?f[a]=1", "https://example.com/?f%5Ba%5D=1"):
+        assert key_of(url, strip=(name,)) == key_of("https://example.com/")
+
+
+def test_a_crawl_that_an_earlier_release_began_keeps_its_keys() -> None:
+    before = UrlRules(Settings(allow=("*",)), key_rules=1)
+    assert before.resolve("https://example.com/?f%5Ba%5D=a%20b").key == fingerprint(
+        "https://example.com/?f%5Ba%5D=a%20b"
+    )
+    assert before.resolve("https://example.com/%7C").key == fingerprint("https://example.com/%7C")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "by"),
+    [
+        ("/a/", "/a", "trailing_slash"),
+        ("/a/?x=1", "/a?x=1", "trailing_slash"),
+        ("/a/index.html", "/a/", "index"),
+        ("/Index.PHP", "/", "index"),
+        ("/a/default.aspx?p=2", "/a/?p=2", "index"),
+    ],
+)
+def test_slashes_and_index_pages_are_one_page_only_if_asked_for(one: str, other: str, by: str) -> None:
+    urls = [f"https://example.com{path}" for path in (one, other)]
+    merging = rules(same_page=(by,))
+    assert len({rules().resolve(url).key for url in urls}) == 2
+    assert len({merging.resolve(url).key for url in urls}) == 1
+    assert [merging.resolve(url).url for url in urls] == urls
+
+
+def test_slash_and_index_together_leave_the_root_alone() -> None:
+    both = rules(same_page=("trailing_slash", "index"))
+    keys = {both.resolve(f"https://example.com{path}").key for path in ("/a/index.html", "/a/", "/a")}
+    assert keys == {key_of("https://example.com/a")}
+    assert both.resolve("/index.html", "https://example.com/a").key == key_of("https://example.com/")
+    for path in ("/a/index", "/a/myindex.html", "/a/index.html/b", "/index.txt", "/a/index.html5"):
+        assert both.resolve(f"https://example.com{path}").key == key_of(f"https://example.com{path}")
 
 
 def test_method_and_body_belong_to_the_key() -> None:

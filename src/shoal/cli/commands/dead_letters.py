@@ -173,12 +173,12 @@ def _so_far(crawl: Crawl, number: int) -> str:
 def _filter(which: dict[str, Any], crawl: Crawl) -> DeadFilter:
     from shoal.cli.commands.steer import lane_given
     from shoal.model import DeadFilter
-    from shoal.processes.crawl_record import record_of
-    from shoal.urls import canonical, key_of
+    from shoal.processes.crawl_record import url_rules_of
+    from shoal.urls import canonical
 
     key = None
     if which["url"] is not None:
-        key = key_of(canonical(which["url"]), strip=record_of(crawl).settings.strip_parameters)
+        key = url_rules_of(crawl).key_of(canonical(which["url"]))
     return DeadFilter(
         lane=None if which["host"] is None else lane_given(which["host"]),
         reason=which["reason"],
