@@ -68,6 +68,7 @@ async def _replay(  # noqa: PLR0913 -- the options of the command
     from shoal.processes.opening import archive_at, store_at
     from shoal.results.export import Wanted, check_target, export
     from shoal.spider import spider_name
+    from shoal.spider_file import made
     from shoal.store.base import ItemFilter
 
     if output is not None:
@@ -77,7 +78,7 @@ async def _replay(  # noqa: PLR0913 -- the options of the command
         chosen = choose_crawl(await archive.crawls(), crawl, spider=spider_name(kind))
         async with store_at(store) as items:
             settings = settings_of(kind, {}).values
-            job = replay_for(chosen, kind(), settings=settings, archive=archive, store=items, say=screen.say)
+            job = replay_for(chosen, made(kind), settings=settings, archive=archive, store=items, say=screen.say)
             report = await _run(job, limit=limit, screen=screen)
             if output is not None:
                 which = ItemFilter(spider=spider_of(chosen), crawl=chosen)
