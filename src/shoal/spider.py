@@ -175,3 +175,14 @@ def check_handler(spider: Spider, name: str) -> None:
     near = difflib.get_close_matches(name, [*known, "parse"] if has_parse else known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "write one, or name another"
     raise UsageError(f"{kind.__name__} has no handler {name!r}: {hint}")
+
+
+def own_attributes(spider: type[Spider]) -> dict[str, Any]:
+    """The public attributes that a spider's class adds to those of every spider."""
+    classes = [kind for kind in reversed(spider.__mro__) if kind not in Spider.__mro__]
+    return {
+        name: value
+        for kind in classes
+        for name, value in vars(kind).items()
+        if not name.startswith("_") and not hasattr(Spider, name)
+    }

@@ -15,7 +15,7 @@ from shoal.cli.display.counting import Counting
 from shoal.cli.display.lines import one_line
 from shoal.cli.display.numbers import count, several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import DEFAULT_FILE, archive_option, check_json_output, checked_place, json_option
+from shoal.cli.options import DEFAULT_FILE, archive_option, check_json_output, checked_place, json_option, output_option
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ FAILURES_SHOWN = 20
 @archive_option
 @click.option("--crawl", metavar="ID", help="Which crawl's pages.  [default: the spider's newest]")
 @click.option("--limit", type=click.IntRange(0), default=0, metavar="N", help="Stop after this many pages; 0: all.")
-@click.option("-o", "--output", metavar="FILE", help="Also write the items to a .jsonl, .csv, .json or .parquet file.")
+@output_option("Also write the items to a .jsonl, .csv, .json or .parquet file.")
 @click.option(
     "--store",
     metavar="URL",
