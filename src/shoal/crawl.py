@@ -45,9 +45,10 @@ from shoal.settings import (
     environment_layer,
     file_layer,
     parse_duration,
+    refuse_near_misses,
     resolve,
 )
-from shoal.spider import Spider, spider_name
+from shoal.spider import Spider, own_attributes, spider_name
 from shoal.store.base import Store
 from shoal.urls import UrlRules
 
@@ -57,6 +58,7 @@ CONFIG_FILE = "shoal.toml"
 def settings_of(spider: type[Spider], flags: dict[str, Any], *, folder: Path = Path()) -> Resolved:
     """The settings that a spider runs with, and where each came from."""
     own = {name: getattr(spider, name) for name in msgspec.structs.asdict(Settings()) if hasattr(spider, name)}
+    refuse_near_misses(own_attributes(spider), f"spider {spider.__name__}")
     return resolve(
         [
             file_layer(folder / CONFIG_FILE),

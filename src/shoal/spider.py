@@ -166,11 +166,23 @@ def spider_name(spider: type[Spider]) -> str:
 def check_handler(spider: Spider, name: str) -> None:
     """Refuse the name of a handler that the spider does not have."""
     kind = type(spider)
-    if name == "parse" and getattr(spider.parse, "__func__", None) is Spider.parse:
+    has_parse = getattr(spider.parse, "__func__", None) is not Spider.parse
+    if name == "parse" and not has_parse:
         raise UsageError(f"{kind.__name__} has no parse method, and a request names no other handler: write one")
     if callable(getattr(spider, name, None)):
         return
     known = [own for own in dir(kind) if not hasattr(Spider, own) and callable(getattr(kind, own))]
-    near = difflib.get_close_matches(name, [*known, "parse"], n=1)
+    near = difflib.get_close_matches(name, [*known, "parse"] if has_parse else known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "write one, or name another"
     raise UsageError(f"{kind.__name__} has no handler {name!r}: {hint}")
+
+
+def own_attributes(spider: type[Spider]) -> dict[str, Any]:
+    """The public attributes that a spider's class adds to those of every spider."""
+    classes = [kind for kind in reversed(spider.__mro__) if kind not in Spider.__mro__]
+    return {
+        name: value
+        for kind in classes
+        for name, value in vars(kind).items()
+        if not name.startswith("_") and not hasattr(Spider, name)
+    }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from types import ModuleType
@@ -35,6 +37,24 @@ def load_spiders(reference: str) -> list[type[Spider]]:
     if not spiders:
         raise UsageError(f"{source} has no spider: write a class that derives from shoal.Spider")
     return spiders
+
+
+def made(spider: type[Spider]) -> Spider:
+    """A spider of this class. Refuses a class whose `__init__` needs arguments, or raises."""
+    parameters = inspect.signature(spider).parameters.values()
+    needed = [
+        one.name
+        for one in parameters
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+    if needed:
+        what = f"{spider.__name__}.__init__ needs {', '.join(needed)}"
+        raise UsageError(f"{what}, and spiders are made without arguments: give them defaults")
+    try:
+        return spider()
+    except (Exception, SystemExit) as error:
+        file = Path(inspect.getfile(spider))
+        raise UsageError(f"{file.name}: {spider.__name__} cannot be made: {_where(error, file)}") from error
 
 
 def _named(spiders: list[type[Spider]], name: str, source: str) -> type[Spider]:
@@ -73,12 +93,29 @@ def _load_module(name: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
             raise UsageError(f"no spider file or module {name!r}: a file name ends in .py") from error
-        raise UsageError(f"the module {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise UsageError(f"the module {name!r} cannot be loaded: {_where(error, None)}") from error
 
 
-def _where(error: BaseException, path: Path) -> str:
-    if isinstance(error, SyntaxError) and error.filename == str(path):
-        return f"line {error.lineno}: {error.msg}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    line = f"line {frames[-1].lineno}: " if frames else ""
-    return f"{line}{type(error).__name__}: {error}"
+def _where(error: BaseException, path: Path | None) -> str:
+    """The error in one line, after the deepest line of people's own code: of the spider's file or one it imports."""
+    text, main = f"{type(error).__name__}: {error}", None if path is None else path.absolute()
+    frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        frames.append((Path(error.filename), error.lineno))
+        text = error.msg
+    own = [(file.absolute(), line) for file, line in frames if _is_own(file)]
+    if not own:
+        return text
+    file, line = own[-1]
+    if file == main:
+        return f"line {line}: {text}"
+    begun = next((f" (from line {line})" for file, line in reversed(own) if file == main), "")
+    folder = Path.cwd() if main is None else main.parent
+    shown = file.relative_to(folder) if file.is_relative_to(folder) else file
+    return f"{shown}:{line}{begun}: {text}"
+
+
+def _is_own(file: Path) -> bool:
+    """Whether a file is people's own code: no part of Python, of shoal or of an installed package."""
+    folders = (sysconfig.get_path("stdlib"), str(Path(__file__).parent))
+    return not str(file).startswith(("<", *folders)) and "site-packages" not in file.parts

@@ -188,6 +188,34 @@ def test_a_servers_url_with_a_slip_is_no_files_name(folder: Folder, option: str,
     assert list(folder.path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("option", "url", "meant"),
+    [
+        ("frontier", "redis:127.0.0.1", "redis://127.0.0.1"),
+        ("frontier", "redis:/127.0.0.1:6379/0", "redis://127.0.0.1:6379/0"),
+        ("frontier", "rediss+sentinel:h", "rediss+sentinel://h"),
+        ("frontier", "unix:/tmp/redis.sock", "unix:///tmp/redis.sock"),
+        ("store", "postgresql:db.example/shop", "postgresql://db.example/shop"),
+        ("store", "postgres:db.example", "postgres://db.example"),
+        ("store", "sqlite:items.db", "sqlite:///items.db"),
+        ("archive", "s3:bucket/pages", "s3://bucket/pages"),
+    ],
+)
+def test_a_scheme_without_its_slashes_is_asked_about(folder: Folder, option: str, url: str, meant: str) -> None:
+    said = refusal("crawl", "http://127.0.0.1:9/", f"--{option}", url)
+    assert said.strip() == f"shoal: --{option} {url}: did you mean {meant}?"
+    assert list(folder.path.iterdir()) == []
+
+
+def test_a_scheme_without_its_slashes_is_asked_about_in_the_environment(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOAL_FRONTIER", "redis:127.0.0.1")
+    said = refusal("crawl", "http://127.0.0.1:9/")
+    assert said.strip() == "shoal: SHOAL_FRONTIER redis:127.0.0.1: did you mean redis://127.0.0.1?"
+    assert list(folder.path.iterdir()) == []
+
+
 def test_the_environment_may_name_frontier_and_store_and_the_command_line_wins(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,29 @@ def test_a_spider_runs_to_the_end_and_is_summed_up(folder: Folder, site: SitePro
     assert "beginning books-1 in shoal.db" in result.stderr
 
 
+def test_two_outputs_are_both_written(folder: Folder, site: SiteProcess) -> None:
+    outputs = ("-o", "books.csv", "-o", "books.jsonl")
+    result = folder.run("run", folder.spider(site.url), *outputs)
+    assert len(rows_of(folder.path / "books.csv")) == PRODUCTS
+    assert len((folder.path / "books.jsonl").read_text().splitlines()) == PRODUCTS
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert f"items {PRODUCTS} in shoal.db and books.csv and books.jsonl" in lines
+    summary = folder.json("crawl", site.url, "--allow-private", "--max-pages", "1", "--rate", "unlimited", *outputs)
+    assert summary["output"] == ["books.csv", "books.jsonl"]
+    assert len(rows_of(folder.path / "books.csv")) == 1
+
+
+def test_one_output_given_twice_is_refused_before_anything_begins(folder: Folder, site: SiteProcess) -> None:
+    name = folder.spider(site.url)
+    assert "-o ./a.csv is given twice" in folder.refusal("run", name, "-o", "a.csv", "-o", "./a.csv")
+    assert "-o - is given twice" in folder.refusal("run", name, "-o", "-", "-o", "-")
+    assert not (folder.path / "shoal.db").exists()
+    folder.run("run", name, "--max-pages", "1")
+    said = folder.refusal("export", "-o", "a.csv", "-o", "b.jsonl")
+    assert "-o is given 2 times, and this command writes one file: run it once for each" in said
+    assert not list(folder.path.glob("[ab].*"))
+
+
 def test_several_processes_share_the_work(folder: Folder, site: SiteProcess) -> None:
     before = len(site.hits())
     # Slow enough that none is done before the others have started, and none has the slots for all that is due.

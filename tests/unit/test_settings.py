@@ -145,3 +145,49 @@ def test_networks_that_are_none_are_refused_with_an_example() -> None:
         "127.0.0.1",
         "fd00::/8",
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "meant"),
+    [
+        ("raet", "4/s", "rate"),
+        ("Rate", "4/s", "rate"),
+        ("alow", ["a.test"], "allow"),
+        ("alow_private", True, "allow_private"),
+        ("alow_privat", True, "allow_private"),
+        ("max_page", 10, "max_pages"),
+        ("maxdepth", 3, "max_depth"),
+        ("concurency", 3, "concurrency"),
+        ("USER_AGENT", "me", "user_agent"),
+        ("item_keys", "sku", "item_key"),
+        ("handle_status", (404,), "handle_statuses"),
+        ("strip_parameter", ["x"], "strip_parameters"),
+    ],
+)
+def test_a_class_attribute_that_is_almost_a_setting_is_refused(name: str, value: Any, meant: str) -> None:
+    spider = type("Books", (Spider,), {name: value})
+    line = f"unknown setting {name!r} \\(spider Books\\); did you mean {meant!r}\\? .* another name, such as _{name}$"
+    for kind in (spider, type("More", (spider,), {})):
+        with pytest.raises(SettingError, match=line.replace("Books", kind.__name__)):
+            settings_of(kind, {})
+
+
+def test_a_spiders_own_attributes_are_left_alone() -> None:
+    class Books(Spider):
+        rates = {"a": 1}  # noqa: RUF012 -- as people write it
+        paces = (1, 2)
+        pools = ["eu"]  # noqa: RUF012 -- as people write it
+        user_agents = ("a", "b")
+        date = "2026-05-01"
+        page = 1
+        denied = 3
+        max_per_hour = 5
+        max_rate = 3
+        min_pages = 1
+        max_price = 9.5
+        _raet = "4/s"
+        allowed_domains = ["a.test"]  # noqa: RUF012 -- as people write it
+
+        def raet(self) -> None: ...
+
+    assert settings_of(Books, {}).values == Settings()

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.errors import UsageError
 from shoal.spider import spider_name
-from shoal.spider_file import load_spider
+from shoal.spider_file import load_spider, made
 
 BOOKS = "from shoal import Spider\nclass Books(Spider):\n    start = ['https://a.test/']\n"
 
@@ -107,5 +107,61 @@ def test_a_reference_to_nothing_says_so(reference: str, line: str) -> None:
 def test_a_module_that_fails_says_what_failed_in_it(tmp_path: Path) -> None:
     write(tmp_path, "import no_such_module_at_all\n", "failing_of_a_test.py")
     sys.path.insert(0, str(tmp_path))
-    with pytest.raises(UsageError, match="'failing_of_a_test' cannot be loaded: ModuleNotFoundError"):
+    line = r"'failing_of_a_test' cannot be loaded: .*failing_of_a_test\.py:1: ModuleNotFoundError: No module"
+    with pytest.raises(UsageError, match=line):
         load_spider("failing_of_a_test")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "\n\nimport no_such_module_at_all\n",
+            r"helper_of_a_test\.py:3 \(from line 2\): ModuleNotFoundError: No module named",
+        ),
+        ("import json\njson.loads('{')\n", r"helper_of_a_test\.py:2 \(from line 2\): JSONDecodeError: "),
+        ("x = 1\ny = (", r"helper_of_a_test\.py:2 \(from line 2\): '\(' was never closed"),
+        (
+            "from helper_of_a_test import nothing",
+            r"helper_of_a_test\.py:1 \(from line 2\): ImportError: cannot import name 'nothing'",
+        ),
+    ],
+)
+def test_an_import_that_fails_in_a_helper_names_its_line(tmp_path: Path, text: str, line: str) -> None:
+    write(tmp_path, text, "helper_of_a_test.py")
+    with pytest.raises(UsageError, match=rf"books_of_a_test\.py cannot be loaded: {line}"):
+        load_spider(write(tmp_path, f"import shoal\nimport helper_of_a_test\n{BOOKS}"))
+
+
+def test_a_file_named_from_its_own_folder_names_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "1 / 0\n", "helper_of_a_test.py")
+    write(tmp_path, "import helper_of_a_test\n", "books_of_a_test.py")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        UsageError, match=r"^books_of_a_test\.py cannot be loaded: helper_of_a_test\.py:1 \(from line 1\): Zero"
+    ):
+        load_spider("books_of_a_test.py")
+
+
+@pytest.mark.parametrize(
+    ("method", "line"),
+    [
+        (
+            "def __init__(self, shop, *, depth): ...",
+            r"^Books\.__init__ needs shop, depth, and spiders are made without arguments: give them defaults$",
+        ),
+        (
+            "def __init__(self):\n        self.x = {}['shop']",
+            r"^books_of_a_test\.py: Books cannot be made: line 5: KeyError: 'shop'$",
+        ),
+    ],
+)
+def test_a_spider_that_cannot_be_made_is_refused_in_one_line(tmp_path: Path, method: str, line: str) -> None:
+    spider = load_spider(write(tmp_path, f"{BOOKS}    {method}\n"))
+    with pytest.raises(UsageError, match=line):
+        made(spider)
+
+
+def test_a_spider_may_have_parameters_with_defaults(tmp_path: Path) -> None:
+    spider = load_spider(write(tmp_path, f"{BOOKS}    def __init__(self, shop='a', *more, **rest): self.shop = shop\n"))
+    assert vars(made(spider)) == {"shop": "a"}

@@ -24,7 +24,7 @@ from shoal.processes.crawl_record import is_unfinished, record_of
 from shoal.processes.opening import Places, archive_of, opened
 from shoal.processes.outages import SaidOnce
 from shoal.processes.sources import check_start
-from shoal.results.export import STDOUT, Wanted, check_target, export
+from shoal.results.export import STDOUT, Wanted, check_targets, export
 from shoal.secrecy import masked
 from shoal.settings import Settings, parse_duration
 from shoal.spider import Spider
@@ -40,7 +40,7 @@ class Job:
     settings: Settings
     places: Places
     workers: int = 1
-    output: str | None = None
+    output: tuple[str, ...] = ()
     fresh: bool = False
     as_json: bool = False
 
@@ -57,8 +57,8 @@ class Reading:
 
 async def run_job(job: Job) -> int:
     """Run to the end, show the summary, return the exit code."""
-    check_json_output(job.output, as_json=job.as_json)
-    screen = Screen(results_to_stderr=job.output == STDOUT)
+    check_json_output(*job.output, as_json=job.as_json)
+    screen = Screen(results_to_stderr=STDOUT in job.output)
     summary = await work(job, screen)
     if job.as_json:
         screen.json(summary)
@@ -77,8 +77,7 @@ def exit_code(summary: Summary) -> int:
 async def work(job: Job, screen: Screen) -> Summary:
     """Run to the end, or until told to stop; the items are written to a file then, if one was named."""
     check_start(job.spider)
-    if job.output is not None:
-        check_target(job.output)
+    check_targets(job.output)
     async with (
         # Opened here, too: an archive that cannot be used is refused before a crawl begins.
         archive_of(job.places),
@@ -90,9 +89,9 @@ async def work(job: Job, screen: Screen) -> Summary:
             say = SaidOnce(display.say)
             coordinator = Coordinator(crawl, frontier=frontier, store=store, show=display.show, say=say)
             reading = await _run(crawl, job, coordinator)
-        output = None if reading.interrupted else job.output
-        if output is not None:
-            await export(store, output, wanted=Wanted(which=ItemFilter(spider=crawl.spider, crawl=crawl.id)))
+        output = () if reading.interrupted else job.output
+        for target in output:
+            await export(store, target, wanted=Wanted(which=ItemFilter(spider=crawl.spider, crawl=crawl.id)))
         summary = await _sum_up(crawl, reading, store=store, places=job.places)
         return msgspec.structs.replace(summary, resumed=before is not None, output=output)
 
@@ -170,6 +169,6 @@ async def _sum_up(crawl: Crawl, reading: Reading, *, store: Store, places: Place
         rejected=after.rejected,
         items=await store.count_items(ItemFilter(spider=crawl.spider, crawl=crawl.id)),
         store=masked(places.store),
-        output=None,
+        output=(),
         robots_ignored=not crawl.needs_rules,
     )

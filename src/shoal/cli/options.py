@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from shoal.processes.opening import Places
 
 DEFAULT_FILE = "shoal.db"
+# A scheme that people forget the slashes of: the rest would be taken for the name of a file.
+_NO_SLASHES = re.compile(r"(rediss?(?:\+\w+)?|unix|postgres(?:ql)?|sqlite|s3|gs|az):(?!//)/?", re.IGNORECASE)
 _PASSWORD = re.compile(r":[^:@]+@")
 _MASKED = re.compile(r":\*\*\*@|=\*\*\*")
 Command = Callable[..., Any]
@@ -113,7 +115,11 @@ def run_options(command: Command) -> Command:
     for decorate in (
         click.option("--fresh", is_flag=True, help="Discard the unfinished crawl and begin a new one."),
         click.option(
-            "-o", "--output", metavar="FILE", help="Also write the items to a .jsonl, .csv, .json or .parquet file."
+            "-o",
+            "--output",
+            metavar="FILE",
+            multiple=True,
+            help="Also write the items to a .jsonl, .csv, .json or .parquet file; repeatable.",
         ),
         click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes."),
     ):
@@ -126,10 +132,23 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, for scripts.")(command)
 
 
-def check_json_output(output: str | None, *, as_json: bool) -> None:
+def check_json_output(*outputs: str | None, as_json: bool) -> None:
     """Refuse --json together with items on standard output: a script could not tell one from the other."""
-    if as_json and output == "-":
+    if as_json and "-" in outputs:
         raise UsageError("-o - and --json would both write to standard output: give -o a file, or leave out --json")
+
+
+def output_option(text: str, *, required: bool = False) -> Callable[[Command], Command]:
+    """-o for commands that write one file: given twice it is refused, not half obeyed."""
+
+    def the_only(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> str | None:
+        if len(given) > 1:
+            raise UsageError(f"-o is given {len(given)} times, and this command writes one file: run it once for each")
+        return given[0] if given else None
+
+    return click.option(
+        "-o", "--output", metavar="FILE", multiple=True, required=required, callback=the_only, help=text
+    )
 
 
 def crawl_argument(command: Command) -> Command:
@@ -192,10 +211,15 @@ def store_path(url: str) -> str | None:
     return url.removeprefix("files:").removeprefix("//") if url.startswith("files:") else file_of(url)
 
 
-def checked_place(_: click.Context, option: click.Parameter, url: str | None) -> str | None:
+def checked_place(context: click.Context, option: click.Parameter, url: str | None) -> str | None:
     """The URL, unless it is a server's without its scheme: taken for a file name, its password would be shown."""
     if url and "://" not in url and _PASSWORD.search(url) and not Path(url).exists():
         raise UsageError(f"--{option.name} looks like a server's URL without its scheme: write scheme://user:…@host")
+    if url and (match := _NO_SLASHES.match(url)) and not _PASSWORD.search(url):
+        is_variable = context.get_parameter_source(option.name or "") is click.core.ParameterSource.ENVIRONMENT
+        where = option.envvar if is_variable else f"--{option.name}"
+        slashes = "///" if match[1] in ("sqlite", "unix") else "//"
+        raise UsageError(f"{where} {url}: did you mean {match[1]}:{slashes}{url[match.end() :]}?")
     if url and _MASKED.search(url):
         raise UsageError(f"--{option.name} has *** where a message left out a password: write the password there")
     return url

@@ -29,7 +29,7 @@ from shoal.processes.opening import Places, archive_of, opened
 from shoal.processes.outages import SaidOnce, until_reachable
 from shoal.settings import Settings
 from shoal.spider import Spider, spider_name
-from shoal.spider_file import load_spiders
+from shoal.spider_file import load_spiders, made
 from shoal.store import STORE_CONNECTIONS
 from shoal.store.base import Store
 
@@ -155,7 +155,7 @@ class WorkerProcess:
         return await self._crawls() if taken else crawls
 
     async def _work_on(self, crawl: Crawl, stop: asyncio.Event) -> None:
-        spider = self._spiders[crawl.spider]()
+        spider = made(self._spiders[crawl.spider])
         async with worker_for(
             crawl,
             spider,

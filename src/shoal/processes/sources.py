@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
+from shoal.journey.harvest import HandlerNames
 from shoal.journey.intake import Found, Intake
 from shoal.journey.listings import PAGES, SITEMAP
 from shoal.model import PutReport
@@ -33,16 +34,19 @@ Say = Callable[[str], None]
 async def requests_of(spider: Spider) -> AsyncIterator[Request | None]:
     """Every request that the spider's `start` names, in order; None when the next one may take long to arrive."""
     start = spider.start() if callable(spider.start) else spider.start
+    names = HandlerNames(spider)
     if inspect.isawaitable(start):
         start = await start
     if hasattr(start, "__aiter__"):
         async for source in start:
+            names.check(getattr(source, "handler", None))
             async for request in _expand(source):
                 yield request
         return
     if not hasattr(start, "__iter__") and not isinstance(start, Source):
         raise _no_source(start)
     for source in [start] if isinstance(start, Source) else start:
+        names.check(getattr(source, "handler", None))
         async for request in _expand(source):
             yield request
 
@@ -56,15 +60,17 @@ def start_lanes(spider: Spider) -> list[str]:
 
 
 def check_start(spider: Spider) -> None:
-    """Refuse a spider without a start, or with a start that is not a URL, before anything is created."""
+    """Refuse a spider without a start, or whose start is no URL or names a handler it lacks, before all else."""
     if not callable(spider.start) and not hasattr(spider.start, "__aiter__") and not spider.start:
         raise UsageError(f"{type(spider).__name__} has no start: give it a `start` URL or a list of them")
     start_lanes(spider)
+    names = HandlerNames(spider)
     for source in _listed(spider):
+        if not isinstance(source, Source):
+            raise _no_source(source)
+        names.check(getattr(source, "handler", None))
         if isinstance(source, UrlFile):
             _open_file(source.path).close()
-        elif not isinstance(source, Source):
-            raise _no_source(source)
 
 
 def _listed(spider: Spider) -> list[Any]:

@@ -8,7 +8,7 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -63,6 +63,20 @@ def check_target(path: str | os.PathLike[str]) -> None:
         _check_place(target)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def check_targets(paths: Sequence[str]) -> None:
+    """Refuse files that `export` could not write, and one that is named twice."""
+    for index, path in enumerate(paths):
+        check_target(path)
+        if any(_is_same(path, other) for other in paths[:index]):
+            raise UsageError(f"-o {path} is given twice: name each file once")
+
+
+def _is_same(path: str, other: str) -> bool:
+    if STDOUT in (path, other):
+        return path == other
+    return Path(path).resolve() == Path(other).resolve()
 
 
 def _check_place(path: Path) -> None:

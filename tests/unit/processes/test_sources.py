@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shoal import Request, Sitemap, Spider, Stdin, UrlFile
+from shoal import Page, Request, Sitemap, Spider, Stdin, UrlFile
 from shoal.errors import StorageError, UsageError
 from shoal.journey.intake import Intake
 from shoal.journey.listings import PAGES, SITEMAP
@@ -24,7 +24,11 @@ from shoal.urls import UrlRules
 
 
 def spider_from(start: Any) -> Spider:
-    return type("Made", (Spider,), {"start": start})()
+    return type("Made", (Spider,), {"start": start, "parse": _handle, "item": _handle, "listing": _handle})()
+
+
+def _handle(self: Spider, page: Page) -> None:
+    """A handler."""
 
 
 async def requests(start: Any) -> list[Request]:
@@ -212,3 +216,44 @@ async def test_a_frontier_that_refuses_for_a_moment_is_waited_for() -> None:
     )
     assert said == ["locked; waiting"]
     assert (await frontier.progress("c")).queued == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        Request("https://a.test/", handler="itme"),
+        Sitemap("https://a.test/", handler="itme"),
+        Pages("https://a.test/{}", 3, handler="itme"),
+        UrlFile("missing.txt", handler="itme"),
+        Stdin(handler="itme"),
+    ],
+)
+async def test_a_start_that_names_a_handler_the_spider_lacks_is_refused(source: Any) -> None:
+    line = "Made has no handler 'itme': did you mean 'item'\\?"
+    for start in (source, ["https://a.test/", source]):
+        with pytest.raises(UsageError, match=line):
+            check_start(spider_from(start))
+
+    def yielded(self: Any) -> Iterator[Any]:
+        yield "https://a.test/1"
+        yield source
+
+    async def streamed(self: Any) -> AsyncIterator[Any]:
+        yield source
+
+    for method in (yielded, streamed):
+        check_start(spider_from(method))
+        with pytest.raises(UsageError, match=line):
+            await requests(method)
+
+
+def test_a_spider_without_parse_is_refused_if_its_start_needs_it() -> None:
+    def without_parse(start: Any) -> Spider:
+        return type("Made", (Spider,), {"start": start, "item": _handle})()
+
+    for start in ("https://a.test/", ["https://a.test/"], [Request("https://a.test/")], Sitemap("https://a.test/")):
+        with pytest.raises(
+            UsageError, match="Made has no parse method, and a request names no other handler: write one"
+        ):
+            check_start(without_parse(start))
+    check_start(without_parse([Request("https://a.test/", handler="item"), Sitemap("https://a.test/", handler="item")]))

@@ -15,7 +15,7 @@ from shoal.cli.display.counting import Counting
 from shoal.cli.display.lines import shown
 from shoal.cli.display.numbers import moment, moment_given, several, size
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import archive_option, file_of, json_option, place_options, store_path
+from shoal.cli.options import archive_option, file_of, json_option, output_option, place_options, store_path
 from shoal.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--at", metavar="TIME", help="As it was at that time: 2h or 7d ago, or a date.  [default: the latest]")
 @click.option("--list", "as_list", is_flag=True, help="List all captures of the page instead.")
 @click.option("--headers", is_flag=True, help="Show the status and the headers instead.")
-@click.option("-o", "--output", metavar="FILE", help="Write the page to a file.")
+@output_option("Write the page to a file.")
 @place_options(exists=False)
 @json_option
 def page(  # noqa: PLR0913 -- the options of the command

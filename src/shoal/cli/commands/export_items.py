@@ -16,6 +16,7 @@ from shoal.cli.options import (
     check_store_exists,
     crawl_argument,
     json_option,
+    output_option,
     place_options,
 )
 from shoal.errors import UsageError
@@ -38,7 +39,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command(short_help="Write a crawl's items to a file.")
 @crawl_argument
-@click.option("-o", "--output", metavar="FILE", required=True, help="A .jsonl, .csv, .json or .parquet file, or -.")
+@output_option("A .jsonl, .csv, .json or .parquet file, or -.", required=True)
 @click.option("--all", "everything", is_flag=True, help="All items of the spider, also those of its other crawls.")
 @click.option("--spider", metavar="NAME", help="All items of this spider; needs only the store.")
 @click.option("--since", metavar="TIME", help="Items seen since then: 2026-05-01, 2026-05-01T10:00, or 7d for a week.")

@@ -15,7 +15,7 @@ from shoal.cli.display.counting import Counting
 from shoal.cli.display.lines import one_line
 from shoal.cli.display.numbers import count, several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import DEFAULT_FILE, archive_option, check_json_output, checked_place, json_option
+from shoal.cli.options import DEFAULT_FILE, archive_option, check_json_output, checked_place, json_option, output_option
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ FAILURES_SHOWN = 20
 @archive_option
 @click.option("--crawl", metavar="ID", help="Which crawl's pages.  [default: the spider's newest]")
 @click.option("--limit", type=click.IntRange(0), default=0, metavar="N", help="Stop after this many pages; 0: all.")
-@click.option("-o", "--output", metavar="FILE", help="Also write the items to a .jsonl, .csv, .json or .parquet file.")
+@output_option("Also write the items to a .jsonl, .csv, .json or .parquet file.")
 @click.option(
     "--store",
     metavar="URL",
@@ -68,6 +68,7 @@ async def _replay(  # noqa: PLR0913 -- the options of the command
     from shoal.processes.opening import archive_at, store_at
     from shoal.results.export import Wanted, check_target, export
     from shoal.spider import spider_name
+    from shoal.spider_file import made
     from shoal.store.base import ItemFilter
 
     if output is not None:
@@ -77,7 +78,7 @@ async def _replay(  # noqa: PLR0913 -- the options of the command
         chosen = choose_crawl(await archive.crawls(), crawl, spider=spider_name(kind))
         async with store_at(store) as items:
             settings = settings_of(kind, {}).values
-            job = replay_for(chosen, kind(), settings=settings, archive=archive, store=items, say=screen.say)
+            job = replay_for(chosen, made(kind), settings=settings, archive=archive, store=items, say=screen.say)
             report = await _run(job, limit=limit, screen=screen)
             if output is not None:
                 which = ItemFilter(spider=spider_of(chosen), crawl=chosen)

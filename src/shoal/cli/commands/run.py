@@ -27,8 +27,8 @@ def run(spider: str, *, places: Places, flags: dict[str, Any], **options: Any) -
     from shoal.cli.crawl_process import Job, run_job
     from shoal.cli.loop import run as run_loop
     from shoal.crawl import settings_of
-    from shoal.spider_file import load_spider
+    from shoal.spider_file import load_spider, made
 
     kind = load_spider(spider)
     settings = settings_of(kind, flags).values
-    return run_loop(run_job(Job(spider=kind(), reference=spider, settings=settings, places=places, **options)))
+    return run_loop(run_job(Job(spider=made(kind), reference=spider, settings=settings, places=places, **options)))

@@ -12,7 +12,7 @@ import click
 from shoal.cli.display.counting import Counting
 from shoal.cli.display.numbers import several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import archive_option, json_option
+from shoal.cli.options import archive_option, json_option, output_option
 from shoal.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ SUFFIXES = (".warc", ".warc.gz")
 
 @click.command(short_help="Write a crawl's archived pages to a WARC file.")
 @click.argument("crawl")
-@click.option("-o", "--output", metavar="FILE", required=True, help="A .warc.gz or .warc file.")
+@output_option("A .warc.gz or .warc file.", required=True)
 @archive_option
 @json_option
 def warc(crawl: str, *, output: str, archive: str, as_json: bool) -> None:

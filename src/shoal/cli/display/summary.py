@@ -64,7 +64,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     rejected: dict[str, int]
     items: int
     store: str
-    output: str | None
+    output: tuple[str, ...]
     robots_ignored: bool
 
     @property
@@ -123,7 +123,7 @@ def _facts(summary: Summary, places: Places) -> Iterator[tuple[str, str]]:
         yield "dead", f"{count(summary.dead)}: {command(f'dead list {quote(summary.crawl)}', places)}"
     if summary.cancelled:
         yield "cancelled", f"{count(summary.cancelled)}: {command(f'resume {quote(summary.crawl)}', places)}"
-    where = f"{summary.store} and {summary.output}" if summary.output else summary.store
+    where = " and ".join([summary.store, *summary.output])
     yield "items", f"{count(summary.items)} in {where}"
     if summary.robots_ignored:
         yield "robots", "robots.txt was ignored"
