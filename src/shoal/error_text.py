@@ -1,4 +1,4 @@
-"""Errors as people read them: short, in one line or with a traceback, and without secrets."""
+"""Errors as people read them: short, in one line or with a traceback, without secrets; counts with their noun."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from shoal.secrecy import without
 TRACEBACK_LINES = 30
 LONGEST_ERROR = 20_000
 LONGEST_LINE = 1_000
+
+
+def several(number: int, noun: str) -> str:
+    """1 page, 2 pages; 1 retry, 2,000 retries."""
+    if number == 1:
+        return f"1 {noun}"
+    is_regular = not noun.endswith("y") or noun[-2] in "aeiou"
+    return f"{number:,} {noun}s" if is_regular else f"{number:,} {noun[:-1]}ies"
 
 
 def line_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:

@@ -180,7 +180,7 @@ async def test_sees_rows_that_are_there_twice(tmp_path: Path) -> None:
         await case.finish()
         found = await case.survey()
     assert found.duplicated == PAGES // 10
-    assert found.faults == ["6 rows are there twice"]
+    assert found.faults == ["rows that are there twice: 6"]
 
 
 async def test_sees_a_counter_that_a_recount_does_not_confirm(tmp_path: Path) -> None:

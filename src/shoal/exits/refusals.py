@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from shoal.error_text import several
 from shoal.fetch.base import Fault, FaultKind, Response
 from shoal.fetch.blocks import block_of
 from shoal.model import DIRECT, Dead, ExitUse, Lease, Retry
@@ -75,10 +76,12 @@ def ending_of(lease: Lease, refusal: ExitRefusal, *, most_tries: int, exits: int
     most = most_tries + failures if refusal.kind == "blocked" else max(most_tries, exits + 1)
     if tries < most:
         return Retry(lease=lease, reason=refusal.reason, free=True)
-    detail = f"given up after {tries} tries through exits"
+    detail = f"given up after {several(tries, 'try')} through exits"
     if refusal.kind == "blocked":
         return Dead(
-            lease=lease, reason=f"blocked: turned away through {refusals} exits", detail=f"{refusal.reason}; {detail}"
+            lease=lease,
+            reason=f"blocked: turned away through {several(refusals, 'exit')}",
+            detail=f"{refusal.reason}; {detail}",
         )
     return Dead(lease=lease, reason=refusal.reason, detail=detail)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from shoal.error_text import line_of, reason_of, traceback_of
+from shoal.error_text import line_of, reason_of, several, traceback_of
 from shoal.errors import UsageError
 from shoal.exits.passage import Passage, Passages
 from shoal.exits.refusals import Refused, unused
@@ -133,7 +133,7 @@ class Journey:
 
     def _given_up(self, lease: Lease) -> Finished:
         reason = (
-            f"equal_pages: the last {self._settings.max_equal_pages} pages like it said nothing new;"
+            f"equal_pages: the last {several(self._settings.max_equal_pages, 'page')} like it said nothing new;"
             " if it does, requeue the dead letters of this reason and run again with --set max_equal_pages=0"
         )
         return self._records.finished(Dead(lease=lease, reason=reason, exit=unused(lease)), "equal_pages")

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from shoal.error_text import several
 from shoal.fetch.base import REDIRECTS, Fault, FaultKind, Response
 from shoal.model import Dead, LaneUpdate, Lease, Retry
 from shoal.settings import Settings
@@ -102,9 +103,11 @@ def plan(
     if verdict.action != "retry":
         return Dead(lease=lease, reason=reason, lane=lane)
     if verdict.free and lease.free_retries >= settings.max_free_retries:
-        return Dead(lease=lease, reason=reason, detail=f"given up after {lease.free_retries} free retries", lane=lane)
+        return Dead(
+            lease=lease, reason=reason, detail=f"given up after {several(lease.free_retries, 'free retry')}", lane=lane
+        )
     if not verdict.free and lease.attempt >= lease.task.max_attempts:
-        return Dead(lease=lease, reason=reason, detail=f"given up after {lease.attempt} attempts", lane=lane)
+        return Dead(lease=lease, reason=reason, detail=f"given up after {several(lease.attempt, 'attempt')}", lane=lane)
     tries = lease.free_retries + 1 if verdict.free else lease.attempt
     delay = backoff(tries, settings, rng)
     return Retry(lease=lease, reason=reason, delay=max(delay, rest or 0.0), free=verdict.free, lane=lane)

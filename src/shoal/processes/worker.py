@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from shoal.archive.base import Archive
-from shoal.error_text import line_of, traceback_of
+from shoal.error_text import line_of, several, traceback_of
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.exits.refusals import unused
 from shoal.frontier.base import Frontier
@@ -272,7 +272,7 @@ class Worker:
         await asyncio.wait([writing], timeout=longest)
         if not writing.done():
             raise ServerUnreachable(
-                f"{len(self._held)} pages could not be settled; their leases run out and they are done again"
+                f"{several(len(self._held), 'page')} could not be settled: done again when the leases have run out"
             )
         await writing
 

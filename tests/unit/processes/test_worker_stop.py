@@ -123,6 +123,6 @@ async def test_pages_that_cannot_be_settled_do_not_delay_the_end(monkeypatch: py
             raise ServerUnreachable("the queue is gone")
 
     bench.frontier.meddle = meddle
-    with pytest.raises(ServerUnreachable, match="1 pages could not be settled"):
+    with pytest.raises(ServerUnreachable, match="1 page could not be settled"):
         await bench.run()
     assert (await bench.memory.progress("c")).leased == 1

@@ -78,20 +78,20 @@ def _job(site: SiteProcess, *, workers: int) -> Job:
 
 
 def _introduce(site: SiteProcess, screen: Screen, *, products: int) -> None:
-    from shoal.cli.display.numbers import count
+    from shoal.cli.display.numbers import several
 
     reviews = f", its slow reviews on {site.urls[1]}" if len(site.urls) > 1 else ""
-    screen.say(f"a shop of {count(products)} books on {site.url}{reviews}")
+    screen.say(f"a shop of {several(products, 'book')} on {site.url}{reviews}")
 
 
 def _show(summary: Summary, places: Places, site: SiteProcess, screen: Screen) -> None:
-    from shoal.cli.display.numbers import count
+    from shoal.cli.display.numbers import several
     from shoal.cli.display.summary import show_summary
     from shoal.testing.sites.loopback import busiest_window
 
     hits = site.hits()
     fastest = busiest_window(hits, seconds=WINDOW_SECONDS) / WINDOW_SECONDS
-    seen = f"{count(len(hits))} requests, at most {fastest:.0f}/s to one host"
+    seen = f"{several(len(hits), 'request')}, at most {fastest:.0f}/s to one host"
     show_summary(summary, screen, places=places, more=[("the site saw", seen)])
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.display.numbers import count, duration, share, size
+from shoal.cli.display.numbers import count, duration, several, share, size
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, json_option, place_options
 from shoal.errors import UsageError
@@ -158,9 +158,9 @@ def _show(
     if spent := cost_so_far(crawl, progress):
         screen.line()
         screen.line(spent)
-    for what, total in (("hosts", len(earnings)), ("exits", len(rows))):
+    for what, total in (("host", len(earnings)), ("exit", len(rows))):
         if total > ROWS_SHOWN:
-            screen.say(f"and {count(total - ROWS_SHOWN)} {what} more; --host and --pool show fewer")
+            screen.say(f"and {several(total - ROWS_SHOWN, what)} more; --host and --pool show fewer")
 
 
 def _regions(crawl: Crawl) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from shoal.cli.display.numbers import duration, moment, size
+from shoal.cli.display.numbers import duration, moment, several, size
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, json_option, place_options
 from shoal.model import DIRECT, TaskState
@@ -81,11 +81,11 @@ def sentence(fate: Fate) -> str:
         case TaskState.DONE:
             return f"done: {outcome or 'nothing more is known of it'}"
         case TaskState.DEAD:
-            return f"dead after {_times(task.attempts)}: {task.reason}"
+            return f"dead after {several(task.attempts, 'attempt')}: {task.reason}"
         case TaskState.LEASED:
             return f"in flight, attempt {task.attempts}, with {task.worker}"
         case TaskState.DELAYED:
-            last = f" after {_times(task.attempts)}" if task.attempts else ""
+            last = f" after {several(task.attempts, 'attempt')}" if task.attempts else ""
             return f"waiting for {duration(task.due_in)}{last}{f': {task.reason}' if task.reason else ''}"
         case TaskState.CANCELLED:
             return "set aside when the crawl was cancelled"
@@ -125,10 +125,6 @@ def _requeueing(fate: Fate, places: Places) -> str:
 
     which = "--reason equal_pages" if fate.task.reason.startswith("equal_pages") else f"--url {quote(fate.url)}"
     return command(f"dead requeue {quote(fate.crawl)} {which}", places)
-
-
-def _times(number: int) -> str:
-    return "1 attempt" if number == 1 else f"{number} attempts"
 
 
 def _facts(fate: Fate) -> Iterator[tuple[str, Any]]:

@@ -7,6 +7,7 @@ import re
 import time
 from datetime import datetime
 
+from shoal.error_text import several as several
 from shoal.errors import SettingError, UsageError
 from shoal.settings import parse_duration
 
@@ -14,11 +15,6 @@ from shoal.settings import parse_duration
 def count(number: int) -> str:
     """12345 is 12,345."""
     return f"{number:,}"
-
-
-def several(number: int, noun: str) -> str:
-    """1 page, 2 pages."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def per_second(rate: float) -> str:

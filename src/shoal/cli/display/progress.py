@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.display.lines import shown
-from shoal.cli.display.numbers import count, duration, per_second, size
+from shoal.cli.display.numbers import count, duration, per_second, several, size
 from shoal.cli.display.screen import Screen
 from shoal.model import CrawlState, LaneStatus
 from shoal.processes.stats import Snapshot, cost_so_far, describe_interval, seconds_left, spent_budget
@@ -65,7 +65,7 @@ def line_of(snapshot: Snapshot) -> str:
         f"{count(progress.queued)} queued",
         f"{count(progress.leased)} in flight",
         per_second(snapshot.rate) if progress.left else "",
-        f"{count(progress.retried)} retries",
+        several(progress.retried, "retry"),
         f"{count(progress.dead)} dead",
         f"{time_left(snapshot)} left" if progress.left else "",
         cost_so_far(snapshot.crawl, progress),
@@ -165,4 +165,4 @@ def _workers(snapshot: Snapshot) -> str:
         return ""
     busy, slots = sum(worker.busy for worker in workers), sum(worker.slots for worker in workers)
     memory = size(sum(worker.memory_bytes for worker in workers))
-    return f"{len(workers)}, {busy} of {slots} slots busy, {memory} of memory"
+    return f"{len(workers)}, {busy} of {several(slots, 'slot')} busy, {memory} of memory"

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.display.lines import shown
-from shoal.cli.display.numbers import count, duration, per_second, size
+from shoal.cli.display.numbers import count, duration, per_second, several, size
 from shoal.cli.display.screen import Screen
 from shoal.model import LaneStatus, WorkerBeat
 from shoal.processes.stats import describe_interval, exits_back, seconds_left
@@ -24,7 +24,7 @@ def show_lanes(lanes: Sequence[LaneStatus], screen: Screen) -> None:
         screen.line()
         screen.table(LANE_COLUMNS, lane_rows(lanes[:LANES_SHOWN]), right=LANE_COLUMNS[1:])
         if len(lanes) > LANES_SHOWN:
-            screen.line(f"and {len(lanes) - LANES_SHOWN} lanes more")
+            screen.line(f"and {several(len(lanes) - LANES_SHOWN, 'lane')} more")
 
 
 def show_workers(workers: Sequence[WorkerBeat], screen: Screen) -> None:

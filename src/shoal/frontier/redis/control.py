@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from shoal.error_text import several
 from shoal.errors import UsageError
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.exit_views import check_pools
@@ -69,7 +70,7 @@ async def _layout(runner: ShardRunner, crawl: str) -> list[Shard]:
     runner.lay_out(crawl, abs(int(recorded or 1)))
     shards = await runner.shards(crawl)
     if runner.connections.shards and len(shards) != asked:
-        warn(f"crawl {crawl!r} lies in {len(shards)} shards for good; ?shards={asked} is for new crawls")
+        warn(f"crawl {crawl!r} lies in {several(len(shards), 'shard')} for good; ?shards={asked} is for new crawls")
     return shards
 
 

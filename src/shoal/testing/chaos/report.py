@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from shoal.crawl import intake_of
+from shoal.error_text import several
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, DeadFilter, Progress, TaskState
 from shoal.store.base import FetchRow, ItemFilter, Store, StoredItem
@@ -36,7 +37,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def faults(self) -> list[str]:
         """Everything that is not as promised, a line each."""
-        doubled = [f"{self.duplicated} rows are there twice"] if self.duplicated else []
+        doubled = [f"rows that are there twice: {self.duplicated:,}"] if self.duplicated else []
         return [*(f"lost: {url}" for url in self.lost), *doubled, *self.surprises]
 
 
@@ -172,7 +173,7 @@ async def _left_behind(frontier: Frontier, crawl: Crawl, progress: Progress) -> 
     """Tasks, busy lanes and dead letters that a crawl must not have at its end."""
     lines = []
     if not progress.is_finished:
-        lines.append(f"the crawl is not finished: {progress.left:,} tasks are left")
+        lines.append(f"the crawl is not finished: {several(progress.left, 'task')} left")
     else:
         lanes = await frontier.lanes(crawl.id)
         lines += [f"{lane.lane} has {lane.waiting} waiting and {lane.in_flight} in flight" for lane in lanes]
