@@ -76,7 +76,7 @@ def cli_page() -> str:
         "# Commands",
         "CRAWL is a crawl's id, or a spider's name for its newest crawl; it may be left out where only one can be "
         "meant. Exit codes: 0 finished, 1 failed, 2 usage or settings, 3 a server cannot be reached, 130 interrupted "
-        "and resumable.",
+        "and resumable; [when a crawl is a failure](../how-to/exit-codes.md).",
         _help(shoal, root),
     ]
     for name in COMMANDS:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import traceback
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from shoal.secrecy import without
 
 TRACEBACK_LINES = 30
 LONGEST_ERROR = 20_000
 LONGEST_LINE = 1_000
+LONGEST_KIND = 60
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_SHOAL = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def several(number: int, noun: str) -> str:
@@ -29,6 +33,26 @@ def line_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
     return reason_of(f"{type(error).__name__}: {text}", secrets=secrets)
 
 
+def kind_of(error: BaseException) -> str:
+    """The name of an error's type, as text that can be stored."""
+    return _encodable(type(error).__name__)[:LONGEST_KIND]
+
+
+def place_of(error: BaseException, *, files: Collection[str]) -> str:
+    """The innermost line of an error's traceback that lies in these files or in modules beside them, as books.py:14;
+    empty: none does. An error that only wraps another is looked for in that one, too."""
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        for frame, line in reversed(list(traceback.walk_tb(at.__traceback__))):
+            name = _own_name(frame.f_code.co_filename, files)
+            if name:
+                return f"{_encodable(name)}:{line}"
+        at = at.__cause__ or at.__context__
+    return ""
+
+
 def reason_of(text: str, *, secrets: Iterable[str]) -> str:
     """A spider's own text in one line, for a reason. Secrets in it are masked."""
     # Secrets are masked before the text is cut: half a password would not be found.
@@ -41,6 +65,20 @@ def traceback_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
     # Errors quote their input, and a page's text may be megabytes long.
     text = "\n".join(line[: 2 * LONGEST_LINE] for line in lines[-TRACEBACK_LINES:])
     return "\n".join(_shortened(line) for line in without(secrets, _encodable(text)).splitlines())
+
+
+def _own_name(path: str, files: Collection[str]) -> str:
+    """The path as its owner calls it, if it is one of these files or lies beside one; installed packages do not."""
+    path = os.path.abspath(path)
+    if path in files:
+        return os.path.basename(path)
+    for file in files:
+        folder = os.path.dirname(file)
+        name = path.removeprefix(folder + os.sep)
+        parts = {os.path.basename(folder), *name.split(os.sep)}
+        if name != path and not path.startswith(_SHOAL) and _INSTALLED.isdisjoint(parts):
+            return name
+    return ""
 
 
 def _shortened(line: str) -> str:

@@ -12,7 +12,7 @@ import operator
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -61,6 +61,7 @@ TRACKING_PARAMETERS = (
 OTHER_TABLES = ("proxies", "accounts")  # in a shoal.toml; `exits/configuration.py` reads them
 
 _DURATION = re.compile(r"(?:(\d{1,9}(?:\.\d{1,6})?)([smhdw]))?")
+_FAILURES = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)%|(\d{1,12})")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 SamePage = Literal["trailing_slash", "index"]
@@ -176,6 +177,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     handle_statuses: Annotated[
         tuple[int, ...], _help("statuses besides 2xx whose pages go to the spider's handlers, such as 404")
     ] = ()
+    max_failures: Annotated[
+        str,
+        _help(
+            "dead letters that a crawl may end with before its exit code is 1: a share of its pages as 50%, or a number"
+        ),
+    ] = "50%"
+    stop_after_failures: Annotated[
+        Count,
+        _help("pages in a row, from its first one on, on which a handler may fail before the crawl pauses; 0: never"),
+    ] = 50
     max_free_retries: Annotated[Count, _help("retries for faults that are not the page's fault")] = 20
     retry_seconds: Annotated[Seconds, _help("backoff before the second attempt; doubles with each one")] = 2.0
     max_retry_seconds: Annotated[Seconds, _help("longest backoff")] = 600.0
@@ -285,6 +296,16 @@ def parse_duration(text: str) -> float:
     return float(match[1]) * _UNITS[match[2]] if match[1] else 0.0
 
 
+def parse_max_failures(text: str) -> tuple[float, bool]:
+    """The limit, and whether it is a share of the pages in percent: "50%" or "100"."""
+    match = _FAILURES.fullmatch(text)
+    if match is None or float(match[1] or 0) > 100:
+        raise SettingError(
+            f"max_failures {text!r} is not understood: write a share such as 50%, or a number such as 100"
+        )
+    return float(match[1] or match[2]), match[1] is not None
+
+
 def check_dedup(text: str, *, ttl: float = 0.0) -> None:
     """Refuse any `dedup` but "exact" and "bloom:" with a share of new URLs to miss. Only exact keys can expire."""
     kind, _, share = text.partition(":")
@@ -307,6 +328,13 @@ def check_networks(entries: Sequence[str]) -> None:
             raise SettingError(f"allow_addresses entry {entry!r} is no network: write it as 10.1.0.0/16") from None
 
 
+_CHECKS: dict[str, Callable[[str], object]] = {
+    "rate": parse_rate,
+    "dedup": check_dedup,
+    "max_failures": parse_max_failures,
+}
+
+
 def _convert(name: str, value: Any, origin: str) -> Any:
     field = FIELDS.get(name)
     if field is None:
@@ -316,14 +344,14 @@ def _convert(name: str, value: Any, origin: str) -> Any:
     is_text = isinstance(value, str)
     if is_text and isinstance(field.default, tuple):
         value = [part.strip() for part in value.split(",") if part.strip()]
+    if name == "max_failures" and type(value) is int:
+        value = str(value)
     try:
         converted = msgspec.convert(value, field.type, strict=not is_text)
     except msgspec.ValidationError as error:
         raise SettingError(f"setting {name!r} ({origin}): {str(error).lower()}, got {value!r}") from None
-    if name == "rate":
-        parse_rate(converted)
-    if name == "dedup":
-        check_dedup(converted)
+    if name in _CHECKS:
+        _CHECKS[name](converted)
     if name in ("dedup_ttl", "exit_patience", "freshness", "retention"):
         _check_duration(name, converted, origin)
     if name == "allow_addresses":

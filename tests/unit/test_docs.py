@@ -75,7 +75,7 @@ async def shop() -> AsyncIterator[CatalogueSite]:
         yield site
 
 
-async def shoal(arguments: list[str], folder: Path) -> str:
+async def shoal(arguments: list[str], folder: Path, *, code: int = 0) -> str:
     """Run a command as people do; gives all it wrote."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "shoal", *arguments),
@@ -87,7 +87,7 @@ async def shoal(arguments: list[str], folder: Path) -> str:
     )
     async with asyncio.timeout(SECONDS):
         output, _ = await process.communicate()
-    assert process.returncode == 0, f"shoal {shlex.join(arguments)}\n{output.decode()}"
+    assert process.returncode == code, f"shoal {shlex.join(arguments)}\n{output.decode()}"
     return output.decode()
 
 
@@ -116,7 +116,9 @@ async def test_the_tutorial_does_what_it_says(shop: CatalogueSite, tmp_path: Pat
             output = [] if was_text else output
             for line in text.splitlines():
                 if line.startswith("shoal "):
-                    output += (await shoal(shlex.split(line)[1:], tmp_path)).splitlines()
+                    code = int(line.partition("# exit code ")[2] or 0)
+                    words = shlex.split(line, comments=True)
+                    output += (await shoal(words[1:], tmp_path, code=code)).splitlines()
         else:
             check_shown(text.splitlines(), output)
         was_text = block.language == "text"

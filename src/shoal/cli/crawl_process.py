@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from shoal.cli.display.lines import one_line
 from shoal.cli.display.progress import Display
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.summary import Summary, next_step, show_summary
@@ -18,22 +19,29 @@ from shoal.cli.options import check_json_output
 from shoal.cli.stopping import Stopping
 from shoal.crawl import begin, begin_afresh, run_crawl
 from shoal.frontier.base import Frontier
-from shoal.model import Crawl, CrawlState, Progress
+from shoal.model import Crawl, CrawlState, DeadFilter, Progress
+from shoal.policy.verdicts import Failure, failures_of, faults_of, is_stopped, shown_failures
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import is_unfinished, record_of
 from shoal.processes.opening import Places, archive_of, opened
 from shoal.processes.outages import SaidOnce
 from shoal.processes.sources import check_start
+from shoal.processes.stats import Snapshot
 from shoal.results.export import STDOUT, Wanted, check_targets, export
 from shoal.secrecy import masked
 from shoal.settings import Settings, parse_duration
 from shoal.spider import Spider
 from shoal.store.base import ItemFilter, Store
 
+LETTERS_READ = 200
+LONGEST_MESSAGE = 80
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A spider to run, and how. `reference` is how worker processes load the spider."""
+    """A spider to run, and how. `reference` is how worker processes load the spider.
+
+    `strict`: any dead letter is a failure. `again` is the command that resumes the crawl, without `shoal`."""
 
     spider: Spider
     reference: str
@@ -43,6 +51,8 @@ class Job:
     output: tuple[str, ...] = ()
     fresh: bool = False
     as_json: bool = False
+    strict: bool = False
+    again: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +73,8 @@ async def run_job(job: Job) -> int:
     if job.as_json:
         screen.json(summary)
     else:
-        show_summary(summary, screen, places=job.places, more=[("next", next_step(summary, job.places))])
+        step = next_step(summary, job.places, again=job.again)
+        show_summary(summary, screen, places=job.places, more=[("next", step)])
     return exit_code(summary)
 
 
@@ -87,13 +98,15 @@ async def work(job: Job, screen: Screen) -> Summary:
         with Display.on(screen) as display:
             _announce(crawl, before, job, display=display)
             say = SaidOnce(display.say)
-            coordinator = Coordinator(crawl, frontier=frontier, store=store, show=display.show, say=say)
-            reading = await _run(crawl, job, coordinator)
+            watch = Watch(display)
+            coordinator = Coordinator(crawl, frontier=frontier, store=store, show=watch.show, say=say)
+            reading = await _run(crawl, job, coordinator, watch=watch)
         output = () if reading.interrupted else job.output
         for target in output:
             await export(store, target, wanted=Wanted(which=ItemFilter(spider=crawl.spider, crawl=crawl.id)))
         summary = await _sum_up(crawl, reading, store=store, places=job.places)
-        return msgspec.structs.replace(summary, resumed=before is not None, output=output)
+        judged = await _judged(summary, crawl, reading, job=job, frontier=frontier)
+        return msgspec.structs.replace(judged, resumed=before is not None, output=output)
 
 
 async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, Crawl | None]:
@@ -106,8 +119,23 @@ async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, 
     return crawl, None
 
 
-async def _run(crawl: Crawl, job: Job, coordinator: Coordinator) -> Reading:
+class Watch:
+    """Shows the crawl, and ends the run when a worker has paused the crawl because of a failing handler: nobody may be
+    there to mend it."""
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+        self.stop: asyncio.Event | None = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._display.show(snapshot)
+        if self.stop is not None and is_stopped(snapshot.progress):
+            self.stop.set()
+
+
+async def _run(crawl: Crawl, job: Job, coordinator: Coordinator, *, watch: Watch) -> Reading:
     stopping = Stopping(say=coordinator.say, grace_seconds=record_of(crawl).settings.grace_seconds)
+    watch.stop = stopping.stop
     before = await coordinator.progress()
     began = time.monotonic()
     # What a spider prints is a message: stdout is for results.
@@ -123,7 +151,7 @@ async def _run(crawl: Crawl, job: Job, coordinator: Coordinator) -> Reading:
             )
         seconds = time.monotonic() - began
         after = await coordinator.progress(stop=stopping.stop)
-    interrupted = stopping.stop.is_set() and is_unfinished(after.state)
+    interrupted = stopping.stop.is_set() and is_unfinished(after.state) and not is_stopped(after)
     return Reading(before=before, after=after, seconds=seconds, interrupted=interrupted)
 
 
@@ -172,3 +200,31 @@ async def _sum_up(crawl: Crawl, reading: Reading, *, store: Store, places: Place
         output=(),
         robots_ignored=not crawl.needs_rules,
     )
+
+
+async def _judged(summary: Summary, crawl: Crawl, reading: Reading, *, job: Job, frontier: Frontier) -> Summary:
+    """The summary with what failed, and whether that makes the crawl a failure."""
+    settings, after = record_of(crawl).settings, reading.after
+    failures = failures_of(after, earlier=reading.before.notes, settings=settings)
+    if not reading.interrupted:
+        failures = await _with_messages(failures, crawl, frontier=frontier)
+    is_over = after.state is CrawlState.FINISHED
+    faults = faults_of(after, max_failures="0" if job.strict else settings.max_failures) if is_over else []
+    reason = after.reason if after.state is CrawlState.PAUSED else ""
+    return msgspec.structs.replace(summary, failures=failures, faults=faults, reason=reason)
+
+
+async def _with_messages(failures: list[Failure], crawl: Crawl, *, frontier: Frontier) -> list[Failure]:
+    """The failures; an exception that is shown has the message of its newest dead letter."""
+    wanted = [failure for failure in shown_failures(failures) if failure.at]
+    if not wanted:
+        return failures
+    letters = await frontier.dead(crawl.id, DeadFilter(reason="handler: "), limit=LETTERS_READ)
+    messages: dict[Failure, str] = {}
+    for failure in wanted:
+        file, _, line = failure.at.rpartition(":")
+        beginning, place = f"handler: {failure.reason}: ", f'{file}", line {line}'
+        found = (one for one in letters if one.reason.startswith(beginning) and place in one.detail)
+        if (letter := next(found, None)) is not None:
+            messages[failure] = one_line(letter.reason.removeprefix(beginning), LONGEST_MESSAGE)
+    return [msgspec.structs.replace(failure, message=messages.get(failure, "")) for failure in failures]

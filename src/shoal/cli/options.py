@@ -111,8 +111,11 @@ def place_options(*, store: bool = True, exists: bool = True, archive: bool = Fa
 
 
 def run_options(command: Command) -> Command:
-    """--workers, --output and --fresh, for commands that run a spider to the end."""
+    """--workers, --output, --fresh and --strict, for commands that run a spider to the end."""
     for decorate in (
+        click.option(
+            "--strict", is_flag=True, help="Exit with 1 if any page is a dead letter, as max_failures=0 does."
+        ),
         click.option("--fresh", is_flag=True, help="Discard the unfinished crawl and begin a new one."),
         click.option(
             "-o",

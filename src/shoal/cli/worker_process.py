@@ -11,6 +11,7 @@ import time
 from asyncio import FIRST_COMPLETED
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TextIO
 
 from shoal.archive.base import Archive
@@ -22,8 +23,9 @@ from shoal.cli.which import choose
 from shoal.crawl import listener_at, settings_of, worker_for
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
-from shoal.model import Crawl
-from shoal.processes.crawl_record import is_unfinished
+from shoal.model import Crawl, CrawlState
+from shoal.policy.verdicts import faults_of
+from shoal.processes.crawl_record import is_unfinished, record_of
 from shoal.processes.listener import Listener
 from shoal.processes.opening import Places, archive_of, opened
 from shoal.processes.outages import SaidOnce, until_reachable
@@ -33,6 +35,7 @@ from shoal.spider_file import load_spiders, made
 from shoal.store import STORE_CONNECTIONS
 from shoal.store.base import Store
 
+FAILED = 1
 LOOK_SECONDS = 1.0
 LONGEST_LOOK_SECONDS = 15.0
 LOOK_SHARE = 0.05
@@ -71,8 +74,14 @@ async def work(job: WorkerJob) -> int:
             ):
                 process = WorkerProcess(job, spiders=spiders, frontier=frontier, store=store, say=say, archive=archive)
                 await process.run(stopping.stop, listener=listener)
+                # In a fleet the coordinator judges the crawl.
+                faults = await process.faults() if job.burst and job.parent is None else []
     finally:
         watching.cancel()
+    if faults and not stopping.stop.is_set():
+        for fault in faults:
+            say(fault)
+        return FAILED
     # A worker that waits for crawls ends normally when it is stopped; with `burst` it has left its crawl unfinished.
     return INTERRUPTED if job.burst and stopping.stop.is_set() else 0
 
@@ -117,7 +126,7 @@ class WorkerProcess:
         self._store = store
         self._say = say
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._has_worked = False
+        self._worked: dict[str, Crawl] = {}
 
     async def run(self, stop: asyncio.Event, *, listener: Listener) -> None:
         """Work until told to stop, or with `burst` until nothing is left. Pushed URLs are taken in meanwhile."""
@@ -129,7 +138,7 @@ class WorkerProcess:
                 for crawl in self._unfinished(await self._look(listener)):
                     if crawl.id not in self._running:
                         self._running[crawl.id] = asyncio.create_task(self._work_on(crawl, stop))
-                        self._has_worked = True
+                        self._worked[crawl.id] = crawl
                 if not self._running and self._job.burst:
                     return
                 if not self._running and not has_waited:
@@ -144,6 +153,16 @@ class WorkerProcess:
             for task in self._running.values():
                 task.cancel()
             await asyncio.gather(stopped, *self._running.values(), return_exceptions=True)
+
+    async def faults(self) -> list[str]:
+        """Why crawls that this process worked on and that are finished are failures, a line each."""
+        lines = []
+        for crawl in self._worked.values():
+            progress = await until_reachable(partial(self._frontier.progress, crawl.id), say=self._say)
+            if progress.state is CrawlState.FINISHED:
+                faults = faults_of(progress, max_failures=record_of(crawl).settings.max_failures)
+                lines += [f"{crawl.id} failed: {fault}" for fault in faults]
+        return lines
 
     async def _look(self, listener: Listener) -> list[Crawl]:
         """The crawls in the frontier, after pushed URLs were taken in. In a fleet the coordinator takes them in."""
@@ -185,7 +204,7 @@ class WorkerProcess:
     def _unfinished(self, crawls: list[Crawl]) -> list[Crawl]:
         mine = [crawl for crawl in crawls if crawl.spider in self._spiders]
         unfinished = [crawl for crawl in mine if is_unfinished(crawl.state)]
-        if self._job.burst and self._job.crawl_id is None and not unfinished and not self._has_worked:
+        if self._job.burst and self._job.crawl_id is None and not unfinished and not self._worked:
             begin = command(f"run {quote(self._job.reference)}", self._job.places)
             raise UsageError(f"no crawl of {self._names()} is unfinished: `{begin}` begins one")
         return unfinished

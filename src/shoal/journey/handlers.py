@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import os
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from shoal.error_text import place_of
 from shoal.errors import UsageError
 from shoal.journey.alarm import Alarm, HandlerTimeout, Stepwise
 from shoal.journey.harvest import HandlerNames, Harvest
@@ -41,6 +44,7 @@ class Handlers:
         self._alarm = Alarm(seconds)
         self._names = HandlerNames(spider)
         self._notes = PageNotes()
+        self._files = _files_of(type(spider))
 
     async def run(self, page: Page) -> Harvest:
         """Everything the page's handler gives. Raises what the handler raises."""
@@ -58,6 +62,10 @@ class Handlers:
             raise page.turned_away
         harvest.notes = self._notes.of(page, harvest, handler=name)
         return harvest
+
+    def place_of(self, error: BaseException) -> str:
+        """The innermost line of the spider's own code in an error's traceback, as books.py:14; empty: there is none."""
+        return place_of(error, files=self._files)
 
     async def log_in(self, session: Session) -> None:
         """Let the spider log an account in. Raises what `login` raises, and LoginRefused when it returns False."""
@@ -109,6 +117,14 @@ class Handlers:
                 raise
             # The worker did not cancel this page: something that the handler waited for was cancelled.
             raise HandlerGaveUp("something that the handler waited for was cancelled") from error
+
+
+def _files_of(spider: type[Spider]) -> frozenset[str]:
+    """The files in which the spider and the classes it derives from are written."""
+    names = [kind.__module__ for kind in spider.__mro__ if kind not in (Spider, object)]
+    own = [name for name in names if name.partition(".")[0] not in sys.stdlib_module_names]
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in own)
+    return frozenset(os.path.abspath(file) for file in files if file)
 
 
 async def _keep(work: Awaitable[Any], answers: list[Any]) -> None:

@@ -8,21 +8,24 @@ from collections.abc import Callable
 
 import msgspec
 
-from shoal.error_text import line_of, reason_of, several, traceback_of
+from shoal.error_text import kind_of, line_of, reason_of, several, traceback_of
 from shoal.errors import UsageError
 from shoal.exits.passage import Passage, Passages
 from shoal.exits.refusals import Refused, unused
 from shoal.fetch.base import Fault, Fetch, Response, location_of
+from shoal.journey.failing_handlers import LONGEST_TEXT, FailingHandlers
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Found, Intake
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.repeats import Repeats
 from shoal.journey.results import Finished, Keeping, Records, unstorable_item
+from shoal.journey.start_notes import StartNotes
 from shoal.markup import MarkupLimits, UnfitMarkup
 from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Retry, Task
 from shoal.page import Page, TurnedAway
 from shoal.policy.politeness import Moods
 from shoal.policy.retries import Verdict, backoff, judge, plan
+from shoal.policy.verdicts import RAISED, NoteNames
 from shoal.secrecy import without_secrets
 from shoal.settings import Settings
 from shoal.spider import Request
@@ -62,11 +65,20 @@ class Journey:
         self._limits = MarkupLimits(settings.max_tags, settings.max_nesting)
         self._repeats = Repeats(settings.max_equal_pages)
         self._moods = Moods(adaptive=settings.pace == "adaptive")
+        self.failing = FailingHandlers(settings.stop_after_failures)
+        self._starts = StartNotes(handle_statuses=settings.handle_statuses)
+        self._names = NoteNames()
         self._clock = clock
         self._rng = rng or random.Random()  # noqa: S311 -- jitter, not secrets
 
     async def take(self, lease: Lease) -> Finished:
         """Work on the lease. Never raises, whatever a site or a handler does."""
+        finished = await self._take(lease)
+        return finished if lease.task.depth else self._starts.added(finished)
+
+    async def _take(self, lease: Lease) -> Finished:
+        if self.failing.reason:
+            return Finished(Released(lease=lease, exit=unused(lease)))
         if lease.task.handler == OLD_INBOX:
             return self._unusable(lease)
         passage = self._passages.open(lease)
@@ -147,6 +159,8 @@ class Journey:
     async def _handled(
         self, lease: Lease, passage: Passage, response: Response, outcome: str, update: LaneUpdate | None
     ) -> Finished | Refused:
+        if self.failing.reason:
+            return Finished(Released(lease=lease, lane=update))
         page = Page(response, task=lease.task, resolver=self._intake.rules, limits=self._limits)
         try:
             harvest = await self._handlers.run(page)
@@ -162,6 +176,10 @@ class Journey:
         items = self._records.item_rows(harvest.items, lease=lease, url=response.url)
         row = self._records.fetch_row(lease, outcome, response)
         reason = unstorable_item(*harvest.unstorable[0]) if harvest.unstorable else ""
+        if reason:
+            self.failing.failed(lease.task, reason)
+        else:
+            self.failing.handled(lease.task)
         return Finished(_done(lease, outcome, harvest.found, update, notes=harvest.notes), items, row, reason)
 
     def _handler_failed(
@@ -170,9 +188,16 @@ class Journey:
         said = isinstance(error, TurnedAway)
         reason = reason_of(str(error), secrets=secrets) if said else f"handler: {line_of(error, secrets=secrets)}"
         outcome = reason.partition(":")[0]
+        if self.failing.reason and not said:
+            return Finished(Released(lease=lease, lane=update))
+        place = "" if said else self._handlers.place_of(error)
+        if not said:
+            self.failing.failed(lease.task, _at(reason.removeprefix("handler: "), place))
         # A slip in the spider is the same at each attempt.
         if lease.attempt >= lease.task.max_attempts or isinstance(error, UsageError):
-            dead = Dead(lease=lease, reason=reason, detail=traceback_of(error, secrets=secrets), lane=update)
+            notes = {} if said else {self._names.of(RAISED, f"{kind_of(error)} {place}".rstrip()): 1}
+            detail = traceback_of(error, secrets=secrets)
+            dead = Dead(lease=lease, reason=reason, detail=detail, lane=update, notes=notes)
             return self._records.finished(dead, outcome, response)
         delay = backoff(lease.attempt, self._settings, self._rng)
         return self._records.finished(Retry(lease=lease, reason=reason, delay=delay, lane=update), outcome, response)
@@ -213,6 +238,11 @@ class Journey:
             if task.lane == lane and not robots.allows(task.url):
                 del found.tasks[key]
                 found.reject("robots", task.url)
+
+
+def _at(text: str, place: str) -> str:
+    """An error in one short line, with its place at the end."""
+    return f"{text[: LONGEST_TEXT - len(place) - 4]} at {place}" if place else text
 
 
 def _reported(finished: Finished, passage: Passage) -> Finished:

@@ -19,7 +19,7 @@ from shoal.frontier.base import Frontier
 from shoal.journey.journey import Journey
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Finished
-from shoal.model import Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport, WorkerBeat
+from shoal.model import CrawlState, Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport, WorkerBeat
 from shoal.processes.machine import this_machine
 from shoal.processes.outages import STORAGE_PATIENCE_SECONDS, until_reachable
 from shoal.processes.stats import RecentRate
@@ -115,6 +115,8 @@ class Worker:
         slots = self._settings.concurrency
         refill = max(1, slots // 4)
         while not stop.is_set():
+            if self._journey.failing.reason:
+                await self._pause_crawl(self._journey.failing.reason)
             free = slots - len(self._working)
             if free < refill or not self._writer.has_room:
                 self._slot_free.clear()
@@ -134,6 +136,18 @@ class Worker:
             if self._lacks_work:
                 self._flush_if_idle()
                 await _wait(self._has_settled, min(batch.ask_again, LONGEST_WAIT_SECONDS))
+
+    async def _pause_crawl(self, reason: str) -> None:
+        """Pause the crawl because its handler fails, and release the pages in hand. When people have mended the handler
+        and resumed the crawl, its pages are counted anew."""
+        pause = partial(self._frontier.set_state, self._crawl, CrawlState.PAUSED, reason=reason)
+        await until_reachable(pause, say=self._say)
+        self._say(f"paused: {reason}")
+        in_hand = list(self._working.values())
+        await self._release(list(self._working))
+        await asyncio.gather(*in_hand, return_exceptions=True)
+        self._writer.flush()
+        self._journey.failing.begin_again()
 
     async def _lease_when_reachable(self, limit: int, stop: asyncio.Event) -> LeaseBatch | None:
         """Lease, and wait as long as the frontier cannot be reached; None when told to stop meanwhile."""
@@ -200,8 +214,11 @@ class Worker:
         """The frontier has confirmed these results: only now may the keys they found count as known."""
         stale = {lease.token for lease in report.stale}
         self._check_epoch(report.epoch)
+        failing = self._journey.failing if self._journey.failing.is_watching else None
         for result in results:
             self._held.pop(result.lease.token, None)
+            if failing is not None:
+                failing.settled(result)
             if isinstance(result, Done) and result.lease.token not in stale:
                 self._pages += 1
                 for task in result.found:

@@ -12,6 +12,7 @@ from shoal.archive.base import Archive
 from shoal.frontier.base import Frontier
 from shoal.journey.results import Finished, unstorable_item
 from shoal.model import Dead, Done, PutReport, Result, Retry, SettleReport, Task
+from shoal.policy.verdicts import START_FAILED, START_OK
 from shoal.processes.outages import until_reachable
 from shoal.settings import Settings, parse_duration
 from shoal.store.base import ItemRule, Store
@@ -192,7 +193,9 @@ def _given_up(finished: Finished, reason: str) -> Finished:
     if not reason:
         return finished
     result, line = finished.result, finished.fetch
-    notes = result.notes if isinstance(result, Done) else {}
+    notes = dict(result.notes) if isinstance(result, Done) else {}
+    if notes.pop(START_OK, None):
+        notes[f"{START_FAILED}{reason.partition(':')[0]}"] = 1
     dead = Dead(lease=result.lease, reason=reason, lane=result.lane, notes=notes)
     if line is not None:
         line = msgspec.structs.replace(line, outcome="unstorable", error=reason)

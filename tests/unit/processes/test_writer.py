@@ -355,3 +355,13 @@ def test_a_long_key_is_shown_shortened_and_printable() -> None:
     assert len(reason) < 500
     assert reason.endswith("…': it is long")
     reason.encode()
+
+
+async def test_a_start_url_whose_item_no_store_takes_has_failed() -> None:
+    bench = Bench()
+    (lease,) = await bench.leases(1)
+    result = Done(lease=lease, notes={"start ok": 1})
+    await bench.writer.add(Finished(result, unstorable="unstorable: item 'k': not finite"))
+    bench.writer.close()
+    await bench.writer.run()
+    assert (await bench.memory.progress("c")).notes == {"start failed unstorable": 1}

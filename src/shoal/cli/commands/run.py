@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,4 +32,12 @@ def run(spider: str, *, places: Places, flags: dict[str, Any], **options: Any) -
 
     kind = load_spider(spider)
     settings = settings_of(kind, flags).values
-    return run_loop(run_job(Job(spider=made(kind), reference=spider, settings=settings, places=places, **options)))
+    job = Job(
+        spider=made(kind),
+        reference=spider,
+        settings=settings,
+        places=places,
+        again=f"run {shlex.quote(spider)}",
+        **options,
+    )
+    return run_loop(run_job(job))

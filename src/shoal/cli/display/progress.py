@@ -18,7 +18,7 @@ from shoal.cli.display.lines import shown
 from shoal.cli.display.numbers import count, duration, per_second, several, size
 from shoal.cli.display.screen import Screen
 from shoal.model import CrawlState, LaneStatus
-from shoal.processes.stats import Snapshot, cost_so_far, describe_interval, seconds_left, spent_budget
+from shoal.processes.stats import Snapshot, cost_so_far, describe_interval, seconds_left, why_paused
 
 LINE_SECONDS = 5.0
 REFRESHES_PER_SECOND = 4
@@ -76,8 +76,8 @@ def line_of(snapshot: Snapshot) -> str:
 
 def held_by(snapshot: Snapshot) -> str:
     """What limits the crawl, or why it is paused."""
-    is_spent = spent_budget(snapshot.crawl, snapshot.progress)
-    return f"paused: {is_spent}" if is_spent else f"bound by {snapshot.bound}"
+    reason = why_paused(snapshot.crawl, snapshot.progress)
+    return f"paused: {reason}" if reason else f"bound by {snapshot.bound}"
 
 
 def picture(snapshot: Snapshot, *, elapsed: float | None = None) -> RenderableType:
@@ -88,9 +88,9 @@ def picture(snapshot: Snapshot, *, elapsed: float | None = None) -> RenderableTy
         _counts(snapshot),
     ]
     bound = snapshot.bound if snapshot.progress.left else ""
-    is_spent = spent_budget(snapshot.crawl, snapshot.progress)
+    is_explained = bool(why_paused(snapshot.crawl, snapshot.progress))
     for label, text in (
-        ("paused" if is_spent else "bound by", bound),
+        ("paused" if is_explained else "bound by", bound),
         ("last", last_lane(snapshot)),
         ("cost", cost_so_far(snapshot.crawl, snapshot.progress).removeprefix("cost ")),
         ("workers", _workers(snapshot)),

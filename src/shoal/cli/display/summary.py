@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from shoal.cli.display.lines import shown
 from shoal.cli.display.numbers import count, duration, per_second, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.next_commands import command, quote
 from shoal.model import CrawlState
+from shoal.policy.verdicts import Failure, place_in, shown_failures
 from shoal.processes.opening import Places
 from shoal.scope import REASONS
 
@@ -43,7 +45,10 @@ _NOT_LISTED = frozenset({"merged"})
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of a run. `pages` and `seconds` are of this run, the counts of the whole crawl."""
+    """The numbers of a run. `pages` and `seconds` are of this run, the counts of the whole crawl.
+
+    `failures` says why pages failed, the most frequent reason first; `faults` why the crawl is a failure, a sentence
+    each; `reason` why it is paused."""
 
     crawl: str
     spider: str
@@ -66,11 +71,14 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     store: str
     output: tuple[str, ...]
     robots_ignored: bool
+    failures: list[Failure] = msgspec.field(default_factory=list)
+    faults: list[str] = msgspec.field(default_factory=list)
+    reason: str = ""
 
     @property
     def is_failure(self) -> bool:
-        """Whether there are dead letters and not one page was handled."""
-        return self.dead > 0 and not self.outcomes.get("ok")
+        """Whether the crawl failed as a whole: too many pages did, or every start URL."""
+        return bool(self.faults)
 
 
 def show_summary(summary: Summary, screen: Screen, *, places: Places, more: Iterable[tuple[str, str]] = ()) -> None:
@@ -119,6 +127,8 @@ def _facts(summary: Summary, places: Places) -> Iterator[tuple[str, str]]:
     if summary.retried or summary.lost:
         lost = f", {several(summary.lost, 'task')} reclaimed from lost workers" if summary.lost else ""
         yield "retries", f"{count(summary.retried)}{lost}"
+    if summary.failures:
+        yield "failed", f"{several(summary.dead, 'page')}: {_named(summary.failures)}"
     if summary.dead:
         yield "dead", f"{count(summary.dead)}: {command(f'dead list {quote(summary.crawl)}', places)}"
     if summary.cancelled:
@@ -127,13 +137,39 @@ def _facts(summary: Summary, places: Places) -> Iterator[tuple[str, str]]:
     yield "items", f"{count(summary.items)} in {where}"
     if summary.robots_ignored:
         yield "robots", "robots.txt was ignored"
+    if summary.reason:
+        yield "paused", shown(summary.reason)
+    if summary.faults:
+        yield "exit 1", "; ".join(summary.faults)
 
 
-def next_step(summary: Summary, places: Places) -> str:
-    """The command that people most likely need next."""
+def _named(failures: Sequence[Failure]) -> str:
+    """The most frequent reasons of failures in one line."""
+    parts = shown_failures(failures)
+    names = [f"{shown(described(failure))} ({count(failure.pages)})" for failure in parts]
+    return ", ".join(names) + (", …" if len(failures) > len(parts) else "")
+
+
+def described(failure: Failure) -> str:
+    """A reason with its message and its place: KeyError: 'price' at books.py:14."""
+    message = f": {failure.message}" if failure.message else ""
+    return f"{failure.reason}{message}{f' at {failure.at}' if failure.at else ''}"
+
+
+def _mend(summary: Summary, places: Places, *, again: str) -> str:
+    """What to do after a handler failed on each of its first pages."""
+    requeue = f"{command(f'dead requeue {quote(summary.crawl)}', places)} && " if summary.dead else ""
+    run = command(again, places) if again else "the same command again"
+    return f"fix {place_in(summary.reason) or 'the handler'}, then: {requeue}{run}"
+
+
+def next_step(summary: Summary, places: Places, *, again: str = "") -> str:
+    """The command that people most likely need next. `again` is the command that resumes the crawl."""
     if summary.interrupted:
         return "run the same command again to resume"
-    if summary.is_failure:
+    if summary.reason and summary.state is CrawlState.PAUSED:
+        return _mend(summary, places, again=again)
+    if summary.is_failure and summary.dead:
         return command(f"dead list {quote(summary.crawl)} -v", places)
     if summary.items and not summary.output:
         return command(f"export {quote(summary.crawl)} -o items.csv", places)

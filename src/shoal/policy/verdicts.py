@@ -1,0 +1,150 @@
+"""Whether a crawl that ended is a failure, and why: rules over its counters, for exit codes and summaries."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from shoal.model import CrawlState, Progress
+from shoal.policy.retries import RETRIED_STATUSES
+from shoal.settings import Settings, parse_max_failures
+
+# Names of notes: how start URLs ended, and which exceptions of handlers ended as dead letters.
+START_OK: Final = "start ok"
+START_FAILED: Final = "start failed "
+RAISED: Final = "raised "
+LONGEST_NAME: Final = 200
+MOST_NAMES: Final = 100
+OTHER: Final = "other"
+
+REASONS_SHOWN: Final = 3
+HANDLER: Final = "handler"
+# Tasks with these outcomes are no pages: they were not fetched, or led to another task, or an operator dropped them.
+NO_PAGES: Final = frozenset({"redirected", "robots", "robots_unavailable", "dropped"})
+_STATUS = re.compile(r"http_(\d{3})")
+_STOPPED = re.compile(r"\S+ failed on its first \d+ pages: ")
+_PLACE = re.compile(r" at (\S+:\d+)$")
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why some pages of a crawl failed: an outcome, or an exception with the line of the spider it came from."""
+
+    reason: str
+    pages: int
+    at: str = ""
+    message: str = ""
+
+
+class NoteNames:
+    """The endings of notes of one worker: each one short, and a bounded number of them."""
+
+    def __init__(self, most: int = MOST_NAMES) -> None:
+        self._most = most
+        self._names: set[str] = set()
+
+    def of(self, beginning: str, ending: str) -> str:
+        """The note with this ending, or with "other" after too many different ones."""
+        name = f"{beginning}{ending}"[:LONGEST_NAME]
+        if name not in self._names:
+            if len(self._names) >= self._most:
+                return f"{beginning}{OTHER}"
+            self._names.add(name)
+        return name
+
+
+def faults_of(progress: Progress, *, max_failures: str) -> list[str]:
+    """Why the crawl is a failure, a sentence each; empty: it is none."""
+    return [fault for fault in (_too_many(progress, max_failures), _no_start(progress)) if fault]
+
+
+def pages_of(progress: Progress) -> int:
+    """How many tasks ended as pages: redirects, and pages that robots.txt kept out, are not counted."""
+    return progress.done + progress.dead - sum(progress.outcomes.get(name, 0) for name in NO_PAGES)
+
+
+def failures_of(progress: Progress, *, earlier: Mapping[str, int], settings: Settings) -> list[Failure]:
+    """Why pages failed, the most frequent reason first. `earlier` are the notes from before this run: exceptions of
+    dead letters that were queued again since are counted there as well."""
+    handled = {f"http_{status}" for status in settings.handle_statuses}
+    found = [
+        Failure(reason=name, pages=min(number, progress.dead))
+        for name, number in progress.outcomes.items()
+        if number > 0 and name != HANDLER and name not in handled and _is_failure(name)
+    ]
+    raised = progress.outcomes.get(HANDLER, 0)
+    exceptions = _exceptions(progress.notes)
+    if exceptions.total() > raised:
+        exceptions -= _exceptions(earlier)
+    for name, number in exceptions.items():
+        kind, _, place = name.partition(" ")
+        found.append(Failure(reason=kind, pages=number, at=place))
+    unnamed = raised - exceptions.total()
+    if unnamed > 0:
+        found.append(Failure(reason=HANDLER, pages=unnamed))
+    return sorted(found, key=lambda failure: (-failure.pages, failure.reason, failure.at)) if progress.dead else []
+
+
+def shown_failures(failures: Sequence[Failure]) -> list[Failure]:
+    """The most frequent reasons; the most frequent exception is always among them."""
+    first = list(failures[:REASONS_SHOWN])
+    exception = next((failure for failure in failures if failure.at), None)
+    if exception is not None and exception not in first:
+        first[-1] = exception
+    return first
+
+
+def stopped_by(handler: str, *, pages: int, what: str) -> str:
+    """The reason of the pause when a handler has failed on each of its first pages."""
+    return f"{handler} failed on its first {pages} pages: {what}"
+
+
+def is_stopped(progress: Progress) -> bool:
+    """Whether a worker paused the crawl because a handler failed on each of its first pages."""
+    return progress.state is CrawlState.PAUSED and _STOPPED.match(progress.reason) is not None
+
+
+def place_in(reason: str) -> str:
+    """The line of the spider that the reason of such a pause names; empty: none."""
+    found = _PLACE.search(reason)
+    return found[1] if found else ""
+
+
+def _too_many(progress: Progress, max_failures: str) -> str:
+    limit, is_share = parse_max_failures(max_failures)
+    failed, pages = progress.dead, pages_of(progress)
+    if failed <= (limit * pages / 100 if is_share else limit):
+        return ""
+    share = f" ({100 * failed / pages:.3g} %)" if pages else ""
+    allowed = f"more than max_failures={max_failures}" if limit else "none may (max_failures=0)"
+    return f"{failed:,} of {pages:,} pages failed{share}: {allowed}"
+
+
+def _no_start(progress: Progress) -> str:
+    """Every start URL failed, or none became a task."""
+    failed = {name.removeprefix(START_FAILED): n for name, n in progress.notes.items() if name.startswith(START_FAILED)}
+    if failed and not progress.notes.get(START_OK):
+        return f"every start URL failed: {_counted(failed)}"
+    if progress.known == 0 and progress.rejected:
+        return f"every start URL was kept out: {_counted(progress.rejected)}"
+    return ""
+
+
+def _counted(names: Mapping[str, int]) -> str:
+    most = sorted(names.items(), key=lambda pair: (-pair[1], pair[0]))[:REASONS_SHOWN]
+    return ", ".join(f"{name} ({number:,})" for name, number in most)
+
+
+def _is_failure(outcome: str) -> bool:
+    """Whether tasks with this outcome are dead letters, not done."""
+    status = _STATUS.fullmatch(outcome)
+    if status is not None:
+        return int(status[1]) in RETRIED_STATUSES
+    return outcome != "ok" and outcome not in NO_PAGES
+
+
+def _exceptions(notes: Mapping[str, int]) -> Counter[str]:
+    return Counter({name.removeprefix(RAISED): n for name, n in notes.items() if name.startswith(RAISED)})
