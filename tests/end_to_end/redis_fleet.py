@@ -112,6 +112,10 @@ class RedisFleet:
 
         return asyncio.run(self._read(lambda frontier: frontier.workers(), of_process))
 
+    def wait_for_workers(self, number: int) -> None:
+        """Until that many workers have given a sign of life."""
+        asyncio.run(self._read(lambda frontier: frontier.workers(), lambda beats: len(beats) >= number or None))
+
     def busiest_worker(self) -> WorkerBeat:
         """The worker that holds most pages, once one holds any."""
 

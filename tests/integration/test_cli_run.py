@@ -19,6 +19,7 @@ from command_line import SECONDS, Folder, interrupt, is_alive
 
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import wait_for_line, wait_until
+from shoal.urls import lane_of
 
 PRODUCTS = 60
 # Books and listing pages, two moved books, three first editions that are gone.
@@ -69,9 +70,12 @@ def test_one_output_given_twice_is_refused_before_anything_begins(folder: Folder
 
 def test_several_processes_share_the_work(folder: Folder, site: SiteProcess) -> None:
     before = len(site.hits())
-    # Slow enough that none is done before the others have started, and none has the slots for all that is due.
-    name = folder.spider(site.url, rate="20/s", first="print('a word from', page.url)")
-    summary = folder.json("run", name, "--workers", "3", "--set", "concurrency=2", "-o", "books.jsonl")
+    # So slow that nothing is done before all three have started; then the host is let go.
+    name = folder.spider(site.url, rate="1/m", first="print('a word from', page.url)")
+    with folder.start("run", name, "--workers", "3", "-o", "books.jsonl", "--json") as running:
+        folder.wait_for_pages(0, workers=3)
+        folder.run("pace", lane_of(site.url), "20/s")
+        summary = json.loads(running.communicate(timeout=SECONDS)[0])
     assert summary["state"] == "finished"
     assert summary["done"] == DONE
     assert summary["outcomes"] == {"ok": PRODUCTS + 3, "redirected": 2, "http_404": 3}
@@ -79,7 +83,7 @@ def test_several_processes_share_the_work(folder: Folder, site: SiteProcess) -> 
     fetched = Counter(hit.path for hit in site.hits()[before:])
     assert max(fetched.values()) == 1
     shares = folder.run("sql", "SELECT worker, count(*) FROM fetches GROUP BY 1").stdout.splitlines()[1:]
-    assert len(shares) > 1, shares
+    assert len(shares) == 3, shares
 
 
 def test_a_finished_spider_run_again_is_a_new_crawl(folder: Folder, site: SiteProcess) -> None:

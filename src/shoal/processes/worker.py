@@ -22,6 +22,7 @@ from shoal.journey.results import Finished
 from shoal.model import CrawlState, Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport, WorkerBeat
 from shoal.processes.machine import this_machine
 from shoal.processes.outages import STORAGE_PATIENCE_SECONDS, until_reachable
+from shoal.processes.shares import share_of
 from shoal.processes.stats import RecentRate
 from shoal.processes.writer import Writer, rule_of
 from shoal.settings import Settings
@@ -34,6 +35,8 @@ LONGEST_WAIT_SECONDS = 0.5
 ERROR_RETRY_SECONDS = 10.0
 SHORTEST_SLACK_SECONDS = 0.01
 LAST_ANSWER_SECONDS = 2.0
+OTHERS_SECONDS = 5.0
+OTHERS_PER_BEAT = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,7 @@ class Worker:
         self._held: dict[int, Lease] = {}
         self._waiting: set[int] = set()
         self._lacks_work = False
+        self._share: int | None = None
         self._epoch = 0
         self._pages = 0
         self._started = parts.clock()
@@ -136,6 +140,18 @@ class Worker:
             if self._lacks_work:
                 self._flush_if_idle()
                 await _wait(self._has_settled, min(batch.ask_again, LONGEST_WAIT_SECONDS))
+                await self._let_others_ask(stop)
+
+    async def _let_others_ask(self, stop: asyncio.Event) -> None:
+        """Work is scarce: while this worker holds more than its share, it does not ask for what its settles free.
+        No longer than slots are taken ahead: the others may not ask."""
+        until = self._monotonic() + self._settings.horizon_seconds
+        while self._share is not None and len(self._working) > self._share and not stop.is_set():
+            left = until - self._monotonic()
+            if left <= 0:
+                return
+            self._slot_free.clear()
+            await _wait(self._slot_free, left)
 
     async def _pause_crawl(self, reason: str) -> None:
         """Pause the crawl because its handler fails, and release the pages in hand. When people have mended the handler
@@ -246,10 +262,22 @@ class Worker:
 
     async def _send_beats(self) -> None:
         rate = RecentRate()
+        looks_in = 0
         while True:
             beat = self._beat(rate.read(self._monotonic(), self._pages))
             await until_reachable(partial(self._frontier.beat, beat), say=self._say)
+            if looks_in <= 0:
+                looks_in = await self._look_at_others()
+            looks_in -= 1
             await asyncio.sleep(BEAT_SECONDS)
+
+    async def _look_at_others(self) -> int:
+        """Learn this worker's share of the work in hand; gives after how many beats to look again: the more workers
+        there are, the more a look costs."""
+        beats = await until_reachable(partial(self._frontier.workers, within=OTHERS_SECONDS), say=self._say)
+        others = [beat for beat in beats if beat.crawl == self._crawl and beat.worker != self._name]
+        self._share = share_of(len(self._working), others)
+        return 1 + len(beats) // OTHERS_PER_BEAT
 
     def _beat(self, rate: float) -> WorkerBeat:
         return WorkerBeat(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 from worker_in_memory import HOST, Bench
 
 from shoal.fetch.base import Fetch
-from shoal.model import Crawl, Pool
+from shoal.model import Crawl, Pool, WorkerBeat
+from shoal.processes.shares import share_of
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import Answer, ScriptedFetcher, respond, task_for
-from shoal.testing.waiting import eventually
+from shoal.testing.waiting import eventually, loop_turns
 
 
 async def test_the_work_of_a_lost_lease_is_dropped_at_once() -> None:
@@ -78,3 +82,73 @@ async def test_a_start_waits_for_its_exit_and_a_late_one_takes_the_exits_new_slo
     assert await bench.run() == 2
     assert bench.count("reserve") == 1
     assert {request.exit for request in bench.fetcher.requests} == {"x"}
+
+
+class OneByOne(ScriptedFetcher):
+    """Answers as many requests as it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(otherwise=respond(f"{HOST}/", ""))
+        self.allowed = asyncio.Semaphore(0)
+
+    async def fetch(self, request: Fetch) -> Answer:
+        answer = await super().fetch(request)
+        await self.allowed.acquire()
+        return answer
+
+    def let_go(self, number: int) -> None:
+        for _ in range(number):
+            self.allowed.release()
+
+
+async def scarce_work(other: WorkerBeat, *, in_hand: int) -> tuple[Bench, OneByOne, asyncio.Task[int]]:
+    """A worker on all the pages that its host allows at once, while more of them wait; and another worker."""
+    clock = FakeClock()
+    bench = Bench({}, monotonic=clock)
+    bench.fetcher = fetcher = OneByOne()
+    bench.crawl = Crawl(id="c", spider="links", interval=0.0, cap=in_hand)
+    await bench.begin(*(f"/{number}" for number in range(3 * in_hand)))
+    await bench.memory.beat(other)
+    running = asyncio.create_task(bench.run())
+    await eventually(lambda: len(fetcher.requests) == in_hand and bench.count("workers"))
+    return bench, fetcher, running
+
+
+def another_worker(**fields: Any) -> WorkerBeat:
+    return WorkerBeat(
+        **{"worker": "other", "crawl": "c", "host": "h", "pid": 1, "version": "0", "slots": 32, "busy": 0, **fields}
+    )
+
+
+def settled(bench: Bench) -> int:
+    """How many results the worker has settled."""
+    return sum(len(results) for verb, results in bench.calls if verb == "settle")
+
+
+async def test_a_worker_with_more_than_its_share_lets_the_others_ask_first() -> None:
+    bench, fetcher, running = await scarce_work(another_worker(), in_hand=8)
+    asked = bench.count("lease")
+    fetcher.let_go(3)
+    await eventually(lambda: settled(bench) == 3)
+    await loop_turns()
+    assert bench.count("lease") == asked
+    fetcher.let_go(100)
+    assert await running == 24
+
+
+@pytest.mark.parametrize("other", [another_worker(busy=32), another_worker(crawl="another")])
+async def test_a_worker_asks_at_once_when_no_other_has_room_for_its_work(other: WorkerBeat) -> None:
+    bench, fetcher, running = await scarce_work(other, in_hand=8)
+    asked = bench.count("lease")
+    fetcher.let_go(1)
+    await eventually(lambda: bench.count("lease") > asked and len(fetcher.requests) == 9)
+    fetcher.let_go(100)
+    assert await running == 24
+
+
+def test_the_share_is_that_of_the_workers_with_room() -> None:
+    assert share_of(8, []) is None
+    assert share_of(8, [another_worker(busy=32)]) is None
+    assert share_of(8, [another_worker(), another_worker(busy=1)]) == 3
+    assert share_of(8, [another_worker(busy=32), another_worker(busy=2)]) == 5
+    assert share_of(0, [another_worker()]) == 1
