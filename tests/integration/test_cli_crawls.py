@@ -73,7 +73,7 @@ def test_a_spider_name_means_its_newest_crawl(crawl: str) -> None:
 
 
 def test_status_without_a_name_lists_several_crawls(crawl: str) -> None:
-    shoal_("crawl", "http://127.0.0.1:9/", "--deny", ".")
+    shoal_("crawl", "http://127.0.0.1:9/", "--deny", ".", code=1)
     lines = shoal_("status").stdout.splitlines()
     assert [line.split()[:2] for line in lines] == [
         ["crawl", "state"],
@@ -152,7 +152,7 @@ def test_why_names_the_limits_that_may_have_kept_a_url_out(crawl: str, site: Sit
 
 
 def test_why_finds_the_crawl_that_knows_the_url(crawl: str, site: SiteProcess) -> None:
-    shoal_("crawl", "http://127.0.0.1:9/", "--deny", ".")
+    shoal_("crawl", "http://127.0.0.1:9/", "--deny", ".", code=1)
     assert json_of("why", f"{site.url}catalogue/page-2.html")["crawl"] == crawl
 
 

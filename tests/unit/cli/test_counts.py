@@ -31,7 +31,7 @@ PLACES = Places(frontier="shoal.db", store="shoal.db")
 
 def summary(**fields: Any) -> Summary:
     counts = dict.fromkeys(("pages", "done", "dead", "left", "cancelled", "retried", "lost", "duplicates", "items"), 0)
-    names = {"crawl": "c-1", "spider": "c", "store": "shoal.db", "output": None}
+    names = {"crawl": "c-1", "spider": "c", "store": "shoal.db", "output": ()}
     states = {"state": CrawlState.FINISHED, "resumed": False, "interrupted": False, "robots_ignored": False}
     numbers = {"seconds": 1.0, "pages_per_second": 1.0, "outcomes": {}, "rejected": {}}
     return Summary(**{**counts, **names, **states, **numbers, **fields})
