@@ -156,7 +156,8 @@ def test_spiders_in_the_documents_have_settings_that_exist() -> None:
             for spider in [value for value in names.values() if isinstance(value, type) and value is not Spider]:
                 if issubclass(spider, Spider):
                     settings_of(spider, {}, folder=ROOT / "docs")
-                    check_start(spider())
+                    if "def parse" in source:  # others show settings alone
+                        check_start(spider())
                     number += 1
     assert number >= 5
 
