@@ -42,6 +42,7 @@ PLAIN, STRICT = "plain", "strict"
 LANES = ["a", "b", "c", "a via p", "b via p", "c via q"]
 KEYS = range(24)
 EXITS = ["x", "y", "z", "anna", "ben"]
+SITES = ["cookies direct a.test", "cookies x b.test"]
 SAMPLED = ["merged", "scope", "max_pages"]
 REASONS = ["http: 404", "http: 500", "timeout"]
 
@@ -287,6 +288,15 @@ class FrontierMachine(RuleBasedStateMachine):
         if reserves:
             self.both(lambda frontier: frontier.reserve(crawl, lane, exit="x"))
 
+    @rule(
+        crawl=crawl_names,
+        name=st.sampled_from(SITES),
+        session=st.sampled_from([b"", b"a", b"b"]),
+        version=st.integers(0, 3),
+    )
+    def keep_session(self, crawl: str, name: str, session: bytes, version: int) -> None:
+        self.both(lambda frontier: frontier.keep_session(crawl, name, session, version=version))
+
     @rule(crawl=crawl_names, which=filters, limit=st.integers(1, 3), drops=st.booleans())
     def clear_dead(self, crawl: str, which: DeadFilter, limit: int, drops: bool) -> None:
         if self.is_sharded:
@@ -349,7 +359,7 @@ class FrontierMachine(RuleBasedStateMachine):
             # A put into several shards gathers them shard by shard.
             seen.append([sorted(urls) for urls in samples] if self.is_sharded else samples)
             seen.append(await frontier.exits(crawl.id))
-            seen.append(await asyncio.gather(*(frontier.session(crawl.id, name) for name in EXITS)))
+            seen.append(await asyncio.gather(*(frontier.session(crawl.id, name) for name in [*EXITS, *SITES])))
         return seen
 
     def teardown(self) -> None:

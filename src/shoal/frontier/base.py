@@ -124,6 +124,11 @@ class Frontier(Protocol):
         """The version of the session kept for an exit, and the session, such as an account's cookies. Version 0: there
         is none."""
 
+    async def keep_session(self, crawl: str, name: str, session: bytes, *, version: int) -> tuple[int, bytes]:
+        """Keep a session that no lease reports, such as the cookies of a site, if the version under this name is still
+        `version`; gives the version and the session that are kept now. A new name is refused, with version 0, when the
+        crawl has `MAX_KEPT_SESSIONS` already."""
+
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
         """Dead letters that match, newest first."""
 

@@ -65,3 +65,11 @@ async def session(runner: ShardRunner, crawl: str, name: str) -> tuple[int, byte
         await connection.send("HGET", shard.prefix + "sessions", name)
         row, kept = await connection.answers()
     return (int(_EXIT.unpack_from(row)[5]), kept) if row and kept else (0, b"")
+
+
+async def keep_session(
+    runner: ShardRunner, crawl: str, name: str, session: bytes, *, version: int
+) -> tuple[int, bytes]:
+    """Keep a session if the version is still this one; gives what is kept now."""
+    answer = await runner.change(crawl, "keep_session", name, version, session)
+    return int(answer[1]), answer[2]

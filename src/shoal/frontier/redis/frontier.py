@@ -129,6 +129,9 @@ class RedisFrontier:
     async def session(self, crawl: str, exit: str) -> tuple[int, bytes]:  # noqa: A002 -- as the contract has it
         return await exits.session(self._runner, crawl, exit)
 
+    async def keep_session(self, crawl: str, name: str, session: bytes, *, version: int) -> tuple[int, bytes]:
+        return await exits.keep_session(self._runner, crawl, name, session, version=version)
+
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
         return await control.dead(self._runner, crawl, which, limit=limit)
 

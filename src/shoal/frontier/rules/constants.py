@@ -19,6 +19,7 @@ STRIKES: Final = 3  # failures in a row towards different hosts after which an e
 MAX_DOUBLINGS: Final = 60  # of a quarantine: two to a higher power would soon overflow
 BUSY_SECONDS: Final = 0.25  # how soon a lane looks again at an exit that another lane holds
 BYTES_PER_GB: Final = 1000000000  # for costs
+MAX_KEPT_SESSIONS: Final = 2000  # of a crawl, those of accounts and of sites together
 
 # Lanes.
 SAME_INTERVAL: Final = 1e-9  # intervals that differ by no more are the same

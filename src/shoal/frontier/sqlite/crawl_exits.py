@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 
+from shoal.frontier.rules.constants import MAX_KEPT_SESSIONS
 from shoal.frontier.rules.exits import (
     NOT_PARKED,
     Parking,
@@ -108,6 +109,20 @@ class CrawlExits:
         if use.verdict == "ok" and found.parking != NOT_PARKED:
             found.parking = NOT_PARKED
             self._changed_exits.add(name)
+
+    def keep_session(self, name: str, session: bytes, *, version: int) -> tuple[int, bytes]:
+        """Store a session if its version is still this one; gives what is kept now."""
+        found = self.exit(name)
+        if found.session_version == version and (found.sessions or self._has_room_for_session()):
+            found.session = session
+            found.sessions += 1
+            self._changed_exits.add(name)
+        return found.session_version, found.session
+
+    def _has_room_for_session(self) -> bool:
+        select = "SELECT COUNT(*) FROM exit WHERE crawl = ? AND sessions > 0"
+        ((kept,),) = self.db.execute(select, (self._crawl,)).fetchall()
+        return int(kept) < MAX_KEPT_SESSIONS
 
     def strike(self, lane: str, name: str, pool: Pool, token: int) -> None:
         """A request towards the lane failed; after failures towards enough lanes the exit is parked."""

@@ -166,6 +166,14 @@ class SqliteFrontier:
 
         return await self._look(crawl, work)
 
+    async def keep_session(self, crawl: str, name: str, session: bytes, *, version: int) -> tuple[int, bytes]:
+        def work(ledger: Ledger) -> tuple[int, bytes]:
+            kept = ledger.exits.keep_session(name, session, version=version)
+            ledger.flush()
+            return kept
+
+        return await self._change(crawl, work)
+
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
         return await self._look(crawl, lambda ledger: views.dead(ledger, which, limit=limit))
 

@@ -146,7 +146,7 @@ CREATE TABLE lane_exit (
 
 -- The state of an exit for every lane. Only exits that ever failed, were held or logged in have a row.
 -- parked_until: until then it is parked. trial: token of the lease that tries it after that. holder: token of the lease that
--- uses it alone. session: what is kept for it, such as cookies.
+-- uses it alone. session: what is kept for it, such as cookies. A name "cookies EXIT SITE" is no exit: its row has a session alone.
 CREATE TABLE exit (
     crawl INTEGER NOT NULL,
     name TEXT NOT NULL,

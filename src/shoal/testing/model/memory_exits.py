@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from shoal.frontier.rules.constants import BUSY_SECONDS, STRIKES
+from shoal.frontier.rules.constants import BUSY_SECONDS, MAX_KEPT_SESSIONS, STRIKES
 from shoal.frontier.rules.exits import cost_of, rest_seconds
 from shoal.model import VIA, ExitStatus, ExitUse, Pool
 
@@ -223,6 +223,13 @@ class ModelPools:
             use.next_start = start + pool.interval
             self.changed.add(lane)
         return start
+
+    def keep_session(self, name: str, session: bytes, *, version: int) -> tuple[int, bytes]:
+        """Keep a session if its version is still this one; gives what is kept now."""
+        found, kept = self.exit(name), sum(1 for one in self.exits.values() if one.sessions)
+        if found.session[0] == version and (found.sessions or kept < MAX_KEPT_SESSIONS):
+            found.sessions.append(session)
+        return found.session
 
     def end(self, lane: str, name: str, report: ExitUse | None, now: float, token: int) -> None:
         """A lease is over."""

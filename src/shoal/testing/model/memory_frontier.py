@@ -282,6 +282,9 @@ class MemoryFrontier:
         found = self._crawl(crawl).pools.exits.get(exit)
         return found.session if found else (0, b"")
 
+    async def keep_session(self, crawl: str, name: str, session: bytes, *, version: int) -> tuple[int, bytes]:
+        return self._crawl(crawl).pools.keep_session(name, session, version=version)
+
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
         return [
             DeadLetter(task=task.task, reason=task.reason, detail=task.detail, attempts=task.attempts, at=task.at)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from shoal.frontier.base import Frontier
-from shoal.model import CrawlState, Dead, Done, ExitUse, Released
+from shoal.frontier.rules.constants import MAX_KEPT_SESSIONS
+from shoal.model import Crawl, CrawlState, Dead, Done, ExitUse, Released
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import CRAWL, FrontierCase, take, take_one
 from shoal.testing.contract.frontier.exit_promises import end, exits_of, fill, make_pool, open_pools, status_of
@@ -63,6 +64,45 @@ class AccountPromises(FrontierCase):
             versions.append((await frontier.session(CRAWL, "anna"))[0])
         assert versions[1] == 0
         assert versions[0] != versions[2]
+
+    async def test_keeps_a_session_that_no_lease_reports(self, frontier: Frontier, second: Frontier) -> None:
+        await frontier.open_crawl(Crawl(id=CRAWL, spider="s"))
+        name = "cookies direct a.test"
+        assert await frontier.session(CRAWL, name) == (0, b"")
+        version, kept = await frontier.keep_session(CRAWL, name, b"one\x00\xff", version=0)
+        assert (version > 0, kept) == (True, b"one\x00\xff")
+        assert await second.session(CRAWL, name) == (version, kept)
+        assert await second.session(CRAWL, "cookies direct b.test") == (0, b"")
+
+    async def test_a_session_that_was_changed_meanwhile_is_not_replaced(
+        self, frontier: Frontier, second: Frontier
+    ) -> None:
+        await frontier.open_crawl(Crawl(id=CRAWL, spider="s"))
+        first, _ = await frontier.keep_session(CRAWL, "x", b"one", version=0)
+        later, _ = await second.keep_session(CRAWL, "x", b"two", version=first)
+        assert later != first
+        assert await frontier.keep_session(CRAWL, "x", b"three", version=first) == (later, b"two")
+        assert await frontier.keep_session(CRAWL, "x", b"three", version=0) == (later, b"two")
+        # The reply to the second call was lost, and it is made again.
+        assert await second.keep_session(CRAWL, "x", b"two", version=first) == (later, b"two")
+        assert await frontier.keep_session(CRAWL, "x", b"", version=later) == (0, b"")
+        assert (await frontier.keep_session(CRAWL, "x", b"four", version=0))[1] == b"four"
+
+    async def test_keeps_no_more_sessions_than_there_is_room_for(self, frontier: Frontier) -> None:
+        await frontier.open_crawl(Crawl(id=CRAWL, spider="s"))
+        for number in range(MAX_KEPT_SESSIONS):
+            await frontier.keep_session(CRAWL, f"site {number}", b"cookies", version=0)
+        assert await frontier.keep_session(CRAWL, "one more", b"cookies", version=0) == (0, b"")
+        assert await frontier.session(CRAWL, "one more") == (0, b"")
+        version, _ = await frontier.session(CRAWL, "site 0")
+        assert (await frontier.keep_session(CRAWL, "site 0", b"newer", version=version))[1] == b"newer"
+
+    async def test_a_deleted_crawl_takes_its_sessions_along(self, frontier: Frontier) -> None:
+        await frontier.open_crawl(Crawl(id=CRAWL, spider="s"))
+        await frontier.keep_session(CRAWL, "x", b"one", version=0)
+        await frontier.delete_crawl(CRAWL)
+        await frontier.open_crawl(Crawl(id=CRAWL, spider="s"))
+        assert await frontier.session(CRAWL, "x") == (0, b"")
 
     async def test_counts_the_requests_through_an_exit(self, frontier: Frontier) -> None:
         await open_pools(frontier, make_pool("x", cost=0.5, cost_per_gb=2.0, quarantine=0.0))

@@ -10,7 +10,7 @@
 --            A pool that is gone has no limits, its list stays. old_host_interval, old_host_cap: the limits before the last change
 -- turns:via  pool → how many lanes have begun with it: each begins with another of its exits
 -- exits      exit → strikes, parked until, parkings, trial, holder, sessions (six doubles), the lane struck last
--- sessions   exit → the session that is kept for it
+-- sessions   exit, or "cookies EXIT SITE" → the session that is kept for it
 NEVER, NAMES_PER_BLOCK = math.huge, 32
 POOL_LIMITS = {
   'interval', 'cap', 'host_interval', 'host_cap', 'exclusive', 'sticky', 'rotate', 'quarantine', 'max_quarantine', 'patience',
