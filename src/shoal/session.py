@@ -92,9 +92,10 @@ class Session:
         cookies, agent = self.cookies.header(url), self._config.user_agent
         return {name: value for name, value in (("Cookie", cookies), ("User-Agent", agent)) if value}
 
-    def take(self, response: Response) -> None:
-        """Keep the cookies that an answer set. For shoal itself: `get` and `post` do it."""
-        self.cookies.take(response.url, response.headers.get("set-cookie"))
+    def take(self, response: Response) -> bool:
+        """Keep the cookies that an answer set; gives whether there are new ones. For shoal itself: `get` and `post` do
+        it."""
+        return self.cookies.take(response.url, response.headers.get("set-cookie"))
 
     def dump(self) -> bytes:
         """The cookies as bytes, for the frontier to keep. For shoal itself."""

@@ -145,6 +145,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     user_agent: Annotated[str, _help("how requests introduce themselves; name yourself and a way to reach you")] = (
         "shoal/0.1 (+https://pypi.org/project/shoal)"
     )
+    cookies: Annotated[
+        Literal["worker", "fleet", "off"],
+        _help(
+            "cookies that sites set without a login: kept by each worker for itself, shared by the fleet through the"
+            " frontier, or not kept"
+        ),
+    ] = "worker"
     allow_private: Annotated[bool, _help("let requests go to private, loopback and other special addresses")] = False
     allow_addresses: Annotated[
         tuple[str, ...], _help("networks such as 10.1.0.0/16 that requests may go to though they are private")

@@ -39,9 +39,13 @@ class AccountSession:
         }
         return msgspec.structs.replace(request, headers={**given, **own})
 
-    def take(self, response: Response) -> None:
-        """Keep the cookies that an answer set."""
-        self._session.take(response)
+    def cookies_for(self, url: str) -> str:
+        """The account's Cookie header for a request to this URL."""
+        return self._session.cookies.header(url)
+
+    def take(self, response: Response) -> bool:
+        """Keep the cookies that an answer set; gives whether there are new ones."""
+        return self._session.take(response)
 
     def changed(self, *, is_over: bool) -> bytes | None:
         """The session as bytes, for the frontier to keep; None if unchanged. `is_over`: empty, to log in again."""

@@ -12,6 +12,7 @@ import msgspec
 from shoal.error_text import reason_of
 from shoal.exits.accounts import Accounts, AccountSession
 from shoal.exits.refusals import HELD_AGAINST, ExitRefusal, Refused, ending_of, refusal_of, unused, verdict_on
+from shoal.exits.site_cookies import SiteCookies, Visit
 from shoal.fetch.base import Fault, Fetch, Fetcher, Response
 from shoal.fetch.exit_config import ExitConfig, secrets_of
 from shoal.fetch.through import Through
@@ -33,14 +34,21 @@ class Passage(Protocol):
 
     @property
     def fetcher(self) -> Fetcher:
-        """Sends requests this way, without an account's cookies."""
+        """Sends requests this way, without cookies."""
 
     @property
     def robots_failures(self) -> int:
         """How often the host itself has failed to give this lease its robots.txt."""
 
     def fetch(self, request: Fetch) -> Awaitable[Response | Fault | Refused]:
-        """Send the page's request, with the account's cookies if there is an account. Refused: it cannot log in."""
+        """Send the page's request, with the cookies that are for it. Refused: the account cannot log in."""
+
+    @property
+    def last_visit(self) -> Visit | None:
+        """The last request that `fetch` sent, as far as cookies go; None where there are no cookies."""
+
+    def cookies_for(self, url: str) -> str:
+        """The Cookie header that a request to this URL would have now."""
 
     def host_latency(self, answer: Response | Fault) -> float:
         """The seconds that the host took to answer; 0 where they say more about the exit."""
@@ -68,18 +76,26 @@ class Passage(Protocol):
 class DirectPassage:
     """Requests without an exit: every failure is caused by the host or the page, and there is nothing to report."""
 
-    __slots__ = ("_lease", "fetcher")
+    __slots__ = ("_cookies", "_lease", "fetcher", "last_visit")
 
-    def __init__(self, lease: Lease, *, fetcher: Fetcher) -> None:
+    def __init__(self, lease: Lease, *, fetcher: Fetcher, cookies: SiteCookies | None) -> None:
         self._lease = lease
+        self._cookies = cookies
         self.fetcher = fetcher
+        self.last_visit: Visit | None = None
 
     @property
     def robots_failures(self) -> int:
         return self._lease.free_retries
 
-    def fetch(self, request: Fetch) -> Awaitable[Response | Fault]:
-        return self.fetcher.fetch(request)
+    async def fetch(self, request: Fetch) -> Response | Fault:
+        if self._cookies is None:
+            return await self.fetcher.fetch(request)
+        self.last_visit = await self._cookies.visit(request, fetcher=self.fetcher, lease=self._lease)
+        return self.last_visit.answer
+
+    def cookies_for(self, url: str) -> str:
+        return self._cookies.header(DIRECT, url) if self._cookies else ""
 
     def host_latency(self, answer: Response | Fault) -> float:
         return answer.elapsed
@@ -91,10 +107,11 @@ class DirectPassage:
         return None
 
     def kept_headers(self, response: Response) -> dict[str, str]:
-        return response.headers
+        return response.headers if self._cookies is None else without_cookies(response.headers)
 
     def secrets(self) -> list[str]:
-        return secrets_in(self._lease.task.headers)
+        cookies = self._cookies.secrets(DIRECT, self._lease.task.url) if self._cookies else []
+        return secrets_in(self._lease.task.headers) + cookies
 
     def reported(self, result: Result) -> Result:
         return result
@@ -114,6 +131,7 @@ class ExitPassage:
         fetcher: Fetcher,
         pool: Pool | None,
         accounts: Accounts,
+        cookies: SiteCookies | None,
         failures: Failures,
         max_tries: int,
     ) -> None:
@@ -126,6 +144,8 @@ class ExitPassage:
         self._failures = failures
         self._max_tries = max_tries
         self._account: AccountSession | None = None
+        self._cookies = cookies
+        self.last_visit: Visit | None = None
 
     @property
     def fetcher(self) -> Fetcher:
@@ -137,15 +157,26 @@ class ExitPassage:
         return max(self._lease.free_retries - HELD_AGAINST, 0)
 
     async def fetch(self, request: Fetch) -> Response | Fault | Refused:
-        if self._config.kind != "account":
+        if self._config.kind == "account":
+            return await self._as_account(request)
+        if self._cookies is None:
             return await self._through.fetch(request)
-        account = await self._accounts.session_for(self._lease, self._config, self._through)
+        self.last_visit = await self._cookies.visit(request, fetcher=self._through, lease=self._lease)
+        return self.last_visit.answer
+
+    def cookies_for(self, url: str) -> str:
+        if self._account is not None:
+            return self._account.cookies_for(url)
+        return self._cookies.header(self._lease.exit, url) if self._cookies else ""
+
+    async def _as_account(self, request: Fetch) -> Response | Fault | Refused:
+        account = self._account or await self._accounts.session_for(self._lease, self._config, self._through)
         if isinstance(account, ExitRefusal):
             return self._refused(account)
         self._account = account
+        sent = account.cookies_for(request.url)
         answer = await self._through.fetch(account.signed(request))
-        if isinstance(answer, Response):
-            account.take(answer)
+        self.last_visit = Visit(answer, sent, isinstance(answer, Response) and account.take(answer))
         return answer
 
     def host_latency(self, answer: Response | Fault) -> float:
@@ -166,13 +197,14 @@ class ExitPassage:
         return self._refused(ExitRefusal(kind=error.kind, outcome=error.kind, reason=reason))
 
     def kept_headers(self, response: Response) -> dict[str, str]:
-        if self._config.kind != "account":
+        if self._config.kind != "account" and self._cookies is None:
             return response.headers
         # With an account's cookies anyone is logged in as that account.
-        return {name: text for name, text in response.headers.items() if name != "set-cookie"}
+        return without_cookies(response.headers)
 
     def secrets(self) -> list[str]:
-        return secrets_in(self._lease.task.headers) + secrets_of(self._config)
+        cookies = self._cookies.secrets(self._lease.exit, self._lease.task.url) if self._cookies else []
+        return secrets_in(self._lease.task.headers) + secrets_of(self._config) + cookies
 
     def reported(self, result: Result) -> Result:
         return msgspec.structs.replace(result, exit=self._through.use(session=self._changed_session(is_over=False)))
@@ -213,6 +245,13 @@ class ExitPassage:
         return None if self._account is None else self._account.changed(is_over=is_over)
 
 
+def without_cookies(headers: dict[str, str]) -> dict[str, str]:
+    """The headers of an answer without the cookies that it sets."""
+    if "set-cookie" not in headers:
+        return headers
+    return {name: text for name, text in headers.items() if name != "set-cookie"}
+
+
 class Failures:
     """How often exits have failed a page, as far as this worker knows."""
 
@@ -249,6 +288,8 @@ class Passages:
         self._exits = exits
         self._pools = {pool.name: pool for pool in pools}
         self._accounts = Accounts(frontier=frontier, log_in=log_in, rules=rules, settings=settings)
+        shared = frontier if settings.cookies == "fleet" else None
+        self._cookies = None if settings.cookies == "off" else SiteCookies(frontier=shared)
         self._failures = Failures()
         self._fetcher = fetcher
         self._max_tries = settings.max_exit_tries
@@ -258,7 +299,7 @@ class Passages:
     def open(self, lease: Lease) -> Passage | None:
         """How a lease's requests leave; None: this worker does not have the exit that the lease names."""
         if lease.exit == DIRECT:
-            return DirectPassage(lease, fetcher=self._fetcher)
+            return DirectPassage(lease, fetcher=self._fetcher, cookies=self._cookies)
         config = self._exits.get(lease.exit)
         if config is None:
             return None
@@ -268,6 +309,7 @@ class Passages:
             fetcher=self._fetcher,
             pool=self._pools.get(lease.task.pool),
             accounts=self._accounts,
+            cookies=self._cookies,
             failures=self._failures,
             max_tries=self._max_tries,
         )

@@ -1,4 +1,6 @@
-"""An account's cookies by RFC 6265: sent only to the site that set them."""
+"""Cookies by RFC 6265bis: sent only to the site that set them.
+
+Bytes beyond ASCII are kept as the Latin-1 characters of their numbers, as headers are read, and sent as they came."""
 
 from __future__ import annotations
 
@@ -19,9 +21,14 @@ MAX_ATTRIBUTE: Final = 1024
 MAX_PER_ANSWER: Final = 50
 MAX_PER_SITE: Final = 60
 MAX_COOKIES: Final = 300
+MAX_SITE_BYTES: Final = 64 * 1024
+ALWAYS_KEPT: Final = 10  # so few cannot exceed any limit
+HOSTS_REMEMBERED: Final = 4096
 LONGEST_LIFE: Final = 400 * 86_400.0
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_BLANKS: Final = " \t"  # no others: a byte of a name may look like one
+_AGE: Final = re.compile(r"-?[0-9]+")
 _DATE_WORDS: Final = re.compile(r"[^\x09\x20-\x2f\x3b-\x40\x5b-\x60\x7b-\x7e]+")
 _TIME: Final = re.compile(r"(\d{1,2}):(\d{1,2}):(\d{1,2})(?!\d)")
 _DAY: Final = re.compile(r"(\d{1,2})(?!\d)")
@@ -30,7 +37,7 @@ _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep",
 
 
 class Cookie(msgspec.Struct, frozen=True, kw_only=True):
-    """One cookie. `expires` is None for a session cookie; `is_host_only`: not for subdomains."""
+    """One cookie; its name may be empty. `expires` is None for a session cookie; `is_host_only`: not for subdomains."""
 
     name: str
     value: str
@@ -41,9 +48,19 @@ class Cookie(msgspec.Struct, frozen=True, kw_only=True):
     created: float
     expires: float | None = None
 
+    @property
+    def pair(self) -> str:
+        """The cookie as it is sent."""
+        return f"{self.name}={self.value}" if self.name else self.value
+
+    @property
+    def size(self) -> int:
+        """Its bytes, with the places it is for."""
+        return len(self.name) + len(self.value) + len(self.domain) + len(self.path)
+
 
 class CookieJar:
-    """The cookies of one account, in the order they were made."""
+    """The cookies of one visitor, in the order they were made."""
 
     def __init__(self, cookies: list[Cookie] | None = None, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -52,16 +69,24 @@ class CookieJar:
     def __len__(self) -> int:
         return len(self._cookies)
 
-    def take(self, url: str, set_cookie: str | None) -> None:
-        """Keep the cookies of an answer from `url`; its Set-Cookie headers are given one a line."""
+    @property
+    def size(self) -> int:
+        """The bytes of all cookies."""
+        return sum(cookie.size for cookie in self._cookies.values())
+
+    def take(self, url: str, set_cookie: str | None) -> bool:
+        """Keep the cookies of an answer from `url`; its Set-Cookie headers are given one a line. Gives whether later
+        requests differ because of it."""
         if not set_cookie:
-            return
-        now = self._clock()
+            return False
+        now, has_new = self._clock(), False
         for line in set_cookie.split("\n")[:MAX_PER_ANSWER]:
             cookie = read_cookie(line, url=url, now=now)
-            if cookie is not None:
-                self._keep(cookie, url=url, now=now)
-        self._trim(now)
+            if cookie is not None and self._keep(cookie, url=url, now=now):
+                has_new = True
+        if len(self._cookies) > ALWAYS_KEPT or any(_is_over(cookie, now) for cookie in self._cookies.values()):
+            self._trim(now)
+        return has_new
 
     def header(self, url: str) -> str:
         """The Cookie header for a request to `url`; empty when no cookie is for it."""
@@ -70,13 +95,17 @@ class CookieJar:
         fitting = [
             cookie
             for cookie in self._cookies.values()
-            if (cookie.expires is None or cookie.expires > now)
+            if not _is_over(cookie, now)
             and (not cookie.is_secure or parts.scheme == "https")
             and (host == cookie.domain or (not cookie.is_host_only and _is_below(host, cookie.domain)))
             and _is_under(path, cookie.path)
         ]
         fitting.sort(key=lambda cookie: (-len(cookie.path), cookie.created))
-        return "; ".join(f"{cookie.name}={cookie.value}" for cookie in fitting)
+        return as_text("; ".join(cookie.pair for cookie in fitting))
+
+    def values(self) -> list[str]:
+        """The values of all cookies, as texts that nobody may see."""
+        return [as_text(cookie.value) for cookie in self._cookies.values() if cookie.value]
 
     def dump(self) -> bytes:
         """All cookies as bytes."""
@@ -87,32 +116,41 @@ class CookieJar:
         """The jar that was dumped; no bytes make an empty jar."""
         return cls(msgspec.msgpack.decode(data, type=list[Cookie]) if data else None, clock=clock)
 
-    def _keep(self, cookie: Cookie, *, url: str, now: float) -> None:
+    def _keep(self, cookie: Cookie, *, url: str, now: float) -> bool:
+        """Keep a cookie, or drop the one that it ends; gives whether another value is sent from now on."""
+        if not url.startswith("https:") and any(_would_hide(cookie, other) for other in self._cookies.values()):
+            return False  # an attacker on the line could answer over plain HTTP and replace it
         identity = _identity(cookie)
         before = self._cookies.get(identity)
-        if before is not None:
-            if before.is_secure and not url.startswith("https:"):
-                return  # an attacker on the line could answer over plain HTTP and replace it
-            cookie = msgspec.structs.replace(cookie, created=before.created)
-        if cookie.expires is not None and cookie.expires <= now:
+        if _is_over(cookie, now):
             self._cookies.pop(identity, None)
-        else:
-            self._cookies[identity] = cookie
+            return before is not None
+        self._cookies[identity] = cookie if before is None else msgspec.structs.replace(cookie, created=before.created)
+        return before is None or before.value != cookie.value
 
     def _trim(self, now: float) -> None:
         """Drop expired cookies, and the oldest ones above the limits."""
-        per_site: dict[str, int] = {}
+        number: dict[str, int] = {}
+        size: dict[str, int] = {}
         kept: list[Cookie] = []
         for cookie in sorted(self._cookies.values(), key=lambda cookie: cookie.created)[::-1]:
-            if cookie.expires is not None and cookie.expires <= now:
+            if _is_over(cookie, now):
                 continue
             site = site_of(cookie.domain)
-            per_site[site] = per_site.get(site, 0) + 1
-            if per_site[site] <= MAX_PER_SITE and len(kept) < MAX_COOKIES:
+            number[site] = number.get(site, 0) + 1
+            size[site] = size.get(site, 0) + cookie.size
+            if number[site] <= MAX_PER_SITE and size[site] <= MAX_SITE_BYTES and len(kept) < MAX_COOKIES:
                 kept.append(cookie)
         self._cookies = {_identity(cookie): cookie for cookie in reversed(kept)}
 
 
+def as_text(value: str) -> str:
+    """A text as read from a header, in the form in which it is sent with the same bytes: as UTF-8 if it is that, else
+    with a surrogate for each byte that is none."""
+    return value if value.isascii() else value.encode("latin-1", "replace").decode("utf-8", "surrogateescape")
+
+
+@lru_cache(maxsize=HOSTS_REMEMBERED)
 def site_of(host: str) -> str:
     """The registered domain of a host name (shop.example.co.uk: example.co.uk); else the host itself."""
     if _is_address(host):
@@ -123,8 +161,10 @@ def site_of(host: str) -> str:
 def read_cookie(line: str, *, url: str, now: float) -> Cookie | None:
     """The cookie of a Set-Cookie header from `url`; None if it must be refused."""
     pair, *rest = line.split(";")
-    name, equals, value = (part.strip() for part in pair.partition("="))
-    if not equals or not name or len(name) + len(value) > MAX_PAIR or _CONTROL.search(pair) or not pair.isascii():
+    name, equals, value = (part.strip(_BLANKS) for part in pair.partition("="))
+    if not equals:
+        name, value = "", name
+    if not (name or value) or len(name) + len(value) > MAX_PAIR or _CONTROL.search(line):
         return None
     attributes = dict(_attributes(rest))
     parts = urlsplit(url)
@@ -141,7 +181,7 @@ def read_cookie(line: str, *, url: str, now: float) -> Cookie | None:
         created=now,
         expires=_expires(attributes, now),
     )
-    refused = domain is None or (is_secure and parts.scheme != "https") or not _keeps_its_prefix(cookie)
+    refused = domain is None or (is_secure and parts.scheme != "https") or not _keeps_its_prefix(cookie, path)
     return None if refused else cookie
 
 
@@ -150,7 +190,7 @@ def _attributes(parts: list[str]) -> Iterator[tuple[str, str]]:
     for part in parts:
         name, _, value = part.partition("=")
         if len(value) <= MAX_ATTRIBUTE:
-            yield name.strip().lower(), value.strip()
+            yield name.strip(_BLANKS).lower(), value.strip(_BLANKS)
 
 
 def _domain(text: str, *, host: str) -> str | None:
@@ -158,6 +198,8 @@ def _domain(text: str, *, host: str) -> str | None:
     domain = text.lower().removeprefix(".")
     if not domain:
         return ""
+    if not domain.isascii():
+        return None
     if domain == host and (_is_address(host) or _is_suffix(host)):
         return ""
     if domain != host and not _is_below(host, domain):
@@ -166,17 +208,35 @@ def _domain(text: str, *, host: str) -> str | None:
     return None if _is_suffix(domain) else domain
 
 
-def _keeps_its_prefix(cookie: Cookie) -> bool:
+def _keeps_its_prefix(cookie: Cookie, path: str) -> bool:
+    """Whether the cookie is what its name promises; `path` is the one that it gives itself. A cookie without a name may
+    not look like one with a promise."""
     name = cookie.name.lower()
+    if not name:
+        return not cookie.value.lower().startswith(("__host-", "__secure-"))
     if name.startswith("__host-"):
-        return cookie.is_secure and cookie.is_host_only and cookie.path == "/"
+        return cookie.is_secure and cookie.is_host_only and path == "/"
     return cookie.is_secure or not name.startswith("__secure-")
+
+
+def _would_hide(cookie: Cookie, other: Cookie) -> bool:
+    """Whether a cookie that plain HTTP sets would be sent in the place of a secure one."""
+    return (
+        other.is_secure
+        and cookie.name == other.name
+        and (
+            cookie.domain == other.domain
+            or _is_below(cookie.domain, other.domain)
+            or _is_below(other.domain, cookie.domain)
+        )
+        and _is_under(cookie.path, other.path)
+    )
 
 
 def _expires(attributes: dict[str, str], now: float) -> float | None:
     age = attributes.get("max-age", "")
-    if re.fullmatch(r"-?\d{1,18}", age):
-        return min(now + int(age), now + LONGEST_LIFE) if int(age) > 0 else 0.0
+    if _AGE.fullmatch(age):
+        return now + min(int(age[:18]), LONGEST_LIFE) if int(age[:18]) > 0 else 0.0
     date = _date(attributes.get("expires", ""))
     return None if date is None else min(date, now + LONGEST_LIFE)
 
@@ -216,12 +276,14 @@ def _is_below(host: str, domain: str) -> bool:
     return host.endswith(f".{domain}") and not _is_address(host)
 
 
+@lru_cache(maxsize=HOSTS_REMEMBERED)
 def _is_suffix(domain: str) -> bool:
     # The list knows no names with a dot at the end.
     name = domain.rstrip(".")
     return _suffixes().publicsuffix(name) == name
 
 
+@lru_cache(maxsize=HOSTS_REMEMBERED)
 def _is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host.strip("[]"))
@@ -230,11 +292,15 @@ def _is_address(host: str) -> bool:
     return True
 
 
+def _is_over(cookie: Cookie, now: float) -> bool:
+    return cookie.expires is not None and cookie.expires <= now
+
+
 def _identity(cookie: Cookie) -> tuple[str, str, str]:
     return cookie.domain, cookie.path, cookie.name
 
 
 @lru_cache(maxsize=1)
 def _suffixes() -> PublicSuffixList:
-    """The list inside the package. It takes 0.1 s to read, and only crawls with accounts need it."""
+    """The list inside the package. It takes 0.1 s to read, and only crawls that meet a cookie need it."""
     return PublicSuffixList()

@@ -31,14 +31,8 @@ _NO_CONTENT: Final = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n%s\r\n"
 _LINES_BEFORE: Final = 2
 
 
-def as_text(value: str) -> str:
-    """A header value as read from an answer, in the form in which it is sent back with the same bytes: as UTF-8 text if
-    it is that, else with a surrogate for each byte that is none."""
-    return value if value.isascii() else value.encode("latin-1").decode("utf-8", "surrogateescape")
-
-
 def raw_values(headers: Mapping[str, str]) -> dict[str, bytes]:
-    """The headers of a request that are no UTF-8, as bytes."""
+    """The headers of a request that are no UTF-8, as bytes: each byte that is none stands there as a surrogate."""
     return {
         name: value.encode("utf-8", "surrogateescape")
         for name, value in headers.items()

@@ -106,6 +106,14 @@ class Intake:
 
     def request(self, request: Request, into: Found, *, parent: Task | None, base: str, scoped: bool = True) -> None:
         """Take in one request. With `scoped=False`, rules about links of pages do not hold for it."""
+        task = self.task_of(request, into, parent=parent, base=base, scoped=scoped)
+        if task is not None:
+            self.add(task, into)
+
+    def task_of(
+        self, request: Request, into: Found, *, parent: Task | None, base: str, scoped: bool = True
+    ) -> Task | None:
+        """The task that a request becomes, known or not; None if it is kept out, which is counted."""
         depth = request.depth if request.depth is not None else (parent.depth + 1 if parent else 0)
         link = self.rules.resolve(request.url, base)
         if link.rejected and (scoped or link.rejected not in OVERRIDABLE):
@@ -113,7 +121,8 @@ class Intake:
         elif self._too_deep(depth):
             into.reject("depth", link.url)
         else:
-            self._add(self._task_of(request, link, depth=depth, parent=parent), into)
+            return self._task_of(request, link, depth=depth, parent=parent)
+        return None
 
     def _links(self, follow: Follow, into: Found, *, fields: dict[str, Any]) -> None:
         hrefs, base = follow.page.rooted(self._looked_at(follow, into))
@@ -198,7 +207,8 @@ class Intake:
             return None
         return origin_of(follow.page.url) + "/", {**fields, "headers": options["headers"]}
 
-    def _add(self, task: Task, into: Found) -> None:
+    def add(self, task: Task, into: Found) -> None:
+        """Take in a task, unless it is known."""
         if task.key in self.known or task.key in into.tasks:
             into.reject(DUPLICATE, task.url)
             if task.merged:

@@ -12,11 +12,13 @@ from shoal.error_text import kind_of, line_of, reason_of, several, traceback_of
 from shoal.errors import UsageError
 from shoal.exits.passage import Passage, Passages
 from shoal.exits.refusals import Refused, unused
-from shoal.fetch.base import Fault, Fetch, Response, location_of
+from shoal.fetch.base import Fault, Fetch, Response
+from shoal.journey.cookie_walls import WALL_STATUSES, CookieWalls
 from shoal.journey.failing_handlers import LONGEST_TEXT, FailingHandlers
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Found, Intake
 from shoal.journey.lane_rules import LaneRules
+from shoal.journey.redirects import hop_of
 from shoal.journey.repeats import Repeats
 from shoal.journey.results import Finished, Keeping, Records, unstorable_item
 from shoal.journey.start_notes import StartNotes
@@ -26,12 +28,8 @@ from shoal.page import Page, TurnedAway
 from shoal.policy.politeness import Moods
 from shoal.policy.retries import Verdict, backoff, judge, plan
 from shoal.policy.verdicts import RAISED, NoteNames
-from shoal.secrecy import without_secrets
 from shoal.settings import Settings
-from shoal.spider import Request
-from shoal.urls import origin_of
 
-GET_AFTER = frozenset({301, 302, 303})
 LINKS_CHECKED_SECONDS = 0.25
 # Older crawls hold bad entries of the inbox as tasks with this handler: their URLs must not be fetched.
 OLD_INBOX = "@inbox"
@@ -61,6 +59,7 @@ class Journey:
         self._intake = intake
         self._lane_rules = lane_rules
         self._passages = passages
+        self._walls = CookieWalls(intake=intake, lane_rules=lane_rules, settings=settings, needs_rules=needs_rules)
         self._records = Records(spider_name=spider_name, worker=worker, keeping=keeping, clock=clock)
         self._limits = MarkupLimits(settings.max_tags, settings.max_nesting)
         self._repeats = Repeats(settings.max_equal_pages)
@@ -99,6 +98,8 @@ class Journey:
         answer = await passage.fetch(request)
         if isinstance(answer, Refused):
             return self._records.failed(answer.result, answer.outcome, None)
+        if isinstance(answer, Response) and answer.status in WALL_STATUSES:
+            answer = await self._walls.behind(lease, passage, answer)
         verdict = judge(answer, handle_statuses=self._settings.handle_statuses)
         refused = passage.refused_by_answer(answer, verdict)
         if refused is not None:
@@ -204,25 +205,18 @@ class Journey:
 
     def _redirected(self, lease: Lease, response: Response, update: LaneUpdate | None) -> Finished:
         """Every hop is a task of its own: it waits in its host's lane and is known by its key, so loops end."""
-        task, location = lease.task, location_of(response.headers)
+        task = lease.task
         if task.hops >= self._settings.max_redirects:
             dead = Dead(lease=lease, reason=f"redirect_loop: more than {task.hops} redirects in a row", lane=update)
             return self._records.finished(dead, "redirect_loop", response)
         found = Found()
-        # A start URL may lead anywhere: people type example.com and mean the site it redirects to.
-        link = self._intake.rules.resolve(location, response.url)
-        # An unusable link has its URL cut short and without its password. So the full location is given to the
-        # intake, which refuses it under the right name.
-        is_usable = link.lane and link.rejected != "credentials"
-        request = _next_request(task, response, link.url if is_usable else location)
-        self._intake.request(request, found, parent=task, base=response.url, scoped=task.depth > 0)
-        hops = {key: msgspec.structs.replace(hop, hops=task.hops + 1) for key, hop in found.tasks.items()}
-        if task.key in hops:
+        hop = hop_of(task, response, intake=self._intake, into=found)
+        if hop.task is not None and hop.task.key == task.key:
             dead = Dead(lease=lease, reason="redirect_loop: the page redirects to itself", lane=update)
             return self._records.finished(dead, "redirect_loop", response)
-        found.tasks = hops
-        row = self._records.fetch_row(lease, "redirected", response)
-        row = msgspec.structs.replace(row, final_url=next((hop.url for hop in hops.values()), link.url))
+        if hop.task is not None:
+            self._intake.add(hop.task, found)
+        row = msgspec.structs.replace(self._records.fetch_row(lease, "redirected", response), final_url=hop.url)
         return Finished(_done(lease, "redirected", found, update), fetch=row)
 
     def _drop_disallowed(self, lane: str, found: Found) -> None:
@@ -261,29 +255,6 @@ def _done(
         samples=found.samples,
         lane=update,
         notes=notes or {},
-    )
-
-
-def _next_request(task: Task, response: Response, target: str) -> Request:
-    """The request of the next hop: as browsers do it, and without secrets for another origin."""
-    becomes_get = response.status in GET_AFTER and task.method not in ("GET", "HEAD")
-    headers = task.headers
-    # Compared after resolving: //other.example/ and /\\other.example/ look local and are not.
-    if headers and not target.startswith(origin_of(response.url) + "/"):
-        headers = without_secrets(headers)
-    if headers and becomes_get:
-        headers = {name: value for name, value in headers.items() if not name.lower().startswith("content-")}
-    return Request(
-        target,
-        handler=task.handler,
-        method="GET" if becomes_get else task.method,
-        headers=headers,
-        body=None if becomes_get else task.body,
-        meta=task.meta,
-        priority=task.priority,
-        depth=task.depth,
-        max_attempts=task.max_attempts,
-        pool=task.pool,
     )
 
 

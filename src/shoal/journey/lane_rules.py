@@ -53,6 +53,15 @@ class LaneRules:
         the lane is closed, so that its tasks end, too."""
         return passage.after_robots(await self._ask(lease, passage.fetcher, failures=passage.robots_failures))
 
+    async def wait_for_slot(self, lease: Lease, url: str) -> bool:
+        """Wait for the start slot of a request that is not its lease's first; False: there is none soon."""
+        _, via, pool = lease.task.lane.partition(VIA)
+        wait = await self._frontier.reserve(lease.crawl, f"{lane_of(url)}{via}{pool}", exit=lease.exit)
+        if wait > LONGEST_SLOT_WAIT:
+            return False
+        await asyncio.sleep(wait)
+        return True
+
     async def _ask(self, lease: Lease, fetcher: Fetcher, *, failures: int) -> Released | Retry:
         async def reserve(url: str) -> RulesVerdict | None:
             # While a lane is being opened no other task starts there: its own interval is enough.

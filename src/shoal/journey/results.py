@@ -56,9 +56,10 @@ class Records:
     ) -> FetchRow:
         """The line of a lease in the fetch log."""
         task = lease.task
-        status, size, content_hash = 0, 0, ""
+        status, size, content_hash, final_url = 0, 0, "", ""
         if isinstance(answer, Response):
             status, size = answer.status, len(answer.body)
+            final_url = "" if answer.url == task.url else answer.url
             content_hash = "" if self._keeping == "nothing" else hashlib.sha256(answer.body).hexdigest()
         return FetchRow(
             crawl=lease.crawl,
@@ -75,6 +76,7 @@ class Records:
             elapsed=answer.elapsed if answer is not None else 0.0,
             error=error,
             parent=task.parent,
+            final_url=final_url,
             content_hash=content_hash,
         )
 

@@ -13,6 +13,7 @@ from shoal.errors import UsageError
 from shoal.exits.passage import Passages
 from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
 from shoal.fetch.exit_config import ExitConfig
+from shoal.frontier.base import Frontier
 from shoal.model import Lease, Pool, Task
 from shoal.page import Page
 from shoal.session import Session
@@ -225,7 +226,9 @@ def lease_for(url: str, *, task: Mapping[str, Any] | None = None, **fields: Any)
     return Lease(**{"crawl": "c", "task": task_for(url, **(task or {})), "token": 7, "rules_version": 1, **fields})
 
 
-def passages_for(fetcher: Fetcher, *, settings: Settings, pools: Sequence[Pool] = ()) -> Passages:
+def passages_for(
+    fetcher: Fetcher, *, settings: Settings, pools: Sequence[Pool] = (), frontier: Frontier | None = None
+) -> Passages:
     """Opens the passages of a worker: direct ones, and through the exits of these pools, which are proxies."""
 
     async def log_in(_: Session) -> None:
@@ -234,7 +237,7 @@ def passages_for(fetcher: Fetcher, *, settings: Settings, pools: Sequence[Pool] 
     return Passages(
         exits={name: ExitConfig(name=name, kind="proxy") for pool in pools for name in pool.exits},
         pools=pools,
-        frontier=MemoryFrontier(clock=time.time),
+        frontier=frontier or MemoryFrontier(clock=time.time),
         fetcher=fetcher,
         log_in=log_in,
         rules=UrlRules(settings),

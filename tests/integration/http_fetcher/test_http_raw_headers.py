@@ -10,8 +10,8 @@ import pytest
 from fetch_checks import fault, fetched
 
 from shoal.fetch.base import FaultKind, Fetch, location_of
+from shoal.fetch.cookies import as_text
 from shoal.fetch.http import HttpFetcher
-from shoal.fetch.raw_headers import as_text
 from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, reply
 
 UTF8, LATIN1 = "caf\xc3\xa9", "caf\xe9"

@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.fetch.cookies import LONGEST_LIFE, MAX_COOKIES, MAX_PER_SITE, CookieJar, read_cookie, site_of
+from shoal.fetch.cookies import (
+    LONGEST_LIFE,
+    MAX_COOKIES,
+    MAX_PER_SITE,
+    MAX_SITE_BYTES,
+    CookieJar,
+    read_cookie,
+    site_of,
+)
 from shoal.testing.clock import FakeClock
 
 SHOP = "https://www.shop.example/account/login"
@@ -48,10 +56,18 @@ def jar_with(*lines: str, url: str = SHOP) -> CookieJar:
         ("__Host-a=1; Path=/; Secure", "https://www.shop.example/", True),
         ("__Host-a=1; Path=/; Secure; Domain=shop.example", "https://www.shop.example/", False),
         ("__Host-a=1; Path=/account; Secure", "https://www.shop.example/account/x", False),
+        ("__Host-a=1; Secure", "https://www.shop.example/account/x", False),
+        # Without a name.
+        ("a", "https://www.shop.example/account/x", True),
+        ("=a", "https://www.shop.example/account/x", True),
+        ("=__Host-a=1; Path=/; Secure", "https://www.shop.example/", False),
+        ("__secure-a; Path=/; Secure", "https://www.shop.example/", False),
         # Not a cookie.
-        ("a", "https://www.shop.example/account/x", False),
-        ("=1", "https://www.shop.example/account/x", False),
         ("", "https://www.shop.example/account/x", False),
+        ("=", "https://www.shop.example/account/x", False),
+        (" ; Path=/", "https://www.shop.example/", False),
+        ("a=1; Path=/\x7f", "https://www.shop.example/", False),
+        ("a=1; Path=/; Domain=\xe9.shop.example", "https://www.shop.example/", False),
         ("a=1\x01; Path=/", "https://www.shop.example/", False),
         (f"a={'x' * 4096}; Path=/", "https://www.shop.example/", False),
         (f"a={'x' * 4095}; Path=/", "https://www.shop.example/", True),
@@ -97,6 +113,8 @@ def test_a_suffix_that_is_a_host_itself_keeps_its_cookies_for_itself() -> None:
         ("Max-Age=60", NOW + 60),
         ("Max-Age=60; Expires=Wed, 01 Jan 2020 00:00:00 GMT", NOW + 60),
         ("Max-Age=99999999999", NOW + LONGEST_LIFE),
+        ("Max-Age=99999999999999999999", NOW + LONGEST_LIFE),
+        ("Max-Age=-99999999999999999999", 0.0),
         ("Max-Age=soon", None),
         ("Expires=Mon, 12 Jan 1970 13:47:00 GMT", NOW + 20),
         ("Expires=Monday, 12-Jan-70 13:47:00 GMT", NOW + 20),
@@ -134,6 +152,45 @@ def test_plain_http_can_neither_set_nor_replace_a_secure_cookie() -> None:
     jar = jar_with("a=1; Path=/; Secure")
     jar.take("http://www.shop.example/", "a=evil; Path=/\nb=evil; Path=/; Secure")
     assert jar.header("https://www.shop.example/") == "a=1"
+
+
+def test_plain_http_cannot_hide_a_secure_cookie_behind_another_path_or_domain() -> None:
+    jar = jar_with("a=1; Path=/; Secure")
+    jar.take("http://www.shop.example/", "a=evil; Path=/account\na=evil; Path=/; Domain=shop.example\nb=2; Path=/")
+    assert jar.header("https://www.shop.example/account/x") == "a=1; b=2"
+
+
+def test_a_cookie_without_a_name_is_sent_as_its_value() -> None:
+    assert jar_with("consent; Path=/", "a=1; Path=/").header(SHOP) == "consent; a=1"
+    assert jar_with("consent; Path=/", "=given; Path=/").header(SHOP) == "given"
+
+
+@pytest.mark.parametrize("value", [b"caf\xc3\xa9", b"caf\xe9", b"\x85\xa0", b"plain"])
+def test_a_cookie_goes_back_with_its_bytes(value: bytes) -> None:
+    jar = jar_with(f"a={value.decode('latin-1')}; Path=/")
+    for one in (jar, CookieJar.load(jar.dump(), clock=FakeClock(NOW))):
+        assert one.header(SHOP).encode("utf-8", "surrogateescape") == b"a=" + value
+
+
+def test_tells_whether_later_requests_differ() -> None:
+    jar = CookieJar(clock=FakeClock(NOW))
+    assert jar.take(SHOP, "a=1; Path=/")
+    assert not jar.take(SHOP, "a=1; Path=/; Max-Age=60")
+    assert jar.take(SHOP, "a=2; Path=/")
+    assert not jar.take(SHOP, "b=; Max-Age=0; Path=/")
+    assert jar.take(SHOP, "a=; Max-Age=0; Path=/")
+    assert not jar.take(SHOP, None)
+    assert not jar.take(SHOP, "evil=1; Domain=other.example")
+
+
+def test_keeps_a_bounded_number_of_bytes_the_newest() -> None:
+    clock = FakeClock(NOW)
+    jar = CookieJar(clock=clock)
+    for number in range(MAX_PER_SITE):
+        clock.advance(1)
+        jar.take(SHOP, f"n{number}={'x' * 4000}; Path=/")
+    assert MAX_SITE_BYTES - 5000 < jar.size <= MAX_SITE_BYTES
+    assert f"n{MAX_PER_SITE - 1}=" in jar.header(SHOP)
 
 
 def test_keeps_a_bounded_number_the_newest() -> None:

@@ -123,10 +123,14 @@ async def test_a_good_page_goes_through_its_exit_and_says_so() -> None:
     assert finished.fetch.exit == "ring/0"
 
 
-@pytest.mark.parametrize(("kind", "keeps"), [("proxy", True), ("account", False)])
-async def test_the_cookies_of_an_account_are_not_archived(kind: str, keeps: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "cookies", "keeps"),
+    [("proxy", "worker", False), ("proxy", "off", True), ("account", "worker", False), ("account", "off", False)],
+)
+async def test_cookies_that_will_be_used_are_not_archived(kind: str, cookies: str, keeps: bool) -> None:
     answer = respond(URL, "hello", headers={"set-cookie": "sid=secret", "server": "old"})
-    finished = await ScriptedJourney({URL: answer}, kind=kind, keeping="page").take(lease_through())
+    scripted = ScriptedJourney({URL: answer}, kind=kind, keeping="page", cookies=cookies)
+    finished = await scripted.take(lease_through())
     assert finished.page is not None
     assert finished.page.capture.headers["server"] == "old"
     assert ("set-cookie" in finished.page.capture.headers) is keeps

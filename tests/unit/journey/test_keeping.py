@@ -33,8 +33,10 @@ class Plain(Spider):
         raise ValueError("no such price")
 
 
-async def take(answer: Answer, *, keeping: Keeping = "page", task: dict[str, Any] | None = None) -> Finished:
-    settings = Settings(pace="fixed", max_tags=100)
+async def take(
+    answer: Answer, *, keeping: Keeping = "page", task: dict[str, Any] | None = None, **changes: Any
+) -> Finished:
+    settings = Settings(pace="fixed", max_tags=100, **changes)
     fetcher = ScriptedFetcher({URL: answer})
     intake = Intake(UrlRules(settings, start_hosts=["a.test"]), settings)
     journey = Journey(
@@ -52,7 +54,7 @@ async def take(answer: Answer, *, keeping: Keeping = "page", task: dict[str, Any
 
 
 async def test_a_handled_page_is_kept_with_all_that_is_known_of_it() -> None:
-    headers = {"set-cookie": "a=b", "content-encoding": "br"}
+    headers = {"x-cache": "hit", "content-encoding": "br"}
     done = await take(respond(URL, BODY, headers=headers), task={"depth": 3, "priority": 5, "meta": {"id": 1}})
     assert done.page is not None
     assert done.fetch is not None
@@ -64,6 +66,14 @@ async def test_a_handled_page_is_kept_with_all_that_is_known_of_it() -> None:
     assert (capture.handler, capture.depth, capture.priority, capture.meta) == ("parse", 3, 5, {"id": 1})
     assert (capture.worker, capture.attempt, capture.size) == ("w", 2, len(BODY))
     assert headers.items() <= capture.headers.items()
+
+
+@pytest.mark.parametrize(("cookies", "keeps"), [("worker", False), ("off", True)])
+async def test_cookies_that_will_be_used_are_not_kept(cookies: str, keeps: bool) -> None:
+    done = await take(respond(URL, BODY, headers={"set-cookie": "a=b", "x-cache": "hit"}), cookies=cookies)
+    assert done.page is not None
+    assert done.page.capture.headers.get("x-cache") == "hit"
+    assert ("set-cookie" in done.page.capture.headers) is keeps
 
 
 async def test_what_was_sent_is_not_kept_it_may_hold_passwords() -> None:

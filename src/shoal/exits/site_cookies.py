@@ -1,0 +1,167 @@
+"""Cookies without an account: what a site sets comes back on later requests to it through the same exit.
+
+There is a jar for each exit and registered domain: no cookie crosses from one site to another, and no site meets its
+cookie again through another exit."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+from shoal.fetch.base import Fault, Fetch, Fetcher, Response
+from shoal.fetch.cookies import HOSTS_REMEMBERED, CookieJar, site_of
+from shoal.frontier.base import Frontier
+from shoal.model import Lease
+from shoal.urls import lane_of
+
+MAX_JARS: Final = 10_000
+MAX_BYTES: Final = 32 * 1024 * 1024
+# How long a jar that the fleet shares is used before a worker looks for what others have put into it.
+LOOK_SECONDS: Final = 1.0
+SHARE_TRIES: Final = 5
+
+
+class Visit(NamedTuple):
+    """One request with its answer. `sent`: the Cookie header; `has_new`: the answer set cookies that were not there."""
+
+    answer: Response | Fault
+    sent: str = ""
+    has_new: bool = False
+
+
+class _SiteJar:
+    """The cookies of one site through one exit. `version` is what the fleet had when this worker looked last."""
+
+    __slots__ = ("jar", "looked_at", "size", "version")
+
+    def __init__(self, jar: CookieJar) -> None:
+        self.jar = jar
+        self.version = 0
+        self.looked_at = float("-inf")
+        self.size = 0
+
+
+class SiteCookies:
+    """The cookies of a worker. With a frontier they are the fleet's, and it keeps them."""
+
+    def __init__(
+        self,
+        *,
+        frontier: Frontier | None = None,
+        clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._frontier = frontier
+        self._clock = clock
+        self._ticks = ticks
+        self._jars: OrderedDict[tuple[str, str], _SiteJar] = OrderedDict()
+        self._size = 0
+
+    async def visit(self, request: Fetch, *, fetcher: Fetcher, lease: Lease) -> Visit:
+        """Send a request with the cookies that are for it, and keep those of the answer. A Cookie header that the
+        request has itself stays as it is, and the jar adds nothing to it."""
+        if self._frontier is not None:
+            await self._look(self._frontier, lease, request.url)
+        sent = self.header(lease.exit, request.url)
+        if sent and not names_cookies(request.headers):
+            request = msgspec.structs.replace(request, headers={**(request.headers or {}), "Cookie": sent})
+        answer = await fetcher.fetch(request)
+        lines = answer.headers.get("set-cookie") if isinstance(answer, Response) else None
+        return Visit(answer, sent, await self._take(lease, request.url, lines) if lines else False)
+
+    def header(self, exit: str, url: str) -> str:  # noqa: A002 -- the word for it
+        """The Cookie header for a request; empty when no cookie is for it."""
+        if not self._jars:
+            return ""
+        place = exit, site_of_url(url)
+        found = self._jars.get(place)
+        if found is None:
+            return ""
+        self._jars.move_to_end(place)
+        return found.jar.header(url)
+
+    def secrets(self, exit: str, url: str) -> list[str]:  # noqa: A002 -- the word for it
+        """The cookies of a site, which no message may show."""
+        found = self._jars.get((exit, site_of_url(url))) if self._jars else None
+        return found.jar.values() if found is not None else []
+
+    async def _take(self, lease: Lease, url: str, lines: str) -> bool:
+        place = lease.exit, site_of_url(url)
+        found = self._jar_of(place)
+        has_new = found.jar.take(url, lines)
+        if has_new and self._frontier is not None:
+            await self._share(self._frontier, lease.crawl, _name(place), found, url=url, lines=lines)
+        self._weigh(place, found)
+        return has_new
+
+    async def _look(self, frontier: Frontier, lease: Lease, url: str) -> None:
+        """Read what the fleet has for a site, unless that was done a moment ago."""
+        place = lease.exit, site_of_url(url)
+        found = self._jar_of(place)
+        if self._ticks() - found.looked_at < LOOK_SECONDS:
+            return
+        version, kept = await frontier.session(lease.crawl, _name(place))
+        if version != found.version:
+            found.jar, found.version = self._loaded(kept), version
+        found.looked_at = self._ticks()
+        self._weigh(place, found)
+
+    async def _share(self, frontier: Frontier, crawl: str, name: str, found: _SiteJar, *, url: str, lines: str) -> None:
+        """Give the fleet the cookies of an answer. If others were faster, on top of theirs."""
+        for _ in range(SHARE_TRIES):
+            data = found.jar.dump()
+            version, kept = await frontier.keep_session(crawl, name, data, version=found.version)
+            if kept == data or not version:  # version 0: the frontier has no room, so they stay with this worker
+                found.version = version
+                return
+            found.jar, found.version = self._loaded(kept), version
+            found.jar.take(url, lines)
+
+    def _jar_of(self, place: tuple[str, str]) -> _SiteJar:
+        found = self._jars.get(place)
+        if found is None:
+            found = self._jars[place] = _SiteJar(CookieJar(clock=self._clock))
+        return found
+
+    def _weigh(self, place: tuple[str, str], found: _SiteJar) -> None:
+        """Note that a jar was used and what it weighs; the jars that were not used for longest go."""
+        if self._jars.get(place) is not found:
+            return
+        self._jars.move_to_end(place)
+        size = found.jar.size
+        self._size += size - found.size
+        found.size = size
+        while len(self._jars) > MAX_JARS or (self._size > MAX_BYTES and len(self._jars) > 1):
+            self._size -= self._jars.popitem(last=False)[1].size
+
+    def _loaded(self, data: bytes) -> CookieJar:
+        try:
+            return CookieJar.load(data, clock=self._clock)
+        except msgspec.MsgspecError:
+            return CookieJar(clock=self._clock)
+
+
+@lru_cache(maxsize=HOSTS_REMEMBERED)
+def _site(lane: str) -> str:
+    """The registered domain of a lane's host, whatever its port."""
+    return site_of(lane if lane.endswith("]") else lane.rpartition(":")[0] or lane)
+
+
+def _name(place: tuple[str, str]) -> str:
+    """The name under which the frontier keeps a jar: not that of an exit, which has no space."""
+    return f"cookies {place[0]} {place[1]}"
+
+
+def names_cookies(headers: dict[str, str] | None) -> bool:
+    """Whether a request has a Cookie header of its own."""
+    return headers is not None and any(name.lower() == "cookie" for name in headers)
+
+
+def site_of_url(url: str) -> str:
+    """The registered domain that a canonical URL belongs to."""
+    return _site(lane_of(url))

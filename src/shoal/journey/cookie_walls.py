@@ -1,0 +1,142 @@
+"""Pages behind a cookie: a site that sets one and leads back, or refuses who has none, is asked again at once.
+
+Every hop of a redirect is a task, known once by its key (decision 1). So a page that leads back to itself, directly or
+through a page that sets a cookie, would never be seen. Here the worker that has the cookie follows such redirects in
+one lease. Each request takes a start slot, and obeys scope and robots.txt like any task."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, Literal
+
+from shoal.exits.passage import Passage
+from shoal.exits.refusals import Refused
+from shoal.exits.site_cookies import Visit, names_cookies, site_of_url
+from shoal.fetch.base import REDIRECTS, Fault, Fetch, Response
+from shoal.journey.intake import Found, Intake
+from shoal.journey.lane_rules import LaneRules
+from shoal.journey.redirects import hop_of
+from shoal.model import Lease, Task
+from shoal.settings import Settings
+
+TURNED_AWAY: Final = frozenset({401, 403})
+WALL_STATUSES: Final = REDIRECTS | TURNED_AWAY
+# Some sites set a new cookie with every answer: after so many walks in a row that led to no page, no more are tried.
+MAX_FRUITLESS: Final = 3
+PLACES_REMEMBERED: Final = 4096
+
+# How a walk begins: the same page again, a redirect back to its page or to the one before, a redirect to another page.
+Beginning = Literal["again", "back", "elsewhere"]
+
+
+class CookieWalls:
+    """Gets pages from behind the cookie walls of the sites that a worker visits."""
+
+    def __init__(self, *, intake: Intake, lane_rules: LaneRules, settings: Settings, needs_rules: bool) -> None:
+        self._intake = intake
+        self._lane_rules = lane_rules
+        self._most_hops = settings.max_redirects
+        self._handled = frozenset(settings.handle_statuses)
+        self._needs_rules = needs_rules
+        self._fruitless: OrderedDict[tuple[str, str, Beginning], int] = OrderedDict()
+
+    async def behind(self, lease: Lease, passage: Passage, answer: Response) -> Response | Fault:
+        """The page behind the wall that this answer is; the answer itself if it is no wall, or no page comes of it."""
+        visit, task = passage.last_visit, lease.task
+        if visit is None or answer.status in self._handled or names_cookies(task.headers):
+            return answer
+        if not (visit.has_new or visit.sent or passage.cookies_for(task.url)):
+            return answer  # most sites: no cookie is involved
+        walk = _Walk(lease, passage, visit)
+        following = self._following(walk, task, answer)
+        if following is None:
+            return answer
+        place = lease.exit, site_of_url(task.url), walk.beginning(following, answer)
+        failures = self._fruitless.get(place, 0)
+        if failures >= MAX_FRUITLESS:
+            return answer
+        found = await self._go(walk, following, answer)
+        has_page = isinstance(found, Response) and found.status not in WALL_STATUSES
+        self._note(place, 0 if has_page else failures + 1)
+        return found
+
+    async def _go(self, walk: _Walk, following: Task | None, first: Response) -> Response | Fault:
+        """Go from answer to answer until the page is there or the walk ends; gives the last answer of the page."""
+        found: Response | Fault = first
+        for _ in range(self._most_hops):
+            if following is None or not await self._lane_rules.wait_for_slot(walk.lease, following.url):
+                break
+            answer = await walk.ask(following)
+            if isinstance(answer, Refused):
+                break
+            if following.key in walk.home:
+                found = answer
+            task, following = following, None
+            if isinstance(answer, Response) and answer.status in WALL_STATUSES:
+                following = self._following(walk, task, answer)
+            if following is None and found is first and walk.was_sent_on(task, answer):
+                following = walk.lease.task
+        return found
+
+    def _following(self, walk: _Walk, task: Task, answer: Response) -> Task | None:
+        """What to ask for after this answer to this task; None: nothing, the walk ends here."""
+        if answer.status in TURNED_AWAY:
+            is_first = not walk.was_turned_away and task.key == walk.lease.task.key
+            walk.was_turned_away = True
+            return task if is_first and walk.is_untried(task) else None
+        hop = hop_of(task, answer, intake=self._intake, into=Found()).task if "location" in answer.headers else None
+        if hop is None or site_of_url(hop.url) != site_of_url(walk.lease.task.url) or not walk.is_untried(hop):
+            return None
+        robots = self._lane_rules.cached(hop.lane)
+        if self._needs_rules and (robots is None or not robots.allows(hop.url)):
+            return None
+        comes_back = hop.key in walk.home and walk.passage.cookies_for(hop.url) != ""
+        return hop if comes_back or walk.has_new_cookies else None
+
+    def _note(self, place: tuple[str, str, Beginning], failures: int) -> None:
+        self._fruitless[place] = failures
+        self._fruitless.move_to_end(place)
+        if len(self._fruitless) > PLACES_REMEMBERED:
+            self._fruitless.popitem(last=False)
+
+
+class _Walk:
+    """The further requests of one lease. `home`: the keys of its page, and of the page whose redirect led to it."""
+
+    def __init__(self, lease: Lease, passage: Passage, visit: Visit) -> None:
+        self.lease = lease
+        self.passage = passage
+        self.was_turned_away = False
+        self.home = {lease.task.key, lease.task.parent} if lease.task.hops else {lease.task.key}
+        # They may also differ because another page got cookies while this one was under way.
+        self.has_new_cookies = visit.has_new or passage.cookies_for(lease.task.url) != visit.sent
+        self._steps = 0
+        self._tried = {(lease.task.key, visit.sent)}
+
+    def beginning(self, following: Task, answer: Response) -> Beginning:
+        """How the walk begins."""
+        if answer.status in TURNED_AWAY:
+            return "again"
+        return "back" if following.key in self.home else "elsewhere"
+
+    def is_untried(self, task: Task) -> bool:
+        """Whether the task was not asked for yet with the cookies it would have now: else the walk is a circle."""
+        return (task.key, self.passage.cookies_for(task.url)) not in self._tried
+
+    def was_sent_on(self, task: Task, answer: Response | Fault) -> bool:
+        """Whether the walk ends elsewhere after more than one redirect, with cookies that the page itself has not seen.
+        A site that keeps the way back in a cookie mixes up pages that are asked for at once."""
+        if isinstance(answer, Fault) or task.key in self.home:
+            return False
+        return (self._steps > 1 or answer.status in REDIRECTS) and self.is_untried(self.lease.task)
+
+    async def ask(self, task: Task) -> Response | Fault | Refused:
+        """Send the request of a task."""
+        self._steps += 1
+        self._tried.add((task.key, self.passage.cookies_for(task.url)))
+        answer = await self.passage.fetch(
+            Fetch(url=task.url, method=task.method, headers=task.headers, body=task.body, exit=self.lease.exit)
+        )
+        visit = self.passage.last_visit
+        self.has_new_cookies = self.has_new_cookies or (visit is not None and visit.has_new)
+        return answer

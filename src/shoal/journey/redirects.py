@@ -1,0 +1,61 @@
+"""A redirect as the next task: as browsers follow it, under the rules for every link."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from shoal.fetch.base import Response, location_of
+from shoal.journey.intake import Found, Intake
+from shoal.model import Task
+from shoal.secrecy import without_secrets
+from shoal.spider import Request
+from shoal.urls import origin_of
+
+GET_AFTER: Final = frozenset({301, 302, 303})
+
+
+class Hop(NamedTuple):
+    """Where a redirect leads. `task` is None if no request may go there."""
+
+    task: Task | None
+    url: str
+
+
+def hop_of(task: Task, response: Response, *, intake: Intake, into: Found) -> Hop:
+    """The task that a redirect of this task leads to; a target that is kept out is counted."""
+    location = location_of(response.headers)
+    # A start URL may lead anywhere: people type example.com and mean the site it redirects to.
+    link = intake.rules.resolve(location, response.url)
+    # An unusable link has its URL cut short and without its password. So the full location is given to the intake,
+    # which refuses it under the right name.
+    is_usable = link.lane and link.rejected != "credentials"
+    request = _next_request(task, response, link.url if is_usable else location)
+    found = intake.task_of(request, into, parent=task, base=response.url, scoped=task.depth > 0)
+    if found is None:
+        return Hop(None, link.url)
+    return Hop(msgspec.structs.replace(found, hops=task.hops + 1), found.url)
+
+
+def _next_request(task: Task, response: Response, target: str) -> Request:
+    """The request of the next hop: as browsers do it, and without secrets for another origin."""
+    becomes_get = response.status in GET_AFTER and task.method not in ("GET", "HEAD")
+    headers = task.headers
+    # Compared after resolving: //other.example/ and /\\other.example/ look local and are not.
+    if headers and not target.startswith(origin_of(response.url) + "/"):
+        headers = without_secrets(headers)
+    if headers and becomes_get:
+        headers = {name: value for name, value in headers.items() if not name.lower().startswith("content-")}
+    return Request(
+        target,
+        handler=task.handler,
+        method="GET" if becomes_get else task.method,
+        headers=headers,
+        body=None if becomes_get else task.body,
+        meta=task.meta,
+        priority=task.priority,
+        depth=task.depth,
+        max_attempts=task.max_attempts,
+        pool=task.pool,
+    )
