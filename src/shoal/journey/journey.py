@@ -29,7 +29,7 @@ from shoal.policy.verdicts import RAISED, NoteNames
 from shoal.secrecy import without_secrets
 from shoal.settings import Settings
 from shoal.spider import Request
-from shoal.urls import origin_of
+from shoal.urls import MOST_SPELLINGS, origin_of, spelling_names, spelling_turn
 
 GET_AFTER = frozenset({301, 302, 303})
 LINKS_CHECKED_SECONDS = 0.25
@@ -141,7 +141,8 @@ class Journey:
 
     def _is_plain(self, task: Task) -> bool:
         """Whether the task's key comes from its URL. One with a key of its own is fetched on purpose, even often."""
-        return task.key == self._intake.rules.key_of(task.url, method=task.method, body=task.body)
+        key = self._intake.rules.key_of(task.url, method=task.method, body=task.body)
+        return spelling_turn(task.key, key=key, url=task.url) is not None
 
     def _given_up(self, lease: Lease) -> Finished:
         reason = (
@@ -215,15 +216,26 @@ class Journey:
         # intake, which refuses it under the right name.
         is_usable = link.lane and link.rejected != "credentials"
         request = _next_request(task, response, link.url if is_usable else location)
+        if is_usable and (turn := self._spelling_turn(request, task)) is not None:
+            if link.url == task.url or turn == MOST_SPELLINGS:
+                dead = Dead(lease=lease, reason="redirect_loop: the page redirects to itself", lane=update)
+                return self._records.finished(dead, "redirect_loop", response)
+            # Another spelling of the same page, such as /a/ for /a: the key of the page is taken, by the first task.
+            request.key = spelling_names(self._key_of(request, task), link.url)[turn]
         self._intake.request(request, found, parent=task, base=response.url, scoped=task.depth > 0)
         hops = {key: msgspec.structs.replace(hop, hops=task.hops + 1) for key, hop in found.tasks.items()}
-        if task.key in hops:
-            dead = Dead(lease=lease, reason="redirect_loop: the page redirects to itself", lane=update)
-            return self._records.finished(dead, "redirect_loop", response)
         found.tasks = hops
         row = self._records.fetch_row(lease, "redirected", response)
         row = msgspec.structs.replace(row, final_url=next((hop.url for hop in hops.values()), link.url))
         return Finished(_done(lease, "redirected", found, update), fetch=row)
+
+    def _spelling_turn(self, request: Request, task: Task) -> int | None:
+        """Which spelling of its page the task is, if the request is for the same page."""
+        return spelling_turn(task.key, key=self._key_of(request, task), url=task.url)
+
+    def _key_of(self, request: Request, task: Task) -> int:
+        body = task.body if request.body else None
+        return self._intake.rules.key_of(request.url, method=request.method, body=body)
 
     def _drop_disallowed(self, lane: str, found: Found) -> None:
         """Drop links to this host that its rules forbid. Links to other hosts are checked when they are leased."""
