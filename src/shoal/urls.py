@@ -23,8 +23,23 @@ from shoal.scope import REASONS, Facets, Limits, Scope, Shapes, fingerprint
 from shoal.secrecy import masked_text
 from shoal.settings import MIB, TRACKING_PARAMETERS, Settings
 
-__all__ = ["REASONS", "Link", "UrlRules", "canonical", "fingerprint", "key_of", "lane_of", "origin_of", "read_scope"]
+__all__ = [
+    "MOST_SPELLINGS",
+    "REASONS",
+    "Link",
+    "UrlRules",
+    "canonical",
+    "fingerprint",
+    "key_of",
+    "lane_of",
+    "named_key",
+    "origin_of",
+    "read_scope",
+    "spelling_names",
+    "spelling_turn",
+]
 
+MOST_SPELLINGS = 3
 _MEMO_BYTES = 32 * MIB
 _ENTRY_BYTES = 280  # a Link, its numbers and its entries in the memo, without the two texts
 _ORIGIN_BYTES = 400
@@ -73,6 +88,26 @@ def key_of(
 ) -> int:
     """The key of a canonical URL, with its method and body unless it is a plain GET."""
     return _key(KeyForms(strip).of(url)[0], method, body)
+
+
+def named_key(name: str) -> int:
+    """The key of a task that has a name instead of its URL, method and body: `Request(key=name)`."""
+    return fingerprint(f"key:{name}")
+
+
+def spelling_names(key: int, url: str) -> list[str]:
+    """The names of one spelling of a page, as the first, second or third that redirects led to.
+
+    A redirect to another spelling needs a task beside the page's own, and must end if the spellings form a circle."""
+    return [f"{key} spelled {turn} {url}" for turn in range(1, MOST_SPELLINGS + 1)]
+
+
+def spelling_turn(task_key: int, *, key: int, url: str) -> int | None:
+    """Which spelling of the page with this key a task of this URL is: 0 for the first met; None: of another page."""
+    if task_key == key:
+        return 0
+    keys = map(named_key, spelling_names(key, url))
+    return next((turn for turn, spelled in enumerate(keys, start=1) if spelled == task_key), None)
 
 
 def read_scope(allow: Iterable[str], *, start_hosts: Iterable[str] = ()) -> Scope:

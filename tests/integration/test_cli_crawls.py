@@ -20,6 +20,7 @@ from shoal.cli.display.screen import Screen
 from shoal.cli.display.tables import lane_rows, show_workers
 from shoal.cli.main import shoal
 from shoal.cli.next_commands import command as command_line
+from shoal.cli.next_commands import program
 from shoal.cli.which import choose
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
@@ -261,6 +262,57 @@ def test_items_are_exported_by_crawl_or_all_of_a_spider(crawl: str) -> None:
     assert shoal_("export", "books-2", "-o", "a.csv").stderr.startswith("2 items of books-2")
     assert shoal_("export", "books", "--all", "-o", "a.csv").stderr.startswith(f"{PRODUCTS - 1} items of books ")
     assert "cannot tell the format" in shoal_("export", "-o", "a.doc", code=2).stderr
+
+
+def test_an_export_says_where_the_items_are_that_later_crawls_took_over(crawl: str) -> None:
+    everything = PRODUCTS - 1
+    shoal_("run", "books.py", "--max-pages", "3")
+    some = shoal_("export", "books-1", "-o", "a.csv").stderr.splitlines()
+    assert some[1:] == [
+        f"books-1: its pages yielded {everything} items, of which it has {everything - 2} now: an item belongs to the"
+        " crawl that wrote it last, and books-2 has 2; for all items of books:"
+        f" {program()} export books-1 --all -o FILE"
+    ]
+    assert len(shoal_("export", "books-2", "-o", "a.csv").stderr.splitlines()) == 1
+    shoal_("run", "books.py", "--set", "max_attempts=2")
+    none = shoal_("export", "books-1", "-o", "a.csv").stderr
+    assert none.startswith("0 items of books-1 in a.csv\nbooks-1: its pages yielded")
+    assert f"books-3 has {everything};" in none
+    exported = json_of("export", "books-1", "-o", "a.csv")
+    assert (exported["number"], exported["yielded"], exported["elsewhere"]) == (0, everything, {"books-3": everything})
+    assert len(shoal_("export", "books-1", "--all", "-o", "a.csv").stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["books-1", "--where", "title=none"], f"books-1: none of its {PRODUCTS - 1} items is what was asked for"),
+        (["books-1", "--all", "--url", "ftp://"], f"books: none of its {PRODUCTS - 1} items is what was asked for"),
+        (["books-1", "--versions"], f"books-1: none of its {PRODUCTS - 1} items has a kept version (keep_versions)"),
+        (
+            ["--spider", "books", "--since", "2999-01-01"],
+            f"books: none of its {PRODUCTS - 1} items is what was asked for",
+        ),
+        (["--spider", "bokos"], "shoal.db has no item of bokos"),
+        (
+            ["books-1", "--store", "other.db"],
+            f"yielded {PRODUCTS - 1} items, but other.db has no item of books: did it run",
+        ),
+    ],
+)
+def test_an_export_of_nothing_says_why(crawl: str, options: list[str], line: str) -> None:
+    shoal_("store", "init", "--store", "other.db")
+    said = shoal_("export", *options, "-o", "a.jsonl").stderr.splitlines()
+    assert said[0].startswith(("0 items of", "0 versions of"))
+    assert line in said[1]
+
+
+def test_a_run_whose_items_stayed_with_an_earlier_crawl_says_so(crawl: str) -> None:
+    run = shoal_("run", "books.py", "--set", "max_attempts=2", "--set", "freshness=1h", "-o", "new.jsonl")
+    assert Path("new.jsonl").read_text() == ""
+    assert f"books-2: its pages yielded {PRODUCTS - 1} items, of which it has 0 now" in run.stderr
+    assert f"and books-1 has {PRODUCTS - 1};" in run.stderr
+    assert f"and books-1 has {PRODUCTS - 1};" in shoal_("export", "books-2", "-o", "new.jsonl").stderr
 
 
 def reading(*lanes: LaneStatus, **counts: Any) -> Snapshot:

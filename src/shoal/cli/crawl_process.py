@@ -14,6 +14,7 @@ from shoal.cli.display.lines import one_line
 from shoal.cli.display.progress import Display
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.summary import Summary, next_step, show_summary
+from shoal.cli.item_owners import owners_line, owners_of
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.options import check_json_output
 from shoal.cli.stopping import Stopping
@@ -102,8 +103,11 @@ async def work(job: Job, screen: Screen) -> Summary:
             coordinator = Coordinator(crawl, frontier=frontier, store=store, show=watch.show, say=say)
             reading = await _run(crawl, job, coordinator, watch=watch)
         output = () if reading.interrupted else job.output
-        for target in output:
-            await export(store, target, wanted=Wanted(which=ItemFilter(spider=crawl.spider, crawl=crawl.id)))
+        wanted = Wanted(which=ItemFilter(spider=crawl.spider, crawl=crawl.id))
+        if 0 in [await export(store, target, wanted=wanted) for target in output]:
+            owners = await owners_of(crawl, reading.after, crawls=[crawl], store=store)
+            if owners.yielded and (line := owners_line(owners, job.places)):
+                screen.say(line)
         summary = await _sum_up(crawl, reading, store=store, places=job.places)
         judged = await _judged(summary, crawl, reading, job=job, frontier=frontier)
         return msgspec.structs.replace(judged, resumed=before is not None, output=output)

@@ -12,7 +12,7 @@ from shoal.model import DIRECT, VIA, Crawl, Progress, TaskState, TaskStatus
 from shoal.processes.crawl_record import record_of, url_rules_of
 from shoal.settings import Settings
 from shoal.store.base import FetchRow, Store
-from shoal.urls import REASONS, Link, canonical
+from shoal.urls import REASONS, Link, canonical, named_key, spelling_names
 
 # Rules that depend on where and when a link was found: only their counters show that they kept out something.
 CIRCUMSTANCES = ("max_pages", "max_per_host", "max_per_shape", "facets", "equal_pages", "depth", "too_many_links")
@@ -43,11 +43,22 @@ async def fate_of(url: str, crawls: Sequence[Crawl], *, frontier: Frontier, stor
     """What became of the URL in the newest crawl that knows it; else why the newest crawl does not know it."""
     url = canonical(url)
     for crawl in crawls:
-        link = url_rules_of(crawl).resolve(url)
+        link = msgspec.structs.replace(
+            url_rules_of(crawl).resolve(url), key=await known_key(url, crawl, frontier=frontier)
+        )
         status = await frontier.look_up(crawl.id, link.key)
         if status.state is not TaskState.UNKNOWN or await _is_expired(link, crawl, store=store):
             return await _known(url, link, crawl, status, frontier=frontier, store=store)
     return await _unknown(url, crawls[0], frontier=frontier)
+
+
+async def known_key(url: str, crawl: Crawl, *, frontier: Frontier) -> int:
+    """The key by which a crawl knows a canonical URL: that of the page, or of this spelling if a redirect led to it."""
+    key = url_rules_of(crawl).resolve(url).key
+    for spelled in map(named_key, reversed(spelling_names(key, url))):
+        if (await frontier.look_up(crawl.id, spelled)).state is not TaskState.UNKNOWN:
+            return spelled
+    return key
 
 
 async def _is_expired(link: Link, crawl: Crawl, *, store: Store) -> bool:

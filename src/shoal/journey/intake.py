@@ -16,7 +16,7 @@ from shoal.model import DIRECT, DUPLICATE, VIA, Task, random_key
 from shoal.page import Follow, handler_name
 from shoal.settings import Settings
 from shoal.spider import Request
-from shoal.urls import Link, UrlRules, fingerprint, origin_of
+from shoal.urls import Link, UrlRules, named_key, origin_of
 
 SAMPLES_PER_PAGE = 3
 LOOKED_AT_PER_LINK_TAKEN = 5
@@ -249,7 +249,7 @@ class Intake:
         if not request.dedup:
             return random_key()
         if request.key is not None:
-            return fingerprint(f"key:{request.key}")
+            return named_key(request.key)
         if request.method.upper() == "GET" and not body:
             return link.key
         return self.rules.key_of(link.url, method=request.method.upper(), body=body)

@@ -18,7 +18,7 @@ from shoal.journey.failing_handlers import LONGEST_TEXT, FailingHandlers
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Found, Intake
 from shoal.journey.lane_rules import LaneRules
-from shoal.journey.redirects import hop_of
+from shoal.journey.redirects import beside, hop_of
 from shoal.journey.repeats import Repeats
 from shoal.journey.results import Finished, Keeping, Records, unstorable_item
 from shoal.journey.start_notes import StartNotes
@@ -29,6 +29,7 @@ from shoal.policy.politeness import Moods
 from shoal.policy.retries import Verdict, backoff, judge, plan
 from shoal.policy.verdicts import RAISED, NoteNames
 from shoal.settings import Settings
+from shoal.urls import spelling_turn
 
 LINKS_CHECKED_SECONDS = 0.25
 # Older crawls hold bad entries of the inbox as tasks with this handler: their URLs must not be fetched.
@@ -142,7 +143,8 @@ class Journey:
 
     def _is_plain(self, task: Task) -> bool:
         """Whether the task's key comes from its URL. One with a key of its own is fetched on purpose, even often."""
-        return task.key == self._intake.rules.key_of(task.url, method=task.method, body=task.body)
+        key = self._intake.rules.key_of(task.url, method=task.method, body=task.body)
+        return spelling_turn(task.key, key=key, url=task.url) is not None
 
     def _given_up(self, lease: Lease) -> Finished:
         reason = (
@@ -211,11 +213,12 @@ class Journey:
             return self._records.finished(dead, "redirect_loop", response)
         found = Found()
         hop = hop_of(task, response, intake=self._intake, into=found)
-        if hop.task is not None and hop.task.key == task.key:
-            dead = Dead(lease=lease, reason="redirect_loop: the page redirects to itself", lane=update)
-            return self._records.finished(dead, "redirect_loop", response)
         if hop.task is not None:
-            self._intake.add(hop.task, found)
+            following = beside(task, hop.task)
+            if following is None:
+                dead = Dead(lease=lease, reason="redirect_loop: the page redirects to itself", lane=update)
+                return self._records.finished(dead, "redirect_loop", response)
+            self._intake.add(following, found)
         row = msgspec.structs.replace(self._records.fetch_row(lease, "redirected", response), final_url=hop.url)
         return Finished(_done(lease, "redirected", found, update), fetch=row)
 

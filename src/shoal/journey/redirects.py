@@ -11,7 +11,7 @@ from shoal.journey.intake import Found, Intake
 from shoal.model import Task
 from shoal.secrecy import without_secrets
 from shoal.spider import Request
-from shoal.urls import origin_of
+from shoal.urls import MOST_SPELLINGS, named_key, origin_of, spelling_names, spelling_turn
 
 GET_AFTER: Final = frozenset({301, 302, 303})
 
@@ -36,6 +36,18 @@ def hop_of(task: Task, response: Response, *, intake: Intake, into: Found) -> Ho
     if found is None:
         return Hop(None, link.url)
     return Hop(msgspec.structs.replace(found, hops=task.hops + 1), found.url)
+
+
+def beside(task: Task, hop: Task) -> Task | None:
+    """The hop as a task that is known by itself; None if a redirect of the task to it is a circle.
+
+    A redirect to another spelling of its page, such as /a/ for /a, needs a name: the page's key is that of the task."""
+    turn = spelling_turn(task.key, key=hop.key, url=task.url)
+    if turn is None:
+        return hop
+    if hop.url == task.url or turn == MOST_SPELLINGS:
+        return None
+    return msgspec.structs.replace(hop, key=named_key(spelling_names(hop.key, hop.url)[turn]))
 
 
 def _next_request(task: Task, response: Response, target: str) -> Request:

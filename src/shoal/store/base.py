@@ -110,6 +110,9 @@ class Store(Protocol):
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
         """How many items `items` would give."""
 
+    async def count_by_crawl(self, spider: str) -> dict[str, int]:
+        """How many items of the spider each crawl wrote last; crawls that have none are absent."""
+
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         """The latest log line of each of these tasks."""
 

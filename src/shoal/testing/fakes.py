@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
@@ -79,6 +80,9 @@ class MemoryStore:
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
         return len([item async for item in self.items(which)])
+
+    async def count_by_crawl(self, spider: str) -> dict[str, int]:
+        return dict(Counter([item.crawl async for item in self.items(ItemFilter(spider=spider))]))
 
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         return [self.log[crawl, key] for key in dict.fromkeys(keys) if (crawl, key) in self.log]

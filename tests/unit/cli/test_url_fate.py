@@ -15,6 +15,7 @@ from shoal.store.base import FetchRow
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import MemoryStore, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
+from shoal.urls import named_key, spelling_names
 
 PAGE = "https://a.test/page"
 
@@ -53,3 +54,16 @@ async def test_a_task_is_found_by_every_spelling_of_its_url(spelling: str) -> No
     await frontier.put("c", [msgspec.structs.replace(task_for(taken), key=link.key)])
     fate = await fate_of(f"https://a.test/list/{spelling}", [crawl], frontier=frontier, store=store)
     assert (fate.state, fate.merged_with) == (TaskState.QUEUED, taken)
+
+
+async def test_a_spelling_that_a_redirect_led_to_is_a_task_of_its_own() -> None:
+    frontier, store = MemoryFrontier(clock=FakeClock()), MemoryStore()
+    record = CrawlRecord(settings=Settings(same_page=("trailing_slash",)), start_lanes=["a.test"], key_rules=KEY_RULES)
+    crawl = await frontier.open_crawl(Crawl(id="c", spider="s", interval=0.0, settings=msgspec.to_builtins(record)))
+    first = task_for(PAGE)
+    await frontier.put("c", [first])
+    (lease,) = (await frontier.lease(["c"], 1, worker="w", seconds=10.0, horizon=0.0)).leases
+    hop = msgspec.structs.replace(task_for(f"{PAGE}/"), key=named_key(spelling_names(first.key, f"{PAGE}/")[0]))
+    await frontier.settle([Done(lease=lease, outcome="redirected", found=[hop])])
+    states = [(await fate_of(url, [crawl], frontier=frontier, store=store)).state for url in (PAGE, f"{PAGE}/")]
+    assert states == [TaskState.DONE, TaskState.QUEUED]

@@ -8,7 +8,9 @@ import pytest
 from scripted_journey import URL, redirect, take
 
 from shoal.model import Dead, Done, Task
+from shoal.settings import Settings
 from shoal.testing.fakes import respond
+from shoal.urls import MOST_SPELLINGS, UrlRules
 
 
 async def hop(location: str, status: int = 302, **task: Any) -> Task:
@@ -118,7 +120,7 @@ async def test_a_redirect_to_what_no_rule_allows_is_named(location: str, reason:
 
 
 async def test_redirects_that_never_end_are_dead() -> None:
-    for location in (URL, "page", f"{URL}#part", "?utm_source=x"):
+    for location in (URL, "page", f"{URL}#part"):
         finished = await take(redirect(location))
         assert isinstance(finished.result, Dead)
         assert finished.result.reason == "redirect_loop: the page redirects to itself"
@@ -127,6 +129,43 @@ async def test_redirects_that_never_end_are_dead() -> None:
     assert finished.result.reason.startswith("redirect_loop: more than 10")
     assert finished.fetch is not None
     assert finished.fetch.outcome == "redirect_loop"
+
+
+@pytest.mark.parametrize(
+    ("url", "location"),
+    [
+        ("https://a.test/page", "/page/"),
+        ("https://a.test/page/", "/page"),
+        ("https://a.test/list?q=a+b", "/list?q=a%20b"),
+        ("https://a.test/list?f[a]=1", "/list?f%5Ba%5D=1"),
+        ("https://a.test/page?utm_source=x", "/page"),
+        ("https://a.test/page", "/page?utm_source=x"),
+    ],
+)
+async def test_a_redirect_to_another_spelling_of_the_page_is_followed(url: str, location: str) -> None:
+    key = UrlRules(Settings(same_page=("trailing_slash",))).key_of(url)
+    rules: dict[str, Any] = {"same_page": ["trailing_slash"]}
+    finished = await take(redirect(location, url=url), url=url, lease={"task": {"key": key}}, **rules)
+    assert isinstance(finished.result, Done)
+    [found] = finished.result.found
+    assert (found.url, found.hops) == (f"https://a.test{location}", 1)
+    assert found.key != key
+    # To itself, and back again and again: neither goes on for ever.
+    lease = {"task": {"key": found.key, "hops": 1}}
+    again = await take(redirect(location, url=found.url), url=found.url, lease=lease, **rules)
+    assert isinstance(again.result, Dead)
+    assert again.result.reason == "redirect_loop: the page redirects to itself"
+    visited = [url, found.url]
+    while True:
+        lease = {"task": {"key": found.key, "hops": found.hops}}
+        back = await take(redirect(visited[-2], url=found.url), url=found.url, lease=lease, **rules)
+        if not isinstance(back.result, Done):
+            break
+        [found] = back.result.found
+        visited.append(found.url)
+    assert isinstance(back.result, Dead)
+    assert back.result.reason == "redirect_loop: the page redirects to itself"
+    assert len(visited) == 1 + MOST_SPELLINGS
 
 
 async def test_a_redirect_to_nowhere_is_skipped() -> None:

@@ -118,7 +118,7 @@ async def _list(
     from shoal.cli.which import chosen_crawl
 
     async with chosen_crawl(places, crawl_name) as (frontier, crawl):
-        letters = await frontier.dead(crawl.id, _filter(which, crawl), limit=limit)
+        letters = await frontier.dead(crawl.id, await _filter(which, crawl, frontier=frontier), limit=limit)
         total = (await frontier.progress(crawl.id)).dead
     screen = Screen()
     if as_json:
@@ -150,7 +150,8 @@ async def _change(
 
     async with chosen_crawl(places, name) as (frontier, crawl):
         with Counting.on(screen) as counting:
-            return crawl.id, await _in_steps(frontier, crawl, _filter(which, crawl), verb, counting=counting)
+            chosen = await _filter(which, crawl, frontier=frontier)
+            return crawl.id, await _in_steps(frontier, crawl, chosen, verb, counting=counting)
 
 
 async def _in_steps(frontier: Frontier, crawl: Crawl, which: DeadFilter, verb: str, *, counting: Counting) -> int:
@@ -170,15 +171,15 @@ def _so_far(crawl: Crawl, number: int) -> str:
     return f"{crawl.id}: {several(number, 'dead letter')} so far"
 
 
-def _filter(which: dict[str, Any], crawl: Crawl) -> DeadFilter:
+async def _filter(which: dict[str, Any], crawl: Crawl, *, frontier: Frontier) -> DeadFilter:
     from shoal.cli.commands.steer import lane_given
+    from shoal.cli.url_fate import known_key
     from shoal.model import DeadFilter
-    from shoal.processes.crawl_record import url_rules_of
     from shoal.urls import canonical
 
     key = None
     if which["url"] is not None:
-        key = url_rules_of(crawl).key_of(canonical(which["url"]))
+        key = await known_key(canonical(which["url"]), crawl, frontier=frontier)
     return DeadFilter(
         lane=None if which["host"] is None else lane_given(which["host"]),
         reason=which["reason"],

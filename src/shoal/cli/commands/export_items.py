@@ -20,6 +20,7 @@ from shoal.cli.options import (
     place_options,
 )
 from shoal.errors import UsageError
+from shoal.secrecy import masked
 
 if TYPE_CHECKING:
     from shoal.processes.opening import Places
@@ -28,13 +29,18 @@ if TYPE_CHECKING:
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written to `output`: `number` items, or versions of items. `crawl` is None for all of the spider."""
+    """What was written to `output`: `number` items, or versions of items. `crawl` is None for all of the spider.
+
+    `yielded` is how many items the crawl's pages yielded, `elsewhere` how many of the spider's items belong to other
+    crawls, which may have taken them over."""
 
     output: str
     spider: str | None
     crawl: str | None
     versions: bool
     number: int
+    yielded: int = 0
+    elsewhere: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 @click.command(short_help="Write a crawl's items to a file.")
@@ -60,12 +66,14 @@ def export(crawl: str | None, *, places: Places, output: str, as_json: bool, **c
 
     check_json_output(output, as_json=as_json)
     screen = Screen()
-    exported = run(_export(crawl, output, places=places, screen=screen, **choice))
+    exported, remark = run(_export(crawl, output, places=places, screen=screen, **choice))
     if as_json:
         screen.json(exported)
-        return
-    what = several(exported.number, "version" if exported.versions else "item")
-    screen.say(f"{what} of {exported.crawl or exported.spider} in {output}")
+    else:
+        what = several(exported.number, "version" if exported.versions else "item")
+        screen.say(f"{what} of {exported.crawl or exported.spider} in {output}")
+    if remark:
+        screen.say(remark)
 
 
 async def _export(
@@ -77,9 +85,9 @@ async def _export(
     everything: bool,
     spider: str | None,
     **choice: Any,
-) -> Exported:
-    from shoal.cli.which import choose
-    from shoal.processes.opening import opened, store_at
+) -> tuple[Exported, str]:
+    """What was written, and what people should know about it."""
+    from shoal.processes.opening import store_at
     from shoal.results.export import check_target
 
     check_target(output)
@@ -87,15 +95,33 @@ async def _export(
     check_store_exists(places.store)
     if spider is None:
         check_exists(places)
-        async with opened(places) as (frontier, store):
-            crawl = choose(await frontier.crawls(), name)
-            wanted = _of(wanted, crawl.spider, None if everything else crawl.id)
-            return await _write(store, output, wanted, screen=screen)
-    elif name is not None or everything:
+        return await _export_crawl(name, output, wanted, places=places, screen=screen, everything=everything)
+    if name is not None or everything:
         raise UsageError("--spider means all items of the spider: leave out the crawl and --all")
-    else:
-        async with store_at(places.store) as store:
-            return await _write(store, output, _of(wanted, spider, None), screen=screen)
+    async with store_at(places.store) as store:
+        exported = await _write(store, output, _of(wanted, spider, None), screen=screen)
+        unmatched = "" if exported.number else await _unmatched(store, exported)
+        return exported, unmatched or ("" if exported.number else f"{masked(places.store)} has no item of {spider}")
+
+
+async def _export_crawl(
+    name: str | None, output: str, wanted: Wanted, *, places: Places, screen: Screen, everything: bool
+) -> tuple[Exported, str]:
+    from shoal.cli.item_owners import owners_line, owners_of
+    from shoal.cli.which import choose
+    from shoal.processes.opening import opened
+
+    async with opened(places) as (frontier, store):
+        crawls = await frontier.crawls()
+        crawl = choose(crawls, name)
+        wanted = _of(wanted, crawl.spider, None if everything else crawl.id)
+        exported = await _write(store, output, wanted, screen=screen)
+        unmatched = "" if exported.number else await _unmatched(store, exported)
+        if everything or unmatched:
+            return exported, unmatched
+        owners = await owners_of(crawl, await frontier.progress(crawl.id), crawls=crawls, store=store)
+        exported = msgspec.structs.replace(exported, yielded=owners.yielded, elsewhere=owners.others)
+        return exported, owners_line(owners, places)
 
 
 async def _write(store: Store, output: str, wanted: Wanted, *, screen: Screen) -> Exported:
@@ -108,6 +134,15 @@ async def _write(store: Store, output: str, wanted: Wanted, *, screen: Screen) -
         )
     which = wanted.which
     return Exported(output=output, spider=which.spider, crawl=which.crawl, versions=wanted.versions, number=number)
+
+
+async def _unmatched(store: Store, exported: Exported) -> str:
+    """Why nothing was written although there are items; empty if there are none."""
+    from shoal.store.base import ItemFilter
+
+    there = await store.count_items(ItemFilter(spider=exported.spider, crawl=exported.crawl))
+    why = "has a kept version (keep_versions) that was asked for" if exported.versions else "is what was asked for"
+    return f"{exported.crawl or exported.spider}: none of its {several(there, 'item')} {why}" if there else ""
 
 
 def _wanted(

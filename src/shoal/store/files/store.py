@@ -98,6 +98,10 @@ class FilesStore:
         """How many items `items` would give."""
         return await (await self._up_to_date()).count_items(which)
 
+    async def count_by_crawl(self, spider: str) -> dict[str, int]:
+        """How many items of the spider each crawl wrote last."""
+        return await (await self._up_to_date()).count_by_crawl(spider)
+
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         """The latest log line of each of these tasks."""
         return await (await self._up_to_date()).fetches(crawl, keys)

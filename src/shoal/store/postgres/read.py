@@ -81,6 +81,13 @@ async def count(link: PostgresLink, which: ItemFilter) -> int:
         return int(await connection.fetchval(query, "", "", 0, *arguments))
 
 
+async def count_by_crawl(link: PostgresLink, spider: str) -> dict[str, int]:
+    """How many items of the spider each crawl wrote last."""
+    query = "SELECT crawl, count(*) FROM items WHERE spider = $1 GROUP BY crawl"
+    async with link.transaction(seconds=READ_SECONDS, reads=True) as connection:
+        return {row[0]: int(row[1]) for row in await connection.fetch(query, spider)}
+
+
 async def fetches(link: PostgresLink, crawl: str, keys: list[int]) -> list[FetchRow]:
     """The latest line of each of these tasks. If its attempt archived nothing, it names the latest archived capture."""
     found: list[FetchRow] = []

@@ -66,6 +66,10 @@ class PostgresStore:
         """How many items `items` would give."""
         return await postgres_read.count(self._link, which)
 
+    async def count_by_crawl(self, spider: str) -> dict[str, int]:
+        """How many items of the spider each crawl wrote last."""
+        return await postgres_read.count_by_crawl(self._link, spider)
+
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         """The latest log line of each of these tasks."""
         return await postgres_read.fetches(self._link, crawl, list(dict.fromkeys(keys)))

@@ -77,6 +77,11 @@ def count(connection: sqlite3.Connection, which: ItemFilter) -> int:
     return int(number)
 
 
+def count_by_crawl(connection: sqlite3.Connection, spider: str) -> dict[str, int]:
+    """How many items of the spider each crawl wrote last."""
+    return dict(connection.execute("SELECT crawl, count(*) FROM item WHERE spider = ? GROUP BY crawl", (spider,)))
+
+
 def fetches(connection: sqlite3.Connection, crawl: str, keys: list[int]) -> list[FetchRow]:
     """The log lines of these tasks."""
     found: list[FetchRow] = []

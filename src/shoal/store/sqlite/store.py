@@ -67,6 +67,10 @@ class SqliteStore:
         """How many items `items` would give."""
         return await self._run(read.count, self._connection, which)
 
+    async def count_by_crawl(self, spider: str) -> dict[str, int]:
+        """How many items of the spider each crawl wrote last."""
+        return await self._run(read.count_by_crawl, self._connection, spider)
+
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         """The log lines of these tasks."""
         return await self._run(read.fetches, self._connection, crawl, list(dict.fromkeys(keys)))

@@ -28,6 +28,23 @@ class ReadPromises:
                 assert sorted((row.spider, row.crawl, row.key) for row in streamed) == sorted(wanted)
                 assert await store.count_items(ItemFilter(spider=spider, crawl=crawl)) == len(wanted)
 
+    async def test_counts_the_items_of_a_spider_by_the_crawl_that_wrote_them_last(self, store: Store) -> None:
+        rows = [
+            ("books", "c1", "a"),
+            ("books", "c1", "b"),
+            ("books", "c1", "c"),
+            ("shoes", "c1", "a"),
+            ("shoes", "c3", "b"),
+        ]
+        await store.write([item(key, spider=spider, crawl=crawl) for spider, crawl, key in rows], [])
+        assert await store.count_by_crawl("books") == {"c1": 3}
+        await store.write([item("a", crawl="c2", token=2), item("b", crawl="c2", token=2)], [])
+        assert await store.count_by_crawl("books") == {"c1": 1, "c2": 2}
+        await store.write([item("c", crawl="c2", token=2)], [])
+        assert await store.count_by_crawl("books") == {"c2": 3}
+        assert await store.count_by_crawl("shoes") == {"c1": 1, "c3": 1}
+        assert await store.count_by_crawl("nobody") == {}
+
     async def test_streams_in_the_same_order_each_time(self, store: Store) -> None:
         await store.write([item(str(number * 7919 % 2503)) for number in range(2503)], [])
         first = [stored.key for stored in await everything(store)]
