@@ -101,6 +101,11 @@ async def test_items_are_counted_and_two_of_one_key_on_a_page_are_named() -> Non
     assert await notes("", handler="items", meta={"keys": ["", "k"]}) == {"items": 2, "keyless": 1}
 
 
+async def test_the_name_of_a_note_is_text_that_every_frontier_keeps() -> None:
+    total = await notes("", handler="items", meta={"keys": ["a\ud800\0", "a\ud800\0"]})
+    assert total == {"items": 2, "same key a\\ud800\\0 on https://a.test/dir/page": 1}
+
+
 async def test_the_names_of_keys_are_bounded() -> None:
     keys = [f"{number}-{'x' * 500}" for number in range(2 * MOST_KEYS)]
     total = await notes("", handler="items", meta={"keys": keys * 2})
