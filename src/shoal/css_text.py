@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from shoal.errors import SelectorError, UsageError
 
@@ -20,6 +21,7 @@ _NAME_ALONE = re.compile(r"[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*)*")
 _XPATH = ("//", ".//", "./", "(//")
 
 
+@lru_cache(maxsize=256)  # a spider has few selectors, and looks each up on every page
 def refuse_url(text: str) -> None:
     """Refuse a text given to `page.follow` as a selector though it is a URL, or empty."""
     if not text or text.isspace():

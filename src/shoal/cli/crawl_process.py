@@ -13,6 +13,7 @@ import msgspec
 from shoal.cli.display.lines import one_line
 from shoal.cli.display.progress import Display
 from shoal.cli.display.screen import Screen
+from shoal.cli.display.slips import slips_of
 from shoal.cli.display.summary import Summary, next_step, show_summary
 from shoal.cli.item_owners import owners_line, owners_of
 from shoal.cli.main import INTERRUPTED
@@ -203,6 +204,7 @@ async def _sum_up(crawl: Crawl, reading: Reading, *, store: Store, places: Place
         store=masked(places.store),
         output=(),
         robots_ignored=not crawl.needs_rules,
+        slips=slips_of(after.notes, record_of(crawl).settings),
     )
 
 

@@ -49,7 +49,7 @@ class PageNotes:
             self._said[pair] = 0
         kind = FOLLOWED if has_found else FOLLOW
         self._said[pair] += has_found
-        notes[f"{kind}{handler} {' '.join(selector.split())[:SELECTOR_KEPT]}"[:LONGEST_NOTE]] = 1
+        notes[_name(f"{kind}{handler} {' '.join(selector.split())[:SELECTOR_KEPT]}")] = 1
 
     def _note_same_keys(self, page: Page, harvest: Harvest, notes: dict[str, int]) -> None:
         keys = [item.key for item in harvest.items]
@@ -65,5 +65,10 @@ class PageNotes:
         if key not in self._keys:
             if len(self._keys) >= MOST_KEYS:
                 return ""
-            self._keys[key] = f"{SAME_KEY}{key} on {url}"[:LONGEST_NOTE]
+            self._keys[key] = _name(f"{SAME_KEY}{key} on {url}")
         return self._keys[key]
+
+
+def _name(text: str) -> str:
+    """A note's name. A key may hold half of a surrogate pair, which no frontier could keep."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")[:LONGEST_NOTE]

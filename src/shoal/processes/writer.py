@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
 
 from shoal.archive.base import Archive
 from shoal.frontier.base import Frontier
+from shoal.journey.page_notes import ITEMS
 from shoal.journey.results import Finished, unstorable_item
 from shoal.model import Dead, Done, PutReport, Result, Retry, SettleReport, Task
 from shoal.policy.verdicts import START_FAILED, START_OK
@@ -143,7 +145,12 @@ class Writer:
     async def _give_up_unstorable(self, batch: list[Finished], unstorable: dict[int, str]) -> list[Finished]:
         """Pages with an item that can never be stored end as dead letters; the links they found are put first."""
         reasons = _reasons(batch, unstorable)
-        ended = [_given_up(finished, reasons.get(index, "")) for index, finished in enumerate(batch)]
+        if not reasons:
+            return batch
+        refused = _refused_by_page(batch, unstorable)
+        ended = [
+            _given_up(finished, reasons.get(index, ""), refused=refused[index]) for index, finished in enumerate(batch)
+        ]
         for index in reasons:
             result = batch[index].result
             found = result.found if isinstance(result, Done) else []
@@ -189,13 +196,21 @@ def _reasons(batch: list[Finished], unstorable: dict[int, str]) -> dict[int, str
     return reasons
 
 
-def _given_up(finished: Finished, reason: str) -> Finished:
+def _refused_by_page(batch: list[Finished], unstorable: dict[int, str]) -> Counter[int]:
+    """How many items of a page the store refused, by the page's index in the batch."""
+    owners = [index for index, finished in enumerate(batch) for _ in finished.items] if unstorable else []
+    return Counter(owners[item] for item in unstorable)
+
+
+def _given_up(finished: Finished, reason: str, *, refused: int) -> Finished:
     if not reason:
         return finished
     result, line = finished.result, finished.fetch
     notes = dict(result.notes) if isinstance(result, Done) else {}
     if notes.pop(START_OK, None):
         notes[f"{START_FAILED}{reason.partition(':')[0]}"] = 1
+    if refused and ITEMS in notes:
+        notes[ITEMS] -= refused
     dead = Dead(lease=result.lease, reason=reason, lane=result.lane, notes=notes)
     if line is not None:
         line = msgspec.structs.replace(line, outcome="unstorable", error=reason)

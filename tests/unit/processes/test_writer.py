@@ -308,7 +308,7 @@ async def test_a_page_with_an_item_that_no_store_takes_is_a_dead_letter_and_lose
     bench = Bench()
     good, bad = await bench.leases(2)
     found = [task_for(f"https://b.test/{number}") for number in range(FOUND_PER_PUT + 7)]
-    page = finished(bad, found=found)
+    page = finished(bad, found=found, notes={"items": 2, "keyless": 1})
     items = [*page.items, msgspec.structs.replace(page.items[0], key="nul", data=b'{"a":"\\u0000"}')]
     await bench.writer.add(msgspec.structs.replace(page, items=items))
     await bench.writer.add(finished(good))
@@ -321,6 +321,8 @@ async def test_a_page_with_an_item_that_no_store_takes_is_a_dead_letter_and_lose
     status = await bench.memory.look_up("c", bad.task.key)
     assert status.reason == "unstorable: item 'nul': a NUL character in its data"
     assert bench.store.outcomes() == {good.task.url: "ok", bad.task.url: "unstorable"}
+    # The item that was refused is not among those that the page yielded.
+    assert progress.notes == {"items": 1, "keyless": 1}
     # The links are safe before the page that found them is given up.
     assert bench.verbs() == ["write", "put", "put", "write", "settle"]
 

@@ -32,6 +32,10 @@ class Books(Spider):
     async def book(self, page: Page) -> list[Any]:
         return [Item(key=page.meta["id"], title=page.text("h1"), depth=page.depth, handler=page.task.handler)]
 
+    def element(self, page: Page) -> Iterator[Any]:
+        yield Item(key="good", title=page.text("h1"))
+        yield Item(key="bad", title=page.css("h1")[0])
+
     def broken(self, page: Page) -> None:
         raise ValueError("no such price")
 
@@ -119,6 +123,14 @@ async def test_a_page_that_fails_is_named_and_the_others_are_stored(archive: Arc
         "https://a.test/2": "handler: ValueError: no such price",
         "https://a.test/3": "handler: UsageError: Books has no handler 'gone': write one, or name another",
     }
+
+
+async def test_an_item_without_a_meaning_in_json_is_named(archive: Archive, store: Store) -> None:
+    await archive.write([book(1, "One", handler="element")])
+    report = await replay(archive, store)
+    assert sorted(await stored(store)) == ["good"]
+    why = "unstorable: item 'bad': field title is an Element: did you mean page.text(…) or element.text()?"
+    assert report.failures == [("https://a.test/1", why)]
 
 
 async def test_a_body_that_is_gone_is_one_page_less(archive: Archive, store: Store, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from shoal.cli.display.lines import shown
 from shoal.cli.display.numbers import count, duration, per_second, several
 from shoal.cli.display.screen import Screen
+from shoal.cli.display.slips import Slips, slip_lines
 from shoal.cli.next_commands import command, quote
 from shoal.model import CrawlState
 from shoal.policy.verdicts import Failure, place_in, shown_failures
@@ -74,6 +75,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     failures: list[Failure] = msgspec.field(default_factory=list)
     faults: list[str] = msgspec.field(default_factory=list)
     reason: str = ""
+    slips: Slips = Slips()
 
     @property
     def is_failure(self) -> bool:
@@ -135,6 +137,7 @@ def _facts(summary: Summary, places: Places) -> Iterator[tuple[str, str]]:
         yield "cancelled", f"{count(summary.cancelled)}: {command(f'resume {quote(summary.crawl)}', places)}"
     where = " and ".join([summary.store, *summary.output])
     yield "items", f"{count(summary.items)} in {where}"
+    yield from slip_lines(summary.slips, stored=summary.items)
     if summary.robots_ignored:
         yield "robots", "robots.txt was ignored"
     if summary.reason:

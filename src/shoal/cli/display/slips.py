@@ -1,0 +1,108 @@
+"""What a crawl's pages have in common that looks like a slip: selectors without a link, items that share a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from shoal.cli.display.lines import one_line
+from shoal.cli.display.numbers import count, several
+from shoal.journey.page_notes import FOLLOW, FOLLOWED, ITEMS, KEYLESS, SAME_KEY
+from shoal.page import ALL_LINKS
+from shoal.settings import Settings, parse_duration
+
+LINES_SHOWN = 10
+KEY_SHOWN = 60
+
+
+class Unmatched(msgspec.Struct, frozen=True, kw_only=True):
+    """A selector of `page.follow` that found no link on any of the pages of a handler."""
+
+    selector: str
+    handler: str
+    pages: int
+
+
+class SameKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that several items of one page had, on how many pages, and the URL of one of them."""
+
+    key: str
+    pages: int
+    url: str
+
+
+class Slips(msgspec.Struct, frozen=True, kw_only=True):
+    """What the summary of a crawl names. `yielded` is how many items its pages gave, `keyless` how many of them had an
+    empty key; `rule` is what the store does with items of one key."""
+
+    yielded: int = 0
+    keyless: int = 0
+    unmatched: tuple[Unmatched, ...] = ()
+    same_keys: tuple[SameKey, ...] = ()
+    rule: str = "replace"
+
+
+def slips_of(notes: Mapping[str, int], settings: Settings) -> Slips:
+    """The slips that a crawl's notes tell of."""
+    # Then fewer items may be stored than pages gave, though none was replaced.
+    is_unsure = parse_duration(settings.freshness) > 0 or parse_duration(settings.dedup_ttl) > 0
+    return Slips(
+        yielded=notes.get(ITEMS, 0),
+        keyless=notes.get(KEYLESS, 0),
+        unmatched=tuple(sorted(_unmatched(notes), key=lambda one: (-one.pages, one.selector))),
+        same_keys=tuple(sorted(_same_keys(notes), key=lambda one: (-one.pages, one.key))),
+        rule="unsure" if is_unsure else settings.merge,
+    )
+
+
+def slip_lines(slips: Slips, *, stored: int) -> Iterator[tuple[str, str]]:
+    """The slips for people; `stored` is how many items of the crawl the store has."""
+    if slips.yielded > stored:
+        yield "", _fewer(slips, stored)
+    kept = "they are merged" if slips.rule == "fill" else "only the last is kept"
+    for same in slips.same_keys[:LINES_SHOWN]:
+        pages = several(same.pages, "page")
+        what = f"several items with the key {one_line(same.key, KEY_SHOWN)!r} on one page ({pages}): {kept}"
+        yield "same key", f"{what}, as on {same.url}"
+    if len(slips.same_keys) > LINES_SHOWN:
+        yield "", f"and {count(len(slips.same_keys) - LINES_SHOWN)} more keys"
+    if slips.keyless:
+        have = "item has" if slips.keyless == 1 else "items have"
+        yield "no key", f"{count(slips.keyless)} {have} an empty key: stored under the page's URL"
+    for missed in slips.unmatched[:LINES_SHOWN]:
+        yield "no link", f"{missed.selector} matched on 0 of {several(missed.pages, 'page')} ({missed.handler})"
+    if len(slips.unmatched) > LINES_SHOWN:
+        yield "", f"and {count(len(slips.unmatched) - LINES_SHOWN)} more selectors"
+
+
+def _fewer(slips: Slips, stored: int) -> str:
+    number = slips.yielded - stored
+    if slips.rule == "unsure":
+        return f"the spider yielded {several(slips.yielded, 'item')}, the store has {count(stored)} of this crawl"
+    if slips.rule == "fill":
+        return f"{several(number, 'item')} merged into others with the same key"
+    return f"{several(number, 'item')} replaced by later ones with the same key"
+
+
+def _unmatched(notes: Mapping[str, int]) -> Iterator[Unmatched]:
+    has_followed = any(name.startswith(FOLLOWED) for name in notes)
+    for name, pages in notes.items():
+        pair = name.removeprefix(FOLLOW)
+        if pair == name or f"{FOLLOWED}{pair}" in notes:
+            continue
+        handler, _, selector = pair.partition(" ")
+        # Pages without any link are normal, unless all are.
+        if selector != ALL_LINKS or not has_followed:
+            yield Unmatched(selector=selector, handler=handler, pages=pages)
+
+
+def _same_keys(notes: Mapping[str, int]) -> Iterator[SameKey]:
+    """By key: each worker has noted a URL of its own for it."""
+    found: dict[str, SameKey] = {}
+    for name, pages in notes.items():
+        if name.startswith(SAME_KEY):
+            key, _, url = name.removeprefix(SAME_KEY).rpartition(" on ")
+            known = found.get(key)
+            found[key] = SameKey(key=key, pages=pages + (known.pages if known else 0), url=known.url if known else url)
+    yield from found.values()
