@@ -14,7 +14,7 @@ from shoal.errors import ServerUnreachable, ShoalError, StorageError, UsageError
 from shoal.processes.outages import until_reachable
 from shoal.store import open_store
 from shoal.store.base import ItemRule
-from shoal.store.postgres.migrations import week_of
+from shoal.store.postgres.migrations import STEPS, week_of
 from shoal.store.postgres.store import PostgresStore
 from shoal.testing.contract.store.rows import contents, everything, fetch, item
 from shoal.testing.servers.postgres_server import PostgresServer
@@ -82,7 +82,7 @@ async def test_eight_workers_that_start_at_once_on_an_empty_database_make_one_sc
     )
     assert await stores[0].count_items() == 8
     assert len(await stores[0].fetches("c1", range(8))) == 8
-    assert postgres.call("SELECT * FROM shoal.schema_version", database=database) == "1"
+    assert postgres.call("SELECT * FROM shoal.schema_version", database=database) == str(len(STEPS))
     # None of them failed on the way and tried again.
     assert database not in "".join(line for line in postgres.log().splitlines() if "ERROR" in line)
 
@@ -102,7 +102,29 @@ async def test_a_schema_of_a_newer_shoal_is_refused(new_store: Open, postgres: P
     postgres.call("UPDATE shoal.schema_version SET version = 7", database=database)
     error = await refusal(postgres.url(database))
     assert isinstance(error, StorageError)
-    assert "is of a newer shoal (version 7, this one knows 1): upgrade shoal" in str(error)
+    assert f"is of a newer shoal (version 7, this one knows {len(STEPS)}): upgrade shoal" in str(error)
+
+
+async def test_a_schema_of_the_first_version_keeps_its_lines_and_takes_new_ones(
+    new_store: Open, postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr("shoal.store.postgres.migrations.STEPS", STEPS[:1])
+        await new_store()
+    columns = "crawl, key, url, host, final_url, status, outcome, attempt, token, worker, exit, size, content_hash"
+    values = "'c1', 1, 'https://a.test/1', 'a.test', '', 200, 'ok', 1, 1, 'w', 'direct', 9, ''"
+    postgres.call(
+        f"INSERT INTO shoal.fetches ({columns}, archived, elapsed, error, at) VALUES ({values}, '', 0.1, '', now())",
+        database=database,
+    )
+    store = await new_store()
+    assert postgres.call("SELECT * FROM shoal.schema_version", database=database) == str(len(STEPS))
+    (line,) = await store.fetches_of(["c1"], "https://a.test/1")
+    assert (line.key, line.request, line.outcome) == (1, "", "ok")
+    await store.write([], [fetch(2, url="https://a.test/1", at=time.time() + 1, request="POST 3 B abc")])
+    assert [row.request for row in await store.fetches_of(["c1"], "https://a.test/1")] == ["POST 3 B abc", ""]
+    latest = await store.query("SELECT key, request FROM fetches_latest ORDER BY key", limit=9)
+    assert latest.rows == [(1, ""), (2, "POST 3 B abc")]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from shoal.errors import StorageError
@@ -176,6 +177,13 @@ async def test_items_of_an_earlier_version_are_read_without_the_frontier(tmp_pat
     store = await SqliteStore.open(made(tmp_path, name))
     assert [(item.key, item.data) async for item in store.items()] == [("k1", b'{"t":1}')]
     assert (await store.query("SELECT outcome FROM fetches", limit=9)).rows == [("ok",)]
+    (line,) = await store.fetches_of([CRAWL], "https://a.test/1")
+    assert (line.key, line.request) == (1, "")
+    await store.write([], [msgspec.structs.replace(line, key=2, request="POST 3 B abc")])
+    assert (await store.query("SELECT key, request FROM fetches ORDER BY key", limit=9)).rows == [
+        (1, ""),
+        (2, "POST 3 B abc"),
+    ]
     await store.close()
 
 

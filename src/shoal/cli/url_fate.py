@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from shoal.fetch.robots import Robots
 from shoal.frontier.base import Frontier
+from shoal.journey.results import request_of
 from shoal.model import DIRECT, VIA, Crawl, Progress, TaskState, TaskStatus
 from shoal.processes.crawl_record import record_of, url_rules_of
 from shoal.settings import Settings
@@ -17,10 +19,14 @@ from shoal.urls import REASONS, Link, canonical, named_key, spelling_names
 # Rules that depend on where and when a link was found: only their counters show that they kept out something.
 CIRCUMSTANCES = ("max_pages", "max_per_host", "max_per_shape", "facets", "equal_pages", "depth", "too_many_links")
 MERGED_SHOWN = 10
+TASKS_SHOWN = 20
+PLAIN = "GET"
+UNKNOWN_REQUEST = "?"  # of a line in the log that an older shoal wrote
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a URL in one crawl. `kept_out` names the rule that kept it out, `maybe` rules that may have."""
+    """What became of one task of a URL in one crawl. `kept_out` names the rule that kept it out, `maybe` rules that may
+    have. `request` is its method, with size and hash of its body; `is_plain`: its key comes from the URL alone."""
 
     url: str
     crawl: str
@@ -33,6 +39,9 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     maybe: list[str] = msgspec.field(default_factory=list)
     merged_with: str | None = None
     merged: list[str] = msgspec.field(default_factory=list)
+    request: str = PLAIN
+    pool: str = ""
+    is_plain: bool = True
 
     @property
     def state(self) -> TaskState:
@@ -40,16 +49,115 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def fate_of(url: str, crawls: Sequence[Crawl], *, frontier: Frontier, store: Store) -> Fate:
-    """What became of the URL in the newest crawl that knows it; else why the newest crawl does not know it."""
+    """What became of the URL's first task in the newest crawl that knows it; else why the newest does not know it."""
+    return (await fates_of(url, crawls, frontier=frontier, store=store))[0]
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of the tasks of a URL are meant."""
+
+    method: str | None = None
+    key: int | None = None
+
+    def has(self, key: int, request: str) -> bool:
+        """Whether a task with this key and request is meant."""
+        return self.key in (None, key) and self.method in (None, request.partition(" ")[0])
+
+
+ANY_TASK = Choice()
+
+
+async def fates_of(
+    url: str, crawls: Sequence[Crawl], *, frontier: Frontier, store: Store, choice: Choice = ANY_TASK
+) -> list[Fate]:
+    """What became of every task of the URL in the newest crawl that has one: the plain one first, then the newest of
+    those with another method or body, or with a key of their own, one more than TASKS_SHOWN at most. Where there are
+    more, those of the choice come first. If no crawl has one: why the newest does not know the URL."""
     url = canonical(url)
+    logged = await store.fetches_of([crawl.id for crawl in crawls], url)
     for crawl in crawls:
+        rows = [row for row in logged if row.crawl == crawl.id]
         link = msgspec.structs.replace(
             url_rules_of(crawl).resolve(url), key=await known_key(url, crawl, frontier=frontier)
         )
         status = await frontier.look_up(crawl.id, link.key)
+        fates = []
         if status.state is not TaskState.UNKNOWN or await _is_expired(link, crawl, store=store):
-            return await _known(url, link, crawl, status, frontier=frontier, store=store)
-    return await _unknown(url, crawls[0], frontier=frontier)
+            fates.append(await _known(url, link, crawl, status, frontier=frontier, store=store))
+        spellings = [url]
+        if fates and fates[0].merged_with is not None:
+            spellings.append(fates[0].merged_with)
+            rows += await store.fetches_of([crawl.id], spellings[1])
+        ends = Ends(url=url, link=link, crawl=crawl, frontier=frontier, store=store)
+        fates += await ends.of_others(spellings, rows, choice=choice)
+        if fates:
+            return fates[: TASKS_SHOWN + 1]
+    return [await _unknown(url, crawls[0], frontier=frontier)]
+
+
+def _age(row: FetchRow | None, status: TaskStatus | None) -> float:
+    """When the task was last heard of."""
+    created = status.task.created if status is not None and status.task is not None else 0.0
+    return max(row.at if row is not None else 0.0, created)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ends:
+    """Puts together what is known of tasks of one URL."""
+
+    url: str
+    link: Link
+    crawl: Crawl
+    frontier: Frontier
+    store: Store
+
+    async def of_others(self, spellings: Sequence[str], rows: Sequence[FetchRow], *, choice: Choice) -> list[Fate]:
+        """The tasks of the URL that its plain key does not lead to, newest first, those of the choice before others."""
+        lane, crawl = self.link.lane, self.crawl
+        lanes = [lane, *(f"{lane}{VIA}{pool.name}" for pool in crawl.pools)]
+        lines = {row.key: row for row in rows}
+        statuses: dict[int, TaskStatus] = {}
+        for url in spellings:
+            found = await self.frontier.tasks_of(crawl.id, url, lanes=lanes)
+            statuses |= {status.task.key: status for status in found if status.task is not None}
+
+        def rank(key: int) -> tuple[bool, float, int]:
+            row, status = lines.get(key), statuses.get(key)
+            return choice.has(key, _request(status, row, is_plain=False)), _age(row, status), key
+
+        keys = sorted((lines.keys() | statuses.keys()) - {self.link.key}, key=rank, reverse=True)
+        return [await self.of(key, lines.get(key), statuses.get(key)) for key in keys[: TASKS_SHOWN + 1]]
+
+    async def of(self, key: int, fetch: FetchRow | None, status: TaskStatus | None) -> Fate:
+        """What became of the task with this key."""
+        crawl, store = self.crawl, self.store
+        if status is None:
+            # Only an expired key must be asked for: a task in the log that is not waiting, leased or dead is done.
+            is_asked = bool(crawl.dedup_ttl)
+            status = await self.frontier.look_up(crawl.id, key) if is_asked else TaskStatus(state=TaskState.DONE)
+        parent = status.task.parent if status.task else fetch.parent if fetch else None
+        parents = await store.fetches(crawl.id, [parent]) if parent is not None else []
+        taken = status.task.url if status.task else fetch.url if fetch else self.url
+        is_plain = key == self.link.key
+        return Fate(
+            url=self.url,
+            crawl=crawl.id,
+            key=key,
+            lane=status.task.lane if status.task else _lane(self.link, crawl, exit_name=fetch.exit if fetch else ""),
+            task=status,
+            fetch=fetch,
+            found_on=parents[0].url if parents else None,
+            merged_with=taken if taken != self.url else None,
+            request=_request(status, fetch, is_plain=is_plain),
+            pool=status.task.pool if status.task else fetch.exit.partition("/")[0] if fetch else "",
+            is_plain=is_plain,
+        )
+
+
+def _request(status: TaskStatus | None, fetch: FetchRow | None, *, is_plain: bool) -> str:
+    if status is not None and status.task is not None:
+        return request_of(status.task)
+    return (fetch.request if fetch else "") or (PLAIN if is_plain else UNKNOWN_REQUEST)
 
 
 async def known_key(url: str, crawl: Crawl, *, frontier: Frontier) -> int:
@@ -68,21 +176,10 @@ async def _is_expired(link: Link, crawl: Crawl, *, store: Store) -> bool:
 
 async def _known(url: str, link: Link, crawl: Crawl, status: TaskStatus, *, frontier: Frontier, store: Store) -> Fate:
     rows = await store.fetches(crawl.id, [link.key])
-    fetch = rows[0] if rows else None
-    parent = status.task.parent if status.task else fetch.parent if fetch else None
-    parents = await store.fetches(crawl.id, [parent]) if parent is not None else []
-    taken = status.task.url if status.task else fetch.url if fetch else url
-    return Fate(
-        url=url,
-        crawl=crawl.id,
-        key=link.key,
-        lane=status.task.lane if status.task else _lane(link, crawl, exit_name=fetch.exit if fetch else ""),
-        task=status,
-        fetch=fetch,
-        found_on=parents[0].url if parents else None,
-        merged_with=taken if taken != url else None,
-        merged=await _merged(crawl, link.key, taken, frontier=frontier),
-    )
+    ends = Ends(url=url, link=link, crawl=crawl, frontier=frontier, store=store)
+    fate = await ends.of(link.key, rows[0] if rows else None, status)
+    merged = await _merged(crawl, link.key, fate.merged_with or url, frontier=frontier)
+    return msgspec.structs.replace(fate, merged=merged)
 
 
 async def _unknown(url: str, crawl: Crawl, *, frontier: Frontier) -> Fate:

@@ -143,6 +143,12 @@ class Frontier(Protocol):
     async def look_up(self, crawl: str, key: int) -> TaskStatus:
         """The state of one key, and its task unless that is done."""
 
+    async def tasks_of(self, crawl: str, url: str, *, lanes: Sequence[str]) -> list[TaskStatus]:
+        """The tasks of these lanes with exactly this URL that are not done, as `look_up` gives them, in any order.
+
+        There may be several, with other methods, bodies, keys or pools. Looks through all tasks of these lanes, and all
+        that are delayed, leased or dead: for people, not for crawls."""
+
     async def samples(self, crawl: str, reason: str) -> list[str]:
         """A few of the URLs that were rejected or merged for this reason."""
 

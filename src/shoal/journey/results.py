@@ -11,7 +11,7 @@ import msgspec
 from shoal.archive.base import Capture, RawPage, packed
 from shoal.fetch.base import Fault, Response
 from shoal.journey.harvest import KeyedItem
-from shoal.model import Dead, Lease, Result, Retry
+from shoal.model import Dead, Lease, Result, Retry, Task
 from shoal.store.base import FetchRow, ItemRow
 
 KEY_SHOWN = 60
@@ -78,6 +78,7 @@ class Records:
             parent=task.parent,
             final_url=final_url,
             content_hash=content_hash,
+            request="" if task.method == "GET" and not task.body else request_of(task),
         )
 
     def item_rows(self, items: Sequence[KeyedItem], *, lease: Lease, url: str) -> list[ItemRow]:
@@ -124,6 +125,12 @@ class Records:
             **packed(task.meta),
         )
         return msgspec.structs.replace(finished, page=RawPage(capture, response.body))
+
+
+def request_of(task: Task) -> str:
+    """The method, and the size and a short hash of the body: what tells tasks with one URL apart, and no secret."""
+    body = task.body
+    return f"{task.method} {len(body)} B {hashlib.blake2b(body, digest_size=4).hexdigest()}" if body else task.method
 
 
 def unstorable_item(key: str, why: str) -> str:

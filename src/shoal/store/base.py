@@ -53,6 +53,7 @@ class FetchRow(msgspec.Struct, frozen=True, kw_only=True):
     parent: int | None = None
     content_hash: str = ""  # SHA-256 of the body in hex; empty where no hashes are wanted
     archived: str = ""  # the name of the archive's object with the capture of this page
+    request: str = ""  # method, and size and hash of the body; empty: a plain GET, or a line of an older shoal
 
 
 class StoredItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +116,12 @@ class Store(Protocol):
 
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         """The latest log line of each of these tasks."""
+
+    async def fetches_of(self, crawls: Sequence[str], url: str, *, limit: int = 1000) -> list[FetchRow]:
+        """The latest log line of each task of these crawls with exactly this URL, newest first.
+
+        There may be several, with other methods, bodies or keys. A store may read its whole log for that: for people,
+        not for crawls."""
 
     async def tidy(self, *, retention: float) -> int:
         """Drop log lines older than `retention` seconds, in bounded steps; gives how many lines or partitions."""

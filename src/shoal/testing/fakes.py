@@ -87,6 +87,10 @@ class MemoryStore:
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         return [self.log[crawl, key] for key in dict.fromkeys(keys) if (crawl, key) in self.log]
 
+    async def fetches_of(self, crawls: Sequence[str], url: str, *, limit: int = 1000) -> list[FetchRow]:
+        found = [line for line in self.log.values() if line.crawl in crawls and line.url == url]
+        return sorted(found, key=lambda line: (line.at, line.token), reverse=True)[:limit]
+
     async def tidy(self, *, retention: float) -> int:
         before = time.time() - retention
         old = [name for name, line in self.log.items() if line.at < before]

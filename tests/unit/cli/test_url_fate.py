@@ -1,21 +1,26 @@
-"""What `shoal why` says of a URL in each of its spellings, and of one that its crawl has forgotten."""
+"""What `shoal why` says of a URL: in each spelling, forgotten by its crawl, or of several tasks."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 import pytest
 
 from shoal.cli.commands.why import sentence
-from shoal.cli.url_fate import fate_of
+from shoal.cli.typed_keys import key_given, key_text
+from shoal.cli.url_fate import TASKS_SHOWN, Choice, Fate, fate_of, fates_of
+from shoal.errors import UsageError
+from shoal.journey.results import request_of
 from shoal.key_forms import KEY_RULES
-from shoal.model import Crawl, Done, TaskState
+from shoal.model import Crawl, Dead, Done, Pool, Task, TaskState
 from shoal.processes.crawl_record import CrawlRecord, url_rules_of
 from shoal.settings import Settings
 from shoal.store.base import FetchRow
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import MemoryStore, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
-from shoal.urls import named_key, spelling_names
+from shoal.urls import key_of, named_key, spelling_names
 
 PAGE = "https://a.test/page"
 
@@ -67,3 +72,99 @@ async def test_a_spelling_that_a_redirect_led_to_is_a_task_of_its_own() -> None:
     await frontier.settle([Done(lease=lease, outcome="redirected", found=[hop])])
     states = [(await fate_of(url, [crawl], frontier=frontier, store=store)).state for url in (PAGE, f"{PAGE}/")]
     assert states == [TaskState.DONE, TaskState.QUEUED]
+
+
+class Asked:
+    """A crawl in memory, and what becomes of its tasks of one URL."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.frontier, self.store = MemoryFrontier(clock=self.clock), MemoryStore()
+        record = msgspec.to_builtins(CrawlRecord(settings=Settings(), start_lanes=["a.test"]))
+        pool = Pool(name="ring", exits=("ring/x",), interval=0.0, cap=99)
+        self.crawl = Crawl(id="c", spider="s", interval=0.0, cap=999, settings=record, pools=(pool,))
+
+    async def put(self, **fields: Any) -> Task:
+        await self.frontier.open_crawl(self.crawl)
+        key = key_of(PAGE, method=fields.get("method", "GET"), body=fields.get("body"))
+        task = task_for(PAGE, **{"key": key, "created": self.clock(), **fields})
+        await self.frontier.put("c", [task])
+        self.clock.advance(1.0)
+        return task
+
+    async def work(self, *, dead: str = "") -> None:
+        """Fetch what is due; it is done, or dead with this reason."""
+        for lease in (await self.frontier.lease(["c"], 999, worker="w", seconds=10.0, horizon=0.0)).leases:
+            line = FetchRow(
+                crawl="c", key=lease.task.key, url=PAGE, outcome=dead or "ok", token=lease.token, attempt=1,
+                at=self.clock(), exit=lease.exit, request=request_of(lease.task),
+            )  # fmt: skip
+            await self.store.write([], [line])
+            await self.frontier.settle([Dead(lease=lease, reason=dead) if dead else Done(lease=lease)])
+
+    async def fates(self, **choice: Any) -> list[Fate]:
+        return await fates_of(PAGE, [self.crawl], frontier=self.frontier, store=self.store, choice=Choice(**choice))
+
+
+async def test_finds_tasks_of_all_methods_bodies_and_pools_in_every_state() -> None:
+    asked = Asked()
+    await asked.put()
+    await asked.put(method="POST", body=b"q=1")
+    await asked.work()
+    await asked.put(method="PUT", body=b"secret")
+    await asked.work(dead="http_500")
+    await asked.put(method="POST", body=b"q=2", delay=5.0)
+    await asked.put(key=77, lane="a.test via ring", pool="ring")
+    found = [(fate.request.partition(" ")[0], fate.pool, fate.state, fate.is_plain) for fate in await asked.fates()]
+    assert found[0] == ("GET", "direct", "done", True)
+    assert sorted(found[1:]) == [
+        ("GET", "ring", "queued", False),
+        ("POST", "direct", "delayed", False),
+        ("POST", "direct", "done", False),
+        ("PUT", "direct", "dead", False),
+    ]
+    requests = {fate.request for fate in await asked.fates()}
+    assert len(requests) == 4  # both GETs read the same, every body has a hash of its own
+    assert not any("secret" in request for request in requests)
+
+
+async def test_a_url_that_only_a_post_has_is_known() -> None:
+    asked = Asked()
+    task = await asked.put(method="POST", body=b"q=1")
+    await asked.work()
+    (fate,) = await asked.fates()
+    assert (fate.state, fate.key, fate.request) == (TaskState.DONE, task.key, request_of(task))
+    assert sentence(fate) == "done: ok"
+
+
+async def test_a_chosen_task_is_found_among_many_of_its_url() -> None:
+    asked = Asked()
+    first = await asked.put(key=5, method="POST")
+    for number in range(100, 150):
+        await asked.put(key=number)
+    await asked.work()
+    assert len(await asked.fates()) == TASKS_SHOWN + 1
+    assert first.key not in [fate.key for fate in await asked.fates()]
+    assert (await asked.fates(key=5))[0].key == 5
+    assert (await asked.fates(method="POST"))[0].key == 5
+
+
+async def test_a_line_of_an_older_shoal_does_not_say_what_the_request_was() -> None:
+    asked = Asked()
+    await asked.put(key=5, method="POST")
+    await asked.work()
+    asked.store.log["c", 5] = msgspec.structs.replace(asked.store.log["c", 5], request="")
+    (fate,) = await asked.fates()
+    assert fate.request == "?"
+
+
+@pytest.mark.parametrize("key", [0, 1, -1, 2**63 - 1, -(2**63)])
+def test_a_key_is_read_as_it_is_shown(key: int) -> None:
+    assert len(key_text(key)) == 16
+    assert key_given(key_text(key)) == key
+
+
+@pytest.mark.parametrize("text", ["", "xyz", "-1", "1" * 17])
+def test_refuses_what_is_no_key(text: str) -> None:
+    with pytest.raises(UsageError, match="is no key"):
+        key_given(text)

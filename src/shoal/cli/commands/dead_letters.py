@@ -26,13 +26,12 @@ def filter_options(command: Command) -> Command:
     """The options that choose dead letters, passed as one argument `which`."""
 
     @functools.wraps(command)
-    def wrapped(
-        *args: Any, host: str | None, reason: str | None, since: str | None, url: str | None, **rest: Any
-    ) -> Any:
-        which = {"host": host, "reason": reason, "since": since, "url": url}
-        return command(*args, which=which, **rest)
+    def wrapped(*args: Any, **options: Any) -> Any:
+        which = {name: options.pop(name) for name in ("host", "reason", "since", "url", "key")}
+        return command(*args, which=which, **options)
 
     for name, kind, text in (
+        ("--key", "KEY", "Only the task with this key, as `shoal why` shows it."),
         ("--url", "URL", "Only this URL."),
         ("--since", "TIME", "Only those given up since then: 30m, 2h or 7d ago, or a date."),
         ("--reason", "TEXT", "Only those whose reason begins with this: http_503, handler, timeout."),
@@ -173,12 +172,15 @@ def _so_far(crawl: Crawl, number: int) -> str:
 
 async def _filter(which: dict[str, Any], crawl: Crawl, *, frontier: Frontier) -> DeadFilter:
     from shoal.cli.commands.steer import lane_given
+    from shoal.cli.typed_keys import key_given
     from shoal.cli.url_fate import known_key
     from shoal.model import DeadFilter
     from shoal.urls import canonical
 
     key = None
-    if which["url"] is not None:
+    if which["key"] is not None:
+        key = key_given(which["key"])
+    elif which["url"] is not None:
         key = await known_key(canonical(which["url"]), crawl, frontier=frontier)
     return DeadFilter(
         lane=None if which["host"] is None else lane_given(which["host"]),

@@ -11,6 +11,8 @@ import msgspec
 from shoal.cli.display.numbers import duration, moment, several, size
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, json_option, place_options
+from shoal.cli.typed_keys import key_given, key_text
+from shoal.errors import UsageError
 from shoal.model import DIRECT, TaskState
 from shoal.secrecy import MASK, masked_headers
 
@@ -19,39 +21,81 @@ if TYPE_CHECKING:
     from shoal.processes.opening import Places
     from shoal.store.base import FetchRow
 
+STORIES_TOLD = 5
+
 
 @click.command(short_help="What became of a URL, or which rule kept it out.")
 @click.argument("url")
 @crawl_argument
+@click.option("--method", metavar="METHOD", help="Only its tasks with this method: GET, POST.")
+@click.option("--key", metavar="KEY", help="Only its task with this key.")
 @place_options()
 @json_option
-def why(url: str, crawl: str | None, *, places: Places, as_json: bool) -> None:
-    """What became of a URL, or which rule kept it out.
+def why(url: str, crawl: str | None, *, method: str | None, key: str | None, places: Places, as_json: bool) -> None:
+    """What became of a URL, or which rule kept it out. Several tasks may have one URL: with other methods, bodies or
+    keys of their own. All of them are told, the latest ones if they are many.
 
     \b
     Example: shoal why https://books.toscrape.com/catalogue/page-2.html
     """
     from shoal.cli.loop import run
 
-    fate = run(_why(url, crawl, places=places))
+    wanted = {"method": method and method.upper(), "key": None if key is None else key_given(key)}
+    fates = run(_why(url, crawl, wanted, places=places))
     screen = Screen()
     if as_json:
-        screen.json(document(fate))
+        documents = [document(fate) for fate in fates]
+        screen.json(documents[0] if len(documents) == 1 else documents)
         return
-    screen.heading(fate.url)
+    screen.heading(fates[0].url)
+    if len(fates) == 1:
+        _tell(fates[0], screen, places=places)
+        return
+    _show_tasks(fates, screen)
+    for fate in fates if len(fates) <= STORIES_TOLD else []:
+        screen.line()
+        screen.heading(f"{fate.request}, key {key_text(fate.key)}")
+        _tell(fate, screen, places=places)
+
+
+def _show_tasks(fates: list[Fate], screen: Screen) -> None:
+    """Several tasks of one URL at a glance."""
+    from shoal.cli.url_fate import TASKS_SHOWN
+
+    shown = fates[:TASKS_SHOWN]
+    number = f"more than {TASKS_SHOWN}" if len(fates) > TASKS_SHOWN else str(len(fates))
+    screen.line(f"{number} tasks have this URL in {fates[0].crawl}; --method or --key tells of one of them")
+    rows = [
+        (fate.request, fate.pool, key_text(fate.key), fate.state, fate.fetch.outcome if fate.fetch else "")
+        for fate in shown
+    ]
+    screen.table(("request", "pool", "key", "state", "outcome"), rows)
+
+
+def _tell(fate: Fate, screen: Screen, *, places: Places) -> None:
+    """The life of one task."""
     screen.line(sentence(fate))
     screen.pairs((name, value) for name, value in _facts(fate) if value not in (None, ""))
     if fate.state is TaskState.DEAD:
         screen.line(f"to queue it again: {_requeueing(fate, places)}")
 
 
-async def _why(url: str, name: str | None, *, places: Places) -> Fate:
-    from shoal.cli.url_fate import fate_of
+async def _why(url: str, name: str | None, wanted: dict[str, Any], *, places: Places) -> list[Fate]:
+    from shoal.cli.url_fate import Choice, fates_of
     from shoal.cli.which import choose_all
     from shoal.processes.opening import opened
 
     async with opened(places) as (frontier, store):
-        return await fate_of(url, choose_all(await frontier.crawls(), name), frontier=frontier, store=store)
+        crawls, choice = choose_all(await frontier.crawls(), name), Choice(**wanted)
+        fates = await fates_of(url, crawls, frontier=frontier, store=store, choice=choice)
+    chosen = [fate for fate in fates if choice.has(fate.key, fate.request)]
+    is_known = fates[0].state is not TaskState.UNKNOWN or fates[0].fetch is not None
+    if not chosen and not is_known:
+        return fates
+    if not chosen:
+        known = ", ".join(f"{fate.request} (key {key_text(fate.key)})" for fate in fates[:STORIES_TOLD])
+        raise UsageError(f"{fates[0].url} has no such task in {fates[0].crawl}; it has {known}")
+    return chosen
 
 
 def document(fate: Fate) -> dict[str, Any]:
@@ -123,7 +167,8 @@ def _requeueing(fate: Fate, places: Places) -> str:
     """The command that requeues a dead letter; with it those like it, where a rule has given up all of them."""
     from shoal.cli.next_commands import command, quote
 
-    which = "--reason equal_pages" if fate.task.reason.startswith("equal_pages") else f"--url {quote(fate.url)}"
+    one = f"--url {quote(fate.url)}" if fate.is_plain else f"--key {key_text(fate.key)}"
+    which = "--reason equal_pages" if fate.task.reason.startswith("equal_pages") else one
     return command(f"dead requeue {quote(fate.crawl)} {which}", places)
 
 
@@ -131,7 +176,8 @@ def _facts(fate: Fate) -> Iterator[tuple[str, Any]]:
     task = fate.task.task
     yield "crawl", fate.crawl
     yield "lane", fate.lane
-    yield "key", f"{fate.key & (1 << 64) - 1:016x}"
+    yield "key", key_text(fate.key)
+    yield "request", fate.request if fate.request != "GET" else None
     yield "merged with", fate.merged_with
     yield "found on", fate.found_on
     if task is not None:

@@ -144,6 +144,9 @@ class RedisFrontier:
     async def look_up(self, crawl: str, key: int) -> TaskStatus:
         return await views.look_up(self._runner, crawl, key)
 
+    async def tasks_of(self, crawl: str, url: str, *, lanes: Sequence[str]) -> list[TaskStatus]:
+        return await views.tasks_of(self._runner, crawl, url, lanes=lanes)
+
     async def samples(self, crawl: str, reason: str) -> list[str]:
         return await views.samples(self._runner, crawl, reason)
 

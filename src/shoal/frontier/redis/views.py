@@ -181,6 +181,39 @@ async def _waiting_in(
     return found
 
 
+async def tasks_of(runner: ShardRunner, crawl: str, url: str, *, lanes: Sequence[str]) -> list[TaskStatus]:
+    """The tasks with this URL. Those that are leased or dead are looked up by their keys."""
+    is_cancelled = (await progress(runner, crawl)).state == CrawlState.CANCELLED
+    queued, delayed = TaskState.QUEUED, TaskState.DELAYED
+    found: dict[int, TaskStatus] = {}
+    keys: list[bytes] = []
+    for shard in await runner.shards(crawl):
+        mine = [lane for lane in lanes if shard.has(lane)]
+        if not mine:
+            continue
+        hits = await _found_in(runner, shard, "later", url)
+        found |= _waiting(hits, TaskState.CANCELLED if is_cancelled else delayed)
+        for lane in mine:
+            hits = await _found_in(runner, shard, "queue", url, lane)
+            found |= _waiting(hits, TaskState.CANCELLED if is_cancelled else queued)
+        for where in ("held", "dead"):
+            keys += await _found_in(runner, shard, where, url)
+    for key in dict.fromkeys(KEY.unpack(key)[0] for key in keys):
+        # Looked up last: a task that was lent meanwhile is leased, not queued.
+        found[key] = await look_up(runner, crawl, key)
+    return [status for status in found.values() if status.task and status.task.url == url and status.task.lane in lanes]
+
+
+async def _found_in(runner: ShardRunner, shard: Shard, where: str, url: str, lane: str = "") -> list[bytes]:
+    """What `find_url` finds in one collection of a shard."""
+    found: list[bytes] = []
+    at: bytes | str = "-inf" if where == "queue" else "0"
+    while at:
+        _, at, hits = await runner.read_in(shard, "find_url", where, at, url, lane)
+        found += hits
+    return found
+
+
 async def lane_names(connections: RedisConnections, shard: Shard) -> list[bytes]:
     """All lanes of a shard, each once."""
     names: dict[bytes, None] = {}

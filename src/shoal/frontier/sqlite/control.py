@@ -143,7 +143,7 @@ def delete_crawl(db: sqlite3.Connection, name: str) -> None:
         return
     crawl = row[0]
     lanes = "lane IN (SELECT id FROM lane WHERE crawl = ?)"
-    db.execute("DELETE FROM task WHERE id BETWEEN ? AND ?", _ids(crawl))
+    db.execute("DELETE FROM task WHERE id BETWEEN ? AND ?", ids_of(crawl))
     db.execute(f"DELETE FROM shape WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
     for table in ("lane_rules", "lane_rest", "lane_exit"):
         db.execute(f"DELETE FROM {table} WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
@@ -229,7 +229,7 @@ def _drop(ledger: Ledger, rows: Sequence[tuple[Any, ...]]) -> None:
 def _cancel(ledger: Ledger) -> None:
     """Waiting tasks keep their rows: a cancelled crawl can be resumed."""
     crawl = ledger.crawl
-    ledger.db.execute("UPDATE task SET state = 4 WHERE id BETWEEN ? AND ? AND state IN (0, 1)", _ids(crawl.id))
+    ledger.db.execute("UPDATE task SET state = 4 WHERE id BETWEEN ? AND ? AND state IN (0, 1)", ids_of(crawl.id))
     ledger.db.execute("UPDATE lane SET waiting = 0 WHERE crawl = ?", (crawl.id,))
     crawl.cancelled += crawl.queued + crawl.delayed
     crawl.queued = crawl.delayed = 0
@@ -240,7 +240,7 @@ def _restore(ledger: Ledger) -> None:
     crawl, db, now = ledger.crawl, ledger.db, ledger.now
     db.execute(
         "UPDATE task SET state = CASE WHEN at > ? THEN 1 ELSE 0 END WHERE id BETWEEN ? AND ? AND state = 4",
-        (now, *_ids(crawl.id)),
+        (now, *ids_of(crawl.id)),
     )
     db.execute(
         "UPDATE lane SET waiting = (SELECT count(*) FROM task WHERE task.lane = lane.id AND state = 0) WHERE crawl = ?",
@@ -253,7 +253,7 @@ def _restore(ledger: Ledger) -> None:
     crawl.finished = None
 
 
-def _ids(crawl: int) -> tuple[int, int]:
+def ids_of(crawl: int) -> tuple[int, int]:
     """The range of a crawl's task ids."""
     return crawl * SEQUENCES, (crawl + 1) * SEQUENCES - 1
 

@@ -186,6 +186,9 @@ class SqliteFrontier:
     async def look_up(self, crawl: str, key: int) -> TaskStatus:
         return await self._look(crawl, lambda ledger: views.look_up(ledger, key))
 
+    async def tasks_of(self, crawl: str, url: str, *, lanes: Sequence[str]) -> list[TaskStatus]:
+        return await self._look(crawl, lambda ledger: views.tasks_of(ledger, url, lanes=lanes))
+
     async def samples(self, crawl: str, reason: str) -> list[str]:
         return await self._look(crawl, lambda ledger: ledger.samples(reason))
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from shoal.frontier.rules.constants import BEAT_SECONDS
-from shoal.frontier.sqlite.control import dead_rows
+from shoal.frontier.sqlite.control import dead_rows, ids_of
 from shoal.frontier.sqlite.expiry import known_ended
 from shoal.frontier.sqlite.frontier_rows import DELAYED, LANE_COLUMNS, LEASED, LaneRow
 from shoal.frontier.sqlite.lease import DECODER
@@ -110,9 +112,26 @@ def look_up(ledger: Ledger, key: int) -> TaskStatus:
     ).fetchone()
     if row is None:
         return TaskStatus(state=TaskState.DONE if known_ended(ledger, [key]) else TaskState.UNKNOWN)
-    state, payload, attempts, reason, detail, worker, at = row
-    if state is None:
+    if row[0] is None:
         return TaskStatus(state=TaskState.DONE)
+    return _status(ledger, row)
+
+
+def tasks_of(ledger: Ledger, url: str, *, lanes: Sequence[str]) -> list[TaskStatus]:
+    """The URL is searched in the packed tasks: only those that hold it are unpacked."""
+    named = msgspec.json.encode(list(lanes)).decode()
+    rows = ledger.db.execute(
+        "SELECT state, payload, attempts, reason, detail, worker, at FROM task WHERE id BETWEEN ? AND ?"
+        " AND lane IN (SELECT id FROM lane WHERE crawl = ? AND name IN (SELECT value FROM json_each(?)))"
+        " AND instr(payload, ?) > 0",
+        (*ids_of(ledger.crawl.id), ledger.crawl.id, named, url.encode("utf-8", "surrogatepass")),
+    )
+    found = [_status(ledger, row) for row in rows]
+    return [status for status in found if status.task is not None and status.task.url == url]
+
+
+def _status(ledger: Ledger, row: tuple[Any, ...]) -> TaskStatus:
+    state, payload, attempts, reason, detail, worker, at = row
     return TaskStatus(
         state=_STATES[state],
         task=DECODER.decode(payload),

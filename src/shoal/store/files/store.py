@@ -106,6 +106,10 @@ class FilesStore:
         """The latest log line of each of these tasks."""
         return await (await self._up_to_date()).fetches(crawl, keys)
 
+    async def fetches_of(self, crawls: Sequence[str], url: str, *, limit: int = 1000) -> list[FetchRow]:
+        """The latest log line of each task with this URL."""
+        return await (await self._up_to_date()).fetches_of(crawls, url, limit=limit)
+
     async def tidy(self, *, retention: float) -> int:
         """Drop old lines from the index, and files of the log that have not grown for `retention` seconds."""
         index = await self._up_to_date()

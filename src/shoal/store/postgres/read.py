@@ -58,6 +58,10 @@ _ARCHIVED = """
     SELECT DISTINCT ON (key) key, content_hash, archived FROM fetches
     WHERE crawl = $1 AND key = ANY($2::bigint[]) AND archived <> '' ORDER BY key, token DESC, at DESC"""
 
+_OF_URL = """
+    SELECT crawl, key FROM fetches WHERE crawl = ANY($1::text[]) AND url = $2
+    GROUP BY crawl, key ORDER BY max(at) DESC, max(token) DESC LIMIT $3"""
+
 _Position = tuple[str, str, int]
 
 
@@ -103,6 +107,19 @@ async def fetches(link: PostgresLink, crawl: str, keys: list[int]) -> list[Fetch
                 row = msgspec.structs.replace(row, content_hash=content_hash, archived=archived)
             found.append(row)
     return found
+
+
+async def fetches_of(link: PostgresLink, crawls: Sequence[str], url: str, *, limit: int) -> list[FetchRow]:
+    """The latest line of each task with this URL, newest first."""
+    if "\0" in url or not _is_text(url):
+        return []
+    async with link.transaction(reads=True) as connection:
+        tasks = [(row["crawl"], row["key"]) for row in await connection.fetch(_OF_URL, list(crawls), url, limit)]
+    found: dict[tuple[str, int], FetchRow] = {}
+    for crawl in dict(tasks):
+        rows = await fetches(link, crawl, [key for owner, key in tasks if owner == crawl])
+        found |= {(crawl, row.key): row for row in rows}
+    return [found[task] for task in tasks if task in found]
 
 
 async def delete_crawl(link: PostgresLink, crawl: str) -> None:

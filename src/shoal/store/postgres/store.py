@@ -74,6 +74,10 @@ class PostgresStore:
         """The latest log line of each of these tasks."""
         return await postgres_read.fetches(self._link, crawl, list(dict.fromkeys(keys)))
 
+    async def fetches_of(self, crawls: Sequence[str], url: str, *, limit: int = 1000) -> list[FetchRow]:
+        """The latest log line of each task with this URL, found by the index on URLs."""
+        return await postgres_read.fetches_of(self._link, crawls, url, limit=limit)
+
     async def tidy(self, *, retention: float) -> int:
         """Drop whole weeks of the log, and old lines that are in no week."""
         weeks = await postgres_schema.drop_weeks(self._link, retention=retention)

@@ -1,4 +1,4 @@
--- The tables of SqliteStore, one part of shoal.db.
+-- The tables of SqliteStore, one part of shoal.db. `views.sql` and `from_2.sql` follow.
 -- Guarantee: one row per item and per task of the fetch log, however often it is written; newer tokens win.
 
 CREATE TABLE item (

@@ -75,6 +75,10 @@ class SqliteStore:
         """The log lines of these tasks."""
         return await self._run(read.fetches, self._connection, crawl, list(dict.fromkeys(keys)))
 
+    async def fetches_of(self, crawls: Sequence[str], url: str, *, limit: int = 1000) -> list[FetchRow]:
+        """The log lines of the tasks with this URL."""
+        return await self._run(read.fetches_of, self._connection, crawls, url, limit=limit)
+
     async def tidy(self, *, retention: float) -> int:
         """Drop log lines older than `retention` seconds, in steps that let other writers in between."""
         before = self._clock() - retention
@@ -149,9 +153,13 @@ class SqliteStore:
 
 
 def _connect(path: str | Path) -> sqlite3.Connection:
-    tables, views, from_1 = (_script(name) for name in ("schema", "views", "from_1"))
+    tables, views, from_1, from_2 = (_script(name) for name in ("schema", "views", "from_1", "from_2"))
     return connect(
-        path, part="store", version=VERSIONS["store"], schema_sql=tables + views, migrations={1: from_1 + views}
+        path,
+        part="store",
+        version=VERSIONS["store"],
+        schema_sql=tables + views + from_2,
+        migrations={1: from_1 + views, 2: from_2},
     )
 
 

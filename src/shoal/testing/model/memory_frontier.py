@@ -326,6 +326,10 @@ class MemoryFrontier:
             due_in=max(0.0, task.at - one.now) if timed else 0.0,
         )
 
+    async def tasks_of(self, crawl: str, url: str, *, lanes: Sequence[str]) -> list[TaskStatus]:
+        tasks = [one.task for one in self._crawl(crawl).tasks.values()]
+        return [await self.look_up(crawl, task.key) for task in tasks if task.url == url and task.lane in lanes]
+
     async def samples(self, crawl: str, reason: str) -> list[str]:
         return list(self._crawl(crawl).samples.get(reason, []))
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
-from shoal.model import Budgets, Crawl, CrawlState, Dead, DeadFilter, Done, LaneUpdate, TaskState
+from shoal.model import Budgets, Crawl, CrawlState, Dead, DeadFilter, Done, LaneUpdate, Task, TaskState
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import CRAWL, FrontierCase, check_counts, keys, make_task, take, take_one
 
@@ -155,6 +156,41 @@ class PutPromises(FrontierCase):
         assert (letter.task, letter.reason, letter.detail, letter.attempts) == (make_task(2), "gone", "why", 1)
         assert (held.worker, held.due_in) == ("w1", 60.0)
         assert (await frontier.look_up(CRAWL, 5)).due_in == 9.0
+
+    async def test_finds_every_task_of_a_url_that_is_not_done(self, frontier: Frontier) -> None:
+        url, lanes = "https://a.test/form?é", ["a.test", "a.test via p"]
+        kinds: list[dict[str, Any]] = [
+            {}, {"method": "POST", "body": b"1"}, {"method": "POST", "body": b"2"}, {"delay": 9.0}, {},
+        ]  # fmt: skip
+        tasks = [Task(url=url, key=number, lane="a.test", **kind) for number, kind in enumerate(kinds, start=1)]
+        others = [
+            Task(url=f"https://a.test/?next={url}", key=11, lane="a.test"),
+            Task(url=f"{url}&more", key=12, lane="a.test"),
+            Task(url=url, key=13, lane="elsewhere.test"),
+        ]
+        await frontier.put(CRAWL, tasks)
+        batch = await take(frontier, 3)
+        await frontier.put(CRAWL, others)
+        ended = {lease.task.key: lease for lease in batch.leases if lease.task.key in (1, 2)}
+        await frontier.settle([Done(lease=ended[1]), Dead(lease=ended[2], reason="gone", detail="why")])
+        found = {status.task.key: status for status in await frontier.tasks_of(CRAWL, url, lanes=lanes) if status.task}
+        assert {key: status.state for key, status in found.items()} == {
+            2: "dead", 3: "leased", 4: "delayed", 5: "queued",
+        }  # fmt: skip
+        assert [status for _, status in sorted(found.items())] == [
+            await frontier.look_up(CRAWL, key) for key in sorted(found)
+        ]
+        assert await frontier.tasks_of(CRAWL, "https://a.test/never", lanes=lanes) == []
+        await frontier.set_state(CRAWL, CrawlState.CANCELLED)
+        states = {status.state for status in await frontier.tasks_of(CRAWL, url, lanes=lanes)}
+        assert states == {"dead", "leased", "cancelled"}
+
+    async def test_finds_a_url_among_thousands_of_tasks_that_wait(self, frontier: Frontier) -> None:
+        await frontier.put(CRAWL, [make_task(number) for number in range(2500)])
+        await frontier.put(CRAWL, [make_task(number, delay=9.0) for number in range(2500, 3700)])
+        for number in (0, 1200, 2499, 2500, 3699):
+            (status,) = await frontier.tasks_of(CRAWL, f"https://a.test/{number}", lanes=["a.test"])
+            assert status.task == make_task(number, delay=9.0 if number >= 2500 else 0.0)
 
     async def test_a_task_that_cannot_be_stored_leaves_nothing_behind(self, frontier: Frontier) -> None:
         with pytest.raises((TypeError, ValueError, OverflowError)):

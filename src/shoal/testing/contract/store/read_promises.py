@@ -89,6 +89,25 @@ class ReadPromises:
         await store.write([], [fetch(1)])
         assert await store.fetches("c1", [1] * 1500) == [fetch(1)]
 
+    async def test_gives_the_log_lines_of_every_task_with_a_url_newest_first(self, store: Store) -> None:
+        url = "https://a.test/form?é"
+        lines = [fetch(key, url=url, at=100.0 + key, request=f"POST {key} B") for key in range(1, 6)]
+        other = [fetch(9, url=f"{url}&more"), fetch(10, url=url, crawl="c2")]
+        await store.write([], [*lines, *other])
+        await store.write([], [fetch(1, url=url, at=300.0, token=2, outcome="http_500")])
+        found = await store.fetches_of(["c1"], url)
+        assert [(row.key, row.outcome) for row in found] == [(1, "http_500"), *((key, "ok") for key in (5, 4, 3, 2))]
+        assert found[1] == lines[4]
+        assert [row.key for row in await store.fetches_of(["c1"], url, limit=2)] == [1, 5]
+        both = await store.fetches_of(["c2", "c1"], url)
+        assert sorted((row.crawl, row.key) for row in both) == [*(("c1", key) for key in range(1, 6)), ("c2", 10)]
+        assert await store.fetches_of(["c1"], "https://a.test/never") == []
+
+    async def test_finds_a_url_in_a_long_log(self, store: Store) -> None:
+        await store.write([], [fetch(number) for number in range(25_000)])
+        for number in (0, 19_999, 20_000, 24_999):
+            assert await store.fetches_of(["c1"], f"https://a.test/{number}") == [fetch(number)]
+
     async def test_deleting_a_crawl_removes_its_log_and_keeps_items(self, store: Store) -> None:
         logged = [fetch(number, crawl=crawl) for crawl in ("c1", "c2") for number in range(700)]
         await store.write([item(crawl="c1")], logged)

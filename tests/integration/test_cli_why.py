@@ -1,0 +1,59 @@
+"""`shoal why` of a URL that several tasks have."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+from command_line import Folder
+
+from shoal.testing.sites.hostile import HostileSite, answer
+
+SPIDER = """
+from shoal import Item, Request, Spider
+
+class Search(Spider):
+    start = {start!r}
+    rate = "unlimited"
+    obey_robots = False
+    allow_private = True
+    max_attempts = 1
+
+    def parse(self, page):
+        if page.meta.get("bad"):
+            raise ValueError("no results")
+        yield Item(key=page.url)
+        if page.task.method == "GET":
+            for words in ("q=one", "q=bad"):
+                yield Request(page.url, method="POST", body=words, meta={{"bad": "bad" in words}})
+"""
+
+
+async def test_why_tells_of_every_task_of_a_url(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    async with HostileSite() as site:
+        site.pages = {"/search": answer(b"<p>found")}
+        url = site.url("/search")
+        (tmp_path / "search.py").write_text(SPIDER.format(start=url))
+        await asyncio.to_thread(folder.run, "run", "search.py")
+        assert len(site.requests) == 3
+    text = folder.run("why", url).stdout
+    assert "3 tasks have this URL in search-1; --method or --key tells of one of them" in text
+    rows = re.findall(r"^(GET|POST \d+ B \w{8})\s+direct\s+(\w{16})\s+(\w+)\s+(\w+)$", text, re.MULTILINE)
+    states = sorted((request[:8], state, outcome) for request, _, state, outcome in rows)
+    assert states == [("GET", "done", "ok"), ("POST 5 B", "dead", "handler"), ("POST 5 B", "done", "ok")]
+    documents = folder.json("why", url)
+    assert [fate["state"] for fate in documents].count("done") == 2
+    assert folder.json("why", url, "--method", "get")["sentence"] == "done: ok"
+    assert len(folder.json("why", url, "--method", "post")) == 2
+    dead_key = next(key for _, key, state, _ in rows if state == "dead")
+    told = folder.run("why", url, "--key", dead_key).stdout
+    assert "dead after 1 attempt: handler: ValueError: no results" in told
+    assert "q=bad" not in told.partition("Traceback")[0]
+    assert f"dead requeue search-1 --key {dead_key}" in told
+    assert "has no such task in search-1; it has GET (key " in folder.refusal("why", url, "--method", "PUT")
+    folder.run("dead", "requeue", "search-1", "--key", dead_key)
+    waiting = folder.json("why", url, "--key", dead_key)
+    assert (waiting["state"], waiting["request"][:8]) == ("queued", "POST 5 B")
+    assert "is no key" in folder.refusal("why", url, "--key", "x")
