@@ -206,7 +206,8 @@ def _document(letter: DeadLetter) -> dict[str, Any]:
 def _show(letters: Sequence[DeadLetter], screen: Screen) -> None:
     rows = [(letter.task.url, letter.reason, letter.attempts, moment(letter.at)) for letter in letters]
     if rows:
-        screen.table(("url", "reason", "attempts", "when"), rows, right=("attempts",))
+        columns = ("url", "reason", "attempts", "when")
+        screen.table(columns, rows, right=("attempts",), spare=("attempts", "when"), folds=("url", "reason"))
 
 
 def _show_whole(letters: Sequence[DeadLetter], screen: Screen) -> None:
