@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from shoal.cli.display.counting import counting_export
 from shoal.cli.display.lines import one_line
 from shoal.cli.display.progress import Display
 from shoal.cli.display.screen import Screen
@@ -103,7 +104,9 @@ async def work(job: Job, screen: Screen) -> Summary:
             reading = await _run(crawl, job, coordinator, watch=watch)
         output = () if reading.interrupted else job.output
         for target in output:
-            await export(store, target, wanted=Wanted(which=ItemFilter(spider=crawl.spider, crawl=crawl.id)))
+            which = ItemFilter(spider=crawl.spider, crawl=crawl.id)
+            with counting_export(screen, target) as show:
+                await export(store, target, wanted=Wanted(which=which), show=show)
         summary = await _sum_up(crawl, reading, store=store, places=job.places)
         judged = await _judged(summary, crawl, reading, job=job, frontier=frontier)
         return msgspec.structs.replace(judged, resumed=before is not None, output=output)
