@@ -8,6 +8,7 @@ import inspect
 import sys
 import sysconfig
 import traceback
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 
@@ -67,7 +68,10 @@ def _named(spiders: list[type[Spider]], name: str, source: str) -> type[Spider]:
 
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise UsageError(f"no spider file {path}: check the path")
+        near = get_close_matches(path.name, [file.name for file in path.parent.glob("*.py")], n=1)
+        raise UsageError(
+            f"no spider file {path}: {f'did you mean {path.with_name(near[0])}?' if near else 'check the path'}"
+        )
     # Not under the name of a standard module: a spider's file may well be called queue.py.
     name = f"{path.stem}_spider" if path.stem in sys.stdlib_module_names else path.stem
     spec = importlib.util.spec_from_file_location(name, path)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import json
 import os
+import pty
+import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +22,7 @@ from shoal.frontier import open_frontier
 from shoal.testing.waiting import eventually
 
 SECONDS = 60.0
+TERMINAL_VARIABLES = {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TERM"}
 SHOP = """
 from shoal import Item, Spider
 
@@ -67,6 +75,29 @@ class Folder:
         assert process.returncode == code, f"{arguments}: {process.returncode}\n{out}\n{err}"
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
+    def on_terminal(
+        self, *arguments: str, columns: int = 80, environ: Mapping[str, str] | None = None, keys: bytes = b""
+    ) -> str:
+        """What a command shows on a terminal of this width; `keys` are typed at the first thing that it shows."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        kept = {name: value for name, value in os.environ.items() if name not in TERMINAL_VARIABLES}
+        env = {**kept, "TERM": "xterm-256color", **(environ or {})}
+        shown = b""
+        command = [sys.executable, "-m", "shoal", *arguments]
+        with Started(command, cwd=self.path, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+            os.close(theirs)
+            # The end of the terminal is an error: nobody writes to it any more.
+            with contextlib.suppress(OSError):
+                while chunk := _read(ours):
+                    if keys and not shown:
+                        os.write(ours, keys)
+                    shown += chunk
+            process.wait(SECONDS)
+        os.close(ours)
+        assert process.returncode == 0, shown.decode()
+        return shown.decode().replace("\r\n", "\n")
+
     def json(self, *arguments: str, code: int = 0, stdin: str = "") -> Any:
         """What a command prints with --json."""
         return json.loads(self.run(*arguments, "--json", code=code, stdin=stdin).stdout)
@@ -96,6 +127,12 @@ class Folder:
             return await eventually(read, pause=0.05)
         finally:
             await frontier.close()
+
+
+def _read(terminal: int) -> bytes:
+    """What a command has shown since; nothing when it has shown nothing for long."""
+    ready, _, _ = select.select([terminal], [], [], SECONDS)
+    return os.read(terminal, 65_536) if ready else b""
 
 
 def interrupt(process: subprocess.Popen[str]) -> None:

@@ -18,7 +18,9 @@ from shoal.cli.display.lines import one_line, shown
 from shoal.cli.display.numbers import duration, moment_given, per_second, several, size
 from shoal.cli.display.screen import Screen
 from shoal.cli.main import COMMANDS, shoal
+from shoal.cli.which import choose
 from shoal.errors import UsageError
+from shoal.model import Crawl
 from shoal.version import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -79,6 +81,42 @@ def test_an_unknown_command_is_one_line_with_the_way_to_help() -> None:
     line = refusal("rum", "books.py")
     assert "No such command 'rum'" in line
     assert "shoal --help" in line
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["stauts"], "No such command 'stauts'. Did you mean 'status'? `shoal --help` shows how"),
+        (["dead", "lst"], "No such command 'lst'. Did you mean 'list'? `shoal dead --help` shows how"),
+        (["run", "--wokers", "3"], "Did you mean '--workers'? `shoal run --help` shows how"),
+        (["run", "boks.py"], "no spider file boks.py: did you mean books.py?"),
+        (["run", "far/boks.py"], "no spider file far/boks.py: check the path"),
+        (["chaos", "--kills", "few"], "Invalid value for '--kills': 'few' is no whole number;"),
+    ],
+)
+def test_a_slip_is_one_line_with_what_was_meant(folder: Folder, given: list[str], meant: str) -> None:
+    (folder.path / "books.py").touch()
+    assert meant in folder.refusal(*given)
+
+
+def test_a_crawl_that_is_not_there_is_refused_with_the_one_that_was_meant() -> None:
+    crawls = [Crawl(id="books-2", spider="books"), Crawl(id="news-1", spider="news")]
+    with pytest.raises(UsageError, match=r"no crawl 'boks-2'; did you mean books-2\? There are books-2, news-1"):
+        choose(crawls, "boks-2")
+    with pytest.raises(UsageError, match="no crawl 'zzz'; there are books-2, news-1"):
+        choose(crawls, "zzz")
+
+
+@pytest.mark.parametrize("group", ["dead", "store"])
+def test_a_group_without_a_command_shows_its_help_as_a_page(folder: Folder, group: str) -> None:
+    shown = folder.run(group, code=2)
+    assert shown.stdout == ""
+    assert shown.stderr.startswith(f"Usage: shoal {group} [OPTIONS] COMMAND [ARGS]...\n\n")
+
+
+@pytest.mark.parametrize("line", ["status", "dead requeue", "export", "add"])
+def test_help_says_what_crawl_stands_for(folder: Folder, line: str) -> None:
+    assert "CRAWL is a crawl's id, or a spider's name" in folder.run(*line.split(), "--help").stdout
 
 
 def test_an_unknown_option_is_one_line_with_the_way_to_help() -> None:

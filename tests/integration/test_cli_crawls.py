@@ -91,7 +91,10 @@ def test_an_unknown_crawl_is_refused_with_the_known_ones(crawl: str) -> None:
         ["export", "bokos", "-o", "a.csv"],
         ["dead", "list", "bokos"],
     ):
-        assert shoal_(*command, code=2).stderr == "shoal: there is no crawl 'bokos'; there are books-1\n"
+        assert (
+            shoal_(*command, code=2).stderr
+            == "shoal: there is no crawl 'bokos'; did you mean books? There are books-1\n"
+        )
 
 
 def test_top_prints_one_reading_into_a_pipe(crawl: str) -> None:
@@ -198,6 +201,7 @@ def test_an_invalid_url_adds_nothing(crawl: str, site: SiteProcess) -> None:
     assert "not a valid URL" in shoal_("add", crawl, f"{site.url}new", "http://[", code=2).stderr
     assert json_of("why", f"{site.url}new")["state"] == "unknown"
     assert "Give the URLs" in shoal_("add", crawl, code=2).stderr
+    assert "Give the URLs" in shoal_("add", code=2).stderr
 
 
 def test_a_crawl_is_paused_resumed_and_cancelled(crawl: str, site: SiteProcess) -> None:

@@ -78,7 +78,23 @@ def answer(*arguments: str) -> Any:
     result = CliRunner().invoke(shoal, [*arguments, "--json"])
     assert result.exit_code == 0, result.output + repr(result.exception)
     (line,) = result.stdout.splitlines()
-    return json.loads(line)
+    document = json.loads(line)
+    if fields := fields_in_help(arguments):
+        assert list(document) == fields
+    return document
+
+
+def fields_in_help(arguments: tuple[str, ...]) -> list[str]:
+    """The fields of the document, as far as the command's help names them."""
+    name = next(name for name in (" ".join(arguments[:2]), arguments[0]) if name in ALL)
+    (option,) = [one for one in ALL[name].params if isinstance(one, click.Option) and "--json" in one.opts]
+    _, _, fields = (option.help or "").rstrip(".").partition(": ")
+    return fields.split(", ") if fields else []
+
+
+@pytest.mark.parametrize("name", ["pause", "resume", "cancel", "pace", "export", "warc", "dead requeue", "store tidy"])
+def test_help_names_the_fields_of_the_document(name: str) -> None:
+    assert fields_in_help(tuple(name.split()))
 
 
 def test_a_crawl_that_is_steered_is_told_as_it_is_then(crawl: str) -> None:

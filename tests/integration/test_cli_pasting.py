@@ -15,6 +15,7 @@ from command_line import SECONDS, Folder
 from shoal.cli.next_commands import program
 from shoal.frontier import open_frontier
 from shoal.model import Budgets, CrawlState, Done, ExitUse, Pool, Task
+from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
 
 PRODUCTS = 12
@@ -131,3 +132,23 @@ def test_a_worker_without_a_crawl_names_the_command_that_begins_one(folder: Fold
     folder.spider(site.url)
     (line,) = re.findall(r"`(.*)`", folder.refusal("worker", "books.py", "--burst", *PLACES))
     assert "books-1 finished" in paste(folder, line)
+
+
+def test_what_a_redis_server_lacks_is_said_once_for_all_workers_of_a_crawl(folder: Folder, site: SiteProcess) -> None:
+    server = RedisServer(folder.path / "redis").start()
+    try:
+        server.call("CONFIG", "SET", "appendonly", "no")
+        places = ("--frontier", server.url)
+        told = folder.run("run", folder.spider(site.url), "--workers", "3", *places).stderr
+        (line,) = [line for line in told.splitlines() if "append-only" in line]
+        for arguments in (
+            ["status"],
+            ["pace", "a.test", "1/s"],
+            ["worker", "books.py", "--crawl", "books-1", "--burst"],
+        ):
+            assert "append-only" not in folder.run(*arguments, *places).stderr
+        mend = line.partition("fix it with: ")[2]
+        assert subprocess.run(["sh", "-c", mend], capture_output=True, check=True).stdout == b"OK\n"
+        assert server.call("CONFIG", "GET", "appendonly")[1] == b"yes"
+    finally:
+        server.kill()

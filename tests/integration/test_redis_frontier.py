@@ -14,6 +14,8 @@ import pytest
 from shoal.errors import ServerUnreachable, UsageError
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
+from shoal.frontier.redis.address import new_connection, parse_address
+from shoal.frontier.redis.connection import Connection
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.model import Crawl, Dead, Done, LaneUpdate, Lease, Progress, Released, Result, Retry, Task, TaskState
 from shoal.processes.outages import until_reachable
@@ -95,16 +97,54 @@ async def test_says_that_the_password_is_wrong_without_saying_it(server: RedisSe
     assert "wr0ng" not in str(caught.value)
 
 
-async def test_says_how_to_set_up_a_server_that_would_lose_work(
+async def test_says_once_per_crawl_how_to_set_up_a_server_that_would_lose_work(
     server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.call("CONFIG", "SET", "appendonly", "no")
     server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     with caplog.at_level(logging.WARNING, logger="shoal"):
         frontier = await open_frontier(server.url)
+        assert caplog.messages == []
+        await frontier.open_crawl(Crawl(id="warned-1", spider="warned"))
+        await frontier.open_crawl(Crawl(id="warned-1", spider="warned"))
+        other = await open_frontier(server.url)
+        await other.crawls()
+    await other.close()
     await frontier.close()
     assert ["appendonly yes" in line for line in caplog.messages] == [True, False]
     assert "maxmemory-policy noeviction" in caplog.messages[1]
+
+
+async def test_the_command_that_a_warning_names_mends_the_server(
+    server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.call("CONFIG", "SET", "appendonly", "no")
+    server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    frontier = await open_frontier(server.url)
+    await frontier.open_crawl(Crawl(id="mended-1", spider="mended"))
+    for message in caplog.messages:
+        line = message.partition("fix it with: ")[2]
+        process = await asyncio.create_subprocess_exec("sh", "-c", line, stdout=asyncio.subprocess.PIPE)
+        assert await process.communicate() == (b"OK\n", None)
+    caplog.clear()
+    await frontier.open_crawl(Crawl(id="mended-2", spider="mended"))
+    assert caplog.messages == []
+    await frontier.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "line"),
+    [
+        ("redis://127.0.0.1:6390/0", "redis-cli -h 127.0.0.1 -p 6390"),
+        ("redis://cache.example/0", "redis-cli -h cache.example -p 6379"),
+        ("redis://me:s3cret@h:7000/0", "redis-cli -h h -p 7000 --user me --askpass"),
+        ("redis://:s3cret@h:7000/0", "redis-cli -h h -p 7000 --askpass"),
+        ("unix:///run/my redis.sock", "redis-cli -s '/run/my redis.sock'"),
+        ("rediss://h:6390/0?ssl_ca_certs=/etc/ca.pem", "redis-cli -h h -p 6390 --tls --cacert /etc/ca.pem"),
+    ],
+)
+def test_redis_cli_is_told_which_server_is_meant(url: str, line: str) -> None:
+    assert Connection(new_connection(parse_address(url).server), {}).redis_cli == line
 
 
 async def test_waits_while_the_server_is_at_its_memory_limit(server: RedisServer) -> None:

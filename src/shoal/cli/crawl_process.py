@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
+from shoal.cli.display.counting import counting_export
 from shoal.cli.display.lines import one_line
 from shoal.cli.display.progress import Display
 from shoal.cli.display.screen import Screen
@@ -104,14 +106,25 @@ async def work(job: Job, screen: Screen) -> Summary:
             coordinator = Coordinator(crawl, frontier=frontier, store=store, show=watch.show, say=say)
             reading = await _run(crawl, job, coordinator, watch=watch)
         output = () if reading.interrupted else job.output
-        wanted = Wanted(which=ItemFilter(spider=crawl.spider, crawl=crawl.id))
-        if 0 in [await export(store, target, wanted=wanted) for target in output]:
-            owners = await owners_of(crawl, reading.after, crawls=[crawl], store=store)
-            if owners.yielded and (line := owners_line(owners, job.places)):
-                screen.say(line)
+        await _export(crawl, reading, output, job=job, store=store, screen=screen)
         summary = await _sum_up(crawl, reading, store=store, places=job.places)
         judged = await _judged(summary, crawl, reading, job=job, frontier=frontier)
         return msgspec.structs.replace(judged, resumed=before is not None, output=output)
+
+
+async def _export(
+    crawl: Crawl, reading: Reading, output: Sequence[str], *, job: Job, store: Store, screen: Screen
+) -> None:
+    """Write the crawl's items to these files. A file without items is never a surprise: a line says why."""
+    wanted, numbers = Wanted(which=ItemFilter(spider=crawl.spider, crawl=crawl.id)), []
+    for target in output:
+        with counting_export(screen, target) as show:
+            numbers.append(await export(store, target, wanted=wanted, show=show))
+    if 0 not in numbers:
+        return
+    owners = await owners_of(crawl, reading.after, crawls=[crawl], store=store)
+    if owners.yielded and (line := owners_line(owners, job.places)):
+        screen.say(line)
 
 
 async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, Crawl | None]:

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
+import re
 import sys
 import traceback
 from typing import Any
@@ -18,8 +20,11 @@ from shoal.secrecy import masked_text
 from shoal.version import __version__
 
 INTERRUPTED = 130
+_NO_NUMBER = re.compile(r"is not a valid integer( range)?")
 # The code of a program that SIGPIPE ended: `shoal status | head` is no failure.
 BROKEN_PIPE = 141
+
+CRAWL_HELP = "CRAWL is a crawl's id, or a spider's name for its newest crawl; leave it out where only one can be meant."
 
 # In the order in which people meet them; the value is the module in `commands/`.
 COMMANDS = {
@@ -59,7 +64,17 @@ class Commands(click.Group):
             return None
         module = importlib.import_module(f"shoal.cli.commands.{COMMANDS[cmd_name]}")
         command = getattr(module, cmd_name)
-        return command if isinstance(command, click.Command) else None
+        return _explained(command) if isinstance(command, click.Command) else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is named first. click itself knows no others to suggest: none is loaded."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            meant = f". Did you mean '{near[0]}'?" if near else ""
+            ctx.fail(f"No such command '{args[0]}'{meant}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -76,6 +91,9 @@ class Commands(click.Group):
         try:
             result = super().main(arguments, *rest, **{"prog_name": "shoal", **extra, "standalone_mode": False})
             code = result if isinstance(result, int) else 0
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message(), err=True)
+            code = error.exit_code
         except click.ClickException as error:
             code = _refuse(_usage_line(error), error.exit_code)
         except ShoalError as error:
@@ -113,15 +131,32 @@ def main() -> None:
     os._exit(code if isinstance(code, int) else 0)
 
 
+def _explained(command: click.Command) -> click.Command:
+    """The command; its help says what CRAWL stands for."""
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            _explained(inner)
+    names = {
+        one.human_readable_name.lower()
+        for one in command.params
+        if isinstance(one, click.Argument) and not one.required
+    }
+    if names & {"crawl", "[crawl]"}:
+        command.epilog = CRAWL_HELP
+    return command
+
+
 def _refuse(line: str, code: int) -> int:
     click.echo(f"shoal: {line}", err=True)
     return code
 
 
 def _usage_line(error: click.ClickException) -> str:
-    message = " ".join(error.format_message().split()).rstrip(".")
+    message = _NO_NUMBER.sub("is no whole number", " ".join(error.format_message().split()).rstrip("."))
     context = getattr(error, "ctx", None)
-    return f"{message}; `{context.command_path} --help` shows how" if context else message
+    if context is None:
+        return message
+    return f"{message}{'' if message.endswith('?') else ';'} `{context.command_path} --help` shows how"
 
 
 def _silence_stdout() -> None:

@@ -124,7 +124,14 @@ def run_options(command: Command) -> Command:
             multiple=True,
             help="Also write the items to a .jsonl, .csv, .json or .parquet file; repeatable.",
         ),
-        click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Worker processes."),
+        click.option(
+            "--workers",
+            metavar="N",
+            type=click.IntRange(1, 256),
+            default=1,
+            show_default=True,
+            help="Worker processes.",
+        ),
     ):
         command = decorate(command)
     return command
@@ -132,7 +139,13 @@ def run_options(command: Command) -> Command:
 
 def json_option(command: Command) -> Command:
     """--json, passed as `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, for scripts.")(command)
+    return json_with()(command)
+
+
+def json_with(*fields: str) -> Callable[[Command], Command]:
+    """--json, passed as `as_json`; its help names the fields of the document."""
+    text = ": ".join(["One JSON document on stdout, for scripts", *([", ".join(fields)] if fields else [])])
+    return click.option("--json", "as_json", is_flag=True, help=f"{text}.")
 
 
 def check_json_output(*outputs: str | None, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from difflib import get_close_matches
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
@@ -36,7 +37,10 @@ def choose(crawls: Sequence[Crawl], name: str | None) -> Crawl:
     for crawl in crawls:
         if crawl.spider == name:
             return crawl
-    raise UsageError(f"there is no crawl {name!r}; there are {_ids(crawls)}")
+    names = dict.fromkeys(word for crawl in crawls for word in (crawl.id, crawl.spider))
+    near = get_close_matches(name, names, n=1)
+    meant = f"; did you mean {near[0]}? There are" if near else "; there are"
+    raise UsageError(f"there is no crawl {name!r}{meant} {_ids(crawls)}")
 
 
 def choose_all(crawls: Sequence[Crawl], name: str | None) -> list[Crawl]:

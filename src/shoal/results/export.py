@@ -30,7 +30,9 @@ BATCH_BYTES = 4 * 1024 * 1024
 GROUP_ROWS = 10_000
 GROUP_BYTES = 32 * 1024 * 1024
 ANYBODY_WRITES = 0o222
+SHOW_SECONDS = 0.1
 
+Show = Callable[[int, int], None]
 _Fields = dict[str, Any]
 _Columns = dict[str, Callable[[StoredItem], Any]]
 
@@ -118,20 +120,20 @@ async def export(
     path: str | os.PathLike[str],
     *,
     wanted: Wanted = Wanted(),
-    show: Callable[[int], None] | None = None,
+    show: Show | None = None,
 ) -> int:
     """Write the items to `path` in the format of its ending ("-": JSON Lines to stdout); gives how many.
 
     An existing file stays as it is until the new one is complete and on the disk. `show` is given the number of items
-    so far."""
+    read so far, and how many of them a table has as rows: that comes after all are read."""
     check_target(path)
     items = _chosen(store, wanted, show)
     if os.fspath(path) == STDOUT:
-        return await _copy(items, _JsonLines(sys.stdout.buffer, names=_own_columns(wanted), spelled=harmless))
+        return await _copy(items, _JsonLines(sys.stdout.buffer, names=_own_columns(wanted), spelled=harmless), show)
     target = Path(path)
     try:
         with _whole_file(target) as file, TemporaryFile(dir=target.parent) as spool:
-            count = await _copy(items, _sink(target.suffix.lower(), file, spool, names=_own_columns(wanted)))
+            count = await _copy(items, _sink(target.suffix.lower(), file, spool, names=_own_columns(wanted)), show)
             await asyncio.to_thread(_sync, file)
     except OSError as error:
         why = error.strerror or str(error)
@@ -140,6 +142,9 @@ async def export(
 
 
 class _Sink(Protocol):
+    rows: int
+    """Rows of a table that are written so far."""
+
     def add(self, items: list[StoredItem]) -> None:
         """Take the next items."""
 
@@ -148,6 +153,8 @@ class _Sink(Protocol):
 
 
 class _JsonLines:
+    rows = 0
+
     def __init__(self, file: IO[bytes], *, names: _Columns, spelled: Callable[[bytes], bytes] = bytes) -> None:
         self._file = file
         self._names = names
@@ -162,6 +169,8 @@ class _JsonLines:
 
 
 class _JsonArray:
+    rows = 0
+
     def __init__(self, file: IO[bytes], *, names: _Columns) -> None:
         self._file = file
         self._names = names
@@ -184,6 +193,7 @@ class _Table:
         self._names = names
         self._spool = spool
         self._lay_out = _lay_out_parquet if is_parquet else _lay_out_csv
+        self.rows = 0
         self._kinds: dict[str, ColumnKind] = {}
 
     def add(self, items: list[StoredItem]) -> None:
@@ -203,7 +213,12 @@ class _Table:
         names = [name for name in self._kinds if name not in self._names]
         columns = {name: self._kinds.get(name) or ColumnKind() for name in (*names, *self._names)}
         self._spool.seek(0)
-        self._lay_out(self._file, columns, self._spool)
+        self._lay_out(self._file, columns, self._counted(self._spool))
+
+    def _counted(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        for line in lines:
+            yield line
+            self.rows += 1
 
 
 def _sink(suffix: str, file: IO[bytes], spool: IO[bytes], *, names: _Columns) -> _Sink:
@@ -220,7 +235,7 @@ def _own_columns(wanted: Wanted) -> _Columns:
     return {**_OWN_COLUMNS, **_OF_VERSIONS} if wanted.versions else _OWN_COLUMNS
 
 
-async def _chosen(store: Store, wanted: Wanted, show: Callable[[int], None] | None) -> AsyncIterator[StoredItem]:
+async def _chosen(store: Store, wanted: Wanted, show: Show | None) -> AsyncIterator[StoredItem]:
     count = 0
     async for item in store.versions(wanted.which) if wanted.versions else store.items(wanted.which):
         if wanted.where and not _has(item, wanted.where):
@@ -228,7 +243,7 @@ async def _chosen(store: Store, wanted: Wanted, show: Callable[[int], None] | No
         yield item
         count += 1
         if show is not None and count % BATCH_ROWS == 0:
-            show(count)
+            show(count, 0)
 
 
 def _has(item: StoredItem, where: Iterable[tuple[str, str]]) -> bool:
@@ -239,7 +254,7 @@ def _has(item: StoredItem, where: Iterable[tuple[str, str]]) -> bool:
     )
 
 
-async def _copy(items: AsyncIterator[StoredItem], sink: _Sink) -> int:
+async def _copy(items: AsyncIterator[StoredItem], sink: _Sink, show: Show | None) -> int:
     loop = asyncio.get_running_loop()
     count = 0
     # Leaving the block waits for the thread: the file is not closed while it writes.
@@ -247,7 +262,10 @@ async def _copy(items: AsyncIterator[StoredItem], sink: _Sink) -> int:
         async for batch in _batches(items):
             await loop.run_in_executor(thread, sink.add, batch)
             count += len(batch)
-        await loop.run_in_executor(thread, sink.finish)
+        finishing = loop.run_in_executor(thread, sink.finish)
+        while show is not None and not (await asyncio.wait([finishing], timeout=SHOW_SECONDS))[0]:
+            show(count, sink.rows)
+        await finishing
     return count
 
 

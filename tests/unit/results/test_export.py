@@ -403,3 +403,15 @@ async def test_memory_does_not_grow_with_the_items(suffix: str, tmp_path: Path) 
     finally:
         tracemalloc.stop()
     assert large < small * 1.2
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+async def test_tells_how_far_it_is(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []
+    monkeypatch.setattr("shoal.results.export.SHOW_SECONDS", 0.0)
+    store = CannedStore(*({"n": number} for number in range(2500)))
+    assert await export(store, tmp_path / f"out.{suffix}", show=lambda read, rows: seen.append((read, rows))) == 2500
+    assert seen[:2] == [(1000, 0), (2000, 0)]
+    assert {read for read, _ in seen[2:]} <= {2500}
+    assert all(0 <= rows <= 2500 for _, rows in seen)
+    assert [rows for _, rows in seen] == sorted(rows for _, rows in seen)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from shoal.cli.display.counting import Counting
 from shoal.cli.display.numbers import count
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import json_option, place_options
+from shoal.cli.options import json_with, place_options
 from shoal.model import DUPLICATE
 
 if TYPE_CHECKING:
+    from shoal.frontier.base import Frontier
+    from shoal.model import Crawl
     from shoal.processes.opening import Places
 
 STDIN = "-"
@@ -32,11 +36,11 @@ class Added(msgspec.Struct, kw_only=True):
 
 
 @click.command(short_help="Add URLs to a crawl, running or finished.")
-@click.argument("crawl_or_url", metavar="[CRAWL]")
+@click.argument("crawl_or_url", metavar="[CRAWL]", required=False)
 @click.argument("urls", metavar="URL...|-", nargs=-1)
 @place_options(store=False)
-@json_option
-def add(crawl_or_url: str, urls: tuple[str, ...], *, places: Places, as_json: bool) -> None:
+@json_with("crawl", "new", "duplicates", "rejected")
+def add(crawl_or_url: str | None, urls: tuple[str, ...], *, places: Places, as_json: bool) -> None:
     """Add URLs to a crawl, running or finished; - reads them from standard input, one per line.
 
     \b
@@ -45,40 +49,47 @@ def add(crawl_or_url: str, urls: tuple[str, ...], *, places: Places, as_json: bo
     """
     from shoal.cli.loop import run
 
-    crawl: str | None = crawl_or_url
-    if "://" in crawl_or_url or crawl_or_url == STDIN:
+    crawl = crawl_or_url
+    if crawl_or_url is not None and ("://" in crawl_or_url or crawl_or_url == STDIN):
         crawl, urls = None, (crawl_or_url, *urls)
     if not urls:
         raise click.UsageError(
             "Give the URLs to add, or - to read them from standard input", click.get_current_context()
         )
-    report = run(_add(crawl, _given(urls), places=places))
     screen = Screen()
+    report = run(_add(crawl, _given(urls), places=places, screen=screen))
     if as_json:
         screen.json(report)
     else:
-        _show(report, screen, places=places)
+        _show(report, screen)
 
 
-async def _add(crawl_name: str | None, urls: Iterable[str], *, places: Places) -> Added:
+async def _add(crawl_name: str | None, urls: Iterable[str], *, places: Places, screen: Screen) -> Added:
     from shoal.cli.which import chosen_crawl
+
+    async with chosen_crawl(places, crawl_name) as (frontier, crawl):
+        with Counting.on(screen) as counting:
+            return await _put(urls, crawl, frontier=frontier, counting=counting)
+
+
+async def _put(urls: Iterable[str], crawl: Crawl, *, frontier: Frontier, counting: Counting) -> Added:
     from shoal.crawl import intake_of
     from shoal.journey.intake import Found
     from shoal.spider import Request
 
-    async with chosen_crawl(places, crawl_name) as (frontier, crawl):
-        intake = intake_of(crawl)
-        added = Added(crawl=crawl.id)
-        for batch in _batches(urls):
-            found = Found()
-            for url in batch:
-                intake.request(Request(url), found, parent=None, base=url, scoped=False)
-            report = await frontier.put(
-                crawl.id, list(found.tasks.values()), rejected=found.rejected, samples=found.samples
-            )
-            added.new += report.new
-            added.duplicates += report.duplicates + found.rejected.pop(DUPLICATE, 0)
-            added.rejected = dict(Counter(added.rejected) + Counter(found.rejected) + Counter(report.refused.values()))
+    intake = intake_of(crawl)
+    added = Added(crawl=crawl.id)
+    for batch in _batches(urls):
+        found = Found()
+        for url in batch:
+            intake.request(Request(url), found, parent=None, base=url, scoped=False)
+        report = await frontier.put(
+            crawl.id, list(found.tasks.values()), rejected=found.rejected, samples=found.samples
+        )
+        added.new += report.new
+        added.duplicates += report.duplicates + found.rejected.pop(DUPLICATE, 0)
+        added.rejected = dict(Counter(added.rejected) + Counter(found.rejected) + Counter(report.refused.values()))
+        counting.show(partial(_line, added))
     return added
 
 
@@ -105,10 +116,14 @@ def _batches(urls: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _show(added: Added, screen: Screen, *, places: Places) -> None:
+def _line(added: Added) -> str:
+    return f"{added.crawl}: {count(added.new)} new, {count(added.duplicates)} known already"
+
+
+def _show(added: Added, screen: Screen) -> None:
     from shoal.scope import REASONS
 
-    screen.line(f"{added.crawl}: {count(added.new)} new, {count(added.duplicates)} known already")
+    screen.line(_line(added))
     rows = [(count(number), reason, REASONS.get(reason, "")) for reason, number in added.rejected.items()]
     if rows:
         screen.table(("urls", "kept out", ""), rows, right=("urls",))

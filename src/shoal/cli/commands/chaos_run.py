@@ -36,11 +36,20 @@ KILLS_PER_RESTART = 5
     callback=checked_place,
     help="Where the tasks are; just redis: a server of its own, which is killed, too.  [default: a file of its own]",
 )
-@click.option("--kills", type=click.IntRange(0, 1000), default=10, show_default=True, help="Workers to kill.")
-@click.option("--workers", type=click.IntRange(2, 64), default=3, show_default=True, help="Worker processes.")
-@click.option("--pages", type=click.IntRange(100, 1_000_000), help="Pages of the site.  [default: 180 per kill]")
 @click.option(
-    "--seed", type=click.IntRange(0), help="Decides what is killed when; the report names it.  [default: any]"
+    "--kills", metavar="N", type=click.IntRange(0, 1000), default=10, show_default=True, help="Workers to kill."
+)
+@click.option(
+    "--workers", metavar="N", type=click.IntRange(2, 64), default=3, show_default=True, help="Worker processes."
+)
+@click.option(
+    "--pages", metavar="N", type=click.IntRange(100, 1_000_000), help="Pages of the site.  [default: 180 per kill]"
+)
+@click.option(
+    "--seed",
+    metavar="N",
+    type=click.IntRange(0),
+    help="Decides what is killed when; the report names it.  [default: any]",
 )
 @json_option
 def chaos(*, seed: int | None, as_json: bool, **options: Any) -> int:

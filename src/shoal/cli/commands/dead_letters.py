@@ -12,7 +12,7 @@ import click
 from shoal.cli.display.counting import Counting
 from shoal.cli.display.numbers import count, moment, moment_given, several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import Command, crawl_argument, json_option, place_options
+from shoal.cli.options import Command, crawl_argument, json_option, json_with, place_options
 
 if TYPE_CHECKING:
     from shoal.frontier.base import Frontier
@@ -53,7 +53,7 @@ def dead() -> None:
 @dead.command("list", short_help="Show dead letters, newest first.")
 @crawl_argument
 @filter_options
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="How many.")
+@click.option("--limit", metavar="N", type=click.IntRange(1), default=50, show_default=True, help="How many.")
 @click.option("-v", "--verbose", is_flag=True, help="With tracebacks and all details.")
 @place_options(store=False)
 @json_option
@@ -72,7 +72,7 @@ def list_(crawl: str | None, *, places: Places, which: dict[str, Any], **options
 @crawl_argument
 @filter_options
 @place_options(store=False)
-@json_option
+@json_with("crawl", "requeued")
 def requeue(crawl: str | None, *, places: Places, which: dict[str, Any], as_json: bool) -> None:
     """Queue dead letters again; their attempts count from zero.
 
@@ -94,7 +94,7 @@ def requeue(crawl: str | None, *, places: Places, which: dict[str, Any], as_json
 @crawl_argument
 @filter_options
 @place_options(store=False)
-@json_option
+@json_with("crawl", "dropped")
 def drop(crawl: str | None, *, places: Places, which: dict[str, Any], as_json: bool) -> None:
     """Delete dead letters for good.
 
@@ -209,7 +209,8 @@ def _document(letter: DeadLetter) -> dict[str, Any]:
 def _show(letters: Sequence[DeadLetter], screen: Screen) -> None:
     rows = [(letter.task.url, letter.reason, letter.attempts, moment(letter.at)) for letter in letters]
     if rows:
-        screen.table(("url", "reason", "attempts", "when"), rows, right=("attempts",))
+        columns = ("url", "reason", "attempts", "when")
+        screen.table(columns, rows, right=("attempts",), spare=("attempts", "when"), folds=("url", "reason"))
 
 
 def _show_whole(letters: Sequence[DeadLetter], screen: Screen) -> None:

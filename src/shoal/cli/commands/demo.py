@@ -26,8 +26,17 @@ WINDOW_SECONDS = 5.0
 
 
 @click.command(short_help="See a crawl from start to results: a shop on loopback.")
-@click.option("--products", type=click.IntRange(1, 100_000), default=300, show_default=True, help="Books in the shop.")
-@click.option("--workers", type=click.IntRange(1, 64), default=3, show_default=True, help="Worker processes.")
+@click.option(
+    "--products",
+    metavar="N",
+    type=click.IntRange(1, 100_000),
+    default=300,
+    show_default=True,
+    help="Books in the shop.",
+)
+@click.option(
+    "--workers", metavar="N", type=click.IntRange(1, 64), default=3, show_default=True, help="Worker processes."
+)
 def demo(products: int, workers: int) -> int:
     """See a crawl from start to results: a shop on loopback, crawled by three worker processes.
 

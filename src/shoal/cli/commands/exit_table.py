@@ -30,6 +30,7 @@ EXIT_COLUMNS = (
 )  # fmt: skip
 # The columns that a narrow terminal leaves out, in this order. The pool is part of an exit's name.
 SPARE_COLUMNS = ("pool", "in flight", "bytes", "latency", "cost", "failures", "blocks")
+SPARE_EARNINGS = ("cost", "per 1,000 good", "exits", "failures", "blocks")
 # The orders of the rows; the exits that people look for come first.
 ORDERS: dict[str, Callable[[ExitStatus], Any]] = {
     "exit": lambda one: (one.exit, one.lane),
@@ -150,7 +151,9 @@ def _show(
         return
     shown = earnings[:ROWS_SHOWN]
     rows_of_pools = [_earnings_row(one, regions=_regions(crawl)) for one in shown]
-    screen.table(EARNINGS_COLUMNS, rows_of_pools, right=EARNINGS_COLUMNS[2:], spare=EARNINGS_COLUMNS[-2:])
+    screen.table(
+        EARNINGS_COLUMNS, rows_of_pools, right=EARNINGS_COLUMNS[2:], spare=SPARE_EARNINGS, folds=("host", "pool")
+    )
     screen.line()
     now = time.time()
     rows_of_exits = [_exit_row(one, now=now) for one in rows[:ROWS_SHOWN]]

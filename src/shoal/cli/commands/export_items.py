@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from shoal.cli.display.counting import Counting
+from shoal.cli.display.counting import counting_export
 from shoal.cli.display.numbers import moment_given, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import (
@@ -15,7 +15,7 @@ from shoal.cli.options import (
     check_json_output,
     check_store_exists,
     crawl_argument,
-    json_option,
+    json_with,
     output_option,
     place_options,
 )
@@ -54,7 +54,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--where", metavar="FIELD=VALUE", multiple=True, help="Items with this value in this field; repeatable.")
 @click.option("--versions", is_flag=True, help="Every version that was kept, not just the latest.")
 @place_options(exists=False)
-@json_option
+@json_with("output", "spider", "crawl", "versions", "number")
 def export(crawl: str | None, *, places: Places, output: str, as_json: bool, **choice: Any) -> None:
     """Write a crawl's items to a file; - writes JSON Lines to standard output.
 
@@ -128,10 +128,8 @@ async def _write(store: Store, output: str, wanted: Wanted, *, screen: Screen) -
     from shoal.results.export import export as write_items
 
     noun = "version" if wanted.versions else "item"
-    with Counting.on(screen) as counting:
-        number = await write_items(
-            store, output, wanted=wanted, show=lambda so_far: counting.show(lambda: f"{several(so_far, noun)} so far")
-        )
+    with counting_export(screen, output, noun=noun) as show:
+        number = await write_items(store, output, wanted=wanted, show=show)
     which = wanted.which
     return Exported(output=output, spider=which.spider, crawl=which.crawl, versions=wanted.versions, number=number)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.display.counting import Counting
+from shoal.cli.display.counting import Counting, counting_export
 from shoal.cli.display.lines import one_line
 from shoal.cli.display.numbers import count, several
 from shoal.cli.display.screen import Screen
@@ -82,7 +82,8 @@ async def _replay(  # noqa: PLR0913 -- the options of the command
             report = await _run(job, limit=limit, screen=screen)
             if output is not None:
                 which = ItemFilter(spider=spider_of(chosen), crawl=chosen)
-                await export(items, output, wanted=Wanted(which=which))
+                with counting_export(screen, output) as show:
+                    await export(items, output, wanted=Wanted(which=which), show=show)
     return report
 
 

@@ -42,7 +42,7 @@ def settings(spider: str | None, *, flags: dict[str, Any], as_json: bool) -> Non
         )
         return
     rows = [(name, _written(value), resolved.origins[name], described(name)) for name, value in values.items()]
-    screen.table(("setting", "value", "from", "what it is for"), rows)
+    screen.table(("setting", "value", "from", "what it is for"), rows, whole=("setting",))
 
 
 def _without_secrets(value: Any) -> Any:

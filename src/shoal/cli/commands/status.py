@@ -156,7 +156,7 @@ def _show_crawls(rows: Sequence[tuple[Crawl, Progress]], screen: Screen, *, olde
         )
         for crawl, progress in rows
     ]
-    screen.table(columns, cells, right=("done", "left", "dead", "took"))
+    screen.table(columns, cells, right=("done", "left", "dead", "took"), spare=("took", "began"), folds=("crawl",))
     if older > 0:
         screen.say(f"and {several(older, 'older crawl')}; --json lists them all")
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from shoal.cli.display.numbers import several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import crawl_argument, json_option, place_options
+from shoal.cli.options import crawl_argument, json_with, place_options
 from shoal.errors import UsageError
 from shoal.model import VIA, CrawlState, LaneUpdate
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LANES_READ = 5_000
 NEAR_SHOWN = 3
+STEERED = ("crawl", "state", "left", "in_flight", "cancelled")
 RUN_AGAIN = "a running worker continues it; if none runs, repeat the command that began it"
 
 
@@ -48,7 +49,7 @@ class Paced(msgspec.Struct, frozen=True, kw_only=True):
 @click.command(short_help="Pause a crawl: nothing new is fetched until resume.")
 @crawl_argument
 @place_options(store=False)
-@json_option
+@json_with(*STEERED)
 def pause(crawl: str | None, *, places: Places, as_json: bool) -> None:
     """Pause a crawl: nothing new is fetched until resume.
 
@@ -61,7 +62,7 @@ def pause(crawl: str | None, *, places: Places, as_json: bool) -> None:
 @click.command(short_help="Resume a paused or cancelled crawl.")
 @crawl_argument
 @place_options(store=False)
-@json_option
+@json_with(*STEERED)
 def resume(crawl: str | None, *, places: Places, as_json: bool) -> None:
     """Resume a paused or cancelled crawl.
 
@@ -74,7 +75,7 @@ def resume(crawl: str | None, *, places: Places, as_json: bool) -> None:
 @click.command(short_help="Cancel a crawl: tasks that still wait are set aside.")
 @crawl_argument
 @place_options(store=False)
-@json_option
+@json_with(*STEERED)
 def cancel(crawl: str | None, *, places: Places, as_json: bool) -> None:
     """Cancel a crawl: tasks that still wait are set aside, pages in flight are finished.
 
@@ -89,7 +90,7 @@ def cancel(crawl: str | None, *, places: Places, as_json: bool) -> None:
 @click.argument("rate")
 @crawl_argument
 @place_options(store=False)
-@json_option
+@json_with("crawl", "lane", "rate", "is_known", "near")
 def pace(host: str, rate: str, crawl: str | None, *, places: Places, as_json: bool) -> None:
     """Change the pace of one host, from the next request on.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
+from shoal.cli.display.counting import Counting
 from shoal.cli.display.numbers import several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import check_store_exists, json_option, store_option
+from shoal.cli.options import check_store_exists, json_with, store_option
 from shoal.errors import UsageError
 from shoal.secrecy import masked
 
@@ -22,7 +23,7 @@ def store() -> None:
 
 @store.command(short_help="Create a store, or bring it up to date.")
 @store_option
-@json_option
+@json_with("store", "ready")
 def init(store: str, *, as_json: bool) -> None:
     """Create a store, or bring it up to date. Crawls do so by themselves; a database's owner may want to do it first.
 
@@ -42,7 +43,7 @@ def init(store: str, *, as_json: bool) -> None:
 @store.command(short_help="Drop lines of the fetch log that are older than `retention`.")
 @store_option
 @click.option("--retention", metavar="TIME", help="How long lines are kept, such as 90d.  [default: the setting]")
-@json_option
+@json_with("store", "retention_seconds", "dropped")
 def tidy(store: str, *, retention: str | None, as_json: bool) -> None:
     """Drop lines of the fetch log that are older than `retention`. Items stay.
 
@@ -59,7 +60,7 @@ def tidy(store: str, *, retention: str | None, as_json: bool) -> None:
         raise UsageError("nothing says how long log lines are kept: give --retention 90d, or set `retention`")
     check_store_exists(store)
     screen = Screen()
-    dropped = run(_tidy(store, seconds))
+    dropped = run(_tidy(store, seconds, screen=screen))
     if as_json:
         screen.json({"store": masked(store), "retention_seconds": seconds, "dropped": dropped})
         return
@@ -74,8 +75,9 @@ async def _init(url: str) -> None:
         pass
 
 
-async def _tidy(url: str, seconds: float) -> int:
+async def _tidy(url: str, seconds: float, *, screen: Screen) -> int:
     from shoal.processes.opening import store_at
 
     async with store_at(url) as store:
-        return await store.tidy(retention=seconds)
+        with Counting.on(screen) as counting:
+            return await counting.during(store.tidy(retention=seconds), "dropping old log lines")

@@ -92,15 +92,15 @@ def _page(snapshots: list[Snapshot]) -> RenderableType:
     from rich.text import Text
 
     from shoal.cli.display.progress import picture
-    from shoal.cli.display.tables import LANE_COLUMNS, WORKER_COLUMNS, lane_rows, live_table, worker_rows
+    from shoal.cli.display.tables import LANE_COLUMNS, WORKER_COLUMNS, LiveTable, lane_rows, worker_rows
 
     parts: list[RenderableType] = []
     for snapshot in snapshots:
         parts += [picture(snapshot), Text()]
         if snapshot.lanes:
-            parts += [live_table(LANE_COLUMNS, lane_rows(snapshot.lanes[:LANES_SHOWN])), Text()]
+            parts += [LiveTable(LANE_COLUMNS, lane_rows(snapshot.lanes[:LANES_SHOWN])), Text()]
         if snapshot.workers:
-            parts += [live_table(WORKER_COLUMNS, worker_rows(snapshot.workers[:WORKERS_SHOWN])), Text()]
+            parts += [LiveTable(WORKER_COLUMNS, worker_rows(snapshot.workers[:WORKERS_SHOWN])), Text()]
     return Group(*parts, Text("q leaves", style="dim"))
 
 

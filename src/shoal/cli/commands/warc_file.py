@@ -12,7 +12,7 @@ import click
 from shoal.cli.display.counting import Counting
 from shoal.cli.display.numbers import several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import archive_option, json_option, output_option
+from shoal.cli.options import archive_option, json_with, output_option
 from shoal.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ SUFFIXES = (".warc", ".warc.gz")
 @click.argument("crawl")
 @output_option("A .warc.gz or .warc file.", required=True)
 @archive_option
-@json_option
+@json_with("crawl", "pages", "output")
 def warc(crawl: str, *, output: str, archive: str, as_json: bool) -> None:
     """Write a crawl's archived pages to a WARC file.
 

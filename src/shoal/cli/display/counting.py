@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from rich.live import Live
 from rich.text import Text
 
 from shoal.cli.display.lines import shown
+from shoal.cli.display.numbers import count, duration, several
 from shoal.cli.display.screen import Screen
 
 LINE_SECONDS = 5.0
 PICTURE_SECONDS = 0.2
+
+Result = TypeVar("Result")
 
 
 class Counting:
@@ -33,6 +37,16 @@ class Counting:
         with screen.live(auto_refresh=False) as live:
             yield cls(screen, live, clock=clock)
 
+    async def during(self, work: Coroutine[Any, Any, Result], text: str) -> Result:
+        """Await work that cannot count: the text is shown with the time that it has taken."""
+        began, task = self._clock(), asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait([task], timeout=PICTURE_SECONDS))[0]:
+                self.show(lambda: f"{text}, {duration(self._clock() - began)} so far")
+            return await task
+        finally:
+            task.cancel()
+
     def show(self, text: Callable[[], str]) -> None:
         """Show the text if it is time to; only then is it made."""
         if self._clock() < self._next:
@@ -42,3 +56,17 @@ class Counting:
             self._live.update(Text(shown(text())), refresh=True)
         else:
             self._screen.say(text())
+
+
+@contextmanager
+def counting_export(screen: Screen, output: str, *, noun: str = "item") -> Iterator[Callable[[int, int], None] | None]:
+    """Shows how far an export is: for its `show`. Items on standard output show it themselves."""
+    if output == "-":
+        yield None
+        return
+
+    def line(read: int, rows: int) -> str:
+        return f"{count(rows)} of {several(read, noun)} written" if rows else f"{several(read, noun)} so far"
+
+    with Counting.on(screen) as counting:
+        yield lambda read, rows: counting.show(lambda: line(read, rows))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -16,7 +16,7 @@ from rich.text import Text
 
 from shoal.cli.display.lines import shown
 from shoal.cli.display.numbers import count, duration, per_second, several, size
-from shoal.cli.display.screen import Screen
+from shoal.cli.display.screen import GAP, Screen
 from shoal.model import CrawlState, LaneStatus
 from shoal.processes.stats import Snapshot, cost_so_far, describe_interval, seconds_left, why_paused
 
@@ -25,6 +25,7 @@ REFRESHES_PER_SECOND = 4
 POLITE_SHARE = 0.9
 LAST_SHARE = 0.5
 LONG_SECONDS = 60.0
+NUMBER_WIDTH = 7
 STATE_STYLES = {CrawlState.RUNNING: "green", CrawlState.PAUSED: "yellow", CrawlState.CANCELLED: "red"}
 
 
@@ -139,7 +140,7 @@ def _bar(snapshot: Snapshot) -> Table:
     return line
 
 
-def _counts(snapshot: Snapshot) -> Table:
+def _counts(snapshot: Snapshot) -> RenderableType:
     progress = snapshot.progress
     columns = [
         ("done", count(progress.done), "green"),
@@ -151,12 +152,28 @@ def _counts(snapshot: Snapshot) -> Table:
         ("dead", count(progress.dead), "red" if progress.dead else ""),
         ("time left", time_left(snapshot), ""),
     ]
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for name, value, style in columns:
+    return _Counts(columns)
+
+
+class _Counts:
+    """Numbers under their names, in as many rows as a terminal needs for all of them."""
+
+    def __init__(self, columns: Sequence[tuple[str, str, str]]) -> None:
+        self._columns = columns
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         # A fixed width keeps the columns still while the numbers grow.
-        table.add_column(name, justify="right", style=style, min_width=max(7, len(value)), no_wrap=True)
-    table.add_row(*(value for _, value, _ in columns))
-    return table
+        widths = [max(NUMBER_WIDTH, len(name), len(value)) for name, value, _ in self._columns]
+        per_row = max(1, (options.max_width + GAP) // (max(widths) + GAP))
+        if sum(widths) + GAP * (len(widths) - 1) <= options.max_width:
+            per_row = len(widths)
+        for first in range(0, len(widths), per_row):
+            table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+            shown_now = list(zip(self._columns, widths, strict=True))[first : first + per_row]
+            for (name, _, style), width in shown_now:
+                table.add_column(name, justify="right", style=style, min_width=width, no_wrap=True)
+            table.add_row(*(value for (_, value, _), _ in shown_now))
+            yield table
 
 
 def _workers(snapshot: Snapshot) -> str:

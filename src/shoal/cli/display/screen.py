@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from rich.console import Console
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 GAP = 2
+FOLDED = 20
 NOTHING = frozenset({"", "0", "0.00"})
 
 
@@ -73,15 +75,18 @@ class Screen:
         *,
         right: Iterable[str] = (),
         spare: Sequence[str] = (),
+        folds: Sequence[str] = (),
+        whole: Sequence[str] = (),
     ) -> None:
-        """A table; the columns named in `right` hold numbers. The columns in `spare` are left out one by one where a
-        terminal is too narrow for all."""
+        """A table; the columns named in `right` hold numbers. Neither these nor those in `whole` are ever folded. Where
+        a terminal is too narrow for all columns, those in `spare` are left out one by one, after those in `folds` were
+        folded."""
         cells = [[one_line(cell) for cell in row] for row in rows]
         if self.out.is_terminal and spare:
-            columns, cells = self._fitting(columns, cells, spare)
+            columns, cells = self._fitting(columns, cells, spare, folds)
         numbers = [column in set(right) for column in columns]
         if self.out.is_terminal:
-            self.out.print(_rich_table(columns, cells, numbers))
+            self.out.print(rich_table(columns, cells, numbers=numbers, width=self.out.width, whole=whole))
             return
         widths = _widths(columns, cells)
         for row in [columns, *cells]:
@@ -92,17 +97,13 @@ class Screen:
             self.out.file.write("  ".join(padded).rstrip() + "\n")
 
     def _fitting(
-        self, columns: Sequence[str], cells: list[list[str]], spare: Sequence[str]
+        self, columns: Sequence[str], cells: list[list[str]], spare: Sequence[str], folds: Sequence[str]
     ) -> tuple[Sequence[str], list[list[str]]]:
-        """The columns that fit, and their cells. Empty columns are left out first, and without a message."""
-        empty = {name for index, name in enumerate(columns) if all(row[index] in NOTHING for row in cells)}
-        widths = dict(zip(columns, _widths(columns, cells), strict=True))
-        for name in sorted(spare, key=lambda name: name not in empty):
-            if sum(widths.values()) + GAP * (len(widths) - 1) > self.out.width:
-                del widths[name]
-        if left_out := [name for name in columns if name not in widths and name not in empty]:
+        """The columns that fit, and their cells; says which are left out."""
+        fit = fitting(columns, cells, width=self.out.width, spare=spare, folds=folds)
+        kept = [index for index, name in enumerate(columns) if name in fit]
+        if left_out := [name for name in columns if name not in fit and name not in _empty(columns, cells)]:
             self.say(f"no room for {', '.join(left_out)}: a wider terminal, a pipe or --json shows them")
-        kept = [index for index, name in enumerate(columns) if name in widths]
         return [columns[index] for index in kept], [[row[index] for index in kept] for row in cells]
 
 
@@ -112,18 +113,60 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-def _console(file: Any) -> Console:
-    return _Console(file=file, highlight=False, markup=False, emoji=False)
+def _console(file: Any, *, environ: Mapping[str, str] = os.environ) -> Console:
+    """Rich on a terminal that can do more than print lines, else plain. NO_COLOR wins over FORCE_COLOR."""
+    is_terminal = file.isatty() and environ.get("TERM", "") not in ("dumb", "unknown")
+    colours: Literal["auto", "standard"] | None = "auto" if is_terminal else None
+    if environ.get("FORCE_COLOR") and not is_terminal:
+        colours = "standard"
+    if environ.get("NO_COLOR"):
+        colours = None
+    # Told outright: rich would take a pipe for a terminal where FORCE_COLOR is set.
+    return _Console(
+        file=file, force_terminal=is_terminal, color_system=colours, highlight=False, markup=False, emoji=False
+    )
 
 
-def _widths(columns: Sequence[str], cells: list[list[str]]) -> list[int]:
+def fitting(
+    columns: Sequence[str], cells: Sequence[Sequence[str]], *, width: int, spare: Sequence[str], folds: Sequence[str]
+) -> list[str]:
+    """The columns that fit into a width. Of those that can be spared, empty ones are left out first."""
+    empty = _empty(columns, cells)
+    widths = dict(zip(columns, _widths(columns, cells), strict=True))
+    for name in folds:
+        widths[name] = min(widths[name], FOLDED)
+    for name in sorted((name for name in spare if name in widths), key=lambda name: name not in empty):
+        if sum(widths.values()) + GAP * (len(widths) - 1) > width:
+            del widths[name]
+    return list(widths)
+
+
+def _empty(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> set[str]:
+    return {name for index, name in enumerate(columns) if all(row[index] in NOTHING for row in cells)}
+
+
+def _widths(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
     return [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
 
 
-def _rich_table(columns: Sequence[str], cells: list[list[str]], numbers: Sequence[bool]) -> Table:
+def rich_table(
+    columns: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    *,
+    numbers: Sequence[bool],
+    width: int,
+    whole: Sequence[str] = (),
+) -> Table:
+    """A table for a terminal of this width. Text is folded where it is too long, short text last; numbers and the
+    columns in `whole` never are."""
     table = Table(box=None, padding=(0, GAP, 0, 0), header_style="dim", pad_edge=False)
-    for name, is_number in zip(columns, numbers, strict=True):
-        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    widths = _widths(columns, cells)
+    has_room = sum(min(wide, FOLDED) for wide in widths) + GAP * (len(widths) - 1) <= width
+    for name, wide, is_number in zip(columns, widths, numbers, strict=True):
+        if is_number or name in whole or (has_room and wide <= FOLDED):
+            table.add_column(name, justify="right" if is_number else "left", no_wrap=True, min_width=wide)
+        else:
+            table.add_column(name, overflow="fold")
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
     return table

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console, ConsoleOptions, RenderResult
 
 from shoal.cli.display.lines import shown
 from shoal.cli.display.numbers import count, duration, per_second, several, size
-from shoal.cli.display.screen import Screen
+from shoal.cli.display.screen import Screen, fitting, rich_table
 from shoal.model import LaneStatus, WorkerBeat
 from shoal.processes.stats import describe_interval, exits_back, seconds_left
 
 LANES_SHOWN = 10
 LANE_COLUMNS = ("lane", "waiting", "in flight", "pace", "next start", "needs")
+# Left out in this order where a terminal is narrow.
+SPARE_COLUMNS = ("version", "in flight", "next start", "memory", "busy", "needs")
 WORKER_COLUMNS = ("worker", "pages", "rate", "busy", "memory", "version")
 
 
@@ -22,7 +23,8 @@ def show_lanes(lanes: Sequence[LaneStatus], screen: Screen) -> None:
     """The lanes with most to do."""
     if lanes:
         screen.line()
-        screen.table(LANE_COLUMNS, lane_rows(lanes[:LANES_SHOWN]), right=LANE_COLUMNS[1:])
+        rows = lane_rows(lanes[:LANES_SHOWN])
+        screen.table(LANE_COLUMNS, rows, right=LANE_COLUMNS[1:], spare=SPARE_COLUMNS, folds=LANE_COLUMNS[:1])
         if len(lanes) > LANES_SHOWN:
             screen.line(f"and {several(len(lanes) - LANES_SHOWN, 'lane')} more")
 
@@ -31,7 +33,8 @@ def show_workers(workers: Sequence[WorkerBeat], screen: Screen) -> None:
     """The workers that are alive."""
     if workers:
         screen.line()
-        screen.table(WORKER_COLUMNS, worker_rows(workers), right=WORKER_COLUMNS[1:])
+        rows = worker_rows(workers)
+        screen.table(WORKER_COLUMNS, rows, right=WORKER_COLUMNS[1:], spare=SPARE_COLUMNS, folds=WORKER_COLUMNS[:1])
 
 
 def lane_rows(lanes: Sequence[LaneStatus]) -> list[tuple[str, ...]]:
@@ -70,11 +73,17 @@ def worker_rows(workers: Sequence[WorkerBeat]) -> list[tuple[str, ...]]:
     ]
 
 
-def live_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """A table inside a live display: everything but the first column is a number."""
-    table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="dim")
-    for position, name in enumerate(columns):
-        table.add_column(name, justify="right" if position else "left", no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        table.add_row(*(Text(shown(cell)) for cell in row))
-    return table
+class LiveTable:
+    """A table inside a live display, with as many columns as there is room for. All but the first hold numbers."""
+
+    def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        self._columns = columns
+        self._rows = [[shown(cell) for cell in row] for row in rows]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns, width = self._columns, options.max_width
+        fit = fitting(columns, self._rows, width=width, spare=SPARE_COLUMNS, folds=columns[:1])
+        kept = [index for index, name in enumerate(columns) if name in fit]
+        rows = [[row[index] for index in kept] for row in self._rows]
+        numbers = [index > 0 for index in kept]
+        yield rich_table([columns[index] for index in kept], rows, numbers=numbers, width=width)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import hiredis
 from redis import exceptions
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import AbstractConnection, SSLConnection, UnixDomainSocketConnection
+from redis.asyncio.connection import Connection as TcpConnection
 
 from shoal.frontier.redis.scripts import Script
 
@@ -31,6 +33,21 @@ class Connection:
         await self._driver.connect()  # type: ignore[no-untyped-call]  # the library has no annotation here
         about = fields(await self.call("INFO", "server"))
         self.run_id, self.version = about.get("run_id", ""), about.get("redis_version", "")
+
+    @property
+    def redis_cli(self) -> str:
+        """How people reach this server by redis-cli. A password is not shown: redis-cli asks for it."""
+        driver, words = self._driver, ["redis-cli"]
+        if isinstance(driver, UnixDomainSocketConnection):
+            words += ["-s", shlex.quote(driver.path)]
+        elif isinstance(driver, TcpConnection):
+            words += ["-h", shlex.quote(driver.host), "-p", str(driver.port)]
+        if isinstance(driver, SSLConnection):
+            authority = driver.ssl_context.ca_certs
+            words += ["--tls", *(["--cacert", shlex.quote(authority)] if authority else [])]
+        if driver.username:
+            words += ["--user", shlex.quote(driver.username)]
+        return " ".join([*words, "--askpass"] if driver.password else words)
 
     async def is_usable(self) -> bool:
         """Whether a connection that was idle can be used: not closed, nothing unread."""

@@ -30,6 +30,12 @@ from shoal.settings import check_dedup
 MAX_KEYS = 200
 
 
+async def is_known(runner: ShardRunner, crawl: str) -> bool:
+    """Whether a crawl of this id was begun already."""
+    async with runner.connections.borrow() as connection:
+        return bool(await connection.call("SISMEMBER", CRAWLS, crawl))
+
+
 async def open_crawl(runner: ShardRunner, crawl: Crawl) -> Crawl:
     """Create the crawl, or let the one that exists take over the fields that may change."""
     check_dedup(crawl.dedup, ttl=crawl.dedup_ttl)

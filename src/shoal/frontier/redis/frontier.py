@@ -11,7 +11,7 @@ from shoal.frontier.redis.lease import Terms, evict, lease
 from shoal.frontier.redis.outbox import Outbox
 from shoal.frontier.redis.put import Samples, bury, put
 from shoal.frontier.redis.repair import Repair
-from shoal.frontier.redis.server_checks import check_server
+from shoal.frontier.redis.server_checks import check_server, warn_of_settings
 from shoal.frontier.redis.settle import Settler, extend
 from shoal.frontier.redis.shard_runner import ShardRunner
 from shoal.frontier.redis.wire import encode_update
@@ -52,7 +52,7 @@ class RedisFrontier:
 
     @classmethod
     async def open(cls, url: str, *, clock: Callable[[], float] | None = None) -> RedisFrontier:
-        """Reach the server, and warn of settings that would lose work."""
+        """Reach the server."""
         connections = RedisConnections(url, clock=clock)
         try:
             await check_server(connections)
@@ -62,7 +62,11 @@ class RedisFrontier:
         return cls(connections)
 
     async def open_crawl(self, crawl: Crawl) -> Crawl:
-        return await control.open_crawl(self._runner, crawl)
+        is_new = not await control.is_known(self._runner, crawl.id)
+        opened = await control.open_crawl(self._runner, crawl)
+        if is_new:
+            await warn_of_settings(self._connections)
+        return opened
 
     async def crawls(self) -> list[Crawl]:
         return await control.crawls(self._runner)

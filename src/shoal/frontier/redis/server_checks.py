@@ -21,23 +21,32 @@ def warn(text: str) -> None:
 
 
 async def check_server(connections: RedisConnections) -> None:
-    """Reach the server, check its settings, and let small lanes stay compact."""
+    """Reach the server, and let small lanes stay compact."""
     for node in await connections.nodes():
-        await _check(connections, node)
+        async with connections.borrow_from(node) as connection:
+            await _keep_lanes_compact(connection)
 
 
-async def _check(connections: RedisConnections, node: Node | None) -> None:
+async def warn_of_settings(connections: RedisConnections) -> None:
+    """Warn of the settings of every server that would lose work. For the process that begins a crawl: the others need
+    not repeat it."""
+    for node in await connections.nodes():
+        await _warn(connections, node)
+
+
+async def _warn(connections: RedisConnections, node: Node | None) -> None:
     async with connections.borrow_from(node) as connection:
         persistence, memory = await info(connection, "persistence"), await info(connection, "memory")
         is_compact = await _keep_lanes_compact(connection)
-    fix = "fix it with: redis-cli CONFIG SET" if node is None else f"fix it with: redis-cli -p {node[1]} CONFIG SET"
+        fix = f"fix it with: {connection.redis_cli} CONFIG SET"
+    shown = connections.shown
     if persistence.get("aof_enabled", "1") != "1":
-        warn(f"Redis at {connections.shown} keeps no append-only file, a crash loses the crawl; {fix} appendonly yes")
+        warn(f"Redis at {shown} keeps no append-only file, a crash loses the crawl; {fix} appendonly yes")
     if memory.get("maxmemory_policy", "noeviction") != "noeviction":
-        warn(f"Redis at {connections.shown} may evict parts of a crawl; {fix} maxmemory-policy noeviction")
+        warn(f"Redis at {shown} may evict parts of a crawl; {fix} maxmemory-policy noeviction")
     if not is_compact:
         warn(
-            f"Redis at {connections.shown} needs more memory than it could;"
+            f"Redis at {shown} needs more memory than it could;"
             f" set zset-max-listpack-value {LISTPACK_VALUE} in its configuration"
         )
 
