@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from shoal.cli.display.lines import shown
+from shoal.cli.display.lines import one_line, shown
 from shoal.cli.display.numbers import count, duration, per_second, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.next_commands import command, quote
@@ -42,6 +42,7 @@ OUTCOMES = {
 }
 # Counted elsewhere in the summary.
 _NOT_LISTED = frozenset({"merged"})
+_SITEMAPS_SHOWN = 3
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +75,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     failures: list[Failure] = msgspec.field(default_factory=list)
     faults: list[str] = msgspec.field(default_factory=list)
     reason: str = ""
+    bad_sitemaps: list[str] = msgspec.field(default_factory=list)
 
     @property
     def is_failure(self) -> bool:
@@ -135,6 +137,8 @@ def _facts(summary: Summary, places: Places) -> Iterator[tuple[str, str]]:
         yield "cancelled", f"{count(summary.cancelled)}: {command(f'resume {quote(summary.crawl)}', places)}"
     where = " and ".join([summary.store, *summary.output])
     yield "items", f"{count(summary.items)} in {where}"
+    for problem in summary.bad_sitemaps[:_SITEMAPS_SHOWN]:
+        yield "sitemap", one_line(problem)
     if summary.robots_ignored:
         yield "robots", "robots.txt was ignored"
     if summary.reason:
