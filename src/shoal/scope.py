@@ -32,7 +32,8 @@ REASONS = {
     "facets": "its path was met with more sets of parameter names than max_facets, and its set was not among the first",
     "equal_pages": "the last max_equal_pages pages of its shape had nothing new on them, so more of them were given up",
     "duplicate": "it was already known to the crawl",
-    "bad_sitemap": "it is a sitemap that could not be read, or not to its end",
+    "bad_sitemap": "it is a sitemap or feed that could not be read, or not all of it",
+    "sitemap_entry": "it is an entry of a sitemap, feed or list without a URL that can be used",
     "sitemap_chain": "it is a sitemap that a sitemap named, which was named by a sitemap, and so on",
     "redirect_loop": "its redirects lead back to where they came from, or further than max_redirects",
 }

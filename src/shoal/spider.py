@@ -62,9 +62,9 @@ class Item(dict[str, Any]):
 
 
 class Sitemap(msgspec.Struct, frozen=True):
-    """Start from the pages of a sitemap, which may be gzipped, or an index of sitemaps.
+    """Start from the pages of a sitemap, an index of sitemaps, a feed (RSS, Atom) or a text file of URLs; also gzipped.
 
-    - `url`: a sitemap, or a site such as https://example.com, whose robots.txt names its sitemaps
+    - `url`: one of these, or a site such as https://example.com, whose robots.txt names its sitemaps
     - `handler`: the method that handles each page; None: `parse`
     """
 

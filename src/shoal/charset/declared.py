@@ -46,17 +46,22 @@ _RAW: Final = {
 
 def declared_in_head(body: bytes) -> str | None:
     """The charset that the first 1024 bytes declare by the rules of the prescan, or an XML declaration."""
-    for start, charset in _WIDE_XML:
-        if body.startswith(start):
-            return charset
     head = body[:PRESCANNED]
     return (_prescan(head) if b"charset" in head.lower() else None) or declared_in_xml(head)
 
 
-def declared_in_xml(head: bytes) -> str | None:
-    """The charset of an XML declaration."""
-    found = _XML.match(head)
-    return _named(found[1] or found[2] or b"") if found else None
+def declared_in_xml(body: bytes) -> str | None:
+    """The charset of the XML declaration that a document begins with."""
+    for start, charset in _WIDE_XML:
+        if body.startswith(start):
+            return charset
+    return _named(xml_label(body))
+
+
+def xml_label(body: bytes) -> str:
+    """The label in the XML declaration at the start of a document; empty if there is none."""
+    found = _XML.match(body, 0, PRESCANNED)
+    return (found[1] or found[2] or b"").decode("latin-1") if found else ""
 
 
 def declared_later(body: bytes, *, fallback: str) -> str | None:
@@ -117,7 +122,7 @@ def _of_meta(attributes: bytes) -> str | None:
     for attribute in _ONE_ATTRIBUTE.finditer(attributes):
         name, value = attribute.groups(b"")
         values.setdefault(name.lower(), value[1:-1] if value[:1] in (b'"', b"'") else value)
-    charset = _named(values.get(b"charset", b""))
+    charset = _named(values.get(b"charset", b"").decode("latin-1"))
     if charset is None and values.get(b"http-equiv", b"").lower() == b"content-type":
         charset = _in_content(values.get(b"content", b""))
     return "windows-1252" if charset == "x-user-defined" else charset
@@ -125,10 +130,10 @@ def _of_meta(attributes: bytes) -> str | None:
 
 def _in_content(content: bytes) -> str | None:
     found = _IN_CONTENT.search(content)
-    return _named(found[1] or found[2] or found[3] or b"") if found else None
+    return _named((found[1] or found[2] or found[3] or b"").decode("latin-1")) if found else None
 
 
-def _named(label: bytes) -> str | None:
-    charset = charset_named(label.decode("latin-1"))
+def _named(label: str) -> str | None:
+    charset = charset_named(label)
     # The declaration was readable as ASCII, so the document is not UTF-16, whatever it says.
     return "utf-8" if charset in ("utf-16le", "utf-16be") else charset

@@ -14,7 +14,7 @@ from typing import Final
 
 from pyreqwest.response import ResponseBuilder
 
-from shoal.charset.declared import declared_in_head, declared_later
+from shoal.charset.declared import declared_in_head, declared_in_xml, declared_later
 from shoal.charset.labels import charset_named
 
 # The charsets that do not have exactly one character for each byte.
@@ -28,19 +28,35 @@ _HEADER: Final = re.compile(r"(?<![\w-])charset\s*=\s*[\"']?\s*([^\s\"';,]+)", r
 
 def charset_of(body: bytes, content_type: str | None) -> str:
     """The charset of this body by its name in the Encoding Standard, in lower case: utf-8, windows-1252, shift_jis."""
+    charset = marked_charset(body) or (_stated(content_type) if content_type else None)
+    if charset is not None:
+        return charset
+    kind = (content_type or "").lower()
+    is_html = "html" in kind or ("xml" not in kind and _MARKUP_START.match(body) is not None)
+    # Nothing is searched in JSON, say, which may have HTML in its texts, nor beyond the declaration of XML.
+    charset = declared_in_head(body) if is_html else declared_in_xml(body)
+    if charset is None:
+        charset = "utf-8" if is_utf8(body) else "windows-1252"
+        if is_html:
+            charset = declared_later(body, fallback=charset) or charset
+    return charset
+
+
+def marked_charset(body: bytes) -> str | None:
+    """The charset of a byte order mark, if the body begins with one."""
     for mark, name in _MARKS:
         if body.startswith(mark):
             return name
-    charset = _stated(content_type) if content_type else None
-    if charset is not None:
-        return charset
-    is_markup = "html" in (content_type or "").lower() or _MARKUP_START.match(body) is not None
-    charset = declared_in_head(body) if is_markup else None  # not in JSON, say, with HTML in its texts
-    if charset is None:
-        charset = "utf-8" if _is_utf8(body) else "windows-1252"
-        if is_markup:
-            charset = declared_later(body, fallback=charset) or charset
-    return charset
+    return None
+
+
+def is_utf8(body: bytes) -> bool:
+    """Whether every byte of this means something in UTF-8."""
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def text_of(body: bytes, charset: str) -> str:
@@ -68,11 +84,3 @@ def _decoded(body: bytes, charset: str) -> str:
 def _stated(content_type: str) -> str | None:
     found = _HEADER.search(content_type[:500])
     return charset_named(found[1]) if found else None
-
-
-def _is_utf8(body: bytes) -> bool:
-    try:
-        body.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -23,6 +23,7 @@ from shoal.cli.options import check_json_output
 from shoal.cli.stopping import Stopping
 from shoal.crawl import begin, begin_afresh, run_crawl
 from shoal.frontier.base import Frontier
+from shoal.journey.page_notes import BAD_SITEMAP
 from shoal.model import Crawl, CrawlState, DeadFilter, Progress
 from shoal.policy.verdicts import Failure, failures_of, faults_of, is_stopped, shown_failures
 from shoal.processes.coordinator import Coordinator
@@ -218,6 +219,7 @@ async def _sum_up(crawl: Crawl, reading: Reading, *, store: Store, places: Place
         output=(),
         robots_ignored=not crawl.needs_rules,
         slips=slips_of(after.notes, record_of(crawl).settings),
+        bad_sitemaps=sorted(name.removeprefix(BAD_SITEMAP) for name in after.notes if name.startswith(BAD_SITEMAP)),
     )
 
 

@@ -51,7 +51,9 @@ class Handlers:
         harvest = Harvest(page, intake=self._intake, item_key=self._item_key, names=self._names)
         name = page.task.handler
         if name == SITEMAP:
-            await take_sitemap(page, harvest.found, intake=self._intake)
+            harvest.problem = await take_sitemap(page, harvest.found, intake=self._intake)
+            if harvest.problem:
+                harvest.notes = self._notes.of_sitemap(harvest.problem)
             return harvest
         if name == PAGES:
             name = page.meta["handler"]

@@ -47,6 +47,7 @@ class Harvest:
     - `unstorable`: keys of items that cannot be written as JSON, and why
     - `keyless`: how many items have an empty key, and so the page's URL instead
     - `notes`: what the summary of the crawl counts
+    - `problem`: what could not be read of a sitemap
     """
 
     __slots__ = (
@@ -59,6 +60,7 @@ class Harvest:
         "items",
         "keyless",
         "notes",
+        "problem",
         "unstorable",
     )
 
@@ -68,6 +70,7 @@ class Harvest:
         self.unstorable: list[tuple[str, str]] = []
         self.keyless = 0
         self.notes: dict[str, int] = {}
+        self.problem = ""
         self._page = page
         self._intake = intake
         self._item_key = item_key

@@ -6,7 +6,7 @@ import asyncio
 import re
 
 from shoal.journey.intake import Found, Intake
-from shoal.journey.sitemaps import parse_sitemap, sitemaps_in_robots
+from shoal.journey.sitemaps import Sitemap, parse_sitemap, sitemaps_in_robots
 from shoal.page import Page
 from shoal.spider import Request
 from shoal.urls import lane_of
@@ -20,21 +20,32 @@ MOST_LEVELS = 3  # robots.txt, an index, an index in it, their sitemaps
 MOST_ELSEWHERE = 1_000  # sitemaps on other hosts that one file may name, whatever the scope
 
 
-async def take_sitemap(page: Page, found: Found, *, intake: Intake) -> None:
-    """Take in the pages and the further sitemaps that a sitemap or a robots.txt names."""
+async def take_sitemap(page: Page, found: Found, *, intake: Intake) -> str:
+    """Take in the pages and the further sitemaps that a sitemap, a feed or a robots.txt names.
+
+    Gives the problem of the file, in a line; empty if it has none."""
     handler, task = page.meta["handler"], page.task
     if page.url.endswith("/robots.txt"):
-        nested, pages = sitemaps_in_robots(page.content[: intake.settings.max_robots_bytes]), []
+        sitemap = _of_robots(page.content[: intake.settings.max_robots_bytes], page.url)
     else:
         sitemap = await asyncio.to_thread(parse_sitemap, page.body, url=page.url)
-        nested, pages = sitemap.sitemaps, sitemap.pages
-        if sitemap.problem:
-            found.reject("bad_sitemap", page.url)
-    await _take_nested(nested, page, found, intake=intake)
-    for number, url in enumerate(pages):
+    if not sitemap.is_whole:
+        found.reject("bad_sitemap", page.url)
+    if sitemap.skipped:
+        found.reject("sitemap_entry", page.url)
+        found.rejected["sitemap_entry"] += sitemap.skipped - 1
+    await _take_nested(sitemap.sitemaps, page, found, intake=intake)
+    for number, url in enumerate(sitemap.pages):
         if number % 1000 == 0:
             await asyncio.sleep(0)
         intake.request(Request(url, handler=handler, depth=task.depth), found, parent=task, base=page.url)
+    return sitemap.problem
+
+
+def _of_robots(text: str, url: str) -> Sitemap:
+    sitemaps = sitemaps_in_robots(text)
+    problem = "" if sitemaps else f"sitemap {url}: it names no sitemap"
+    return Sitemap(sitemaps=sitemaps, problem=problem, is_whole=bool(sitemaps))
 
 
 async def _take_nested(urls: list[str], page: Page, found: Found, *, intake: Intake) -> None:

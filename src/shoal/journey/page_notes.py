@@ -10,7 +10,9 @@ KEYLESS = "keyless"
 FOLLOW = "follow "  # then the handler and the selector: pages on which it found no link
 FOLLOWED = "followed "  # the same: the selector found a link, so it is right
 SAME_KEY = "same key "  # then the key, " on " and the URL of such a page
+BAD_SITEMAP = "sitemap "  # then its URL and what is wrong
 MOST_PAIRS = 50
+MOST_SITEMAPS = 10
 MOST_KEYS = 20
 SELECTOR_KEPT = 150
 KEY_KEPT = 60
@@ -25,6 +27,7 @@ class PageNotes:
     def __init__(self) -> None:
         self._said: dict[tuple[str, str], int] = {}  # how often a pair of handler and selector was said to find links
         self._keys: dict[str, str] = {}
+        self._sitemaps: set[str] = set()
 
     def of(self, page: Page, harvest: Harvest, *, handler: str) -> dict[str, int]:
         """The notes of one page that its handler is done with."""
@@ -40,6 +43,14 @@ class PageNotes:
         if harvest.keyless:
             notes[KEYLESS] = harvest.keyless
         return notes
+
+    def of_sitemap(self, problem: str) -> dict[str, int]:
+        """The note of a sitemap that could not be read, or not all of it: `problem` begins as BAD_SITEMAP does."""
+        name = problem[:LONGEST_NOTE]
+        if name not in self._sitemaps and len(self._sitemaps) >= MOST_SITEMAPS:
+            return {}
+        self._sitemaps.add(name)
+        return {name: 1}
 
     def _note_follow(self, handler: str, selector: str, notes: dict[str, int], *, has_found: bool) -> None:
         pair = (handler, selector)

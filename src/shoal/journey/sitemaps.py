@@ -1,18 +1,20 @@
-"""Reads sitemaps (a urlset, a sitemap index or a list of URLs) without trusting them.
+"""Reads sitemaps (a urlset, a sitemap index), feeds (RSS, RDF, Atom) and lists of URLs, without trusting them.
 
-A broken sitemap gives the URLs up to the fault, and a line that says what is wrong. No entities are expanded except
-XML's own five.
+What can be read is read: up to the fault, around a bad byte, without the entries that name no URL. What cannot is
+counted and said in a line. No entities are expanded except XML's own five.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable
 from xml.parsers import expat
 
 import msgspec
 
+from shoal.charset.declared import declared_in_xml, xml_label
+from shoal.charset.labels import charset_named
+from shoal.charset.text import is_utf8, marked_charset, text_of
 from shoal.settings import MIB
 
 _MOST_BYTES = 50 * MIB
@@ -22,33 +24,65 @@ _CHUNK = 8192
 _DEEPEST = 64
 _MOST_ELEMENTS = 3_000_000
 _LONGEST_URL = 8192
+_LINE_SHOWN = 60
+_MOST_MENDED = 1_000
+_WEB = ("http://", "https://")
 _GZIP = b"\x1f\x8b"
 _GZIP_WINDOW = 31  # tells zlib to expect a gzip header
-_BEFORE_XML = b"\xef\xbb\xbf\xff\xfe\x00 \t\r\n"
+_BLANK = b"\xef\xbb\xbf\0 \t\r\n"
 _STRAY_AMPERSAND = re.compile(rb"&(?!(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9A-Fa-f]{1,6});)")
+_NOT_IN_XML = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]|\xef\xbf[\xbe\xbf]")
+_REPLACED = "\ufffd".encode()
+# Where XML begins after words that do not belong to it: warnings of the program that made it.
+_XML_START = re.compile(rb"<(?:\?xml\s|(?:\w+:)?(?:urlset|sitemapindex|rss|feed|RDF)[\s>])")
+_LOOKED_THROUGH = 4096
+_LINE = re.compile(r"[^\r\n]+")
 _SITEMAP_LINE = re.compile(r"[\ufeff \t]*sitemap[ \t]*:[ \t]*([^\s#]+)", re.IGNORECASE)
+# The elements that name a page or a sitemap, by the root of their document.
+_ENTRIES = {
+    "urlset": ("url", "sitemap"),
+    "sitemapindex": ("url", "sitemap"),
+    "rss": ("item",),
+    "rdf": ("item",),
+    "feed": ("entry",),
+}
+_FEEDS = ("rss", "rdf", "feed")
+_HTML = ("html", "head", "body")
 
 
 class Sitemap(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of a sitemap: pages, further sitemaps, and its `problem`, if any. URLs are as written."""
+    """The contents of a sitemap: pages, further sitemaps, and its `problem`, if any. URLs are as written.
+
+    - `skipped`: how many of its entries or lines name no URL that can be used
+    - `is_whole`: whether nothing else is missing
+    """
 
     pages: list[str] = msgspec.field(default_factory=list)
     sitemaps: list[str] = msgspec.field(default_factory=list)
     problem: str = ""
+    skipped: int = 0
+    is_whole: bool = True
 
 
 def parse_sitemap(body: bytes, *, url: str, max_urls: int = 50_000) -> Sitemap:
-    """Read a sitemap in XML or plain text, gzipped or not. Never raises, whatever the body is."""
-    problem = ""
+    """Read a sitemap, feed or list of URLs, gzipped or not, in any charset. Never raises, whatever the body is."""
+    broken_gzip = ""
     if body.startswith(_GZIP):
-        body, problem = _unzip(body)
-    if body.lstrip(_BEFORE_XML).startswith(b"<"):
-        found = _read_xml(body.lstrip(b" \t\r\n"), max_urls)
-    else:
-        found = _read_lines(body, max_urls)
-    problem = problem or found.problem
+        body, broken_gzip = _unzip(body)
+    body, faults = _in_utf8(body)
+    start = _XML_START.search(body, 0, _LOOKED_THROUGH) if not body.startswith(b"<") else None
+    if start:
+        faults.append("there is text before its XML")
+        body = body[start.start() :]
+    found = _read_xml(body, max_urls) if body.startswith(b"<") else _read_lines(body, max_urls)
+    problems = [broken_gzip] if broken_gzip else [*found.problems, *faults]
+    said = "; ".join([*problems, found.skipped_said()] if found.skipped else problems)
     return Sitemap(
-        pages=list(found.pages), sitemaps=list(found.sitemaps), problem=f"sitemap {url}: {problem}" if problem else ""
+        pages=list(found.pages),
+        sitemaps=list(found.sitemaps),
+        problem=f"sitemap {url}: {said}" if said else "",
+        skipped=found.skipped,
+        is_whole=not problems,
     )
 
 
@@ -64,7 +98,9 @@ class _Found:
     def __init__(self, most: int) -> None:
         self.pages: dict[str, None] = {}
         self.sitemaps: dict[str, None] = {}
-        self.problem = ""
+        self.problems: list[str] = []
+        self.skipped = 0
+        self._first_skipped = ""
         self._most = most
 
     def add(self, url: str, into: dict[str, None]) -> None:
@@ -72,97 +108,180 @@ class _Found:
             raise _StopReadingError(f"it lists more than {self._most:,} URLs; the rest is left out")
         into[url] = None
 
+    def skip(self, what: str) -> None:
+        self.skipped += 1
+        self._first_skipped = self._first_skipped or what
+
+    def skipped_said(self) -> str:
+        if self.skipped == 1:
+            return f"1 entry names no usable URL: {self._first_skipped}"
+        return f"{self.skipped:,} entries name no usable URL, the first is {self._first_skipped}"
+
 
 class _StopReadingError(Exception):
     """Ends the parser from inside one of its handlers."""
 
 
 class _Reader:
-    """Collects the <loc> of each <url> and <sitemap>, whatever their namespace prefix or case."""
+    """Collects the URL of each entry of a sitemap or feed, whatever the namespace prefix or case of its elements."""
 
     def __init__(self, most: int) -> None:
         self.found = _Found(most)
         self.is_broken = False
+        self._entries: tuple[str, ...] = ()
         self._open: list[str] = []
         self._elements = 0
+        self._entry = -1  # the place of the open entry among the open elements
+        self._number = 0  # of the entry in the document
+        self._has_url = False
+        self._guid = ""
         self._text: str | None = None
 
     def read(self, body: bytes) -> None:
-        """Read as far as the body is well-formed XML; `found.problem` says why reading ended early."""
-        parser = expat.ParserCreate()
+        """Read as far as the body is well-formed XML; `found.problems` says why reading ended early."""
+        parser = expat.ParserCreate("utf-8")
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = self._doctype
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._characters
+        parser.SkippedEntityHandler = self._entity
         try:
             parser.Parse(body, True)
         except _StopReadingError as stop:
-            self.found.problem = str(stop)
+            self.found.problems.append(str(stop))
         except expat.ExpatError as error:
             self.is_broken = True
-            self.found.problem = f"its XML is broken: {error}"
-        except (LookupError, ValueError) as error:
-            self.found.problem = f"its encoding is not known: {error}"
+            self.found.problems.append(f"its XML is broken: {error}")
 
-    def _doctype(self, name: str, *_: object) -> None:
-        if name.lower() == "html":
+    def _doctype(self, name: str, _system: object, _public: object, has_subset: object) -> None:
+        name = name.rpartition(":")[2].lower()
+        if name == "html":
             raise _StopReadingError("it is an HTML page")
-        raise _StopReadingError("it has a document type declaration, which no sitemap needs")
+        # Old feeds name a document type. It is not fetched; one that declares anything itself is refused.
+        if has_subset or name not in _FEEDS:
+            raise _StopReadingError("it has a document type declaration, which no sitemap needs")
 
-    def _start(self, tag: str, _: object) -> None:
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
         name = tag.rpartition(":")[2].lower()
-        if not self._open and name not in ("urlset", "sitemapindex"):
-            raise _StopReadingError(f"its root is <{tag[:40]}>, not <urlset> or <sitemapindex>")
+        if not self._open:
+            self._check_root(tag, name)
         self._elements += 1
         if len(self._open) >= _DEEPEST or self._elements > _MOST_ELEMENTS:
             raise _StopReadingError("it has more elements, or deeper ones, than any sitemap; the rest is left out")
-        if name == "loc" and self._open[-1] in ("url", "sitemap"):
-            self._text = ""
+        if self._entry < 0:
+            if name in self._entries:
+                self._entry, self._has_url, self._guid = len(self._open), False, ""
+                self._number += 1
+        elif len(self._open) == self._entry + 1:
+            self._start_in_entry(name, attributes)
         self._open.append(name)
+
+    def _check_root(self, tag: str, name: str) -> None:
+        if name in _HTML:
+            raise _StopReadingError("it is an HTML page")
+        if name not in _ENTRIES:
+            raise _StopReadingError(f"its root is <{tag[:40]}>, not that of a sitemap or a feed")
+        self._entries = _ENTRIES[name]
+
+    def _start_in_entry(self, name: str, attributes: dict[str, str]) -> None:
+        match self._open[self._entry], name:
+            case ("url" | "sitemap", "loc") | ("item", "link"):
+                self._text = ""
+            case ("item", "guid") if attributes.get("isPermaLink", "").strip().lower() != "false":
+                self._text = ""
+            case ("entry", "link") if attributes.get("rel", "alternate").strip().lower() == "alternate":
+                self._take(attributes.get("href", ""))
 
     def _characters(self, text: str) -> None:
         if self._text is not None and len(self._text) <= _LONGEST_URL:
             self._text += text
 
+    def _entity(self, name: str, _is_parameter: object) -> None:
+        # One of a document type, which was not fetched: it stays as it is written.
+        self._characters(f"&{name};")
+
     def _end(self, _: str) -> None:
-        name = self._open.pop()
-        if name != "loc" or self._text is None:
-            return
-        url, self._text = self._text.strip(), None
-        if 0 < len(url) <= _LONGEST_URL:
-            self.found.add(url, self.found.pages if self._open[-1] == "url" else self.found.sitemaps)
+        depth = len(self._open) - 1
+        if self._text is not None and depth == self._entry + 1:
+            text, self._text = self._text, None
+            if self._open[-1] == "guid":
+                self._guid = text.strip()
+            else:
+                self._take(text)
+        elif depth == self._entry:
+            self._end_entry()
+        self._open.pop()
+
+    def _end_entry(self) -> None:
+        if not self._has_url and self._guid.lower().startswith(_WEB):
+            self._take(self._guid)
+        if not self._has_url:
+            self.found.skip(f"<{self._open[-1]}> number {self._number:,}")
+        self._entry = -1
+
+    def _take(self, text: str) -> None:
+        url = text.strip()
+        if _is_usable(url):
+            self._has_url = True
+            is_sitemap = self._open[self._entry] == "sitemap"
+            self.found.add(url, self.found.sitemaps if is_sitemap else self.found.pages)
+
+
+def _is_usable(url: str) -> bool:
+    # With a byte in it that had no meaning, it would be the URL of another page.
+    return 0 < len(url) <= _LONGEST_URL and "\ufffd" not in url
+
+
+def _in_utf8(body: bytes) -> tuple[bytes, list[str]]:
+    """The body in UTF-8, without white space before it, and what is wrong with its charset."""
+    start = body.lstrip(_BLANK)
+    label = xml_label(start)
+    problems = [f"its encoding is not known: {label[:40]!r}"] if label and not charset_named(label) else []
+    # UTF-8 is the rule for sitemaps: without a declaration nothing else is tried.
+    charset = marked_charset(body) or declared_in_xml(body) or declared_in_xml(start) or "utf-8"
+    if charset == "utf-8" and is_utf8(start):
+        return start, problems
+    text = text_of(body, charset)
+    if "\ufffd" in text:
+        problems.append(f"some of its bytes mean nothing in its charset, {charset}")
+    return text.encode("utf-8", "replace").lstrip(_BLANK), problems
 
 
 def _read_xml(body: bytes, most: int) -> _Found:
     reader = _Reader(most)
     reader.read(body)
-    if not reader.is_broken or not _STRAY_AMPERSAND.search(body):
+    if not reader.is_broken:
         return reader.found
     # Bare ampersands in URLs are the commonest fault of sitemaps. They are escaped, so nothing is expanded.
-    mended = _Reader(most)
-    mended.read(_STRAY_AMPERSAND.sub(b"&amp;", body))
-    return mended.found
+    mended, controls = _NOT_IN_XML.subn(_REPLACED, body, count=_MOST_MENDED)
+    mended, ampersands = _STRAY_AMPERSAND.subn(b"&amp;", mended)
+    if not controls and not ampersands:
+        return reader.found
+    again = _Reader(most)
+    again.read(mended)
+    if controls:
+        again.found.problems.insert(0, "it has characters that XML forbids")
+    return again.found
 
 
 def _read_lines(body: bytes, most: int) -> _Found:
-    encoding = "utf-16" if body.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     found = _Found(most)
     try:
-        for url in _urls_in(body.decode(encoding, "replace").splitlines()):
-            found.add(url, found.pages)
+        for line in _LINE.finditer(body.decode("utf-8", "replace")):
+            url = line[0].strip("\0\ufeff \t")
+            if not url or url.startswith("#"):
+                continue
+            if url[:8].lower().startswith(_WEB) and _is_usable(url):
+                found.add(url, found.pages)
+            else:
+                found.skip(f"the line {url[:_LINE_SHOWN]!r}")
     except _StopReadingError as stop:
-        found.problem = str(stop)
+        found.problems.append(str(stop))
     if not found.pages:
-        found.problem = "it is empty" if not body.strip() else "it is neither XML nor a list of URLs"
+        found.problems.append("it is neither XML nor a list of URLs" if found.skipped else "it is empty")
+        found.skipped = 0
     return found
-
-
-def _urls_in(lines: Iterable[str]) -> Iterable[str]:
-    for line in lines:
-        url = line.strip()
-        if url[:8].lower().startswith(("http://", "https://")) and len(url) <= _LONGEST_URL:
-            yield url
 
 
 def _unzip(body: bytes) -> tuple[bytes, str]:

@@ -39,6 +39,13 @@ def test_html_in_the_texts_of_other_documents_declares_nothing(kind: str | None)
     assert charset_of(b'{"page": "' + b" " * 2000 + b'<meta charset=koi8-r>"}', kind) == "utf-8"
 
 
+@pytest.mark.parametrize("kind", ["application/rss+xml", "text/xml", "application/xml"])
+def test_xml_is_declared_in_its_first_line_alone(kind: str) -> None:
+    texts = b"<rss><![CDATA[<p><meta charset=koi8-r>]]>" + b" " * 2000 + b"<![CDATA[<p><meta charset=koi8-r>]]></rss>"
+    assert charset_of(texts, kind) == "utf-8"
+    assert charset_of(b'<?xml version="1.0" encoding="gb2312"?>' + texts, kind) == "gbk"
+
+
 @pytest.mark.parametrize(
     ("charset", "body", "text"),
     [

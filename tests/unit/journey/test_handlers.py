@@ -456,3 +456,41 @@ async def test_a_broken_sitemap_is_counted_and_what_it_gave_is_kept() -> None:
     harvest = await take_sitemap(b"<urlset><url><loc>https://a.test/1</loc></url><url", "https://a.test/map.xml")
     assert found(harvest) == ["/1"]
     assert harvest.found.rejected == {"bad_sitemap": 1}
+    assert harvest.found.samples == [("bad_sitemap", "https://a.test/map.xml")]
+    assert harvest.problem.startswith("sitemap https://a.test/map.xml: its XML is broken: unclosed token: line 1")
+    assert harvest.notes == {harvest.problem[:200]: 1}
+
+
+async def test_entries_of_a_sitemap_without_a_url_are_counted_one_by_one() -> None:
+    body = b"<urlset><url/><url><loc>/1</loc></url><url/><url></url></urlset>"
+    harvest = await take_sitemap(body, "https://a.test/map.xml")
+    assert found(harvest) == ["/1"]
+    assert harvest.found.rejected == {"sitemap_entry": 3}
+    assert harvest.found.samples == [("sitemap_entry", "https://a.test/map.xml")]
+    assert "3 entries name no usable URL" in harvest.problem
+
+
+async def test_the_pages_of_a_feed_are_taken_in() -> None:
+    rss = b"<rss><channel><item><link>/1</link></item><item><guid>https://a.test/2</guid></item></channel></rss>"
+    atom = b"<feed><entry><link href='/1'/></entry><entry><link rel='alternate' href='/2'/></entry></feed>"
+    for feed in (rss, atom):
+        harvest = await take_sitemap(feed, "https://a.test/feed")
+        assert (found(harvest), harvest.problem, harvest.notes) == (["/1", "/2"], "", {})
+        assert [task.handler for task in harvest.found.tasks.values()] == ["item", "item"]
+
+
+async def test_a_robots_txt_that_names_no_sitemap_is_counted() -> None:
+    harvest = await take_sitemap(b"User-agent: *\nDisallow:", "https://a.test/robots.txt")
+    assert harvest.found.rejected == {"bad_sitemap": 1}
+    assert harvest.problem == "sitemap https://a.test/robots.txt: it names no sitemap"
+
+
+async def test_of_many_bad_sitemaps_a_few_are_noted() -> None:
+    running = handlers(Forms())
+    notes: dict[str, int] = {}
+    for number in range(50):
+        url = f"https://a.test/{number}.xml"
+        page = make_page(b"<html>", url=url, kind="", handler=SITEMAP, meta={"handler": "item"})
+        notes |= (await running.run(page)).notes
+    assert len(notes) == 10
+    assert "sitemap https://a.test/0.xml: it is an HTML page" in notes

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from shoal.cli.display.lines import shown
+from shoal.cli.display.lines import one_line, shown
 from shoal.cli.display.numbers import count, duration, per_second, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.slips import Slips, slip_lines
@@ -43,6 +43,7 @@ OUTCOMES = {
 }
 # Counted elsewhere in the summary.
 _NOT_LISTED = frozenset({"merged"})
+_SITEMAPS_SHOWN = 3
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +77,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     faults: list[str] = msgspec.field(default_factory=list)
     reason: str = ""
     slips: Slips = Slips()
+    bad_sitemaps: list[str] = msgspec.field(default_factory=list)
 
     @property
     def is_failure(self) -> bool:
@@ -138,6 +140,8 @@ def _facts(summary: Summary, places: Places) -> Iterator[tuple[str, str]]:
     where = " and ".join([summary.store, *summary.output])
     yield "items", f"{count(summary.items)} in {where}"
     yield from slip_lines(summary.slips, stored=summary.items)
+    for problem in summary.bad_sitemaps[:_SITEMAPS_SHOWN]:
+        yield "sitemap", one_line(problem)
     if summary.robots_ignored:
         yield "robots", "robots.txt was ignored"
     if summary.reason:
