@@ -17,6 +17,7 @@ import msgspec
 from shoal.archive.base import Archive
 from shoal.exits.configuration import exits_by_name, load_pools
 from shoal.exits.passage import Passages
+from shoal.exits.troubles import Troubles
 from shoal.fetch.http import HttpFetcher
 from shoal.frontier import REDIS_SCHEMES
 from shoal.frontier.base import Frontier
@@ -173,7 +174,7 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     """A worker with all its parts, closed at the end."""
     settings = record_of(crawl).settings
     name = name or worker_name()
-    known = RecentKeys()
+    known, troubles = RecentKeys(), Troubles(say)
     intake = intake_of(crawl, known=known)
     exits = exits_by_name(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
     fetcher = HttpFetcher(settings, exits=exits)
@@ -195,11 +196,19 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
             rules=intake.rules,
             settings=settings,
             say=say,
+            troubles=troubles,
         ),
         keeping=_keeping(store, archive),
     )
     parts = WorkerParts(
-        spider=spider, frontier=frontier, store=store, journey=journey, known=known, say=say, archive=archive
+        spider=spider,
+        frontier=frontier,
+        store=store,
+        journey=journey,
+        known=known,
+        say=say,
+        archive=archive,
+        troubles=troubles,
     )
     try:
         yield Worker(crawl.id, name=name, settings=settings, parts=parts)

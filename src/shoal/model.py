@@ -188,7 +188,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     each time in a row, at most `max_quarantine`; then it is on probation: one request tries it. `exclusive`: one lease
     at a time, whatever the host. `sticky`: a host keeps its exit while the exit is healthy, at most `rotate` seconds
     (0: no limit). When no exit was usable for `patience` seconds, the tasks that wait for one are given up. `region`
-    is for people to read."""
+    is for people to read, and so is `has_own_rate`: without it, `host_interval` is the crawl's."""
 
     name: str
     exits: tuple[str, ...]
@@ -205,6 +205,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     cost: float = 0.0
     cost_per_gb: float = 0.0
     region: str = ""
+    has_own_rate: bool = True
 
 
 class Crawl(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,7 +268,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One lane as people see it. `starts_in` is seconds until it may start a task; `exits_rest`: because every exit of
-    its pool is quarantined or parked."""
+    its pool is quarantined or parked; `waits_for_exit`: because no exit of its pool is due before that.
+
+    `base_interval` is the pace to which an adaptive `interval` returns."""
 
     lane: str
     waiting: int
@@ -278,6 +281,8 @@ class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
     known: int = 0
     has_rules: bool = False
     exits_rest: bool = False
+    base_interval: float = 0.0
+    waits_for_exit: bool = False
 
 
 class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -343,8 +348,8 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     """A worker's sign of life. `machine` is where its `pid` is valid.
 
-    `troubles` says what hinders the worker now, a line each. `load` is the share of a core that its process used
-    lately."""
+    `troubles` says what hinders the worker now, a line each. `load` is the share of a core that its process needed
+    lately: used it, or waited for its turn."""
 
     worker: str
     crawl: str

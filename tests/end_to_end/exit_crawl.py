@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from shoal.frontier.base import Frontier
 from shoal.model import Crawl, DeadFilter, ExitStatus, Progress
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.opening import Places, opened
+from shoal.processes.stats import Snapshot
 from shoal.store.base import Store, StoredItem
 from shoal.testing.sites.loopback import Hit, LoopbackServer, Reply, Request, busiest_window, reply
 from shoal.testing.waiting import eventually
@@ -26,6 +27,7 @@ from shoal.testing.waiting import eventually
 SECONDS = 40.0
 
 Answer = Callable[[Request], Reply]
+Meanwhile = Callable[[Frontier], Awaitable[None]]
 
 
 def graph(pages: int) -> Answer:
@@ -107,6 +109,27 @@ class ExitCrawl:
             if watching is not None:
                 await watching
             return await frontier.progress(crawl.id)
+
+    async def watched(self, is_so: Callable[[Snapshot], bool], *, meanwhile: Meanwhile | None = None) -> Snapshot:
+        """The first snapshot of which this holds, while a worker works. `meanwhile` is done to the frontier first."""
+        stop = asyncio.Event()
+        async with asyncio.timeout(SECONDS), self.opened() as (frontier, store):
+            (crawl,) = [one for one in await frontier.crawls() if one.id == self.crawl]
+            coordinator = self._coordinator(crawl, frontier, store)
+            async with worker_for(crawl, self.spider(), frontier=frontier, store=store, say=self.said.append) as worker:
+                working = asyncio.create_task(worker.run(stop))
+                try:
+                    if meanwhile is not None:
+                        await meanwhile(frontier)
+
+                    async def found() -> Snapshot | None:
+                        snapshot = await coordinator.look()
+                        return snapshot if is_so(snapshot) else None
+
+                    return await eventually(found, seconds=SECONDS, pause=0.05)
+                finally:
+                    stop.set()
+                    await working
 
     async def items(self) -> list[StoredItem]:
         async with self.opened() as (_, store):

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from shoal.model import Progress, WorkerBeat
+from shoal.processes.coordinator import Coordinator
 from shoal.processes.opening import Places, opened
 from shoal.store.base import ItemFilter
 from shoal.testing.chaos.report import survey
@@ -83,6 +84,12 @@ class StoredCrawl:
         async with opened(Places(frontier=self.places.frontier, store=self.places.frontier)) as (frontier, _):
             crawls = await frontier.crawls()
             return (await frontier.progress(crawls[0].id), await frontier.workers()) if crawls else None
+
+    async def bound(self) -> str:
+        """What the crawl is bound by."""
+        async with opened(Places(frontier=self.places.frontier, store=self.places.frontier)) as (frontier, store):
+            (crawl,) = await frontier.crawls()
+            return (await Coordinator(crawl, frontier=frontier, store=store, show=id, say=print).look()).bound
 
     def progress(self) -> Progress:
         """The crawl's counters, once there is a crawl."""
@@ -152,6 +159,7 @@ def test_a_server_that_goes_away_for_longer_than_a_lease_is_waited_for_and_nothi
         assert 0 < later.leased == done.leased <= 16 + 2 * 16 + 2 * 16
         assert later.lost == 0
         assert run.poll() is None
+        assert asyncio.run(crawl.bound()).startswith("the store: waiting for ")
         crawl.server.start()
         _, err = run.communicate(timeout=SECONDS)
     finally:

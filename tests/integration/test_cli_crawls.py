@@ -208,7 +208,7 @@ def test_a_crawl_is_paused_resumed_and_cancelled(crawl: str, site: SiteProcess) 
     assert "finished: there is nothing to pause" in shoal_("pause", code=2).stderr
     shoal_("add", f"{site.url}plain.txt")
     assert shoal_("pause").stdout == "books-1 is paused: 1 task left\n"
-    assert json_of("status", crawl)["bound"] == "paused"
+    assert json_of("status", crawl)["bound"] == "paused by an operator; `shoal resume` lets it go on"
     assert shoal_("resume", crawl).stdout.startswith("books-1 is running: 1 task left; ")
     assert shoal_("cancel", "books").stdout == "books-1 is cancelled: 1 task set aside, 0 in flight\n"
     assert "set aside" in json_of("why", f"{site.url}plain.txt")["sentence"]

@@ -104,7 +104,9 @@ async def work(job: Job, screen: Screen) -> Summary:
             _announce(crawl, before, job, display=display)
             say = SaidOnce(display.say)
             watch = Watch(display)
-            coordinator = Coordinator(crawl, frontier=frontier, store=store, show=watch.show, say=say)
+            coordinator = Coordinator(
+                crawl, frontier=frontier, store=store, show=watch.show, say=say, waiting=say.waiting
+            )
             reading = await _run(crawl, job, coordinator, watch=watch)
         output = () if reading.interrupted else job.output
         await _export(crawl, reading, output, job=job, store=store, screen=screen)

@@ -22,6 +22,10 @@ from shoal.urls import UrlRules, lane_of
 MAX_SESSIONS: Final = 1024
 
 
+class LoginRefused(Exception):  # noqa: N818 -- reads as what happened
+    """A spider's login returned False: the account could not be logged in."""
+
+
 class AccountSession:
     """The session of a lease's account. `is_fresh`: it logged in for this very lease."""
 

@@ -38,7 +38,8 @@ _EXAMPLE: Final = "http://user:password@host:3128, socks5://host:1080, or a URL 
 class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A pool as it was configured, in numbers: intervals and times in seconds, 0 for "no limit".
 
-    `interval` and `cap` hold for one exit towards one host, `host_interval` and `host_cap` for all exits together."""
+    `interval` and `cap` hold for one exit towards one host, `host_interval` and `host_cap` for all exits together.
+    Without a rate of its own (`has_own_rate`) the pool keeps the spider's, over all its exits."""
 
     name: str
     exits: tuple[ExitConfig, ...]
@@ -54,6 +55,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     region: str
     cost: float
     cost_per_gb: float
+    has_own_rate: bool
 
 
 class _Table(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -64,9 +66,9 @@ class _Table(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     logins: list[dict[str, str]] = []
     file: str = ""
     env: str = ""
-    rate: str = "1/s"
+    rate: str | None = None
     per_exit: int = 0
-    host_rate: str = "unlimited"
+    host_rate: str | None = None
     per_host: int = 1000
     sticky: bool = False
     rotate: str = ""
@@ -152,9 +154,9 @@ def _pool(name: str, table: Any, group: str, source: _Source) -> PoolSpec:
         spec = PoolSpec(
             name=name,
             exits=exits,
-            interval=parse_rate(given.rate),
+            interval=0.0 if given.rate is None else parse_rate(given.rate),
             cap=given.per_exit or (1 if is_account else 4),
-            host_interval=parse_rate(given.host_rate),
+            host_interval=0.0 if given.host_rate is None else parse_rate(given.host_rate),
             host_cap=given.per_host,
             exclusive=is_account,
             sticky=given.sticky,
@@ -164,6 +166,7 @@ def _pool(name: str, table: Any, group: str, source: _Source) -> PoolSpec:
             region=given.region,
             cost=given.cost,
             cost_per_gb=given.cost_per_gb,
+            has_own_rate=given.rate is not None or given.host_rate is not None,
         )
     except SettingError as error:
         source.fail(str(error))

@@ -11,8 +11,18 @@ import msgspec
 
 from shoal.error_text import reason_of
 from shoal.exits.accounts import Accounts, AccountSession
-from shoal.exits.refusals import HELD_AGAINST, ExitRefusal, Refused, ending_of, refusal_of, unused, verdict_on
+from shoal.exits.refusals import (
+    HELD_AGAINST,
+    LOGGED_OUT,
+    ExitRefusal,
+    Refused,
+    ending_of,
+    refusal_of,
+    unused,
+    verdict_on,
+)
 from shoal.exits.site_cookies import SiteCookies, Visit
+from shoal.exits.troubles import Troubles, trouble_of
 from shoal.fetch.base import Fault, Fetch, Fetcher, Response
 from shoal.fetch.exit_config import ExitConfig, secrets_of
 from shoal.fetch.through import Through
@@ -133,6 +143,7 @@ class ExitPassage:
         accounts: Accounts,
         cookies: SiteCookies | None,
         failures: Failures,
+        troubles: Troubles,
         max_tries: int,
     ) -> None:
         self._lease = lease
@@ -142,6 +153,7 @@ class ExitPassage:
         self._is_sticky = pool is not None and pool.sticky
         self._accounts = accounts
         self._failures = failures
+        self._troubles = troubles
         self._max_tries = max_tries
         self._account: AccountSession | None = None
         self._cookies = cookies
@@ -191,7 +203,7 @@ class ExitPassage:
             return None
         if error.kind == "logged_out" and self._is_fresh:
             return self._refused(
-                ExitRefusal(kind="failed", outcome="login", reason="login: logged out at once", is_certain=True)
+                ExitRefusal(kind="failed", outcome="login", reason=f"login: {LOGGED_OUT}", is_certain=True)
             )
         reason = reason_of(str(error), secrets=self.secrets())
         return self._refused(ExitRefusal(kind=error.kind, outcome=error.kind, reason=reason))
@@ -207,6 +219,7 @@ class ExitPassage:
         return secrets_in(self._lease.task.headers) + secrets_of(self._config) + cookies
 
     def reported(self, result: Result) -> Result:
+        self._troubles.end(self._config.name)
         return msgspec.structs.replace(result, exit=self._through.use(session=self._changed_session(is_over=False)))
 
     def after_robots(self, result: Released | Retry) -> Released | Retry:
@@ -214,12 +227,18 @@ class ExitPassage:
         refusal = None if answer is None else refusal_of(answer, judge(answer))
         if refusal is None:
             return msgspec.structs.replace(result, exit=self._through.use())
+        self._note(refusal)
         # A robots.txt that is forbidden to every exit has a meaning, which is in the result. A host that fails for
         # every exit does not end here, but by the patience of its pages.
         if refusal.kind == "failed" or lease.free_retries < HELD_AGAINST:
             use = self._through.use("failed" if refusal.kind == "failed" else "blocked")
             return Retry(lease=lease, reason=refusal.reason, free=True, exit=use)
-        return result
+        return msgspec.structs.replace(result, exit=self._through.use("used"))
+
+    def _note(self, refusal: ExitRefusal) -> None:
+        """Note the trouble with the exit, if the refusal shows one."""
+        if trouble := trouble_of(self._config, refusal):
+            self._troubles.begin(self._config.name, trouble)
 
     @property
     def _is_fresh(self) -> bool:
@@ -227,6 +246,7 @@ class ExitPassage:
 
     def _refused(self, refusal: ExitRefusal) -> Refused:
         """How the lease ends, with the report on its exit."""
+        self._note(refusal)
         key = self._lease.task.key
         result = ending_of(
             self._lease, refusal, most_tries=self._max_tries, exits=self._exits, failures=self._failures.of(key)
@@ -284,6 +304,7 @@ class Passages:
         rules: UrlRules,
         settings: Settings,
         say: Callable[[str], None],
+        troubles: Troubles | None = None,
     ) -> None:
         self._exits = exits
         self._pools = {pool.name: pool for pool in pools}
@@ -291,6 +312,7 @@ class Passages:
         shared = frontier if settings.cookies == "fleet" else None
         self._cookies = None if settings.cookies == "off" else SiteCookies(frontier=shared)
         self._failures = Failures()
+        self._troubles = troubles or Troubles(say)
         self._fetcher = fetcher
         self._max_tries = settings.max_exit_tries
         self._say = say
@@ -311,6 +333,7 @@ class Passages:
             accounts=self._accounts,
             cookies=self._cookies,
             failures=self._failures,
+            troubles=self._troubles,
             max_tries=self._max_tries,
         )
 

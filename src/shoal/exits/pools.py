@@ -11,7 +11,7 @@ from shoal.errors import UsageError
 from shoal.exits.configuration import PoolSpec, load_pools
 from shoal.model import DIRECT, Pool
 from shoal.policy.politeness import lent_interval
-from shoal.settings import Settings, parse_duration
+from shoal.settings import Settings, parse_duration, parse_rate
 from shoal.spider import Spider, has_login
 
 NO_CAP: Final = 1_000_000
@@ -36,13 +36,15 @@ def default_pool(pools: Mapping[str, PoolSpec], *, spider: Spider, settings: Set
 
 
 def pool_of(spec: PoolSpec, *, settings: Settings) -> Pool:
-    """A pool as the frontier knows it: exits by name, and no secret."""
+    """A pool as the frontier knows it: exits by name, and no secret. Without a rate of its own it has the spider's
+    towards each host: a pool makes a crawl neither faster nor slower before it says so."""
+    host_interval = spec.host_interval if spec.has_own_rate else parse_rate(settings.rate)
     return Pool(
         name=spec.name,
         exits=tuple(config.name for config in spec.exits),
         interval=lent_interval(spec.interval),
         cap=spec.cap or NO_CAP,
-        host_interval=lent_interval(spec.host_interval),
+        host_interval=lent_interval(host_interval),
         host_cap=spec.host_cap or NO_CAP,
         exclusive=spec.exclusive,
         sticky=spec.sticky,
@@ -53,6 +55,7 @@ def pool_of(spec: PoolSpec, *, settings: Settings) -> Pool:
         cost=spec.cost,
         cost_per_gb=spec.cost_per_gb,
         region=spec.region,
+        has_own_rate=spec.has_own_rate,
     )
 
 

@@ -20,6 +20,7 @@ from shoal.policy.retries import Verdict
 
 HELD_AGAINST: Final = 3  # the first tries of a page count against their exits; in a small pool, half as many as exits
 REFUSALS: Final = frozenset({403, 407, 429})
+LOGGED_OUT: Final = "logged out at once"
 FAILURES: Final = frozenset(
     {
         FaultKind.EXIT,

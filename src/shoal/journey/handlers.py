@@ -12,6 +12,7 @@ from typing import Any
 
 from shoal.error_text import place_of
 from shoal.errors import UsageError
+from shoal.exits.accounts import LoginRefused
 from shoal.journey.alarm import Alarm, HandlerTimeout, Stepwise
 from shoal.journey.harvest import HandlerNames, Harvest
 from shoal.journey.intake import Intake
@@ -27,10 +28,6 @@ LOGIN_SECONDS = 300.0  # long, because the requests of a login wait for their st
 
 class HandlerGaveUp(Exception):  # noqa: N818 -- reads as what happened
     """A handler ended with an exception that would end the worker, too."""
-
-
-class LoginRefused(Exception):  # noqa: N818 -- reads as what happened
-    """A spider's login returned False: the account could not be logged in."""
 
 
 class Handlers:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from shoal.fetch.robots import Robots
 from shoal.frontier.base import Frontier
 from shoal.journey.intake import Intake
-from shoal.model import Crawl, CrawlState, Progress
+from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
+from shoal.processes.bounds import Look, bound_of, is_repaced, paced_lane
+from shoal.processes.crawl_record import record_of
 from shoal.processes.machine import is_running, this_machine
-from shoal.processes.outages import until_reachable
+from shoal.processes.outages import is_outage, until_reachable
 from shoal.processes.sources import feed, requests_of
-from shoal.processes.stats import Meter, Snapshot
+from shoal.processes.stats import Meter, Silence, Snapshot
 from shoal.spider import Spider, Stdin
 from shoal.store.base import Store
 
@@ -24,7 +27,9 @@ TIDY_SECONDS = 3600.0
 
 
 class Coordinator:
-    """Looks after one crawl. `show` gets a snapshot every 0.4 s, `say` gets messages for people."""
+    """Looks after one crawl. `show` gets a snapshot every 0.4 s, `say` gets messages for people.
+
+    `waiting` gives what was waited for lately, as far as it was said here."""
 
     def __init__(
         self,
@@ -34,6 +39,7 @@ class Coordinator:
         store: Store,
         show: Callable[[Snapshot], None],
         say: Callable[[str], None],
+        waiting: Callable[[], str] = str,
     ) -> None:
         self.crawl = crawl
         self.frontier = frontier
@@ -42,6 +48,10 @@ class Coordinator:
         self._show = show
         self._meter = Meter()
         self._has_said_spent = False
+        self._waiting = waiting
+        self._silence = Silence()
+        self._troubles: dict[str, None] = {}
+        self._rules: dict[tuple[str, float], tuple[int, float | None]] = {}
 
     async def reclaim_from_exited_workers(self) -> None:
         """Reclaim the leases of this machine's workers whose process has exited, before their deadline."""
@@ -82,7 +92,41 @@ class Coordinator:
         busy = await until_reachable(lambda: self.frontier.lanes(self.crawl.id, limit=lanes), say=self.say)
         workers = await until_reachable(lambda: self.frontier.workers(within=10.0), say=self.say)
         mine = [worker for worker in workers if worker.crawl == self.crawl.id]
-        return self._meter.read(self.crawl, progress, lanes=busy, workers=mine, now=time.monotonic())
+        self._say_troubles(mine)
+        now = time.monotonic()
+        version, delay = await self._rules_of_bound_lane(busy)
+        look = Look(
+            crawl=self.crawl,
+            progress=progress,
+            lanes=busy,
+            workers=mine,
+            rules_version=version,
+            crawl_delay=delay,
+            quiet_seconds=self._silence.read(mine, now=now),
+            waiting=self._waiting(),
+        )
+        return self._meter.read(self.crawl, progress, lanes=busy, workers=mine, now=now, bound=bound_of(look))
+
+    async def _rules_of_bound_lane(self, lanes: Sequence[LaneStatus]) -> tuple[int, float | None]:
+        """The version of the rules of the lane that bounds the crawl, and their Crawl-delay, if it is to be explained
+        why that lane has not the pace that was asked for. Read once for every pace."""
+        lane = paced_lane(lanes, self.crawl)
+        if lane is None or not is_repaced(lane, self.crawl):
+            return 0, None
+        about = (lane.lane, lane.base_interval)
+        if about not in self._rules:
+            version, rules = await until_reachable(lambda: self.frontier.rules(self.crawl.id, lane.lane), say=self.say)
+            agent = record_of(self.crawl).settings.user_agent if version else ""
+            self._rules = {about: (version, Robots(rules, agent).crawl_delay if version else None)}
+        return self._rules[about]
+
+    def _say_troubles(self, workers: Sequence[WorkerBeat]) -> None:
+        """Say the troubles that workers newly report. Outages are said by those who wait."""
+        found = {line: None for worker in workers for line in worker.troubles if not is_outage(line)}
+        for line in found:
+            if line not in self._troubles:
+                self.say(line)
+        self._troubles = found
 
     def _say_if_spent(self, progress: Progress) -> None:
         budget = self.crawl.budgets.cost

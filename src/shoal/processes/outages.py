@@ -8,41 +8,104 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from shoal.errors import ServerUnreachable, StorageError
+from shoal.exits.troubles import LONGEST_LINE, is_trouble
 
 STORAGE_PATIENCE_SECONDS = 10.0
 LONGEST_PAUSE_SECONDS = 5.0
 QUIET_SECONDS = 60.0
 WAITING = "; waiting"
+DISK_FULL = ("disk is full", "No space left on device")
 
 T = TypeVar("T")
 
 
+class Outage:
+    """How long the parts of a worker have waited for one thing, and why."""
+
+    def __init__(self, what: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what = what
+        self._clock = clock
+        self._waits = 0
+        self._since = 0.0
+        self._error = ""
+
+    def begin(self, error: Exception) -> None:
+        """One more part waits."""
+        self._since = self._since if self._waits else self._clock()
+        self._waits += 1
+        self._error = str(error)
+
+    def end(self) -> None:
+        """One of the parts waits no more."""
+        self._waits -= 1
+
+    @property
+    def line(self) -> str:
+        """The outage in one line; empty when there is none."""
+        if not self._waits:
+            return ""
+        waited = f"waiting for {self._clock() - self._since:.0f} s"
+        if any(words in self._error for words in DISK_FULL):
+            return f"the disk of {self._what} is full: {waited}: {self._error}"
+        return f"{self._what}: {waited}: {self._error}"
+
+
+class Outages:
+    """What a worker waits for: its frontier, its store, its archive."""
+
+    def __init__(self) -> None:
+        self.frontier = Outage("the frontier")
+        self.store = Outage("the store")
+        self.archive = Outage("the archive")
+
+    def lines(self) -> tuple[str, ...]:
+        """Each outage that lasts, in one line."""
+        found = [outage.line[:LONGEST_LINE] for outage in (self.store, self.archive, self.frontier)]
+        return tuple(line for line in found if line)
+
+
+def is_outage(line: str) -> bool:
+    """Whether a worker's trouble is an outage."""
+    return line.startswith("the ") and "waiting for " in line
+
+
 async def until_reachable(
-    step: Callable[[], Awaitable[T]], *, say: Callable[[str], None], stop: asyncio.Event | None = None
+    step: Callable[[], Awaitable[T]],
+    *,
+    say: Callable[[str], None],
+    stop: asyncio.Event | None = None,
+    outage: Outage | None = None,
 ) -> T:
     """Repeat `step` until it works: without limit while a server cannot be reached, for 10 s while a file refuses.
-    Says once that it waits.
+    Says once that it waits, and notes it in `outage` meanwhile.
 
     Once `stop` is set the error is raised instead."""
     loop = asyncio.get_running_loop()
-    began, pause, said = loop.time(), 0.1, False
-    while True:
-        try:
-            return await step()
-        except (StorageError, ServerUnreachable) as error:
-            if isinstance(error, StorageError) and loop.time() - began > STORAGE_PATIENCE_SECONDS:
-                raise
-            if stop is not None and stop.is_set():
-                raise
-            if not said:
-                say(f"{error}{WAITING}")
-                said = True
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+    began, pause, waits = loop.time(), 0.1, False
+    try:
+        while True:
+            try:
+                return await step()
+            except (StorageError, ServerUnreachable) as error:
+                if isinstance(error, StorageError) and loop.time() - began > STORAGE_PATIENCE_SECONDS:
+                    raise
+                if stop is not None and stop.is_set():
+                    raise
+                if not waits:
+                    waits = True
+                    say(f"{error}{WAITING}")
+                    if outage is not None:
+                        outage.begin(error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+    finally:
+        if waits and outage is not None:
+            outage.end()
 
 
 class SaidOnce:
-    """Passes lines on. When many parts wait for one server, only the first line is passed on, once a minute.
+    """Passes lines on. When many parts wait for one server, only the first line is passed on, once a minute. So is the
+    trouble with an exit that several workers meet.
 
     Lines are about the same server when they are equal up to their first colon."""
 
@@ -50,11 +113,20 @@ class SaidOnce:
         self._say = say
         self._clock = clock
         self._said: dict[str, float] = {}
+        self._last_wait = ("", 0.0)
 
     def __call__(self, line: str) -> None:
-        if line.endswith(WAITING):
-            about, now = line.partition(": ")[0], self._clock()
+        about = line.partition(": ")[0] if line.endswith(WAITING) else line if is_trouble(line) else ""
+        if about:
+            now = self._clock()
             was, self._said[about] = self._said.get(about), now
             if was is not None and now - was < QUIET_SECONDS:
                 return
+        if line.endswith(WAITING):
+            self._last_wait = (line, self._clock())
         self._say(line)
+
+    def waiting(self) -> str:
+        """What was waited for in the last minute, if anything: whether that has ended is not known here."""
+        line, said = self._last_wait
+        return line if line and self._clock() - said < QUIET_SECONDS else ""

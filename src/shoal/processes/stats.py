@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from shoal.exits.figures import clock_time, money
-from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
+from shoal.model import VIA, Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
 from shoal.policy.politeness import allowed_interval
 
 WINDOW_SECONDS = 60.0
-BOUND_SHARE = 0.7
-SLOWED = 1.01
 LAST_LANES = 3
 
 
@@ -39,6 +37,16 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         return self.last_lanes[0].lane if self.last_lanes else ""
 
 
+def cpu_seconds_needed() -> float:
+    """How long this process has used the CPU or, where the system tells, its main thread has waited for its turn: on a
+    busy machine a process that needs a whole core gets less than one."""
+    try:
+        with open("/proc/self/schedstat", encoding="ascii") as file:
+            return time.process_time() + int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return time.process_time()
+
+
 class RecentRate:
     """The rate at which a count grows: per second, over the last minute at most."""
 
@@ -58,6 +66,38 @@ class RecentRate:
         return (count - before) / (now - then) if now > then else 0.0
 
 
+class CpuLoad:
+    """The share of the time between two readings in which this process needed the CPU; 1.0 is one core."""
+
+    def __init__(
+        self, *, needed: Callable[[], float] = cpu_seconds_needed, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._needed = needed
+        self._clock = clock
+        self._last = (clock(), needed())
+
+    def read(self) -> float:
+        """Take in one reading."""
+        (then, before), (now, needed) = self._last, (self._clock(), self._needed())
+        self._last = (now, needed)
+        return (needed - before) / (now - then) if now > then else 0.0
+
+
+class Silence:
+    """How long no worker has given a sign of life, by this process's own clock."""
+
+    def __init__(self) -> None:
+        self._latest = 0.0
+        self._since: float | None = None
+
+    def read(self, workers: Sequence[WorkerBeat], *, now: float) -> float:
+        """Take in one reading."""
+        latest = max((worker.seen for worker in workers), default=0.0)
+        if latest != self._latest or self._since is None:
+            self._latest, self._since = latest, now
+        return now - self._since
+
+
 class Meter:
     """Turns one reading after another into snapshots."""
 
@@ -73,14 +113,15 @@ class Meter:
         lanes: Sequence[LaneStatus],
         workers: Sequence[WorkerBeat],
         now: float,
+        bound: str = "",
     ) -> Snapshot:
-        """Take in one reading."""
+        """Take in one reading. `bound` is what limits the crawl (see `bound_of`)."""
         began = self._began = now if self._began is None else self._began
         is_first = not self._rate
         rate = self._rate.read(now, progress.done + progress.dead)
         if is_first:
             rate = sum((worker.pages_per_second for worker in workers), 0.0)
-        last = sorted(lanes, key=seconds_left, reverse=True)[:LAST_LANES]
+        last = sorted((with_exits(lane, crawl) for lane in lanes), key=seconds_left, reverse=True)[:LAST_LANES]
         polite = seconds_left(last[0]) if last else 0.0
         return Snapshot(
             crawl=crawl,
@@ -91,7 +132,7 @@ class Meter:
             rate=rate,
             eta_seconds=eta(progress, rate, polite),
             last_lanes=last,
-            bound=why_paused(crawl, progress) or bound_of(progress, lanes, workers, interval=crawl.interval),
+            bound=why_paused(crawl, progress) or bound,
         )
 
 
@@ -104,45 +145,11 @@ def eta(progress: Progress, rate: float, polite_seconds: float) -> float | None:
     return max(polite_seconds, progress.left / rate)
 
 
-def bound_of(progress: Progress, lanes: Sequence[LaneStatus], workers: Sequence[WorkerBeat], *, interval: float) -> str:
-    """What limits the crawl right now, in one line. `interval` is the pace that was asked for."""
-    if progress.state is not CrawlState.RUNNING:
-        return str(progress.state)
-    if progress.left == 0:
-        return "waiting for a source" if progress.feeding else "finished"
-    if not workers:
-        return "workers: none is at work"
-    busy, slots = sum(worker.busy for worker in workers), sum(worker.slots for worker in workers)
-    resting = [lane for lane in lanes if lane.waiting and lane.starts_in > max(2.0, 2 * lane.interval)]
-    waiting = [lane for lane in lanes if lane.waiting]
-    if waiting and len(resting) == len(waiting):
-        first = min(resting, key=lambda lane: lane.starts_in)
-        return _no_exit(first) or f"every host rests; {first.lane} for {first.starts_in:.0f} s more"
-    slow = max(waiting, key=seconds_left, default=None)
-    if slow is not None and exits_back(slow):
-        return _no_exit(slow)
-    if slow is not None and _is_paced(slow):
-        pace = f"politeness: {slow.lane} at {describe_interval(slow.interval)}"
-        if slow.interval > SLOWED * interval:
-            return f"{pace}, slower than asked for: its robots.txt or its answers call for that"
-        return f"{pace}; --rate changes it"
-    if slots and busy >= BOUND_SHARE * slots:
-        return "the answers of the sites, or this machine: --concurrency and --workers change it"
-    if progress.delayed and progress.delayed == progress.left:
-        return "retries that wait for their time"
-    return "the sites' answers"
-
-
 def exits_back(lane: LaneStatus) -> str:
     """The time from which an exit of the lane may be used again; empty if one may be used now."""
     if not lane.exits_rest or not lane.waiting or lane.starts_in <= 0:
         return ""
     return clock_time(time.time() + lane.starts_in)
-
-
-def _no_exit(lane: LaneStatus) -> str:
-    back = exits_back(lane)
-    return back and f"{lane.lane}: every exit is quarantined or parked until {back}"
 
 
 def cost_so_far(crawl: Crawl, progress: Progress) -> str:
@@ -183,9 +190,18 @@ def describe_interval(interval: float) -> str:
     return f"{3600 / interval:.3g}/h"
 
 
-def _is_paced(lane: LaneStatus) -> bool:
-    """Whether the lane waits for its interval. A lane at its cap of requests in flight is due already."""
-    return lane.interval > 0 and lane.starts_in > 0
+def pool_of(lane: LaneStatus, crawl: Crawl) -> Pool | None:
+    """The pool that the lane goes via; None: it goes out directly, or there is no such pool any more."""
+    _, via, name = lane.lane.partition(VIA)
+    return next((pool for pool in crawl.pools if via and pool.name == name), None)
+
+
+def with_exits(lane: LaneStatus, crawl: Crawl) -> LaneStatus:
+    """The lane with the interval that its exits together allow it at best."""
+    pool = pool_of(lane, crawl)
+    if pool is None or not pool.exits or pool.interval / len(pool.exits) <= lane.interval:
+        return lane
+    return msgspec.structs.replace(lane, interval=pool.interval / len(pool.exits))
 
 
 def seconds_left(lane: LaneStatus) -> float:

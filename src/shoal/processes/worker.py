@@ -7,28 +7,32 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from shoal.archive.base import Archive
 from shoal.error_text import line_of, several, traceback_of
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.exits.refusals import unused
+from shoal.exits.troubles import MOST_LINES, Troubles
 from shoal.frontier.base import Frontier
 from shoal.journey.journey import Journey
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Finished
 from shoal.model import CrawlState, Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport, WorkerBeat
 from shoal.processes.machine import this_machine
-from shoal.processes.outages import STORAGE_PATIENCE_SECONDS, until_reachable
+from shoal.processes.outages import STORAGE_PATIENCE_SECONDS, Outages, until_reachable
 from shoal.processes.shares import share_of
-from shoal.processes.stats import RecentRate
+from shoal.processes.stats import CpuLoad, RecentRate
 from shoal.processes.writer import Writer, rule_of
 from shoal.settings import Settings
 from shoal.spider import Spider
 from shoal.store.base import Store
 from shoal.version import __version__
+
+T = TypeVar("T")
 
 BEAT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 0.5
@@ -52,6 +56,7 @@ class WorkerParts:
     known: RecentKeys
     say: Callable[[str], None]
     archive: Archive | None = None
+    troubles: Troubles | None = None
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
 
@@ -69,6 +74,8 @@ class Worker:
         self._known = parts.known
         self._say = parts.say
         self._monotonic = parts.monotonic
+        self._troubles = parts.troubles or Troubles(parts.say)
+        self._outages = Outages()
         self._writer = Writer(
             store=parts.store,
             frontier=parts.frontier,
@@ -78,6 +85,7 @@ class Worker:
             say=parts.say,
             archive=parts.archive,
             rule=rule_of(settings),
+            outages=self._outages,
         )
         self._working: dict[int, asyncio.Task[None]] = {}
         self._held: dict[int, Lease] = {}
@@ -168,11 +176,15 @@ class Worker:
     async def _lease_when_reachable(self, limit: int, stop: asyncio.Event) -> LeaseBatch | None:
         """Lease, and wait as long as the frontier cannot be reached; None when told to stop meanwhile."""
         try:
-            return await until_reachable(partial(self._lease, limit), say=self._say, stop=stop)
+            return await self._reach(partial(self._lease, limit), stop=stop)
         except (ServerUnreachable, StorageError):
             if not stop.is_set():
                 raise
             return None
+
+    async def _reach(self, step: Callable[[], Awaitable[T]], *, stop: asyncio.Event | None = None) -> T:
+        """A step that the frontier does, as soon as it can be reached."""
+        return await until_reachable(step, say=self._say, stop=stop, outage=self._outages.frontier)
 
     async def _lease(self, limit: int) -> LeaseBatch:
         return await self._frontier.lease(
@@ -207,7 +219,7 @@ class Worker:
                 if self._monotonic() - start <= slack or not interval:
                     return
                 reserve = partial(self._frontier.reserve, lease.crawl, lease.task.lane, exit=lease.exit)
-                wait = await until_reachable(reserve, say=self._say)
+                wait = await self._reach(reserve)
                 start = self._monotonic() + wait
         finally:
             self._waiting.discard(lease.token)
@@ -254,18 +266,18 @@ class Worker:
         while True:
             await asyncio.sleep(seconds / 3)
             held = list(self._held.values())
-            for lease in await until_reachable(partial(self._frontier.extend, held, seconds=seconds), say=self._say):
+            for lease in await self._reach(partial(self._frontier.extend, held, seconds=seconds)):
                 self._held.pop(lease.token, None)
                 task = self._working.get(lease.token)
                 if task is not None:
                     task.cancel()
 
     async def _send_beats(self) -> None:
-        rate = RecentRate()
+        rate, load = RecentRate(), CpuLoad()
         looks_in = 0
         while True:
-            beat = self._beat(rate.read(self._monotonic(), self._pages))
-            await until_reachable(partial(self._frontier.beat, beat), say=self._say)
+            beat = self._beat(rate.read(self._monotonic(), self._pages), load.read())
+            await self._reach(partial(self._frontier.beat, beat))
             if looks_in <= 0:
                 looks_in = await self._look_at_others()
             looks_in -= 1
@@ -274,12 +286,12 @@ class Worker:
     async def _look_at_others(self) -> int:
         """Learn this worker's share of the work in hand; gives after how many beats to look again: the more workers
         there are, the more a look costs."""
-        beats = await until_reachable(partial(self._frontier.workers, within=OTHERS_SECONDS), say=self._say)
+        beats = await self._reach(partial(self._frontier.workers, within=OTHERS_SECONDS))
         others = [beat for beat in beats if beat.crawl == self._crawl and beat.worker != self._name]
         self._share = share_of(len(self._working), others)
         return 1 + len(beats) // OTHERS_PER_BEAT
 
-    def _beat(self, rate: float) -> WorkerBeat:
+    def _beat(self, rate: float, load: float) -> WorkerBeat:
         return WorkerBeat(
             worker=self._name,
             crawl=self._crawl,
@@ -293,6 +305,8 @@ class Worker:
             memory_bytes=resident_bytes(),
             started=self._started,
             machine=this_machine(),
+            troubles=(*self._outages.lines(), *self._troubles.lines())[:MOST_LINES],
+            load=load,
         )
 
     async def _stop_leasing_on(self, stop: asyncio.Event, leasing: asyncio.Task[None]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import msgspec
 
@@ -15,9 +16,11 @@ from shoal.journey.page_notes import ITEMS
 from shoal.journey.results import Finished, unstorable_item
 from shoal.model import Dead, Done, PutReport, Result, Retry, SettleReport, Task
 from shoal.policy.verdicts import START_FAILED, START_OK
-from shoal.processes.outages import until_reachable
+from shoal.processes.outages import Outages, until_reachable
 from shoal.settings import Settings, parse_duration
 from shoal.store.base import ItemRule, Store
+
+T = TypeVar("T")
 
 FOUND_PER_PUT = 500
 REFUSED_RETRY_SECONDS = 1.0
@@ -47,7 +50,9 @@ class Writer:
         say: Callable[[str], None],
         rule: ItemRule = ItemRule(),
         archive: Archive | None = None,
+        outages: Outages | None = None,
     ) -> None:
+        self._outages = outages or Outages()
         self._rule = rule
         self._archive = archive
         self._store = store
@@ -129,7 +134,7 @@ class Writer:
         unstorable: dict[int, str] = {}
         if items or fetches:
             unstorable = await until_reachable(
-                lambda: self._store.write(items, fetches, rule=self._rule), say=self._say
+                lambda: self._store.write(items, fetches, rule=self._rule), say=self._say, outage=self._outages.store
             )
         batch = await self._give_up_unstorable(batch, unstorable)
         await self._settle([finished.result for finished in batch])
@@ -139,7 +144,7 @@ class Writer:
         archive, pages = self._archive, [finished.page for finished in batch if finished.page is not None]
         if archive is None or not pages:
             return batch
-        names = iter(await until_reachable(lambda: archive.write(pages), say=self._say))
+        names = iter(await until_reachable(lambda: archive.write(pages), say=self._say, outage=self._outages.archive))
         return [finished if finished.page is None else _with_archive_name(finished, next(names)) for finished in batch]
 
     async def _give_up_unstorable(self, batch: list[Finished], unstorable: dict[int, str]) -> list[Finished]:
@@ -158,19 +163,22 @@ class Writer:
                 await self._put(result.lease.crawl, found[start : start + FOUND_PER_PUT])
         lines = [line for index in reasons if (line := ended[index].fetch) is not None]
         if lines:
-            await until_reachable(lambda: self._store.write([], lines), say=self._say)
+            await until_reachable(lambda: self._store.write([], lines), say=self._say, outage=self._outages.store)
         return ended
 
     async def _settle(self, results: list[Result]) -> None:
-        report = await until_reachable(lambda: self._frontier.settle(results), say=self._say)
+        report = await self._reach(lambda: self._frontier.settle(results))
         self._settled([result for index, result in enumerate(results) if index not in report.failed], report)
         again = [_refused(results[index], why) for index, why in report.failed.items()]
         if again:
-            second = await until_reachable(lambda: self._frontier.settle(again), say=self._say)
+            second = await self._reach(lambda: self._frontier.settle(again))
             self._settled(again, second)
 
+    async def _reach(self, step: Callable[[], Awaitable[T]]) -> T:
+        return await until_reachable(step, say=self._say, outage=self._outages.frontier)
+
     async def _put(self, crawl: str, tasks: list[Task]) -> PutReport:
-        return await until_reachable(lambda: self._frontier.put(crawl, tasks), say=self._say)
+        return await self._reach(lambda: self._frontier.put(crawl, tasks))
 
 
 def _size(finished: Finished) -> int:

@@ -150,7 +150,8 @@ def test_a_plain_list_is_a_pool_with_default_limits(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("# bought\nhttp://10.0.0.1:3128\n10.0.0.2:3128\n", encoding="utf-8")
     (pool,) = load_pools(tmp_path / "shoal.toml", proxies=str(tmp_path / "mine.txt")).values()
     assert [config.name for config in pool.exits] == ["proxies/10.0.0.1:3128", "proxies/10.0.0.2:3128"]
-    assert (pool.name, pool.interval, pool.cap, pool.quarantine, pool.max_quarantine) == ("proxies", 1.0, 4, 60, 3600)
+    assert (pool.name, pool.cap, pool.quarantine, pool.max_quarantine) == ("proxies", 4, 60, 3600)
+    assert (pool.has_own_rate, pool.interval, pool.host_interval) == (False, 0.0, 0.0)
     assert (pool.host_interval, pool.host_cap, pool.rotate, pool.sticky) == (0, 1000, 0, False)
 
 

@@ -86,3 +86,22 @@ def test_the_frontier_gets_limits_and_names_and_no_secret(pools: dict[str, PoolS
     shop = pool_of(pools["shop"], settings=Settings())
     assert (shop.exits, shop.exclusive, shop.cap) == (("shop/anna",), True, 1)
     assert "pass-word" not in repr((ring, shop))
+
+
+@pytest.mark.parametrize(
+    ("limits", "per_exit", "per_host"),
+    [
+        ("", 0.0, 0.25),
+        ("rate = '2/s'", 0.5, 0.0),
+        ("host_rate = '10/s'", 0.0, 0.1),
+        ("rate = 'unlimited'", 0.0, 0.0),
+        ("rate = '2/s'\nhost_rate = '10/s'", 0.5, 0.1),
+    ],
+)
+def test_a_pool_without_a_rate_has_the_spiders_towards_each_host(
+    tmp_path: Path, limits: str, per_exit: float, per_host: float
+) -> None:
+    (tmp_path / "shoal.toml").write_text(f"[proxies.ring]\nurls = ['10.0.0.1:80', '10.0.0.2:80']\n{limits}\n")
+    pool = pool_of(load_pools(tmp_path / "shoal.toml")["ring"], settings=Settings(rate="4/s"))
+    assert (pool.interval, pool.host_interval) == (lent_interval(per_exit), lent_interval(per_host))
+    assert pool.has_own_rate is bool(limits)

@@ -313,6 +313,8 @@ async def test_a_robots_txt_that_is_forbidden_to_every_exit_allows_everything_as
     assert isinstance(result, Released)
     assert result.lane is not None
     assert result.lane.rules == b""
+    assert result.exit is not None
+    assert (result.exit.verdict, result.exit.elapsed) == ("used", 0.01)
 
 
 async def test_what_robots_txt_forbids_leaves_the_exit_unused() -> None:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.model import Budgets, Crawl, Done, ExitUse, Pool
+import msgspec
+import pytest
+
+from shoal.model import Budgets, Crawl, Done, ExitUse, LaneUpdate, Pool, WorkerBeat
+from shoal.policy.politeness import lent_interval
 from shoal.processes.coordinator import Coordinator
+from shoal.processes.crawl_record import CrawlRecord
+from shoal.settings import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import MemoryStore, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
@@ -30,3 +36,46 @@ async def test_a_spent_budget_is_said_once() -> None:
     await coordinator.look()
     await coordinator.look()
     assert said == ["the budget of 0.5 is spent: the crawl is paused; run it again with --set budget=MORE"]
+
+
+def beat(name: str, **fields: Any) -> WorkerBeat:
+    return WorkerBeat(**{"worker": name, "crawl": "c", "host": "h", "pid": 1, "version": "0", "slots": 4, **fields})
+
+
+async def test_the_troubles_of_workers_are_said_once_while_they_last() -> None:
+    frontier, said = MemoryFrontier(clock=FakeClock()), list[str]()
+    crawl = await frontier.open_crawl(Crawl(id="c", spider="s"))
+    coordinator = Coordinator(crawl, frontier=frontier, store=MemoryStore(), show=show, say=said.append)
+    refused, waits = "login refused: shop/anna: the spider's login returned False", "the store: waiting for 3 s: gone"
+    for name in ("w1", "w2"):
+        await frontier.beat(beat(name, troubles=(refused, waits)))
+    await coordinator.look()
+    await coordinator.look()
+    assert said == [refused]
+    for name in ("w1", "w2"):
+        await frontier.beat(beat(name))
+    await coordinator.look()
+    await frontier.beat(beat("w1", troubles=(refused,)))
+    await coordinator.look()
+    assert said == [refused, refused]
+
+
+@pytest.mark.parametrize(
+    ("rules", "origin"),
+    [
+        (b"user-agent:*\ncrawl-delay:5", "slower than asked for: robots.txt has Crawl-delay 5 s"),
+        (b"user-agent:*\ndisallow:/private", "set by `shoal pace`"),
+    ],
+)
+async def test_a_pace_that_nobody_asked_for_is_compared_with_robots_txt(rules: bytes, origin: str) -> None:
+    frontier = MemoryFrontier(clock=FakeClock())
+    record = msgspec.to_builtins(CrawlRecord(settings=Settings(), start_lanes=(), spider="s.py"))
+    crawl = await frontier.open_crawl(Crawl(id="c", spider="s", needs_rules=True, settings=record))
+    await frontier.put("c", [task_for(f"https://a.test/{number}") for number in range(3)])
+    five = lent_interval(5.0)
+    update = LaneUpdate(rules=rules, rules_seconds=60.0, interval=five, base_interval=five)
+    await frontier.update_lane("c", "a.test", update)
+    await frontier.lease(["c"], 1, worker="w", seconds=60.0, horizon=0.0)
+    await frontier.beat(beat("w"))
+    coordinator = Coordinator(crawl, frontier=frontier, store=MemoryStore(), show=show, say=print)
+    assert (await coordinator.look()).bound == f"politeness: a.test at 12/m, {origin}"

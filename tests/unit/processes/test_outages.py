@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from shoal.processes.outages import QUIET_SECONDS, SaidOnce
+import asyncio
+
+import pytest
+
+from shoal.errors import ServerUnreachable, StorageError
+from shoal.processes.outages import QUIET_SECONDS, Outage, Outages, SaidOnce, is_outage, until_reachable
+from shoal.testing.clock import FakeClock
+from shoal.testing.waiting import eventually
 
 GONE = "cannot reach Redis at redis://host/0"
 
@@ -24,3 +31,61 @@ def test_other_lines_are_all_said() -> None:
     for _ in range(2):
         say("worker a ended with SIGKILL")
     assert len(said) == 2
+
+
+def test_a_trouble_that_several_workers_meet_is_said_once() -> None:
+    said, now = list[str](), [0.0]
+    say = SaidOnce(said.append, clock=lambda: now[0])
+    refused = "login refused: shop/anna: the spider's login returned False"
+    for line in (refused, refused, "proxy ring/x is down: connection refused", refused):
+        say(line)
+    assert said == [refused, "proxy ring/x is down: connection refused"]
+
+
+def test_what_is_waited_for_is_known_for_a_minute() -> None:
+    now = [0.0]
+    say = SaidOnce(print, clock=lambda: now[0])
+    assert say.waiting() == ""
+    say(f"{GONE}: refused; waiting")
+    say("another line")
+    assert say.waiting() == f"{GONE}: refused; waiting"
+    now[0] = QUIET_SECONDS + 1
+    assert say.waiting() == ""
+
+
+def test_an_outage_says_for_how_long_and_why() -> None:
+    clock = FakeClock()
+    outage = Outage("the store", clock=clock)
+    assert outage.line == ""
+    outage.begin(ServerUnreachable(f"{GONE}: refused"))
+    clock.advance(12.0)
+    outage.begin(ServerUnreachable(f"{GONE}: refused"))
+    assert outage.line == f"the store: waiting for 12 s: {GONE}: refused"
+    outage.end()
+    assert is_outage(outage.line)
+    outage.end()
+    assert outage.line == ""
+    outage.begin(StorageError("shoal.db: the disk is full; make room"))
+    assert outage.line == "the disk of the store is full: waiting for 0 s: shoal.db: the disk is full; make room"
+    assert is_outage(outage.line)
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+async def test_an_outage_ends_with_the_wait(is_cancelled: bool) -> None:
+    outages, is_back = Outages(), asyncio.Event()
+
+    async def step() -> int:
+        if not is_back.is_set():
+            raise ServerUnreachable(f"{GONE}: refused")
+        return 7
+
+    waiting = asyncio.create_task(until_reachable(step, say=print, outage=outages.frontier))
+    await eventually(lambda: outages.lines())
+    assert outages.lines()[0].startswith("the frontier: waiting for 0 s")
+    if is_cancelled:
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    else:
+        is_back.set()
+        assert await waiting == 7
+    assert outages.lines() == ()

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shoal.model import Budgets, Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
+from shoal.model import Budgets, Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
-from shoal.processes.stats import Meter, bound_of, cost_so_far, describe_interval, eta, spent_budget
+from shoal.processes.stats import CpuLoad, Meter, Silence, cost_so_far, describe_interval, eta, spent_budget
 
 CRAWL = Crawl(id="c", spider="s", interval=1.0)
 
@@ -34,10 +34,6 @@ def lane(name: str = "a.test", **fields: Any) -> LaneStatus:
 def worker(**fields: Any) -> WorkerBeat:
     values = {"worker": "w", "crawl": "c", "host": "h", "pid": 1, "version": "0", "slots": 10, **fields}
     return WorkerBeat(**values)
-
-
-def bound(progress: Progress, lanes: list[LaneStatus], *workers: WorkerBeat, interval: float = 1.0) -> str:
-    return bound_of(progress, lanes, workers or [worker()], interval=interval)
 
 
 def test_the_rate_is_that_of_the_last_minute() -> None:
@@ -73,36 +69,12 @@ def test_the_time_left() -> None:
     assert eta(running(queued=10), 2.0, 9.0) == 9.0
 
 
-def test_what_bounds_a_crawl() -> None:
-    left = running(queued=20)
-    assert bound_of(left, [], [], interval=1.0) == "workers: none is at work"
-    assert bound(Progress(state=CrawlState.PAUSED, queued=1), []) == "paused"
-    assert bound(running(), []) == "finished"
-    assert bound(running(feeding=True), []) == "waiting for a source"
-    assert bound(left, [lane()]) == "politeness: a.test at 1/s; --rate changes it"
-    assert "slower than asked for" in bound(left, [lane(interval=4.0)])
-    assert bound(left, [lane(starts_in=90.0)]) == "every host rests; a.test for 90 s more"
-    assert "--concurrency" in bound(left, [lane(interval=0.0)], worker(busy=9))
-    assert bound(running(delayed=3), []) == "retries that wait for their time"
-    assert bound(left, [lane(interval=0.0)]) == "the sites' answers"
-    assert bound(left, [lane(in_flight=8, starts_in=0.0)]) == "the sites' answers"
-
-
 @pytest.mark.parametrize(
     ("interval", "text"),
     [(0.0, "unlimited"), (0.25, "4/s"), (1.0, "1/s"), (2.0, "30/m"), (60.0, "1/m"), (120.0, "30/h")],
 )
 def test_an_interval_reads_as_the_rate_people_write(interval: float, text: str) -> None:
     assert describe_interval(lent_interval(interval)) == text
-
-
-def test_exits_that_are_all_quarantined_limit_a_crawl_and_say_until_when() -> None:
-    blocked = lane("a.test via pool", interval=0.0, starts_in=3600.0, exits_rest=True)
-    told = "a.test via pool: every exit is quarantined or parked until "
-    assert bound(running(queued=10), [blocked]).startswith(told)
-    assert bound(running(queued=20), [blocked, lane("b.test", starts_in=0.0)]).startswith(told)
-    due = lane("a.test via pool", interval=0.0, starts_in=0.0, exits_rest=True)
-    assert "every exit" not in bound(running(queued=10), [due])
 
 
 def test_a_pause_that_the_budget_caused_is_told_from_one_that_people_asked_for() -> None:
@@ -114,3 +86,25 @@ def test_a_pause_that_the_budget_caused_is_told_from_one_that_people_asked_for()
     assert cost_so_far(crawl, running(cost=3.2)) == "cost 3.20 of 5.00"
     assert cost_so_far(CRAWL, running(cost=3.2)) == "cost 3.20"
     assert cost_so_far(CRAWL, running()) == ""
+
+
+def test_a_lane_whose_exits_have_a_rate_takes_as_long_as_they_need() -> None:
+    crawl = Crawl(id="c", spider="s", pools=(Pool(name="ring", exits=("x", "y"), interval=4.0),))
+    lanes = [lane("a.test via ring", waiting=10, interval=0.0, starts_in=0.0)]
+    snapshot = Meter().read(crawl, running(queued=10), lanes=lanes, workers=[], now=0.0)
+    assert (snapshot.eta_seconds, snapshot.lanes) == (20.0, lanes)
+
+
+def test_the_load_of_a_process_is_its_share_of_the_time() -> None:
+    needed, now = iter([1.0, 1.5, 1.5]), iter([0.0, 2.0, 2.0])
+    load = CpuLoad(needed=lambda: next(needed), clock=lambda: next(now))
+    assert (load.read(), load.read()) == (0.25, 0.0)
+
+
+def test_silence_lasts_until_the_next_sign_of_life() -> None:
+    silence = Silence()
+    assert [silence.read([worker(seen=seen)], now=now) for seen, now in ((5.0, 0.0), (5.0, 3.0), (9.0, 4.0))] == [
+        0,
+        3,
+        0,
+    ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
 from worker_in_memory import HOST, Bench, Links
 
 from shoal import Page
-from shoal.errors import StorageError
+from shoal.errors import ServerUnreachable, StorageError
 from shoal.fetch.base import Fetch
 from shoal.model import DeadFilter, Done
 from shoal.processes.worker import resident_bytes, worker_name
@@ -139,3 +140,44 @@ async def test_a_worker_gives_signs_of_life() -> None:
     assert beat.started == clock()
     assert beat.memory_bytes == pytest.approx(resident_bytes(), rel=0.5)
     assert worker_name() != worker_name()
+
+
+async def test_a_worker_tells_what_it_waits_for() -> None:
+    bench = Bench({"/": ""})
+    await bench.begin("/")
+    is_back = asyncio.Event()
+
+    def meddle(name: str, *_: Any) -> None:
+        if name == "write" and not is_back.is_set():
+            raise ServerUnreachable("cannot reach PostgreSQL at host: connection refused")
+
+    bench.watched_store.meddle = meddle
+    running = asyncio.create_task(bench.run())
+
+    async def troubles() -> tuple[str, ...]:
+        return tuple(line for beat in await bench.memory.workers() for line in beat.troubles)
+
+    (line,) = await eventually(troubles)
+    assert line.startswith("the store: waiting for ")
+    assert line.endswith("cannot reach PostgreSQL at host: connection refused")
+    is_back.set()
+    assert await running == 1
+
+
+class Burning(Links):
+    """A spider whose handler needs the CPU for two seconds."""
+
+    def parse(self, page: Page) -> Any:
+        end = time.process_time() + 2.0
+        while time.process_time() < end:
+            pass
+        yield from super().parse(page)
+
+
+async def test_a_worker_tells_how_much_of_a_core_it_uses() -> None:
+    bench = Bench({"/": "/1", "/1": ""})
+    bench.spider = Burning()
+    await bench.begin("/")
+    await bench.run()
+    loads = [sign.load for verb, sign in bench.calls if verb == "beat"]
+    assert max(loads) > 0.5

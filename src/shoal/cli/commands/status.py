@@ -108,7 +108,7 @@ def document(snapshot: Snapshot, *, items: int) -> dict[str, Any]:
 
 def show_snapshot(snapshot: Snapshot, screen: Screen, *, items: int) -> None:
     """For people."""
-    from shoal.cli.display.progress import last_lane, line_of, picture
+    from shoal.cli.display.progress import last_lane, line_of, picture, troubles
     from shoal.cli.display.tables import show_lanes, show_workers
 
     crawl, progress = snapshot.crawl, snapshot.progress
@@ -118,6 +118,8 @@ def show_snapshot(snapshot: Snapshot, screen: Screen, *, items: int) -> None:
         screen.line(line_of(snapshot))
         if last_lane(snapshot):
             screen.line(last_lane(snapshot))
+        for trouble in troubles(snapshot):
+            screen.line(f"trouble: {trouble}")
     ended = f", ended {moment(crawl.finished)}" if crawl.finished else ""
     screen.line(f"began {moment(crawl.created)}{ended}, {several(items, 'item')}")
     outcomes = sorted(progress.outcomes.items(), key=lambda pair: -pair[1])

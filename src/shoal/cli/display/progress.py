@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
@@ -26,6 +27,7 @@ POLITE_SHARE = 0.9
 LAST_SHARE = 0.5
 LONG_SECONDS = 60.0
 NUMBER_WIDTH = 7
+PAUSED = "paused"
 STATE_STYLES = {CrawlState.RUNNING: "green", CrawlState.PAUSED: "yellow", CrawlState.CANCELLED: "red"}
 
 
@@ -71,14 +73,22 @@ def line_of(snapshot: Snapshot) -> str:
         f"{time_left(snapshot)} left" if progress.left else "",
         cost_so_far(snapshot.crawl, progress),
         held_by(snapshot) if progress.left else "",
+        *troubles(snapshot)[:1],
     ]
     return ", ".join(part for part in parts if part)
 
 
 def held_by(snapshot: Snapshot) -> str:
     """What limits the crawl, or why it is paused."""
-    reason = why_paused(snapshot.crawl, snapshot.progress)
-    return f"paused: {reason}" if reason else f"bound by {snapshot.bound}"
+    if reason := why_paused(snapshot.crawl, snapshot.progress):
+        return f"paused: {reason}"
+    return snapshot.bound if snapshot.bound.startswith(PAUSED) else f"bound by {snapshot.bound}"
+
+
+def troubles(snapshot: Snapshot) -> list[str]:
+    """What hinders the workers, each trouble once."""
+    found = Counter(line for worker in snapshot.workers for line in worker.troubles if line not in snapshot.bound)
+    return [line if number == 1 else f"{line} ({number} workers)" for line, number in found.items()]
 
 
 def picture(snapshot: Snapshot, *, elapsed: float | None = None) -> RenderableType:
@@ -89,9 +99,10 @@ def picture(snapshot: Snapshot, *, elapsed: float | None = None) -> RenderableTy
         _counts(snapshot),
     ]
     bound = snapshot.bound if snapshot.progress.left else ""
-    is_explained = bool(why_paused(snapshot.crawl, snapshot.progress))
+    is_paused = snapshot.progress.state is CrawlState.PAUSED
     for label, text in (
-        ("paused" if is_explained else "bound by", bound),
+        (PAUSED if is_paused else "bound by", bound.removeprefix(PAUSED).lstrip(": ")),
+        *(("trouble", line) for line in troubles(snapshot)),
         ("last", last_lane(snapshot)),
         ("cost", cost_so_far(snapshot.crawl, snapshot.progress).removeprefix("cost ")),
         ("workers", _workers(snapshot)),

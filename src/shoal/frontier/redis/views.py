@@ -23,6 +23,7 @@ from shoal.frontier.redis.wire import (
 from shoal.model import CrawlState, LaneStatus, Progress, TaskState, TaskStatus, WorkerBeat
 
 LANES_PER_PAGE = 500
+PER_LANE = 12  # values in the answer of `busy`
 COUNTERS = ("queued", "delayed", "leased", "done", "dead", "cancelled", "duplicates", "stale", "retried", "lost")
 
 
@@ -95,7 +96,7 @@ async def _lanes_in(runner: ShardRunner, shard: Shard, *, limit: int) -> list[tu
         answer = await runner.read_in(shard, "busy", rank, LANES_PER_PAGE)
         rank += answer[1]
         is_sorted = is_sorted and answer[2] == b"1"
-        page = [_lane_status(answer[start : start + 10]) for start in range(3, len(answer), 10)]
+        page = [_lane_status(answer[start : start + PER_LANE]) for start in range(3, len(answer), PER_LANE)]
         found += [entry for entry in page if entry[1].waiting or entry[1].in_flight]
         if answer[1] < LANES_PER_PAGE:
             break
@@ -269,7 +270,7 @@ def _numbers(flat: Sequence[bytes]) -> dict[str, int]:
 
 def _lane_status(answer: list[Any]) -> tuple[bytes, LaneStatus]:
     """The lane's age and its status."""
-    name, waiting, in_flight, interval, cap, starts_in, known, has_rules, age, exits_rest = answer
+    name, waiting, in_flight, interval, cap, starts_in, known, has_rules, age, exits_rest, base, waits_for_exit = answer
     return age, LaneStatus(
         lane=name.decode(),
         waiting=int(waiting),
@@ -280,6 +281,8 @@ def _lane_status(answer: list[Any]) -> tuple[bytes, LaneStatus]:
         known=int(known),
         has_rules=has_rules == b"1",
         exits_rest=exits_rest == b"1",
+        base_interval=float(base),
+        waits_for_exit=waits_for_exit == b"1",
     )
 
 

@@ -82,6 +82,8 @@ def lanes(ledger: Ledger, *, limit: int) -> list[LaneStatus]:
             known=lane.known,
             has_rules=lane.rules_until > ledger.now,
             exits_rest=bool(lane.exits) and ledger.exits_of(lane).are_starved,
+            base_interval=lane.base_interval,
+            waits_for_exit=max(lane.next_start, ledger.now) < lane.exits_next < math.inf,
         )
         for lane in (LaneRow(*row) for row in rows)
     ]

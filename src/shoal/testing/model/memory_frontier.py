@@ -249,6 +249,8 @@ class MemoryFrontier:
                 known=lane.known,
                 has_rules=lane.rules_until > one.now,
                 exits_rest=one.pools.are_starved(lane.name),
+                base_interval=lane.base_interval,
+                waits_for_exit=max(lane.next_start, one.now) < one.next_start(lane) < math.inf,
             )
             for lane in one.lanes.values()
         ]

@@ -197,6 +197,13 @@ class ControlPromises(FrontierCase):
         assert lanes[0].starts_in == 5.0
         assert len(await frontier.lanes(CRAWL, limit=1)) == 1
 
+    async def test_shows_a_lanes_pace_and_the_pace_to_which_it_returns(self, frontier: Frontier) -> None:
+        await frontier.put(CRAWL, [make_task(1, "a.test")])
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=3.0, base_interval=3.0))
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=6.0))
+        (lane,) = await frontier.lanes(CRAWL)
+        assert (lane.interval, lane.base_interval, lane.waits_for_exit) == (6.0, 3.0, False)
+
     async def test_knows_the_workers_that_are_alive(self, frontier: Frontier, clock: FakeClock) -> None:
         sign = WorkerBeat(worker="w1", crawl=CRAWL, host="h", pid=1, version="1", slots=8)
         await frontier.beat(sign)

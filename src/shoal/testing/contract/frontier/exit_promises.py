@@ -376,7 +376,7 @@ class ExitPromises(FrontierCase):
         lease = await take_one(frontier)
         (paced,) = await frontier.lanes(CRAWL)
         assert paced.starts_in == pytest.approx(50.0)
-        assert not paced.exits_rest
+        assert (paced.exits_rest, paced.waits_for_exit) == (False, True)
         await end(frontier, lease, "blocked")
         assert [lane.exits_rest for lane in await frontier.lanes(CRAWL)] == [True]
         clock.advance(50.0)

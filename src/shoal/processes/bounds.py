@@ -1,0 +1,189 @@
+"""What limits a crawl right now, in one line that is never more certain than the program is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from shoal.exits.troubles import LOGIN_FAILED, LOGIN_REFUSED
+from shoal.frontier.rules.constants import SAME_INTERVAL
+from shoal.model import VIA, Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
+from shoal.policy.politeness import lent_interval
+from shoal.processes.outages import is_outage
+from shoal.processes.stats import describe_interval, exits_back, pool_of, seconds_left, with_exits
+
+BUSY_SHARE: Final = 0.7
+LOADED: Final = 0.85
+LONGEST_CRAWL_DELAY: Final = 300.0
+QUIET_SECONDS: Final = 4.0
+NAMES_SHOWN: Final = 3
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read of a crawl at one moment.
+
+    `rules_version` and `crawl_delay` are of the rules of the lane that `paced_lane` gives. `quiet_seconds`: since when
+    no worker has given a sign of life; `waiting`: what one of them said it waits for."""
+
+    crawl: Crawl
+    progress: Progress
+    lanes: Sequence[LaneStatus] = ()
+    workers: Sequence[WorkerBeat] = ()
+    rules_version: int = 0
+    crawl_delay: float | None = None
+    quiet_seconds: float = 0.0
+    waiting: str = ""
+
+
+class Asked(NamedTuple):
+    """The pace that was asked for, and what changes it."""
+
+    interval: float
+    change: str
+
+
+def bound_of(look: Look) -> str:
+    """What limits the crawl."""
+    progress, workers = look.progress, look.workers
+    if progress.state is CrawlState.PAUSED:
+        why = progress.reason
+        return f"paused: {why}" if why else "paused by an operator; `shoal resume` lets it go on"
+    if progress.state is not CrawlState.RUNNING:
+        return str(progress.state)
+    if progress.left == 0:
+        return "waiting for a source" if progress.feeding else "finished"
+    if not workers:
+        return "workers: none is at work"
+    if look.quiet_seconds > QUIET_SECONDS:
+        return _quiet(look)
+    if outage := _outage(workers):
+        return outage
+    return _rest(look) or _cpu(workers) or _pace(look) or _answers(look)
+
+
+def paced_lane(lanes: Iterable[LaneStatus], crawl: Crawl) -> LaneStatus | None:
+    """The lane that takes longest at its pace."""
+    waiting = [lane for lane in lanes if lane.waiting]
+    return max(waiting, key=lambda lane: seconds_left(with_exits(lane, crawl)), default=None)
+
+
+def is_repaced(lane: LaneStatus, crawl: Crawl) -> bool:
+    """Whether the lane's own pace is not the one that was asked for."""
+    return abs(lane.base_interval - _asked(lane, crawl).interval) > SAME_INTERVAL
+
+
+def _quiet(look: Look) -> str:
+    quiet = f"no worker has given a sign of life for {look.quiet_seconds:.0f} s"
+    if look.waiting:
+        return f"{quiet}: {look.waiting}"
+    return f"{quiet}: they cannot reach the frontier, or a handler does not let go"
+
+
+def _outage(workers: Sequence[WorkerBeat]) -> str:
+    found = [line for worker in workers for line in worker.troubles if is_outage(line)]
+    if not found:
+        return ""
+    waits = sum(any(is_outage(line) for line in worker.troubles) for worker in workers)
+    return found[0] if waits == len(workers) else f"{found[0]} ({waits} of {len(workers)} workers)"
+
+
+def _rest(look: Look) -> str:
+    """Every lane with work rests, or the exits of the one that takes longest do."""
+    crawl, waiting = look.crawl, [lane for lane in look.lanes if lane.waiting]
+    resting = [lane for lane in waiting if lane.starts_in > max(2.0, 2 * _longest_interval(lane, crawl))]
+    if waiting and len(resting) == len(waiting):
+        first = min(resting, key=lambda lane: lane.starts_in)
+        return _no_exit(first, look) or f"every host rests; {first.lane} for {first.starts_in:.0f} s more"
+    slow = paced_lane(waiting, crawl)
+    return _no_exit(slow, look) if slow is not None else ""
+
+
+def _longest_interval(lane: LaneStatus, crawl: Crawl) -> float:
+    pool = pool_of(lane, crawl)
+    return max(lane.interval, pool.interval if pool else 0.0)
+
+
+def _no_exit(lane: LaneStatus, look: Look) -> str:
+    """Every exit of the lane rests, until when and why; empty if one does not."""
+    back = exits_back(lane)
+    if not back:
+        return ""
+    pool = lane.lane.partition(VIA)[2]
+    found = sorted({line for worker in look.workers for line in worker.troubles if f" {pool}/" in line})
+    logins = [line for line in found if line.startswith((LOGIN_REFUSED, LOGIN_FAILED))]
+    if logins:
+        names, causes = zip(*(line.split(": ", 2)[1:] for line in logins), strict=True)
+        shown = ", ".join(names[:NAMES_SHOWN]) + (" …" if len(names) > NAMES_SHOWN else "")
+        verb = "refused" if any(line.startswith(LOGIN_REFUSED) for line in logins) else "failed"
+        return f"logins {verb}: {shown} ({causes[0]}); every account of {pool} rests until {back}"
+    why = f": {found[0]}" if found else ""
+    return f"every exit of {pool} rests until {back}{why}"
+
+
+def _cpu(workers: Sequence[WorkerBeat]) -> str:
+    load = sum(worker.load for worker in workers) / len(workers)
+    if load < LOADED:
+        return ""
+    return f"handlers and parsing: workers need {100 * load:.0f} % of a core each; --workers adds processes"
+
+
+def _pace(look: Look) -> str:
+    """The pace of the lane that takes longest, and what changes it. A lane at its cap of requests in flight is due."""
+    crawl, lane = look.crawl, paced_lane(look.lanes, look.crawl)
+    if lane is None or lane.starts_in <= 0:
+        return ""
+    pool = pool_of(lane, crawl)
+    if lane.waits_for_exit and pool is not None:
+        return _exit_pace(lane, pool)
+    if not lane.interval:
+        return ""
+    pace, asked = f"politeness: {lane.lane} at {describe_interval(lane.interval)}", _asked(lane, crawl)
+    if lane.interval > lane.base_interval + SAME_INTERVAL:
+        return f"{pace}, slower than asked for: its answers call for that (overload, time-outs or slow answers)"
+    if is_repaced(lane, crawl):
+        return f"{pace}, {_origin(look, lane, asked)}"
+    return f"{pace}{asked.change}"
+
+
+def _exit_pace(lane: LaneStatus, pool: Pool) -> str:
+    table = _table(pool)
+    if pool.interval:
+        pace = f"politeness: {lane.lane} at {describe_interval(pool.interval)} per exit, the pool's rate"
+        return f"{pace}; `rate` of {table} changes it, and so do more exits"
+    return f"the exits of {pool.name}: all of them are in use or wait for their turn; more exits in {table} help"
+
+
+def _origin(look: Look, lane: LaneStatus, asked: Asked) -> str:
+    """Whose pace a lane has that was not asked for: robots.txt, or an operator."""
+    delay = look.crawl_delay
+    if delay is not None and abs(lent_interval(min(delay, LONGEST_CRAWL_DELAY)) - lane.base_interval) <= SAME_INTERVAL:
+        return f"slower than asked for: robots.txt has Crawl-delay {delay:g} s"
+    if look.rules_version == 1 or not look.crawl.needs_rules:
+        return "set by `shoal pace`"
+    slower = "slower than asked for: " if lane.interval > asked.interval else ""
+    return f"{slower}by `shoal pace`, or by an earlier robots.txt"
+
+
+def _asked(lane: LaneStatus, crawl: Crawl) -> Asked:
+    pool = pool_of(lane, crawl)
+    if pool is None:
+        return Asked(crawl.interval, "; --rate changes it")
+    if not pool.has_own_rate:
+        return Asked(pool.host_interval, ", the spider's rate; --rate changes it")
+    return Asked(pool.host_interval, f", the pool's rate; `host_rate` of {_table(pool)} changes it")
+
+
+def _table(pool: Pool) -> str:
+    return f"[{'accounts' if pool.exclusive else 'proxies'}.{pool.name}]"
+
+
+def _answers(look: Look) -> str:
+    progress, workers = look.progress, look.workers
+    busy, slots = sum(worker.busy for worker in workers), sum(worker.slots for worker in workers)
+    if slots and busy >= BUSY_SHARE * slots:
+        return "the answers of the sites, or this machine: --concurrency and --workers change it"
+    if progress.delayed and progress.delayed == progress.left:
+        return "retries that wait for their time"
+    return "the sites' answers"

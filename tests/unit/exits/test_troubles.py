@@ -1,0 +1,64 @@
+"""The troubles of a worker: each said once, kept while it lasts, few and short."""
+
+from __future__ import annotations
+
+from shoal.exits.refusals import LOGGED_OUT, ExitRefusal
+from shoal.exits.troubles import KEPT_SECONDS, LONGEST_LINE, MOST_LINES, Troubles, is_trouble, trouble_of
+from shoal.fetch.exit_config import ExitConfig
+from shoal.testing.clock import FakeClock
+
+ANNA = ExitConfig(name="shop/anna", kind="account", fields={"name": "anna", "password": "s3cret"})
+PROXY = ExitConfig(name="ring/10.0.0.1:80", kind="proxy", url="http://user:s3cret@10.0.0.1:80")
+
+
+def refusal(outcome: str, reason: str, *, is_certain: bool = True) -> ExitRefusal:
+    return ExitRefusal(kind="failed", outcome=outcome, reason=f"{outcome}: {reason}", is_certain=is_certain)
+
+
+def test_a_refusal_is_a_trouble_if_it_is_the_exits_own() -> None:
+    told = trouble_of(ANNA, refusal("login", "shop/anna: LoginRefused: the spider's login returned False"))
+    assert told == "login refused: shop/anna: the spider's login returned False"
+    assert trouble_of(ANNA, refusal("login", LOGGED_OUT)) == "login refused: shop/anna: logged out at once"
+    raised = trouble_of(ANNA, refusal("login", "shop/anna: ValueError: no token"))
+    assert raised == "login failed: shop/anna: ValueError: no token"
+    down = trouble_of(PROXY, refusal("exit", "ring/10.0.0.1:80: connection refused"))
+    assert down == "proxy ring/10.0.0.1:80 is down: connection refused"
+    locked = trouble_of(PROXY, refusal("exit", "ring/10.0.0.1:80: it wants other credentials (407)", is_certain=False))
+    assert locked == "proxy ring/10.0.0.1:80 fails: it wants other credentials (407)"
+    assert trouble_of(PROXY, refusal("http_403", "http_403")) == ""
+    assert all(is_trouble(line) for line in (told, raised, down, locked))
+    assert not is_trouble("proxy servers are down: everywhere")
+
+
+def test_a_trouble_is_said_once_and_ends_when_its_exit_works() -> None:
+    said: list[str] = []
+    troubles = Troubles(said.append, clock=FakeClock())
+    for _ in range(2):
+        troubles.begin("ring/x", "proxy ring/x is down: refused")
+    troubles.begin("ring/y", "proxy ring/y is down: refused")
+    assert said == ["proxy ring/x is down: refused", "proxy ring/y is down: refused"]
+    troubles.end("ring/x")
+    assert troubles.lines() == ("proxy ring/y is down: refused",)
+    troubles.begin("ring/y", "proxy ring/y is down: no route")
+    assert len(said) == 3
+
+
+def test_a_trouble_that_was_not_heard_of_for_long_is_forgotten() -> None:
+    clock = FakeClock()
+    troubles = Troubles(print, clock=clock)
+    troubles.begin("ring/x", "x")
+    clock.advance(KEPT_SECONDS - 1)
+    troubles.begin("ring/x", "x")
+    clock.advance(KEPT_SECONDS - 1)
+    assert troubles.lines() == ("x",)
+    clock.advance(2)
+    assert troubles.lines() == ()
+
+
+def test_troubles_are_few_and_short() -> None:
+    said: list[str] = []
+    troubles = Troubles(said.append)
+    for number in range(50):
+        troubles.begin(f"ring/{number}", f"{number} " + 500 * "x")
+    assert len(troubles.lines()) == len(said) == MOST_LINES
+    assert max(map(len, said)) == LONGEST_LINE

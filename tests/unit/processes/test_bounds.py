@@ -1,0 +1,135 @@
+"""What limits a crawl: every cause has a line of its own, and none is more certain than it can be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shoal.model import Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
+from shoal.policy.politeness import lent_interval
+from shoal.processes.bounds import Look, bound_of
+
+ASKED = lent_interval(1.0)
+RING = Pool(name="ring", exits=("ring/x", "ring/y"), interval=lent_interval(2.0))
+SHOP = Pool(name="shop", exits=("shop/anna",), interval=0.0, exclusive=True, has_own_rate=False, host_interval=ASKED)
+HOST_PACED = Pool(name="host", exits=("host/x",), interval=0.0, host_interval=lent_interval(0.1))
+CRAWL = Crawl(id="c", spider="s", interval=ASKED, needs_rules=True, pools=(RING, SHOP, HOST_PACED))
+REFUSED = "login refused: shop/anna: the spider's login returned False"
+
+
+def lane(name: str = "a.test", **fields: Any) -> LaneStatus:
+    values = {"lane": name, "waiting": 10, "in_flight": 1, "interval": ASKED, "cap": 8, "starts_in": 0.5, **fields}
+    return LaneStatus(**{"base_interval": values["interval"], **values})
+
+
+def worker(**fields: Any) -> WorkerBeat:
+    values = {"worker": "w", "crawl": "c", "host": "h", "pid": 1, "version": "0", "slots": 10, **fields}
+    return WorkerBeat(**values)
+
+
+def bound(*lanes: LaneStatus, **fields: Any) -> str:
+    progress = Progress(state=CrawlState.RUNNING, queued=20)
+    return bound_of(Look(**{"crawl": CRAWL, "progress": progress, "lanes": lanes, "workers": [worker()], **fields}))
+
+
+def state(**fields: Any) -> str:
+    return bound(progress=Progress(**{"state": CrawlState.RUNNING, **fields}))
+
+
+def test_a_pause_says_whose_it_is() -> None:
+    assert state(state=CrawlState.PAUSED, queued=1) == "paused by an operator; `shoal resume` lets it go on"
+    assert state(state=CrawlState.PAUSED, queued=1, reason="too many failures") == "paused: too many failures"
+
+
+def test_what_is_no_pace_at_all() -> None:
+    assert bound(workers=[]) == "workers: none is at work"
+    assert state() == "finished"
+    assert state(feeding=True) == "waiting for a source"
+    assert state(delayed=3) == "retries that wait for their time"
+    assert bound(lane(starts_in=90.0)) == "every host rests; a.test for 90 s more"
+    assert bound(lane(interval=0.0)) == "the sites' answers"
+    assert bound(lane(in_flight=8, starts_in=0.0)) == "the sites' answers"
+    assert "--concurrency" in bound(lane(interval=0.0), workers=[worker(busy=9)])
+
+
+def test_a_pace_that_was_asked_for_names_what_changes_it() -> None:
+    assert bound(lane()) == "politeness: a.test at 1/s; --rate changes it"
+    assert bound(lane("a.test via shop")) == "politeness: a.test via shop at 1/s, the spider's rate; --rate changes it"
+    assert bound(lane("a.test via host", interval=HOST_PACED.host_interval)) == (
+        "politeness: a.test via host at 10/s, the pool's rate; `host_rate` of [proxies.host] changes it"
+    )
+
+
+def test_a_pace_of_the_exits_is_the_pools() -> None:
+    paced = lane("a.test via ring", interval=0.0, waits_for_exit=True)
+    assert bound(paced) == (
+        "politeness: a.test via ring at 30/m per exit, the pool's rate; `rate` of [proxies.ring] changes it,"
+        " and so do more exits"
+    )
+    # An exit at 1/m is not at rest.
+    slow = Crawl(id="c", spider="s", pools=(Pool(name="ring", exits=("ring/x",), interval=lent_interval(60.0)),))
+    waiting = lane("a.test via ring", interval=0.0, waits_for_exit=True, starts_in=50.0)
+    assert bound(waiting, crawl=slow).startswith("politeness: a.test via ring at 1/m per exit, the pool's rate")
+    used = bound(lane("a.test via shop", interval=0.0, base_interval=ASKED, waits_for_exit=True))
+    assert used == (
+        "the exits of shop: all of them are in use or wait for their turn; more exits in [accounts.shop] help"
+    )
+
+
+def test_a_pace_that_nobody_asked_for_names_its_origin_as_far_as_it_is_known() -> None:
+    slower = lane(interval=4 * ASKED, base_interval=ASKED)
+    assert "slower than asked for: its answers call for that" in bound(slower)
+    five = lane(interval=lent_interval(5.0))
+    told = "politeness: a.test at 12/m, "
+    assert bound(five, rules_version=3, crawl_delay=5.0) == (
+        f"{told}slower than asked for: robots.txt has Crawl-delay 5 s"
+    )
+    assert bound(five, rules_version=1) == f"{told}set by `shoal pace`"
+    assert bound(five, rules_version=1, crawl_delay=2.0) == f"{told}set by `shoal pace`"
+    assert bound(five, rules_version=2) == f"{told}slower than asked for: by `shoal pace`, or by an earlier robots.txt"
+    assert bound(five) == f"{told}slower than asked for: by `shoal pace`, or by an earlier robots.txt"
+    ignoring = Crawl(id="c", spider="s", interval=ASKED)
+    assert bound(five, crawl=ignoring) == f"{told}set by `shoal pace`"
+    assert bound(lane(interval=lent_interval(0.1)), crawl=ignoring) == "politeness: a.test at 10/s, set by `shoal pace`"
+
+
+def test_exits_that_all_rest_say_until_when_and_why() -> None:
+    resting = lane("a.test via ring", interval=0.0, starts_in=3600.0, exits_rest=True)
+    assert bound(resting).startswith("every exit of ring rests until ")
+    assert bound(resting, lane("b.test", starts_in=0.0)).startswith("every exit of ring rests until ")
+    down = worker(troubles=("proxy ring/x is down: connection refused", "proxy other/x is down: no route"))
+    assert bound(resting, workers=[down]).endswith(": proxy ring/x is down: connection refused")
+    due = lane("a.test via ring", interval=0.0, starts_in=0.0, exits_rest=True)
+    assert "every exit" not in bound(due)
+
+
+def test_logins_that_are_refused_are_named() -> None:
+    resting = lane("a.test via shop", starts_in=3600.0, exits_rest=True)
+    told = bound(resting, workers=[worker(troubles=(REFUSED,)), worker(troubles=(REFUSED,))])
+    assert told.startswith("logins refused: shop/anna (the spider's login returned False); every account of shop rests")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "the store: waiting for 12 s: cannot reach PostgreSQL: refused",
+        "the disk of the store is full: waiting for 2 s: x",
+    ],
+)
+def test_a_store_that_is_waited_for_comes_before_any_pace(line: str) -> None:
+    assert bound(lane(), workers=[worker(troubles=(line,))]) == line
+    assert bound(lane(), workers=[worker(troubles=(line,)), worker()]) == f"{line} (1 of 2 workers)"
+
+
+def test_workers_without_a_sign_of_life_are_not_taken_for_polite_ones() -> None:
+    quiet = "no worker has given a sign of life for 5 s: "
+    assert bound(lane(), quiet_seconds=5.2) == f"{quiet}they cannot reach the frontier, or a handler does not let go"
+    said = "shoal.db: the disk is full; waiting"
+    assert bound(lane(), quiet_seconds=5.2, waiting=said) == quiet + said
+
+
+def test_the_cpu_bounds_a_crawl_when_all_workers_use_theirs() -> None:
+    told = "handlers and parsing: workers need 98 % of a core each; --workers adds processes"
+    assert bound(lane(), workers=[worker(load=0.97), worker(load=0.99)]) == told
+    assert bound(lane(), workers=[worker(load=0.97), worker(load=0.1)]).startswith("politeness")
