@@ -5,7 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 
-PARTS = ("crawl", "growth", "soak", "fleet", "redis_frontier", "exits", "postgres", "archive", "pace", "robots")
+PARTS = (
+    "crawl",
+    "growth",
+    "soak",
+    "fleet",
+    "redis_frontier",
+    "exits",
+    "postgres",
+    "archive",
+    "pace",
+    "robots",
+    "headers",
+)
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ class CookieWalls:
         if not (visit.has_new or visit.sent or passage.cookies_for(task.url)):
             return answer  # most sites: no cookie is involved
         walk = _Walk(lease, passage, visit)
-        following = self._following(walk, task, answer)
+        following = await self._following(walk, task, answer)
         if following is None:
             return answer
         place = lease.exit, site_of_url(task.url), walk.beginning(following, answer)
@@ -73,12 +73,12 @@ class CookieWalls:
                 found = answer
             task, following = following, None
             if isinstance(answer, Response) and answer.status in WALL_STATUSES:
-                following = self._following(walk, task, answer)
+                following = await self._following(walk, task, answer)
             if following is None and found is first and walk.was_sent_on(task, answer):
                 following = walk.lease.task
         return found
 
-    def _following(self, walk: _Walk, task: Task, answer: Response) -> Task | None:
+    async def _following(self, walk: _Walk, task: Task, answer: Response) -> Task | None:
         """What to ask for after this answer to this task; None: nothing, the walk ends here."""
         if answer.status in TURNED_AWAY:
             is_first = not walk.was_turned_away and task.key == walk.lease.task.key
@@ -87,11 +87,14 @@ class CookieWalls:
         hop = hop_of(task, answer, intake=self._intake, into=Found()).task if "location" in answer.headers else None
         if hop is None or site_of_url(hop.url) != site_of_url(walk.lease.task.url) or not walk.is_untried(hop):
             return None
-        robots = self._lane_rules.cached(hop.lane)
-        if self._needs_rules and (robots is None or not robots.allows(hop.url)):
-            return None
         comes_back = hop.key in walk.home and walk.passage.cookies_for(hop.url) != ""
-        return hop if comes_back or walk.has_new_cookies else None
+        if not comes_back and not walk.has_new_cookies:
+            return None
+        return hop if await self._is_allowed(walk.lease.crawl, hop) else None
+
+    async def _is_allowed(self, crawl: str, task: Task) -> bool:
+        robots = await self._lane_rules.of_lane(crawl, task.lane) if self._needs_rules else None
+        return not self._needs_rules or (robots is not None and robots.allows(task.url))
 
     def _note(self, place: tuple[str, str, Beginning], failures: int) -> None:
         self._fruitless[place] = failures

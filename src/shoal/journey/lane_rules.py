@@ -39,12 +39,12 @@ class LaneRules:
         """The rules under which this lease was lent; None when they have expired since."""
         entry = self._parsed.get(lease.task.lane)
         if entry is None or entry[0] != lease.rules_version:
-            version, blob = await self._frontier.rules(lease.crawl, lease.task.lane)
-            if not version:
-                return None
-            entry = (version, Robots(blob, self._settings.user_agent))
-            self._remember(lease.task.lane, entry)
+            return await self._read(lease.crawl, lease.task.lane)
         return entry[1]
+
+    async def of_lane(self, crawl: str, lane: str) -> Robots | None:
+        """The rules of any lane; None when it has none that are still valid."""
+        return self.cached(lane) or await self._read(crawl, lane)
 
     async def open(self, lease: Lease, passage: Passage) -> Released | Retry:
         """Fetch robots.txt with the start slot of this lease; the result carries the rules to the lane.
@@ -100,6 +100,14 @@ class LaneRules:
             return RulesVerdict(rest_seconds=min(wait, LONGEST_REST), problem="robots.txt: redirects to a busy host")
         await asyncio.sleep(wait)
         return None
+
+    async def _read(self, crawl: str, lane: str) -> Robots | None:
+        version, blob = await self._frontier.rules(crawl, lane)
+        if not version:
+            return None
+        robots = Robots(blob, self._settings.user_agent)
+        self._remember(lane, (version, robots))
+        return robots
 
     def _remember(self, lane: str, entry: tuple[int, Robots]) -> None:
         former = self._parsed.pop(lane, None)

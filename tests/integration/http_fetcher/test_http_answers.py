@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from fetch_checks import MIB, SETTINGS, fetched
 
-from shoal.charset import charset_of, text_of
+from shoal.charset.text import charset_of, text_of
 from shoal.fetch.decode import decompress
 from shoal.fetch.http import HttpFetcher
 from shoal.testing.sites.hostile import HostileSite, page_of

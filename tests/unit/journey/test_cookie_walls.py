@@ -73,11 +73,16 @@ class Visitor:
     async def close(self) -> None:
         pass
 
-    async def take(self, url: str = URL, *, rules: bytes | None = None, **fields: Any) -> Finished:
-        crawl = Crawl(id="c", spider="plain", interval=0.0, needs_rules=rules is not None, pools=tuple(self._pools))
+    async def open(self, *, rules: dict[str, bytes]) -> None:
+        """Open the crawl, with the rules of some lanes."""
+        crawl = Crawl(id="c", spider="plain", interval=0.0, needs_rules=bool(rules), pools=tuple(self._pools))
         await self.frontier.open_crawl(crawl)
-        if rules is not None:
-            await self.frontier.update_lane("c", "a.test", LaneUpdate(rules=rules, rules_seconds=60.0))
+        for lane, text in rules.items():
+            await self.frontier.update_lane("c", lane, LaneUpdate(rules=text, rules_seconds=60.0))
+
+    async def take(self, url: str = URL, **fields: Any) -> Finished:
+        if not await self.frontier.crawls():
+            await self.open(rules={})
         lease: Lease = lease_for(url, **fields)
         return await self.journey.take(lease)
 
@@ -238,12 +243,28 @@ async def test_no_walk_leaves_the_site() -> None:
 
 async def test_no_walk_goes_where_robots_or_the_scope_forbid() -> None:
     visitor = Visitor(by_consent, needs_rules=True)
-    finished = await visitor.take(rules=b"user-agent:*\ndisallow:/consent", rules_version=1)
+    await visitor.open(rules={"a.test": b"user-agent:*\ndisallow:/consent"})
+    finished = await visitor.take(rules_version=1)
     assert isinstance(finished.result, Done)
     assert visitor.asked == [(URL, "")]
     visitor = Visitor(by_consent, deny=[".*consent.*"])
     finished = await visitor.take(task={"depth": 1})
     assert visitor.asked == [(URL, "")]
+
+
+async def test_the_way_back_to_another_host_obeys_the_rules_of_that_host() -> None:
+    """The wall is on a host of its own, and this worker has not met the host of the page yet."""
+    gate = "https://gate.a.test/"
+
+    def answers(request: Fetch, cookie: str) -> Response:
+        return moved(gate, URL, f"{COOKIE}; Domain=a.test") if request.url == gate else to_itself(request, cookie)
+
+    for rules, reached in ((b"", [URL]), (b"user-agent:*\ndisallow:/page", [])):
+        visitor = Visitor(answers, needs_rules=True, allow=[".a.test"])
+        await visitor.open(rules={"a.test": rules, "gate.a.test": b""})
+        finished = await visitor.take(gate, task={"hops": 1, "parent": key_of(URL)}, rules_version=1)
+        assert [item.key for item in finished.items] == reached
+        assert len(visitor.asked) == 1 + len(reached)
 
 
 async def test_a_cookie_header_of_the_spider_is_asked_once() -> None:
