@@ -23,8 +23,9 @@ OTHER: Final = "other"
 
 REASONS_SHOWN: Final = 3
 HANDLER: Final = "handler"
+GIVEN_UP: Final = "equal_pages"  # dead letters of a trap, which nobody fetched: they count where none is allowed
 # Tasks with these outcomes are no pages: they were not fetched, or led to another task, or an operator dropped them.
-NO_PAGES: Final = frozenset({"redirected", "robots", "robots_unavailable", "dropped"})
+NO_PAGES: Final = frozenset({"redirected", "robots", "robots_unavailable", "dropped", GIVEN_UP})
 _STATUS = re.compile(r"http_(\d{3})")
 _STOPPED = re.compile(r"\S+ failed on its first \d+ pages: ")
 _PLACE = re.compile(r" at (\S+:\d+)$")
@@ -62,7 +63,7 @@ def faults_of(progress: Progress, *, max_failures: str) -> list[str]:
 
 
 def pages_of(progress: Progress) -> int:
-    """How many tasks ended as pages: redirects, and pages that robots.txt kept out, are not counted."""
+    """How many tasks ended as pages. Not counted: redirects, and what robots.txt or the rule for traps kept out."""
     return progress.done + progress.dead - sum(progress.outcomes.get(name, 0) for name in NO_PAGES)
 
 
@@ -116,6 +117,10 @@ def place_in(reason: str) -> str:
 def _too_many(progress: Progress, max_failures: str) -> str:
     limit, is_share = parse_max_failures(max_failures)
     failed, pages = progress.dead, pages_of(progress)
+    if limit:
+        failed -= progress.outcomes.get(GIVEN_UP, 0)
+    else:
+        pages += progress.outcomes.get(GIVEN_UP, 0)
     if failed <= (limit * pages / 100 if is_share else limit):
         return ""
     share = f" ({100 * failed / pages:.3g} %)" if pages else ""

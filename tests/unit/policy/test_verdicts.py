@@ -62,6 +62,14 @@ def test_redirects_and_pages_that_robots_txt_keeps_out_are_no_pages() -> None:
     assert fault == "3 of 5 pages failed (60 %): more than max_failures=50%"
 
 
+def test_pages_of_a_trap_count_only_where_no_dead_letter_is_allowed() -> None:
+    progress = ended(done=10, dead=1001, outcomes={"ok": 10, "equal_pages": 1000, "dns": 1})
+    assert failures(progress) == [("dns", 1)]
+    assert faults_of(progress, max_failures="50%") == faults_of(progress, max_failures="1") == []
+    (fault,) = faults_of(progress, max_failures="0")
+    assert fault == "1,001 of 1,011 pages failed (99 %): none may (max_failures=0)"
+
+
 def test_a_crawl_fails_when_every_start_url_did() -> None:
     notes = {"start failed http_404": 2, "start failed robots": 1}
     progress = ended(done=3, outcomes={"http_404": 2, "robots": 1}, notes=notes)

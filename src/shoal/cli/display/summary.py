@@ -132,7 +132,7 @@ def _facts(summary: Summary, places: Places) -> Iterator[tuple[str, str]]:
         lost = f", {several(summary.lost, 'task')} reclaimed from lost workers" if summary.lost else ""
         yield "retries", f"{count(summary.retried)}{lost}"
     if summary.failures:
-        yield "failed", f"{several(summary.dead, 'page')}: {_named(summary.failures)}"
+        yield "failed", f"{several(sum(one.pages for one in summary.failures), 'page')}: {_named(summary.failures)}"
     if summary.dead:
         yield "dead", f"{count(summary.dead)}: {command(f'dead list {quote(summary.crawl)}', places)}"
     if summary.cancelled:
