@@ -165,7 +165,7 @@ class Worker:
         """Pause the crawl because its handler fails, and release the pages in hand. When people have mended the handler
         and resumed the crawl, its pages are counted anew."""
         pause = partial(self._frontier.set_state, self._crawl, CrawlState.PAUSED, reason=reason)
-        await until_reachable(pause, say=self._say)
+        await self._reach(pause)
         self._say(f"paused: {reason}")
         in_hand = list(self._working.values())
         await self._release(list(self._working))
