@@ -58,7 +58,7 @@ HEADERS = {
     "/headers/etag": "ok",
     "/non-ascii-headers": "ok",
     "/location/huge": "redirected",
-    "/location/binary": "http_302",
+    "/location/binary": "redirected",
     "/redirect/nowhere": "http_302",
     "/status/999": "http_999",
     "/upgrade": "http_101",
