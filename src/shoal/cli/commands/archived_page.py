@@ -101,7 +101,7 @@ async def _find(wanted: Wanted, places: Places, *, screen: Screen, with_body: bo
 
 async def _by_log(wanted: Wanted, places: Places, *, archive: Archive) -> list[Capture]:
     """Captures by way of the fetch log, which names the object with a page's capture: faster than a scan."""
-    from shoal.processes.crawl_record import url_rules_of
+    from shoal.cli.url_fate import known_key
     from shoal.processes.opening import opened
 
     if not _exists(places):
@@ -110,7 +110,7 @@ async def _by_log(wanted: Wanted, places: Places, *, archive: Archive) -> list[C
     async with opened(places) as (frontier, store):
         for crawl in await frontier.crawls():
             if wanted.crawl in (None, crawl.id):
-                rows = await store.fetches(crawl.id, [url_rules_of(crawl).key_of(wanted.url)])
+                rows = await store.fetches(crawl.id, [await known_key(wanted.url, crawl, frontier=frontier)])
                 for row in rows:
                     # Not by its token: if the latest attempt got no answer, the log names an earlier capture.
                     found += [one for one in await _captures(archive, row.archived) if one.key == row.key]
