@@ -128,6 +128,16 @@ async def spend(path: Path) -> None:
         await frontier.close()
 
 
+def test_a_handler_that_failed_is_mended_and_the_line_goes_on(folder: Folder, site: SiteProcess) -> None:
+    folder.spider(site.url, first="raise KeyError('price')")
+    settings = ("--set", "max_attempts=1", "--set", "stop_after_failures=5", "--deny", "it's,")
+    out = folder.run("run", "books.py", *settings, *PLACES, code=1).stdout
+    folder.spider(site.url)
+    told = paste(folder, line_with(out, "then: "))
+    assert "books-1 finished" in told
+    assert "its settings changed" not in told
+
+
 def test_a_worker_without_a_crawl_names_the_command_that_begins_one(folder: Folder, site: SiteProcess) -> None:
     folder.spider(site.url)
     (line,) = re.findall(r"`(.*)`", folder.refusal("worker", "books.py", "--burst", *PLACES))

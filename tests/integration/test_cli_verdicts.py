@@ -25,7 +25,9 @@ def test_a_handler_that_fails_on_its_first_pages_stops_the_run_and_a_mended_one_
     assert f"paused {reason}" in lines
     assert f"failed 50 pages: KeyError: 'price' at books.py:{LINE} (50)" in lines
     (step,) = [line for line in lines if line.startswith("next ")]
-    assert re.fullmatch(rf"next fix books.py:{LINE}, then: \S.* dead requeue books-1 && \S.* run books.py", step)
+    assert re.fullmatch(
+        rf"next fix books.py:{LINE}, then: \S.* dead requeue books-1 && \S.* run books.py --set max_attempts=1", step
+    )
     assert f"paused: {reason}" in folder.run("status", "books-1").stdout
     folder.spider(site.url)
     folder.run("dead", "requeue", "books-1")

@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +32,23 @@ def command(line: str, places: Places, *, by: str = "", environ: Mapping[str, st
     how they call shoal.
 
     A place that the environment names is left out. A password is not shown: the line says what to write there."""
-    flags = _flags(line)
-    return pasted(line, [(flag, url) for flag, url in _places(places, environ) if flag in flags], by=by)
+    return commands([line], places, by=by, environ=environ)
 
 
-def pasted(line: str, options: Sequence[tuple[str, str]], *, by: str = "") -> str:
-    """The line with options that name places, and the words before it that say which passwords are left out."""
-    words = [by or program(), line, *(f"{flag} {quote(masked(url))}" for flag, url in options)]
-    hidden = sum(masked(url) != url for _, url in options)
-    what = "password" if hidden == 1 else "passwords"
-    return (f"with the {what} in place of ***: " if hidden else "") + " ".join(words)
+def commands(lines: Iterable[str], places: Places, *, by: str = "", environ: Mapping[str, str] = os.environ) -> str:
+    """Such commands on one line, each run if those before it went well."""
+    known = list(_places(places, environ))
+    return pasted([(line, [one for one in known if one[0] in _flags(line)]) for line in lines], by=by)
+
+
+def pasted(lines: Iterable[tuple[str, Sequence[tuple[str, str]]]], *, by: str = "") -> str:
+    """Lines with options that name places, and the words before them that say which passwords are left out."""
+    whole, hidden = [], set()
+    for line, options in lines:
+        whole.append(" ".join([by or program(), line, *(f"{flag} {quote(masked(url))}" for flag, url in options)]))
+        hidden |= {url for _, url in options if masked(url) != url}
+    what = "password" if len(hidden) == 1 else "passwords"
+    return (f"with the {what} in place of ***: " if hidden else "") + " && ".join(whole)
 
 
 def run_again(crawl: Crawl, places: Places, **changes: Any) -> str:
@@ -51,6 +58,16 @@ def run_again(crawl: Crawl, places: Places, **changes: Any) -> str:
         asked = " ".join(f"--set {name}={quote(_written(value))}" for name, value in changes.items())
         return f"the command that began it, with {asked}"
     return command(" ".join(["run", quote(record.spider), *_settings(record.settings, changes)]), places)
+
+
+def run_line(spider: str, flags: Mapping[str, Any], **options: Any) -> str:
+    """The command that runs a spider with the settings and options as they were given now, without `shoal`. What
+    discards a crawl is left out: the line resumes one."""
+    words = ["run", quote(spider)]
+    words += [] if options["workers"] == 1 else [f"--workers {options['workers']}"]
+    words += [f"-o {quote(target)}" for target in options["output"]]
+    words += [flag for flag, name in (("--strict", "strict"), ("--json", "as_json")) if options[name]]
+    return " ".join([*words, *_options(flags)])
 
 
 def program() -> str:
@@ -84,19 +101,21 @@ def _flags(line: str) -> set[str]:
 
 def _settings(settings: Settings, changes: Mapping[str, Any]) -> Iterator[str]:
     """Options that give these settings whatever the spider says: those that differ from the default, and changes."""
-    values = {**msgspec.structs.asdict(settings), **changes}
-    for name, default in msgspec.structs.asdict(Settings()).items():
-        value = values[name]
-        if value == default and name not in changes:
-            continue
-        if name in LIST_FLAGS:
+    default = msgspec.structs.asdict(Settings())
+    differing = {name: value for name, value in msgspec.structs.asdict(settings).items() if value != default[name]}
+    return _options({**differing, **changes})
+
+
+def _options(values: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in values.items():
+        if name in LIST_FLAGS and not isinstance(value, str):
             yield from (f"{LIST_FLAGS[name]} {quote(entry)}" for entry in value)
         else:
             yield f"--set {name}={quote(_written(value))}"
 
 
 def _written(value: Any) -> str:
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return ",".join(map(str, value))
     if isinstance(value, bool):
         return "true" if value else "false"

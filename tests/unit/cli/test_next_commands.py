@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from shoal.cli.commands.crawl_site import REFERENCE as SITE_PAGES
-from shoal.cli.next_commands import command, program, run_again
+from shoal.cli.next_commands import command, commands, program, run_again, run_line
 from shoal.cli.options import checked_place, setting_options
 from shoal.errors import UsageError
 from shoal.model import Crawl
@@ -74,6 +74,14 @@ def test_a_command_names_the_places_that_it_needs_and_no_others(
     assert line_of(line, places, environ) == shown
 
 
+def test_several_commands_are_one_line_with_one_word_on_passwords() -> None:
+    places = Places(frontier="redis://:secret@h/0", store="my items.db")
+    assert commands(["dead requeue a-1", "run a.py"], places, by="shoal", environ={}) == (
+        "with the password in place of ***: shoal dead requeue a-1 --frontier 'redis://:***@h/0'"
+        " && shoal run a.py --frontier 'redis://:***@h/0' --store 'my items.db'"
+    )
+
+
 def crawl_with(settings: Settings, *, spider: str = "my books.py:Books") -> Crawl:
     return Crawl(
         id="books-1", spider="books", settings=msgspec.to_builtins(CrawlRecord(settings=settings, spider=spider))
@@ -101,6 +109,18 @@ def test_the_command_that_resumes_a_crawl_gives_it_the_same_settings_and_the_cha
 
     click.command()(take).main(words[2:], standalone_mode=False)
     assert resolve([("command line", taken)]).values == msgspec.structs.replace(before, budget=2469134.5)
+
+
+def test_the_command_that_runs_a_spider_again_has_the_options_that_were_given() -> None:
+    flags = {"rate": "30/m", "deny": ["/a,b", "it's"], "obey_robots": False, "allow": "x.test,y.test"}
+    given: dict[str, object] = {"workers": 4, "output": ("my books.csv",), "strict": True, "as_json": False}
+    line = run_line("my books.py", flags, fresh=True, **given)
+    assert line == (
+        "run 'my books.py' --workers 4 -o 'my books.csv' --strict --set rate=30/m --deny /a,b --deny 'it'\"'\"'s'"
+        " --set obey_robots=false --set allow=x.test,y.test"
+    )
+    plain: dict[str, object] = {"workers": 1, "output": (), "strict": False, "as_json": False}
+    assert run_line("books.py", {}, fresh=False, **plain) == "run books.py"
 
 
 def test_a_crawl_without_a_spider_file_is_resumed_by_the_command_that_began_it() -> None:

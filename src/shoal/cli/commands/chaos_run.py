@@ -92,7 +92,7 @@ def _again(seed: int, *, frontier: str | None, pages: int | None, kills: int, wo
     from shoal.cli.next_commands import pasted
 
     line = f"chaos --seed {seed} --kills {kills} --workers {workers}{f' --pages {pages}' if pages else ''}"
-    return pasted(line, [("--frontier", frontier)] if frontier else [])
+    return pasted([(line, [("--frontier", frontier)] if frontier else [])])
 
 
 async def _run(folder: Path, screen: Screen, *, frontier: str | None, pages: int | None, **options: Any) -> Report:

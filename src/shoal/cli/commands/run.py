@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +26,7 @@ def run(spider: str, *, places: Places, flags: dict[str, Any], **options: Any) -
     """
     from shoal.cli.crawl_process import Job, run_job
     from shoal.cli.loop import run as run_loop
+    from shoal.cli.next_commands import run_line
     from shoal.crawl import settings_of
     from shoal.spider_file import load_spider, made
 
@@ -37,7 +37,7 @@ def run(spider: str, *, places: Places, flags: dict[str, Any], **options: Any) -
         reference=spider,
         settings=settings,
         places=places,
-        again=f"run {shlex.quote(spider)}",
+        again=run_line(spider, flags, **options),
         **options,
     )
     return run_loop(run_job(job))

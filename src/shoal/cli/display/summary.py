@@ -10,7 +10,7 @@ from shoal.cli.display.lines import one_line, shown
 from shoal.cli.display.numbers import count, duration, per_second, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.slips import Slips, slip_lines
-from shoal.cli.next_commands import command, quote
+from shoal.cli.next_commands import command, commands, quote
 from shoal.model import CrawlState
 from shoal.policy.verdicts import Failure, place_in, shown_failures
 from shoal.processes.opening import Places
@@ -165,9 +165,9 @@ def described(failure: Failure) -> str:
 
 def _mend(summary: Summary, places: Places, *, again: str) -> str:
     """What to do after a handler failed on each of its first pages."""
-    requeue = f"{command(f'dead requeue {quote(summary.crawl)}', places)} && " if summary.dead else ""
-    run = command(again, places) if again else "the same command again"
-    return f"fix {place_in(summary.reason) or 'the handler'}, then: {requeue}{run}"
+    lines = [f"dead requeue {quote(summary.crawl)}"] * bool(summary.dead) + [again] * bool(again)
+    then = [commands(lines, places)] * bool(lines) + ["run the same command again"] * (not again)
+    return f"fix {place_in(summary.reason) or 'the handler'}, then: {', then '.join(then)}"
 
 
 def next_step(summary: Summary, places: Places, *, again: str = "") -> str:
