@@ -11,6 +11,7 @@ from shoal.model import DUPLICATE, Dead, Done, Task
 from shoal.policy.verdicts import START_FAILED, START_OK, NoteNames
 
 REDIRECTED = "redirected"
+BAD_SITEMAP = "bad_sitemap"
 
 
 class StartNotes:
@@ -35,6 +36,8 @@ class StartNotes:
 
     def _failure(self, result: Done) -> str | None:
         """Why the start URL failed; empty: it was handled; None: another task says how it ended."""
+        if BAD_SITEMAP in result.rejected and not result.found and DUPLICATE not in result.rejected:
+            return BAD_SITEMAP
         if result.outcome != REDIRECTED:
             return "" if result.outcome in self._handled else result.outcome
         return None if result.found or DUPLICATE in result.rejected else next(iter(result.rejected), REDIRECTED)

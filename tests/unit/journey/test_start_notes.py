@@ -8,6 +8,7 @@ import pytest
 from scripted_journey import URL, ScriptedJourney, redirect
 
 from shoal.fetch.base import Fault, FaultKind
+from shoal.journey.listings import SITEMAP
 from shoal.model import Released, Retry
 from shoal.testing.fakes import Answer, lease_for, respond
 
@@ -57,3 +58,11 @@ async def test_a_start_url_that_robots_txt_keeps_out_has_failed() -> None:
     result = (await journey.take(lease_for(URL))).result
     assert not isinstance(result, Released)
     assert result.notes == {"start failed robots": 1}
+
+
+async def test_a_sitemap_without_a_url_that_can_be_read_has_failed() -> None:
+    task = {"handler": SITEMAP, "meta": {"handler": "parse"}}
+    broken, whole = "<!doctype html><p>sold", f"<urlset><url><loc>{URL}/a</loc></url></urlset>"
+    assert await notes(respond(URL, broken), task=task) == {"start failed bad_sitemap": 1}
+    assert await notes(respond(URL, whole), task=task) == {"start ok": 1}
+    assert await notes(respond(URL, whole[:-5] + "<url><l"), task=task) == {"start ok": 1}
