@@ -164,9 +164,11 @@ class Worker:
     async def _pause_crawl(self, reason: str) -> None:
         """Pause the crawl because its handler fails, and release the pages in hand. When people have mended the handler
         and resumed the crawl, its pages are counted anew."""
-        pause = partial(self._frontier.set_state, self._crawl, CrawlState.PAUSED, reason=reason)
-        await self._reach(pause)
-        self._say(f"paused: {reason}")
+        progress = await self._reach(partial(self._frontier.progress, self._crawl))
+        # A cancelled crawl stays cancelled: to pause it would take up its tasks again.
+        if progress.state is CrawlState.RUNNING:
+            await self._reach(partial(self._frontier.set_state, self._crawl, CrawlState.PAUSED, reason=reason))
+            self._say(f"paused: {reason}")
         in_hand = list(self._working.values())
         await self._release(list(self._working))
         await asyncio.gather(*in_hand, return_exceptions=True)

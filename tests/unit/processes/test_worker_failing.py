@@ -131,3 +131,18 @@ async def test_failures_among_pages_that_succeed_stop_nothing() -> None:
     await bench.run()
     progress = await bench.memory.progress("c")
     assert (progress.done, progress.dead) == (1, len(pages) - 1)
+
+
+async def test_a_crawl_that_was_cancelled_meanwhile_stays_cancelled() -> None:
+    bench = Bench(dict.fromkeys(PAGES, ""), stop_after_failures=5)
+
+    class Cancelling(Spider):
+        async def parse(self, page: Page) -> Any:
+            await bench.memory.set_state("c", CrawlState.CANCELLED)
+            raise ValueError("no price")
+
+    bench.spider = Cancelling()  # type: ignore[assignment]  # another spider on the same bench
+    await begun(bench)
+    await bench.run()
+    progress = await bench.memory.progress("c")
+    assert (progress.state, progress.queued, progress.leased) == (CrawlState.CANCELLED, 0, 0)
