@@ -25,6 +25,7 @@ from shoal.cli.which import choose
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
+from shoal.processes.bounds import Look, bound_of
 from shoal.processes.opening import Places
 from shoal.processes.stats import Meter, Snapshot
 from shoal.secrecy import masked
@@ -322,7 +323,8 @@ def test_a_run_whose_items_stayed_with_an_earlier_crawl_says_so(crawl: str) -> N
 def reading(*lanes: LaneStatus, **counts: Any) -> Snapshot:
     crawl = Crawl(id="news-1", spider="news")
     progress = Progress(state=CrawlState.RUNNING, **counts)
-    return Meter().read(crawl, progress, lanes=lanes, workers=[], now=0.0)
+    bound = bound_of(Look(crawl=crawl, progress=progress, lanes=lanes))
+    return Meter().read(crawl, progress, lanes=lanes, workers=[], now=0.0, bound=bound)
 
 
 def test_a_slow_host_is_named_with_the_time_it_needs() -> None:
@@ -402,3 +404,20 @@ def test_the_live_picture_shows_what_people_watch_for() -> None:
     assert names.split() == ["done", "queued", "delayed", "in", "flight", "pages", "retries", "dead", "time", "left"]
     assert values.split()[:4] == ["312", "1,204", "0", "24"]
     assert bound.startswith("bound by workers: none")
+
+
+def test_the_live_picture_shows_troubles_and_whose_pause_it_is() -> None:
+    console = Console(width=100, file=io.StringIO(), record=True, force_terminal=True)
+    down = "proxy ring/x is down: connection refused"
+    beats = [
+        WorkerBeat(worker=name, crawl="news-1", host="h", pid=1, version="0", slots=4, troubles=(down,))
+        for name in "ab"
+    ]
+    crawl, progress = Crawl(id="news-1", spider="news"), Progress(state=CrawlState.PAUSED, queued=3)
+    bound = bound_of(Look(crawl=crawl, progress=progress, workers=beats))
+    snapshot = Meter().read(crawl, progress, lanes=[], workers=beats, now=0.0, bound=bound)
+    console.print(picture(snapshot))
+    lines = [line.rstrip() for line in console.export_text().splitlines()]
+    assert "paused   by an operator; `shoal resume` lets it go on" in lines
+    assert f"trouble  {down} (2 workers)" in lines
+    assert line_of(snapshot).endswith(f"paused by an operator; `shoal resume` lets it go on, {down} (2 workers)")
