@@ -121,7 +121,8 @@ def test_dead_letters_that_are_requeued_or_dropped(crawl: str) -> None:
 
 
 def test_an_export_tells_what_it_wrote(crawl: str) -> None:
-    wrote = {"output": "a.csv", "spider": "books", "crawl": crawl, "versions": False, "number": 1}
+    wrote = {"output": "a.csv", "spider": "books", "crawl": crawl, "versions": False, "number": 1, "yielded": 0}
+    wrote["elsewhere"] = {}
     assert answer("export", "-o", "a.csv") == wrote
     assert answer("export", "--spider", "books", "-o", "a.csv") == {**wrote, "crawl": None}
 

@@ -54,7 +54,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--where", metavar="FIELD=VALUE", multiple=True, help="Items with this value in this field; repeatable.")
 @click.option("--versions", is_flag=True, help="Every version that was kept, not just the latest.")
 @place_options(exists=False)
-@json_with("output", "spider", "crawl", "versions", "number")
+@json_with("output", "spider", "crawl", "versions", "number", "yielded", "elsewhere")
 def export(crawl: str | None, *, places: Places, output: str, as_json: bool, **choice: Any) -> None:
     """Write a crawl's items to a file; - writes JSON Lines to standard output.
 

@@ -165,9 +165,11 @@ def described(failure: Failure) -> str:
 
 def _mend(summary: Summary, places: Places, *, again: str) -> str:
     """What to do after a handler failed on each of its first pages."""
-    lines = [f"dead requeue {quote(summary.crawl)}"] * bool(summary.dead) + [again] * bool(again)
-    then = [commands(lines, places)] * bool(lines) + ["run the same command again"] * (not again)
-    return f"fix {place_in(summary.reason) or 'the handler'}, then: {', then '.join(then)}"
+    lines = [f"dead requeue {quote(summary.crawl)}" if summary.dead else "", again]
+    then = commands(filter(None, lines), places)
+    if not again:
+        then += " and run the same command again" if then else "run the same command again"
+    return f"fix {place_in(summary.reason) or 'the handler'}, then: {then}"
 
 
 def next_step(summary: Summary, places: Places, *, again: str = "") -> str:
