@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import sys
@@ -10,11 +11,12 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from shoal.archive.base import Archive
+from shoal.errors import UsageError
 from shoal.exits.configuration import exits_by_name, load_pools
 from shoal.exits.passage import Passages
 from shoal.exits.troubles import Troubles
@@ -29,12 +31,26 @@ from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping
 from shoal.model import Crawl, CrawlState
 from shoal.processes.coordinator import Coordinator
-from shoal.processes.crawl_record import describe_crawl, is_unfinished, next_id, record_of, spider_of, url_rules_of
+from shoal.processes.crawl_record import (
+    Origin,
+    belongs_to,
+    describe_crawl,
+    is_unfinished,
+    next_id,
+    owner_of,
+    record_of,
+    results_known,
+    spider_of,
+    url_rules_of,
+)
 from shoal.processes.fleet import Fleet, Start
+from shoal.processes.joining import results_of
 from shoal.processes.listener import Inbox, Listener, NoInbox
-from shoal.processes.opening import Places, Say, archive_of
+from shoal.processes.opening import Places, Say, archive_of, store_at
 from shoal.processes.outages import until_reachable
+from shoal.processes.result_places import OutOfReach, is_same, recalled
 from shoal.processes.sources import start_lanes
+from shoal.processes.spider_source import source_of
 from shoal.processes.worker import Worker, WorkerParts, worker_name
 from shoal.processes.writer import rule_of
 from shoal.results.replay import Replay, ReplayParts
@@ -71,36 +87,61 @@ def settings_of(spider: type[Spider], flags: dict[str, Any], *, folder: Path = P
 
 
 async def begin(
-    frontier: Frontier, spider: Spider, *, settings: Settings, reference: str
+    frontier: Frontier, spider: Spider, *, settings: Settings, reference: str, places: Places | None = None
 ) -> tuple[Crawl, Crawl | None]:
     """Resume the spider's unfinished crawl with the settings as they are now, or begin a new one.
 
-    Gives the crawl, and the resumed one as it was before; `reference` is how worker processes load the spider."""
-    crawls = await crawls_of(spider, frontier=frontier)
-    former = next((crawl for crawl in crawls if is_unfinished(crawl.state)), None)
-    crawl_id = next_id(spider_name(type(spider)), crawls) if former is None else former.id
-    crawl = _described(crawl_id, spider, settings=settings, reference=reference, former=former)
+    Gives the crawl, and the resumed one as it was before; `reference` is how worker processes load the spider. The
+    crawl remembers the store and the archive of `places`."""
+    former = await unfinished_crawl(frontier, spider, reference=reference, places=places)
+    origin = _origin(reference, places=places, former=former)
+    crawl_id = await _next_id(frontier, spider) if former is None else former.id
+    crawl = _described(crawl_id, spider, settings=settings, origin=origin, former=former)
     return await _start(crawl, frontier=frontier), former
 
 
 async def begin_afresh(
     frontier: Frontier, store: Store, spider: Spider, *, places: Places, settings: Settings, reference: str
 ) -> Crawl:
-    """Discard the spider's unfinished crawls and begin a new one."""
-    crawls = await crawls_of(spider, frontier=frontier)
+    """Discard the spider's unfinished crawls and begin a new one. Crawls of another file with a spider of this name
+    stay."""
     # Before anything is deleted: settings may be refused, and the id of a discarded crawl is not used again, since
     # its workers may still be running.
-    crawl = _described(next_id(spider_name(type(spider)), crawls), spider, settings=settings, reference=reference)
-    for former in crawls:
+    origin = _origin(reference, places=places)
+    crawl = _described(await _next_id(frontier, spider), spider, settings=settings, origin=origin)
+    for former in await own_crawls(frontier, spider, reference=reference, places=places):
         if is_unfinished(former.state):
             await discard(former, places=places, frontier=frontier, store=store)
     return await _start(crawl, frontier=frontier)
 
 
 async def crawls_of(spider: Spider, *, frontier: Frontier) -> list[Crawl]:
-    """The spider's crawls, newest first."""
+    """The crawls of all spiders of this name, newest first."""
     name = spider_name(type(spider))
     return [crawl for crawl in await frontier.crawls() if crawl.spider == name]
+
+
+async def own_crawls(frontier: Frontier, spider: Spider, *, reference: str, places: Places | None) -> list[Crawl]:
+    """The crawls that belong to the spider's file, newest first."""
+    at = "" if places is None else places.frontier
+    crawls = await crawls_of(spider, frontier=frontier)
+    return [crawl for crawl in crawls if belongs_to(crawl, reference, frontier=at)]
+
+
+async def unfinished_crawl(
+    frontier: Frontier, spider: Spider, *, reference: str, places: Places | None
+) -> Crawl | None:
+    """The crawl that the spider's run resumes, if there is one. Refuses when only another file's is unfinished."""
+    mine = await own_crawls(frontier, spider, reference=reference, places=places)
+    for crawl in mine:
+        if is_unfinished(crawl.state):
+            return crawl
+    for crawl in await crawls_of(spider, frontier=frontier):
+        if is_unfinished(crawl.state):
+            raise UsageError(
+                f'{owner_of(crawl)}; name your spider (name = "…" in its class), or --fresh begins a crawl beside it'
+            )
+    return None
 
 
 async def discard(crawl: Crawl, *, places: Places, frontier: Frontier, store: Store) -> None:
@@ -109,14 +150,33 @@ async def discard(crawl: Crawl, *, places: Places, frontier: Frontier, store: St
     await frontier.delete_crawl(crawl.id)
     async with inbox_at(places) as inbox:
         await inbox.delete(crawl.id)
-    await store.delete_crawl(crawl.id)
+    known = results_known(crawl).store
+    if known is None or is_same(known, places.store, frontier=places.frontier):
+        await store.delete_crawl(crawl.id)
+        return
+    # Its log lies in a store of its own. In one that cannot be reached from here it stays.
+    with contextlib.suppress(OutOfReach):
+        async with store_at(recalled(known, frontier=places.frontier)) as its_own:
+            await its_own.delete_crawl(crawl.id)
+
+
+async def _next_id(frontier: Frontier, spider: Spider) -> str:
+    return next_id(spider_name(type(spider)), await crawls_of(spider, frontier=frontier))
+
+
+def _origin(reference: str, *, places: Places | None, former: Crawl | None = None) -> Origin:
+    if places is None:
+        return Origin(reference=reference)
+    known = None if former is None else results_known(former)
+    source = source_of(reference, frontier=places.frontier)
+    return Origin(reference=reference, source=source, results=results_of(places, known))
 
 
 def _described(
-    crawl_id: str, spider: Spider, *, settings: Settings, reference: str, former: Crawl | None = None
+    crawl_id: str, spider: Spider, *, settings: Settings, origin: Origin, former: Crawl | None = None
 ) -> Crawl:
     pools = load_pools(Path(CONFIG_FILE), proxies=settings.proxies)
-    return describe_crawl(crawl_id, spider, settings=settings, reference=reference, pools=pools, former=former)
+    return describe_crawl(crawl_id, spider, settings=settings, origin=origin, pools=pools, former=former)
 
 
 async def _start(crawl: Crawl, *, frontier: Frontier) -> Crawl:
@@ -252,6 +312,7 @@ def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier,
     def command(name: str) -> list[str]:
         flags = ["--crawl", crawl.id, "--name", name, "--parent", str(os.getpid()), "--burst"]
         flags += [] if places.archive is None else ["--archive", places.archive]
+        flags += ["--other-store"] if places.other_store else []
         flags += ["--store-connections", str(record.settings.store_connections)]
         return [sys.executable, "-m", "shoal", "worker", record.spider, *flags]
 
@@ -264,11 +325,18 @@ def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier,
     return Fleet(names, start=start, reclaim=reclaim, say=say, grace_seconds=record.settings.grace_seconds)
 
 
+class WorkPlace(NamedTuple):
+    """Where a crawl's results go: its places, and its store, opened."""
+
+    places: Places
+    store: Store
+
+
 async def run_crawl(
-    crawl: Crawl, spider: Spider, *, places: Places, workers: int, coordinator: Coordinator, stop: asyncio.Event
+    crawl: Crawl, spider: Spider, *, at: WorkPlace, workers: int, coordinator: Coordinator, stop: asyncio.Event
 ) -> None:
     """Feed the crawl and work on it, here or in worker processes, until it is finished or told to stop."""
-    frontier, store, say = coordinator.frontier, coordinator.store, coordinator.say
+    frontier, say, places = coordinator.frontier, coordinator.say, at.places
 
     async def work() -> None:
         if workers > 1:
@@ -276,7 +344,7 @@ async def run_crawl(
         else:
             async with (
                 archive_of(places) as archive,
-                worker_for(crawl, spider, frontier=frontier, store=store, say=say, archive=archive) as worker,
+                worker_for(crawl, spider, frontier=frontier, store=at.store, say=say, archive=archive) as worker,
             ):
                 await worker.run(stop)
 
@@ -284,7 +352,7 @@ async def run_crawl(
     async with listener_at(places, frontier=frontier, say=say) as listener:
         feeding = asyncio.create_task(coordinator.feed(spider, intake=intake_of(crawl)))
         retention = parse_duration(record_of(crawl).settings.retention)
-        parts = (coordinator.watch(), listener.listen(crawl), coordinator.tidy(retention=retention))
+        parts = (coordinator.watch(), listener.listen(crawl), coordinator.tidy(at.store, retention=retention))
         beside = [asyncio.create_task(part) for part in parts]
         try:
             await _until(work(), feeding)

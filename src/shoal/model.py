@@ -349,7 +349,8 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     """A worker's sign of life. `machine` is where its `pid` is valid.
 
     `troubles` says what hinders the worker now, a line each. `load` is the share of a core that its process needed
-    lately: used it, or waited for its turn."""
+    lately: used it, or waited for its turn. `left` is when the worker ended its work on the crawl in good order, 0
+    before that."""
 
     worker: str
     crawl: str
@@ -366,6 +367,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     machine: str = ""
     troubles: tuple[str, ...] = ()
     load: float = 0.0
+    left: float = 0.0
 
 
 def random_key() -> int:

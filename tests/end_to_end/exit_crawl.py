@@ -148,7 +148,7 @@ class ExitCrawl:
         def show(_: Any) -> None:
             """Nobody looks."""
 
-        return Coordinator(crawl, frontier=frontier, store=store, show=show, say=self.said.append)
+        return Coordinator(crawl, frontier=frontier, show=show, say=self.said.append)
 
     async def _watch(self, frontier: Frontier, until: Callable[[Progress], bool], stop: asyncio.Event) -> None:
         async def is_so() -> bool:

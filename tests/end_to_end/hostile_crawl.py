@@ -19,6 +19,7 @@ from shoal.cli.url_fate import Fate, fate_of
 from shoal.model import DeadFilter, Progress
 from shoal.processes.opening import Places, opened
 from shoal.store.base import ItemFilter
+from shoal.testing.fakes import store_for_all
 from shoal.testing.sites.hostile import HostileSite
 from shoal.testing.sites.site import CatalogueSite
 
@@ -144,4 +145,4 @@ async def _look(folder: Path, asked: Mapping[str, str], outcome: Outcome) -> Non
         for letter in await frontier.dead(crawl.id, DeadFilter(), limit=100_000):
             outcome.dead[letter.task.lane, letter.reason.partition(":")[0]] += 1
         for name, url in asked.items():
-            outcome.fates[name] = await fate_of(url, [crawl], frontier=frontier, store=store)
+            outcome.fates[name] = await fate_of(url, [crawl], frontier=frontier, store_of=store_for_all(store))

@@ -110,7 +110,8 @@ class RedisFleet:
         def of_process(beats: list[WorkerBeat]) -> WorkerBeat | None:
             return next((beat for beat in beats if beat.pid == process.pid and beat.pages), None)
 
-        return asyncio.run(self._read(lambda frontier: frontier.workers(), of_process))
+        # Also if it has left already, on a busy machine.
+        return asyncio.run(self._read(lambda frontier: frontier.workers_of(self.crawl), of_process))
 
     def wait_for_workers(self, number: int) -> None:
         """Until that many workers have given a sign of life."""

@@ -87,9 +87,9 @@ class StoredCrawl:
 
     async def bound(self) -> str:
         """What the crawl is bound by."""
-        async with opened(Places(frontier=self.places.frontier, store=self.places.frontier)) as (frontier, store):
+        async with opened(Places(frontier=self.places.frontier, store=self.places.frontier)) as (frontier, _):
             (crawl,) = await frontier.crawls()
-            return (await Coordinator(crawl, frontier=frontier, store=store, show=id, say=print).look()).bound
+            return (await Coordinator(crawl, frontier=frontier, show=id, say=print).look()).bound
 
     def progress(self) -> Progress:
         """The crawl's counters, once there is a crawl."""

@@ -141,7 +141,7 @@ def test_pause_resume_pace_and_cancel_reach_every_worker(fleet: RedisFleet) -> N
 
     wait_until(lambda: len(paced()) >= 15, otherwise="no pages at the new pace")
     assert busiest_window(paced(), seconds=1.0) <= 12
-    assert "is cancelled" in fleet.shoal("cancel", fleet.crawl)
+    assert "is cancelled" in fleet.shoal("cancel", fleet.crawl, "--yes")
     assert ended(run)[2] == 1
     progress = fleet.progress()
     assert progress.state is CrawlState.CANCELLED

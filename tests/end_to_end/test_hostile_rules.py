@@ -22,6 +22,7 @@ from shoal.policy.politeness import lent_interval
 from shoal.processes.opening import Places, opened
 from shoal.processes.sources import feed, requests_of
 from shoal.store.base import ItemFilter, Store
+from shoal.testing.fakes import store_for_all
 from shoal.testing.sites.hostile import HostileSite, answer
 from shoal.testing.sites.site import CatalogueSite
 from shoal.testing.waiting import eventually
@@ -87,7 +88,7 @@ class Watched:
         """Ask for the fate of each URL, and which of the expected pages are not there."""
         self.missing = expected - {item.key async for item in self.store.items(ItemFilter(spider="everything"))}
         for name, url in start.items():
-            fate = await fate_of(url, [self.crawl], frontier=self.frontier, store=self.store)
+            fate = await fate_of(url, [self.crawl], frontier=self.frontier, store_of=store_for_all(self.store))
             is_done = fate.state is TaskState.DONE and fate.fetch is not None
             self.fates[name] = f"{fate.state}: {fate.fetch.outcome if is_done and fate.fetch else fate.task.reason}"
         self.intervals = [lane.interval for lane in await self.frontier.lanes(self.crawl.id, limit=1000)]

@@ -14,10 +14,10 @@ from command_line import Folder
 from msgspec.structs import replace
 from rich.console import Console
 
-from shoal.cli.commands.status import document
+from shoal.cli.commands.status import View, document
 from shoal.cli.display.progress import Display, last_lane, line_of, picture
 from shoal.cli.display.screen import Screen
-from shoal.cli.display.tables import lane_rows, show_workers
+from shoal.cli.display.tables import lane_rows, show_crew
 from shoal.cli.main import shoal
 from shoal.cli.next_commands import command as command_line
 from shoal.cli.next_commands import program
@@ -26,7 +26,9 @@ from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
 from shoal.processes.bounds import Look, bound_of
+from shoal.processes.crew import Member, Presence
 from shoal.processes.opening import Places
+from shoal.processes.result_places import ResultPlaces
 from shoal.processes.stats import Meter, Snapshot
 from shoal.secrecy import masked
 from shoal.testing.sites.site_process import SiteProcess
@@ -343,7 +345,7 @@ def test_the_hosts_that_finish_last_are_named_even_if_others_have_more_waiting()
     ]
     snapshot = reading(*lanes, queued=9189)
     assert last_lane(snapshot) == "slow.com needs 1 h 41 m at 1/m, also.com needs 1 h 20 m at 1/m"
-    assert document(snapshot, items=0)["last_lanes"][:2] == [
+    assert document(View(snapshot, 0, ResultPlaces(), []))["last_lanes"][:2] == [
         {"lane": "slow.com", "seconds": 6060.0},
         {"lane": "also.com", "seconds": 4848.0},
     ]
@@ -358,11 +360,16 @@ def test_a_fleets_workers_are_shown_with_what_each_of_them_does(capsys: pytest.C
         )
         for host, pages in (("one", 6000), ("two", 3000))
     ]  # fmt: skip
-    show_workers(beats, Screen())
+    crew = [Member(beat, Presence.WORKING) for beat in beats]
+    crew.append(Member(replace(beats[0], worker="one:8:1", left=5.0), Presence.LEFT))
+    crew.append(Member(replace(beats[1], worker="two:8:1", seen=1000.0), Presence.GONE))
+    show_crew(crew, Screen(), now=1180.0)
     _, _, *rows = capsys.readouterr().out.splitlines()
     assert [row.split() for row in rows] == [
-        ["one:7:1", "6,000", "100/s", "30", "of", "32", "60.0", "MB", "1.2"],
-        ["two:7:1", "3,000", "50.0/s", "30", "of", "32", "60.0", "MB", "1.2"],
+        ["one:7:1", "working", "6,000", "100/s", "30", "of", "32", "60.0", "MB", "one", "1.2"],
+        ["two:7:1", "working", "3,000", "50.0/s", "30", "of", "32", "60.0", "MB", "two", "1.2"],
+        ["one:8:1", "left", "6,000", "100/s", "one", "1.2"],
+        ["two:8:1", "gone", "since", "3", "m", "00", "s", "3,000", "two", "1.2"],
     ]
 
 

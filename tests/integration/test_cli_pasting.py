@@ -79,7 +79,7 @@ def test_a_cancelled_crawl_is_taken_up_again(folder: Folder, site: SiteProcess) 
     name = folder.spider(site.url, rate="4/s")
     with folder.start("run", name) as process:
         folder.wait_for_pages(1)
-        folder.run("cancel")
+        folder.run("cancel", "--yes")
         out, _ = process.communicate(timeout=SECONDS)
     (line,) = [line for line in out.splitlines() if line.startswith("cancelled ")]
     assert "books-1 is running" in paste(folder, line)

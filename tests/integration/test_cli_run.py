@@ -287,7 +287,8 @@ def test_a_worker_that_stays_takes_up_what_is_added(folder: Folder, site: SitePr
         wait_for_line(process.stderr, "waiting for a crawl of 'books'")
         added = folder.json("add", "books", "-", stdin=f"{site.url}plain.txt\n")
         assert (added["new"], added["duplicates"]) == (1, 0)
-        folder.wait_for_pages(DONE + 1)
+        wait_for_line(process.stderr, "left books-1: 1 page")
+        assert folder.json("status", "books")["progress"]["done"] == DONE + 1
         assert process.poll() is None
         interrupt(process)
         process.communicate(timeout=SECONDS)

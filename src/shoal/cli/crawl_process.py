@@ -7,10 +7,11 @@ import contextlib
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
+from shoal.cli.asking import ask_if_others_work_on
 from shoal.cli.display.counting import counting_export
 from shoal.cli.display.lines import one_line
 from shoal.cli.display.progress import Display
@@ -20,15 +21,17 @@ from shoal.cli.display.summary import Summary, next_step, show_summary
 from shoal.cli.item_owners import owners_line, owners_of
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.options import check_json_output
+from shoal.cli.reading import has_frontier, say_what_is_elsewhere
 from shoal.cli.stopping import Stopping
-from shoal.crawl import begin, begin_afresh, run_crawl
+from shoal.crawl import WorkPlace, begin, begin_afresh, crawls_of, own_crawls, run_crawl, unfinished_crawl
 from shoal.frontier.base import Frontier
 from shoal.journey.page_notes import BAD_SITEMAP
 from shoal.model import Crawl, CrawlState, DeadFilter, Progress
 from shoal.policy.verdicts import Failure, failures_of, faults_of, is_stopped, shown_failures
 from shoal.processes.coordinator import Coordinator
-from shoal.processes.crawl_record import is_unfinished, record_of
-from shoal.processes.opening import Places, archive_of, opened
+from shoal.processes.crawl_record import is_unfinished, owner_of, record_of
+from shoal.processes.joining import places_of_new, places_to_join, shares_store
+from shoal.processes.opening import Places, archive_of, frontier_at, store_at
 from shoal.processes.outages import SaidOnce
 from shoal.processes.sources import check_start
 from shoal.processes.stats import Snapshot
@@ -55,6 +58,7 @@ class Job:
     workers: int = 1
     output: tuple[str, ...] = ()
     fresh: bool = False
+    yes: bool = False
     as_json: bool = False
     strict: bool = False
     again: str = ""
@@ -94,25 +98,54 @@ async def work(job: Job, screen: Screen) -> Summary:
     """Run to the end, or until told to stop; the items are written to a file then, if one was named."""
     check_start(job.spider)
     check_targets(job.output)
-    async with (
-        # Opened here, too: an archive that cannot be used is refused before a crawl begins.
-        archive_of(job.places),
-        opened(job.places, store_connections=job.settings.store_connections) as (frontier, store),
-    ):
-        crawl, before = await _begin(job, frontier=frontier, store=store)
-        with Display.on(screen) as display:
-            _announce(crawl, before, job, display=display)
-            say = SaidOnce(display.say)
-            watch = Watch(display)
-            coordinator = Coordinator(
-                crawl, frontier=frontier, store=store, show=watch.show, say=say, waiting=say.waiting
+    # An archive that cannot be used is refused before a file is made for the first crawl.
+    trial = contextlib.nullcontext() if has_frontier(job.places) else archive_of(job.places)
+    async with trial, frontier_at(job.places.frontier) as frontier:
+        job = replace(job, places=await _places(job, frontier=frontier, screen=screen))
+        async with (
+            # Opened here, too: it is refused before a crawl begins.
+            archive_of(job.places),
+            store_at(job.places.store, connections=job.settings.store_connections) as store,
+        ):
+            return await _work(job, screen, frontier=frontier, store=store)
+
+
+async def _places(job: Job, *, frontier: Frontier, screen: Screen) -> Places:
+    """Where the items go: as the crawl that is resumed has it, or as a new one has it. Refuses to mix crawls."""
+    mine = await own_crawls(frontier, job.spider, reference=job.reference, places=job.places)
+    former = None
+    if not job.fresh:
+        former = await unfinished_crawl(frontier, job.spider, reference=job.reference, places=job.places)
+    for crawl in [crawl for crawl in mine if job.fresh and is_unfinished(crawl.state)]:
+        await ask_if_others_work_on(crawl, frontier=frontier, deed="discard", yes=job.yes)
+    if former is not None:
+        return places_to_join(former, job.places, adds_archive=True)
+    places = places_of_new(job.places)
+    known = {crawl.id for crawl in mine}
+    for crawl in await crawls_of(job.spider, frontier=frontier):
+        if crawl.id not in known and shares_store(crawl, places):
+            screen.say(
+                f"{owner_of(crawl)}: in {masked(places.store)} its items and those of this crawl share the name"
+                f' {crawl.spider!r}, equal keys replace each other; a name of its own (name = "…" in the class)'
+                " keeps them apart"
             )
-            reading = await _run(crawl, job, coordinator, watch=watch)
-        output = () if reading.interrupted else job.output
-        await _export(crawl, reading, output, job=job, store=store, screen=screen)
-        summary = await _sum_up(crawl, reading, store=store, places=job.places)
-        judged = await _judged(summary, crawl, reading, job=job, frontier=frontier)
-        return msgspec.structs.replace(judged, resumed=before is not None, output=output)
+            break
+    return places
+
+
+async def _work(job: Job, screen: Screen, *, frontier: Frontier, store: Store) -> Summary:
+    crawl, before = await _begin(job, frontier=frontier, store=store)
+    with Display.on(screen) as display:
+        _announce(crawl, before, job, display=display)
+        say = SaidOnce(display.say)
+        watch = Watch(display)
+        coordinator = Coordinator(crawl, frontier=frontier, show=watch.show, say=say, waiting=say.waiting)
+        reading = await _run(crawl, job, coordinator, watch=watch, store=store)
+    output = () if reading.interrupted else job.output
+    await _export(crawl, reading, output, job=job, store=store, screen=screen)
+    summary = await _sum_up(crawl, reading, store=store, places=job.places)
+    judged = await _judged(summary, crawl, reading, job=job, frontier=frontier)
+    return msgspec.structs.replace(judged, resumed=before is not None, output=output)
 
 
 async def _export(
@@ -123,6 +156,7 @@ async def _export(
     for target in output:
         with counting_export(screen, target) as show:
             numbers.append(await export(store, target, wanted=wanted, show=show))
+        say_what_is_elsewhere(crawl, say=screen.say)
     if 0 not in numbers:
         return
     owners = await owners_of(crawl, reading.after, crawls=[crawl], store=store)
@@ -133,7 +167,7 @@ async def _export(
 async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, Crawl | None]:
     """The crawl, and the unfinished one that it resumes, as that was before."""
     if not job.fresh:
-        return await begin(frontier, job.spider, settings=job.settings, reference=job.reference)
+        return await begin(frontier, job.spider, settings=job.settings, reference=job.reference, places=job.places)
     crawl = await begin_afresh(
         frontier, store, job.spider, places=job.places, settings=job.settings, reference=job.reference
     )
@@ -154,7 +188,7 @@ class Watch:
             self.stop.set()
 
 
-async def _run(crawl: Crawl, job: Job, coordinator: Coordinator, *, watch: Watch) -> Reading:
+async def _run(crawl: Crawl, job: Job, coordinator: Coordinator, *, watch: Watch, store: Store) -> Reading:
     stopping = Stopping(say=coordinator.say, grace_seconds=record_of(crawl).settings.grace_seconds)
     watch.stop = stopping.stop
     before = await coordinator.progress()
@@ -165,7 +199,7 @@ async def _run(crawl: Crawl, job: Job, coordinator: Coordinator, *, watch: Watch
             await run_crawl(
                 crawl,
                 job.spider,
-                places=job.places,
+                at=WorkPlace(job.places, store),
                 workers=job.workers,
                 coordinator=coordinator,
                 stop=stopping.stop,
@@ -180,6 +214,9 @@ def _announce(crawl: Crawl, before: Crawl | None, job: Job, *, display: Display)
     display.say(f"{'resuming' if before else 'beginning'} {crawl.id} in {masked(job.places.frontier)}")
     if before is None:
         return
+    had, has = record_of(before).results, record_of(crawl).results
+    if had.store is not None and had.archive is None and has.archive is not None:
+        display.say(f"raw pages are kept from now on, in {has.archive.shown}: not those of the pages done before")
     then = msgspec.structs.asdict(record_of(before).settings)
     now = msgspec.structs.asdict(job.settings)
     changed = [

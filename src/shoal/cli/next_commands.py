@@ -14,10 +14,11 @@ import click
 import msgspec
 
 from shoal.cli.main import shoal
-from shoal.cli.options import DEFAULT_FILE, LIST_FLAGS, places_of
+from shoal.cli.options import LIST_FLAGS
 from shoal.model import Crawl
 from shoal.processes.crawl_record import record_of
 from shoal.processes.opening import Places
+from shoal.processes.result_places import DEFAULT_FILE, default_store
 from shoal.secrecy import masked
 from shoal.settings import FRONTIER_VARIABLE, STORE_VARIABLE, Settings
 
@@ -37,8 +38,15 @@ def command(line: str, places: Places, *, by: str = "", environ: Mapping[str, st
 
 def commands(lines: Iterable[str], places: Places, *, by: str = "", environ: Mapping[str, str] = os.environ) -> str:
     """Such commands on one line, each run if those before it went well."""
-    known = list(_places(places, environ))
-    return pasted([(line, [one for one in known if one[0] in _flags(line)]) for line in lines], by=by)
+    return pasted([_with_places(line, places, environ) for line in lines], by=by)
+
+
+def _with_places(line: str, places: Places, environ: Mapping[str, str]) -> tuple[str, list[tuple[str, str]]]:
+    """The line, and the options for places that it needs."""
+    flags = _flags(line)
+    named = _places(places, environ, knows_crawl="--frontier" in flags)
+    line += " --other-store" if places.other_store and "--other-store" in flags else ""
+    return line, [(flag, url) for flag, url in named if flag in flags]
 
 
 def pasted(lines: Iterable[tuple[str, Sequence[tuple[str, str]]]], *, by: str = "") -> str:
@@ -78,12 +86,15 @@ def program() -> str:
     return quote(called) if Path(called).name == "shoal" else f"{quote(sys.executable)} -m shoal"
 
 
-def _places(places: Places, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The flags that name these places, without those that a command would assume anyway."""
+def _places(places: Places, environ: Mapping[str, str], *, knows_crawl: bool) -> Iterator[tuple[str, str]]:
+    """The flags that name these places, without those that a command would assume anyway. One that `knows_crawl` takes
+    the crawl's own store, as long as that needs no password."""
     if places.frontier != (environ.get(FRONTIER_VARIABLE) or DEFAULT_FILE):
         yield "--frontier", places.frontier
-    if places.store != (environ.get(STORE_VARIABLE) or places_of(places.frontier, None).store):
-        yield "--store", places.store
+    store, named = places.store or default_store(places.frontier), environ.get(STORE_VARIABLE)
+    is_assumed = knows_crawl and not named and not places.other_store and masked(store) == store
+    if not is_assumed and store != (named or default_store(places.frontier)):
+        yield "--store", store
     if places.archive is not None:
         yield "--archive", places.archive
 

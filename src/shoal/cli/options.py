@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.errors import UsageError
+from shoal.processes.result_places import DEFAULT_FILE, file_of, path_of
 from shoal.settings import FIELDS, FRONTIER_VARIABLE, STORE_VARIABLE
 
 if TYPE_CHECKING:
     from shoal.processes.opening import Places
 
-DEFAULT_FILE = "shoal.db"
 # A scheme that people forget the slashes of: the rest would be taken for the name of a file.
 _NO_SLASHES = re.compile(r"(rediss?(?:\+\w+)?|unix|postgres(?:ql)?|sqlite|s3|gs|az):(?!//)/?", re.IGNORECASE)
 _PASSWORD = re.compile(r":[^:@]+@")
@@ -73,26 +73,39 @@ def setting_options(command: Command) -> Command:
     )(wrapped)
 
 
-def place_options(*, store: bool = True, exists: bool = True, archive: bool = False) -> Callable[[Command], Command]:
-    """--frontier, --store and --archive, passed as one argument `places`. `exists`: refuse a missing file."""
+def place_options(
+    *, store: bool = True, exists: bool = True, archive: bool = False, works: bool = False
+) -> Callable[[Command], Command]:
+    """--frontier, --store and --archive, passed as one argument `places`. `exists`: refuse a missing file; `works`:
+    for commands that work on crawls, with --other-store."""
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def wrapped(
-            *args: Any, frontier: str, store: str | None = None, archive: str | None = None, **options: Any
+            *args: Any,
+            frontier: str,
+            store: str | None = None,
+            archive: str | None = None,
+            other_store: bool = False,
+            **options: Any,
         ) -> Any:
-            places = places_of(frontier, store, archive=archive)
+            places = places_of(frontier, store, archive=archive, other_store=other_store)
             if exists:
                 check_exists(places)
                 if store is not None:
                     check_store_exists(store)
             return command(*args, places=places, **options)
 
+        if works:
+            text = "Use this --store or --archive though the crawl has another."
+            wrapped = click.option("--other-store", is_flag=True, help=text)(wrapped)
         if archive:
-            text = "Where raw pages are kept, if at all: a folder, s3://…, gs://… or az://…"
+            what = "Where raw pages are kept, if at all" if works else "Where the raw pages are"
+            text = f"{what}: a folder, s3://…, gs://… or az://…  [default: the crawl's]"
             wrapped = click.option("--archive", metavar="URL", callback=checked_place, help=text)(wrapped)
         if store:
-            text = f"Where the items are.  [env var: {STORE_VARIABLE}; default: as --frontier]"
+            default = "the crawl's; of a new one, as --frontier" if works else "the crawl's"
+            text = f"Where the items are.  [env var: {STORE_VARIABLE}; default: {default}]"
             wrapped = click.option("--store", metavar="URL", callback=checked_place, envvar=STORE_VARIABLE, help=text)(
                 wrapped
             )
@@ -111,11 +124,12 @@ def place_options(*, store: bool = True, exists: bool = True, archive: bool = Fa
 
 
 def run_options(command: Command) -> Command:
-    """--workers, --output, --fresh and --strict, for commands that run a spider to the end."""
+    """--workers, --output, --fresh, --yes and --strict, for commands that run a spider to the end."""
     for decorate in (
         click.option(
             "--strict", is_flag=True, help="Exit with 1 if any page is a dead letter, as max_failures=0 does."
         ),
+        yes_option,
         click.option("--fresh", is_flag=True, help="Discard the unfinished crawl and begin a new one."),
         click.option(
             "-o",
@@ -135,6 +149,11 @@ def run_options(command: Command) -> Command:
     ):
         command = decorate(command)
     return command
+
+
+def yes_option(command: Command) -> Command:
+    """--yes, passed as `yes`."""
+    return click.option("--yes", is_flag=True, help="Do not ask, though others work on the crawl right now.")(command)
 
 
 def json_option(command: Command) -> Command:
@@ -172,28 +191,11 @@ def crawl_argument(command: Command) -> Command:
     return click.argument("crawl", required=False)(command)
 
 
-def archive_option(command: Command) -> Command:
-    """--archive for commands that read one."""
-    text = "Where the raw pages are: a folder, s3://…, gs://… or az://…"
-    return click.option("--archive", metavar="URL", required=True, callback=checked_place, help=text)(command)
-
-
-def places_of(frontier: str, store: str | None, *, archive: str | None = None) -> Places:
-    """The store is in the frontier's file unless another one is given."""
+def places_of(frontier: str, store: str | None, *, archive: str | None = None, other_store: bool = False) -> Places:
+    """The places that were named. Which store is meant where none was is known when the crawl is."""
     from shoal.processes.opening import Places
 
-    if store is None:
-        path = file_of(frontier)
-        store = DEFAULT_FILE if path is None else path if path.endswith(".db") else f"sqlite:///{path}"
-    return Places(frontier=frontier, store=store, archive=archive)
-
-
-def file_of(url: str) -> str | None:
-    """The path of a SQLite file's URL; None for a server."""
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        return url
-    return rest[1:] if scheme == "sqlite" and rest.startswith("/") else None
+    return Places(frontier=frontier, store=store or "", archive=archive, other_store=other_store)
 
 
 def check_exists(places: Places) -> None:
@@ -215,16 +217,11 @@ def store_option(command: Command) -> Command:
 
 def check_store_exists(url: str) -> None:
     """Refuse a store in a missing file or folder: opening it would create an empty one."""
-    path = store_path(url)
+    path = path_of(url)
     if path is not None and not Path(path).exists():
         raise UsageError(
             f"there is no {path} here: `shoal run FILE` or `shoal crawl URL` makes one, --store names another"
         )
-
-
-def store_path(url: str) -> str | None:
-    """The file or folder of a store's URL; None for a server."""
-    return url.removeprefix("files:").removeprefix("//") if url.startswith("files:") else file_of(url)
 
 
 def checked_place(context: click.Context, option: click.Parameter, url: str | None) -> str | None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
+from shoal.cli.reading import StoreOf
 from shoal.fetch.robots import Robots
 from shoal.frontier.base import Frontier
 from shoal.journey.results import request_of
 from shoal.model import DIRECT, VIA, Crawl, Progress, TaskState, TaskStatus
 from shoal.processes.crawl_record import record_of, url_rules_of
 from shoal.settings import Settings
-from shoal.store.base import FetchRow, Store
+from shoal.store.base import FetchRow
 from shoal.urls import REASONS, Link, canonical, named_key, spelling_names
 
 # Rules that depend on where and when a link was found: only their counters show that they kept out something.
@@ -48,9 +50,29 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
         return self.task.state
 
 
-async def fate_of(url: str, crawls: Sequence[Crawl], *, frontier: Frontier, store: Store) -> Fate:
+class Log(Protocol):
+    """The part of a store that is asked here."""
+
+    async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]: ...
+
+    async def fetches_of(self, crawls: Sequence[str], url: str) -> list[FetchRow]: ...
+
+
+class NoLog:
+    """Stands for the log of a crawl whose store cannot be had: the frontier alone tells less."""
+
+    async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
+        """None."""
+        return []
+
+    async def fetches_of(self, crawls: Sequence[str], url: str) -> list[FetchRow]:
+        """None."""
+        return []
+
+
+async def fate_of(url: str, crawls: Sequence[Crawl], *, frontier: Frontier, store_of: StoreOf) -> Fate:
     """What became of the URL's first task in the newest crawl that knows it; else why the newest does not know it."""
-    return (await fates_of(url, crawls, frontier=frontier, store=store))[0]
+    return (await fates_of(url, crawls, frontier=frontier, store_of=store_of))[0]
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,15 +90,15 @@ ANY_TASK = Choice()
 
 
 async def fates_of(
-    url: str, crawls: Sequence[Crawl], *, frontier: Frontier, store: Store, choice: Choice = ANY_TASK
+    url: str, crawls: Sequence[Crawl], *, frontier: Frontier, store_of: StoreOf, choice: Choice = ANY_TASK
 ) -> list[Fate]:
     """What became of every task of the URL in the newest crawl that has one: the plain one first, then the newest of
     those with another method or body, or with a key of their own, one more than TASKS_SHOWN at most. Where there are
     more, those of the choice come first. If no crawl has one: why the newest does not know the URL."""
     url = canonical(url)
-    logged = await store.fetches_of([crawl.id for crawl in crawls], url)
     for crawl in crawls:
-        rows = [row for row in logged if row.crawl == crawl.id]
+        store: Log = await store_of(crawl) or NoLog()
+        rows = await store.fetches_of([crawl.id], url)
         link = msgspec.structs.replace(
             url_rules_of(crawl).resolve(url), key=await known_key(url, crawl, frontier=frontier)
         )
@@ -109,7 +131,7 @@ class Ends:
     link: Link
     crawl: Crawl
     frontier: Frontier
-    store: Store
+    store: Log
 
     async def of_others(self, spellings: Sequence[str], rows: Sequence[FetchRow], *, choice: Choice) -> list[Fate]:
         """The tasks of the URL that its plain key does not lead to, newest first, those of the choice before others."""
@@ -169,12 +191,12 @@ async def known_key(url: str, crawl: Crawl, *, frontier: Frontier) -> int:
     return key
 
 
-async def _is_expired(link: Link, crawl: Crawl, *, store: Store) -> bool:
+async def _is_expired(link: Link, crawl: Crawl, *, store: Log) -> bool:
     """Whether the crawl had this URL and its key has expired: then only the fetch log still has it."""
     return bool(crawl.dedup_ttl and await store.fetches(crawl.id, [link.key]))
 
 
-async def _known(url: str, link: Link, crawl: Crawl, status: TaskStatus, *, frontier: Frontier, store: Store) -> Fate:
+async def _known(url: str, link: Link, crawl: Crawl, status: TaskStatus, *, frontier: Frontier, store: Log) -> Fate:
     rows = await store.fetches(crawl.id, [link.key])
     ends = Ends(url=url, link=link, crawl=crawl, frontier=frontier, store=store)
     fate = await ends.of(link.key, rows[0] if rows else None, status)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TextIO
 
+import msgspec
+
 from shoal.archive.base import Archive
 from shoal.cli.display.lines import Say, say_on
 from shoal.cli.main import INTERRUPTED
@@ -25,10 +27,13 @@ from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.policy.verdicts import faults_of
-from shoal.processes.crawl_record import is_unfinished, record_of
+from shoal.processes.crawl_record import belongs_to, is_unfinished, owner_of, record_of
+from shoal.processes.joining import places_to_join, results_of
 from shoal.processes.listener import Listener
-from shoal.processes.opening import Places, archive_of, opened
+from shoal.processes.opening import Places, SharedResults, frontier_at, shared_results
 from shoal.processes.outages import SaidOnce, until_reachable
+from shoal.processes.result_places import path_of
+from shoal.secrecy import masked
 from shoal.settings import Settings
 from shoal.spider import Spider, spider_name
 from shoal.spider_file import load_spiders, made
@@ -63,16 +68,17 @@ async def work(job: WorkerJob) -> int:
     try:
         output = SpiderOutput(sys.stderr)
         with stopping.listening(), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            wait = None if job.parent is None else say
+            connections = job.store_connections or _connections(spiders.values())
             async with (
-                opened(
-                    job.places,
-                    wait=None if job.parent is None else say,
-                    store_connections=job.store_connections or _connections(spiders.values()),
-                ) as (frontier, store),
-                archive_of(job.places, wait=None if job.parent is None else say) as archive,
+                frontier_at(job.places.frontier, wait=wait) as frontier,
+                shared_results(connections=connections) as results,
                 listener_at(job.places, frontier=frontier, say=say) as listener,
             ):
-                process = WorkerProcess(job, spiders=spiders, frontier=frontier, store=store, say=say, archive=archive)
+                # A server that was named is tried at once. What was not is the crawl's, and known when there is one.
+                if job.places.store and path_of(job.places.store) is None:
+                    await results.store(job.places.store, wait=wait)
+                process = WorkerProcess(job, spiders=spiders, frontier=frontier, results=results, say=say)
                 await process.run(stopping.stop, listener=listener)
                 # In a fleet the coordinator judges the crawl.
                 faults = await process.faults() if job.burst and job.parent is None else []
@@ -107,7 +113,8 @@ class SpiderOutput(io.TextIOBase):
 
 
 class WorkerProcess:
-    """Works on all unfinished crawls of its spiders at the same time, also on crawls that begin meanwhile."""
+    """Works on all unfinished crawls of its spiders at the same time, also on crawls that begin meanwhile. Each crawl
+    has its own store; crawls with the same one share it."""
 
     def __init__(
         self,
@@ -115,17 +122,16 @@ class WorkerProcess:
         *,
         spiders: dict[str, type[Spider]],
         frontier: Frontier,
-        store: Store,
+        results: SharedResults,
         say: Say,
-        archive: Archive | None,
     ) -> None:
         self._job = job
-        self._archive = archive
         self._spiders = spiders
         self._frontier = frontier
-        self._store = store
+        self._results = results
         self._say = say
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._left_alone: set[str] = set()
         self._worked: dict[str, Crawl] = {}
 
     async def run(self, stop: asyncio.Event, *, listener: Listener) -> None:
@@ -137,8 +143,7 @@ class WorkerProcess:
                 began = time.monotonic()
                 for crawl in self._unfinished(await self._look(listener)):
                     if crawl.id not in self._running:
-                        self._running[crawl.id] = asyncio.create_task(self._work_on(crawl, stop))
-                        self._worked[crawl.id] = crawl
+                        await self._take_up(crawl, stop)
                 if not self._running and self._job.burst:
                     return
                 if not self._running and not has_waited:
@@ -170,21 +175,55 @@ class WorkerProcess:
         if self._job.parent is not None:
             return crawls
         # Also for finished crawls: a pushed URL sets them running again.
-        taken = await listener.take_in([crawl for crawl in crawls if crawl.spider in self._spiders])
+        taken = await listener.take_in(self._mine(crawls))
         return await self._crawls() if taken else crawls
 
-    async def _work_on(self, crawl: Crawl, stop: asyncio.Event) -> None:
+    async def _take_up(self, crawl: Crawl, stop: asyncio.Event) -> None:
+        """Begin to work on a crawl, with the store and the archive that it has."""
+        try:
+            places = places_to_join(crawl, self._job.places)
+        except UsageError as error:
+            if not self._running:
+                raise
+            # The other crawls are not to suffer from this one.
+            self._left_alone.add(crawl.id)
+            self._say(str(error))
+            return
+        wait = self._say if self._job.parent is not None or self._running else None
+        store = await self._results.store(places.store, wait=wait)
+        archive = await self._results.archive(places.archive, wait=wait)
+        if places.other_store:
+            await self._remember(crawl, places)
+        self._tell(f"took up {crawl.id} (store {masked(places.store)})")
+        self._running[crawl.id] = asyncio.create_task(self._work_on(crawl, stop, store=store, archive=archive))
+        self._worked[crawl.id] = crawl
+
+    async def _remember(self, crawl: Crawl, places: Places) -> None:
+        """Let the crawl remember a store or an archive that is not its own."""
+        record = record_of(crawl)
+        results = results_of(places, record.results)
+        if results != record.results:
+            settings = msgspec.to_builtins(msgspec.structs.replace(record, results=results))
+            await self._frontier.open_crawl(msgspec.structs.replace(crawl, settings=settings))
+
+    async def _work_on(self, crawl: Crawl, stop: asyncio.Event, *, store: Store, archive: Archive | None) -> None:
         spider = made(self._spiders[crawl.spider])
         async with worker_for(
             crawl,
             spider,
             frontier=self._frontier,
-            store=self._store,
+            store=store,
             say=self._say,
             name=self._job.name,
-            archive=self._archive,
+            archive=archive,
         ) as worker:
-            await worker.run(stop)
+            pages = await worker.run(stop)
+        self._tell(f"left {crawl.id}: {pages:,} {'page' if pages == 1 else 'pages'}")
+
+    def _tell(self, line: str) -> None:
+        """Say what the coordinator of a fleet says for all its workers."""
+        if self._job.parent is None:
+            self._say(line)
 
     def _forget_ended(self) -> None:
         """Forget the crawls that ended; an error in one of them ends the process."""
@@ -201,9 +240,25 @@ class WorkerProcess:
         crawls = [choose(crawls, named)] if self._job.burst else [one for one in crawls if one.id == named]
         return [self._as_served(crawl) for crawl in crawls]
 
+    def _mine(self, crawls: list[Crawl]) -> list[Crawl]:
+        """The crawls that belong to the spiders' file."""
+        named = [crawl for crawl in crawls if crawl.spider in self._spiders]
+        return [crawl for crawl in named if crawl.id not in self._left_alone and self._belongs(crawl)]
+
+    def _belongs(self, crawl: Crawl) -> bool:
+        """Whether a crawl belongs to the spiders' file. Another file's, with a spider of the same name, is left alone,
+        and refused if it was asked for."""
+        if belongs_to(crawl, self._job.reference, frontier=self._job.places.frontier):
+            return True
+        if self._job.crawl_id is not None or (self._job.burst and is_unfinished(crawl.state)):
+            raise UsageError(f"{owner_of(crawl)}, not to {self._job.reference}; name your spider")
+        self._left_alone.add(crawl.id)
+        if is_unfinished(crawl.state):
+            self._say(f"{owner_of(crawl)}, not to {self._job.reference}: this worker leaves it alone; name your spider")
+        return False
+
     def _unfinished(self, crawls: list[Crawl]) -> list[Crawl]:
-        mine = [crawl for crawl in crawls if crawl.spider in self._spiders]
-        unfinished = [crawl for crawl in mine if is_unfinished(crawl.state)]
+        unfinished = [crawl for crawl in self._mine(crawls) if is_unfinished(crawl.state)]
         if self._job.burst and self._job.crawl_id is None and not unfinished and not self._worked:
             begin = command(f"run {quote(self._job.reference)}", self._job.places)
             raise UsageError(f"no crawl of {self._names()} is unfinished: `{begin}` begins one")

@@ -153,10 +153,14 @@ class Frontier(Protocol):
         """A few of the URLs that were rejected or merged for this reason."""
 
     async def beat(self, beat: WorkerBeat) -> None:
-        """Store a worker's sign of life."""
+        """Store a worker's sign of life: its last one tells when it left."""
 
     async def workers(self, *, within: float = 60.0) -> list[WorkerBeat]:
-        """Workers that gave a sign of life within the last seconds."""
+        """Workers that gave a sign of life within the last seconds and have not left."""
+
+    async def workers_of(self, crawl: str) -> list[WorkerBeat]:
+        """The last signs of life of a crawl's latest 200 workers, newest first: also of those that left or were lost,
+        for 90 days."""
 
     async def close(self) -> None:
         """Close the connections. Leases stay until they expire."""

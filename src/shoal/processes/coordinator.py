@@ -36,14 +36,12 @@ class Coordinator:
         crawl: Crawl,
         *,
         frontier: Frontier,
-        store: Store,
         show: Callable[[Snapshot], None],
         say: Callable[[str], None],
         waiting: Callable[[], str] = str,
     ) -> None:
         self.crawl = crawl
         self.frontier = frontier
-        self.store = store
         self.say = say
         self._show = show
         self._meter = Meter()
@@ -79,10 +77,10 @@ class Coordinator:
             self._show(await self.look())
             await asyncio.sleep(WATCH_SECONDS)
 
-    async def tidy(self, *, retention: float) -> None:
+    async def tidy(self, store: Store, *, retention: float) -> None:
         """Drop old lines of the fetch log, at once and then every hour, until cancelled."""
         while retention > 0:
-            await until_reachable(lambda: self.store.tidy(retention=retention), say=self.say)
+            await until_reachable(lambda: store.tidy(retention=retention), say=self.say)
             await asyncio.sleep(TIDY_SECONDS)
 
     async def look(self, *, lanes: int = LANES_SHOWN) -> Snapshot:

@@ -12,7 +12,9 @@ from shoal.exits.pools import default_pool, pool_of, usable_pools
 from shoal.key_forms import KEY_RULES
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.policy.politeness import lent_interval
+from shoal.processes.result_places import ResultPlaces
 from shoal.processes.sources import start_lanes
+from shoal.processes.spider_source import SpiderSource, is_same_spider, shown_source
 from shoal.settings import Settings, parse_duration, parse_rate
 from shoal.spider import Spider, spider_name
 from shoal.urls import UrlRules
@@ -23,14 +25,16 @@ _NUMBER = re.compile(r"-(\d+)$")
 class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How a crawl was begun. Stored with the crawl, so that every worker of the fleet works the same way.
 
-    `spider` is the reference by which worker processes load the spider. `key_rules` says how its keys are made: a crawl
-    that a former release began has none stored, and goes on with the first."""
+    `spider` is the reference by which worker processes load the spider, `source` the file that it leads to. `key_rules`
+    says how its keys are made: a crawl that a former release began has none stored, and goes on with the first."""
 
     settings: Settings
     start_lanes: list[str] = msgspec.field(default_factory=list)
     spider: str = ""
     pool: str = ""
     key_rules: int = 1
+    results: ResultPlaces = ResultPlaces()
+    source: SpiderSource = SpiderSource()
 
 
 def record_of(crawl: Crawl) -> CrawlRecord:
@@ -44,12 +48,40 @@ def url_rules_of(crawl: Crawl) -> UrlRules:
     return UrlRules(record.settings, start_hosts=record.start_lanes, key_rules=record.key_rules)
 
 
+def results_known(crawl: Crawl) -> ResultPlaces:
+    """Where a crawl's results lie, as far as it remembers."""
+    return record_of(crawl).results if crawl.settings else ResultPlaces()
+
+
+def belongs_to(crawl: Crawl, reference: str, *, frontier: str = "") -> bool:
+    """Whether a crawl belongs to the spider's file that a reference leads to. `frontier`: where the crawl is."""
+    if not crawl.settings:
+        return True
+    record = record_of(crawl)
+    return is_same_spider(record.spider, record.source, reference, frontier=frontier)
+
+
+def owner_of(crawl: Crawl) -> str:
+    """Which file a crawl belongs to, for people."""
+    record = record_of(crawl)
+    return f"{crawl.id} belongs to {shown_source(record.spider, record.source)}"
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a crawl comes from and its results go: the reference by which worker processes load the spider, the file
+    that it leads to, the places."""
+
+    reference: str
+    source: SpiderSource = SpiderSource()
+    results: ResultPlaces = ResultPlaces()
+
+
 def describe_crawl(
     crawl_id: str,
     spider: Spider,
     *,
     settings: Settings,
-    reference: str,
+    origin: Origin,
     pools: Mapping[str, PoolSpec],
     former: Crawl | None = None,
 ) -> Crawl:
@@ -59,9 +91,11 @@ def describe_crawl(
     record = CrawlRecord(
         settings=settings,
         start_lanes=start_lanes(spider),
-        spider=reference,
+        spider=origin.reference,
         pool=default_pool(pools, spider=spider, settings=settings),
         key_rules=KEY_RULES if former is None else record_of(former).key_rules,
+        results=origin.results,
+        source=origin.source,
     )
     return Crawl(
         id=crawl_id,

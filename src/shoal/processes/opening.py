@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -29,11 +30,15 @@ Part = TypeVar("Part", bound=Closable)
 
 
 class Places(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a crawl lives: the URLs of its frontier and its store, and of the archive if raw pages are kept."""
+    """Where a crawl lives: the URLs of its frontier and its store, and of the archive if raw pages are kept.
+
+    `store` is empty until the crawl is known, if none was named: then it is the crawl's own. `other_store`: a store or
+    an archive that is not the crawl's is meant."""
 
     frontier: str
-    store: str
+    store: str = ""
     archive: str | None = None
+    other_store: bool = False
 
 
 @asynccontextmanager
@@ -86,3 +91,39 @@ async def archive_of(places: Places, *, wait: Say | None = None) -> AsyncIterato
         return
     async with archive_at(places.archive, wait=wait, create=True) as archive:
         yield archive
+
+
+class SharedResults:
+    """Stores and archives, each opened when it is first asked for, used by many, and closed at the end."""
+
+    def __init__(self, stack: AsyncExitStack, *, connections: int = STORE_CONNECTIONS) -> None:
+        self._stack = stack
+        self._connections = connections
+        self._stores: dict[str, Store] = {}
+        self._archives: dict[str, Archive] = {}
+        self._lock = asyncio.Lock()
+
+    async def store(self, url: str, *, wait: Say | None = None) -> Store:
+        """The store at a URL."""
+        async with self._lock:
+            if url not in self._stores:
+                opening = store_at(url, wait=wait, connections=self._connections)
+                self._stores[url] = await self._stack.enter_async_context(opening)
+            return self._stores[url]
+
+    async def archive(self, url: str | None, *, wait: Say | None = None) -> Archive | None:
+        """The archive at a URL, created if need be; None where raw pages are not kept."""
+        if url is None:
+            return None
+        async with self._lock:
+            if url not in self._archives:
+                opening = archive_at(url, wait=wait, create=True)
+                self._archives[url] = await self._stack.enter_async_context(opening)
+            return self._archives[url]
+
+
+@asynccontextmanager
+async def shared_results(*, connections: int = STORE_CONNECTIONS) -> AsyncIterator[SharedResults]:
+    """Stores and archives that are opened on the way, closed at the end."""
+    async with AsyncExitStack() as stack:
+        yield SharedResults(stack, connections=connections)

@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -94,6 +94,7 @@ class Worker:
         self._share: int | None = None
         self._epoch = 0
         self._pages = 0
+        self._clock = parts.clock
         self._started = parts.clock()
         self._slot_free = asyncio.Event()
         self._has_settled = asyncio.Event()
@@ -115,6 +116,7 @@ class Worker:
                 await leasing
             await self._finish_in_grace()
             await self._wait_for_last_write(writing)
+            await self._leave(beside)
         finally:
             parts = [leasing, writing, stopping, *beside, *self._working.values()]
             for part in parts:
@@ -293,7 +295,19 @@ class Worker:
         self._share = share_of(len(self._working), others)
         return 1 + len(beats) // OTHERS_PER_BEAT
 
-    def _beat(self, rate: float, load: float) -> WorkerBeat:
+    async def _leave(self, beside: Sequence[asyncio.Task[None]]) -> None:
+        """Send the last sign of life: all pages, and their rate from the start on. Not for long: the server may be
+        away, and a worker that is silent counts as gone."""
+        for part in beside:
+            part.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+        left = self._clock()
+        rate = self._pages / (left - self._started) if left > self._started else 0.0
+        with contextlib.suppress(TimeoutError, ServerUnreachable, StorageError):
+            async with asyncio.timeout(LAST_ANSWER_SECONDS):
+                await self._frontier.beat(self._beat(rate, 0.0, left=left))
+
+    def _beat(self, rate: float, load: float, *, left: float = 0.0) -> WorkerBeat:
         return WorkerBeat(
             worker=self._name,
             crawl=self._crawl,
@@ -309,6 +323,7 @@ class Worker:
             machine=this_machine(),
             troubles=(*self._outages.lines(), *self._troubles.lines())[:MOST_LINES],
             load=load,
+            left=left,
         )
 
     async def _stop_leasing_on(self, stop: asyncio.Event, leasing: asyncio.Task[None]) -> None:

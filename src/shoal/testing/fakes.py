@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,11 +15,11 @@ from shoal.exits.passage import Passages
 from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
 from shoal.fetch.exit_config import ExitConfig
 from shoal.frontier.base import Frontier
-from shoal.model import Lease, Pool, Task
+from shoal.model import Crawl, Lease, Pool, Task
 from shoal.page import Page
 from shoal.session import Session
 from shoal.settings import Settings
-from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, StoredItem
+from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, Store, StoredItem
 from shoal.store.checks import mended, storable
 from shoal.store.folding import Folded, fold
 from shoal.testing.model.memory_frontier import MemoryFrontier
@@ -252,3 +252,12 @@ def passages_for(
         settings=settings,
         say=print,
     )
+
+
+def store_for_all(store: Store) -> Callable[[Crawl], Awaitable[Store]]:
+    """Gives the same store for every crawl."""
+
+    async def store_of(crawl: Crawl) -> Store:
+        return store
+
+    return store_of

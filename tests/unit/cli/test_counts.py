@@ -10,23 +10,34 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from shoal.cli.commands.status import show_snapshot
+from shoal.cli.asking import named
+from shoal.cli.commands.status import View, show_view
 from shoal.cli.commands.why import sentence
 from shoal.cli.display.numbers import several
 from shoal.cli.display.progress import line_of, picture
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.summary import Summary, headline, show_summary
-from shoal.cli.display.tables import LANES_SHOWN, show_lanes
+from shoal.cli.display.tables import FORMER_SHOWN, LANES_SHOWN, show_crew, show_lanes
 from shoal.cli.url_fate import Fate
 from shoal.exits.refusals import ExitRefusal, ending_of
 from shoal.model import Crawl, CrawlState, Dead, LaneStatus, Progress, TaskState, TaskStatus, WorkerBeat
 from shoal.policy.retries import judge, plan
+from shoal.processes.crew import Member, Presence
 from shoal.processes.opening import Places
+from shoal.processes.result_places import ResultPlaces
 from shoal.processes.stats import Meter, Snapshot
 from shoal.settings import Settings
 from shoal.testing.fakes import lease_for, respond
 
 PLACES = Places(frontier="shoal.db", store="shoal.db")
+
+
+def beats(number: int) -> list[WorkerBeat]:
+    return [WorkerBeat(worker=f"w{n}", crawl="c", host="h", pid=1, version="1", slots=1) for n in range(number)]
+
+
+def former(number: int) -> list[Member]:
+    return [Member(beat, Presence.LEFT) for beat in beats(number)]
 
 
 def summary(**fields: Any) -> Summary:
@@ -99,7 +110,7 @@ SHOWN: dict[str, tuple[Callable[[int], str], str, str]] = {
         "2 links led",
     ),
     "items in status": (
-        lambda number: printed(lambda screen: show_snapshot(snapshot(done=1), screen, items=number)),
+        lambda number: printed(lambda screen: show_view(View(snapshot(done=1), number, ResultPlaces(), []), screen)),
         ", 1 item\n",
         ", 2 items\n",
     ),
@@ -109,6 +120,12 @@ SHOWN: dict[str, tuple[Callable[[int], str], str, str]] = {
         "and 1 lane more",
         "and 2 lanes more",
     ),
+    "former workers": (
+        lambda number: printed(lambda screen: show_crew(former(FORMER_SHOWN + number), screen, now=0.0)),
+        "and 1 former worker more",
+        "and 2 former workers more",
+    ),
+    "workers at work": (lambda number: named(beats(number)), "1 worker (", "2 workers ("),
     "attempts in why": (lambda number: sentence(dead(number)), "after 1 attempt:", "after 2 attempts:"),
     "attempts of a dead letter": (given_up, "given up after 1 attempt", "given up after 2 attempts"),
     "free retries": (given_up_freely, "given up after 1 free retry", "given up after 2 free retries"),

@@ -34,7 +34,19 @@ def line_of(line: str, places: Places, environ: Mapping[str, str] | None = None)
             "export a-1 -o a.csv",
             Places(frontier="shoal.db", store="my items.db"),
             {},
-            "shoal export a-1 -o a.csv --store 'my items.db'",
+            "shoal export a-1 -o a.csv",  # the crawl remembers its store
+        ),
+        (
+            "sql 'SELECT 1'",
+            Places(frontier="shoal.db", store="my items.db"),
+            {},
+            "shoal sql 'SELECT 1' --store 'my items.db'",
+        ),
+        (
+            "run books.py",
+            Places(frontier="shoal.db", store="my items.db", other_store=True),
+            {},
+            "shoal run books.py --other-store --store 'my items.db'",
         ),
         ("status", Places(frontier="a b.db", store="a b.db"), {}, "shoal status --frontier 'a b.db'"),
         ("dead list a-1", Places(frontier="shoal.db", store="items.db"), {}, "shoal dead list a-1"),

@@ -18,7 +18,7 @@ from shoal.processes.crawl_record import CrawlRecord, url_rules_of
 from shoal.settings import Settings
 from shoal.store.base import FetchRow
 from shoal.testing.clock import FakeClock
-from shoal.testing.fakes import MemoryStore, task_for
+from shoal.testing.fakes import MemoryStore, store_for_all, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.urls import key_of, named_key, spelling_names
 
@@ -36,13 +36,13 @@ async def test_a_url_that_expired_was_done_and_may_be_met_again() -> None:
     row = FetchRow(crawl="c", key=task.key, url=PAGE, outcome="ok", token=lease.token, attempt=1, at=clock())
     await store.write([], [row])
     await frontier.settle([Done(lease=lease)])
-    fate = await fate_of(PAGE, [crawl], frontier=frontier, store=store)
+    fate = await fate_of(PAGE, [crawl], frontier=frontier, store_of=store_for_all(store))
     assert sentence(fate) == "done: ok"
     clock.advance(150.0)
-    fate = await fate_of(PAGE, [crawl], frontier=frontier, store=store)
+    fate = await fate_of(PAGE, [crawl], frontier=frontier, store_of=store_for_all(store))
     assert (fate.state, fate.fetch) == (TaskState.UNKNOWN, row)
     assert sentence(fate).startswith("was done (ok) and is forgotten since")
-    never = await fate_of("https://a.test/never", [crawl], frontier=frontier, store=store)
+    never = await fate_of("https://a.test/never", [crawl], frontier=frontier, store_of=store_for_all(store))
     assert sentence(never).startswith("never found")
 
 
@@ -57,7 +57,7 @@ async def test_a_task_is_found_by_every_spelling_of_its_url(spelling: str) -> No
     taken = "https://a.test/list/?f%5Ba%5D=x+y"
     link = url_rules_of(crawl).resolve(taken)
     await frontier.put("c", [msgspec.structs.replace(task_for(taken), key=link.key)])
-    fate = await fate_of(f"https://a.test/list/{spelling}", [crawl], frontier=frontier, store=store)
+    fate = await fate_of(f"https://a.test/list/{spelling}", [crawl], frontier=frontier, store_of=store_for_all(store))
     assert (fate.state, fate.merged_with) == (TaskState.QUEUED, taken)
 
 
@@ -70,7 +70,10 @@ async def test_a_spelling_that_a_redirect_led_to_is_a_task_of_its_own() -> None:
     (lease,) = (await frontier.lease(["c"], 1, worker="w", seconds=10.0, horizon=0.0)).leases
     hop = msgspec.structs.replace(task_for(f"{PAGE}/"), key=named_key(spelling_names(first.key, f"{PAGE}/")[0]))
     await frontier.settle([Done(lease=lease, outcome="redirected", found=[hop])])
-    states = [(await fate_of(url, [crawl], frontier=frontier, store=store)).state for url in (PAGE, f"{PAGE}/")]
+    states = [
+        (await fate_of(url, [crawl], frontier=frontier, store_of=store_for_all(store))).state
+        for url in (PAGE, f"{PAGE}/")
+    ]
     assert states == [TaskState.DONE, TaskState.QUEUED]
 
 
@@ -103,7 +106,9 @@ class Asked:
             await self.frontier.settle([Dead(lease=lease, reason=dead) if dead else Done(lease=lease)])
 
     async def fates(self, **choice: Any) -> list[Fate]:
-        return await fates_of(PAGE, [self.crawl], frontier=self.frontier, store=self.store, choice=Choice(**choice))
+        return await fates_of(
+            PAGE, [self.crawl], frontier=self.frontier, store_of=store_for_all(self.store), choice=Choice(**choice)
+        )
 
 
 async def test_finds_tasks_of_all_methods_bodies_and_pools_in_every_state() -> None:

@@ -13,7 +13,7 @@ from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import CrawlRecord
 from shoal.settings import Settings
 from shoal.testing.clock import FakeClock
-from shoal.testing.fakes import MemoryStore, task_for
+from shoal.testing.fakes import task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
 
 
@@ -27,7 +27,7 @@ async def test_a_spent_budget_is_said_once() -> None:
     crawl = await frontier.open_crawl(Crawl(id="c", spider="s", pools=(pool,), budgets=Budgets(cost=0.5)))
     urls = ["https://a.test/1", "https://a.test/2"]
     await frontier.put("c", [task_for(url, lane="a.test via ring", pool="ring") for url in urls])
-    coordinator = Coordinator(crawl, frontier=frontier, store=MemoryStore(), show=show, say=said.append)
+    coordinator = Coordinator(crawl, frontier=frontier, show=show, say=said.append)
     (lease,) = (await frontier.lease(["c"], 1, worker="w", seconds=60.0, horizon=1.0)).leases
     await coordinator.look()
     assert said == []
@@ -45,7 +45,7 @@ def beat(name: str, **fields: Any) -> WorkerBeat:
 async def test_the_troubles_of_workers_are_said_once_while_they_last() -> None:
     frontier, said = MemoryFrontier(clock=FakeClock()), list[str]()
     crawl = await frontier.open_crawl(Crawl(id="c", spider="s"))
-    coordinator = Coordinator(crawl, frontier=frontier, store=MemoryStore(), show=show, say=said.append)
+    coordinator = Coordinator(crawl, frontier=frontier, show=show, say=said.append)
     refused, waits = "login refused: shop/anna: the spider's login returned False", "the store: waiting for 3 s: gone"
     for name in ("w1", "w2"):
         await frontier.beat(beat(name, troubles=(refused, waits)))
@@ -77,5 +77,5 @@ async def test_a_pace_that_nobody_asked_for_is_compared_with_robots_txt(rules: b
     await frontier.update_lane("c", "a.test", update)
     await frontier.lease(["c"], 1, worker="w", seconds=60.0, horizon=0.0)
     await frontier.beat(beat("w"))
-    coordinator = Coordinator(crawl, frontier=frontier, store=MemoryStore(), show=show, say=print)
+    coordinator = Coordinator(crawl, frontier=frontier, show=show, say=print)
     assert (await coordinator.look()).bound == f"politeness: a.test at 12/m, {origin}"

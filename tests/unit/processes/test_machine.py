@@ -13,7 +13,6 @@ from shoal.model import Crawl, Task, WorkerBeat
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.machine import is_running, this_machine
 from shoal.testing.clock import FakeClock
-from shoal.testing.fakes import MemoryStore
 from shoal.testing.model.memory_frontier import MemoryFrontier
 
 
@@ -46,7 +45,7 @@ async def test_workers_of_a_machine_with_the_same_name_are_left_alone() -> None:
         await frontier.lease(["c"], 1, worker=name, seconds=60, horizon=0)
         beat = WorkerBeat(worker=name, crawl="c", host="vm", pid=pid, version="1", slots=1, machine=machine)
         await frontier.beat(beat)
-    watcher = Coordinator(crawl, frontier=frontier, store=MemoryStore(), show=print, say=print)
+    watcher = Coordinator(crawl, frontier=frontier, show=print, say=print)
     await watcher.reclaim_from_exited_workers()
     assert (await frontier.progress("c")).leased == 1
     assert [(await frontier.look_up("c", key)).worker for key in (1, 2)] == ["", "elsewhere"]

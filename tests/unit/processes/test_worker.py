@@ -132,10 +132,12 @@ async def test_a_worker_waits_for_more_while_a_source_feeds_the_crawl() -> None:
 
 async def test_a_worker_gives_signs_of_life() -> None:
     clock = FakeClock(1_700_000_000.0)
-    bench = Bench({"/": ""}, clock=clock)
+    bench = Bench({"/": ""}, clock=clock, feeding=True)
     await bench.begin("/")
-    await bench.run()
-    [beat] = await bench.memory.workers()
+    running = asyncio.create_task(bench.run())
+    [beat] = await eventually(bench.memory.workers)
+    await bench.memory.set_feeding("c", feeding=False)
+    await running
     assert (beat.worker, beat.crawl, beat.slots) == ("w", "c", bench.settings.concurrency)
     assert beat.started == clock()
     assert beat.memory_bytes == pytest.approx(resident_bytes(), rel=0.5)
@@ -181,3 +183,14 @@ async def test_a_worker_tells_how_much_of_a_core_it_uses() -> None:
     await bench.run()
     loads = [sign.load for verb, sign in bench.calls if verb == "beat"]
     assert max(loads) > 0.5
+
+
+async def test_the_last_sign_of_life_tells_that_the_worker_left_and_all_its_pages() -> None:
+    bench = Bench({"/": "/1 /2", "/1": "", "/2": ""})
+    await bench.begin("/")
+    pages = await bench.run()
+    assert await bench.memory.workers() == []
+    [beat] = await bench.memory.workers_of("c")
+    assert (beat.pages, beat.busy, pages) == (3, 0, 3)
+    assert beat.left > 0
+    assert beat.pages_per_second == pytest.approx(3 / (beat.left - beat.started))

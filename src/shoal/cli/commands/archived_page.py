@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from shoal.cli.display.counting import Counting
 from shoal.cli.display.lines import shown
 from shoal.cli.display.numbers import moment, moment_given, several, size
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import archive_option, file_of, json_option, output_option, place_options, store_path
+from shoal.cli.options import json_option, output_option, place_options
 from shoal.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -38,13 +39,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command(short_help="Give back an archived page.")
 @click.argument("url")
-@archive_option
 @click.option("--crawl", metavar="ID", help="As fetched in this crawl.  [default: in any]")
 @click.option("--at", metavar="TIME", help="As it was at that time: 2h or 7d ago, or a date.  [default: the latest]")
 @click.option("--list", "as_list", is_flag=True, help="List all captures of the page instead.")
 @click.option("--headers", is_flag=True, help="Show the status and the headers instead.")
 @output_option("Write the page to a file.")
-@place_options(exists=False)
+@place_options(exists=False, archive=True)
 @json_option
 def page(  # noqa: PLR0913 -- the options of the command
     url: str,
@@ -60,7 +60,7 @@ def page(  # noqa: PLR0913 -- the options of the command
     """Give back an archived page: its bytes, as the spider's handler saw them.
 
     \b
-    Example: shoal page https://books.toscrape.com/ --archive pages/ > page.html
+    Example: shoal page https://books.toscrape.com/ > page.html
     """
     from shoal.cli.loop import run
     from shoal.settings import Settings
@@ -88,8 +88,11 @@ def page(  # noqa: PLR0913 -- the options of the command
 async def _find(wanted: Wanted, places: Places, *, screen: Screen, with_body: bool) -> tuple[list[Capture], bytes]:
     """The captures that are wanted, oldest first, and the body of the latest."""
     from shoal.cli.next_commands import command, quote
+    from shoal.cli.reading import with_archive
     from shoal.processes.opening import archive_at
 
+    if not places.archive:
+        places = replace(places, archive=(await with_archive(places, wanted.crawl)).archive)
     async with archive_at(places.archive or "") as archive:
         found = [] if wanted.every or wanted.until is not None else await _by_log(wanted, places, archive=archive)
         found = found or await _by_scan(wanted, archive=archive, screen=screen)
@@ -101,15 +104,16 @@ async def _find(wanted: Wanted, places: Places, *, screen: Screen, with_body: bo
 
 async def _by_log(wanted: Wanted, places: Places, *, archive: Archive) -> list[Capture]:
     """Captures by way of the fetch log, which names the object with a page's capture: faster than a scan."""
+    from shoal.cli.reading import has_frontier, stores_of_crawls
     from shoal.cli.url_fate import known_key
-    from shoal.processes.opening import opened
 
-    if not _exists(places):
+    if not has_frontier(places):
         return []
     found = []
-    async with opened(places) as (frontier, store):
+    # Nothing is said of a store that cannot be had: the scan finds the captures as well.
+    async with stores_of_crawls(places, say=_silent) as (frontier, store_of):
         for crawl in await frontier.crawls():
-            if wanted.crawl in (None, crawl.id):
+            if wanted.crawl in (None, crawl.id) and (store := await store_of(crawl)) is not None:
                 rows = await store.fetches(crawl.id, [await known_key(wanted.url, crawl, frontier=frontier)])
                 for row in rows:
                     # Not by its token: if the latest attempt got no answer, the log names an earlier capture.
@@ -117,9 +121,8 @@ async def _by_log(wanted: Wanted, places: Places, *, archive: Archive) -> list[C
     return _in_order(found)
 
 
-def _exists(places: Places) -> bool:
-    paths = file_of(places.frontier), store_path(places.store)
-    return all(path is None or Path(path).exists() for path in paths)
+def _silent(line: str) -> None:
+    """Says nothing."""
 
 
 async def _captures(archive: Archive, name: str) -> list[Capture]:

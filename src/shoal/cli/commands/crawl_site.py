@@ -18,7 +18,7 @@ REFERENCE = "shoal.generic:SitePages"
 @click.command(short_help="No code: title, text, links and status of every page in scope.")
 @click.argument("urls", metavar="URL...", nargs=-1, required=True)
 @run_options
-@place_options(exists=False, archive=True)
+@place_options(exists=False, archive=True, works=True)
 @setting_options
 @json_option
 def crawl(urls: tuple[str, ...], *, places: Places, flags: dict[str, Any], **options: Any) -> int:

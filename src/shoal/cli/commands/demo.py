@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import DEFAULT_FILE, places_of
+from shoal.cli.options import places_of
+from shoal.processes.result_places import DEFAULT_FILE
 
 if TYPE_CHECKING:
     from shoal.cli.crawl_process import Job

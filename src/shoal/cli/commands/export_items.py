@@ -88,40 +88,48 @@ async def _export(
 ) -> tuple[Exported, str]:
     """What was written, and what people should know about it."""
     from shoal.processes.opening import store_at
+    from shoal.processes.result_places import default_store
     from shoal.results.export import check_target
 
     check_target(output)
     wanted = _wanted(**choice)
-    check_store_exists(places.store)
     if spider is None:
+        if places.store:
+            check_store_exists(places.store)
         check_exists(places)
         return await _export_crawl(name, output, wanted, places=places, screen=screen, everything=everything)
     if name is not None or everything:
         raise UsageError("--spider means all items of the spider: leave out the crawl and --all")
-    async with store_at(places.store) as store:
+    url = places.store or default_store(places.frontier)
+    check_store_exists(url)
+    async with store_at(url) as store:
         exported = await _write(store, output, _of(wanted, spider, None), screen=screen)
         unmatched = "" if exported.number else await _unmatched(store, exported)
-        return exported, unmatched or ("" if exported.number else f"{masked(places.store)} has no item of {spider}")
+        return exported, unmatched or ("" if exported.number else f"{masked(url)} has no item of {spider}")
 
 
 async def _export_crawl(
     name: str | None, output: str, wanted: Wanted, *, places: Places, screen: Screen, everything: bool
 ) -> tuple[Exported, str]:
     from shoal.cli.item_owners import owners_line, owners_of
+    from shoal.cli.reading import existing_store, say_what_is_elsewhere
     from shoal.cli.which import choose
-    from shoal.processes.opening import opened
+    from shoal.processes.opening import frontier_at, store_at
 
-    async with opened(places) as (frontier, store):
+    async with frontier_at(places.frontier) as frontier:
         crawls = await frontier.crawls()
         crawl = choose(crawls, name)
-        wanted = _of(wanted, crawl.spider, None if everything else crawl.id)
-        exported = await _write(store, output, wanted, screen=screen)
-        unmatched = "" if exported.number else await _unmatched(store, exported)
-        if everything or unmatched:
-            return exported, unmatched
-        owners = await owners_of(crawl, await frontier.progress(crawl.id), crawls=crawls, store=store)
-        exported = msgspec.structs.replace(exported, yielded=owners.yielded, elsewhere=owners.others)
-        return exported, owners_line(owners, places)
+        places = msgspec.structs.replace(places, store=existing_store(crawl, places))
+        async with store_at(places.store) as store:
+            wanted = _of(wanted, crawl.spider, None if everything else crawl.id)
+            exported = await _write(store, output, wanted, screen=screen)
+            say_what_is_elsewhere(crawl, say=screen.say)
+            unmatched = "" if exported.number else await _unmatched(store, exported)
+            if everything or unmatched:
+                return exported, unmatched
+            owners = await owners_of(crawl, await frontier.progress(crawl.id), crawls=crawls, store=store)
+            exported = msgspec.structs.replace(exported, yielded=owners.yielded, elsewhere=owners.others)
+            return exported, owners_line(owners, places)
 
 
 async def _write(store: Store, output: str, wanted: Wanted, *, screen: Screen) -> Exported:

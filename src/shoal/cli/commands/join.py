@@ -20,7 +20,7 @@ BROKEN = 70
 
 @click.command(short_help="Join the fleet and work until told to stop.")
 @click.argument("spider", metavar="FILE[:SPIDER]")
-@place_options(exists=False, archive=True)
+@place_options(exists=False, archive=True, works=True)
 @click.option(
     "--crawl", "crawl_id", metavar="ID", help="Work only on this crawl.  [default: all unfinished crawls of the spider]"
 )

@@ -15,10 +15,11 @@ from shoal.cli.display.counting import Counting, counting_export
 from shoal.cli.display.lines import one_line
 from shoal.cli.display.numbers import count, several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import DEFAULT_FILE, archive_option, check_json_output, checked_place, json_option, output_option
+from shoal.cli.options import check_json_output, json_option, output_option, place_options
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
+    from shoal.processes.opening import Places
     from shoal.results.replay import Replay, ReplayReport
     from shoal.spider import Spider
 
@@ -27,24 +28,16 @@ FAILURES_SHOWN = 20
 
 @click.command(short_help="Run a changed spider over archived pages.")
 @click.argument("spider", metavar="FILE[:SPIDER]")
-@archive_option
 @click.option("--crawl", metavar="ID", help="Which crawl's pages.  [default: the spider's newest]")
 @click.option("--limit", type=click.IntRange(0), default=0, metavar="N", help="Stop after this many pages; 0: all.")
 @output_option("Also write the items to a .jsonl, .csv, .json or .parquet file.")
-@click.option(
-    "--store",
-    metavar="URL",
-    default=DEFAULT_FILE,
-    show_default=True,
-    callback=checked_place,
-    help="Where the items go.",
-)
+@place_options(exists=False, archive=True)
 @json_option
-def replay(spider: str, *, archive: str, as_json: bool, **options: Any) -> int:
+def replay(spider: str, *, places: Places, as_json: bool, **options: Any) -> int:
     """Run a changed spider over archived pages: no request goes to the site, items are written again.
 
     \b
-    Example: shoal replay books.py --archive pages/ -o books.csv
+    Example: shoal replay books.py -o books.csv
     """
     from shoal.cli.loop import run
     from shoal.results.export import STDOUT
@@ -52,7 +45,7 @@ def replay(spider: str, *, archive: str, as_json: bool, **options: Any) -> int:
 
     check_json_output(options["output"], as_json=as_json)
     screen = Screen(results_to_stderr=options["output"] == STDOUT)
-    report = run(_replay(load_spider(spider), archive, screen=screen, **options))
+    report = run(_replay(load_spider(spider), places, screen=screen, **options))
     if as_json:
         screen.json(asdict(report))
     else:
@@ -60,9 +53,10 @@ def replay(spider: str, *, archive: str, as_json: bool, **options: Any) -> int:
     return int(report.failed > 0)
 
 
-async def _replay(  # noqa: PLR0913 -- the options of the command
-    kind: type[Spider], url: str, *, screen: Screen, store: str, crawl: str | None, limit: int, output: str | None
+async def _replay(
+    kind: type[Spider], places: Places, *, screen: Screen, crawl: str | None, limit: int, output: str | None
 ) -> ReplayReport:
+    from shoal.cli.reading import with_archive
     from shoal.crawl import replay_for, settings_of
     from shoal.processes.crawl_record import spider_of
     from shoal.processes.opening import archive_at, store_at
@@ -73,10 +67,11 @@ async def _replay(  # noqa: PLR0913 -- the options of the command
 
     if output is not None:
         check_target(output)
-    async with archive_at(url) as archive:
+    places = await with_archive(places, crawl, spider=spider_name(kind))
+    async with archive_at(places.archive or "") as archive:
         # Before the store is opened, which may create it: the archive may not have the crawl.
         chosen = choose_crawl(await archive.crawls(), crawl, spider=spider_name(kind))
-        async with store_at(store) as items:
+        async with store_at(places.store) as items:
             settings = settings_of(kind, {}).values
             job = replay_for(chosen, made(kind), settings=settings, archive=archive, store=items, say=screen.say)
             report = await _run(job, limit=limit, screen=screen)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Run a spider to the end; run it again to resume.")
 @click.argument("spider", metavar="FILE[:SPIDER]")
 @run_options
-@place_options(exists=False, archive=True)
+@place_options(exists=False, archive=True, works=True)
 @setting_options
 @json_option
 def run(spider: str, *, places: Places, flags: dict[str, Any], **options: Any) -> int:

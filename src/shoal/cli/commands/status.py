@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+import msgspec
 
 from shoal.cli.display.numbers import count, duration, moment, several
 from shoal.cli.display.screen import Screen
@@ -14,10 +15,23 @@ from shoal.cli.options import crawl_argument, json_option, place_options
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
+    from shoal.cli.reading import StoreOf
     from shoal.frontier.base import Frontier
     from shoal.model import Crawl, Progress
+    from shoal.processes.crew import Member
     from shoal.processes.opening import Places
+    from shoal.processes.result_places import RememberedPlace, ResultPlaces
     from shoal.processes.stats import Snapshot
+
+
+class View(NamedTuple):
+    """A crawl as it is shown. `items` is None where its store cannot be had."""
+
+    snapshot: Snapshot
+    items: int | None
+    results: ResultPlaces
+    crew: Sequence[Member]
+
 
 CRAWLS_SHOWN = 20
 # Many: the lane that finishes last may have few tasks waiting.
@@ -40,13 +54,11 @@ def status(crawl: str | None, *, places: Places, as_json: bool) -> None:
 
 
 async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
+    from shoal.cli.reading import stores_of_crawls
     from shoal.cli.which import choose_all
-    from shoal.processes.coordinator import Coordinator
-    from shoal.processes.opening import opened
-    from shoal.store.base import ItemFilter
 
     screen = Screen()
-    async with opened(places) as (frontier, store):
+    async with stores_of_crawls(places, say=screen.say) as (frontier, store_of):
         chosen = choose_all(await frontier.crawls(), name)
         if len(chosen) > 1:
             rows = await _read(frontier, chosen if as_json else chosen[:CRAWLS_SHOWN], screen)
@@ -54,17 +66,29 @@ async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
                 _show_crawls(rows, screen, older=len(chosen) - CRAWLS_SHOWN)
                 return
             chosen = [crawl for crawl, _ in rows]
-        snapshots, items = [], []
-        for crawl in chosen:
-            watcher = Coordinator(crawl, frontier=frontier, store=store, show=_ignore, say=screen.say)
-            snapshots.append(await watcher.look(lanes=LANES_READ))
-            items.append(await store.count_items(ItemFilter(spider=crawl.spider, crawl=crawl.id)))
+        views = [await _look(crawl, frontier=frontier, store_of=store_of, screen=screen) for crawl in chosen]
     if as_json:
-        documents = [document(snapshot, items=number) for snapshot, number in zip(snapshots, items, strict=True)]
+        documents = [document(view) for view in views]
         screen.json(documents[0] if name is not None else documents)
     else:
-        show_snapshot(snapshots[0], screen, items=items[0])
-        _show_next(snapshots[0], screen, places=places)
+        show_view(views[0], screen)
+        _show_next(views[0].snapshot, screen, places=places)
+
+
+async def _look(crawl: Crawl, *, frontier: Frontier, store_of: StoreOf, screen: Screen) -> View:
+    from shoal.processes.coordinator import Coordinator
+    from shoal.processes.crawl_record import results_known
+    from shoal.processes.crew import crew_of
+    from shoal.store.base import ItemFilter
+
+    watcher = Coordinator(crawl, frontier=frontier, show=_ignore, say=screen.say)
+    snapshot = await watcher.look(lanes=LANES_READ)
+    store = await store_of(crawl)
+    items = None
+    if store is not None:
+        items = await store.count_items(ItemFilter(spider=crawl.spider, crawl=crawl.id))
+    crew = await crew_of(crawl.id, frontier=frontier)
+    return View(snapshot=snapshot, items=items, results=results_known(crawl), crew=crew)
 
 
 async def _read(frontier: Frontier, crawls: Sequence[Crawl], screen: Screen) -> list[tuple[Crawl, Progress]]:
@@ -78,10 +102,11 @@ async def _read(frontier: Frontier, crawls: Sequence[Crawl], screen: Screen) -> 
     return rows
 
 
-def document(snapshot: Snapshot, *, items: int) -> dict[str, Any]:
-    """A snapshot for scripts."""
+def document(view: View) -> dict[str, Any]:
+    """A crawl for scripts."""
     from shoal.processes.stats import seconds_left, spent_budget
 
+    snapshot, results = view.snapshot, view.results
     crawl, progress = snapshot.crawl, snapshot.progress
     return {
         "crawl": crawl.id,
@@ -92,7 +117,11 @@ def document(snapshot: Snapshot, *, items: int) -> dict[str, Any]:
         "progress": progress,
         "left": progress.left,
         "known": progress.known,
-        "items": items,
+        "items": view.items,
+        "store": results.store.shown if results.store else None,
+        "other_stores": results.other_stores,
+        "archive": results.archive.shown if results.archive else None,
+        "other_archives": results.other_archives,
         "pages_per_second": snapshot.rate,
         "eta_seconds": snapshot.eta_seconds,
         "slowest_lane": snapshot.slowest_lane,
@@ -102,15 +131,16 @@ def document(snapshot: Snapshot, *, items: int) -> dict[str, Any]:
         "budget": crawl.budgets.cost or None,
         "is_budget_spent": bool(spent_budget(crawl, progress)),
         "lanes": snapshot.lanes,
-        "workers": snapshot.workers,
+        "workers": [{**msgspec.structs.asdict(one.beat), "state": one.presence} for one in view.crew],
     }
 
 
-def show_snapshot(snapshot: Snapshot, screen: Screen, *, items: int) -> None:
+def show_view(view: View, screen: Screen) -> None:
     """For people."""
     from shoal.cli.display.progress import last_lane, line_of, picture, troubles
-    from shoal.cli.display.tables import show_lanes, show_workers
+    from shoal.cli.display.tables import show_crew, show_lanes
 
+    snapshot = view.snapshot
     crawl, progress = snapshot.crawl, snapshot.progress
     if screen.out.is_terminal:
         screen.out.print(picture(snapshot, elapsed=_lifetime(snapshot)))
@@ -121,13 +151,29 @@ def show_snapshot(snapshot: Snapshot, screen: Screen, *, items: int) -> None:
         for trouble in troubles(snapshot):
             screen.line(f"trouble: {trouble}")
     ended = f", ended {moment(crawl.finished)}" if crawl.finished else ""
-    screen.line(f"began {moment(crawl.created)}{ended}, {several(items, 'item')}")
+    items = "" if view.items is None else f", {several(view.items, 'item')}"
+    screen.line(f"began {moment(crawl.created)}{ended}{items}")
+    screen.pairs(where_results_lie(view), indent="")
     outcomes = sorted(progress.outcomes.items(), key=lambda pair: -pair[1])
     if outcomes:
         screen.line()
         screen.pairs([(name, count(number)) for name, number in outcomes], indent="")
     show_lanes(snapshot.lanes, screen)
-    show_workers(snapshot.workers, screen)
+    show_crew(view.crew, screen, now=time.time())
+
+
+def where_results_lie(view: View) -> Iterator[tuple[str, str]]:
+    """Where items and raw pages lie, where that is not in the frontier's own file alone."""
+    results = view.results
+    if results.store is not None and (not results.store.in_frontier or results.other_stores):
+        number = "" if view.items is None else f"{count(view.items)} in "
+        yield "items:", number + _places_shown(results.store, results.other_stores)
+    if results.archive is not None:
+        yield "raw pages:", _places_shown(results.archive, results.other_archives)
+
+
+def _places_shown(place: RememberedPlace, others: Sequence[str]) -> str:
+    return place.shown + (f"; also in {', '.join(others)}" if others else "")
 
 
 def _show_next(snapshot: Snapshot, screen: Screen, *, places: Places) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from shoal.cli.display.numbers import several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import crawl_argument, json_with, place_options
+from shoal.cli.options import crawl_argument, json_with, place_options, yes_option
 from shoal.errors import UsageError
 from shoal.model import VIA, CrawlState, LaneUpdate
 
@@ -75,14 +75,15 @@ def resume(crawl: str | None, *, places: Places, as_json: bool) -> None:
 @click.command(short_help="Cancel a crawl: tasks that still wait are set aside.")
 @crawl_argument
 @place_options(store=False)
+@yes_option
 @json_with(*STEERED)
-def cancel(crawl: str | None, *, places: Places, as_json: bool) -> None:
+def cancel(crawl: str | None, *, places: Places, yes: bool, as_json: bool) -> None:
     """Cancel a crawl: tasks that still wait are set aside, pages in flight are finished.
 
     \b
     Example: shoal cancel books-1
     """
-    _steer(crawl, CrawlState.CANCELLED, places=places, as_json=as_json)
+    _steer(crawl, CrawlState.CANCELLED, places=places, as_json=as_json, yes=yes)
 
 
 @click.command(short_help="Change the pace of one host, from the next request on.")
@@ -116,10 +117,10 @@ def lane_given(host: str) -> str:
         raise UsageError(f"{host!r} is no host: write it as example.com or example.com:8080") from None
 
 
-def _steer(crawl: str | None, state: CrawlState, *, places: Places, as_json: bool) -> None:
+def _steer(crawl: str | None, state: CrawlState, *, places: Places, as_json: bool, yes: bool = False) -> None:
     from shoal.cli.loop import run
 
-    before, steered = run(_set_state(crawl, state, places=places))
+    before, steered = run(_set_state(crawl, state, places=places, yes=yes))
     screen = Screen()
     if as_json:
         screen.json(steered)
@@ -133,8 +134,9 @@ def _steer(crawl: str | None, state: CrawlState, *, places: Places, as_json: boo
     screen.line(said)
 
 
-async def _set_state(name: str | None, state: CrawlState, *, places: Places) -> tuple[CrawlState, Steered]:
+async def _set_state(name: str | None, state: CrawlState, *, places: Places, yes: bool) -> tuple[CrawlState, Steered]:
     """The state before, and the crawl as it is now."""
+    from shoal.cli.asking import ask_if_others_work_on
     from shoal.cli.next_commands import run_again
     from shoal.cli.which import chosen_crawl
     from shoal.processes.stats import raised_budget, spent_budget
@@ -147,6 +149,8 @@ async def _set_state(name: str | None, state: CrawlState, *, places: Places) -> 
         if state is CrawlState.RUNNING and (spent := spent_budget(crawl, former)):
             again = run_again(crawl, places, budget=raised_budget(crawl))
             raise UsageError(f"{crawl.id}: {spent}: {again}")
+        if state is CrawlState.CANCELLED:
+            await ask_if_others_work_on(crawl, frontier=frontier, deed="cancel", yes=yes)
         await frontier.set_state(crawl.id, state)
         progress = await frontier.progress(crawl.id)
     return before, Steered(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from shoal.processes.coordinator import Coordinator
     from shoal.processes.opening import Places
     from shoal.processes.stats import Snapshot
-    from shoal.store.base import Store
 
 LOOK_SECONDS = 0.5
 LANES_SHOWN = 8
@@ -44,34 +43,32 @@ def top(crawl: str | None, *, places: Places) -> None:
 
 async def _top(name: str | None, *, places: Places) -> None:
     from shoal.cli.display.progress import line_of
-    from shoal.processes.opening import opened
+    from shoal.processes.opening import frontier_at
 
     screen = Screen()
-    async with opened(places) as (frontier, store):
+    async with frontier_at(places.frontier) as frontier:
         watchers: dict[str, Coordinator] = {}
         if screen.out.is_terminal:
-            await _watch(name, screen, frontier=frontier, store=store)
+            await _watch(name, screen, frontier=frontier)
             return
-        for snapshot in await _look(name, watchers, frontier=frontier, store=store):
+        for snapshot in await _look(name, watchers, frontier=frontier):
             screen.line(line_of(snapshot))
 
 
-async def _watch(name: str | None, screen: Screen, *, frontier: Frontier, store: Store) -> None:
+async def _watch(name: str | None, screen: Screen, *, frontier: Frontier) -> None:
     from rich.live import Live
 
     watchers: dict[str, Coordinator] = {}
     leave = asyncio.Event()
     with _keys(leave), Live(console=screen.out, screen=True, auto_refresh=False) as live:
         while not leave.is_set():
-            live.update(_page(await _look(name, watchers, frontier=frontier, store=store)), refresh=True)
+            live.update(_page(await _look(name, watchers, frontier=frontier)), refresh=True)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await leave.wait()
 
 
-async def _look(
-    name: str | None, watchers: dict[str, Coordinator], *, frontier: Frontier, store: Store
-) -> list[Snapshot]:
+async def _look(name: str | None, watchers: dict[str, Coordinator], *, frontier: Frontier) -> list[Snapshot]:
     """A snapshot of each crawl that is shown. Watchers are kept between calls: they measure the rate."""
     from shoal.cli.which import choose_all
     from shoal.processes.coordinator import Coordinator
@@ -82,7 +79,7 @@ async def _look(
     snapshots = []
     for crawl in shown or crawls[:1]:
         if crawl.id not in watchers:
-            watchers[crawl.id] = Coordinator(crawl, frontier=frontier, store=store, show=_ignore, say=_silent)
+            watchers[crawl.id] = Coordinator(crawl, frontier=frontier, show=_ignore, say=_silent)
         snapshots.append(await watchers[crawl.id].look())
     return snapshots
 

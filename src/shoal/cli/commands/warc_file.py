@@ -12,11 +12,12 @@ import click
 from shoal.cli.display.counting import Counting
 from shoal.cli.display.numbers import several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import archive_option, json_with, output_option
+from shoal.cli.options import json_with, output_option, place_options
 from shoal.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from shoal.archive.base import Archive
+    from shoal.processes.opening import Places
 
 SUFFIXES = (".warc", ".warc.gz")
 
@@ -24,31 +25,33 @@ SUFFIXES = (".warc", ".warc.gz")
 @click.command(short_help="Write a crawl's archived pages to a WARC file.")
 @click.argument("crawl")
 @output_option("A .warc.gz or .warc file.", required=True)
-@archive_option
+@place_options(store=False, exists=False, archive=True)
 @json_with("crawl", "pages", "output")
-def warc(crawl: str, *, output: str, archive: str, as_json: bool) -> None:
+def warc(crawl: str, *, output: str, places: Places, as_json: bool) -> None:
     """Write a crawl's archived pages to a WARC file.
 
     \b
-    Example: shoal warc books-1 -o books.warc.gz --archive pages/
+    Example: shoal warc books-1 -o books.warc.gz
     """
     from shoal.cli.loop import run
 
     screen = Screen()
-    number = run(_warc(crawl, Path(output), url=archive, screen=screen))
+    number = run(_warc(crawl, Path(output), places=places, screen=screen))
     if as_json:
         screen.json({"crawl": crawl, "pages": number, "output": output})
         return
     screen.say(f"{several(number, 'page')} of {crawl} in {output}")
 
 
-async def _warc(crawl: str, target: Path, *, url: str, screen: Screen) -> int:
+async def _warc(crawl: str, target: Path, *, places: Places, screen: Screen) -> int:
+    from shoal.cli.reading import with_archive
     from shoal.cli.which import no_archived_crawl
     from shoal.processes.opening import archive_at
 
     if not target.name.endswith(SUFFIXES):
         raise UsageError(f"{target} does not have a WARC file's name: end it in {' or '.join(SUFFIXES)}")
-    async with archive_at(url) as archive:
+    places = places if places.archive else await with_archive(places, crawl)
+    async with archive_at(places.archive or "") as archive:
         known = await archive.crawls()
         if crawl not in known:
             raise UsageError(no_archived_crawl(known, crawl))

@@ -81,13 +81,13 @@ def _tell(fate: Fate, screen: Screen, *, places: Places) -> None:
 
 
 async def _why(url: str, name: str | None, wanted: dict[str, Any], *, places: Places) -> list[Fate]:
+    from shoal.cli.reading import stores_of_crawls
     from shoal.cli.url_fate import Choice, fates_of
     from shoal.cli.which import choose_all
-    from shoal.processes.opening import opened
 
-    async with opened(places) as (frontier, store):
+    async with stores_of_crawls(places, say=Screen().say) as (frontier, store_of):
         crawls, choice = choose_all(await frontier.crawls(), name), Choice(**wanted)
-        fates = await fates_of(url, crawls, frontier=frontier, store=store, choice=choice)
+        fates = await fates_of(url, crawls, frontier=frontier, store_of=store_of, choice=choice)
     chosen = [fate for fate in fates if choice.has(fate.key, fate.request)]
     is_known = fates[0].state is not TaskState.UNKNOWN or fates[0].fetch is not None
     if not chosen and not is_known:

@@ -10,13 +10,18 @@ from shoal.cli.display.lines import shown
 from shoal.cli.display.numbers import count, duration, per_second, several, size
 from shoal.cli.display.screen import Screen, fitting, rich_table
 from shoal.model import LaneStatus, WorkerBeat
+from shoal.processes.crew import Member, Presence
 from shoal.processes.stats import describe_interval, exits_back, seconds_left
 
 LANES_SHOWN = 10
 LANE_COLUMNS = ("lane", "waiting", "in flight", "pace", "next start", "needs")
 # Left out in this order where a terminal is narrow.
-SPARE_COLUMNS = ("version", "in flight", "next start", "memory", "busy", "needs")
+SPARE_COLUMNS = ("version", "machine", "in flight", "next start", "memory", "busy", "needs")
 WORKER_COLUMNS = ("worker", "pages", "rate", "busy", "memory", "version")
+CREW_COLUMNS = ("worker", "state", "pages", "rate", "busy", "memory", "machine", "version")
+CREW_NUMBERS = ("pages", "rate", "busy", "memory", "version")
+# Of the workers that are not at work any more.
+FORMER_SHOWN = 20
 
 
 def show_lanes(lanes: Sequence[LaneStatus], screen: Screen) -> None:
@@ -29,12 +34,37 @@ def show_lanes(lanes: Sequence[LaneStatus], screen: Screen) -> None:
             screen.line(f"and {several(len(lanes) - LANES_SHOWN, 'lane')} more")
 
 
-def show_workers(workers: Sequence[WorkerBeat], screen: Screen) -> None:
-    """The workers that are alive."""
-    if workers:
+def show_crew(crew: Sequence[Member], screen: Screen, *, now: float) -> None:
+    """The workers of a crawl, those at work first."""
+    working = sum(member.presence is Presence.WORKING for member in crew)
+    listed = crew[: working + FORMER_SHOWN]
+    if listed:
         screen.line()
-        rows = worker_rows(workers)
-        screen.table(WORKER_COLUMNS, rows, right=WORKER_COLUMNS[1:], spare=SPARE_COLUMNS, folds=WORKER_COLUMNS[:1])
+        rows = [_crew_row(member, now) for member in listed]
+        screen.table(CREW_COLUMNS, rows, right=CREW_NUMBERS, spare=SPARE_COLUMNS, folds=CREW_COLUMNS[:1])
+    if len(crew) > len(listed):
+        screen.line(f"and {several(len(crew) - len(listed), 'former worker')} more")
+
+
+def _crew_row(member: Member, now: float) -> tuple[str, ...]:
+    beat = member.beat
+    is_working = member.presence is Presence.WORKING
+    return (
+        beat.worker,
+        _state(member, now),
+        count(beat.pages),
+        per_second(beat.pages_per_second) if member.presence is not Presence.GONE else "",
+        f"{beat.busy} of {beat.slots}" if is_working else "",
+        size(beat.memory_bytes) if is_working else "",
+        beat.host,
+        beat.version,
+    )
+
+
+def _state(member: Member, now: float) -> str:
+    if member.presence is Presence.GONE:
+        return f"gone since {duration(max(0.0, now - member.beat.seen))}"
+    return str(member.presence)
 
 
 def lane_rows(lanes: Sequence[LaneStatus]) -> list[tuple[str, ...]]:

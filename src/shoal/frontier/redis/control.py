@@ -206,6 +206,7 @@ async def delete_crawl(runner: ShardRunner, crawl: str) -> None:
         for worker in gone:
             await connection.call("ZREM", WORKERS + "seen", worker)
             await connection.call("HDEL", WORKERS + "beats", worker)
+        await connection.call("UNLINK", f"{WORKERS}beats:{crawl}", f"{WORKERS}seen:{crawl}")
     runner.forget_layout(crawl)
 
 

@@ -160,5 +160,8 @@ class RedisFrontier:
     async def workers(self, *, within: float = 60.0) -> list[WorkerBeat]:
         return await views.workers(self._runner, within=within)
 
+    async def workers_of(self, crawl: str) -> list[WorkerBeat]:
+        return await views.workers_of(self._runner, crawl)
+
     async def close(self) -> None:
         await self._connections.close()

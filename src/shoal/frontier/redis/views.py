@@ -20,6 +20,7 @@ from shoal.frontier.redis.wire import (
     number,
     pairs,
 )
+from shoal.frontier.rules.constants import WORKERS_KEPT_SECONDS
 from shoal.model import CrawlState, LaneStatus, Progress, TaskState, TaskStatus, WorkerBeat
 
 LANES_PER_PAGE = 500
@@ -244,7 +245,8 @@ async def samples(runner: ShardRunner, crawl: str, reason: str) -> list[str]:
 
 async def beat(runner: ShardRunner, sign: WorkerBeat) -> None:
     async with runner.connections.borrow() as connection:
-        await connection.send_bare_script("beat", WORKERS, (sign.worker, msgspec.json.encode(sign)))
+        args = (sign.worker, msgspec.json.encode(sign), sign.crawl, int(bool(sign.left)))
+        await connection.send_bare_script("beat", WORKERS, args)
         await connection.answers()
 
 
@@ -253,9 +255,15 @@ async def workers(runner: ShardRunner, *, within: float) -> list[WorkerBeat]:
         return await beats(connection, within=within)
 
 
-async def beats(connection: AnyConnection, *, within: float = 2 * 86_400.0) -> list[WorkerBeat]:
-    """The latest signs of life, by name."""
-    await connection.send_bare_script("workers", WORKERS, (number(within),))
+async def workers_of(runner: ShardRunner, crawl: str) -> list[WorkerBeat]:
+    async with runner.connections.borrow() as connection:
+        found = await beats(connection, within=WORKERS_KEPT_SECONDS, crawl=crawl)
+    return sorted(found, key=lambda sign: -sign.seen)
+
+
+async def beats(connection: AnyConnection, *, within: float = 2 * 86_400.0, crawl: str = "") -> list[WorkerBeat]:
+    """The latest signs of life, by name: of all workers, or of one crawl's."""
+    await connection.send_bare_script("workers", WORKERS, (number(within), crawl))
     (flat,) = await connection.answers()
     found = [
         msgspec.structs.replace(msgspec.json.decode(sign, type=WorkerBeat), seen=float(seen))

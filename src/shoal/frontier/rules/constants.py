@@ -45,4 +45,6 @@ MAX_ASK_AGAIN: Final = 1.0
 
 # What is kept for people to look at.
 MAX_SAMPLES: Final = 20  # URLs per reason for which links were rejected
-BEAT_SECONDS: Final = 86400  # a worker's sign of life is kept for a day
+BEAT_SECONDS: Final = 86400  # among all workers: those that gave a sign of life within a day
+WORKERS_KEPT: Final = 200  # among the workers of one crawl: so many of the latest
+WORKERS_KEPT_SECONDS: Final = 90 * 86400  # for so long after their last sign of life

@@ -198,6 +198,9 @@ class SqliteFrontier:
     async def workers(self, *, within: float = 60.0) -> list[WorkerBeat]:
         return await self._read(lambda db, now: views.workers(db, since=now - within))
 
+    async def workers_of(self, crawl: str) -> list[WorkerBeat]:
+        return await self._read(lambda db, _: views.workers_of(db, crawl))
+
     async def close(self) -> None:
         if not self._closed:
             await self._run(self._db.close)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.frontier.rules.constants import BEAT_SECONDS
+from shoal.frontier.rules.constants import WORKERS_KEPT, WORKERS_KEPT_SECONDS
 from shoal.frontier.sqlite.control import dead_rows, ids_of
 from shoal.frontier.sqlite.expiry import known_ended
 from shoal.frontier.sqlite.frontier_rows import DELAYED, LANE_COLUMNS, LEASED, LaneRow
@@ -147,13 +147,24 @@ def _status(ledger: Ledger, row: tuple[Any, ...]) -> TaskStatus:
 
 def beat(db: sqlite3.Connection, sign: WorkerBeat, *, now: float) -> None:
     sign = msgspec.structs.replace(sign, seen=now)
+    row = {"name": sign.worker, "crawl": sign.crawl, "seen": now, "beat": msgspec.json.encode(sign)}
+    if db.execute("UPDATE worker SET crawl = :crawl, seen = :seen, beat = :beat WHERE name = :name", row).rowcount:
+        return
+    db.execute("INSERT INTO worker (name, crawl, seen, beat) VALUES (:name, :crawl, :seen, :beat)", row)
+    # Only when a worker is new: signs of life come every second.
+    db.execute("DELETE FROM worker WHERE seen < ?", (now - WORKERS_KEPT_SECONDS,))
     db.execute(
-        "INSERT OR REPLACE INTO worker (name, crawl, seen, beat) VALUES (?, ?, ?, ?)",
-        (sign.worker, sign.crawl, now, msgspec.json.encode(sign)),
+        "DELETE FROM worker WHERE name IN"
+        " (SELECT name FROM worker WHERE crawl = ? ORDER BY seen DESC LIMIT -1 OFFSET ?)",
+        (sign.crawl, WORKERS_KEPT),
     )
-    db.execute("DELETE FROM worker WHERE seen < ?", (now - BEAT_SECONDS,))
 
 
 def workers(db: sqlite3.Connection, *, since: float) -> list[WorkerBeat]:
     rows = db.execute("SELECT beat FROM worker WHERE seen >= ? ORDER BY name", (since,))
+    return [sign for (row,) in rows if not (sign := msgspec.json.decode(row, type=WorkerBeat)).left]
+
+
+def workers_of(db: sqlite3.Connection, crawl: str) -> list[WorkerBeat]:
+    rows = db.execute("SELECT beat FROM worker WHERE crawl = ? ORDER BY seen DESC, name", (crawl,))
     return [msgspec.json.decode(row, type=WorkerBeat) for (row,) in rows]

@@ -112,7 +112,7 @@ async def _begin(plan: Plan, graph: LinkGraph, *, frontier: Frontier, store: Sto
     spider: Spider = type(kind.__name__, (kind,), {"start": [graph.url(0)], "name": name})()
     settings = settings_for(plan, lanes=tuple(lane_of(base + "/") for base in graph.bases))
     crawl, _ = await begin(frontier, spider, settings=settings, reference=plan.spider)
-    coordinator = Coordinator(crawl, frontier=frontier, store=store, show=_unseen, say=say)
+    coordinator = Coordinator(crawl, frontier=frontier, show=_unseen, say=say)
     await coordinator.feed(spider, intake=intake_of(crawl))
     return crawl
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL
+from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL, WORKERS_KEPT, WORKERS_KEPT_SECONDS
 from shoal.frontier.rules.exits import check_exits
 from shoal.frontier.rules.tasks import MERGED, outcome_of
 from shoal.model import (
@@ -339,7 +339,13 @@ class MemoryFrontier:
         self._beats[beat.worker] = msgspec.structs.replace(beat, seen=self._clock())
 
     async def workers(self, *, within: float = 60.0) -> list[WorkerBeat]:
-        return [beat for _, beat in sorted(self._beats.items()) if beat.seen >= self._clock() - within]
+        since = self._clock() - within
+        return [beat for _, beat in sorted(self._beats.items()) if beat.seen >= since and not beat.left]
+
+    async def workers_of(self, crawl: str) -> list[WorkerBeat]:
+        since = self._clock() - WORKERS_KEPT_SECONDS
+        mine = [beat for beat in self._beats.values() if beat.crawl == crawl and beat.seen >= since]
+        return sorted(mine, key=lambda beat: (-beat.seen, beat.worker))[:WORKERS_KEPT]
 
     async def close(self) -> None:
         pass

@@ -6,6 +6,7 @@ import pytest
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
+from shoal.frontier.rules.constants import WORKERS_KEPT
 from shoal.model import Crawl, CrawlState, Dead, Done, LaneUpdate, Released, Retry, TaskState, WorkerBeat
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import (
@@ -18,6 +19,10 @@ from shoal.testing.contract.frontier.case import (
     take,
     take_one,
 )
+
+
+def beat_of(worker: str, *, crawl: str = CRAWL, pages: int = 0, left: float = 0.0) -> WorkerBeat:
+    return WorkerBeat(worker=worker, crawl=crawl, host="h", pid=1, version="1", slots=8, pages=pages, left=left)
 
 
 class ControlPromises(FrontierCase):
@@ -214,3 +219,33 @@ class ControlPromises(FrontierCase):
         assert [(beat.worker, beat.busy, beat.seen) for beat in alive] == [("w2", 3, clock())]
         await frontier.delete_crawl(CRAWL)
         assert await frontier.workers() == []
+        assert await frontier.workers_of(CRAWL) == []
+
+    async def test_a_crawl_keeps_the_last_signs_of_workers_that_left_or_were_lost(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await frontier.beat(beat_of("lost", pages=3))
+        await frontier.beat(beat_of("elsewhere", crawl="other"))
+        await frontier.beat(beat_of("left", pages=7))
+        clock.advance(5.0)
+        await frontier.beat(beat_of("left", pages=9, left=clock()))
+        assert [beat.worker for beat in await frontier.workers()] == ["elsewhere", "lost"]
+        clock.advance(30 * 86_400.0)
+        await frontier.beat(beat_of("new"))
+        kept = await frontier.workers_of(CRAWL)
+        assert [(beat.worker, beat.pages, bool(beat.left)) for beat in kept] == [
+            ("new", 0, False),
+            ("left", 9, True),
+            ("lost", 3, False),
+        ]
+        assert clock() - kept[-1].seen == pytest.approx(30 * 86_400.0 + 5.0)
+        assert [beat.worker for beat in await frontier.workers(within=60.0)] == ["new"]
+
+    async def test_a_crawl_keeps_a_bounded_number_of_workers_the_latest_ones(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        for number in range(WORKERS_KEPT + 5):
+            await frontier.beat(beat_of(f"w{number}", left=clock()))
+            clock.advance(1.0)
+        kept = [beat.worker for beat in await frontier.workers_of(CRAWL)]
+        assert (len(kept), kept[0], kept[-1]) == (WORKERS_KEPT, f"w{WORKERS_KEPT + 4}", "w5")

@@ -1,21 +1,40 @@
 -- needs: server
--- beat: note a worker's sign of life; signs older than a day go.
+-- beat: note a worker's sign of life, among all workers for a day, and among the latest ones of its crawl.
 --
 -- KEYS[1]  the prefix of the workers' keys
 -- ARGV[1]  the time in seconds, for tests; "" is the server's own
 -- ARGV[2]  worker
 -- ARGV[3]  its sign of life
+-- ARGV[4]  its crawl
+-- ARGV[5]  "1" when it has left: it is among the workers of its crawl alone then
 -- Reply    "ok"
 --
--- beats  worker → its sign of life
--- seen   worker → when it came
+-- beats         worker → its sign of life
+-- seen          worker → when it came
+-- beats:CRAWL   the same two for the latest workers of one crawl
+-- seen:CRAWL
 local MAX_REMOVED = 100
-local worker, sign = ARGV[2], ARGV[3]
-call('HSET', P .. 'beats', worker, sign)
-call('ZADD', P .. 'seen', now, worker)
-local old = call('ZRANGEBYSCORE', P .. 'seen', '-inf', now - BEAT_SECONDS, 'LIMIT', 0, MAX_REMOVED)
-if #old > 0 then
-  call('ZREM', P .. 'seen', unpack(old))
-  call('HDEL', P .. 'beats', unpack(old))
+local worker, sign, crawl, has_left = unpack(ARGV, 2, 5)
+
+local function forget(seen, beats, old)
+  if #old == 0 then return end
+  call('ZREM', seen, unpack(old))
+  call('HDEL', beats, unpack(old))
 end
+
+local function note(seen, beats)
+  call('HSET', beats, worker, sign)
+  call('ZADD', seen, now, worker)
+end
+
+local seen, beats = P .. 'seen', P .. 'beats'
+if has_left == '1' then forget(seen, beats, {worker}) else note(seen, beats) end
+forget(seen, beats, call('ZRANGEBYSCORE', seen, '-inf', now - BEAT_SECONDS, 'LIMIT', 0, MAX_REMOVED))
+
+seen, beats = P .. 'seen:' .. crawl, P .. 'beats:' .. crawl
+note(seen, beats)
+forget(seen, beats, call('ZREVRANGE', seen, WORKERS_KEPT, WORKERS_KEPT + MAX_REMOVED))
+-- The crawl may be deleted while its workers still run: what they note then goes as well, in time.
+call('EXPIRE', seen, WORKERS_KEPT_SECONDS)
+call('EXPIRE', beats, WORKERS_KEPT_SECONDS)
 return 'ok'

@@ -4,13 +4,16 @@
 -- KEYS[1]  the prefix of the workers' keys
 -- ARGV[1]  the time in seconds, for tests; "" is the server's own
 -- ARGV[2]  the greatest age of a sign in seconds
+-- ARGV[3]  a crawl, for its latest workers; "" for all workers that have not left
 -- Reply    {when, sign of life, … for each}
 local MAX_WORKERS = 5000
-local within, reply = tonumber(ARGV[2]), {}
-local entries = call('ZREVRANGEBYSCORE', P .. 'seen', '+inf', now - within, 'WITHSCORES', 'LIMIT', 0, MAX_WORKERS)
+local within, crawl, reply = tonumber(ARGV[2]), ARGV[3], {}
+local seen, beats = P .. 'seen', P .. 'beats'
+if crawl ~= '' then seen, beats = P .. 'seen:' .. crawl, P .. 'beats:' .. crawl end
+local entries = call('ZREVRANGEBYSCORE', seen, '+inf', now - within, 'WITHSCORES', 'LIMIT', 0, MAX_WORKERS)
 for i = 1, #entries, 2 do
   local worker, seen_at = entries[i], entries[i + 1]
-  local sign = call('HGET', P .. 'beats', worker)
+  local sign = call('HGET', beats, worker)
   if sign then
     reply[#reply + 1] = seen_at
     reply[#reply + 1] = sign

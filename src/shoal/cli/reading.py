@@ -1,0 +1,82 @@
+"""The stores and archives of crawls, for commands that look at them: nothing is created, nothing is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from shoal.cli.options import check_store_exists
+from shoal.errors import UsageError
+from shoal.frontier.base import Frontier
+from shoal.model import Crawl
+from shoal.processes.crawl_record import results_known
+from shoal.processes.joining import archive_to_read, places_of_new, store_to_read
+from shoal.processes.opening import Places, frontier_at, shared_results
+from shoal.processes.result_places import file_of
+from shoal.store.base import Store
+
+StoreOf = Callable[[Crawl], Awaitable[Store | None]]
+
+
+def existing_store(crawl: Crawl, places: Places) -> str:
+    """The store that a command named, else the crawl's own. Refuses one that is not there, or out of reach."""
+    url = store_to_read(crawl, places)
+    check_store_exists(url)
+    return url
+
+
+def has_frontier(places: Places) -> bool:
+    """Whether there is a frontier to look at: opening a file that is missing would create it."""
+    path = file_of(places.frontier)
+    return path is None or Path(path).exists()
+
+
+def say_what_is_elsewhere(crawl: Crawl, *, say: Callable[[str], None]) -> None:
+    """Say that a file of items is not all: workers wrote to other stores, too."""
+    if others := results_known(crawl).other_stores:
+        say(f"items of {crawl.id} lie also in {', '.join(others)}: they are not in this file")
+
+
+@asynccontextmanager
+async def stores_of_crawls(places: Places, *, say: Callable[[str], None]) -> AsyncIterator[tuple[Frontier, StoreOf]]:
+    """The frontier, and what gives the store of each of its crawls: None for one that cannot be had, after a line."""
+    async with frontier_at(places.frontier) as frontier, shared_results() as results:
+        said: set[str] = set()
+
+        async def store_of(crawl: Crawl) -> Store | None:
+            try:
+                return await results.store(existing_store(crawl, places))
+            except UsageError as error:
+                if str(error) not in said:
+                    said.add(str(error))
+                    say(str(error))
+                return None
+
+        yield frontier, store_of
+
+
+async def with_archive(places: Places, crawl: str | None, *, spider: str | None = None) -> Places:
+    """The places of a command on archived pages. An archive that was not named is the crawl's, or that of the newest
+    crawl of the spider that has one; for a `spider`, so is a store. Refuses to guess where there is no such crawl."""
+    chosen = await _archived_crawl(places, crawl, spider)
+    archive = places.archive or (chosen and archive_to_read(chosen, places))
+    if not archive:
+        raise UsageError("no crawl here remembers an archive: give --archive, or --frontier of the crawl that has one")
+    store = places_of_new(places).store
+    if chosen is not None and spider is not None:
+        store = store_to_read(chosen, places)
+    return replace(places, archive=archive, store=store)
+
+
+async def _archived_crawl(places: Places, crawl: str | None, spider: str | None) -> Crawl | None:
+    if not has_frontier(places):
+        return None
+    async with frontier_at(places.frontier) as frontier:
+        crawls = await frontier.crawls()
+    if crawl is not None:
+        return next((one for one in crawls if one.id == crawl), None)
+    mine = [one for one in crawls if spider in (None, one.spider)]
+    return next((one for one in mine if places.archive or results_known(one).archive), None)
