@@ -88,7 +88,7 @@ def test_an_unknown_command_is_one_line_with_the_way_to_help() -> None:
     [
         (["stauts"], "No such command 'stauts'. Did you mean 'status'? `shoal --help` shows how"),
         (["dead", "lst"], "No such command 'lst'. Did you mean 'list'? `shoal dead --help` shows how"),
-        (["run", "--wokers", "3"], "Did you mean '--workers'? `shoal run --help` shows how"),
+        (["run", "--workrs", "3"], "Did you mean '--workers'? `shoal run --help` shows how"),
         (["run", "boks.py"], "no spider file boks.py: did you mean books.py?"),
         (["run", "far/boks.py"], "no spider file far/boks.py: check the path"),
         (["chaos", "--kills", "few"], "Invalid value for '--kills': 'few' is no whole number;"),
