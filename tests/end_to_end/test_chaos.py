@@ -194,7 +194,7 @@ async def test_sees_a_crawl_that_did_not_finish(tmp_path: Path) -> None:
     async with crawl_of_a_graph(tmp_path) as case:
         found = await case.survey()
     assert (found.acknowledged, found.ok, len(found.lost)) == (1, 0, PAGES)
-    assert found.surprises == ["the crawl is not finished: 1 tasks are left"]
+    assert found.surprises == ["the crawl is not finished: 1 task left"]
 
 
 @pytest.mark.parametrize(("frontier", "is_fenced"), [(Tampered, True), (FencesNobody, False)])

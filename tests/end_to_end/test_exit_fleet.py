@@ -225,7 +225,7 @@ async def test_the_pace_of_a_host_via_a_pool_is_steered_by_its_own_name(tmp_path
     try:
         await frontier.open_crawl(Crawl(id="club-1", spider="club", pools=(Pool(name="ring", exits=("ring/x",)),)))
         said = await shoal(tmp_path, "pace", "a.test", "2/s")
-        assert 'shoal pace "a.test via ring" 2/s' in said
+        assert "shoal pace 'a.test via ring' 2/s club-1" in said
         said = await shoal(tmp_path, "pace", "a.test via ring", "2/s")
         assert "a.test via ring at 2/s" in said
         assert "has no pool 'rong', only ring" in await shoal(tmp_path, "pace", "a.test via rong", "2/s", codes=(2,))
