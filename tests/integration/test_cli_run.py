@@ -393,15 +393,15 @@ def test_handlers_that_use_all_of_the_cpu_are_named(folder: Folder, site: SitePr
 
 def test_a_proxy_that_is_down_is_said_once_by_the_coordinator_of_a_fleet(folder: Folder, site: SiteProcess) -> None:
     address = f"127.0.0.8:{free_port()}"
+    down = f"proxy proxies/{address} is down: "
     (folder.path / "proxies.txt").write_text(f"http://anna:s3cret@{address}\n")
     name = folder.spider(site.url)
     with folder.start("run", name, "--proxies", "proxies.txt", "--workers", "2") as running:
         folder.wait_for_pages(0, workers=2)
-        wait_for_bound(folder, "every exit of proxies rests until ")
+        assert wait_for_bound(folder, down).startswith("every exit of proxies rests until ")
         status = folder.run("status", "books-1").stdout
         interrupt(running)
         _, err = running.communicate(timeout=SECONDS)
-    down = f"proxy proxies/{address} is down: "
     assert down in status
     assert sum(line.startswith(down) for line in err.splitlines()) == 1, err
     assert "s3cret" not in f"{status}{err}"
