@@ -274,6 +274,28 @@ async def test_a_cookie_header_of_the_spider_is_asked_once() -> None:
     assert visitor.asked == [(URL, "mine=1")]
 
 
+def after_a_form(request: Fetch, cookie: str) -> Response:
+    """A form leads on twice, and each answer sets a cookie."""
+    if request.method == "POST":
+        return moved(request.url, "/thanks", f"n={len(cookie)}; Path=/", status=303)
+    return moved(request.url, "/home", COOKIE) if request.url.endswith("/thanks") else respond(request.url, "home")
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        after_a_form,
+        forbidden,
+        lambda request, cookie: moved(request.url, request.url, f"n={len(cookie)}; Path=/", status=307),
+    ],
+)
+async def test_a_form_is_sent_once_whatever_cookies_come_back(answers: Answers) -> None:
+    visitor = Visitor(answers)
+    key = key_of(URL, method="POST", body=b"order=1")
+    await visitor.take(task={"key": key, "method": "POST", "body": b"order=1"})
+    assert visitor.asked == [(URL, "")]
+
+
 async def test_a_status_that_the_spider_handles_is_left_to_it() -> None:
     visitor = Visitor(forbidden, handle_statuses=(403,))
     finished = await visitor.take()
