@@ -38,6 +38,14 @@ class Plain(Spider):
     def failing(self, page: Page) -> Any:
         raise ValueError(f"unexpected {page.headers['set-cookie']}")
 
+    async def waiting(self, page: Page) -> Any:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        raise ValueError(f"unexpected {page.headers['set-cookie']}")
+
+    def priceless(self, page: Page) -> Any:
+        raise ValueError("no price in EUR, is it true?")
+
 
 class Visitor:
     """A worker that visits a site, which answers by the request and its Cookie header."""
@@ -331,3 +339,20 @@ async def test_a_handlers_error_shows_no_cookie() -> None:
     assert isinstance(finished.result, Dead)
     assert "unexpected" in finished.result.reason
     assert "hush-hush" not in finished.result.reason + finished.result.detail
+
+
+async def test_a_handlers_error_shows_no_cookie_that_was_replaced_meanwhile() -> None:
+    numbers = iter(range(1000, 2000))
+    visitor = Visitor(lambda request, _: sets(request.url, f"sid=hush-hush-{next(numbers)}; Path=/"))
+    first = visitor.take(f"{URL}/1", task={"handler": "waiting", "max_attempts": 1})
+    second = visitor.take(f"{URL}/2", task={"handler": "failing", "max_attempts": 1})
+    for finished in await asyncio.gather(first, second):
+        assert isinstance(finished.result, Dead)
+        assert "hush-hush" not in finished.result.reason + finished.result.detail
+
+
+async def test_words_that_are_the_value_of_a_cookie_stay_readable() -> None:
+    visitor = Visitor(lambda request, _: sets(request.url, "cur=EUR; Path=/", "on=true; Path=/"))
+    finished = await visitor.take(task={"handler": "priceless", "max_attempts": 1})
+    assert isinstance(finished.result, Dead)
+    assert finished.result.reason == "handler: ValueError: no price in EUR, is it true?"
