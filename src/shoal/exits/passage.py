@@ -121,7 +121,7 @@ class DirectPassage:
 
     def secrets(self) -> list[str]:
         cookies = self._cookies.secrets(DIRECT, self._lease.task.url) if self._cookies else []
-        return secrets_in(self._lease.task.headers) + cookies
+        return secrets_in(self._lease.task.headers) + cookies + _secrets_of(self.last_visit)
 
     def reported(self, result: Result) -> Result:
         return result
@@ -216,7 +216,7 @@ class ExitPassage:
 
     def secrets(self) -> list[str]:
         cookies = self._cookies.secrets(self._lease.exit, self._lease.task.url) if self._cookies else []
-        return secrets_in(self._lease.task.headers) + secrets_of(self._config) + cookies
+        return secrets_in(self._lease.task.headers) + secrets_of(self._config) + cookies + _secrets_of(self.last_visit)
 
     def reported(self, result: Result) -> Result:
         self._troubles.end(self._config.name)
@@ -270,6 +270,10 @@ def without_cookies(headers: dict[str, str]) -> dict[str, str]:
     if "set-cookie" not in headers:
         return headers
     return {name: text for name, text in headers.items() if name != "set-cookie"}
+
+
+def _secrets_of(visit: Visit | None) -> list[str]:
+    return [] if visit is None else visit.secrets()
 
 
 class Failures:

@@ -24,6 +24,8 @@ MAX_BYTES: Final = 32 * 1024 * 1024
 # How long a jar that the fleet shares is used before a worker looks for what others have put into it.
 LOOK_SECONDS: Final = 1.0
 SHARE_TRIES: Final = 5
+# Shorter values (EUR, true, en-US) let nobody in, and are words of many messages.
+SHORTEST_SECRET: Final = 8
 
 
 class Visit(NamedTuple):
@@ -32,6 +34,13 @@ class Visit(NamedTuple):
     answer: Response | Fault
     sent: str = ""
     has_new: bool = False
+
+    def secrets(self) -> list[str]:
+        """The values of its cookies, those that the site has replaced since as well, as headers spell them."""
+        headers = self.answer.headers if isinstance(self.answer, Response) else {}
+        pairs = [line.partition(";")[0] for line in headers.get("set-cookie", "").split("\n")] + self.sent.split(";")
+        values = {(pair.partition("=")[2] or pair).strip(' \t"') for pair in pairs}
+        return [value for value in values if len(value) >= SHORTEST_SECRET]
 
 
 class _SiteJar:
@@ -88,7 +97,7 @@ class SiteCookies:
     def secrets(self, exit: str, url: str) -> list[str]:  # noqa: A002 -- the word for it
         """The cookies of a site, which no message may show."""
         found = self._jars.get((exit, site_of_url(url))) if self._jars else None
-        return found.jar.values() if found is not None else []
+        return [value for value in found.jar.values() if len(value) >= SHORTEST_SECRET] if found is not None else []
 
     async def _take(self, lease: Lease, url: str, lines: str) -> bool:
         place = lease.exit, site_of_url(url)

@@ -55,8 +55,10 @@ class Robots:
 
     def __init__(self, rules: bytes, user_agent: str) -> None:
         lines = _select(rules, product_token(user_agent))
-        self._disallowed = Patterns(value for field, value in lines if field == "disallow" and value)
-        self._allowed = Patterns(value for field, value in lines if field == "allow" and value)
+        self._disallowed = Patterns(
+            (value for field, value in lines if field == "disallow" and value), fits_in_doubt=True
+        )
+        self._allowed = Patterns((value for field, value in lines if field == "allow" and value), fits_in_doubt=False)
         delays = [delay for field, value in lines if field == "crawl-delay" and (delay := _delay(value)) is not None]
         self.crawl_delay: float | None = max(delays, default=None)  # seconds between starts that the host asks for
         self.are_unavailable = rules == UNAVAILABLE

@@ -230,6 +230,10 @@ def client_builder(settings: Settings) -> ClientBuilder:
     """A client that does nothing by itself: no redirects, proxies, cookies, referers or decompression."""
     builder = ClientBuilder().no_proxy().follow_redirects(False).referer(False).default_cookie_store(False)
     builder.gzip(False).brotli(False).zstd(False).deflate(False)
+    # As browsers do: a header over several lines, a space before its colon, a line that is no header.
+    builder.http1_allow_obsolete_multiline_headers_in_responses(True)
+    builder.http1_allow_spaces_after_header_name_in_responses(True)
+    builder.http1_ignore_invalid_headers_in_responses(True)
     builder.connect_timeout(timedelta(seconds=settings.connect_seconds or FOREVER))
     # A request that we give up before its answer begins stays alive inside the client, with its connection, until this
     # timeout.

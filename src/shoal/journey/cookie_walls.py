@@ -23,6 +23,8 @@ TURNED_AWAY: Final = frozenset({401, 403})
 WALL_STATUSES: Final = REDIRECTS | TURNED_AWAY
 # Some sites set a new cookie with every answer: after so many walks in a row that led to no page, no more are tried.
 MAX_FRUITLESS: Final = 3
+# A form that is sent twice may order twice.
+ASKED_AGAIN: Final = frozenset({"GET", "HEAD"})
 PLACES_REMEMBERED: Final = 4096
 
 # How a walk begins: the same page again, a redirect back to its page or to the one before, a redirect to another page.
@@ -43,8 +45,10 @@ class CookieWalls:
     async def behind(self, lease: Lease, passage: Passage, answer: Response) -> Response | Fault:
         """The page behind the wall that this answer is; the answer itself if it is no wall, or no page comes of it."""
         visit, task = passage.last_visit, lease.task
-        if visit is None or answer.status in self._handled or names_cookies(task.headers):
+        if visit is None or task.method not in ASKED_AGAIN or names_cookies(task.headers):
             return answer
+        if answer.status in self._handled:
+            return answer  # the spider sees to it
         if not (visit.has_new or visit.sent or passage.cookies_for(task.url)):
             return answer  # most sites: no cookie is involved
         walk = _Walk(lease, passage, visit)

@@ -26,6 +26,10 @@ _MOST_ELEMENTS = 3_000_000
 _LONGEST_URL = 8192
 _LINE_SHOWN = 60
 _MOST_MENDED = 1_000
+_MOST_AMPERSANDS = 500_000  # ten for each URL of the largest sitemap; each takes a hundred bytes of memory
+_MOST_LINES = 500_000
+_FED = MIB  # what the XML parser is given at once
+_LONGEST_TAG = MIB  # the parser keeps every attribute of a tag
 _WEB = ("http://", "https://")
 _GZIP = b"\x1f\x8b"
 _GZIP_WINDOW = 31  # tells zlib to expect a gzip header
@@ -147,7 +151,11 @@ class _Reader:
         parser.CharacterDataHandler = self._characters
         parser.SkippedEntityHandler = self._entity
         try:
-            parser.Parse(body, True)
+            for start in range(0, len(body), _FED):
+                parser.Parse(body[start : start + _FED], False)
+                if start - parser.CurrentByteIndex > _LONGEST_TAG:
+                    raise _StopReadingError("it has a longer tag than any sitemap; the rest is left out")
+            parser.Parse(b"", True)
         except _StopReadingError as stop:
             self.found.problems.append(str(stop))
         except expat.ExpatError as error:
@@ -255,7 +263,7 @@ def _read_xml(body: bytes, most: int) -> _Found:
         return reader.found
     # Bare ampersands in URLs are the commonest fault of sitemaps. They are escaped, so nothing is expanded.
     mended, controls = _NOT_IN_XML.subn(_REPLACED, body, count=_MOST_MENDED)
-    mended, ampersands = _STRAY_AMPERSAND.subn(b"&amp;", mended)
+    mended, ampersands = _STRAY_AMPERSAND.subn(b"&amp;", mended, count=_MOST_AMPERSANDS)
     if not controls and not ampersands:
         return reader.found
     again = _Reader(most)
@@ -268,7 +276,9 @@ def _read_xml(body: bytes, most: int) -> _Found:
 def _read_lines(body: bytes, most: int) -> _Found:
     found = _Found(most)
     try:
-        for line in _LINE.finditer(body.decode("utf-8", "replace")):
+        for number, line in enumerate(_LINE.finditer(body.decode("utf-8", "replace"))):
+            if number >= _MOST_LINES:
+                raise _StopReadingError(f"it has more than {_MOST_LINES:,} lines; the rest is left out")
             url = line[0].strip("\0\ufeff \t")
             if not url or url.startswith("#"):
                 continue

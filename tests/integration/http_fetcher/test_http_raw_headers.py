@@ -79,6 +79,27 @@ async def test_no_name_is_special_on_the_way(odd: tuple[Site, str], fetcher: Htt
     assert getattr(answer, "headers", {}).get(name.lower()) == f"identity, {LATIN1}", answer
 
 
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [
+        ("Location:\r\n  /next", {"location": "/next"}),
+        (f"X-Odd: one\r\n\t{LATIN1}", {"x-odd": f"one {LATIN1}"}),
+        ("X-Odd : one", {"x-odd": "one"}),
+        ("PHP Warning on line 3", {}),
+        ("PHP Warning: no such file", {}),
+        ("X-Odd: a\x01b", {}),
+    ],
+)
+async def test_odd_lines_between_headers_are_read_as_browsers_do(
+    odd: tuple[Site, str], fetcher: HttpFetcher, line: str, read: dict[str, str]
+) -> None:
+    site, url = odd
+    site.lines = [line, "X-Last: yes"]
+    page = await fetched(fetcher, url)
+    assert page.body == b"a page"
+    assert page.headers == {"content-type": "text/plain", "content-length": "6", **read, "x-last": "yes"}
+
+
 async def test_the_site_is_asked_once(odd: tuple[Site, str], fetcher: HttpFetcher) -> None:
     site, url = odd
     site.lines = [f"Location: /{LATIN1}"]

@@ -526,3 +526,15 @@ async def test_a_redirect_to_nowhere_allows_everything(location: str) -> None:
 def test_reads_patterns_that_differ_in_their_end_alone() -> None:
     robots = Robots(compact(b"User-agent: *\nDisallow: /a*b*c$\nDisallow: /a*b***"), "shoal")
     assert not robots.allows("https://a.test/axbx")
+
+
+def test_what_a_hostile_file_leaves_no_time_to_try_is_forbidden_and_nothing_is_allowed_by_it() -> None:
+    many = "".join(f"*aaaaaaZ{number}\n" for number in range(9_000)).splitlines()
+    slow, long = f"{SITE}/" + "a" * 2000, f"{SITE}/private/" + "a" * 2000
+    forbids = Robots("\n".join(["user-agent:*", *(f"disallow:{pattern}" for pattern in many)]).encode(), "shoal")
+    assert not forbids.allows(slow)
+    assert forbids.allows(f"{SITE}/aaaaaa"), "a usual path is tried on all patterns"
+    assert not forbids.allows(f"{SITE}/aaaaaaZ8999")
+    allows = ["user-agent:*", "disallow:/private", *(f"allow:{pattern}" for pattern in many)]
+    assert not Robots("\n".join(allows).encode(), "shoal").allows(long)
+    assert Robots("\n".join([*allows, "allow:/private/aaaaa"]).encode(), "shoal").allows(long)

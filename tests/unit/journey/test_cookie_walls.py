@@ -38,6 +38,14 @@ class Plain(Spider):
     def failing(self, page: Page) -> Any:
         raise ValueError(f"unexpected {page.headers['set-cookie']}")
 
+    async def waiting(self, page: Page) -> Any:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        raise ValueError(f"unexpected {page.headers['set-cookie']}")
+
+    def priceless(self, page: Page) -> Any:
+        raise ValueError("no price in EUR, is it true?")
+
 
 class Visitor:
     """A worker that visits a site, which answers by the request and its Cookie header."""
@@ -274,6 +282,28 @@ async def test_a_cookie_header_of_the_spider_is_asked_once() -> None:
     assert visitor.asked == [(URL, "mine=1")]
 
 
+def after_a_form(request: Fetch, cookie: str) -> Response:
+    """A form leads on twice, and each answer sets a cookie."""
+    if request.method == "POST":
+        return moved(request.url, "/thanks", f"n={len(cookie)}; Path=/", status=303)
+    return moved(request.url, "/home", COOKIE) if request.url.endswith("/thanks") else respond(request.url, "home")
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        after_a_form,
+        forbidden,
+        lambda request, cookie: moved(request.url, request.url, f"n={len(cookie)}; Path=/", status=307),
+    ],
+)
+async def test_a_form_is_sent_once_whatever_cookies_come_back(answers: Answers) -> None:
+    visitor = Visitor(answers)
+    key = key_of(URL, method="POST", body=b"order=1")
+    await visitor.take(task={"key": key, "method": "POST", "body": b"order=1"})
+    assert visitor.asked == [(URL, "")]
+
+
 async def test_a_status_that_the_spider_handles_is_left_to_it() -> None:
     visitor = Visitor(forbidden, handle_statuses=(403,))
     finished = await visitor.take()
@@ -309,3 +339,20 @@ async def test_a_handlers_error_shows_no_cookie() -> None:
     assert isinstance(finished.result, Dead)
     assert "unexpected" in finished.result.reason
     assert "hush-hush" not in finished.result.reason + finished.result.detail
+
+
+async def test_a_handlers_error_shows_no_cookie_that_was_replaced_meanwhile() -> None:
+    numbers = iter(range(1000, 2000))
+    visitor = Visitor(lambda request, _: sets(request.url, f"sid=hush-hush-{next(numbers)}; Path=/"))
+    first = visitor.take(f"{URL}/1", task={"handler": "waiting", "max_attempts": 1})
+    second = visitor.take(f"{URL}/2", task={"handler": "failing", "max_attempts": 1})
+    for finished in await asyncio.gather(first, second):
+        assert isinstance(finished.result, Dead)
+        assert "hush-hush" not in finished.result.reason + finished.result.detail
+
+
+async def test_words_that_are_the_value_of_a_cookie_stay_readable() -> None:
+    visitor = Visitor(lambda request, _: sets(request.url, "cur=EUR; Path=/", "on=true; Path=/"))
+    finished = await visitor.take(task={"handler": "priceless", "max_attempts": 1})
+    assert isinstance(finished.result, Dead)
+    assert finished.result.reason == "handler: ValueError: no price in EUR, is it true?"

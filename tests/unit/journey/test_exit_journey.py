@@ -45,6 +45,9 @@ class Wary(Spider):
     def quotes(self, page: Page) -> Any:
         raise ValueError(f"cannot use {page.task} by http://me:{PASSWORD}@10.0.0.1:80 nor {PASSWORD}")
 
+    def quotes_headers(self, page: Page) -> Any:
+        raise ValueError(f"what are {page.headers['set-cookie']} and {page.headers['x-id']}?")
+
     def says_much(self, page: Page) -> Any:
         page.blocked(f"{page.task.headers} {'x' * 100_000}")
 
@@ -134,6 +137,16 @@ async def test_cookies_that_will_be_used_are_not_archived(kind: str, cookies: st
     assert finished.page is not None
     assert finished.page.capture.headers["server"] == "old"
     assert ("set-cookie" in finished.page.capture.headers) is keeps
+
+
+@pytest.mark.parametrize("kind", ["proxy", "account"])
+async def test_an_error_shows_no_cookie_of_its_visitor(kind: str) -> None:
+    headers = {"set-cookie": "sid=s3cret-of-anna; Path=/", "x-id": "s3cret-of-anna"}
+    scripted = ScriptedJourney({URL: respond(URL, headers=headers)}, kind=kind)
+    task = {"lane": "a.test via ring", "pool": "ring", "handler": "quotes_headers", "max_attempts": 1}
+    result = (await scripted.take(lease_for(URL, task=task, exit="ring/0"))).result
+    assert isinstance(result, Dead)
+    assert "s3cret" not in result.reason + result.detail
 
 
 async def test_a_page_that_is_given_up_unfetched_has_not_used_its_exit() -> None:

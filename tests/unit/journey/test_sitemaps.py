@@ -337,3 +337,25 @@ def test_finds_the_sitemap_lines_of_a_robots_txt() -> None:
     )
     assert sitemaps_in_robots(text) == ["https://example.com/a.xml", "https://example.com/b.xml", "/relative.xml"]
     assert sitemaps_in_robots("") == []
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"http://a.test/1\n" + b"x\n" * 500_000, "more than 500,000 lines"),
+        (b"<urlset><url><loc>http://a.test/1</loc></url><url " + b"a" * 3_000_000, "a longer tag than any sitemap"),
+        # Escaping all of them would take a hundred times their memory.
+        (b"<urlset><url><loc>http://a.test/1</loc></url>" + b"&" * 600_000 + b"</urlset>", "its XML is broken"),
+    ],
+)
+def test_a_file_made_to_fill_the_memory_is_read_in_part(body: bytes, problem: str) -> None:
+    sitemap = parse_sitemap(body, url="u")
+    assert sitemap.pages == ["http://a.test/1"]
+    assert problem in sitemap.problem
+    assert not sitemap.is_whole
+
+
+def test_long_texts_are_no_long_tags() -> None:
+    text = b"<description><![CDATA[" + b"x" * 5_000_000 + b"]]></description>"
+    feed = b"<rss><channel><item>%s<link>http://a.test/1</link></item></channel></rss>" % text
+    assert parse_sitemap(feed, url="u") == Sitemap(pages=["http://a.test/1"])

@@ -165,7 +165,7 @@ def _with_bad_headers(path: str) -> bytes | None:
         case "/headers/many":
             return answer(headers="".join(f"X-{number}: a\r\n" for number in range(HEADERS)))
         case "/headers/broken":
-            return answer(headers="X no colon\r\n")
+            return answer(headers="X-Nul: a\0b\r\n")
         case "/lengths/same":
             return answer(b"ab", headers="Content-Length: 2\r\n")
         case "/lengths/different":
