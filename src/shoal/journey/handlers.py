@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from shoal.error_text import place_of
+from shoal.error_text import code_line_of
 from shoal.errors import UsageError
 from shoal.exits.accounts import LoginRefused
 from shoal.journey.alarm import Alarm, HandlerTimeout, Stepwise
@@ -62,9 +62,9 @@ class Handlers:
         harvest.notes = self._notes.of(page, harvest, handler=name)
         return harvest
 
-    def place_of(self, error: BaseException) -> str:
+    def code_line_of(self, error: BaseException) -> str:
         """The innermost line of the spider's own code in an error's traceback, as books.py:14; empty: there is none."""
-        return place_of(error, files=self._files)
+        return code_line_of(error, files=self._files)
 
     async def log_in(self, session: Session) -> None:
         """Let the spider log an account in. Raises what `login` raises, and LoginRefused when it returns False."""
