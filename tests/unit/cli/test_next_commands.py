@@ -90,7 +90,7 @@ def test_several_commands_are_one_line_with_one_word_on_passwords() -> None:
     places = Places(frontier="redis://:secret@h/0", store="my items.db")
     assert commands(["dead requeue a-1", "run a.py"], places, by="shoal", environ={}) == (
         "with the password in place of ***: shoal dead requeue a-1 --frontier 'redis://:***@h/0'"
-        " && shoal run a.py --frontier 'redis://:***@h/0' --store 'my items.db'"
+        " && shoal run a.py --frontier 'redis://:***@h/0'"
     )
 
 
