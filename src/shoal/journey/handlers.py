@@ -21,7 +21,7 @@ from shoal.journey.listings import PAGES, SITEMAP, take_page_range, take_sitemap
 from shoal.journey.page_notes import PageNotes
 from shoal.page import Follow, Page
 from shoal.session import Session
-from shoal.spider import Request, Spider, check_handler
+from shoal.spider import Request, Spider
 
 LOGIN_SECONDS = 300.0  # long, because the requests of a login wait for their start slots
 
@@ -85,8 +85,8 @@ class Handlers:
         self._alarm.stop()
 
     def _handler(self, name: str) -> Callable[[Page], Any]:
-        check_handler(self._spider, name)
-        return getattr(self._spider, name)  # type: ignore[no-any-return]  # checked to be callable just above
+        self._names.check(name)
+        return getattr(self._spider, name)  # type: ignore[no-any-return]  # checked to be callable
 
     async def _call(self, handler: Callable[[Page], Any], page: Page, harvest: Harvest) -> None:
         try:
