@@ -176,7 +176,7 @@ async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, 
 
 class Watch:
     """Shows the crawl, and ends the run when a worker has paused the crawl because of a failing handler: nobody may be
-    there to mend it."""
+    there to fix it."""
 
     def __init__(self, display: Display) -> None:
         self._display = display

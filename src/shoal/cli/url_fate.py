@@ -59,7 +59,7 @@ class Log(Protocol):
 
 
 class NoLog:
-    """Stands for the log of a crawl whose store cannot be had: the frontier alone tells less."""
+    """Stands for the log of a crawl whose store is out of reach: the frontier alone tells less."""
 
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         """None."""

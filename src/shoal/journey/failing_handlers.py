@@ -68,7 +68,7 @@ class FailingHandlers:
             record.handled.discard(task.key)
 
     def begin_again(self) -> None:
-        """The crawl was paused: when it is resumed, the spider may have been mended."""
+        """The crawl was paused: when it is resumed, the spider may have been fixed."""
         self.reason = ""
         self._records.clear()
 
