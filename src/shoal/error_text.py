@@ -38,7 +38,7 @@ def kind_of(error: BaseException) -> str:
     return _encodable(type(error).__name__)[:LONGEST_KIND]
 
 
-def place_of(error: BaseException, *, files: Collection[str]) -> str:
+def code_line_of(error: BaseException, *, files: Collection[str]) -> str:
     """The innermost line of an error's traceback that lies in these files or in modules beside them, as books.py:14;
     empty: none does. An error that only wraps another is looked for in that one, too."""
     seen: set[int] = set()

@@ -6,9 +6,7 @@ the command line. An unknown name or a value of the wrong kind is an error that 
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
-import operator
 import os
 import re
 import tomllib
@@ -20,11 +18,11 @@ import msgspec
 from msgspec import Meta
 
 from shoal.errors import SettingError
+from shoal.near_names import did_you_mean, is_slip
 
 MIB = 1024 * 1024
 # The addresses of frontier and store are no settings of a crawl; the command line reads these variables itself.
 FRONTIER_VARIABLE, STORE_VARIABLE = "SHOAL_FRONTIER", "SHOAL_STORE"
-SHORTEST_EDITED, ALMOST_EQUAL = 7, 0.9
 MIN_BLOOM_ERROR, MAX_BLOOM_ERROR = 1e-9, 0.1
 TRACKING_PARAMETERS = (
     "utm_*",
@@ -345,9 +343,8 @@ _CHECKS: dict[str, Callable[[str], object]] = {
 def _convert(name: str, value: Any, origin: str) -> Any:
     field = FIELDS.get(name)
     if field is None:
-        near = difflib.get_close_matches(name, FIELDS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "; `shoal settings` lists them all"
-        raise SettingError(f"unknown setting {name!r} ({origin}){hint}")
+        hint = did_you_mean(name, FIELDS, otherwise="`shoal settings` lists them all")
+        raise SettingError(f"unknown setting {name!r} ({origin}); {hint}")
     is_text = isinstance(value, str)
     if is_text and isinstance(field.default, tuple):
         value = [part.strip() for part in value.split(",") if part.strip()]
@@ -376,7 +373,7 @@ def _check_duration(name: str, text: str, origin: str) -> None:
 def refuse_near_misses(attributes: Mapping[str, Any], origin: str) -> None:
     """Refuse attributes of a spider that are almost a setting: people who wrote `raet` meant `rate`."""
     for name, value in attributes.items():
-        near = next((setting for setting in FIELDS if _could_be(value, setting) and is_near(name, setting)), None)
+        near = next((setting for setting in FIELDS if _could_be(value, setting) and is_slip(name, setting)), None)
         if near and name not in FIELDS:
             raise SettingError(
                 f"unknown setting {name!r} ({origin}); did you mean {near!r}? An attribute of your own needs another"
@@ -384,32 +381,7 @@ def refuse_near_misses(attributes: Mapping[str, Any], origin: str) -> None:
             )
 
 
-def is_near(name: str, setting: str) -> bool:
-    """Whether a name is the setting's with a slip of the keyboard. Near short ones are other words: rate, date."""
-    if name.lower() == setting:
-        return True
-    if len(setting) < SHORTEST_EDITED:
-        return _is_swapped(name, setting) or _without_doubles(name) == _without_doubles(setting)
-    return _is_one_edit(name, setting) or difflib.SequenceMatcher(None, name, setting).ratio() >= ALMOST_EQUAL
-
-
 def _could_be(value: Any, setting: str) -> bool:
     """Whether the setting could have such a value: `rates = {"a": 1}` is no slip."""
     kinds = (str, int, float)
     return isinstance(value, (*kinds, list, tuple, set) if isinstance(FIELDS[setting].default, tuple) else kinds)
-
-
-def _is_one_edit(name: str, setting: str) -> bool:
-    if len(name) == len(setting):
-        return sum(map(operator.ne, name, setting)) == 1 or _is_swapped(name, setting)
-    short, long = sorted((name, setting), key=len)
-    return len(long) == len(short) + 1 and any(long[:at] + long[at + 1 :] == short for at in range(len(long)))
-
-
-def _is_swapped(name: str, setting: str) -> bool:
-    wrong = [at for at, (one, other) in enumerate(zip(name, setting, strict=False)) if one != other]
-    return sorted(name) == sorted(setting) and len(wrong) == 2 and wrong[1] == wrong[0] + 1
-
-
-def _without_doubles(text: str) -> str:
-    return re.sub(r"(.)\1+", r"\1", text)

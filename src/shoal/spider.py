@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from shoal.errors import UsageError
+from shoal.near_names import did_you_mean
 
 if TYPE_CHECKING:
     from shoal.page import Page
@@ -172,8 +172,7 @@ def check_handler(spider: Spider, name: str) -> None:
     if callable(getattr(spider, name, None)):
         return
     known = [own for own in dir(kind) if not hasattr(Spider, own) and callable(getattr(kind, own))]
-    near = difflib.get_close_matches(name, [*known, "parse"] if has_parse else known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "write one, or name another"
+    hint = did_you_mean(name, [*known, "parse"] if has_parse else known, otherwise="write one, or name another")
     raise UsageError(f"{kind.__name__} has no handler {name!r}: {hint}")
 
 

@@ -8,11 +8,11 @@ import inspect
 import sys
 import sysconfig
 import traceback
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 
 from shoal.errors import UsageError
+from shoal.near_names import nearest
 from shoal.spider import Spider
 
 
@@ -68,9 +68,9 @@ def _named(spiders: list[type[Spider]], name: str, source: str) -> type[Spider]:
 
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
-        near = get_close_matches(path.name, [file.name for file in path.parent.glob("*.py")], n=1)
+        near = nearest(path.name, [file.name for file in path.parent.glob("*.py")])
         raise UsageError(
-            f"no spider file {path}: {f'did you mean {path.with_name(near[0])}?' if near else 'check the path'}"
+            f"no spider file {path}: {f'did you mean {path.with_name(near)}?' if near else 'check the path'}"
         )
     # Not under the name of a standard module: a spider's file may well be called queue.py.
     name = f"{path.stem}_spider" if path.stem in sys.stdlib_module_names else path.stem

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shoal.error_text import kind_of, place_of
+from shoal.error_text import code_line_of, kind_of
 
 SPIDER = """
 from {helper} import fail
@@ -71,17 +71,17 @@ def test_the_place_is_the_innermost_line_of_the_spiders_own_code(
     load: Callable[[str], Any], helper: str, place: str
 ) -> None:
     spider = load(helper)
-    assert place_of(raised(spider["parse"]), files={spider["__file__"]}) == place
+    assert code_line_of(raised(spider["parse"]), files={spider["__file__"]}) == place
 
 
-def test_an_error_that_wraps_another_has_the_place_of_that_one(load: Callable[[str], Any]) -> None:
+def test_an_error_that_wraps_another_has_the_code_line_of_that_one(load: Callable[[str], Any]) -> None:
     spider = load(".venv/lib/site-packages/helping_installed.py")
-    assert place_of(raised(spider["wrapped"]), files={spider["__file__"]}) == "books.py:9"
+    assert code_line_of(raised(spider["wrapped"]), files={spider["__file__"]}) == "books.py:9"
 
 
 def test_an_error_without_a_line_of_the_spider_has_no_place(load: Callable[[str], Any]) -> None:
     spider = load("helping_prices.py")
     error = raised(spider["own"])
-    assert (kind_of(error), place_of(error, files={spider["__file__"]})) == ("ValueError", "books.py:17")
-    assert place_of(error, files={"/elsewhere/other.py"}) == ""
-    assert place_of(error, files=()) == ""
+    assert (kind_of(error), code_line_of(error, files={spider["__file__"]})) == ("ValueError", "books.py:17")
+    assert code_line_of(error, files={"/elsewhere/other.py"}) == ""
+    assert code_line_of(error, files=()) == ""

@@ -100,14 +100,14 @@ def _prescan(head: bytes) -> str | None:
     return None
 
 
-def _tag_after(body: bytes, position: int, place: int) -> int:
-    """The first tag at `place` or later that a parser sees, which stands at `position`.
+def _tag_after(body: bytes, position: int, least: int) -> int:
+    """Where the first tag at `least` or later begins that a parser sees, if it begins to read at `position`.
 
     It sees none in a comment, in the value of an attribute, in a script and the like."""
-    while position < place and (markup := _MARKUP.search(body, position)):
+    while position < least and (markup := _MARKUP.search(body, position)):
         if markup[4]:
             return len(body)
-        if markup.start() >= place:
+        if markup.start() >= least:
             return markup.start()
         position = markup.end()
         name = (markup[2] or b"").lower()

@@ -75,7 +75,7 @@ def _bytes_by_character(charset: str) -> dict[str, bytes]:
         pairs = _pairs(charset, [*range(0x81, 0xA0), *range(0xE0, 0xFD)])
         # The first of these rows repeat characters of later ones, the others are for private use.
         table = _turned_round(pair for pair in pairs if not 0xED <= pair[0][0] <= 0xF9)
-        table |= {chr(0xFF61 + place): bytes((0xA1 + place,)) for place in range(len(_HALF_WIDTH))}
+        table |= {chr(0xFF61 + index): bytes((0xA1 + index,)) for index in range(len(_HALF_WIDTH))}
         return {**table, **_JAPANESE, "\x80": b"\x80", "\u2212": table["\uff0d"]}
     if charset == "euc-jp":
         table = _turned_round(_pairs(charset, _ROWS))

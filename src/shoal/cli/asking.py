@@ -23,7 +23,7 @@ async def ask_if_others_work_on(crawl: Crawl, *, frontier: Frontier, deed: str, 
         return
     said = f"{crawl.id} is worked on right now by {named(workers)}"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"{said}: stop them, or {deed} it all the same with --yes")
+        raise UsageError(f"{said}: stop them, or {deed} it anyway with --yes")
     if not click.confirm(f"{said}. {deed.capitalize()} it?", err=True):
         raise UsageError(f"{crawl.id} was left as it is")
 

@@ -25,8 +25,8 @@ from shoal.cli.reading import has_frontier, say_what_is_elsewhere
 from shoal.cli.stopping import Stopping
 from shoal.crawl import WorkPlace, begin, begin_afresh, crawls_of, own_crawls, run_crawl, unfinished_crawl
 from shoal.frontier.base import Frontier
-from shoal.journey.page_notes import BAD_SITEMAP
 from shoal.model import Crawl, CrawlState, DeadFilter, Progress
+from shoal.policy.notes import SITEMAP
 from shoal.policy.verdicts import Failure, failures_of, faults_of, is_stopped, shown_failures
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import is_unfinished, owner_of, record_of
@@ -176,7 +176,7 @@ async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, 
 
 class Watch:
     """Shows the crawl, and ends the run when a worker has paused the crawl because of a failing handler: nobody may be
-    there to mend it."""
+    there to fix it."""
 
     def __init__(self, display: Display) -> None:
         self._display = display
@@ -258,7 +258,7 @@ async def _sum_up(crawl: Crawl, reading: Reading, *, store: Store, places: Place
         output=(),
         robots_ignored=not crawl.needs_rules,
         slips=slips_of(after.notes, record_of(crawl).settings),
-        bad_sitemaps=sorted(name.removeprefix(BAD_SITEMAP) for name in after.notes if name.startswith(BAD_SITEMAP)),
+        bad_sitemaps=sorted(name.removeprefix(SITEMAP) for name in after.notes if name.startswith(SITEMAP)),
     )
 
 

@@ -11,8 +11,8 @@ import msgspec
 
 from shoal.cli.display.numbers import count, several
 from shoal.cli.next_commands import command, quote
-from shoal.journey.page_notes import ITEMS
 from shoal.model import Crawl, Progress
+from shoal.policy.notes import ITEMS
 from shoal.processes.crawl_record import record_of
 from shoal.processes.opening import Places
 from shoal.secrecy import masked

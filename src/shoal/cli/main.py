@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import re
@@ -16,6 +15,7 @@ from typing import Any
 import click
 
 from shoal.errors import ShoalError
+from shoal.near_names import nearest
 from shoal.secrecy import masked_text
 from shoal.version import __version__
 
@@ -71,8 +71,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that is named first. click itself knows no others to suggest: none is loaded."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            meant = f". Did you mean '{near[0]}'?" if near else ""
+            near = nearest(args[0], COMMANDS)
+            meant = f". Did you mean '{near}'?" if near else ""
             ctx.fail(f"No such command '{args[0]}'{meant}")
         return super().resolve_command(ctx, args)
 
@@ -152,6 +152,8 @@ def _refuse(line: str, code: int) -> int:
 
 
 def _usage_line(error: click.ClickException) -> str:
+    if isinstance(error, click.NoSuchOption) and error.possibilities:
+        error = click.NoSuchOption(error.option_name, possibilities=error.possibilities[:1], ctx=error.ctx)
     message = _NO_NUMBER.sub("is no whole number", " ".join(error.format_message().split()).rstrip("."))
     context = getattr(error, "ctx", None)
     if context is None:

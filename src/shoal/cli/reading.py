@@ -42,7 +42,7 @@ def say_what_is_elsewhere(crawl: Crawl, *, say: Callable[[str], None]) -> None:
 
 @asynccontextmanager
 async def stores_of_crawls(places: Places, *, say: Callable[[str], None]) -> AsyncIterator[tuple[Frontier, StoreOf]]:
-    """The frontier, and what gives the store of each of its crawls: None for one that cannot be had, after a line."""
+    """The frontier, and what gives the store of each of its crawls: None, after a line, for one out of reach."""
     async with frontier_at(places.frontier) as frontier, shared_results() as results:
         said: set[str] = set()
 

@@ -59,7 +59,7 @@ class Log(Protocol):
 
 
 class NoLog:
-    """Stands for the log of a crawl whose store cannot be had: the frontier alone tells less."""
+    """Stands for the log of a crawl whose store is out of reach: the frontier alone tells less."""
 
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         """None."""
@@ -110,8 +110,8 @@ async def fates_of(
         if fates and fates[0].merged_with is not None:
             spellings.append(fates[0].merged_with)
             rows += await store.fetches_of([crawl.id], spellings[1])
-        ends = Ends(url=url, link=link, crawl=crawl, frontier=frontier, store=store)
-        fates += await ends.of_others(spellings, rows, choice=choice)
+        tasks = UrlTasks(url=url, link=link, crawl=crawl, frontier=frontier, store=store)
+        fates += await tasks.of_others(spellings, rows, choice=choice)
         if fates:
             return fates[: TASKS_SHOWN + 1]
     return [await _unknown(url, crawls[0], frontier=frontier)]
@@ -124,7 +124,7 @@ def _age(row: FetchRow | None, status: TaskStatus | None) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ends:
+class UrlTasks:
     """Puts together what is known of tasks of one URL."""
 
     url: str
@@ -198,8 +198,8 @@ async def _is_expired(link: Link, crawl: Crawl, *, store: Log) -> bool:
 
 async def _known(url: str, link: Link, crawl: Crawl, status: TaskStatus, *, frontier: Frontier, store: Log) -> Fate:
     rows = await store.fetches(crawl.id, [link.key])
-    ends = Ends(url=url, link=link, crawl=crawl, frontier=frontier, store=store)
-    fate = await ends.of(link.key, rows[0] if rows else None, status)
+    tasks = UrlTasks(url=url, link=link, crawl=crawl, frontier=frontier, store=store)
+    fate = await tasks.of(link.key, rows[0] if rows else None, status)
     merged = await _merged(crawl, link.key, fate.merged_with or url, frontier=frontier)
     return msgspec.structs.replace(fate, merged=merged)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from difflib import get_close_matches
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
+from shoal.near_names import nearest
 from shoal.processes.crawl_record import is_unfinished
 from shoal.processes.opening import Places, frontier_at
 
@@ -38,8 +38,8 @@ def choose(crawls: Sequence[Crawl], name: str | None) -> Crawl:
         if crawl.spider == name:
             return crawl
     names = dict.fromkeys(word for crawl in crawls for word in (crawl.id, crawl.spider))
-    near = get_close_matches(name, names, n=1)
-    meant = f"; did you mean {near[0]}? There are" if near else "; there are"
+    near = nearest(name, names)
+    meant = f"; did you mean {near}? There are" if near else "; there are"
     raise UsageError(f"there is no crawl {name!r}{meant} {_ids(crawls)}")
 
 

@@ -23,6 +23,7 @@ from shoal.cli.next_commands import command, quote
 from shoal.cli.stopping import Stopping
 from shoal.cli.which import choose
 from shoal.crawl import listener_at, settings_of, worker_for
+from shoal.error_text import several
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
@@ -218,7 +219,7 @@ class WorkerProcess:
             archive=archive,
         ) as worker:
             pages = await worker.run(stop)
-        self._tell(f"left {crawl.id}: {pages:,} {'page' if pages == 1 else 'pages'}")
+        self._tell(f"left {crawl.id}: {several(pages, 'page')}")
 
     def _tell(self, line: str) -> None:
         """Say what the coordinator of a fleet says for all its workers."""

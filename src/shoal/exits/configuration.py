@@ -5,7 +5,6 @@ Secrets stay inside `ExitConfig`: its name is what logs, tables and the frontier
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import re
@@ -20,6 +19,7 @@ import msgspec
 from shoal.errors import SettingError
 from shoal.fetch.exit_config import TARGET, ExitConfig
 from shoal.model import DIRECT
+from shoal.near_names import did_you_mean
 from shoal.settings import parse_duration, parse_rate
 
 PROXIES: Final = "proxies"
@@ -196,8 +196,7 @@ class _Source:
         known = _FIELDS.keys() - foreign
         for key, value in table.items():
             if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
-                self.fail(f"unknown key {key!r}; " + (f"did you mean {near[0]!r}?" if near else "see the how-to page"))
+                self.fail(f"unknown key {key!r}; {did_you_mean(key, known, otherwise='see the how-to page')}")
             try:
                 converted = msgspec.convert(value, _FIELDS[key].type)
             except msgspec.ValidationError as error:

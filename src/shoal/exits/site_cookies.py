@@ -27,6 +27,8 @@ SHARE_TRIES: Final = 5
 # Shorter values (EUR, true, en-US) let nobody in, and are words of many messages.
 SHORTEST_SECRET: Final = 8
 
+Visitor = tuple[str, str]  # an exit, and the site that sees it
+
 
 class Visit(NamedTuple):
     """One request with its answer. `sent`: the Cookie header; `has_new`: the answer set cookies that were not there."""
@@ -68,7 +70,7 @@ class SiteCookies:
         self._frontier = frontier
         self._clock = clock
         self._ticks = ticks
-        self._jars: OrderedDict[tuple[str, str], _SiteJar] = OrderedDict()
+        self._jars: OrderedDict[Visitor, _SiteJar] = OrderedDict()
         self._size = 0
 
     async def visit(self, request: Fetch, *, fetcher: Fetcher, lease: Lease) -> Visit:
@@ -87,11 +89,11 @@ class SiteCookies:
         """The Cookie header for a request; empty when no cookie is for it."""
         if not self._jars:
             return ""
-        place = exit, site_of_url(url)
-        found = self._jars.get(place)
+        visitor = exit, site_of_url(url)
+        found = self._jars.get(visitor)
         if found is None:
             return ""
-        self._jars.move_to_end(place)
+        self._jars.move_to_end(visitor)
         return found.jar.header(url)
 
     def secrets(self, exit: str, url: str) -> list[str]:  # noqa: A002 -- the word for it
@@ -100,25 +102,25 @@ class SiteCookies:
         return [value for value in found.jar.values() if len(value) >= SHORTEST_SECRET] if found is not None else []
 
     async def _take(self, lease: Lease, url: str, lines: str) -> bool:
-        place = lease.exit, site_of_url(url)
-        found = self._jar_of(place)
+        visitor = lease.exit, site_of_url(url)
+        found = self._jar_of(visitor)
         has_new = found.jar.take(url, lines)
         if has_new and self._frontier is not None:
-            await self._share(self._frontier, lease.crawl, _name(place), found, url=url, lines=lines)
-        self._weigh(place, found)
+            await self._share(self._frontier, lease.crawl, _name(visitor), found, url=url, lines=lines)
+        self._weigh(visitor, found)
         return has_new
 
     async def _look(self, frontier: Frontier, lease: Lease, url: str) -> None:
         """Read what the fleet has for a site, unless that was done a moment ago."""
-        place = lease.exit, site_of_url(url)
-        found = self._jar_of(place)
+        visitor = lease.exit, site_of_url(url)
+        found = self._jar_of(visitor)
         if self._ticks() - found.looked_at < LOOK_SECONDS:
             return
-        version, kept = await frontier.session(lease.crawl, _name(place))
+        version, kept = await frontier.session(lease.crawl, _name(visitor))
         if version != found.version:
             found.jar, found.version = self._loaded(kept), version
         found.looked_at = self._ticks()
-        self._weigh(place, found)
+        self._weigh(visitor, found)
 
     async def _share(self, frontier: Frontier, crawl: str, name: str, found: _SiteJar, *, url: str, lines: str) -> None:
         """Give the fleet the cookies of an answer. If others were faster, on top of theirs."""
@@ -131,17 +133,17 @@ class SiteCookies:
             found.jar, found.version = self._loaded(kept), version
             found.jar.take(url, lines)
 
-    def _jar_of(self, place: tuple[str, str]) -> _SiteJar:
-        found = self._jars.get(place)
+    def _jar_of(self, visitor: Visitor) -> _SiteJar:
+        found = self._jars.get(visitor)
         if found is None:
-            found = self._jars[place] = _SiteJar(CookieJar(clock=self._clock))
+            found = self._jars[visitor] = _SiteJar(CookieJar(clock=self._clock))
         return found
 
-    def _weigh(self, place: tuple[str, str], found: _SiteJar) -> None:
+    def _weigh(self, visitor: Visitor, found: _SiteJar) -> None:
         """Note that a jar was used and what it weighs; the jars that were not used for longest go."""
-        if self._jars.get(place) is not found:
+        if self._jars.get(visitor) is not found:
             return
-        self._jars.move_to_end(place)
+        self._jars.move_to_end(visitor)
         size = found.jar.size
         self._size += size - found.size
         found.size = size
@@ -161,9 +163,9 @@ def _site(lane: str) -> str:
     return site_of(lane if lane.endswith("]") else lane.rpartition(":")[0] or lane)
 
 
-def _name(place: tuple[str, str]) -> str:
+def _name(visitor: Visitor) -> str:
     """The name under which the frontier keeps a jar: not that of an exit, which has no space."""
-    return f"cookies {place[0]} {place[1]}"
+    return f"cookies {visitor[0]} {visitor[1]}"
 
 
 def names_cookies(headers: dict[str, str] | None) -> bool:

@@ -25,10 +25,11 @@ WALL_STATUSES: Final = REDIRECTS | TURNED_AWAY
 MAX_FRUITLESS: Final = 3
 # A form that is sent twice may order twice.
 ASKED_AGAIN: Final = frozenset({"GET", "HEAD"})
-PLACES_REMEMBERED: Final = 4096
+WALLS_REMEMBERED: Final = 4096
 
 # How a walk begins: the same page again, a redirect back to its page or to the one before, a redirect to another page.
 Beginning = Literal["again", "back", "elsewhere"]
+Wall = tuple[str, str, Beginning]  # an exit, a site, and how walks begin there
 
 
 class CookieWalls:
@@ -40,7 +41,7 @@ class CookieWalls:
         self._most_hops = settings.max_redirects
         self._handled = frozenset(settings.handle_statuses)
         self._needs_rules = needs_rules
-        self._fruitless: OrderedDict[tuple[str, str, Beginning], int] = OrderedDict()
+        self._fruitless: OrderedDict[Wall, int] = OrderedDict()
 
     async def behind(self, lease: Lease, passage: Passage, answer: Response) -> Response | Fault:
         """The page behind the wall that this answer is; the answer itself if it is no wall, or no page comes of it."""
@@ -55,13 +56,13 @@ class CookieWalls:
         following = await self._following(walk, task, answer)
         if following is None:
             return answer
-        place = lease.exit, site_of_url(task.url), walk.beginning(following, answer)
-        failures = self._fruitless.get(place, 0)
+        wall = lease.exit, site_of_url(task.url), walk.beginning(following, answer)
+        failures = self._fruitless.get(wall, 0)
         if failures >= MAX_FRUITLESS:
             return answer
         found = await self._go(walk, following, answer)
         has_page = isinstance(found, Response) and found.status not in WALL_STATUSES
-        self._note(place, 0 if has_page else failures + 1)
+        self._note(wall, 0 if has_page else failures + 1)
         return found
 
     async def _go(self, walk: _Walk, following: Task | None, first: Response) -> Response | Fault:
@@ -100,10 +101,10 @@ class CookieWalls:
         robots = await self._lane_rules.of_lane(crawl, task.lane) if self._needs_rules else None
         return not self._needs_rules or (robots is not None and robots.allows(task.url))
 
-    def _note(self, place: tuple[str, str, Beginning], failures: int) -> None:
-        self._fruitless[place] = failures
-        self._fruitless.move_to_end(place)
-        if len(self._fruitless) > PLACES_REMEMBERED:
+    def _note(self, wall: Wall, failures: int) -> None:
+        self._fruitless[wall] = failures
+        self._fruitless.move_to_end(wall)
+        if len(self._fruitless) > WALLS_REMEMBERED:
             self._fruitless.popitem(last=False)
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from shoal.journey.listings import PAGES, SITEMAP
 from shoal.model import Dead, Done, Result, Task
-from shoal.policy.verdicts import place_in, stopped_by
+from shoal.policy.verdicts import code_line_in, stopped_by
 
 LONGEST_TEXT = 160
 
@@ -68,7 +68,7 @@ class FailingHandlers:
             record.handled.discard(task.key)
 
     def begin_again(self) -> None:
-        """The crawl was paused: when it is resumed, the spider may have been mended."""
+        """The crawl was paused: when it is resumed, the spider may have been fixed."""
         self.reason = ""
         self._records.clear()
 
@@ -78,9 +78,8 @@ class FailingHandlers:
 
 def _most_frequent(failed: dict[int, str]) -> str:
     """A failure of the most frequent kind: the same type at the same line, whatever its message says of its page."""
-    kinds = {(what.partition(":")[0], place_in(what)): what for what in failed.values()}
-    counts = Counter((what.partition(":")[0], place_in(what)) for what in failed.values())
-    return kinds[counts.most_common(1)[0][0]]
+    kinds = [(what.partition(":")[0], code_line_in(what)) for what in failed.values()]
+    return dict(zip(kinds, failed.values(), strict=True))[Counter(kinds).most_common(1)[0][0]]
 
 
 def _name_of(task: Task) -> str:

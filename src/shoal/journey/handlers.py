@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from shoal.error_text import place_of
+from shoal.error_text import code_line_of
 from shoal.errors import UsageError
 from shoal.exits.accounts import LoginRefused
 from shoal.journey.alarm import Alarm, HandlerTimeout, Stepwise
@@ -21,7 +21,7 @@ from shoal.journey.listings import PAGES, SITEMAP, take_page_range, take_sitemap
 from shoal.journey.page_notes import PageNotes
 from shoal.page import Follow, Page
 from shoal.session import Session
-from shoal.spider import Request, Spider, check_handler
+from shoal.spider import Request, Spider
 
 LOGIN_SECONDS = 300.0  # long, because the requests of a login wait for their start slots
 
@@ -62,9 +62,9 @@ class Handlers:
         harvest.notes = self._notes.of(page, harvest, handler=name)
         return harvest
 
-    def place_of(self, error: BaseException) -> str:
+    def code_line_of(self, error: BaseException) -> str:
         """The innermost line of the spider's own code in an error's traceback, as books.py:14; empty: there is none."""
-        return place_of(error, files=self._files)
+        return code_line_of(error, files=self._files)
 
     async def log_in(self, session: Session) -> None:
         """Let the spider log an account in. Raises what `login` raises, and LoginRefused when it returns False."""
@@ -85,8 +85,8 @@ class Handlers:
         self._alarm.stop()
 
     def _handler(self, name: str) -> Callable[[Page], Any]:
-        check_handler(self._spider, name)
-        return getattr(self._spider, name)  # type: ignore[no-any-return]  # checked to be callable just above
+        self._names.check(name)
+        return getattr(self._spider, name)  # type: ignore[no-any-return]  # checked to be callable
 
     async def _call(self, handler: Callable[[Page], Any], page: Page, harvest: Harvest) -> None:
         try:

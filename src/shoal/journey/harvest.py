@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.journey.intake import Found, Intake
 from shoal.journey.item_fields import NoJson, described, encoded, fields_of, key_text
+from shoal.near_names import did_you_mean
 from shoal.page import Follow, Page, handler_name
 from shoal.spider import Item, Request, Spider, check_handler
 
@@ -128,7 +128,7 @@ class Harvest:
 
 
 def _no_such_field(name: str, fields: Mapping[str, Any]) -> UsageError:
-    near = difflib.get_close_matches(name, map(str, fields), n=1)
-    hint = f": did you mean {near[0]!r}?" if near else "; an item of another kind needs a key of its own: Item(key=…)"
+    meant = did_you_mean(name, map(str, fields))
+    hint = f": {meant}" if meant else "; an item of another kind needs a key of its own: Item(key=…)"
     has = f"it has {', '.join(list(map(str, fields))[:FIELDS_NAMED])}" if fields else "it has none at all"
     return UsageError(f"item_key {name!r}: the item has no such field; {has}{hint}")

@@ -25,9 +25,9 @@ from shoal.journey.start_notes import StartNotes
 from shoal.markup import MarkupLimits, UnfitMarkup
 from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Retry, Task
 from shoal.page import Page, TurnedAway
+from shoal.policy.notes import RAISED, NoteNames
 from shoal.policy.politeness import Moods
 from shoal.policy.retries import Verdict, backoff, judge, plan
-from shoal.policy.verdicts import RAISED, NoteNames
 from shoal.settings import Settings
 from shoal.urls import spelling_turn
 
@@ -67,7 +67,7 @@ class Journey:
         self._moods = Moods(adaptive=settings.pace == "adaptive")
         self.failing = FailingHandlers(settings.stop_after_failures)
         self._starts = StartNotes(handle_statuses=settings.handle_statuses)
-        self._names = NoteNames()
+        self._raised = NoteNames(RAISED)
         self._clock = clock
         self._rng = rng or random.Random()  # noqa: S311 -- jitter, not secrets
 
@@ -196,12 +196,12 @@ class Journey:
         outcome = reason.partition(":")[0]
         if self.failing.reason and not said:
             return Finished(Released(lease=lease, lane=update))
-        place = "" if said else self._handlers.place_of(error)
+        line = "" if said else self._handlers.code_line_of(error)
         if not said:
-            self.failing.failed(lease.task, _at(reason.removeprefix("handler: "), place))
+            self.failing.failed(lease.task, _at(reason.removeprefix("handler: "), line))
         # A slip in the spider is the same at each attempt.
         if lease.attempt >= lease.task.max_attempts or isinstance(error, UsageError):
-            notes = {} if said else {self._names.of(RAISED, f"{kind_of(error)} {place}".rstrip()): 1}
+            notes = {} if said else {self._raised.of(f"{kind_of(error)} {line}".rstrip()): 1}
             detail = traceback_of(error, secrets=secrets)
             dead = Dead(lease=lease, reason=reason, detail=detail, lane=update, notes=notes)
             return self._records.finished(dead, outcome, response)
@@ -240,9 +240,9 @@ class Journey:
                 found.reject("robots", task.url)
 
 
-def _at(text: str, place: str) -> str:
-    """An error in one short line, with its place at the end."""
-    return f"{text[: LONGEST_TEXT - len(place) - 4]} at {place}" if place else text
+def _at(text: str, line: str) -> str:
+    """An error in one short line, with the line of the spider at the end."""
+    return f"{text[: LONGEST_TEXT - len(line) - 4]} at {line}" if line else text
 
 
 def _reported(finished: Finished, passage: Passage) -> Finished:

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from shoal.journey.harvest import Harvest
 from shoal.page import Page
+from shoal.policy.notes import FOLLOW, FOLLOWED, ITEMS, KEYLESS, SAME_KEY, SITEMAP, NoteNames, note_name
 
-ITEMS = "items"
-KEYLESS = "keyless"
-FOLLOW = "follow "  # then the handler and the selector: pages on which it found no link
-FOLLOWED = "followed "  # the same: the selector found a link, so it is right
-SAME_KEY = "same key "  # then the key, " on " and the URL of such a page
-BAD_SITEMAP = "sitemap "  # then its URL and what is wrong
 MOST_PAIRS = 50
 MOST_SITEMAPS = 10
 MOST_KEYS = 20
 SELECTOR_KEPT = 150
 KEY_KEPT = 60
-LONGEST_NOTE = 200
 # More than once: the page that carries it may be lost with its lease.
 FOLLOWED_SAID = 3
 
@@ -27,7 +21,7 @@ class PageNotes:
     def __init__(self) -> None:
         self._said: dict[tuple[str, str], int] = {}  # how often a pair of handler and selector was said to find links
         self._keys: dict[str, str] = {}
-        self._sitemaps: set[str] = set()
+        self._sitemaps = NoteNames(SITEMAP, most=MOST_SITEMAPS, rest="")
 
     def of(self, page: Page, harvest: Harvest, *, handler: str) -> dict[str, int]:
         """The notes of one page that its handler is done with."""
@@ -45,12 +39,9 @@ class PageNotes:
         return notes
 
     def of_sitemap(self, problem: str) -> dict[str, int]:
-        """The note of a sitemap that could not be read, or not all of it: `problem` begins as BAD_SITEMAP does."""
-        name = problem[:LONGEST_NOTE]
-        if name not in self._sitemaps and len(self._sitemaps) >= MOST_SITEMAPS:
-            return {}
-        self._sitemaps.add(name)
-        return {name: 1}
+        """The note of a sitemap that could not be read, or not all of it."""
+        name = self._sitemaps.of(problem.removeprefix(SITEMAP))
+        return {name: 1} if name else {}
 
     def _note_follow(self, handler: str, selector: str, notes: dict[str, int], *, has_found: bool) -> None:
         pair = (handler, selector)
@@ -60,7 +51,7 @@ class PageNotes:
             self._said[pair] = 0
         kind = FOLLOWED if has_found else FOLLOW
         self._said[pair] += has_found
-        notes[_name(f"{kind}{handler} {' '.join(selector.split())[:SELECTOR_KEPT]}")] = 1
+        notes[note_name(f"{kind}{handler} {' '.join(selector.split())[:SELECTOR_KEPT]}")] = 1
 
     def _note_same_keys(self, page: Page, harvest: Harvest, notes: dict[str, int]) -> None:
         keys = [item.key for item in harvest.items]
@@ -76,10 +67,5 @@ class PageNotes:
         if key not in self._keys:
             if len(self._keys) >= MOST_KEYS:
                 return ""
-            self._keys[key] = _name(f"{SAME_KEY}{key} on {url}")
+            self._keys[key] = note_name(f"{SAME_KEY}{key} on {url}")
         return self._keys[key]
-
-
-def _name(text: str) -> str:
-    """A note's name. A key may hold half of a surrogate pair, which no frontier could keep."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")[:LONGEST_NOTE]

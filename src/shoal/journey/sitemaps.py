@@ -135,7 +135,7 @@ class _Reader:
         self._entries: tuple[str, ...] = ()
         self._open: list[str] = []
         self._elements = 0
-        self._entry = -1  # the place of the open entry among the open elements
+        self._entry = -1  # the index of the open entry among the open elements
         self._number = 0  # of the entry in the document
         self._has_url = False
         self._guid = ""

@@ -8,7 +8,7 @@ import msgspec
 
 from shoal.journey.results import Finished
 from shoal.model import DUPLICATE, Dead, Done, Task
-from shoal.policy.verdicts import START_FAILED, START_OK, NoteNames
+from shoal.policy.notes import START_FAILED, START_OK, NoteNames
 
 REDIRECTED = "redirected"
 BAD_SITEMAP = "bad_sitemap"
@@ -19,7 +19,7 @@ class StartNotes:
 
     def __init__(self, *, handle_statuses: Sequence[int]) -> None:
         self._handled = frozenset({"ok", *(f"http_{status}" for status in handle_statuses)})
-        self._names = NoteNames()
+        self._failed = NoteNames(START_FAILED)
 
     def added(self, finished: Finished) -> Finished:
         """The result of a page at depth 0, with a note if it is the end of a start URL."""
@@ -29,7 +29,7 @@ class StartNotes:
         failed = result.reason.partition(":")[0] if isinstance(result, Dead) else self._failure(result)
         if failed is None:
             return finished
-        note = self._names.of(START_FAILED, failed) if failed else START_OK
+        note = self._failed.of(failed) if failed else START_OK
         return msgspec.structs.replace(
             finished, result=msgspec.structs.replace(result, notes={**result.notes, note: 1})
         )

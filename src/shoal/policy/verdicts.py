@@ -10,16 +10,9 @@ from typing import Final
 import msgspec
 
 from shoal.model import CrawlState, Progress
+from shoal.policy.notes import RAISED, START_FAILED, START_OK
 from shoal.policy.retries import RETRIED_STATUSES
 from shoal.settings import Settings, parse_max_failures
-
-# Names of notes: how start URLs ended, and which exceptions of handlers ended as dead letters.
-START_OK: Final = "start ok"
-START_FAILED: Final = "start failed "
-RAISED: Final = "raised "
-LONGEST_NAME: Final = 200
-MOST_NAMES: Final = 100
-OTHER: Final = "other"
 
 REASONS_SHOWN: Final = 3
 HANDLER: Final = "handler"
@@ -28,7 +21,7 @@ GIVEN_UP: Final = "equal_pages"  # dead letters of a trap, which nobody fetched:
 NO_PAGES: Final = frozenset({"redirected", "robots", "robots_unavailable", "dropped", GIVEN_UP})
 _STATUS = re.compile(r"http_(\d{3})")
 _STOPPED = re.compile(r"\S+ failed on its first \d+ pages: ")
-_PLACE = re.compile(r" at (\S+:\d+)$")
+_CODE_LINE = re.compile(r" at (\S+:\d+)$")
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,23 +31,6 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     pages: int
     at: str = ""
     message: str = ""
-
-
-class NoteNames:
-    """The endings of notes of one worker: each one short, and a bounded number of them."""
-
-    def __init__(self, most: int = MOST_NAMES) -> None:
-        self._most = most
-        self._names: set[str] = set()
-
-    def of(self, beginning: str, ending: str) -> str:
-        """The note with this ending, or with "other" after too many different ones."""
-        name = f"{beginning}{ending}"[:LONGEST_NAME]
-        if name not in self._names:
-            if len(self._names) >= self._most:
-                return f"{beginning}{OTHER}"
-            self._names.add(name)
-        return name
 
 
 def faults_of(progress: Progress, *, max_failures: str) -> list[str]:
@@ -81,8 +57,8 @@ def failures_of(progress: Progress, *, earlier: Mapping[str, int], settings: Set
     if exceptions.total() > raised:
         exceptions -= _exceptions(earlier)
     for name, number in exceptions.items():
-        kind, _, place = name.partition(" ")
-        found.append(Failure(reason=kind, pages=number, at=place))
+        kind, _, line = name.partition(" ")
+        found.append(Failure(reason=kind, pages=number, at=line))
     unnamed = raised - exceptions.total()
     if unnamed > 0:
         found.append(Failure(reason=HANDLER, pages=unnamed))
@@ -108,9 +84,9 @@ def is_stopped(progress: Progress) -> bool:
     return progress.state is CrawlState.PAUSED and _STOPPED.match(progress.reason) is not None
 
 
-def place_in(reason: str) -> str:
+def code_line_in(reason: str) -> str:
     """The line of the spider that the reason of such a pause names; empty: none."""
-    found = _PLACE.search(reason)
+    found = _CODE_LINE.search(reason)
     return found[1] if found else ""
 
 

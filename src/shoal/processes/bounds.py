@@ -78,7 +78,7 @@ def _quiet(look: Look) -> str:
     quiet = f"no worker has given a sign of life for {look.quiet_seconds:.0f} s"
     if look.waiting:
         return f"{quiet}: {look.waiting}"
-    return f"{quiet}: they cannot reach the frontier, or a handler does not let go"
+    return f"{quiet}: they cannot reach the frontier, or a handler blocks them"
 
 
 def _outage(workers: Sequence[WorkerBeat]) -> str:

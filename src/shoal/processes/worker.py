@@ -164,7 +164,7 @@ class Worker:
             await _wait(self._slot_free, left)
 
     async def _pause_crawl(self, reason: str) -> None:
-        """Pause the crawl because its handler fails, and release the pages in hand. When people have mended the handler
+        """Pause the crawl because its handler fails, and release the pages in hand. When people have fixed the handler
         and resumed the crawl, its pages are counted anew."""
         progress = await self._reach(partial(self._frontier.progress, self._crawl))
         # A cancelled crawl stays cancelled: to pause it would take up its tasks again.

@@ -12,10 +12,9 @@ import msgspec
 
 from shoal.archive.base import Archive
 from shoal.frontier.base import Frontier
-from shoal.journey.page_notes import ITEMS
 from shoal.journey.results import Finished, unstorable_item
 from shoal.model import Dead, Done, PutReport, Result, Retry, SettleReport, Task
-from shoal.policy.verdicts import START_FAILED, START_OK
+from shoal.policy.notes import ITEMS, START_FAILED, START_OK
 from shoal.processes.outages import Outages, until_reachable
 from shoal.settings import Settings, parse_duration
 from shoal.store.base import ItemRule, Store

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from shoal.cli.commands.why import sentence
-from shoal.cli.typed_keys import key_given, key_text
+from shoal.cli.display.numbers import key_given, key_shown
 from shoal.cli.url_fate import TASKS_SHOWN, Choice, Fate, fate_of, fates_of
 from shoal.errors import UsageError
 from shoal.journey.results import request_of
@@ -165,8 +165,8 @@ async def test_a_line_of_an_older_shoal_does_not_say_what_the_request_was() -> N
 
 @pytest.mark.parametrize("key", [0, 1, -1, 2**63 - 1, -(2**63)])
 def test_a_key_is_read_as_it_is_shown(key: int) -> None:
-    assert len(key_text(key)) == 16
-    assert key_given(key_text(key)) == key
+    assert len(key_shown(key)) == 16
+    assert key_given(key_shown(key)) == key
 
 
 @pytest.mark.parametrize("text", ["", "xyz", "-1", "1" * 17])

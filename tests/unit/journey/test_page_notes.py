@@ -10,7 +10,8 @@ from shoal import Item, Page, Spider
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.listings import PAGES
-from shoal.journey.page_notes import FOLLOWED_SAID, LONGEST_NOTE, MOST_KEYS, MOST_PAIRS
+from shoal.journey.page_notes import FOLLOWED_SAID, MOST_KEYS, MOST_PAIRS
+from shoal.policy.notes import LONGEST_NAME
 from shoal.settings import Settings
 from shoal.testing.fakes import make_page
 from shoal.urls import UrlRules
@@ -86,7 +87,7 @@ async def test_the_names_of_selectors_are_bounded() -> None:
     total = await notes("", "", handler="many")
     assert len(total) == MOST_PAIRS
     [name] = await notes("", handler="long")
-    assert len(name) <= LONGEST_NOTE
+    assert len(name) <= LONGEST_NAME
 
 
 async def test_items_are_counted_and_two_of_one_key_on_a_page_are_named() -> None:
@@ -110,4 +111,4 @@ async def test_the_names_of_keys_are_bounded() -> None:
     keys = [f"{number}-{'x' * 500}" for number in range(2 * MOST_KEYS)]
     total = await notes("", handler="items", meta={"keys": keys * 2})
     assert len([name for name in total if name.startswith("same key ")]) == MOST_KEYS
-    assert max(map(len, total)) <= LONGEST_NOTE
+    assert max(map(len, total)) <= LONGEST_NAME

@@ -10,12 +10,11 @@ from shoal.errors import SettingError
 from shoal.model import CrawlState, Progress
 from shoal.policy.verdicts import (
     Failure,
-    NoteNames,
+    code_line_in,
     failures_of,
     faults_of,
     is_stopped,
     pages_of,
-    place_in,
     shown_failures,
     stopped_by,
 )
@@ -111,18 +110,10 @@ def test_the_most_frequent_exception_is_always_shown() -> None:
     assert shown_failures(found) == found[:3]
 
 
-def test_names_of_notes_are_short_and_bounded_in_number() -> None:
-    names = NoteNames(most=2)
-    assert len(names.of("raised ", "x" * 500)) == 200
-    assert names.of("raised ", "A a.py:1") == "raised A a.py:1"
-    assert names.of("raised ", "B b.py:1") == "raised other"
-    assert names.of("raised ", "A a.py:1") == "raised A a.py:1"
-
-
 def test_a_pause_because_of_a_failing_handler_is_told_from_any_other() -> None:
     reason = stopped_by("parse", pages=50, what="KeyError: 'price' at books.py:14")
     assert reason == "parse failed on its first 50 pages: KeyError: 'price' at books.py:14"
-    assert place_in(reason) == "books.py:14"
+    assert code_line_in(reason) == "books.py:14"
     assert is_stopped(Progress(state=CrawlState.PAUSED, reason=reason))
     assert not is_stopped(Progress(state=CrawlState.PAUSED, reason="the site asked us to wait"))
     assert not is_stopped(Progress(state=CrawlState.RUNNING, reason=reason))

@@ -124,7 +124,7 @@ def test_a_store_that_is_waited_for_comes_before_any_pace(line: str) -> None:
 
 def test_workers_without_a_sign_of_life_are_not_taken_for_polite_ones() -> None:
     quiet = "no worker has given a sign of life for 5 s: "
-    assert bound(lane(), quiet_seconds=5.2) == f"{quiet}they cannot reach the frontier, or a handler does not let go"
+    assert bound(lane(), quiet_seconds=5.2) == f"{quiet}they cannot reach the frontier, or a handler blocks them"
     said = "shoal.db: the disk is full; waiting"
     assert bound(lane(), quiet_seconds=5.2, waiting=said) == quiet + said
 

@@ -110,7 +110,7 @@ async def _by_log(wanted: Wanted, places: Places, *, archive: Archive) -> list[C
     if not has_frontier(places):
         return []
     found = []
-    # Nothing is said of a store that cannot be had: the scan finds the captures as well.
+    # Nothing is said of a store that is out of reach: the scan finds the captures as well.
     async with stores_of_crawls(places, say=_silent) as (frontier, store_of):
         for crawl in await frontier.crawls():
             if wanted.crawl in (None, crawl.id) and (store := await store_of(crawl)) is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.cli.display.counting import Counting
-from shoal.cli.display.numbers import count, moment, moment_given, several
+from shoal.cli.display.numbers import count, key_given, moment, moment_given, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import Command, crawl_argument, json_option, json_with, place_options
 
@@ -172,7 +172,6 @@ def _so_far(crawl: Crawl, number: int) -> str:
 
 async def _filter(which: dict[str, Any], crawl: Crawl, *, frontier: Frontier) -> DeadFilter:
     from shoal.cli.commands.steer import lane_given
-    from shoal.cli.typed_keys import key_given
     from shoal.cli.url_fate import known_key
     from shoal.model import DeadFilter
     from shoal.urls import canonical

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class View(NamedTuple):
-    """A crawl as it is shown. `items` is None where its store cannot be had."""
+    """A crawl as it is shown. `items` is None where its store is out of reach."""
 
     snapshot: Snapshot
     items: int | None

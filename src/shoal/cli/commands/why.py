@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from shoal.cli.display.numbers import duration, moment, several, size
+from shoal.cli.display.numbers import duration, key_given, key_shown, moment, several, size
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, json_option, place_options
-from shoal.cli.typed_keys import key_given, key_text
 from shoal.errors import UsageError
 from shoal.model import DIRECT, TaskState
 from shoal.secrecy import MASK, masked_headers
@@ -54,7 +53,7 @@ def why(url: str, crawl: str | None, *, method: str | None, key: str | None, pla
     _show_tasks(fates, screen)
     for fate in fates if len(fates) <= STORIES_TOLD else []:
         screen.line()
-        screen.heading(f"{fate.request}, key {key_text(fate.key)}")
+        screen.heading(f"{fate.request}, key {key_shown(fate.key)}")
         _tell(fate, screen, places=places)
 
 
@@ -66,7 +65,7 @@ def _show_tasks(fates: list[Fate], screen: Screen) -> None:
     number = f"more than {TASKS_SHOWN}" if len(fates) > TASKS_SHOWN else str(len(fates))
     screen.line(f"{number} tasks have this URL in {fates[0].crawl}; --method or --key tells of one of them")
     rows = [
-        (fate.request, fate.pool, key_text(fate.key), fate.state, fate.fetch.outcome if fate.fetch else "")
+        (fate.request, fate.pool, key_shown(fate.key), fate.state, fate.fetch.outcome if fate.fetch else "")
         for fate in shown
     ]
     screen.table(("request", "pool", "key", "state", "outcome"), rows)
@@ -93,7 +92,7 @@ async def _why(url: str, name: str | None, wanted: dict[str, Any], *, places: Pl
     if not chosen and not is_known:
         return fates
     if not chosen:
-        known = ", ".join(f"{fate.request} (key {key_text(fate.key)})" for fate in fates[:STORIES_TOLD])
+        known = ", ".join(f"{fate.request} (key {key_shown(fate.key)})" for fate in fates[:STORIES_TOLD])
         raise UsageError(f"{fates[0].url} has no such task in {fates[0].crawl}; it has {known}")
     return chosen
 
@@ -167,7 +166,7 @@ def _requeueing(fate: Fate, places: Places) -> str:
     """The command that requeues a dead letter; with it those like it, where a rule has given up all of them."""
     from shoal.cli.next_commands import command, quote
 
-    one = f"--url {quote(fate.url)}" if fate.is_plain else f"--key {key_text(fate.key)}"
+    one = f"--url {quote(fate.url)}" if fate.is_plain else f"--key {key_shown(fate.key)}"
     which = "--reason equal_pages" if fate.task.reason.startswith("equal_pages") else one
     return command(f"dead requeue {quote(fate.crawl)} {which}", places)
 
@@ -176,7 +175,7 @@ def _facts(fate: Fate) -> Iterator[tuple[str, Any]]:
     task = fate.task.task
     yield "crawl", fate.crawl
     yield "lane", fate.lane
-    yield "key", key_text(fate.key)
+    yield "key", key_shown(fate.key)
     yield "request", fate.request if fate.request != "GET" else None
     yield "merged with", fate.merged_with
     yield "found on", fate.found_on

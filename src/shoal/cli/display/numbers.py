@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers, times and keys as people read and type them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from datetime import datetime
 from shoal.error_text import several as several
 from shoal.errors import SettingError, UsageError
 from shoal.settings import parse_duration
+
+KEYS = 1 << 64
 
 
 def count(number: int) -> str:
@@ -75,3 +77,19 @@ def moment_given(text: str, *, now: float | None = None) -> float:
         raise UsageError(
             f"the time {text!r} is not understood: write 30m, 2h or 7d for how long ago, or 2026-05-12T14:00"
         ) from None
+
+
+def key_shown(key: int) -> str:
+    """The key of a task: 16 characters."""
+    return f"{key % KEYS:016x}"
+
+
+def key_given(text: str) -> int:
+    """The key of a task as people copy it."""
+    try:
+        number = int(text, 16)
+    except ValueError:
+        number = -1
+    if not 0 <= number < KEYS:
+        raise UsageError(f"{text!r} is no key: `shoal why URL` shows keys, 16 characters of 0-9 and a-f")
+    return number - KEYS if number >= KEYS // 2 else number

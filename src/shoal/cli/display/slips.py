@@ -8,8 +8,8 @@ import msgspec
 
 from shoal.cli.display.lines import one_line
 from shoal.cli.display.numbers import count, several
-from shoal.journey.page_notes import FOLLOW, FOLLOWED, ITEMS, KEYLESS, SAME_KEY
 from shoal.page import ALL_LINKS
+from shoal.policy.notes import FOLLOW, FOLLOWED, ITEMS, KEYLESS, SAME_KEY
 from shoal.settings import Settings, parse_duration
 
 LINES_SHOWN = 10

@@ -12,7 +12,7 @@ from shoal.cli.display.screen import Screen
 from shoal.cli.display.slips import Slips, slip_lines
 from shoal.cli.next_commands import command, commands, quote
 from shoal.model import CrawlState
-from shoal.policy.verdicts import Failure, place_in, shown_failures
+from shoal.policy.verdicts import Failure, code_line_in, shown_failures
 from shoal.processes.opening import Places
 from shoal.scope import REASONS
 
@@ -169,7 +169,7 @@ def _mend(summary: Summary, places: Places, *, again: str) -> str:
     then = commands(filter(None, lines), places)
     if not again:
         then += " and run the same command again" if then else "run the same command again"
-    return f"fix {place_in(summary.reason) or 'the handler'}, then: {then}"
+    return f"fix {code_line_in(summary.reason) or 'the handler'}, then: {then}"
 
 
 def next_step(summary: Summary, places: Places, *, again: str = "") -> str:
