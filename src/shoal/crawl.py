@@ -66,7 +66,7 @@ from shoal.settings import (
     resolve,
 )
 from shoal.spider import Spider, own_attributes, spider_name
-from shoal.store.base import Store
+from shoal.store.base import ItemFilter, Store
 from shoal.urls import UrlRules
 
 CONFIG_FILE = "shoal.toml"
@@ -87,15 +87,21 @@ def settings_of(spider: type[Spider], flags: dict[str, Any], *, folder: Path = P
 
 
 async def begin(
-    frontier: Frontier, spider: Spider, *, settings: Settings, reference: str, places: Places | None = None
+    frontier: Frontier,
+    spider: Spider,
+    *,
+    settings: Settings,
+    reference: str,
+    places: Places | None = None,
+    store: Store | None = None,
 ) -> tuple[Crawl, Crawl | None]:
     """Resume the spider's unfinished crawl with the settings as they are now, or begin a new one.
 
     Gives the crawl, and the resumed one as it was before; `reference` is how worker processes load the spider. The
-    crawl remembers the store and the archive of `places`."""
+    crawl remembers the store and the archive of `places`; a new one gets an id that `store` has no items of."""
     former = await unfinished_crawl(frontier, spider, reference=reference, places=places)
     origin = _origin(reference, places=places, former=former)
-    crawl_id = await _next_id(frontier, spider) if former is None else former.id
+    crawl_id = await _next_id(frontier, spider, store=store) if former is None else former.id
     crawl = _described(crawl_id, spider, settings=settings, origin=origin, former=former)
     return await _start(crawl, frontier=frontier), former
 
@@ -108,7 +114,7 @@ async def begin_afresh(
     # Before anything is deleted: settings may be refused, and the id of a discarded crawl is not used again, since
     # its workers may still be running.
     origin = _origin(reference, places=places)
-    crawl = _described(await _next_id(frontier, spider), spider, settings=settings, origin=origin)
+    crawl = _described(await _next_id(frontier, spider, store=store), spider, settings=settings, origin=origin)
     for former in await own_crawls(frontier, spider, reference=reference, places=places):
         if is_unfinished(former.state):
             await discard(former, places=places, frontier=frontier, store=store)
@@ -160,8 +166,15 @@ async def discard(crawl: Crawl, *, places: Places, frontier: Frontier, store: St
             await its_own.delete_crawl(crawl.id)
 
 
-async def _next_id(frontier: Frontier, spider: Spider) -> str:
-    return next_id(spider_name(type(spider)), await crawls_of(spider, frontier=frontier))
+async def _next_id(frontier: Frontier, spider: Spider, *, store: Store | None) -> str:
+    """An id that neither a crawl of this frontier has nor items in the store: they may come from a frontier that is
+    lost, or from another one."""
+    name = spider_name(type(spider))
+    crawls = await crawls_of(spider, frontier=frontier)
+    found = next_id(name, crawls)
+    if store is None or not await store.count_items(ItemFilter(spider=name, crawl=found)):
+        return found
+    return next_id(name, [*crawls, *(Crawl(id=crawl, spider=name) for crawl in await store.count_by_crawl(name))])
 
 
 def _origin(reference: str, *, places: Places | None, former: Crawl | None = None) -> Origin:

@@ -13,7 +13,7 @@ from types import ModuleType
 
 from shoal.errors import UsageError
 from shoal.near_names import nearest
-from shoal.spider import Spider
+from shoal.spider import Spider, spider_name
 
 
 def load_spider(reference: str) -> type[Spider]:
@@ -33,11 +33,28 @@ def load_spiders(reference: str) -> list[type[Spider]]:
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Spider) and value.__module__ == module.__name__
     ]
+    _refuse_shared_names(spiders, source)
     if name:
         return [_named(spiders, name, source)]
     if not spiders:
         raise UsageError(f"{source} has no spider: write a class that derives from shoal.Spider")
     return spiders
+
+
+def _refuse_shared_names(spiders: list[type[Spider]], source: str) -> None:
+    """Crawls and items are kept by the spider's name: two that can run must not share one. Classes without a start are
+    there for others to derive from."""
+    names: dict[str, str] = {}
+    for spider in spiders:
+        if spider.start is Spider.start:
+            continue
+        name = spider_name(spider)
+        if name in names:
+            raise UsageError(
+                f"{source}: {names[name]} and {spider.__name__} are both named {name!r}, their crawls and items would"
+                f' mix: give each a name of its own (name = "…" in the class)'
+            )
+        names[name] = spider.__name__
 
 
 def made(spider: type[Spider]) -> Spider:

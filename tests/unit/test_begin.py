@@ -17,6 +17,7 @@ from shoal.processes.opening import Places
 from shoal.settings import Settings
 from shoal.spider_file import load_spider
 from shoal.testing.clock import FakeClock
+from shoal.testing.contract.store.rows import item
 from shoal.testing.fakes import MemoryStore, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.urls import fingerprint, key_of
@@ -76,6 +77,18 @@ async def test_a_fresh_crawl_whose_settings_are_refused_discards_nothing(frontie
     with pytest.raises(UsageError, match="nowhere"):
         await begin_afresh(frontier, MemoryStore(), Books(), places=PLACES, settings=wrong, reference="books.py")
     assert [crawl.id for crawl in await frontier.crawls()] == ["books-1"]
+
+
+async def test_a_new_crawl_has_an_id_that_the_store_has_no_items_of(frontier: MemoryFrontier) -> None:
+    """They come from a frontier that is lost, or from another one that shares the store."""
+    store = MemoryStore()
+    rows = [("a", "books", "books-1"), ("b", "books", "books-7"), ("c", "films", "films-30")]
+    await store.write([item(key, spider=spider, crawl=crawl) for key, spider, crawl in rows], [])
+    first, _ = await begin(frontier, Books(), settings=Settings(), reference="books.py", store=store)
+    assert first.id == "books-8"
+    await store.write([item("d", spider="books", crawl="books-9")], [])
+    fresh = await begin_afresh(frontier, store, Books(), places=PLACES, settings=Settings(), reference="books.py")
+    assert fresh.id == "books-10"
 
 
 def test_ids_count_on_from_the_highest_number_of_the_spiders_own_crawls() -> None:

@@ -46,6 +46,19 @@ def test_one_of_several_is_named(tmp_path: Path) -> None:
         load_spider(f"{path}:Songs")
 
 
+def test_two_spiders_of_a_file_that_can_run_have_two_names(tmp_path: Path) -> None:
+    path = write(tmp_path, BOOKS + "    name = 'shop'\nclass Films(Books):\n    start = ['https://b.test/']\n")
+    for reference in (path, f"{path}:Films", f"{path}:Books"):
+        with pytest.raises(UsageError, match=r"Books and Films are both named 'shop', .*: give each a name of its own"):
+            load_spider(reference)
+
+
+def test_a_class_to_derive_from_may_give_its_name_on(tmp_path: Path) -> None:
+    text = "from shoal import Spider\nclass Shared(Spider):\n    name = 'shop'\n"
+    path = write(tmp_path, text + "class Books(Shared):\n    start = ['https://a.test/']\n")
+    assert spider_name(load_spider(f"{path}:Books")) == "shop"
+
+
 def test_a_spider_that_is_only_imported_does_not_count(tmp_path: Path) -> None:
     write(tmp_path, BOOKS, "shared_of_a_test.py")
     path = write(tmp_path, "from shared_of_a_test import Books\nclass Mine(Books): ...\n")

@@ -30,7 +30,7 @@ from shoal.policy.notes import SITEMAP
 from shoal.policy.verdicts import Failure, failures_of, faults_of, is_stopped, shown_failures
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import is_unfinished, owner_of, record_of
-from shoal.processes.joining import places_of_new, places_to_join, shares_store
+from shoal.processes.joining import has_all_items, places_of_new, places_to_join, shares_store
 from shoal.processes.opening import Places, archive_of, frontier_at, store_at
 from shoal.processes.outages import SaidOnce
 from shoal.processes.sources import check_start
@@ -167,7 +167,14 @@ async def _export(
 async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, Crawl | None]:
     """The crawl, and the unfinished one that it resumes, as that was before."""
     if not job.fresh:
-        return await begin(frontier, job.spider, settings=job.settings, reference=job.reference, places=job.places)
+        return await begin(
+            frontier,
+            job.spider,
+            settings=job.settings,
+            reference=job.reference,
+            places=job.places,
+            store=store,
+        )
     crawl = await begin_afresh(
         frontier, store, job.spider, places=job.places, settings=job.settings, reference=job.reference
     )
@@ -257,7 +264,7 @@ async def _sum_up(crawl: Crawl, reading: Reading, *, store: Store, places: Place
         store=masked(places.store),
         output=(),
         robots_ignored=not crawl.needs_rules,
-        slips=slips_of(after.notes, record_of(crawl).settings),
+        slips=slips_of(after.notes, record_of(crawl).settings, is_whole=has_all_items(crawl, places)),
         bad_sitemaps=sorted(name.removeprefix(SITEMAP) for name in after.notes if name.startswith(SITEMAP)),
     )
 

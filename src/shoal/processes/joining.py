@@ -16,6 +16,8 @@ from shoal.processes.result_places import (
     RememberedPlace,
     ResultPlaces,
     default_store,
+    is_first,
+    is_missing,
     is_same,
     recalled,
     remember,
@@ -78,6 +80,15 @@ def shares_store(crawl: Crawl, places: Places) -> bool:
     return store is None or is_same(store, places.store, frontier=places.frontier)
 
 
+def has_all_items(crawl: Crawl, places: Places) -> bool:
+    """Whether everything that a crawl has stored went into the store of these places, as far as can be told. A file
+    that was put in the place of the first one may lack items."""
+    results = results_known(crawl)
+    if results.store is None or results.other_stores:
+        return False
+    return is_first(results.store, places.store, frontier=places.frontier)
+
+
 def results_of(places: Places, former: ResultPlaces | None = None) -> ResultPlaces:
     """What a crawl remembers of the places that a process uses for it. `former`: what it remembers already."""
     store = remember(places.store, frontier=places.frontier)
@@ -103,10 +114,17 @@ def _store_to_join(crawl: str, store: RememberedPlace, places: Places) -> str:
             if not places.other_store:
                 raise
             return default_store(places.frontier)
-    if not places.other_store and not is_same(store, places.store, frontier=places.frontier):
+    if places.other_store:
+        return places.store
+    if not is_same(store, places.store, frontier=places.frontier):
         raise UsageError(
             f"the items of {crawl} lie in {store.shown}, not in {masked(places.store)}: leave out --store and"
             f" {STORE_VARIABLE}, or {MEANT}"
+        )
+    if is_missing(store):
+        raise UsageError(
+            f"the items of {crawl} lay in {store.shown}, which is not there any more: put it back, or, without the"
+            f" items it had, go on with a new one: {STORE.option} {masked(places.store)} --other-store"
         )
     return places.store
 

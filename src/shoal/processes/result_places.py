@@ -140,6 +140,19 @@ def is_same(remembered: RememberedPlace, url: str, *, frontier: str = "") -> boo
     return is_of_kind and Path(path).resolve() == Path(known) and _is_here(remembered)
 
 
+def is_missing(remembered: RememberedPlace) -> bool:
+    """Whether a place was a file or a folder that is not there any more."""
+    path = None if remembered.in_frontier else path_of(remembered.url)
+    return path is not None and not Path(path).exists()
+
+
+def is_first(remembered: RememberedPlace, url: str, *, frontier: str = "") -> bool:
+    """Whether a URL names the place that was remembered and, of a file, the very file that was there then."""
+    if not is_same(remembered, url, frontier=frontier):
+        return False
+    return not remembered.inode or remember(url, frontier=frontier).inode == remembered.inode
+
+
 def recalled(remembered: RememberedPlace, *, frontier: str, environ: Mapping[str, str] = os.environ) -> str:
     """The URL by which this process gets to the place; OutOfReach if it cannot."""
     if remembered.in_frontier:
@@ -148,7 +161,7 @@ def recalled(remembered: RememberedPlace, *, frontier: str, environ: Mapping[str
     is_elsewhere = not _is_here(remembered) if path is not None else not _is_reachable(remembered)
     if is_elsewhere:
         raise OutOfReach(f"{remembered.shown} on the machine {remembered.host}", Obstacle.MACHINE)
-    if path is not None and not Path(path).exists():
+    if is_missing(remembered):
         raise OutOfReach(f"{remembered.shown}, which is not there any more", Obstacle.MISSING)
     if remembered.has_secret and not _has_password_elsewhere(remembered.url, environ):
         raise OutOfReach(f"{remembered.shown}, which needs a password", Obstacle.SECRET)

@@ -53,6 +53,16 @@ def test_fewer_items_than_were_yielded_are_explained_as_far_as_is_certain(settin
     assert lines({}, stored=5, **settings) == []
 
 
+def test_items_that_may_lie_elsewhere_are_not_called_replaced() -> None:
+    slips = slips_of({"items": 60}, Settings(), is_whole=False)
+    said = "the spider yielded 60 items, the store has 23 of this crawl"
+    assert list(slip_lines(slips, stored=23)) == [("", said)]
+
+
+def test_one_replaced_item_is_told_as_one() -> None:
+    assert lines({"items": 2}, stored=1) == ["1 item replaced by a later one with the same key"]
+
+
 def test_items_of_one_page_with_one_key_are_named_with_a_page() -> None:
     notes = {
         "items": 4,

@@ -43,10 +43,10 @@ class Slips(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = "replace"
 
 
-def slips_of(notes: Mapping[str, int], settings: Settings) -> Slips:
-    """The slips that a crawl's notes tell of."""
+def slips_of(notes: Mapping[str, int], settings: Settings, *, is_whole: bool = True) -> Slips:
+    """The slips that a crawl's notes tell of. Not `is_whole`: some of its items may lie elsewhere, or be lost."""
     # Then fewer items may be stored than pages gave, though none was replaced.
-    is_unsure = parse_duration(settings.freshness) > 0 or parse_duration(settings.dedup_ttl) > 0
+    is_unsure = not is_whole or parse_duration(settings.freshness) > 0 or parse_duration(settings.dedup_ttl) > 0
     return Slips(
         yielded=notes.get(ITEMS, 0),
         keyless=notes.get(KEYLESS, 0),
@@ -82,7 +82,8 @@ def _fewer(slips: Slips, stored: int) -> str:
         return f"the spider yielded {several(slips.yielded, 'item')}, the store has {count(stored)} of this crawl"
     if slips.rule == "fill":
         return f"{several(number, 'item')} merged into others with the same key"
-    return f"{several(number, 'item')} replaced by later ones with the same key"
+    later = "a later one" if number == 1 else "later ones"
+    return f"{several(number, 'item')} replaced by {later} with the same key"
 
 
 def _unmatched(notes: Mapping[str, int]) -> Iterator[Unmatched]:
