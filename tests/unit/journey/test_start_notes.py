@@ -9,6 +9,7 @@ from scripted_journey import URL, ScriptedJourney, redirect
 
 from shoal.fetch.base import Fault, FaultKind
 from shoal.journey.listings import SITEMAP
+from shoal.journey.start_notes import ENOUGH_LISTED
 from shoal.model import Released, Retry
 from shoal.testing.fakes import Answer, lease_for, respond
 
@@ -33,8 +34,8 @@ async def notes(answer: Answer, *, task: dict[str, Any] | None = None, attempt: 
 async def test_a_start_url_says_how_it_ended(answer: Answer, note: str) -> None:
     assert await notes(answer) == {note: 1}
     assert await notes(answer, task={"depth": 1}) == {}
-    # A page that a sitemap lists is at depth 0, but no start URL.
-    assert await notes(answer, task={"parent": 5}) == {}
+    # A page that a sitemap lists is at depth 0: its sitemap leaves the word to it.
+    assert await notes(answer, task={"parent": 5}) == {note: 1}
 
 
 async def test_a_redirect_leaves_the_word_to_the_page_it_leads_to() -> None:
@@ -64,5 +65,17 @@ async def test_a_sitemap_without_a_url_that_can_be_read_has_failed() -> None:
     task = {"handler": SITEMAP, "meta": {"handler": "parse"}}
     broken, whole = "<!doctype html><p>sold", f"<urlset><url><loc>{URL}/a</loc></url></urlset>"
     assert await notes(respond(URL, broken), task=task) == {"start failed bad_sitemap": 1}
-    assert await notes(respond(URL, whole), task=task) == {"start ok": 1}
-    assert await notes(respond(URL, whole[:-5] + "<url><l"), task=task) == {"start ok": 1}
+    assert await notes(respond(URL, "<urlset></urlset>"), task=task) == {"start ok": 1}
+    # Its pages say whether they could be had.
+    assert await notes(respond(URL, whole), task=task) == {}
+    assert await notes(respond(URL, whole[:-5] + "<url><l"), task=task) == {}
+
+
+async def test_few_of_the_pages_that_a_sitemap_lists_leave_a_note() -> None:
+    journey = ScriptedJourney({URL: respond(URL, "<p>good")})
+    noted = 0
+    for _ in range(ENOUGH_LISTED + 5):
+        result = (await journey.take(lease_for(URL, task={"parent": 5}))).result
+        assert not isinstance(result, Released)
+        noted += result.notes.get("start ok", 0)
+    assert noted == ENOUGH_LISTED
