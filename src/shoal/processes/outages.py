@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
 from shoal.errors import ServerUnreachable, StorageError
@@ -13,6 +14,7 @@ from shoal.exits.troubles import LONGEST_LINE, is_trouble
 STORAGE_PATIENCE_SECONDS = 10.0
 LONGEST_PAUSE_SECONDS = 5.0
 QUIET_SECONDS = 60.0
+SLOW_SECONDS = 3.0
 WAITING = "; waiting"
 DISK_FULL = ("disk is full", "No space left on device")
 
@@ -28,6 +30,17 @@ class Outage:
         self._waits = 0
         self._since = 0.0
         self._error = ""
+        self._asked: dict[object, float] = {}
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """One of the parts waits for an answer meanwhile: a server that hangs raises no error."""
+        call = object()
+        self._asked[call] = self._clock()
+        try:
+            yield
+        finally:
+            del self._asked[call]
 
     def begin(self, error: Exception) -> None:
         """One more part waits."""
@@ -43,7 +56,8 @@ class Outage:
     def line(self) -> str:
         """The outage in one line; empty when there is none."""
         if not self._waits:
-            return ""
+            asked = self._clock() - min(self._asked.values(), default=self._clock())
+            return f"{self._what}: waiting for {asked:.0f} s: no answer yet" if asked > SLOW_SECONDS else ""
         waited = f"waiting for {self._clock() - self._since:.0f} s"
         if any(words in self._error for words in DISK_FULL):
             return f"the disk of {self._what} is full: {waited}: {self._error}"
@@ -85,7 +99,8 @@ async def until_reachable(
     try:
         while True:
             try:
-                return await step()
+                with outage.asking() if outage is not None else nullcontext():
+                    return await step()
             except (StorageError, ServerUnreachable) as error:
                 if isinstance(error, StorageError) and loop.time() - began > STORAGE_PATIENCE_SECONDS:
                     raise

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from shoal.errors import ServerUnreachable, StorageError
-from shoal.processes.outages import QUIET_SECONDS, Outage, Outages, SaidOnce, is_outage, until_reachable
+from shoal.processes.outages import QUIET_SECONDS, SLOW_SECONDS, Outage, Outages, SaidOnce, is_outage, until_reachable
 from shoal.testing.clock import FakeClock
 from shoal.testing.waiting import eventually
 
@@ -68,6 +68,21 @@ def test_an_outage_says_for_how_long_and_why() -> None:
     outage.begin(StorageError("shoal.db: the disk is full; make room"))
     assert outage.line == "the disk of the store is full: waiting for 0 s: shoal.db: the disk is full; make room"
     assert is_outage(outage.line)
+
+
+async def test_a_server_that_does_not_answer_is_an_outage_without_an_error() -> None:
+    clock, answer = FakeClock(), asyncio.Event()
+    outage = Outage("the store", clock=clock)
+    waiting = asyncio.create_task(until_reachable(answer.wait, say=print, outage=outage))
+    await asyncio.sleep(0)
+    clock.advance(SLOW_SECONDS)
+    assert outage.line == ""
+    clock.advance(9)
+    assert outage.line == "the store: waiting for 12 s: no answer yet"
+    assert is_outage(outage.line)
+    answer.set()
+    await waiting
+    assert outage.line == ""
 
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
