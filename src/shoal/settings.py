@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -370,9 +370,24 @@ def _check_duration(name: str, text: str, origin: str) -> None:
         raise SettingError(f"setting {name!r} ({origin}): {error}") from None
 
 
+OF_SCRAPY: Final = {
+    "allowed_domains": "allow",
+    "concurrent_requests_per_domain": "per_host",
+    "custom_settings": "settings",
+    "depth_limit": "max_depth",
+    "download_delay": "rate",
+    "download_timeout": "total_seconds",
+    "handle_httpstatus_list": "handle_statuses",
+    "robotstxt_obey": "obey_robots",
+}
+
+
 def refuse_near_misses(attributes: Mapping[str, Any], origin: str) -> None:
-    """Refuse attributes of a spider that are almost a setting: people who wrote `raet` meant `rate`."""
+    """Refuse attributes of a spider that are almost a setting: people who wrote `raet` meant `rate`. So are those that
+    limit a crawl in Scrapy and would do nothing here."""
     for name, value in attributes.items():
+        if (ours := OF_SCRAPY.get(name.lower())) is not None:
+            raise SettingError(f"{name!r} ({origin}) is a name of Scrapy, which does nothing here: write {ours!r}")
         near = next((setting for setting in FIELDS if _could_be(value, setting) and is_slip(name, setting)), None)
         if near and name not in FIELDS:
             raise SettingError(

@@ -11,7 +11,16 @@ import pytest
 from shoal import Spider
 from shoal.crawl import settings_of
 from shoal.errors import SettingError
-from shoal.settings import FIELDS, Settings, environment_layer, file_layer, parse_duration, parse_rate, resolve
+from shoal.settings import (
+    FIELDS,
+    OF_SCRAPY,
+    Settings,
+    environment_layer,
+    file_layer,
+    parse_duration,
+    parse_rate,
+    resolve,
+)
 
 
 def test_the_stronger_layer_counts_and_is_named() -> None:
@@ -172,6 +181,24 @@ def test_a_class_attribute_that_is_almost_a_setting_is_refused(name: str, value:
             settings_of(kind, {})
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "ours"),
+    [
+        ("allowed_domains", ["a.test"], "allow"),
+        ("custom_settings", {"DOWNLOAD_DELAY": 3}, "settings"),
+        ("DOWNLOAD_DELAY", 3, "rate"),
+        ("handle_httpstatus_list", [404], "handle_statuses"),
+    ],
+)
+def test_a_limit_as_scrapy_names_it_is_refused_with_ours(name: str, value: Any, ours: str) -> None:
+    with pytest.raises(SettingError, match=f"{name!r} .* is a name of Scrapy, .*: write {ours!r}"):
+        settings_of(type("Books", (Spider,), {name: value}), {})
+
+
+def test_what_scrapy_names_differently_is_a_setting_or_an_attribute_here() -> None:
+    assert all(name in FIELDS or hasattr(Spider, name) for name in OF_SCRAPY.values())
+
+
 def test_a_spiders_own_attributes_are_left_alone() -> None:
     class Books(Spider):
         rates = {"a": 1}  # noqa: RUF012 -- as people write it
@@ -186,7 +213,7 @@ def test_a_spiders_own_attributes_are_left_alone() -> None:
         min_pages = 1
         max_price = 9.5
         _raet = "4/s"
-        allowed_domains = ["a.test"]  # noqa: RUF012 -- as people write it
+        start_urls = ["https://a.test/"]  # noqa: RUF012 -- as people write it
 
         def raet(self) -> None: ...
 

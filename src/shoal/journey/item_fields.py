@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from selectolax.lexbor import LexborNode
 
+from shoal.errors import UsageError
 from shoal.page import Element, Follow, Page
 
 
@@ -39,9 +40,9 @@ def fields_of(output: Any) -> Mapping[str, Any]:
         return {field.name: getattr(output, field.name) for field in dataclasses.fields(output)}
     if _is_model(output):
         return _dumped(output)
-    raise TypeError(
-        f"a handler may yield requests, items, mappings, dataclasses, pydantic models and msgspec structs, "
-        f"not {type(output).__name__}"
+    raise UsageError(
+        f"a handler yielded a value of type {type(output).__name__}: yield requests, items, mappings, dataclasses,"
+        f" pydantic models or msgspec structs"
     )
 
 

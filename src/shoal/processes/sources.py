@@ -62,7 +62,8 @@ def start_lanes(spider: Spider) -> list[str]:
 def check_start(spider: Spider) -> None:
     """Refuse a spider without a start, or whose start is no URL or names a handler it lacks, before all else."""
     if not callable(spider.start) and not hasattr(spider.start, "__aiter__") and not spider.start:
-        raise UsageError(f"{type(spider).__name__} has no start: give it a `start` URL or a list of them")
+        hint = ", in place of start_urls" if hasattr(spider, "start_urls") else ""
+        raise UsageError(f"{type(spider).__name__} has no start: give it a `start` URL or a list of them{hint}")
     start_lanes(spider)
     names = HandlerNames(spider)
     for source in _listed(spider):

@@ -182,7 +182,7 @@ async def test_a_handler_that_does_not_exist_is_named() -> None:
     for name in ("missing", "start"):
         with pytest.raises(UsageError, match=f"Forms has no handler '{name}'"):
             await run(name)
-    with pytest.raises(TypeError, match="a handler may yield"):
+    with pytest.raises(UsageError, match="a handler yielded a value of type"):
         await run("text")
 
 

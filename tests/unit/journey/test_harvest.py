@@ -291,7 +291,7 @@ def test_an_item_that_holds_itself_is_unstorable() -> None:
 
 @pytest.mark.parametrize("output", ["text", 5, b"x", ("a", 1), object(), Data])
 def test_anything_else_says_what_may_be_yielded(output: Any) -> None:
-    with pytest.raises(TypeError, match="a handler may yield"):
+    with pytest.raises(UsageError, match="a handler yielded a value of type"):
         harvest(output)
 
 

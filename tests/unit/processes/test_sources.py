@@ -115,7 +115,7 @@ async def test_a_page_range_with_an_unknown_end_begins_with_its_first_page() -> 
 @pytest.mark.parametrize(
     ("start", "line"),
     [
-        ((), "Made has no start"),
+        ((), "Made has no start: give it a `start` URL or a list of them$"),
         ("", "Made has no start"),
         (5, "start holds a int"),
         ([5], "start holds a int"),
@@ -127,6 +127,12 @@ async def test_a_page_range_with_an_unknown_end_begins_with_its_first_page() -> 
 def test_a_start_that_is_none_is_refused_in_one_line(start: Any, line: str) -> None:
     with pytest.raises(UsageError, match=line):
         check_start(spider_from(start))
+
+
+def test_start_urls_without_a_start_is_told_what_to_write() -> None:
+    spider = type("Books", (Spider,), {"start_urls": ["https://a.test/"]})()
+    with pytest.raises(UsageError, match="give it a `start` URL or a list of them, in place of start_urls"):
+        check_start(spider)
 
 
 async def test_a_source_of_the_wrong_kind_is_refused_where_it_comes() -> None:

@@ -177,7 +177,7 @@ async def _pace(host: str, rate: str, name: str | None, *, places: Places, as_js
         await frontier.update_lane(crawl.id, lane, LaneUpdate(interval=interval, base_interval=interval))
     paced = Paced(crawl=crawl.id, lane=lane, rate=describe_interval(interval), is_known=is_known)
     if not is_known:
-        paced = replace(paced, near=get_close_matches(lane, hosts, n=NEAR_SHOWN))
+        paced = replace(paced, near=get_close_matches(lane, dict.fromkeys(hosts), n=NEAR_SHOWN))
     screen = Screen()
     if as_json:
         screen.json(paced)
