@@ -276,6 +276,20 @@ async def test_bytes_beyond_ascii_in_headers_of_http_2_are_kept(certificate: Pat
         await fetcher.close()
 
 
+async def test_as_many_bytes_of_headers_as_browsers_take_come_over_http_2(certificate: Path) -> None:
+    lines = [literal(b"x-%d" % number, b"y" * 3000) for number in range(60)]
+    blocks = [frame(CONTINUATION, b"".join(lines[at : at + 5]), stream=1) for at in range(0, len(lines), 5)]
+    page = frame(HEADERS, OK, stream=1) + b"".join(blocks) + frame(CONTINUATION, flags=END_HEADERS, stream=1)
+    async with http2_site(
+        certificate, first=page + frame(DATA, b"a page", flags=END_STREAM, stream=1)
+    ).running() as site:
+        fetcher = fetcher_for(certificate)
+        found = await fetcher.fetch(Fetch(url=f"https://127.0.0.1:{site.port}/"))
+        assert isinstance(found, Response), found
+        assert found.headers == {f"x-{number}": "y" * 3000 for number in range(60)}
+        await fetcher.close()
+
+
 async def test_a_host_that_goes_on_sending_when_nothing_is_asked_of_it_is_left(certificate: Path) -> None:
     now = 0.0
     page = ANSWER + frame(DATA, b"a page", flags=END_STREAM, stream=1)

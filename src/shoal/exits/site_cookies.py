@@ -21,6 +21,7 @@ from shoal.urls import lane_of
 
 MAX_JARS: Final = 10_000
 MAX_BYTES: Final = 32 * 1024 * 1024
+COOKIE_BYTES: Final = 400  # memory of a cookie, without its texts
 # How long a jar that the fleet shares is used before a worker looks for what others have put into it.
 LOOK_SECONDS: Final = 1.0
 SHARE_TRIES: Final = 5
@@ -58,7 +59,9 @@ class _SiteJar:
 
 
 class SiteCookies:
-    """The cookies of a worker. With a frontier they are the fleet's, and it keeps them."""
+    """The cookies of a worker. With a frontier they are the fleet's, and it keeps them.
+
+    - `weight`: the memory that all jars take, roughly"""
 
     def __init__(
         self,
@@ -71,7 +74,7 @@ class SiteCookies:
         self._clock = clock
         self._ticks = ticks
         self._jars: OrderedDict[Visitor, _SiteJar] = OrderedDict()
-        self._size = 0
+        self.weight = 0
 
     async def visit(self, request: Fetch, *, fetcher: Fetcher, lease: Lease) -> Visit:
         """Send a request with the cookies that are for it, and keep those of the answer. A Cookie header that the
@@ -144,11 +147,11 @@ class SiteCookies:
         if self._jars.get(visitor) is not found:
             return
         self._jars.move_to_end(visitor)
-        size = found.jar.size
-        self._size += size - found.size
+        size = found.jar.size + COOKIE_BYTES * len(found.jar)
+        self.weight += size - found.size
         found.size = size
-        while len(self._jars) > MAX_JARS or (self._size > MAX_BYTES and len(self._jars) > 1):
-            self._size -= self._jars.popitem(last=False)[1].size
+        while len(self._jars) > MAX_JARS or (self.weight > MAX_BYTES and len(self._jars) > 1):
+            self.weight -= self._jars.popitem(last=False)[1].size
 
     def _loaded(self, data: bytes) -> CookieJar:
         try:

@@ -31,6 +31,7 @@ MAX_SECURE: Final = 256  # each has a client, with its own connections
 MAX_ADDRESSES: Final = 3
 ROUTE_SECONDS: Final = 60.0
 KEEP_ALIVE_SECONDS: Final = 30.0
+HTTP2_HEADERS: Final = 256 * 1024  # bytes, as browsers take them; the client alone takes 16 KiB
 HTTP2_STREAM_WINDOW: Final = 1024 * 1024
 HTTP2_CONNECTION_WINDOW: Final = 4 * 1024 * 1024
 PARTING_SECONDS: Final = 0.05
@@ -251,6 +252,7 @@ def secure_builder(settings: Settings, *, trusted_roots: bytes | None) -> Client
     builder = client_builder(settings).http2(True)
     builder.http2_initial_stream_window_size(HTTP2_STREAM_WINDOW)
     builder.http2_initial_connection_window_size(HTTP2_CONNECTION_WINDOW)
+    builder.http2_max_header_list_size(HTTP2_HEADERS)
     if trusted_roots is not None:
         builder.add_root_certificate_pem(trusted_roots)
     return builder

@@ -6,6 +6,7 @@ one lease. Each request takes a start slot, and obeys scope and robots.txt like 
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from typing import Final, Literal
 
@@ -41,7 +42,7 @@ class CookieWalls:
         self._most_hops = settings.max_redirects
         self._handled = frozenset(settings.handle_statuses)
         self._needs_rules = needs_rules
-        self._fruitless: OrderedDict[Wall, int] = OrderedDict()
+        self._trials: OrderedDict[Wall, _Trials] = OrderedDict()
 
     async def behind(self, lease: Lease, passage: Passage, answer: Response) -> Response | Fault:
         """The page behind the wall that this answer is; the answer itself if it is no wall, or no page comes of it."""
@@ -56,13 +57,18 @@ class CookieWalls:
         following = await self._following(walk, task, answer)
         if following is None:
             return answer
-        wall = lease.exit, site_of_url(task.url), walk.beginning(following, answer)
-        failures = self._fruitless.get(wall, 0)
-        if failures >= MAX_FRUITLESS:
+        trials = self._trials_of((lease.exit, site_of_url(task.url), walk.beginning(following, answer)))
+        if not trials.has_led_to_a_page:
+            async with trials.one_at_a_time:
+                if not trials.has_led_to_a_page:
+                    return await self._tried(trials, walk, following, answer)
+        return await self._tried(trials, walk, following, answer)
+
+    async def _tried(self, trials: _Trials, walk: _Walk, following: Task, answer: Response) -> Response | Fault:
+        if trials.fruitless >= MAX_FRUITLESS:
             return answer
         found = await self._go(walk, following, answer)
-        has_page = isinstance(found, Response) and found.status not in WALL_STATUSES
-        self._note(wall, 0 if has_page else failures + 1)
+        trials.note(has_page=isinstance(found, Response) and found.status not in WALL_STATUSES)
         return found
 
     async def _go(self, walk: _Walk, following: Task | None, first: Response) -> Response | Fault:
@@ -101,11 +107,29 @@ class CookieWalls:
         robots = await self._lane_rules.of_lane(crawl, task.lane) if self._needs_rules else None
         return not self._needs_rules or (robots is not None and robots.allows(task.url))
 
-    def _note(self, wall: Wall, failures: int) -> None:
-        self._fruitless[wall] = failures
-        self._fruitless.move_to_end(wall)
-        if len(self._fruitless) > WALLS_REMEMBERED:
-            self._fruitless.popitem(last=False)
+    def _trials_of(self, wall: Wall) -> _Trials:
+        trials = self._trials.setdefault(wall, _Trials())
+        self._trials.move_to_end(wall)
+        if len(self._trials) > WALLS_REMEMBERED:
+            self._trials.popitem(last=False)
+        return trials
+
+
+class _Trials:
+    """How the walks of one kind go on one site. Until one leads to a page, they are made one at a time: else all pages
+    under way would try in vain before any of them shows it."""
+
+    __slots__ = ("fruitless", "has_led_to_a_page", "one_at_a_time")
+
+    def __init__(self) -> None:
+        self.fruitless = 0
+        self.has_led_to_a_page = False
+        self.one_at_a_time = asyncio.Lock()
+
+    def note(self, *, has_page: bool) -> None:
+        """Take the end of a walk."""
+        self.fruitless = 0 if has_page else self.fruitless + 1
+        self.has_led_to_a_page = has_page
 
 
 class _Walk:

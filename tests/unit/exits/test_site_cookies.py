@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -123,6 +124,18 @@ async def test_jars_are_limited_by_their_bytes(monkeypatch: pytest.MonkeyPatch) 
         await visit(cookies, Site(f"a={'x' * 4000}; Path=/"), f"https://s{number}.example/")
     kept = [bool(await got(cookies, f"https://s{number}.example/")) for number in range(5)]
     assert kept == [False, False, False, True, True]
+
+
+async def test_many_small_cookies_weigh_what_they_take() -> None:
+    small = "\n".join(f"c{number}=1; Path=/" for number in range(50))
+    cookies = SiteCookies(clock=FakeClock(NOW))
+    await visit(cookies, Site(small), "https://first.example/")
+    tracemalloc.start()
+    for number in range(100):
+        await visit(cookies, Site(small), f"https://s{number}.example/")
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert cookies.weight > taken / 2
 
 
 async def test_knows_the_values_that_no_message_may_show() -> None:

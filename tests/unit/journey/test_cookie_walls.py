@@ -231,6 +231,20 @@ async def test_a_redirect_that_leads_on_is_a_task_as_ever() -> None:
     assert len(visitor.asked) == 8 + MAX_FRUITLESS
 
 
+async def test_pages_under_way_at_once_try_no_more_walks_than_one_after_the_other() -> None:
+    numbers = iter(range(1000))
+
+    def answers(request: Fetch, _: str) -> Response:
+        if request.url.startswith(URL):
+            return moved(request.url, f"/new/{request.url[-1]}", f"sid={next(numbers)}; Path=/")
+        return respond(request.url, "moved here")
+
+    visitor = Visitor(answers)
+    ends = await asyncio.gather(*(visitor.take(f"{URL}/{number}") for number in range(8)))
+    assert [end.result.outcome for end in ends if isinstance(end.result, Done)] == ["redirected"] * 8
+    assert len(visitor.asked) == 8 + MAX_FRUITLESS
+
+
 async def test_a_site_that_goes_on_refusing_is_asked_twice_only_at_first() -> None:
     numbers = iter(range(1000))
     visitor = Visitor(lambda request, _: sets(request.url, f"n={next(numbers)}; Path=/", status=403))
