@@ -11,8 +11,8 @@ from shoal.errors import UsageError
 from shoal.journey.intake import Found, Intake
 from shoal.journey.item_fields import NoJson, described, encoded, fields_of, key_text
 from shoal.near_names import did_you_mean
-from shoal.page import Follow, Page, handler_name
-from shoal.spider import Item, Request, Spider, check_handler
+from shoal.page import Follow, Page
+from shoal.spider import Item, Request, Spider, check_handler, handler_name
 
 FIELDS_NAMED = 12
 
@@ -53,9 +53,9 @@ class Harvest:
     __slots__ = (
         "_intake",
         "_item_key",
-        "_without_key",
         "_names",
         "_page",
+        "_without_key",
         "found",
         "items",
         "keyless",
