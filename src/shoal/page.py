@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, NoReturn, overload
+from typing import Any, Literal, NoReturn
 from xml.etree import ElementTree
 
 import msgspec
@@ -19,7 +19,7 @@ from shoal.fetch.base import Response
 from shoal.markup import MarkupLimits, check_markup
 from shoal.model import Task
 from shoal.secrecy import has_secrets, without_secrets
-from shoal.spider import Request
+from shoal.spider import Request, handler_name
 from shoal.urls import UrlRules, lane_of, origin_of
 from shoal.xml import parse_xml
 
@@ -355,17 +355,6 @@ class Follow:
         if headers is None or not has_secrets(headers):
             return self.options
         return {**self.options, "headers": without_secrets(headers)}
-
-
-@overload
-def handler_name(handler: None) -> None: ...
-@overload
-def handler_name(handler: Handler | str) -> str: ...
-def handler_name(handler: Handler | str | None) -> str | None:
-    """The name under which a task remembers its handler."""
-    if handler is None or isinstance(handler, str):
-        return handler
-    return handler.__name__
 
 
 def _listed(target: Any) -> list[Any]:

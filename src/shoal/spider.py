@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import msgspec
 
@@ -161,6 +161,17 @@ def has_login(spider: type[Spider]) -> bool:
 def spider_name(spider: type[Spider]) -> str:
     """The spider's name, or its class name in small letters."""
     return spider.name or spider.__name__.lower()
+
+
+@overload
+def handler_name(handler: None) -> None: ...
+@overload
+def handler_name(handler: Callable[[Page], Any] | str) -> str: ...
+def handler_name(handler: Callable[[Page], Any] | str | None) -> str | None:
+    """The name under which a task remembers its handler."""
+    if handler is None or isinstance(handler, str):
+        return handler
+    return handler.__name__
 
 
 def check_handler(spider: Spider, name: str) -> None:

@@ -164,8 +164,8 @@ async def test_status_shows_the_other_crawls_and_tells_of_it(
     await frontier.close()
     done = Folder(tmp_path).run("status", "--frontier", running.url, *options)
     assert ("news-1" in done.stdout, "news-2" in done.stdout, CRAWL in done.stdout) == (True, True, False)
-    assert "crawl 'books-1'" in done.stderr
-    assert done.stderr.count("\n") == 1
+    # Another line may say that the store of the others is not here.
+    assert ["crawl 'books-1'" in line for line in done.stderr.splitlines()].count(True) == 1
 
 
 async def test_status_says_it_in_one_line(

@@ -12,7 +12,8 @@ import pytest
 from shoal import Request, Spider
 from shoal.errors import SelectorError, UsageError
 from shoal.markup import MarkupLimits, UnfitMarkup, check_markup
-from shoal.page import Element, Page, TurnedAway, handler_name
+from shoal.page import Element, Page, TurnedAway
+from shoal.spider import handler_name
 from shoal.testing.fakes import make_page
 
 SHOP = """<html><head><title> The  Shop </title></head><body>

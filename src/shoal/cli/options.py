@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,31 +96,38 @@ def place_options(
                     check_store_exists(store)
             return command(*args, places=places, **options)
 
-        if works:
-            text = "Use this --store or --archive though the crawl has another."
-            wrapped = click.option("--other-store", is_flag=True, help=text)(wrapped)
-        if archive:
-            what = "Where raw pages are kept, if at all" if works else "Where the raw pages are"
-            text = f"{what}: a folder, s3://…, gs://… or az://…  [default: the crawl's]"
-            wrapped = click.option("--archive", metavar="URL", callback=checked_place, help=text)(wrapped)
-        if store:
-            default = "the crawl's; of a new one, as --frontier" if works else "the crawl's"
-            text = f"Where the items are.  [env var: {STORE_VARIABLE}; default: {default}]"
-            wrapped = click.option("--store", metavar="URL", callback=checked_place, envvar=STORE_VARIABLE, help=text)(
-                wrapped
-            )
-        return click.option(
-            "--frontier",
-            metavar="URL",
-            default=DEFAULT_FILE,
-            show_default=True,
-            envvar=FRONTIER_VARIABLE,
-            callback=checked_place,
-            show_envvar=True,
-            help="Where the tasks are.",
-        )(wrapped)
+        decorated: Command = wrapped
+        for flag in _place_flags(store=store, archive=archive, works=works):
+            decorated = flag(decorated)
+        return decorated
 
     return decorate
+
+
+def _place_flags(*, store: bool, archive: bool, works: bool) -> Iterator[Callable[[Command], Command]]:
+    """Last first: help shows them the other way round."""
+    if works:
+        yield click.option(
+            "--other-store", is_flag=True, help="Use this --store or --archive though the crawl has another."
+        )
+    if archive:
+        what = "Where raw pages are kept, if at all" if works else "Where the raw pages are"
+        text = f"{what}: a folder, s3://…, gs://… or az://…  [default: the crawl's]"
+        yield click.option("--archive", metavar="URL", callback=checked_place, help=text)
+    if store:
+        default = "the crawl's; of a new one, as --frontier" if works else "the crawl's"
+        text = f"Where the items are.  [env var: {STORE_VARIABLE}; default: {default}]"
+        yield click.option("--store", metavar="URL", callback=checked_place, envvar=STORE_VARIABLE, help=text)
+    yield click.option(
+        "--frontier",
+        metavar="URL",
+        default=DEFAULT_FILE,
+        show_default=True,
+        envvar=FRONTIER_VARIABLE,
+        callback=checked_place,
+        show_envvar=True,
+        help="Where the tasks are.",
+    )
 
 
 def run_options(command: Command) -> Command:

@@ -11,8 +11,8 @@ from shoal.errors import UsageError
 from shoal.journey.intake import Found, Intake
 from shoal.journey.item_fields import NoJson, described, encoded, fields_of, key_text
 from shoal.near_names import did_you_mean
-from shoal.page import Follow, Page, handler_name
-from shoal.spider import Item, Request, Spider, check_handler
+from shoal.page import Follow, Page
+from shoal.spider import Item, Request, Spider, check_handler, handler_name
 
 FIELDS_NAMED = 12
 
@@ -53,9 +53,9 @@ class Harvest:
     __slots__ = (
         "_intake",
         "_item_key",
-        "_keyless",
         "_names",
         "_page",
+        "_without_key",
         "found",
         "items",
         "keyless",
@@ -75,7 +75,7 @@ class Harvest:
         self._intake = intake
         self._item_key = item_key
         self._names = names
-        self._keyless = 0
+        self._without_key = 0
 
     def add(self, output: Any) -> None:
         """Take in one output of the handler."""
@@ -122,9 +122,9 @@ class Harvest:
 
     def _page_key(self, *, is_named: bool) -> str:
         """The page's URL; the second and later items without a key get a number, or they would replace each other."""
-        self._keyless += 1
+        self._without_key += 1
         self.keyless += is_named
-        return self._page.url if self._keyless == 1 else f"{self._page.url}#{self._keyless}"
+        return self._page.url if self._without_key == 1 else f"{self._page.url}#{self._without_key}"
 
 
 def _no_such_field(name: str, fields: Mapping[str, Any]) -> UsageError:

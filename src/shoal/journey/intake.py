@@ -13,9 +13,9 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import DIRECT, DUPLICATE, VIA, Task, random_key
-from shoal.page import Follow, handler_name
+from shoal.page import Follow
 from shoal.settings import Settings
-from shoal.spider import Request
+from shoal.spider import Request, handler_name
 from shoal.urls import Link, UrlRules, named_key, origin_of
 
 SAMPLES_PER_PAGE = 3

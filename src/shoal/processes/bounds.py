@@ -12,7 +12,7 @@ from shoal.frontier.rules.constants import SAME_INTERVAL
 from shoal.model import VIA, Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
 from shoal.processes.outages import is_outage
-from shoal.processes.stats import describe_interval, exits_back, pool_of, seconds_left, with_exits
+from shoal.processes.stats import describe_interval, exits_back, pool_of, seconds_left, spent_budget, with_exits
 
 BUSY_SHARE: Final = 0.7
 LOADED: Final = 0.85
@@ -48,7 +48,7 @@ def bound_of(look: Look) -> str:
     """What limits the crawl."""
     progress, workers = look.progress, look.workers
     if progress.state is CrawlState.PAUSED:
-        why = progress.reason
+        why = spent_budget(look.crawl, progress) or progress.reason
         return f"paused: {why}" if why else "paused by an operator; `shoal resume` lets it go on"
     if progress.state is not CrawlState.RUNNING:
         return str(progress.state)

@@ -17,9 +17,8 @@ from shoal.journey.harvest import HandlerNames
 from shoal.journey.intake import Found, Intake
 from shoal.journey.listings import PAGES, SITEMAP
 from shoal.model import PutReport
-from shoal.page import handler_name
 from shoal.processes.outages import until_reachable
-from shoal.spider import Pages, Request, Sitemap, Source, Spider, Stdin, UrlFile
+from shoal.spider import Pages, Request, Sitemap, Source, Spider, Stdin, UrlFile, handler_name
 from shoal.urls import canonical, lane_of
 
 BATCH = 500

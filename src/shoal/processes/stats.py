@@ -132,7 +132,7 @@ class Meter:
             rate=rate,
             eta_seconds=eta(progress, rate, polite),
             last_lanes=last,
-            bound=why_paused(crawl, progress) or bound,
+            bound=bound,
         )
 
 
@@ -171,11 +171,6 @@ def spent_budget(crawl: Crawl, progress: Progress) -> str:
 def raised_budget(crawl: Crawl) -> float:
     """A budget that lets a crawl go on whose budget is spent."""
     return 2 * crawl.budgets.cost
-
-
-def why_paused(crawl: Crawl, progress: Progress) -> str:
-    """Why the crawl is paused, if that is known; else empty."""
-    return spent_budget(crawl, progress) or (progress.reason if progress.state is CrawlState.PAUSED else "")
 
 
 def describe_interval(interval: float) -> str:

@@ -19,7 +19,7 @@ from shoal.cli.display.lines import shown
 from shoal.cli.display.numbers import count, duration, per_second, several, size
 from shoal.cli.display.screen import GAP, Screen
 from shoal.model import CrawlState, LaneStatus
-from shoal.processes.stats import Snapshot, cost_so_far, describe_interval, seconds_left, why_paused
+from shoal.processes.stats import Snapshot, cost_so_far, describe_interval, seconds_left
 
 LINE_SECONDS = 5.0
 REFRESHES_PER_SECOND = 4
@@ -80,8 +80,6 @@ def line_of(snapshot: Snapshot) -> str:
 
 def held_by(snapshot: Snapshot) -> str:
     """What limits the crawl, or why it is paused."""
-    if reason := why_paused(snapshot.crawl, snapshot.progress):
-        return f"paused: {reason}"
     return snapshot.bound if snapshot.bound.startswith(PAUSED) else f"bound by {snapshot.bound}"
 
 

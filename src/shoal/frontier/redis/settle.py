@@ -32,10 +32,14 @@ class Chunk:
         self.flaws: dict[int, str] = {}
         self.origins: list[int] = []
         self._args: list[Argument] = []
+        self._notes: dict[tuple[Argument, ...], list[int]] = {}
 
     @property
     def args(self) -> list[Argument]:
-        return [*self.batch.kinds, len(self.results), *self._args]
+        args = [*self.batch.kinds, len(self.results), *self._args, len(self._notes)]
+        for notes, carriers in self._notes.items():
+            args += (struct.pack(f">{len(carriers)}H", *carriers), *notes)
+        return args
 
     def has_room(self, found: int) -> bool:
         return len(self.results) < MAX_RESULTS and (not self.results or len(self.batch.tasks) + found <= MAX_TASKS)
@@ -46,13 +50,13 @@ class Chunk:
             args = self._encode(result)
         except FLAWS as error:
             self.flaws[index] = f"{type(error).__name__}: {error}"
-            args = ["check", *_lease(result.lease), 0, "", 0]
+            args = ["check", *_lease(result.lease), 0, ""]
         self._append(index, result, args, of=index)
 
     def add_part(self, result: Done, part: slice, *, of: int) -> None:
         """A part of a long list of found tasks, sent ahead of its result."""
         found = self.batch.encode(result.found[part])
-        self._append(-1, result, ["found", *_lease(result.lease), 0, "", 0, len(found) // 3, *found], of=of)
+        self._append(-1, result, ["found", *_lease(result.lease), 0, "", len(found) // 3, *found], of=of)
 
     def _append(self, index: int, result: Result, args: Sequence[Argument], *, of: int) -> None:
         self.results.append((index, result))
@@ -65,21 +69,28 @@ class Chunk:
         match result:
             case Done():
                 _check_samples(result)
-                update += encode_counts(result.notes)
-                counts = encode_counts(result.rejected)
+                notes, counts = encode_counts(result.notes), encode_counts(result.rejected)
                 result.outcome.encode()
+                # Last: what it has taken in cannot be undone.
                 found = self.batch.encode(result.found[_last_part(result)])
+                self._carry(notes)
                 return ["done", *lease, *update, result.outcome, *counts, len(found) // 3, *found]
             case Retry():
-                update += encode_counts(result.notes)
                 result.reason.encode()
-                return ["retry", *lease, *update, result.reason, number(result.delay), int(result.free)]
+                delay = number(result.delay)
+                self._carry(encode_counts(result.notes))
+                return ["retry", *lease, *update, result.reason, delay, int(result.free)]
             case Dead():
-                update += encode_counts(result.notes)
                 result.reason.encode(), result.detail.encode()
+                self._carry(encode_counts(result.notes))
                 return ["dead", *lease, *update, result.reason, result.detail]
             case Released():
-                return ["release", *lease, *update, 0]
+                return ["release", *lease, *update]
+
+    def _carry(self, notes: list[Argument]) -> None:
+        """The result that comes next carries these notes."""
+        if len(notes) > 1:
+            self._notes.setdefault(tuple(notes), []).append(len(self.results) + 1)
 
 
 class Settlement:

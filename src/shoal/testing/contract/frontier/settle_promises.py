@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import msgspec
+
 from shoal.frontier.base import Frontier
 from shoal.model import Dead, DeadFilter, Done, LaneUpdate, Lease, Released, Result, Retry
 from shoal.testing.clock import FakeClock
@@ -168,6 +170,15 @@ class SettlePromises(FrontierCase):
         retry = Retry(lease=four, reason="timeout", notes={"raised": 1})
         await frontier.settle([Done(lease=three, notes={"items": 4, "follow parse é": 1}), retry])
         assert (await frontier.progress(CRAWL)).notes == {"items": 7, "raised": 2, "follow parse é": 1}
+
+    async def test_counts_the_notes_that_several_results_share_for_those_that_stand(self, frontier: Frontier) -> None:
+        await frontier.put(CRAWL, [make_task(number) for number in range(4)])
+        leases = (await take(frontier)).leases
+        lost = msgspec.structs.replace(leases[1], token=leases[1].token - 1)
+        notes = {"items": 2, "start ok": 1}
+        done = [Done(lease=lease, notes=notes) for lease in (leases[0], lost, leases[2])]
+        await frontier.settle([*done, Done(lease=leases[3], notes={"items": 3})])
+        assert (await frontier.progress(CRAWL)).notes == {"items": 7, "start ok": 2}
 
     async def test_dead_letters_are_listed_by_lane_reason_time_and_key(
         self, frontier: Frontier, clock: FakeClock

@@ -3,13 +3,15 @@
 --
 -- ARGV[3]  number of kinds, the kinds (see admit); then number of results, and for each:
 --          verb, key (8 bytes), token, lane's update: "0", or "1" and seven values (see update_lane), how the exit did: "" or
---          the report (see exit_use); number of notes, for each: name, count; then by verb
+--          the report (see exit_use); then by verb
 --   done     outcome; number of rejections, for each: reason, count; number of found tasks, the tasks (see admit)
 --   found    number of found tasks, the tasks: a part of a long list, sent ahead; the lease stands
 --   retry    reason, delay, "1" if free
 --   dead     reason, detail
 --   release
 --   check    a result that cannot be written: only says whether its lease stands
+--          then number of sets of notes, and for each: the indexes of the results that carry it (two bytes each), number of notes,
+--          for each: name, count. Most pages carry the same notes, which are sent and read once
 -- Reply    {"ok", epoch, a letter per result: "s" stale, "a" applied or standing, {index, reason, …} refused,
 --          {index, …} merged, {index, …} in the outbox, last number there}
 local FIRST_KIND = 3
@@ -19,10 +21,10 @@ at = at + 1
 
 -- The next result: its values, and the indexes in ARGV where its lists begin. It is checked before the first write.
 local function read_result()
-  -- All fields at once: a table that grows field by field costs three times as long.
+  -- All fields at once: a table that grows field by field costs three times as long. Eight at most: a ninth doubles its size.
   local result = {
-    verb = ARGV[at], key = ARGV[at + 1], token = assert(tonumber(ARGV[at + 2])), update = nil, report = nil, notes = 0,
-    noted = nil, rejected = nil, total = nil, found = nil,
+    verb = ARGV[at], key = ARGV[at + 1], token = assert(tonumber(ARGV[at + 2])), update = nil, report = nil,
+    rejected = nil, total = nil, found = nil,
   }
   at = at + 3
   if ARGV[at] == '1' then
@@ -35,9 +37,6 @@ local function read_result()
     assert(verdict_of(result.report))
   end
   at = at + 1
-  result.notes, result.noted = tonumber(ARGV[at]), at + 1
-  for i = 2, 2 * result.notes, 2 do assert(tonumber(ARGV[at + i])) end
-  at = at + 1 + 2 * result.notes
   if result.verb == 'done' then
     result.rejected = at + 2
     local rejections = tonumber(ARGV[at + 1])
@@ -63,9 +62,23 @@ for i = 1, results do
   read[i] = read_result()
   keys[i] = read[i].key
 end
+
+-- Index of a result → where in ARGV the set of notes begins that it carries.
+local set_of = {}
+local sets = tonumber(ARGV[at])
+at = at + 1
+for _ = 1, sets do
+  local carriers, number = ARGV[at], tonumber(ARGV[at + 1])
+  for i = 1, number do assert(tonumber(ARGV[at + 1 + 2 * i])) end
+  for i = 1, #carriers, 2 do
+    local high, low = string.byte(carriers, i, i + 1)
+    set_of[256 * high + low] = at + 1
+  end
+  at = at + 2 + 2 * number
+end
 local held_values = results > 0 and call('HMGET', P .. 'held', unpack(keys)) or {}
 
-local outcomes, rejected, notes, has_ended, finished = {}, {}, {}, {}, {}
+local outcomes, rejected, noted, has_ended, finished = {}, {}, {}, {}, {}
 
 local function finish(result)
   count('done', 1)
@@ -91,7 +104,7 @@ local function retry(lane, held, result)
   put_back(lane, held, result.delay)
 end
 
-local function apply(held, result)
+local function apply(held, result, set)
   if result.verb == 'found' then
     admit(result.found, result.total)
     return
@@ -102,9 +115,7 @@ local function apply(held, result)
   local lane = need_lane(held.lane)
   if result.update then update_lane(lane, result.update) end
   end_lease(lane, held, result.report)
-  for i = result.noted, result.noted + 2 * result.notes - 1, 2 do
-    notes[ARGV[i]] = (notes[ARGV[i]] or 0) + tonumber(ARGV[i + 1])
-  end
+  if set then noted[set] = (noted[set] or 0) + 1 end
   if result.verb == 'done' then
     finish(result)
   elseif result.verb == 'retry' then
@@ -144,7 +155,7 @@ for i = 1, results do
   -- A check changes nothing.
   if ttl and (not stands or result.verb ~= 'check') then expire_keys() end
   if stands then
-    apply(held, result)
+    apply(held, result, set_of[i])
     fates[i] = 'a'
   else
     if result.verb ~= 'found' then count('stale', 1) end
@@ -159,6 +170,12 @@ if ttl then retire(finished) end
 save_ended()
 for name, amount in pairs(outcomes) do tally('outcomes', name, amount) end
 for reason, amount in pairs(rejected) do count_rejected(reason, amount) end
+local notes = {}
+for set, times in pairs(noted) do
+  for i = set + 1, set + 2 * tonumber(ARGV[set]), 2 do
+    notes[ARGV[i]] = (notes[ARGV[i]] or 0) + times * tonumber(ARGV[i + 1])
+  end
+end
 for name, amount in pairs(notes) do tally('notes', name, amount) end
 save_lanes()
 save_counts()
