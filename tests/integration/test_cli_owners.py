@@ -162,3 +162,15 @@ def test_a_file_that_was_moved_resumes_its_crawl(folder: Folder, site: SiteProce
     (folder.path / "spiders").mkdir()
     Path(folder.path / "books.py").rename(folder.path / "spiders" / "books.py")
     assert folder.json("run", "spiders/books.py")["resumed"]
+
+
+def test_items_that_a_later_crawl_took_over_are_not_called_replaced(folder: Folder, site: SiteProcess) -> None:
+    name = folder.spider(site.url)
+    folder.run("run", name)
+    folder.run("run", name)
+    add_page(folder, site)
+    again = folder.run("run", name, "-o", "items.csv")
+    assert "resuming books-1" in again.stderr
+    assert f"its pages yielded {PRODUCTS} items, of which it has 0 now: an item belongs to the crawl" in again.stderr
+    assert f"books-2 has {PRODUCTS}" in again.stderr
+    assert "replaced" not in again.stdout

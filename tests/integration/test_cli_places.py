@@ -139,6 +139,17 @@ def test_with_other_store_both_are_used_and_status_says_where_items_lie(
     assert f"items of books-1 lie also in {other.path}/own.db on {host}: they are not in this file" in exported.stderr
 
 
+def test_a_file_from_the_other_store_says_that_the_first_ones_items_are_missing(
+    folder: Folder, other: Folder, site: SiteProcess, frontier: list[str]
+) -> None:
+    name = unfinished(folder, site, *frontier, "--store", "results.db")
+    options = ("--store", "own.db", "--other-store", "-o", "own.csv", *frontier)
+    said = other.run("run", str(folder.path / name), *options).stderr
+    assert f"items of books-1 lie also in {folder.path}/results.db: they are not in this file" in said
+    said = other.run("export", "books-1", "-o", "-", "--store", "own.db", *frontier).stderr
+    assert f"items of books-1 lie also in {folder.path}/results.db: they are not in this file" in said
+
+
 def test_a_resumed_run_keeps_its_store(folder: Folder, site: SiteProcess) -> None:
     name = unfinished(folder, site, "--store", "results.db")
     assert "lie in" in folder.refusal("run", name, "--store", "shoal.db")

@@ -18,7 +18,7 @@ from shoal.cli.display.progress import Display
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.slips import slips_of
 from shoal.cli.display.summary import Summary, next_step, show_summary
-from shoal.cli.item_owners import owners_line, owners_of
+from shoal.cli.item_owners import Owners, owners_line, owners_of
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.options import check_json_output
 from shoal.cli.reading import has_frontier, say_what_is_elsewhere
@@ -142,26 +142,22 @@ async def _work(job: Job, screen: Screen, *, frontier: Frontier, store: Store) -
         coordinator = Coordinator(crawl, frontier=frontier, show=watch.show, say=say, waiting=say.waiting)
         reading = await _run(crawl, job, coordinator, watch=watch, store=store)
     output = () if reading.interrupted else job.output
-    await _export(crawl, reading, output, job=job, store=store, screen=screen)
-    summary = await _sum_up(crawl, reading, store=store, places=job.places)
+    await _export(crawl, output, job=job, store=store, screen=screen)
+    owners = await owners_of(crawl, reading.after, crawls=await frontier.crawls(), store=store)
+    if owners.yielded and (owners.others or output) and (line := owners_line(owners, job.places)):
+        screen.say(line)
+    summary = _sum_up(crawl, reading, owners=owners, places=job.places)
     judged = await _judged(summary, crawl, reading, job=job, frontier=frontier)
     return msgspec.structs.replace(judged, resumed=before is not None, output=output)
 
 
-async def _export(
-    crawl: Crawl, reading: Reading, output: Sequence[str], *, job: Job, store: Store, screen: Screen
-) -> None:
-    """Write the crawl's items to these files. A file without items is never a surprise: a line says why."""
-    wanted, numbers = Wanted(which=ItemFilter(spider=crawl.spider, crawl=crawl.id)), []
+async def _export(crawl: Crawl, output: Sequence[str], *, job: Job, store: Store, screen: Screen) -> None:
+    """Write the crawl's items to these files."""
+    wanted = Wanted(which=ItemFilter(spider=crawl.spider, crawl=crawl.id))
     for target in output:
         with counting_export(screen, target) as show:
-            numbers.append(await export(store, target, wanted=wanted, show=show))
-        say_what_is_elsewhere(crawl, say=screen.say)
-    if 0 not in numbers:
-        return
-    owners = await owners_of(crawl, reading.after, crawls=[crawl], store=store)
-    if owners.yielded and (line := owners_line(owners, job.places)):
-        screen.say(line)
+            await export(store, target, wanted=wanted, show=show)
+        say_what_is_elsewhere(crawl, job.places, say=screen.say)
 
 
 async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, Crawl | None]:
@@ -239,7 +235,7 @@ def _announce(crawl: Crawl, before: Crawl | None, job: Job, *, display: Display)
         )
 
 
-async def _sum_up(crawl: Crawl, reading: Reading, *, store: Store, places: Places) -> Summary:
+def _sum_up(crawl: Crawl, reading: Reading, *, owners: Owners, places: Places) -> Summary:
     before, after = reading.before, reading.after
     pages = after.done + after.dead - before.done - before.dead
     return Summary(
@@ -260,11 +256,15 @@ async def _sum_up(crawl: Crawl, reading: Reading, *, store: Store, places: Place
         duplicates=after.duplicates,
         outcomes=after.outcomes,
         rejected=after.rejected,
-        items=await store.count_items(ItemFilter(spider=crawl.spider, crawl=crawl.id)),
+        items=owners.own,
         store=masked(places.store),
         output=(),
         robots_ignored=not crawl.needs_rules,
-        slips=slips_of(after.notes, record_of(crawl).settings, is_whole=has_all_items(crawl, places)),
+        slips=slips_of(
+            after.notes,
+            record_of(crawl).settings,
+            is_whole=has_all_items(crawl, places) and not owners.others,
+        ),
         bad_sitemaps=sorted(name.removeprefix(SITEMAP) for name in after.notes if name.startswith(SITEMAP)),
     )
 

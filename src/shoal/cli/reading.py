@@ -13,7 +13,7 @@ from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
 from shoal.processes.crawl_record import results_known
-from shoal.processes.joining import archive_to_read, places_of_new, store_to_read
+from shoal.processes.joining import archive_to_read, places_of_new, store_to_read, stores_beside
 from shoal.processes.opening import Places, frontier_at, shared_results
 from shoal.processes.result_places import file_of
 from shoal.store.base import Store
@@ -34,9 +34,9 @@ def has_frontier(places: Places) -> bool:
     return path is None or Path(path).exists()
 
 
-def say_what_is_elsewhere(crawl: Crawl, *, say: Callable[[str], None]) -> None:
-    """Say that a file of items is not all: workers wrote to other stores, too."""
-    if others := results_known(crawl).other_stores:
+def say_what_is_elsewhere(crawl: Crawl, places: Places, *, say: Callable[[str], None]) -> None:
+    """Say that a file with the items of the store of these places is not all: others wrote to other stores."""
+    if others := stores_beside(crawl, places):
         say(f"items of {crawl.id} lie also in {', '.join(others)}: they are not in this file")
 
 

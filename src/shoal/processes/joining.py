@@ -80,6 +80,17 @@ def shares_store(crawl: Crawl, places: Places) -> bool:
     return store is None or is_same(store, places.store, frontier=places.frontier)
 
 
+def stores_beside(crawl: Crawl, places: Places) -> list[str]:
+    """The stores that have items of a crawl, as far as it remembers, without the one of these places; for people."""
+    results = results_known(crawl)
+    if results.store is None or not results.other_stores:
+        return []
+    here = remember(places.store, frontier=places.frontier)
+    others = [name for name in results.other_stores if name != _named(here)]
+    is_own = is_same(results.store, places.store, frontier=places.frontier)
+    return others if is_own else [results.store.shown, *others]
+
+
 def has_all_items(crawl: Crawl, places: Places) -> bool:
     """Whether everything that a crawl has stored went into the store of these places, as far as can be told. A file
     that was put in the place of the first one may lack items."""
@@ -178,5 +189,9 @@ def _with_password(shown: str) -> str:
 
 
 def _with(known: tuple[str, ...], place: RememberedPlace) -> tuple[str, ...]:
-    where = f"{place.shown} on {place.host}" if place.host else place.shown
+    where = _named(place)
     return known if where in known else (*known, where)
+
+
+def _named(place: RememberedPlace) -> str:
+    return f"{place.shown} on {place.host}" if place.host else place.shown

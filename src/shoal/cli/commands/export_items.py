@@ -123,7 +123,7 @@ async def _export_crawl(
         async with store_at(places.store) as store:
             wanted = _of(wanted, crawl.spider, None if everything else crawl.id)
             exported = await _write(store, output, wanted, screen=screen)
-            say_what_is_elsewhere(crawl, say=screen.say)
+            say_what_is_elsewhere(crawl, places, say=screen.say)
             unmatched = "" if exported.number else await _unmatched(store, exported)
             if everything or unmatched:
                 return exported, unmatched
