@@ -80,7 +80,7 @@ def test_a_worker_leaves_the_crawl_of_another_file_alone(folder: Folder, site: S
     add_page(folder, site)
     for options in (["--burst"], ["--crawl", "books-1"], ["--crawl", "books-1", "--burst"]):
         refusal = folder.refusal("worker", second, *options)
-        assert f"books-1 belongs to {folder.path}/books.py, not to second.py; name your spider" in refusal
+        assert f"books-1 belongs to {folder.path}/books.py, not to second.py: work on it with that file" in refusal
     with folder.start("worker", second) as worker:
         assert worker.stderr is not None
         said = [worker.stderr.readline(), worker.stderr.readline()]

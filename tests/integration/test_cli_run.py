@@ -386,7 +386,7 @@ def test_handlers_that_use_all_of_the_cpu_are_named(folder: Folder, site: SitePr
     burn = "import time; end = time.process_time() + 0.3\n        while time.process_time() < end: pass"
     with folder.start("run", folder.spider(site.url, first=burn)) as running:
         folder.wait_for_pages(0)
-        assert "of a core each; --workers adds processes" in wait_for_bound(folder, "handlers and parsing")
+        assert "of a core each; --workers helps while cores are free" in wait_for_bound(folder, "handlers and parsing")
         interrupt(running)
         running.communicate(timeout=SECONDS)
 

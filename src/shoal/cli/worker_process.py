@@ -43,6 +43,7 @@ from shoal.store.base import Store
 
 FAILED = 1
 LOOK_SECONDS = 1.0
+USE_ITS_FILE = "work on it with that file, or name your spider"
 LONGEST_LOOK_SECONDS = 15.0
 LOOK_SHARE = 0.05
 
@@ -252,10 +253,10 @@ class WorkerProcess:
         if belongs_to(crawl, self._job.reference, frontier=self._job.places.frontier):
             return True
         if self._job.crawl_id is not None or (self._job.burst and is_unfinished(crawl.state)):
-            raise UsageError(f"{owner_of(crawl)}, not to {self._job.reference}; name your spider")
+            raise UsageError(f"{owner_of(crawl)}, not to {self._job.reference}: {USE_ITS_FILE}")
         self._left_alone.add(crawl.id)
         if is_unfinished(crawl.state):
-            self._say(f"{owner_of(crawl)}, not to {self._job.reference}: this worker leaves it alone; name your spider")
+            self._say(f"{owner_of(crawl)}, not to {self._job.reference}: this worker leaves it alone; {USE_ITS_FILE}")
         return False
 
     def _unfinished(self, crawls: list[Crawl]) -> list[Crawl]:

@@ -126,7 +126,7 @@ def _cpu(workers: Sequence[WorkerBeat]) -> str:
     load = sum(worker.load for worker in workers) / len(workers)
     if load < LOADED:
         return ""
-    return f"handlers and parsing: workers need {100 * load:.0f} % of a core each; --workers adds processes"
+    return f"handlers and parsing: workers need {100 * load:.0f} % of a core each; --workers helps while cores are free"
 
 
 def _pace(look: Look) -> str:
@@ -186,4 +186,7 @@ def _answers(look: Look) -> str:
         return "the answers of the sites, or this machine: --concurrency and --workers change it"
     if progress.delayed and progress.delayed == progress.left:
         return "retries that wait for their time"
-    return "the sites' answers"
+    full = next((lane for lane in look.lanes if lane.waiting and 0 < lane.cap <= lane.in_flight), None)
+    if full is None:
+        return "the sites' answers"
+    return f"pages in hand: {full.lane} has {full.in_flight} of {full.cap}; --per-host changes it"

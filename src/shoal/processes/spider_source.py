@@ -51,8 +51,7 @@ def is_same_spider(known: str, known_source: SpiderSource, reference: str, *, fr
         return False
     if ours.beside and ours.beside == known_source.beside:
         return True
-    is_here = known_source.machine == this_machine() or known_source.host == socket.gethostname()
-    return not is_here or not Path(known_source.path).exists()
+    return not _is_here(known_source) or not Path(known_source.path).exists()
 
 
 def _is_file_of_module(known: str, known_source: SpiderSource, reference: str) -> bool:
@@ -69,7 +68,14 @@ def _is_file_of_module(known: str, known_source: SpiderSource, reference: str) -
 
 def shown_source(known: str, known_source: SpiderSource) -> str:
     """The file that a crawl belongs to, for people."""
-    return known_source.path or _file(known)
+    path = known_source.path
+    if path and _is_here(known_source) and not Path(path).exists():
+        return f"{path}, which is not there any more (a file {Path(path).name} with its spider resumes it)"
+    return path or _file(known)
+
+
+def _is_here(source: SpiderSource) -> bool:
+    return source.machine == this_machine() or source.host == socket.gethostname()
 
 
 def _file(reference: str) -> str:

@@ -49,7 +49,8 @@ def test_what_is_no_pace_at_all() -> None:
     assert state(delayed=3) == "retries that wait for their time"
     assert bound(lane(starts_in=90.0)) == "every host rests; a.test for 90 s more"
     assert bound(lane(interval=0.0)) == "the sites' answers"
-    assert bound(lane(in_flight=8, starts_in=0.0)) == "the sites' answers"
+    full = "pages in hand: a.test has 8 of 8; --per-host changes it"
+    assert bound(lane(in_flight=8, starts_in=0.0)) == full
     assert "--concurrency" in bound(lane(interval=0.0), workers=[worker(busy=9)])
 
 
@@ -130,6 +131,6 @@ def test_workers_without_a_sign_of_life_are_not_taken_for_polite_ones() -> None:
 
 
 def test_the_cpu_bounds_a_crawl_when_all_workers_use_theirs() -> None:
-    told = "handlers and parsing: workers need 98 % of a core each; --workers adds processes"
+    told = "handlers and parsing: workers need 98 % of a core each; --workers helps while cores are free"
     assert bound(lane(), workers=[worker(load=0.97), worker(load=0.99)]) == told
     assert bound(lane(), workers=[worker(load=0.97), worker(load=0.1)]).startswith("politeness")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from shoal.processes.spider_source import SpiderSource, is_same_spider, source_of
+from shoal.processes.spider_source import SpiderSource, is_same_spider, shown_source, source_of
 
 
 @pytest.fixture(autouse=True)
@@ -68,3 +68,13 @@ def test_a_module_and_its_file_are_the_same_spider() -> None:
 def test_a_crawl_of_a_former_version_belongs_to_files_of_its_name() -> None:
     assert belongs("somewhere/shop.py:Shop", "a/shop.py", SpiderSource())
     assert not belongs("somewhere/shop.py", "other.py", SpiderSource())
+
+
+def test_a_file_that_is_gone_is_shown_with_the_way_back() -> None:
+    source = source_of("a/shop.py")
+    assert shown_source("a/shop.py", source) == source.path
+    Path("a/shop.py").unlink()
+    gone = f"{source.path}, which is not there any more (a file shop.py with its spider resumes it)"
+    assert shown_source("a/shop.py", source) == gone
+    far = replace(source, machine="another", host="another.example")
+    assert shown_source("a/shop.py", far) == source.path
