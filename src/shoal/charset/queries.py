@@ -66,7 +66,7 @@ def _four_bytes(character: str, charset: str) -> bytes | None:
     return b"\x81\x35\xf4\x37" if character == "\ue7c7" else character.encode("gb18030")
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)  # of every charset: a site could make them again for each page
 def _bytes_by_character(charset: str) -> dict[str, bytes]:
     """How each character but those of ASCII is written: the decoder's answers, turned round."""
     if charset not in MULTI_BYTE:

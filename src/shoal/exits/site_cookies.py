@@ -5,6 +5,7 @@ cookie again through another exit."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from shoal.errors import ServerUnreachable, StorageError
 from shoal.fetch.base import Fault, Fetch, Fetcher, Response
 from shoal.fetch.cookies import HOSTS_REMEMBERED, CookieJar, site_of
 from shoal.frontier.base import Frontier
@@ -109,7 +111,9 @@ class SiteCookies:
         found = self._jar_of(visitor)
         has_new = found.jar.take(url, lines)
         if has_new and self._frontier is not None:
-            await self._share(self._frontier, lease.crawl, _name(visitor), found, url=url, lines=lines)
+            # The answer is here already: to ask for it again could send a form twice.
+            with contextlib.suppress(ServerUnreachable, StorageError):
+                await self._share(self._frontier, lease.crawl, _name(visitor), found, url=url, lines=lines)
         self._weigh(visitor, found)
         return has_new
 
@@ -119,9 +123,11 @@ class SiteCookies:
         found = self._jar_of(visitor)
         if self._ticks() - found.looked_at < LOOK_SECONDS:
             return
-        version, kept = await frontier.session(lease.crawl, _name(visitor))
-        if version != found.version:
-            found.jar, found.version = self._loaded(kept), version
+        # A frontier that is out of reach costs no page: the worker goes on with the cookies that it has.
+        with contextlib.suppress(ServerUnreachable, StorageError):
+            version, kept = await frontier.session(lease.crawl, _name(visitor))
+            if version != found.version:
+                found.jar, found.version = self._loaded(kept), version
         found.looked_at = self._ticks()
         self._weigh(visitor, found)
 

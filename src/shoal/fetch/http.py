@@ -307,4 +307,28 @@ def _unknown_transfer(headers: dict[str, str]) -> str | None:
 
 
 def _joined(name: str, values: list[str]) -> str:
-    return ("\n" if name == "set-cookie" else ", ").join(values)
+    """The value of a header that was sent more than once."""
+    match name:
+        case "set-cookie":
+            return "\n".join(values)
+        case "location":
+            return values[0]
+        case "content-type":
+            return _last_type(values)
+        case _:
+            return ", ".join(values)
+
+
+def _last_type(values: list[str]) -> str:
+    """The Content-Type that browsers take: the last usable one; without a charset, that of an equal type before it."""
+    found = ""
+    for value in values:
+        kind = _media_type(value)
+        repeats = kind == _media_type(found) and "charset" not in value.lower()
+        if "/" in kind and kind != "*/*" and not repeats:
+            found = value
+    return found or values[0]
+
+
+def _media_type(value: str) -> str:
+    return value.partition(";")[0].strip().lower()

@@ -52,6 +52,7 @@ _ENTRIES = {
 }
 _FEEDS = ("rss", "rdf", "feed")
 _HTML = ("html", "head", "body")
+_HTML_TYPE = re.compile(rb"<!doctype\s+html\b", re.IGNORECASE)  # in XML it could not be in lower case
 
 
 class Sitemap(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +160,9 @@ class _Reader:
         except _StopReadingError as stop:
             self.found.problems.append(str(stop))
         except expat.ExpatError as error:
+            if not self._elements and _HTML_TYPE.search(body, 0, _LOOKED_THROUGH):
+                self.found.problems.append("it is an HTML page")
+                return
             self.is_broken = True
             self.found.problems.append(f"its XML is broken: {error}")
 

@@ -100,6 +100,20 @@ async def test_odd_lines_between_headers_are_read_as_browsers_do(
     assert page.headers == {"content-type": "text/plain", "content-length": "6", **read, "x-last": "yes"}
 
 
+@pytest.mark.parametrize("more", [[], [f"X-Odd: {LATIN1}"]])
+async def test_of_headers_that_are_sent_twice_the_one_counts_that_browsers_take(
+    odd: tuple[Site, str], fetcher: HttpFetcher, more: list[str]
+) -> None:
+    site, url = odd  # its first Content-Type is text/plain
+    site.lines = ["Location: /a", "Location: /a", "Content-Type: text/html; charset=koi8-r", *more]
+    page = await fetched(fetcher, url)
+    assert (page.headers["location"], page.headers["content-type"]) == ("/a", "text/html; charset=koi8-r")
+    site.lines = ["Content-Type: text/html; charset=koi8-r", "Content-Type: text/html", "Content-Type: */*", *more]
+    assert (await fetched(fetcher, url)).headers["content-type"] == "text/html; charset=koi8-r"
+    site.lines = ["Content-Type: text/plain", *more]
+    assert (await fetched(fetcher, url)).headers["content-type"] == "text/plain"
+
+
 async def test_the_site_is_asked_once(odd: tuple[Site, str], fetcher: HttpFetcher) -> None:
     site, url = odd
     site.lines = [f"Location: /{LATIN1}"]

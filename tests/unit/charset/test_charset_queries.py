@@ -4,6 +4,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
+from shoal.charset import queries
 from shoal.charset.labels import LABELS
 from shoal.charset.queries import with_query_in
 from shoal.charset.text import text_of
@@ -82,3 +83,12 @@ def test_every_character_of_a_small_charset_is_written(charset: str) -> None:
     for byte, character in enumerate(text_of(bytes(range(256)), charset)):
         if byte >= 0x80 and character != "\ufffd":
             assert with_query_in("?" + character, charset) == f"?%{byte:02X}"
+
+
+def test_pages_in_ever_other_charsets_make_no_table_twice() -> None:
+    for charset in LEGACY:
+        with_query_in("?é", charset)
+    made = queries._bytes_by_character.cache_info().misses
+    for charset in LEGACY:
+        with_query_in("?é", charset)
+    assert queries._bytes_by_character.cache_info().misses == made

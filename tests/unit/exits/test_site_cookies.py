@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shoal.errors import ServerUnreachable
 from shoal.exits import site_cookies
 from shoal.exits.site_cookies import LOOK_SECONDS, SiteCookies, Visit
 from shoal.fetch.base import Fetch, Response
@@ -221,3 +222,22 @@ async def test_bytes_that_are_no_jar_count_as_none() -> None:
         assert await got(fleet.first, URL) == ""
         await visit(fleet.first, Site("a=1; Path=/"))
         assert await got(fleet.second, URL) == "a=1"
+
+
+class Unreachable(MemoryFrontier):
+    """A frontier whose server has gone away."""
+
+    async def session(self, crawl: str, exit: str) -> tuple[int, bytes]:  # noqa: A002 -- as the contract has it
+        raise ServerUnreachable("gone")
+
+    async def keep_session(self, crawl: str, name: str, session: bytes, *, version: int) -> tuple[int, bytes]:
+        raise ServerUnreachable("gone")
+
+
+async def test_a_frontier_out_of_reach_costs_no_page_and_no_cookie() -> None:
+    clock = FakeClock(NOW)
+    cookies = SiteCookies(frontier=Unreachable(clock=clock), clock=clock, ticks=clock)
+    seen = await visit(cookies, Site("a=1; Path=/"))
+    assert isinstance(seen.answer, Response)
+    clock.advance(LOOK_SECONDS)
+    assert await got(cookies, URL) == "a=1"

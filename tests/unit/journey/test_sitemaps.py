@@ -105,6 +105,8 @@ def test_a_cut_gzip_gives_what_was_readable_and_the_problem() -> None:
         (b"\x89PNG\r\n\x1a\n\0\0", "it is neither XML nor a list of URLs"),
         (b"User-agent: *\nDisallow: /", "it is neither XML nor a list of URLs"),
         (b"<!DOCTYPE html><html><body>Not found", "it is an HTML page"),
+        (b"<!doctype html><html lang=en><body>Not found", "it is an HTML page"),
+        (b"<!-- x -->\n<!doctype html><p>", "it is an HTML page"),
         (b"<html></html>", "it is an HTML page"),
         (b"<HEAD><title>Not found</title>", "it is an HTML page"),
         (b"<!-- x --><!DOCTYPE HTML><p>https://example.com/a", "it is an HTML page"),
