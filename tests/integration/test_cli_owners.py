@@ -93,7 +93,7 @@ def test_a_worker_leaves_the_crawl_of_another_file_alone(folder: Folder, site: S
 
 def test_crawls_of_two_sites_without_code_do_not_mix(folder: Folder, site: SiteProcess) -> None:
     elsewhere = site.url.replace("127.0.0.1", "127.0.0.2")
-    options = ["--allow-private", "--rate", "unlimited", "--max-pages", "3", "--ignore-robots", "--set", "max_attempts=1"]
+    options = ["--allow-private", "--rate", "unlimited", "--max-pages", "3", "--set", "max_attempts=1"]
     first = folder.json("crawl", site.url, *options)
     second = folder.json("crawl", elsewhere, *options, code=1)
     assert first["spider"] != second["spider"]
