@@ -19,6 +19,7 @@ from shoal.journey.lane_rules import LaneRules
 from shoal.journey.redirects import hop_of
 from shoal.model import Lease, Task
 from shoal.settings import Settings
+from shoal.urls import spelling_turn
 
 TURNED_AWAY: Final = frozenset({401, 403})
 WALL_STATUSES: Final = REDIRECTS | TURNED_AWAY
@@ -28,8 +29,9 @@ MAX_FRUITLESS: Final = 3
 ASKED_AGAIN: Final = frozenset({"GET", "HEAD"})
 WALLS_REMEMBERED: Final = 4096
 
-# How a walk begins: the same page again, a redirect back to its page or to the one before, a redirect to another page.
-Beginning = Literal["again", "back", "elsewhere"]
+# How a walk begins: the same page again, a redirect back to its page or to the one before, a redirect to another page;
+# a redirect to a gate, which is a page that other pages redirect to as well.
+Beginning = Literal["again", "back", "elsewhere", "gate"]
 Wall = tuple[str, str, Beginning]  # an exit, a site, and how walks begin there
 
 
@@ -42,6 +44,7 @@ class CookieWalls:
         self._most_hops = settings.max_redirects
         self._handled = frozenset(settings.handle_statuses)
         self._needs_rules = needs_rules
+        self._redirected: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._trials: OrderedDict[Wall, _Trials] = OrderedDict()
 
     async def behind(self, lease: Lease, passage: Passage, answer: Response) -> Response | Fault:
@@ -51,9 +54,10 @@ class CookieWalls:
             return answer
         if answer.status in self._handled:
             return answer  # the spider sees to it
-        if not (visit.has_new or visit.sent or passage.cookies_for(task.url)):
+        has_cookies = visit.has_new or visit.sent != "" or passage.cookies_for(task.url) != ""
+        if not has_cookies and not self._leads_to_gate(lease, answer):
             return answer  # most sites: no cookie is involved
-        walk = _Walk(lease, passage, visit)
+        walk = _Walk(lease, passage, visit, is_at_gate=not has_cookies)
         following = await self._following(walk, task, answer)
         if following is None:
             return answer
@@ -99,9 +103,22 @@ class CookieWalls:
         if hop is None or site_of_url(hop.url) != site_of_url(walk.lease.task.url) or not walk.is_untried(hop):
             return None
         comes_back = hop.key in walk.home and walk.passage.cookies_for(hop.url) != ""
-        if not comes_back and not walk.has_new_cookies:
+        if not comes_back and not walk.has_new_cookies and not walk.is_at_gate:
             return None
         return hop if await self._is_allowed(walk.lease.crawl, hop) else None
+
+    def _leads_to_gate(self, lease: Lease, answer: Response) -> bool:
+        """Whether another page of the site has redirected to the same place: its task is known, and would be dropped
+        though it may be where every page gets the cookie that it needs."""
+        if "location" not in answer.headers or answer.status in TURNED_AWAY:
+            return False
+        hop = hop_of(lease.task, answer, intake=self._intake, into=Found()).task
+        if hop is None or spelling_turn(lease.task.key, key=hop.key, url=lease.task.url) is not None:
+            return False  # the same page in another spelling
+        first = self._redirected.setdefault((lease.exit, hop.key), lease.task.key)
+        if len(self._redirected) > WALLS_REMEMBERED:
+            self._redirected.popitem(last=False)
+        return first != lease.task.key
 
     async def _is_allowed(self, crawl: str, task: Task) -> bool:
         robots = await self._lane_rules.of_lane(crawl, task.lane) if self._needs_rules else None
@@ -135,8 +152,9 @@ class _Trials:
 class _Walk:
     """The further requests of one lease. `home`: the keys of its page, and of the page whose redirect led to it."""
 
-    def __init__(self, lease: Lease, passage: Passage, visit: Visit) -> None:
+    def __init__(self, lease: Lease, passage: Passage, visit: Visit, *, is_at_gate: bool) -> None:
         self.lease = lease
+        self.is_at_gate = self._began_at_gate = is_at_gate
         self.passage = passage
         self.was_turned_away = False
         self.home = {lease.task.key, lease.task.parent} if lease.task.hops else {lease.task.key}
@@ -149,6 +167,8 @@ class _Walk:
         """How the walk begins."""
         if answer.status in TURNED_AWAY:
             return "again"
+        if self.is_at_gate:
+            return "gate"
         return "back" if following.key in self.home else "elsewhere"
 
     def is_untried(self, task: Task) -> bool:
@@ -160,11 +180,13 @@ class _Walk:
         A site that keeps the way back in a cookie mixes up pages that are asked for at once."""
         if isinstance(answer, Fault) or task.key in self.home:
             return False
-        return (self._steps > 1 or answer.status in REDIRECTS) and self.is_untried(self.lease.task)
+        is_on = self._steps > 1 or answer.status in REDIRECTS or self._began_at_gate
+        return is_on and self.is_untried(self.lease.task)
 
     async def ask(self, task: Task) -> Response | Fault | Refused:
         """Send the request of a task."""
         self._steps += 1
+        self.is_at_gate = False
         self._tried.add((task.key, self.passage.cookies_for(task.url)))
         answer = await self.passage.fetch(
             Fetch(url=task.url, method=task.method, headers=task.headers, body=task.body, exit=self.lease.exit)

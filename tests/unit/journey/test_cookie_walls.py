@@ -245,6 +245,30 @@ async def test_pages_under_way_at_once_try_no_more_walks_than_one_after_the_othe
     assert len(visitor.asked) == 8 + MAX_FRUITLESS
 
 
+@pytest.mark.parametrize("status", [200, 302])
+async def test_pages_that_all_lead_to_one_gate_are_reached_through_it(status: int) -> None:
+    def answers(request: Fetch, cookie: str) -> Response:
+        if request.url == WALL:
+            return sets(WALL, COOKIE) if status == 200 else moved(WALL, "/", COOKIE)
+        return respond(request.url, "a page") if "ok=1" in cookie else moved(request.url, WALL)
+
+    visitor = Visitor(answers)
+    first = await visitor.take(f"{URL}/0")
+    assert isinstance(first.result, Done)
+    assert [task.url for task in first.result.found] == [WALL], "it may be any redirect"
+    for number in range(1, 4):
+        assert pages_of(await visitor.take(f"{URL}/{number}")) == [f"{URL}/{number}"]
+
+
+async def test_pages_that_all_lead_to_one_page_without_cookies_cost_three_requests_more() -> None:
+    visitor = Visitor(lambda request, _: respond(WALL) if request.url == WALL else moved(request.url, WALL))
+    for number in range(8):
+        finished = await visitor.take(f"{URL}/{number}")
+        assert isinstance(finished.result, Done)
+        assert finished.result.outcome == "redirected"
+    assert len(visitor.asked) == 8 + MAX_FRUITLESS
+
+
 async def test_a_site_that_goes_on_refusing_is_asked_twice_only_at_first() -> None:
     numbers = iter(range(1000))
     visitor = Visitor(lambda request, _: sets(request.url, f"n={next(numbers)}; Path=/", status=403))
