@@ -252,6 +252,24 @@ async def test_a_slip_is_an_error_in_the_line_that_makes_it(name: str, line: str
     assert any(text.endswith(f"# mark: {name}") for text in lines)
 
 
+class Forgetful(Spider):
+    def parse(self, page: Page) -> None:
+        page.follow("a")
+
+    async def later(self, page: Page) -> None:
+        page.follow(url="/1")
+
+    def looks(self, page: Page) -> None:
+        assert len(list(page.follow("a"))) == 2
+
+
+@pytest.mark.parametrize("name", ["parse", "later"])
+async def test_links_that_a_handler_neither_yields_nor_returns_are_an_error(name: str) -> None:
+    with pytest.raises(UsageError, match=r"calls page.follow and gives nothing back: write `yield page.follow"):
+        await run(name, Forgetful())
+    assert found(await run("looks", Forgetful())) == []
+
+
 async def test_what_a_handler_raises_comes_through() -> None:
     for name in ("raises", "raises_later"):
         with pytest.raises(ValueError, match=r"no\sprice"):
