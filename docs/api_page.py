@@ -21,7 +21,17 @@ SOURCES = ("Pages", "Sitemap", "UrlFile", "Stdin")
 GIVEN = ("Page", "Element", "Session")
 # Members that workers need. They have no underscore because other modules use them; a spider should not.
 INTERNAL = {
-    "Page": {"encoded", "fillings", "follows", "parsed_text", "response", "rooted", "task", "turned_away"},
+    "Page": {
+        "encoded",
+        "fillings",
+        "follows",
+        "has_unused_follow",
+        "parsed_text",
+        "response",
+        "rooted",
+        "task",
+        "turned_away",
+    },
     "Session": {"dump", "headers_for", "load", "take"},
 }
 # A field or plain attribute, described in the docstring of its class: - `name`: text

@@ -91,7 +91,18 @@ class Page:
     - `meta`: the `meta` of the page's request, or an empty dict
     """
 
-    __slots__ = ("_encoding", "_limits", "_resolver", "_tree", "follows", "meta", "response", "task", "turned_away")
+    __slots__ = (
+        "_encoding",
+        "_limits",
+        "_resolver",
+        "_tree",
+        "follows",
+        "has_unused_follow",
+        "meta",
+        "response",
+        "task",
+        "turned_away",
+    )
 
     def __init__(
         self, response: Response, *, task: Task, resolver: UrlRules, limits: MarkupLimits = DEFAULT_LIMITS
@@ -101,6 +112,7 @@ class Page:
         self.turned_away: TurnedAway | None = None
         # For shoal itself: the selectors of `follow` that were looked up, and whether they found a link.
         self.follows: list[tuple[str, bool]] = []
+        self.has_unused_follow = False
         self.meta: dict[str, Any] = dict(task.meta) if task.meta else {}
         self._resolver = resolver
         self._limits = limits
@@ -256,6 +268,7 @@ class Page:
         href, or a list of them, instead: empty or None is no link, as `page.attr("li.next a", "href")` gives on the
         last page. `handler` gets the pages; by default `parse`. `options` are those of `Request`. Nothing is looked up
         before the result is yielded or iterated."""
+        self.has_unused_follow = True
         if url is not msgspec.UNSET:
             if selector is not ALL_LINKS:
                 raise UsageError("page.follow takes a selector or url=, not both")
@@ -330,6 +343,7 @@ class Follow:
     def hrefs(self) -> list[str]:
         """The hrefs that the target names, with their queries in the page's charset."""
         target = self._target
+        self.page.has_unused_follow = False
         if isinstance(target, str):
             return self.page.encoded(self._selected(target))
         hrefs = [part.attr("href") if isinstance(part, Element) else part for part in target]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
@@ -175,16 +178,47 @@ def handler_name(handler: Callable[[Page], Any] | str | None) -> str | None:
 
 
 def check_handler(spider: Spider, name: str) -> None:
-    """Refuse the name of a handler that the spider does not have."""
+    """Refuse the name of a handler that the spider does not have, and a handler that yields and returns a value: Python
+    drops what a generator returns."""
     kind = type(spider)
     has_parse = getattr(spider.parse, "__func__", None) is not Spider.parse
     if name == "parse" and not has_parse:
         raise UsageError(f"{kind.__name__} has no parse method, and a request names no other handler: write one")
-    if callable(getattr(spider, name, None)):
+    handler = getattr(spider, name, None)
+    if callable(handler):
+        if line := _dropped_return(handler):
+            raise UsageError(f"{kind.__name__}.{name} yields, so what it returns in line {line} is lost: yield it, too")
         return
     known = [own for own in dir(kind) if not hasattr(Spider, own) and callable(getattr(kind, own))]
     hint = did_you_mean(name, [*known, "parse"] if has_parse else known, otherwise="write one, or name another")
     raise UsageError(f"{kind.__name__} has no handler {name!r}: {hint}")
+
+
+def _dropped_return(handler: Callable[..., Any]) -> int:
+    """The line of a generator that returns a value; 0: there is none, or the source is not at hand."""
+    function = getattr(handler, "__func__", handler)
+    # The source of a wrapper would be that of the function it wraps.
+    if not inspect.isgeneratorfunction(function) or hasattr(function, "__wrapped__"):
+        return 0
+    try:
+        (written,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    except (OSError, TypeError, ValueError, SyntaxError):
+        return 0
+    # A file that was edited since it was loaded has something else there.
+    if not isinstance(written, ast.FunctionDef) or written.name != function.__name__:
+        return 0
+    nodes: list[ast.AST] = list(written.body)
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
+            return int(function.__code__.co_firstlineno) + node.lineno - 1
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            nodes += ast.iter_child_nodes(node)
+    return 0
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def own_attributes(spider: type[Spider]) -> dict[str, Any]:

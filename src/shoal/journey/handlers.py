@@ -145,6 +145,9 @@ async def _drain(output: Any, harvest: Harvest) -> None:
 
 
 def _collect(output: Any, harvest: Harvest) -> None:
+    if output is None and harvest.has_unused_follow:
+        # Nobody can yield it any more.
+        raise UsageError("the handler calls page.follow and gives nothing back: write `yield page.follow(…)`")
     if isinstance(output, Request | Follow) or is_item(output) or not hasattr(output, "__iter__"):
         harvest.add(output)
         return

@@ -77,6 +77,11 @@ class Harvest:
         self._names = names
         self._without_key = 0
 
+    @property
+    def has_unused_follow(self) -> bool:
+        """Whether the handler called `page.follow` and nobody has looked at the links."""
+        return self._page.has_unused_follow
+
     def add(self, output: Any) -> None:
         """Take in one output of the handler."""
         if output is None:

@@ -13,6 +13,7 @@ from shoal.journey.intake import Intake
 from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 from shoal.processes.bounds import Look, bound_of, is_repaced, paced_lane
 from shoal.processes.crawl_record import record_of
+from shoal.processes.crew import SILENT_SECONDS, is_at_work
 from shoal.processes.machine import is_running, this_machine
 from shoal.processes.outages import is_outage, until_reachable
 from shoal.processes.sources import feed, requests_of
@@ -88,8 +89,8 @@ class Coordinator:
         progress = await self.progress()
         self._say_if_spent(progress)
         busy = await until_reachable(lambda: self.frontier.lanes(self.crawl.id, limit=lanes), say=self.say)
-        workers = await until_reachable(lambda: self.frontier.workers(within=10.0), say=self.say)
-        mine = [worker for worker in workers if worker.crawl == self.crawl.id]
+        workers = await until_reachable(lambda: self.frontier.workers(within=SILENT_SECONDS), say=self.say)
+        mine = [worker for worker in workers if worker.crawl == self.crawl.id and is_at_work(worker)]
         self._say_troubles(mine)
         now = time.monotonic()
         version, delay = await self._rules_of_bound_lane(busy)

@@ -43,6 +43,11 @@ async def at_work(crawl: str, *, frontier: Frontier) -> list[WorkerBeat]:
     return [member.beat for member in await crew_of(crawl, frontier=frontier) if member.presence is Presence.WORKING]
 
 
+def is_at_work(beat: WorkerBeat) -> bool:
+    """Whether a worker that gave a sign of life a moment ago still works."""
+    return presence_of(beat, is_heard=True) is Presence.WORKING
+
+
 def presence_of(beat: WorkerBeat, *, is_heard: bool) -> Presence:
     """`is_heard`: the worker gave a sign of life a moment ago. A process of this machine that ended is gone all the
     same."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gzip
+import inspect
 import json
 import re
 import signal
@@ -250,6 +252,64 @@ async def test_a_slip_is_an_error_in_the_line_that_makes_it(name: str, line: str
     assert str(caught.value) == line
     lines = [frame.line or "" for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert any(text.endswith(f"# mark: {name}") for text in lines)
+
+
+class Forgetful(Spider):
+    def parse(self, page: Page) -> None:
+        page.follow("a")
+
+    async def later(self, page: Page) -> None:
+        page.follow(url="/1")
+
+    def looks(self, page: Page) -> None:
+        assert len(list(page.follow("a"))) == 2
+
+
+@pytest.mark.parametrize("name", ["parse", "later"])
+async def test_links_that_a_handler_neither_yields_nor_returns_are_an_error(name: str) -> None:
+    with pytest.raises(UsageError, match=r"calls page.follow and gives nothing back: write `yield page.follow"):
+        await run(name, Forgetful())
+    assert found(await run("looks", Forgetful())) == []
+
+
+def again(handler: Any) -> Any:
+    @functools.wraps(handler)
+    def yields(self: Any, page: Page) -> Iterator[Any]:
+        yield from handler(self, page)
+
+    return yields
+
+
+class Returning(Spider):
+    def both(self, page: Page) -> Any:
+        if page.url.endswith("/list"):
+            yield page.follow("a")
+        return {"a": 1}  # mark: both
+
+    def within(self, page: Page) -> Any:
+        def price() -> int:
+            return 1
+
+        if page.url.endswith("/list"):
+            return
+        yield {"a": price(), "b": [(lambda: 1)()]}
+        return None
+
+    @again
+    def wrapped(self, page: Page) -> Any:
+        return [{"a": 1}]
+
+
+async def test_a_value_that_a_generator_returns_is_an_error() -> None:
+    lines = inspect.getsource(sys.modules[__name__]).splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if text.endswith("# mark: both"))
+    with pytest.raises(UsageError, match=rf"^Returning.both yields, so what it returns in line {line} is lost: yield"):
+        await run("both", Returning())
+
+
+@pytest.mark.parametrize("name", ["within", "wrapped"])
+async def test_a_generator_that_only_ends_is_none(name: str) -> None:
+    assert len((await run(name, Returning())).items) == 1
 
 
 async def test_what_a_handler_raises_comes_through() -> None:

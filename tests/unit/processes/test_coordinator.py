@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import msgspec
@@ -11,6 +14,7 @@ from shoal.model import Budgets, Crawl, Done, ExitUse, LaneUpdate, Pool, WorkerB
 from shoal.policy.politeness import lent_interval
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import CrawlRecord
+from shoal.processes.machine import this_machine
 from shoal.settings import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import task_for
@@ -40,6 +44,23 @@ async def test_a_spent_budget_is_said_once() -> None:
 
 def beat(name: str, **fields: Any) -> WorkerBeat:
     return WorkerBeat(**{"worker": name, "crawl": "c", "host": "h", "pid": 1, "version": "0", "slots": 4, **fields})
+
+
+def pid_of_the_past() -> int:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        return ended.pid
+
+
+async def test_a_worker_whose_process_has_ended_is_not_at_work() -> None:
+    frontier = MemoryFrontier(clock=FakeClock())
+    crawl = await frontier.open_crawl(Crawl(id="c", spider="s"))
+    await frontier.put("c", [task_for("https://a.test/")])
+    coordinator = Coordinator(crawl, frontier=frontier, show=show, say=print)
+    await frontier.beat(beat("w", pid=pid_of_the_past(), machine=this_machine()))
+    snapshot = await coordinator.look()
+    assert (snapshot.bound, list(snapshot.workers)) == ("workers: none is at work", [])
+    await frontier.beat(beat("v", pid=os.getpid(), machine=this_machine()))
+    assert [worker.worker for worker in (await coordinator.look()).workers] == ["v"]
 
 
 async def test_the_troubles_of_workers_are_said_once_while_they_last() -> None:
