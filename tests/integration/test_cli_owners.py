@@ -174,3 +174,14 @@ def test_items_that_a_later_crawl_took_over_are_not_called_replaced(folder: Fold
     assert f"its pages yielded {PRODUCTS} items, of which it has 0 now: an item belongs to the crawl" in again.stderr
     assert f"books-2 has {PRODUCTS}" in again.stderr
     assert "replaced" not in again.stdout
+
+
+def test_a_replay_does_not_replace_the_items_of_another_files_crawl_by_a_slip(
+    folder: Folder, site: SiteProcess
+) -> None:
+    second = rename(folder, site, "second.py")
+    folder.run("run", "books.py", "--archive", "raw")
+    line = f"books-1 belongs to {folder.path}/books.py, not to second.py, which would replace its items"
+    assert line in folder.refusal("replay", second)
+    assert folder.json("replay", "books.py")["items"] == PRODUCTS
+    assert folder.json("replay", second, "--crawl", "books-1")["items"] == PRODUCTS

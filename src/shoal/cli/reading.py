@@ -12,7 +12,7 @@ from shoal.cli.options import check_store_exists
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
-from shoal.processes.crawl_record import results_known
+from shoal.processes.crawl_record import belongs_to, owner_of, results_known
 from shoal.processes.joining import archive_to_read, places_of_new, store_to_read, stores_beside
 from shoal.processes.opening import Places, frontier_at, shared_results
 from shoal.processes.result_places import file_of
@@ -58,10 +58,21 @@ async def stores_of_crawls(places: Places, *, say: Callable[[str], None]) -> Asy
         yield frontier, store_of
 
 
-async def with_archive(places: Places, crawl: str | None, *, spider: str | None = None) -> Places:
+async def with_archive(places: Places, crawl: str | None, *, spider: str | None = None, reference: str = "") -> Places:
     """The places of a command on archived pages. An archive that was not named is the crawl's, or that of the newest
-    crawl of the spider that has one; for a `spider`, so is a store. Refuses to guess where there is no such crawl."""
+    crawl of the spider that has one; for a `spider`, so is a store. Refuses to guess where there is no such crawl,
+    and a crawl of another file than that of the spider's `reference`, unless it was named."""
     chosen = await _archived_crawl(places, crawl, spider)
+    if (
+        chosen is not None
+        and reference
+        and crawl is None
+        and not belongs_to(chosen, reference, frontier=places.frontier)
+    ):
+        raise UsageError(
+            f"{owner_of(chosen)}, not to {reference}, which would replace its items: if that is meant, name it with"
+            f" --crawl {chosen.id}"
+        )
     archive = places.archive or (chosen and archive_to_read(chosen, places))
     if not archive:
         raise UsageError("no crawl here remembers an archive: give --archive, or --frontier of the crawl that has one")

@@ -21,7 +21,6 @@ from shoal.errors import UsageError
 if TYPE_CHECKING:
     from shoal.processes.opening import Places
     from shoal.results.replay import Replay, ReplayReport
-    from shoal.spider import Spider
 
 FAILURES_SHOWN = 20
 
@@ -41,11 +40,10 @@ def replay(spider: str, *, places: Places, as_json: bool, **options: Any) -> int
     """
     from shoal.cli.loop import run
     from shoal.results.export import STDOUT
-    from shoal.spider_file import load_spider
 
     check_json_output(options["output"], as_json=as_json)
     screen = Screen(results_to_stderr=options["output"] == STDOUT)
-    report = run(_replay(load_spider(spider), places, screen=screen, **options))
+    report = run(_replay(spider, places, screen=screen, **options))
     if as_json:
         screen.json(asdict(report))
     else:
@@ -54,7 +52,7 @@ def replay(spider: str, *, places: Places, as_json: bool, **options: Any) -> int
 
 
 async def _replay(
-    kind: type[Spider], places: Places, *, screen: Screen, crawl: str | None, limit: int, output: str | None
+    reference: str, places: Places, *, screen: Screen, crawl: str | None, limit: int, output: str | None
 ) -> ReplayReport:
     from shoal.cli.reading import with_archive
     from shoal.crawl import replay_for, settings_of
@@ -62,12 +60,13 @@ async def _replay(
     from shoal.processes.opening import archive_at, store_at
     from shoal.results.export import Wanted, check_target, export
     from shoal.spider import spider_name
-    from shoal.spider_file import made
+    from shoal.spider_file import load_spider, made
     from shoal.store.base import ItemFilter
 
+    kind = load_spider(reference)
     if output is not None:
         check_target(output)
-    places = await with_archive(places, crawl, spider=spider_name(kind))
+    places = await with_archive(places, crawl, spider=spider_name(kind), reference=reference)
     async with archive_at(places.archive or "") as archive:
         # Before the store is opened, which may create it: the archive may not have the crawl.
         chosen = choose_crawl(await archive.crawls(), crawl, spider=spider_name(kind))
