@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -353,7 +353,7 @@ def _convert(name: str, value: Any, origin: str) -> Any:
     try:
         converted = msgspec.convert(value, field.type, strict=not is_text)
     except msgspec.ValidationError as error:
-        raise SettingError(f"setting {name!r} ({origin}): {str(error).lower()}, got {value!r}") from None
+        raise SettingError(f"setting {name!r} ({origin}): {_expected(field.type, error)}, got {value!r}") from None
     if name in _CHECKS:
         _CHECKS[name](converted)
     if name in ("dedup_ttl", "exit_patience", "freshness", "retention"):
@@ -361,6 +361,18 @@ def _convert(name: str, value: Any, origin: str) -> Any:
     if name == "allow_addresses":
         check_networks(converted)
     return converted
+
+
+def _expected(kind: Any, error: msgspec.ValidationError) -> str:
+    """What a setting takes: one of its words, or what the validation says."""
+    words = _words(kind)
+    return f"expected {' or '.join(map(repr, words))}" if words else str(error).lower().partition(", got ")[0]
+
+
+def _words(kind: Any) -> tuple[str, ...]:
+    """The words that a type allows; none where it is not about words."""
+    parts = get_args(kind)
+    return parts if get_origin(kind) is Literal else tuple(word for part in parts for word in _words(part))
 
 
 def _check_duration(name: str, text: str, origin: str) -> None:

@@ -98,3 +98,13 @@ def test_a_burst_worker_tells_the_failure_of_the_crawl_it_finished(folder: Folde
     folder.spider(site.url)
     folder.run("dead", "requeue", "books-1")
     assert "failed" not in folder.run("worker", name, "--burst").stderr
+
+
+def test_an_error_without_a_line_of_the_spider_says_what_it_is(folder: Folder, site: SiteProcess) -> None:
+    (folder.path / "shop.py").write_text(
+        "from shoal import Spider\n\n\nclass Shop(Spider):\n"
+        f"    start = {site.url!r}\n    settings = {{'allow_private': True}}\n\n"
+        "    def parse(self, page):\n        page.follow('a')\n"
+    )
+    result = folder.run("run", "shop.py", code=1)
+    assert "failed  1 page: UsageError: the handler calls page.follow and gives nothing back" in result.stdout

@@ -283,14 +283,14 @@ async def _judged(summary: Summary, crawl: Crawl, reading: Reading, *, job: Job,
 
 async def _with_messages(failures: list[Failure], crawl: Crawl, *, frontier: Frontier) -> list[Failure]:
     """The failures; an exception that is shown has the message of its newest dead letter."""
-    wanted = [failure for failure in shown_failures(failures) if failure.at]
+    wanted = shown_failures(failures)
     if not wanted:
         return failures
     letters = await frontier.dead(crawl.id, DeadFilter(reason="handler: "), limit=LETTERS_READ)
     messages: dict[Failure, str] = {}
     for failure in wanted:
         file, _, line = failure.at.rpartition(":")
-        beginning, place = f"handler: {failure.reason}: ", f'{file}", line {line}'
+        beginning, place = f"handler: {failure.reason}: ", f'{file}", line {line}' if failure.at else ""
         found = (one for one in letters if one.reason.startswith(beginning) and place in one.detail)
         if (letter := next(found, None)) is not None:
             messages[failure] = one_line(letter.reason.removeprefix(beginning), LONGEST_MESSAGE)
