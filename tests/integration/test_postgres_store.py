@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
+from importlib.resources import files
 from uuid import uuid4
 
 import pytest
@@ -106,11 +107,11 @@ async def test_a_schema_of_a_newer_shoal_is_refused(new_store: Open, postgres: P
 
 
 async def test_a_schema_of_the_first_version_keeps_its_lines_and_takes_new_ones(
-    new_store: Open, postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+    new_store: Open, postgres: PostgresServer, database: str
 ) -> None:
-    with monkeypatch.context() as earlier:
-        earlier.setattr("shoal.store.postgres.migrations.STEPS", STEPS[:1])
-        await new_store()
+    first = files("shoal.store.postgres").joinpath(STEPS[0]).read_text(encoding="utf-8")
+    begin = "CREATE SCHEMA shoal; SET search_path TO shoal;"
+    postgres.call(f"{begin} {first} INSERT INTO schema_version VALUES (1)", database=database)
     columns = "crawl, key, url, host, final_url, status, outcome, attempt, token, worker, exit, size, content_hash"
     values = "'c1', 1, 'https://a.test/1', 'a.test', '', 200, 'ok', 1, 1, 'w', 'direct', 9, ''"
     postgres.call(

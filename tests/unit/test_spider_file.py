@@ -21,7 +21,9 @@ def _as_before() -> Iterator[None]:
     yield
     sys.path[:] = path
     for name in set(sys.modules) - modules:
-        del sys.modules[name]
+        # Modules of shoal stay: other tests hold parts of them.
+        if not name.startswith("shoal."):
+            del sys.modules[name]
 
 
 def write(folder: Path, text: str, name: str = "books_of_a_test.py") -> str:
