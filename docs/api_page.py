@@ -25,7 +25,7 @@ INTERNAL = {
         "encoded",
         "fillings",
         "follows",
-        "has_unused_follow",
+        "unused_follows",
         "parsed_text",
         "response",
         "rooted",

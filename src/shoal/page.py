@@ -28,6 +28,7 @@ LONGEST_REASON = 500
 DEFAULT_LIMITS = MarkupLimits()
 _BASE = re.compile(rb"<\0?[bB]\0?[aA]\0?[sS]\0?[eE]")  # in UTF-16, too
 ALL_LINKS = "a[href]"
+HREFS = "url=…"  # stands for a `follow` of hrefs and elements where its selector would
 _ONLY_TEXT = frozenset({str})
 
 
@@ -97,11 +98,11 @@ class Page:
         "_resolver",
         "_tree",
         "follows",
-        "has_unused_follow",
         "meta",
         "response",
         "task",
         "turned_away",
+        "unused_follows",
     )
 
     def __init__(
@@ -110,9 +111,10 @@ class Page:
         self.response = response
         self.task = task
         self.turned_away: TurnedAway | None = None
-        # For shoal itself: the selectors of `follow` that were looked up, and whether they found a link.
+        # For shoal itself: the selectors of `follow` that were looked up, and whether they found a link. Unused: the
+        # result was neither yielded nor iterated.
         self.follows: list[tuple[str, bool]] = []
-        self.has_unused_follow = False
+        self.unused_follows: list[str] = []
         self.meta: dict[str, Any] = dict(task.meta) if task.meta else {}
         self._resolver = resolver
         self._limits = limits
@@ -268,17 +270,17 @@ class Page:
         href, or a list of them, instead: empty or None is no link, as `page.attr("li.next a", "href")` gives on the
         last page. `handler` gets the pages; by default `parse`. `options` are those of `Request`. Nothing is looked up
         before the result is yielded or iterated."""
-        self.has_unused_follow = True
         if url is not msgspec.UNSET:
             if selector is not ALL_LINKS:
                 raise UsageError("page.follow takes a selector or url=, not both")
-            return Follow(self, _listed(url), handler_name(handler), options)
-        if isinstance(selector, str):
+            selector = _listed(url)
+        elif isinstance(selector, str):
             refuse_url(selector)
         elif selector is None:
             raise UsageError("page.follow(None): no selector; if it is the href of a link, write page.follow(url=…)")
         else:
             selector = _listed(selector)
+        self.unused_follows.append(selector if isinstance(selector, str) else HREFS)
         return Follow(self, selector, handler_name(handler), options)
 
     @property
@@ -343,15 +345,21 @@ class Follow:
     def hrefs(self) -> list[str]:
         """The hrefs that the target names, with their queries in the page's charset."""
         target = self._target
-        self.page.has_unused_follow = False
         if isinstance(target, str):
             return self.page.encoded(self._selected(target))
         hrefs = [part.attr("href") if isinstance(part, Element) else part for part in target]
+        self._use(HREFS, has_found=any(hrefs))
         return self.page.encoded(hrefs if _ONLY_TEXT.issuperset(map(type, hrefs)) else _texts(hrefs))
+
+    def _use(self, selector: str, *, has_found: bool) -> None:
+        page = self.page
+        page.follows.append((selector, has_found))
+        if selector in page.unused_follows:
+            page.unused_follows.remove(selector)
 
     def _selected(self, selector: str) -> list[str]:
         hrefs = self.page.hrefs(selector)
-        self.page.follows.append((selector, bool(hrefs)))
+        self._use(selector, has_found=bool(hrefs))
         if not hrefs and may_be_href(selector) and _one(self.page.tree, f'[href="{selector}"]') is not None:
             raise href_given(selector)
         return hrefs

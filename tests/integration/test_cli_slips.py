@@ -65,6 +65,7 @@ def test_a_right_spider_is_told_nothing(folder: Folder, site: SiteProcess) -> No
         "yielded": PRODUCTS,
         "keyless": 0,
         "unmatched": [],
+        "unused": [],
         "same_keys": [],
         "rule": "replace",
     }

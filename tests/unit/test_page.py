@@ -12,7 +12,7 @@ import pytest
 from shoal import Request, Spider
 from shoal.errors import SelectorError, UsageError
 from shoal.markup import MarkupLimits, UnfitMarkup, check_markup
-from shoal.page import Element, Page, TurnedAway
+from shoal.page import HREFS, Element, Page, TurnedAway
 from shoal.spider import handler_name
 from shoal.testing.fakes import make_page
 
@@ -199,7 +199,8 @@ def test_a_page_remembers_which_selectors_led_somewhere() -> None:
     list(page.follow("h9 a"))
     list(page.follow(page.css("h9")))
     list(page.follow(url="/x"))
-    assert page.follows == [("li a", True), ("h9 a", False)]
+    assert page.follows == [("li a", True), ("h9 a", False), (HREFS, False), (HREFS, True)]
+    assert page.unused_follows == ["h8 a"]
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ class Harvest:
     @property
     def has_unused_follow(self) -> bool:
         """Whether the handler called `page.follow` and nobody has looked at the links."""
-        return self._page.has_unused_follow
+        return bool(self._page.unused_follows)
 
     def add(self, output: Any) -> None:
         """Take in one output of the handler."""

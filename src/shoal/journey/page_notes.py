@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.journey.harvest import Harvest
 from shoal.page import Page
-from shoal.policy.notes import FOLLOW, FOLLOWED, ITEMS, KEYLESS, SAME_KEY, SITEMAP, NoteNames, note_name
+from shoal.policy.notes import FOLLOW, FOLLOWED, ITEMS, KEYLESS, SAME_KEY, SITEMAP, UNUSED, NoteNames, note_name
 
 MOST_PAIRS = 50
 MOST_SITEMAPS = 10
@@ -29,7 +29,10 @@ class PageNotes:
         for selector, has_found in page.follows:
             # A selector that has found links is looked up here, and costs nothing else.
             if self._said.get((handler, selector), 0) < FOLLOWED_SAID:
-                self._note_follow(handler, selector, notes, has_found=has_found)
+                self._note_follow(handler, selector, notes, kind=FOLLOWED if has_found else FOLLOW)
+        for selector in page.unused_follows:
+            if not self._said.get((handler, selector)):
+                self._note_follow(handler, selector, notes, kind=UNUSED)
         if harvest.items:
             notes[ITEMS] = len(harvest.items)
             if len(harvest.items) > 1:
@@ -43,14 +46,13 @@ class PageNotes:
         name = self._sitemaps.of(problem.removeprefix(SITEMAP))
         return {name: 1} if name else {}
 
-    def _note_follow(self, handler: str, selector: str, notes: dict[str, int], *, has_found: bool) -> None:
+    def _note_follow(self, handler: str, selector: str, notes: dict[str, int], *, kind: str) -> None:
         pair = (handler, selector)
         if pair not in self._said:
             if len(self._said) >= MOST_PAIRS:
                 return
             self._said[pair] = 0
-        kind = FOLLOWED if has_found else FOLLOW
-        self._said[pair] += has_found
+        self._said[pair] += kind == FOLLOWED
         notes[note_name(f"{kind}{handler} {' '.join(selector.split())[:SELECTOR_KEPT]}")] = 1
 
     def _note_same_keys(self, page: Page, harvest: Harvest, notes: dict[str, int]) -> None:

@@ -13,6 +13,7 @@ START_FAILED: Final = "start failed "  # then the outcome
 RAISED: Final = "raised "  # then the exception and the line of the spider: dead letters
 FOLLOW: Final = "follow "  # then the handler and the selector: pages on which it found no link
 FOLLOWED: Final = "followed "  # the same: the selector found a link, so it is right
+UNUSED: Final = "unused "  # the same: pages on which what `page.follow` gave was neither yielded nor iterated
 SAME_KEY: Final = "same key "  # then the key, " on " and the URL of such a page
 SITEMAP: Final = "sitemap "  # then its URL and what is wrong
 

@@ -32,6 +32,18 @@ def test_pages_without_any_link_are_named_only_if_all_are() -> None:
     assert lines({"follow book a[href]": 9, "followed parse li a": 1}) == []
 
 
+def test_links_that_are_never_yielded_are_named() -> None:
+    assert lines({"unused parse li.next a": 40, "unused parse url=…": 1}) == [
+        "page.follow('li.next a') was called on 40 pages and never yielded (parse)",
+        "page.follow(url=…) was called on 1 page and never yielded (parse)",
+    ]
+    assert lines({"unused parse li.next a": 40, "followed parse li.next a": 1}) == []
+
+
+def test_hrefs_that_lead_nowhere_are_the_end_of_a_list() -> None:
+    assert lines({"follow parse url=…": 3}) == []
+
+
 def test_many_selectors_are_cut_short() -> None:
     said = lines({f"follow parse .c{number} a": number + 1 for number in range(LINES_SHOWN + 5)})
     assert len(said) == LINES_SHOWN + 1

@@ -33,6 +33,16 @@ class Lists(Spider):
     def url(self, page: Page) -> Iterator[Any]:
         yield page.follow(url=page.attr("li.next a", "href"))
 
+    def forgetful(self, page: Page) -> Iterator[Any]:
+        yield {"title": page.text("h1")}
+        page.follow("li.next a")
+        page.follow(url="/2")
+
+    def choosy(self, page: Page) -> Iterator[Any]:
+        links = page.follow("li.next a")
+        if page.text("li"):
+            yield links
+
     def many(self, page: Page) -> Iterator[Any]:
         for number in range(2 * MOST_PAIRS):
             yield page.follow(f".c{number} a")
@@ -70,12 +80,23 @@ async def test_a_selector_that_has_found_links_is_not_counted_for_ever() -> None
     assert total == {"follow parse li.next a": 1, "followed parse li.next a": FOLLOWED_SAID}
 
 
+async def test_links_that_a_handler_does_not_yield_are_counted() -> None:
+    assert await notes("", LINK, handler="forgetful") == {
+        "items": 2,
+        "unused forgetful li.next a": 2,
+        "unused forgetful url=…": 2,
+    }
+    worker = handlers()
+    assert await notes("", handler="choosy", by=worker) == {"unused choosy li.next a": 1}
+    assert await notes(LINK, "", handler="choosy", by=worker) == {"followed choosy li.next a": 1}
+
+
 async def test_a_follow_counts_however_it_is_yielded() -> None:
     assert await notes("", handler="iterated") == {"follow iterated li.next a": 1}
     assert await notes(LINK, handler="iterated") == {"followed iterated li.next a": 1}
     assert await notes("", handler="other_option") == {"follow other_option li.next a": 1}
     assert await notes("", handler="all_links") == {"follow all_links a[href]": 1}
-    assert await notes("", LINK, handler="url") == {}
+    assert await notes("", LINK, handler="url") == {"follow url url=…": 1, "followed url url=…": 1}
 
 
 async def test_the_first_page_of_a_range_counts_for_its_handler() -> None:

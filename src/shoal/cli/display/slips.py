@@ -8,8 +8,8 @@ import msgspec
 
 from shoal.cli.display.lines import one_line
 from shoal.cli.display.numbers import count, several
-from shoal.page import ALL_LINKS
-from shoal.policy.notes import FOLLOW, FOLLOWED, ITEMS, KEYLESS, SAME_KEY
+from shoal.page import ALL_LINKS, HREFS
+from shoal.policy.notes import FOLLOW, FOLLOWED, ITEMS, KEYLESS, SAME_KEY, UNUSED
 from shoal.settings import Settings, parse_duration
 
 LINES_SHOWN = 10
@@ -18,6 +18,14 @@ KEY_SHOWN = 60
 
 class Unmatched(msgspec.Struct, frozen=True, kw_only=True):
     """A selector of `page.follow` that found no link on any of the pages of a handler."""
+
+    selector: str
+    handler: str
+    pages: int
+
+
+class Unused(msgspec.Struct, frozen=True, kw_only=True):
+    """A `page.follow` whose result no page of a handler has yielded."""
 
     selector: str
     handler: str
@@ -39,6 +47,7 @@ class Slips(msgspec.Struct, frozen=True, kw_only=True):
     yielded: int = 0
     keyless: int = 0
     unmatched: tuple[Unmatched, ...] = ()
+    unused: tuple[Unused, ...] = ()
     same_keys: tuple[SameKey, ...] = ()
     rule: str = "replace"
 
@@ -51,6 +60,7 @@ def slips_of(notes: Mapping[str, int], settings: Settings, *, is_whole: bool = T
         yielded=notes.get(ITEMS, 0),
         keyless=notes.get(KEYLESS, 0),
         unmatched=tuple(sorted(_unmatched(notes), key=lambda one: (-one.pages, one.selector))),
+        unused=tuple(sorted(_unused(notes), key=lambda one: (-one.pages, one.selector))),
         same_keys=tuple(sorted(_same_keys(notes), key=lambda one: (-one.pages, one.key))),
         rule="unsure" if is_unsure else settings.merge,
     )
@@ -75,6 +85,13 @@ def slip_lines(slips: Slips, *, stored: int) -> Iterator[tuple[str, str]]:
     if len(slips.unmatched) > LINES_SHOWN:
         yield "", f"and {count(len(slips.unmatched) - LINES_SHOWN)} more selectors"
 
+    for forgotten in slips.unused[:LINES_SHOWN]:
+        called = "page.follow(url=…)" if forgotten.selector == HREFS else f"page.follow({forgotten.selector!r})"
+        on = several(forgotten.pages, "page")
+        yield "no yield", f"{called} was called on {on} and never yielded ({forgotten.handler})"
+    if len(slips.unused) > LINES_SHOWN:
+        yield "", f"and {count(len(slips.unused) - LINES_SHOWN)} more calls"
+
 
 def _fewer(slips: Slips, stored: int) -> str:
     number = slips.yielded - stored
@@ -90,12 +107,21 @@ def _unmatched(notes: Mapping[str, int]) -> Iterator[Unmatched]:
     has_followed = any(name.startswith(FOLLOWED) for name in notes)
     for name, pages in notes.items():
         pair = name.removeprefix(FOLLOW)
-        if pair == name or f"{FOLLOWED}{pair}" in notes:
+        if pair == name or f"{FOLLOWED}{pair}" in notes or pair.endswith(f" {HREFS}"):
             continue
         handler, _, selector = pair.partition(" ")
         # Pages without any link are normal, unless all are.
         if selector != ALL_LINKS or not has_followed:
             yield Unmatched(selector=selector, handler=handler, pages=pages)
+
+
+def _unused(notes: Mapping[str, int]) -> Iterator[Unused]:
+    for name, pages in notes.items():
+        pair = name.removeprefix(UNUSED)
+        # Where it is yielded on some pages, the handler chooses.
+        if pair != name and f"{FOLLOW}{pair}" not in notes and f"{FOLLOWED}{pair}" not in notes:
+            handler, _, selector = pair.partition(" ")
+            yield Unused(selector=selector, handler=handler, pages=pages)
 
 
 def _same_keys(notes: Mapping[str, int]) -> Iterator[SameKey]:
