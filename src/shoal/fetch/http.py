@@ -168,7 +168,10 @@ class HttpFetcher:
         headers: dict[str, str] | None = None
         try:
             with Deadline(first_byte_at, checked_at=min(first_byte_at, now + self._idle)) as deadline:
-                async with await self._built(request, route, path) as answer:
+                built = (
+                    await self._with_headers(request, route, path) if request.headers else _built(request, route, path)
+                )
+                async with built as answer:
                     status, headers = answer.status, _headers(answer)
                     if headers is None:
                         headers = await self._raw_headers_of(answer)
@@ -200,7 +203,8 @@ class HttpFetcher:
             elapsed=self._clock() - started,
         )
 
-    async def _built(self, request: Fetch, route: Route, path: str) -> StreamRequest:
+    async def _with_headers(self, request: Fetch, route: Route, path: str) -> StreamRequest:
+        """The request to send; its headers may have bytes that the client takes only by the detour."""
         try:
             return _built(request, route, path)
         except ValueError:
