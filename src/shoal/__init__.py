@@ -1,7 +1,8 @@
 """shoal: distributed web scraping. Everything that a spider file imports is here."""
 
+from shoal.element import Element
 from shoal.errors import ShoalError, UsageError
-from shoal.page import Element, Page, TurnedAway
+from shoal.page import Page, TurnedAway
 from shoal.session import FetchFailed, Session
 from shoal.spider import Item, Pages, Request, Sitemap, Spider, Stdin, UrlFile
 from shoal.version import __version__

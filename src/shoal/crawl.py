@@ -54,6 +54,7 @@ from shoal.processes.spider_source import source_of
 from shoal.processes.worker import Worker, WorkerParts, worker_name
 from shoal.processes.writer import rule_of
 from shoal.results.replay import Replay, ReplayParts
+from shoal.setting_values import parse_duration
 from shoal.settings import (
     FRONTIER_VARIABLE,
     STORE_VARIABLE,
@@ -61,7 +62,6 @@ from shoal.settings import (
     Settings,
     environment_layer,
     file_layer,
-    parse_duration,
     refuse_near_misses,
     resolve,
 )
@@ -99,9 +99,10 @@ async def begin(
 
     Gives the crawl, and the resumed one as it was before; `reference` is how worker processes load the spider. The
     crawl remembers the store and the archive of `places`; a new one gets an id that `store` has no items of."""
-    former = await unfinished_crawl(frontier, spider, reference=reference, places=places)
+    crawls = await crawls_of(spider, frontier=frontier)
+    former = unfinished_crawl(crawls, reference=reference, places=places)
     origin = _origin(reference, places=places, former=former)
-    crawl_id = await _next_id(frontier, spider, store=store) if former is None else former.id
+    crawl_id = await _next_id(spider, crawls, store=store) if former is None else former.id
     crawl = _described(crawl_id, spider, settings=settings, origin=origin, former=former)
     return await _start(crawl, frontier=frontier), former
 
@@ -113,9 +114,10 @@ async def begin_afresh(
     stay."""
     # Before anything is deleted: settings may be refused, and the id of a discarded crawl is not used again, since
     # its workers may still be running.
+    crawls = await crawls_of(spider, frontier=frontier)
     origin = _origin(reference, places=places)
-    crawl = _described(await _next_id(frontier, spider, store=store), spider, settings=settings, origin=origin)
-    for former in await own_crawls(frontier, spider, reference=reference, places=places):
+    crawl = _described(await _next_id(spider, crawls, store=store), spider, settings=settings, origin=origin)
+    for former in own_crawls(crawls, reference=reference, places=places):
         if is_unfinished(former.state):
             await discard(former, places=places, frontier=frontier, store=store)
     return await _start(crawl, frontier=frontier)
@@ -127,27 +129,20 @@ async def crawls_of(spider: Spider, *, frontier: Frontier) -> list[Crawl]:
     return [crawl for crawl in await frontier.crawls() if crawl.spider == name]
 
 
-async def own_crawls(frontier: Frontier, spider: Spider, *, reference: str, places: Places | None) -> list[Crawl]:
-    """The crawls that belong to the spider's file, newest first."""
+def own_crawls(crawls: Sequence[Crawl], *, reference: str, places: Places | None) -> list[Crawl]:
+    """Those of the crawls that belong to the spider's file."""
     at = "" if places is None else places.frontier
-    crawls = await crawls_of(spider, frontier=frontier)
     return [crawl for crawl in crawls if belongs_to(crawl, reference, frontier=at)]
 
 
-async def unfinished_crawl(
-    frontier: Frontier, spider: Spider, *, reference: str, places: Places | None
-) -> Crawl | None:
+def unfinished_crawl(crawls: Sequence[Crawl], *, reference: str, places: Places | None) -> Crawl | None:
     """The crawl that the spider's run resumes, if there is one. Refuses when only another file's is unfinished."""
-    mine = await own_crawls(frontier, spider, reference=reference, places=places)
-    for crawl in mine:
-        if is_unfinished(crawl.state):
-            return crawl
-    for crawl in await crawls_of(spider, frontier=frontier):
-        if is_unfinished(crawl.state):
-            raise UsageError(
-                f'{owner_of(crawl)}; name your spider (name = "…" in its class), or --fresh begins a crawl beside it'
-            )
-    return None
+    unfinished = [crawl for crawl in crawls if is_unfinished(crawl.state)]
+    mine = own_crawls(unfinished, reference=reference, places=places)
+    if unfinished and not mine:
+        cure = 'name your spider (name = "…" in its class), or --fresh begins a crawl beside it'
+        raise UsageError(f"{owner_of(unfinished[0])}; {cure}")
+    return mine[0] if mine else None
 
 
 async def discard(crawl: Crawl, *, places: Places, frontier: Frontier, store: Store) -> None:
@@ -166,11 +161,10 @@ async def discard(crawl: Crawl, *, places: Places, frontier: Frontier, store: St
             await its_own.delete_crawl(crawl.id)
 
 
-async def _next_id(frontier: Frontier, spider: Spider, *, store: Store | None) -> str:
+async def _next_id(spider: Spider, crawls: Sequence[Crawl], *, store: Store | None) -> str:
     """An id that neither a crawl of this frontier has nor items in the store: they may come from a frontier that is
     lost, or from another one."""
     name = spider_name(type(spider))
-    crawls = await crawls_of(spider, frontier=frontier)
     found = next_id(name, crawls)
     if store is None or not await store.count_items(ItemFilter(spider=name, crawl=found)):
         return found
@@ -252,6 +246,17 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     exits = exits_by_name(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
     fetcher = HttpFetcher(settings, exits=exits)
     handlers = Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds)
+    passages = Passages(
+        exits=exits,
+        pools=crawl.pools,
+        frontier=frontier,
+        fetcher=fetcher,
+        log_in=handlers.log_in,
+        rules=intake.rules,
+        settings=settings,
+        say=say,
+        troubles=troubles,
+    )
     journey = Journey(
         spider_name=crawl.spider,
         worker=name,
@@ -260,17 +265,7 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         handlers=handlers,
         intake=intake,
         lane_rules=LaneRules(frontier=frontier, settings=settings),
-        passages=Passages(
-            exits=exits,
-            pools=crawl.pools,
-            frontier=frontier,
-            fetcher=fetcher,
-            log_in=handlers.log_in,
-            rules=intake.rules,
-            settings=settings,
-            say=say,
-            troubles=troubles,
-        ),
+        passages=passages,
         keeping=_keeping(store, archive),
     )
     parts = WorkerParts(

@@ -9,11 +9,12 @@ from typing import Any, Literal, NoReturn
 from xml.etree import ElementTree
 
 import msgspec
-from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode, SelectolaxError
+from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser
 
 from shoal.charset.queries import with_query_in
 from shoal.charset.text import charset_of, text_of
-from shoal.css_text import bad_selector, href_given, may_be_href, refuse_url
+from shoal.css_text import href_given, may_be_href, refuse_url
+from shoal.element import Element, all_matches, first_match, folded
 from shoal.errors import UsageError
 from shoal.fetch.base import Response
 from shoal.markup import MarkupLimits, check_markup
@@ -45,45 +46,6 @@ class TurnedAway(Exception):  # noqa: N818 -- reads as what happened
         reason = " ".join(reason[:LONGEST_REASON].split())
         super().__init__(f"{kind}: {reason}" if reason else kind)
         self.kind = kind
-
-
-class Element:
-    """One element of an HTML page.
-
-    - `node`: the node of the parser (selectolax), for anything that the methods here lack
-    """
-
-    __slots__ = ("node",)
-
-    def __init__(self, node: LexborNode) -> None:
-        self.node = node
-
-    def css(self, selector: str) -> list[Element]:
-        """Every element below this one that matches the CSS selector."""
-        return [Element(node) for node in _all(self.node, selector)]
-
-    def text(self, selector: str | None = None, default: str = "") -> str:
-        """The text of this element, or of the first match below it, with white space folded; `default` if none."""
-        node = self.node if selector is None else _one(self.node, selector)
-        return default if node is None else _folded(node)
-
-    def attr(self, name: str, default: str = "") -> str:
-        """The value of an attribute; `default` if the element has none of that name."""
-        value = self.node.attrs.get(name)
-        return default if value is None else value
-
-    @property
-    def tag(self) -> str:
-        """The element's name in lower case, such as "a"."""
-        return self.node.tag or ""
-
-    @property
-    def html(self) -> str:
-        """The element as HTML, with everything in it."""
-        return self.node.html or ""
-
-    def __repr__(self) -> str:
-        return f"<Element {self.tag}>"
 
 
 class Page:
@@ -198,18 +160,18 @@ class Page:
 
     def css(self, selector: str) -> list[Element]:
         """Every element that matches the CSS selector."""
-        return [Element(node) for node in _all(self.tree, selector)]
+        return [Element(node) for node in all_matches(self.tree, selector)]
 
     def text(self, selector: str | None = None, default: str = "") -> str:
         """The text of the first match with white space folded, `default` if none; without a selector, all text."""
         if selector is None:
             return self._whole_text()
-        node = _one(self.tree, selector)
-        return default if node is None else _folded(node)
+        node = first_match(self.tree, selector)
+        return default if node is None else folded(node)
 
     def attr(self, selector: str, name: str, default: str = "") -> str:
         """An attribute of the first match; `default` if there is no match, or none with that attribute."""
-        node = _one(self.tree, selector)
+        node = first_match(self.tree, selector)
         value = None if node is None else node.attrs.get(name)
         return default if value is None else value
 
@@ -224,7 +186,7 @@ class Page:
     def hrefs(self, selector: str = ALL_LINKS) -> list[str]:
         """The href attributes of the matching elements, as they stand in the page."""
         # `attrs` looks up one attribute; `attributes` would make a dict of all, at three times the cost.
-        return [href for node in _all(self.tree, selector) if (href := node.attrs.get("href"))]
+        return [href for node in all_matches(self.tree, selector) if (href := node.attrs.get("href"))]
 
     def encoded(self, hrefs: list[str]) -> list[str]:
         """These hrefs with their queries in the page's charset, as a browser would ask for them.
@@ -322,7 +284,7 @@ class Page:
         if not self.is_html:
             return self.content
         body = self.tree.body
-        return "" if body is None else _folded(body, separator=" ")
+        return "" if body is None else folded(body, separator=" ")
 
     def __repr__(self) -> str:
         return f"<Page {self.status} {self.url}>"
@@ -360,7 +322,7 @@ class Follow:
     def _selected(self, selector: str) -> list[str]:
         hrefs = self.page.hrefs(selector)
         self._use(selector, has_found=bool(hrefs))
-        if not hrefs and may_be_href(selector) and _one(self.page.tree, f'[href="{selector}"]') is not None:
+        if not hrefs and may_be_href(selector) and first_match(self.page.tree, f'[href="{selector}"]') is not None:
             raise href_given(selector)
         return hrefs
 
@@ -397,22 +359,3 @@ def _texts(hrefs: list[Any]) -> list[str]:
         if href is not None and not isinstance(href, str):
             raise UsageError(f"page.follow takes hrefs and elements, not {type(href).__name__}")
     return [str(href) for href in hrefs if href is not None]
-
-
-def _all(within: LexborHTMLParser | LexborNode, selector: str) -> list[LexborNode]:
-    try:
-        return within.css(selector)
-    except (SelectolaxError, TypeError):
-        raise bad_selector(selector) from None
-
-
-def _one(within: LexborHTMLParser | LexborNode, selector: str) -> LexborNode | None:
-    try:
-        return within.css_first(selector)
-    except (SelectolaxError, TypeError):
-        raise bad_selector(selector) from None
-
-
-def _folded(node: LexborNode, separator: str = "") -> str:
-    """The text with white space folded. `separator` goes between elements: none inside a word such as <b>a</b>b."""
-    return " ".join(node.text(separator=separator).split())

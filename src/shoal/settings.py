@@ -6,9 +6,7 @@ the command line. An unknown name or a value of the wrong kind is an error that 
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,11 +17,11 @@ from msgspec import Meta
 
 from shoal.errors import SettingError
 from shoal.near_names import did_you_mean, is_slip
+from shoal.setting_values import check_dedup, check_networks, parse_duration, parse_max_failures, parse_rate
 
 MIB = 1024 * 1024
 # The addresses of frontier and store are no settings of a crawl; the command line reads these variables itself.
 FRONTIER_VARIABLE, STORE_VARIABLE = "SHOAL_FRONTIER", "SHOAL_STORE"
-MIN_BLOOM_ERROR, MAX_BLOOM_ERROR = 1e-9, 0.1
 TRACKING_PARAMETERS = (
     "utm_*",
     "fbclid",
@@ -58,9 +56,6 @@ TRACKING_PARAMETERS = (
 
 OTHER_TABLES = ("proxies", "accounts")  # in a shoal.toml; `exits/configuration.py` reads them
 
-_DURATION = re.compile(r"(?:(\d{1,9}(?:\.\d{1,6})?)([smhdw]))?")
-_FAILURES = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)%|(\d{1,12})")
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 SamePage = Literal["trailing_slash", "index"]
 Count = Annotated[int, Meta(ge=0)]
@@ -276,61 +271,6 @@ def environment_layer(environ: Mapping[str, str] = os.environ) -> tuple[str, dic
 
 def _is_setting(variable: str) -> bool:
     return variable.startswith("SHOAL_") and variable not in (FRONTIER_VARIABLE, STORE_VARIABLE)
-
-
-def parse_rate(text: str) -> float:
-    """The interval in seconds between starts: "4/s" is 0.25, "unlimited" is 0."""
-    if text == "unlimited":
-        return 0.0
-    count, slash, unit = text.partition("/")
-    seconds = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(unit)
-    try:
-        number = float(count)
-    except ValueError:
-        number = 0.0
-    if not slash or seconds is None or not 0 < number < float("inf"):
-        raise SettingError(f"rate {text!r} is not understood: write it as 4/s, 30/m, 100/h or unlimited")
-    return seconds / number
-
-
-def parse_duration(text: str) -> float:
-    """Seconds: "90s", "30m", "1h", "7d" or "2w"; an empty text is 0."""
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise SettingError(f"duration {text!r} is not understood: write it as 90s, 30m, 1h, 7d or 2w")
-    return float(match[1]) * _UNITS[match[2]] if match[1] else 0.0
-
-
-def parse_max_failures(text: str) -> tuple[float, bool]:
-    """The limit, and whether it is a share of the pages in percent: "50%" or "100"."""
-    match = _FAILURES.fullmatch(text)
-    if match is None or float(match[1] or 0) > 100:
-        raise SettingError(
-            f"max_failures {text!r} is not understood: write a share such as 50%, or a number such as 100"
-        )
-    return float(match[1] or match[2]), match[1] is not None
-
-
-def check_dedup(text: str, *, ttl: float = 0.0) -> None:
-    """Refuse any `dedup` but "exact" and "bloom:" with a share of new URLs to miss. Only exact keys can expire."""
-    kind, _, share = text.partition(":")
-    try:
-        is_right = kind == "bloom" and MIN_BLOOM_ERROR <= float(share) <= MAX_BLOOM_ERROR
-    except ValueError:
-        is_right = False
-    if text != "exact" and not is_right:
-        raise SettingError(f"dedup {text!r} is not understood: write exact, or bloom:0.001 (at most {MAX_BLOOM_ERROR})")
-    if ttl and text != "exact":
-        raise SettingError(f"dedup_ttl needs dedup=exact: with dedup={text} no single URL can be forgotten")
-
-
-def check_networks(entries: Sequence[str]) -> None:
-    """Refuse entries that are neither an address nor a network, such as 10.1.0.0/16."""
-    for entry in entries:
-        try:
-            ipaddress.ip_network(entry)
-        except ValueError:
-            raise SettingError(f"allow_addresses entry {entry!r} is no network: write it as 10.1.0.0/16") from None
 
 
 _CHECKS: dict[str, Callable[[str], object]] = {

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from shoal import Request, Spider
+from shoal.element import Element
 from shoal.errors import SelectorError, UsageError
 from shoal.markup import MarkupLimits, UnfitMarkup, check_markup
-from shoal.page import HREFS, Element, Page, TurnedAway
+from shoal.page import HREFS, Page, TurnedAway
 from shoal.spider import handler_name
 from shoal.testing.fakes import make_page
 

@@ -11,16 +11,8 @@ import pytest
 from shoal import Spider
 from shoal.crawl import settings_of
 from shoal.errors import SettingError
-from shoal.settings import (
-    FIELDS,
-    OF_SCRAPY,
-    Settings,
-    environment_layer,
-    file_layer,
-    parse_duration,
-    parse_rate,
-    resolve,
-)
+from shoal.setting_values import parse_duration, parse_rate
+from shoal.settings import FIELDS, OF_SCRAPY, Settings, environment_layer, file_layer, resolve
 
 
 def test_the_stronger_layer_counts_and_is_named() -> None:

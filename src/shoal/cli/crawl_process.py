@@ -37,7 +37,8 @@ from shoal.processes.sources import check_start
 from shoal.processes.stats import Snapshot
 from shoal.results.export import STDOUT, Wanted, check_targets, export
 from shoal.secrecy import masked
-from shoal.settings import Settings, parse_duration
+from shoal.setting_values import parse_duration
+from shoal.settings import Settings
 from shoal.spider import Spider
 from shoal.store.base import ItemFilter, Store
 
@@ -112,18 +113,17 @@ async def work(job: Job, screen: Screen) -> Summary:
 
 async def _places(job: Job, *, frontier: Frontier, screen: Screen) -> Places:
     """Where the items go: as the crawl that is resumed has it, or as a new one has it. Refuses to mix crawls."""
-    mine = await own_crawls(frontier, job.spider, reference=job.reference, places=job.places)
-    former = None
-    if not job.fresh:
-        former = await unfinished_crawl(frontier, job.spider, reference=job.reference, places=job.places)
-    for crawl in [crawl for crawl in mine if job.fresh and is_unfinished(crawl.state)]:
-        await ask_if_others_work_on(crawl, frontier=frontier, deed="discard", yes=job.yes)
-    if former is not None:
+    crawls = await crawls_of(job.spider, frontier=frontier)
+    mine = own_crawls(crawls, reference=job.reference, places=job.places)
+    if job.fresh:
+        for crawl in mine:
+            if is_unfinished(crawl.state):
+                await ask_if_others_work_on(crawl, frontier=frontier, deed="discard", yes=job.yes)
+    elif former := unfinished_crawl(crawls, reference=job.reference, places=job.places):
         return places_to_join(former, job.places, adds_archive=True)
     places = places_of_new(job.places)
-    known = {crawl.id for crawl in mine}
-    for crawl in await crawls_of(job.spider, frontier=frontier):
-        if crawl.id not in known and shares_store(crawl, places):
+    for crawl in crawls:
+        if crawl not in mine and shares_store(crawl, places):
             screen.say(
                 f"{owner_of(crawl)}: in {masked(places.store)} its items and those of this crawl share the name"
                 f' {crawl.spider!r}, equal keys replace each other; a name of its own (name = "…" in the class)'

@@ -16,7 +16,7 @@ from shoal.policy.notes import ITEMS
 from shoal.processes.crawl_record import record_of
 from shoal.processes.opening import Places
 from shoal.secrecy import masked
-from shoal.settings import parse_duration
+from shoal.setting_values import parse_duration
 from shoal.store.base import ItemFilter, Store
 
 SHOWN = 8

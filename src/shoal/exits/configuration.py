@@ -20,7 +20,7 @@ from shoal.errors import SettingError
 from shoal.fetch.exit_config import TARGET, ExitConfig
 from shoal.model import DIRECT
 from shoal.near_names import did_you_mean
-from shoal.settings import parse_duration, parse_rate
+from shoal.setting_values import parse_duration, parse_rate
 
 PROXIES: Final = "proxies"
 ACCOUNTS: Final = "accounts"

@@ -11,7 +11,8 @@ from shoal.errors import UsageError
 from shoal.exits.configuration import PoolSpec, load_pools
 from shoal.model import DIRECT, Pool
 from shoal.policy.politeness import lent_interval
-from shoal.settings import Settings, parse_duration, parse_rate
+from shoal.setting_values import parse_duration, parse_rate
+from shoal.settings import Settings
 from shoal.spider import Spider, has_login
 
 NO_CAP: Final = 1_000_000

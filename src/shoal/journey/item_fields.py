@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 from selectolax.lexbor import LexborNode
 
+from shoal.element import Element
 from shoal.errors import UsageError
-from shoal.page import Element, Follow, Page
+from shoal.page import Follow, Page
 
 
 class NoJson(Exception):  # noqa: N818 -- reads as what is wrong

@@ -12,7 +12,8 @@ import msgspec
 from shoal.model import CrawlState, Progress
 from shoal.policy.notes import RAISED, START_FAILED, START_OK
 from shoal.policy.retries import RETRIED_STATUSES
-from shoal.settings import Settings, parse_max_failures
+from shoal.setting_values import parse_max_failures
+from shoal.settings import Settings
 
 REASONS_SHOWN: Final = 3
 HANDLER: Final = "handler"

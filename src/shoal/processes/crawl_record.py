@@ -15,7 +15,8 @@ from shoal.policy.politeness import lent_interval
 from shoal.processes.result_places import ResultPlaces
 from shoal.processes.sources import start_lanes
 from shoal.processes.spider_source import SpiderSource, is_same_spider, shown_source
-from shoal.settings import Settings, parse_duration, parse_rate
+from shoal.setting_values import parse_duration, parse_rate
+from shoal.settings import Settings
 from shoal.spider import Spider, spider_name
 from shoal.urls import UrlRules
 

@@ -16,7 +16,8 @@ from shoal.journey.results import Finished, unstorable_item
 from shoal.model import Dead, Done, PutReport, Result, Retry, SettleReport, Task
 from shoal.policy.notes import ITEMS, START_FAILED, START_OK
 from shoal.processes.outages import Outages, until_reachable
-from shoal.settings import Settings, parse_duration
+from shoal.setting_values import parse_duration
+from shoal.settings import Settings
 from shoal.store.base import ItemRule, Store
 
 T = TypeVar("T")

@@ -18,7 +18,8 @@ from shoal.policy.verdicts import (
     shown_failures,
     stopped_by,
 )
-from shoal.settings import Settings, parse_max_failures, resolve
+from shoal.setting_values import parse_max_failures
+from shoal.settings import Settings, resolve
 
 BY_DEFAULT = Settings().max_failures
 

@@ -167,7 +167,7 @@ async def _pace(host: str, rate: str, name: str | None, *, places: Places, as_js
     from shoal.cli.which import chosen_crawl
     from shoal.policy.politeness import lent_interval
     from shoal.processes.stats import describe_interval
-    from shoal.settings import parse_rate
+    from shoal.setting_values import parse_rate
 
     lane, interval = lane_given(host), lent_interval(parse_rate(rate))
     async with chosen_crawl(places, name) as (frontier, crawl):

@@ -52,7 +52,7 @@ def tidy(store: str, *, retention: str | None, as_json: bool) -> None:
     """
     from shoal.cli.loop import run
     from shoal.crawl import settings_of
-    from shoal.settings import parse_duration
+    from shoal.setting_values import parse_duration
     from shoal.spider import Spider
 
     seconds = parse_duration(retention or settings_of(Spider, {}).values.retention)

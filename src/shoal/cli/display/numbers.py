@@ -9,7 +9,7 @@ from datetime import datetime
 
 from shoal.error_text import several as several
 from shoal.errors import SettingError, UsageError
-from shoal.settings import parse_duration
+from shoal.setting_values import parse_duration
 
 KEYS = 1 << 64
 

@@ -10,7 +10,8 @@ from shoal.cli.display.lines import one_line
 from shoal.cli.display.numbers import count, several
 from shoal.page import ALL_LINKS, HREFS
 from shoal.policy.notes import FOLLOW, FOLLOWED, ITEMS, KEYLESS, SAME_KEY, UNUSED
-from shoal.settings import Settings, parse_duration
+from shoal.setting_values import parse_duration
+from shoal.settings import Settings
 
 LINES_SHOWN = 10
 KEY_SHOWN = 60

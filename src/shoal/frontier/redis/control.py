@@ -25,7 +25,7 @@ from shoal.frontier.redis.views import beats, state_of, waiting_among
 from shoal.frontier.redis.wire import KEY, decode_crawl, decode_dead, encode_pools, number, pairs
 from shoal.frontier.rules.exits import check_exits
 from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter
-from shoal.settings import check_dedup
+from shoal.setting_values import check_dedup
 
 MAX_KEYS = 200
 

@@ -1,0 +1,69 @@
+"""Settings that are written as texts: rates, durations, limits of failures, kinds of dedup, networks. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+
+from shoal.errors import SettingError
+
+MIN_BLOOM_ERROR, MAX_BLOOM_ERROR = 1e-9, 0.1
+_DURATION = re.compile(r"(?:(\d{1,9}(?:\.\d{1,6})?)([smhdw]))?")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_FAILURES = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)%|(\d{1,12})")
+
+
+def parse_rate(text: str) -> float:
+    """The interval in seconds between starts: "4/s" is 0.25, "unlimited" is 0."""
+    if text == "unlimited":
+        return 0.0
+    count, slash, unit = text.partition("/")
+    seconds = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(unit)
+    try:
+        number = float(count)
+    except ValueError:
+        number = 0.0
+    if not slash or seconds is None or not 0 < number < float("inf"):
+        raise SettingError(f"rate {text!r} is not understood: write it as 4/s, 30/m, 100/h or unlimited")
+    return seconds / number
+
+
+def parse_duration(text: str) -> float:
+    """Seconds: "90s", "30m", "1h", "7d" or "2w"; an empty text is 0."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise SettingError(f"duration {text!r} is not understood: write it as 90s, 30m, 1h, 7d or 2w")
+    return float(match[1]) * _UNITS[match[2]] if match[1] else 0.0
+
+
+def parse_max_failures(text: str) -> tuple[float, bool]:
+    """The limit, and whether it is a share of the pages in percent: "50%" or "100"."""
+    match = _FAILURES.fullmatch(text)
+    if match is None or float(match[1] or 0) > 100:
+        raise SettingError(
+            f"max_failures {text!r} is not understood: write a share such as 50%, or a number such as 100"
+        )
+    return float(match[1] or match[2]), match[1] is not None
+
+
+def check_dedup(text: str, *, ttl: float = 0.0) -> None:
+    """Refuse any `dedup` but "exact" and "bloom:" with a share of new URLs to miss. Only exact keys can expire."""
+    kind, _, share = text.partition(":")
+    try:
+        is_right = kind == "bloom" and MIN_BLOOM_ERROR <= float(share) <= MAX_BLOOM_ERROR
+    except ValueError:
+        is_right = False
+    if text != "exact" and not is_right:
+        raise SettingError(f"dedup {text!r} is not understood: write exact, or bloom:0.001 (at most {MAX_BLOOM_ERROR})")
+    if ttl and text != "exact":
+        raise SettingError(f"dedup_ttl needs dedup=exact: with dedup={text} no single URL can be forgotten")
+
+
+def check_networks(entries: Sequence[str]) -> None:
+    """Refuse entries that are neither an address nor a network, such as 10.1.0.0/16."""
+    for entry in entries:
+        try:
+            ipaddress.ip_network(entry)
+        except ValueError:
+            raise SettingError(f"allow_addresses entry {entry!r} is no network: write it as 10.1.0.0/16") from None
