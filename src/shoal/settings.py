@@ -288,7 +288,7 @@ def _convert(name: str, value: Any, origin: str) -> Any:
     is_text = isinstance(value, str)
     if is_text and isinstance(field.default, tuple):
         value = [part.strip() for part in value.split(",") if part.strip()]
-    if name == "max_failures" and type(value) is int:
+    if name == "max_failures" and type(value) in (int, float):
         value = str(value)
     try:
         converted = msgspec.convert(value, field.type, strict=not is_text)

@@ -64,6 +64,7 @@ def test_where_a_crawl_lives_is_no_setting_of_it() -> None:
         ({"max_depth": 2.5}, r"setting 'max_depth'"),
         ({"concurrency": 0}, r">= 1"),
         ({"max_depth": "many"}, r"\(here\): expected `int`, got 'many'$"),
+        ({"max_failures": 0.5}, r"max_failures '0.5' is not understood: write a share such as 50%"),
         ({"pace": "quick"}, r"setting 'pace' \(here\): expected 'fixed' or 'adaptive', got 'quick'"),
         ({"cookies": {"a": "b"}}, r"setting 'cookies' \(here\): expected 'worker' or 'fleet' or 'off', got"),
         ({"same_page": ["slash"]}, r"expected 'trailing_slash' or 'index', got \['slash'\]"),

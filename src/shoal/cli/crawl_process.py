@@ -43,7 +43,7 @@ from shoal.spider import Spider
 from shoal.store.base import ItemFilter, Store
 
 LETTERS_READ = 200
-LONGEST_MESSAGE = 80
+LONGEST_MESSAGE = 160  # long enough for the fix that an error names at its end
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from shoal.processes.result_places import (
 from shoal.secrecy import masked
 from shoal.settings import STORE_VARIABLE
 
-MEANT = "--other-store says that both are meant"
+MEANT = "add --other-store if both are meant"
 
 
 class Kind(NamedTuple):

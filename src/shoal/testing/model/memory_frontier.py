@@ -6,7 +6,6 @@ It keeps everything in dicts and looks through all of them at every call. It is 
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -37,6 +36,7 @@ from shoal.model import (
     TaskStatus,
     WorkerBeat,
 )
+from shoal.testing.model import memory_views as views
 from shoal.testing.model.memory_control import apply, described, flaw_of, matching_dead, take_over
 from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane, ModelTask
 from shoal.testing.model.memory_lease import (
@@ -212,50 +212,10 @@ class MemoryFrontier:
         one.epoch += 1
 
     async def progress(self, crawl: str) -> Progress:
-        one = self._crawl(crawl)
-        return Progress(
-            state=one.state,
-            feeding=one.feeding,
-            queued=one.count(TaskState.QUEUED),
-            delayed=one.count(TaskState.DELAYED),
-            leased=one.count(TaskState.LEASED),
-            done=one.done,
-            dead=one.count(TaskState.DEAD),
-            cancelled=one.count(TaskState.CANCELLED),
-            duplicates=one.duplicates,
-            stale=one.stale,
-            retried=one.retried,
-            lost=one.lost,
-            outcomes={name: value for name, value in one.outcomes.items() if value},
-            rejected={name: value for name, value in one.rejected.items() if value},
-            epoch=one.epoch,
-            cost=one.pools.cost,
-            notes={name: value for name, value in one.notes.items() if value},
-            reason=one.reason if one.state in (CrawlState.PAUSED, CrawlState.CANCELLED) else "",
-        )
+        return views.progress(self._crawl(crawl))
 
     async def lanes(self, crawl: str, *, limit: int = 100) -> list[LaneStatus]:
-        one = self._crawl(crawl)
-        found = [
-            LaneStatus(
-                lane=lane.name,
-                waiting=len(one.waiting(lane)),
-                in_flight=one.in_flight(lane),
-                interval=lane.interval,
-                cap=lane.cap,
-                starts_in=max(
-                    0.0, (lane.next_start if math.isinf(one.next_start(lane)) else one.next_start(lane)) - one.now
-                ),
-                known=lane.known,
-                has_rules=lane.rules_until > one.now,
-                exits_rest=one.pools.are_starved(lane.name),
-                base_interval=lane.base_interval,
-                waits_for_exit=max(lane.next_start, one.now) < one.next_start(lane) < math.inf,
-            )
-            for lane in one.lanes.values()
-        ]
-        busy = [lane for lane in found if lane.waiting or lane.in_flight]
-        return sorted(busy, key=lambda lane: (-lane.waiting, -lane.in_flight))[:limit]
+        return views.lanes(self._crawl(crawl), limit=limit)
 
     async def update_lane(self, crawl: str, lane: str, update: LaneUpdate) -> None:
         one = self._crawl(crawl)
@@ -313,24 +273,10 @@ class MemoryFrontier:
         return len(letters)
 
     async def look_up(self, crawl: str, key: int) -> TaskStatus:
-        one = self._crawl(crawl)
-        task = one.tasks.get(key)
-        if task is None:
-            return TaskStatus(state=TaskState.DONE if one.knows(key) else TaskState.UNKNOWN)
-        timed = task.state in (TaskState.DELAYED, TaskState.LEASED)
-        return TaskStatus(
-            state=task.state,
-            task=task.task,
-            attempts=task.attempts,
-            reason=task.reason,
-            detail=task.detail,
-            worker=task.worker,
-            due_in=max(0.0, task.at - one.now) if timed else 0.0,
-        )
+        return views.look_up(self._crawl(crawl), key)
 
     async def tasks_of(self, crawl: str, url: str, *, lanes: Sequence[str]) -> list[TaskStatus]:
-        tasks = [one.task for one in self._crawl(crawl).tasks.values()]
-        return [await self.look_up(crawl, task.key) for task in tasks if task.url == url and task.lane in lanes]
+        return views.tasks_of(self._crawl(crawl), url, lanes=lanes)
 
     async def samples(self, crawl: str, reason: str) -> list[str]:
         return list(self._crawl(crawl).samples.get(reason, []))
