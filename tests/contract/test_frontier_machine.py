@@ -7,9 +7,28 @@ import shutil
 import tempfile
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import msgspec
+from frontier_strategies import (
+    EXITS,
+    KEYS,
+    LANES,
+    OPEN_PLAIN,
+    PLAIN,
+    REASONS,
+    SAMPLED,
+    SITES,
+    STRICT,
+    changed_crawls,
+    crawl_names,
+    filters,
+    in_its_lane,
+    lane_names,
+    make_result,
+    tasks,
+    updates,
+)
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -21,152 +40,16 @@ from shoal.model import (
     Budgets,
     Crawl,
     CrawlState,
-    Dead,
     DeadFilter,
-    Done,
-    ExitUse,
     LaneUpdate,
     Lease,
     LeaseBatch,
-    Pool,
-    Released,
     Result,
-    Retry,
     Task,
 )
 from shoal.testing.clock import FakeClock
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.servers.redis_server import RedisServer
-
-PLAIN, STRICT = "plain", "strict"
-LANES = ["a", "b", "c", "a via p", "b via p", "c via q"]
-KEYS = range(24)
-EXITS = ["x", "y", "z", "anna", "ben"]
-SITES = ["cookies direct a.test", "cookies x b.test"]
-SAMPLED = ["merged", "scope", "max_pages"]
-REASONS = ["http: 404", "http: 500", "timeout"]
-
-POOL = Pool(
-    name="p", exits=("x", "y"), interval=0.5, cap=2, quarantine=2.0, max_quarantine=8.0, patience=16.0, cost=0.5
-)
-ACCOUNTS = Pool(name="q", exits=("anna", "ben"), interval=0.0, exclusive=True, quarantine=2.0, patience=8.0)
-OPEN_PLAIN = Crawl(id=PLAIN, spider="s", interval=0.0, cap=3, pools=(POOL, ACCOUNTS))
-
-crawl_names = st.sampled_from([PLAIN, STRICT])
-lane_names = st.sampled_from(LANES)
-tasks = st.builds(
-    Task,
-    url=st.sampled_from(["https://x.test/1", "https://x.test/2"]),
-    key=st.sampled_from(KEYS),
-    lane=lane_names,
-    priority=st.integers(-1, 2),
-    delay=st.sampled_from([0.0, 0.0, 0.0, 4.0]),
-    max_attempts=st.integers(0, 3),
-    shape=st.integers(0, 2),
-    merged=st.booleans(),
-)
-updates = st.builds(
-    LaneUpdate,
-    interval=st.sampled_from([None, 0.0, 0.5, 2.0]),
-    if_interval=st.sampled_from([None, 0.5, 1.0]),
-    base_interval=st.sampled_from([None, 0.7]),
-    cap=st.sampled_from([None, 1, 4]),
-    rest_seconds=st.sampled_from([None, None, 2.0, 6.0]),
-    rules=st.sampled_from([None, b"", b"rules"]),
-    rules_seconds=st.sampled_from([5.0, 100.0]),
-)
-pools = st.builds(
-    Pool,
-    name=st.sampled_from(["p", "q"]),
-    exits=st.sampled_from([("x",), ("x", "y"), ("y", "z", "x"), ("anna", "z")]),
-    interval=st.sampled_from([0.0, 0.5]),
-    cap=st.integers(1, 2),
-    host_interval=st.sampled_from([0.0, 0.5]),
-    host_cap=st.integers(1, 3),
-    exclusive=st.booleans(),
-    sticky=st.booleans(),
-    rotate=st.sampled_from([0.0, 4.0]),
-    quarantine=st.sampled_from([0.0, 1.0, 4.0]),
-    max_quarantine=st.just(8.0),
-    patience=st.sampled_from([4.0, 100.0]),
-    cost=st.sampled_from([0.0, 0.25]),
-    cost_per_gb=st.sampled_from([0.0, 0.5]),
-)
-uses = st.builds(
-    ExitUse,
-    verdict=st.sampled_from(["ok", "ok", "blocked", "failed", "failed", "used", "unused"]),
-    size=st.sampled_from([0, 500_000_000]),
-    elapsed=st.sampled_from([0.0, 0.5]),
-    session=st.sampled_from([None, None, b"", b"cookies"]),
-)
-changed_crawls = st.builds(
-    Crawl,
-    id=crawl_names,
-    spider=st.just("other"),
-    interval=st.sampled_from([0.0, 0.5, 1.0, 2.0]),
-    cap=st.integers(1, 4),
-    needs_rules=st.booleans(),
-    budgets=st.builds(
-        Budgets, pages=st.sampled_from([0, 12, 16]), per_lane=st.sampled_from([0, 6]), cost=st.sampled_from([0.0, 8.0])
-    ),
-    pools=st.lists(pools, max_size=2, unique_by=lambda pool: pool.name).map(tuple),
-    settings=st.sampled_from([{}, {"depth": 3}]),
-    dedup_ttl=st.sampled_from([0.0, 3.0, 8.0, 20.0]),
-)
-maybe_updates = st.none() | updates
-filters = st.builds(
-    DeadFilter,
-    lane=st.none() | lane_names,
-    reason=st.sampled_from([None, "http", "worker lost"]),
-    key=st.none() | st.sampled_from(KEYS),
-)
-
-
-def in_its_lane(task: Task) -> Task:
-    """The task in the one lane that its key belongs to, as the URL of a real one decides."""
-    return msgspec.structs.replace(task, lane=LANES[task.key % 3])
-
-
-def make_result(
-    lease: Lease, draw: Callable[[st.SearchStrategy[Any]], Any], *, placed: Callable[[Task], Task]
-) -> Result:
-    lane, use = draw(maybe_updates), draw(st.none() | uses)
-    match draw(st.sampled_from(["done", "done", "retry", "retry", "dead", "released", "bad"])):
-        case "done":
-            found = [placed(task) for task in draw(st.lists(tasks, max_size=4))]
-            return Done(
-                lease=lease,
-                found=found,
-                rejected={"scope": 2},
-                samples=[("scope", "u")],
-                lane=lane,
-                exit=use,
-                notes={"items": 2},
-            )
-        case "retry":
-            delay = draw(st.sampled_from([0.0, 5.0]))
-            return Retry(
-                lease=lease,
-                reason="timeout",
-                delay=delay,
-                free=draw(st.booleans()),
-                lane=lane,
-                exit=use,
-                notes={"tries": 1},
-            )
-        case "dead":
-            return Dead(
-                lease=lease,
-                reason=draw(st.sampled_from(REASONS)),
-                detail="why",
-                lane=lane,
-                exit=use,
-                notes={"raised": 1},
-            )
-        case "released":
-            return Released(lease=lease, lane=lane, exit=use)
-        case _:
-            return Retry(lease=lease, reason=cast(str, object()), lane=lane, exit=use)
 
 
 class FrontierMachine(RuleBasedStateMachine):

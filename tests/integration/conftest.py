@@ -1,13 +1,18 @@
-"""What the tests of the command line share: a shop on loopback, and a folder to run commands in."""
+"""What several modules share: a shop on loopback, a folder to run commands in, and stores on an empty database."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from command_line import Folder
+from postgres_stores import Open
 
+from shoal.store.postgres.store import PostgresStore
+from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.sites.site_process import SiteProcess, site_process
 
 
@@ -22,3 +27,24 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> str:
+    """The name of an empty database."""
+    name = f"test_{uuid4().hex}"
+    postgres.new_database(name)
+    return name
+
+
+@pytest.fixture
+async def new_store(postgres: PostgresServer, database: str) -> AsyncIterator[Open]:
+    """Opens stores on that database and closes them."""
+    async with AsyncExitStack() as opened:
+
+        async def make(**options: int) -> PostgresStore:
+            store = await PostgresStore.open(postgres.url(database), **options)
+            opened.push_async_callback(store.close)
+            return store
+
+        yield make

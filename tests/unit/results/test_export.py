@@ -6,19 +6,17 @@ import io
 import json
 import os
 import stat
-import sys
 import tracemalloc
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow.parquet
 import pytest
+from canned_store import CannedStore, names_in
 
 from shoal.errors import StorageError, UsageError
-from shoal.results.export import GROUP_ROWS, Wanted, check_target, export
-from shoal.store.base import ItemFilter, ItemRule, StoredItem
+from shoal.results.export import Wanted, check_target, export
+from shoal.store.base import ItemFilter, ItemRule
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.contract.store.rows import files_no_larger_than, item
 from shoal.testing.fakes import MemoryStore
@@ -26,41 +24,9 @@ from shoal.testing.fakes import MemoryStore
 FORMATS = ["jsonl", "ndjson", "json", "csv", "parquet"]
 
 
-class CannedStore(MemoryStore):
-    """Streams the given items; an exception among them is raised at its place."""
-
-    def __init__(self, *steps: dict[str, Any] | BaseException) -> None:
-        super().__init__()
-        self._steps = steps
-
-    async def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
-        for number, step in enumerate(self._steps):
-            if isinstance(step, BaseException):
-                raise step
-            yield StoredItem(
-                spider="s",
-                key=f"k{number}",
-                crawl="c",
-                url=f"https://a.test/{number}",
-                data=msgspec.json.encode(step),
-                first_seen=1.0,
-                last_seen=1.0,
-                changed_at=1.0,
-            )
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(os.listdir(folder))
-
-
 async def csv_rows(folder: Path, *items: dict[str, Any]) -> list[list[str]]:
     await export(CannedStore(*items), folder / "out.csv")
     return list(csv.reader(io.StringIO((folder / "out.csv").read_bytes().decode(), newline="")))
-
-
-async def parquet_table(folder: Path, *items: dict[str, Any]) -> pyarrow.Table:
-    await export(CannedStore(*items), folder / "out.parquet")
-    return pyarrow.parquet.read_table(folder / "out.parquet")
 
 
 async def test_json_lines_carry_the_fields_then_key_and_url(tmp_path: Path) -> None:
@@ -161,88 +127,6 @@ async def test_csv_writes_other_values_as_json(tmp_path: Path) -> None:
     assert row[:-2] == ["-5", "1.5", "true", "", '["=1"]', '{"a":[1,null]}', str(10**30)]
 
 
-async def test_parquet_columns_have_the_type_that_keeps_every_value(tmp_path: Path) -> None:
-    table = await parquet_table(
-        tmp_path,
-        {"int": 1, "long": 2**60, "float": 1, "text": "a", "bool": True, "none": None, "late": None},
-        {"int": -2, "long": None, "float": 2.5, "text": "日本", "bool": False, "none": None, "late": 5},
-    )
-    types = {field.name: str(field.type) for field in table.schema}
-    assert types == {
-        "int": "int64",
-        "long": "int64",
-        "float": "double",
-        "text": "string",
-        "bool": "bool",
-        "none": "string",
-        "late": "int64",
-        "_key": "string",
-        "_url": "string",
-    }
-    assert table.column("float").to_pylist() == [1.0, 2.5]
-    assert table.column("late").to_pylist() == [None, 5]
-    assert table.column("long").to_pylist() == [2**60, None]
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        [1, "a"],
-        [True, 1],
-        [{"a": 1}, "x"],
-        [2**63, 1],
-        [2**60, 0.5],
-        ["a\u0000", 1.5],
-        [[1], 1],
-        [[1, "a"], None],
-        [[1], ["a"]],
-        [[{"a": 1}], []],
-        [[[1]], [1]],
-        [[2**63]],
-        [[[[[[[[[[1]]]]]]]]]],
-    ],
-)
-async def test_parquet_spells_mixed_and_nested_values_as_json(values: list[Any], tmp_path: Path) -> None:
-    table = await parquet_table(tmp_path, *({"v": value} for value in values))
-    assert str(table.schema.field("v").type) == "string"
-    read = [value if value is None else json.loads(value) for value in table.column("v").to_pylist()]
-    assert read == values
-
-
-@pytest.mark.parametrize(
-    ("values", "kind"),
-    [
-        ([["a", None], None, [], ["é"]], "list<element: string>"),
-        ([[1, 2], [2**60]], "list<element: int64>"),
-        ([[1], [0.5], [None]], "list<element: double>"),
-        ([[True], [False, None]], "list<element: bool>"),
-        ([[], None, []], "list<element: string>"),
-        ([[["a"], []], [], [None, ["b", "c"]]], "list<element: list<element: string>>"),
-    ],
-)
-async def test_parquet_keeps_lists_as_lists(values: list[Any], kind: str, tmp_path: Path) -> None:
-    table = await parquet_table(tmp_path, *({"v": value} for value in values))
-    assert str(table.schema.field("v").type) == kind
-    assert table.column("v").to_pylist() == values
-
-
-async def test_parquet_lists_in_more_than_one_group_have_one_type(tmp_path: Path) -> None:
-    number = GROUP_ROWS + 1
-    items = [{"v": [index]} for index in range(number)] + [{"v": [0.5]}]
-    table = await parquet_table(tmp_path, *items)
-    assert str(table.schema.field("v").type) == "list<element: double>"
-    assert table.column("v").to_pylist()[-2:] == [[float(number - 1)], [0.5]]
-
-
-async def test_parquet_without_pyarrow_names_the_install_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UsageError, match=r"pip install 'shoal\[parquet\]'"):
-        await export(CannedStore({"a": 1}), tmp_path / "out.parquet")
-    assert names_in(tmp_path) == []
-
-
 @pytest.mark.parametrize("name", ["out", "out.txt", "out.jsonl.gz", ".csv"])
 def test_an_unknown_ending_is_refused_with_the_known_ones(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.jsonl, \.ndjson, \.json, \.csv or \.parquet"):
@@ -307,13 +191,6 @@ async def test_a_full_disk_leaves_the_old_file_and_nothing_else(suffix: str, tmp
     assert out.read_bytes() == b"old"
     assert names_in(tmp_path) == [out.name]
     assert await export(CannedStore(*items), out) == 300
-
-
-async def test_a_table_that_does_not_fit_where_its_rows_did_leaves_nothing(tmp_path: Path) -> None:
-    items = [{"a" * 1000 + str(number): 1} for number in range(60)]
-    with files_no_larger_than(70_000), pytest.raises(StorageError, match="cannot write"):
-        await export(CannedStore(*items), tmp_path / "out.parquet")
-    assert names_in(tmp_path) == []
 
 
 async def test_a_new_file_has_the_usual_mode_and_a_replaced_one_keeps_its_own(tmp_path: Path) -> None:
