@@ -2,6 +2,7 @@
 -- Times are seconds of the frontier's clock.
 
 -- A crawl and its counters. A counter changes in the same transaction as the tasks it counts.
+-- clock_last: the latest time at which leases were asked for. clock_shift: what is added to the clock, which was stepped.
 CREATE TABLE crawl (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     name TEXT NOT NULL UNIQUE,
@@ -31,8 +32,18 @@ CREATE TABLE crawl (
     duplicates INTEGER NOT NULL,
     stale INTEGER NOT NULL,
     retried INTEGER NOT NULL,
-    lost INTEGER NOT NULL
+    lost INTEGER NOT NULL,
+    clock_last REAL NOT NULL DEFAULT 0,
+    clock_shift REAL NOT NULL DEFAULT 0
 );
+
+-- The processes that feed a crawl's start, each until a time by which it must have said so again.
+CREATE TABLE feeder (
+    crawl INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    until REAL NOT NULL,
+    PRIMARY KEY (crawl, name)
+) WITHOUT ROWID;
 
 -- What a crawl was opened with, beside its pace and budgets. Apart, so that the counters' row stays short.
 -- reason: why it was paused or cancelled, if that is known. rolls: every exit that each pool ever had; an exit's position there is its index, which never changes.
@@ -67,6 +78,7 @@ CREATE TABLE past (
 -- One row per task that is not done. id = crawl * 2^40 + sequence: rows are appended, and never get a used id.
 -- state: 0 queued, 1 delayed, 2 leased, 3 dead, 4 cancelled.
 -- at: due time when delayed, end of the lease when leased, time of death when dead.
+-- losses: leases in a row that were lost with their worker.
 CREATE TABLE task (
     id INTEGER PRIMARY KEY,
     crawl INTEGER NOT NULL,
@@ -83,7 +95,8 @@ CREATE TABLE task (
     worker TEXT NOT NULL DEFAULT '',
     exit TEXT NOT NULL DEFAULT '',
     reason TEXT NOT NULL DEFAULT '',
-    detail TEXT NOT NULL DEFAULT ''
+    detail TEXT NOT NULL DEFAULT '',
+    losses INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX task_queued ON task (lane, ord) WHERE state = 0;
 CREATE INDEX task_delayed ON task (crawl, at) WHERE state = 1;
