@@ -38,7 +38,10 @@ class Task(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """A task lent to one worker. `wait` is how long to hold the start; `token` lets a frontier refuse a late result."""
+    """A task lent to one worker. `wait` is how long to hold the start; `token` lets a frontier refuse a late result.
+
+    `alone`: workers died while they had this task. The worker first ends the pages that it has, then works on this one
+    and on nothing else."""
 
     crawl: str
     task: Task
@@ -53,6 +56,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     opens_lane: bool = False
     rules_version: int = 0
     session_version: int = 0
+    alone: bool = False
 
 
 class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -315,7 +319,8 @@ class TaskState(enum.StrEnum):
 
 
 class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What the frontier knows about one key."""
+    """What the frontier knows about one key. `losses`: leases in a row that were lost with their workers, of a task
+    that waits or is leased."""
 
     state: TaskState
     task: Task | None = None
@@ -324,6 +329,7 @@ class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     worker: str = ""
     due_in: float = 0.0
+    losses: int = 0
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):

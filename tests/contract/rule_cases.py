@@ -234,6 +234,62 @@ ATTEMPTS_AFTER_RETRY = [
     ((4, 0, 3, False), None),
     ((3, 0, 3, True), (2, 1)),
     ((1, 4, 3, True), (0, 5)),
+    ((1, 65535, 3, True), (0, 65535)),
+]
+
+# losses in a row → whether the task is lent alone
+IS_SUSPECT = [
+    (0, False),
+    (1, False),
+    (2, True),
+    (7, True),
+]
+
+# attempts so far with this one, losses before this one, attempts at most, whether the task is blamed (None: not known)
+# → attempts and losses, or None when the task is dead
+TRIES_AFTER_LOSS = [
+    # Lent in company: free of charge, even with the last attempt.
+    ((1, 0, 3, None), (0, 1)),
+    ((1, 0, 3, False), (0, 1)),
+    ((1, 1, 3, None), (0, 2)),
+    ((1, 0, 1, None), (0, 1)),
+    ((3, 1, 3, False), (2, 2)),
+    ((1, 0, 0, None), (0, 1)),
+    # Its handler ran: a suspect at once.
+    ((1, 0, 3, True), (0, 2)),
+    ((1, 1, 1, True), (0, 2)),
+    # Lent alone: the attempt is used up.
+    ((1, 2, 3, None), (1, 3)),
+    ((2, 3, 3, True), (2, 4)),
+    ((3, 4, 3, None), None),
+    ((3, 2, 3, True), None),
+    ((1, 2, 1, True), None),
+    ((1, 65535, 3, None), (1, 65535)),
+    # Lent alone, and another page is blamed: it had not begun.
+    ((3, 4, 3, False), (2, 4)),
+    ((1, 2, 1, False), (0, 2)),
+]
+
+# reason of a dead letter → its losses when it is queued again
+LOSSES_OF_REQUEUED = [
+    ("worker lost", 2),
+    ("worker lost: SIGSEGV", 2),
+    ("timeout", 0),
+    ("error: worker lost", 0),
+    ("", 0),
+]
+
+# cause of a worker's end → reason
+LOST_REASONS = [
+    ("", "worker lost"),
+    ("SIGSEGV", "worker lost: SIGSEGV"),
+    ("silent for 45 s", "worker lost: silent for 45 s"),
+]
+
+# worker, whether it is known to have exited → detail
+LOST_DETAILS = [
+    (("host:7", True), "the worker host:7 died while it had only this page"),
+    (("host:7", False), "its lease ended without a word from the worker host:7, which had only this page"),
 ]
 
 # reason → the outcome under which it is counted

@@ -156,6 +156,10 @@ class FrontierMachine(RuleBasedStateMachine):
         # Another shard's epoch is learned with the next lease.
         return stale, report.refused, 0 if self.is_sharded else report.epoch, sorted(report.failed)
 
+    async def evicted(self, frontier: Frontier, worker: str, leases: list[Lease], cause: str) -> int:
+        suspects = [self.twin(lease, frontier).token for lease in leases]
+        return await frontier.evict(worker, suspects=suspects, cause=cause)
+
     async def extended(self, frontier: Frontier) -> list[Any]:
         leases = [self.twin(lease, frontier) for lease in self.leases[-5:]]
         lost = await frontier.extend(leases, seconds=10.0)
@@ -164,6 +168,12 @@ class FrontierMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.1, 0.3, 0.9, 3.0, 11.0]))
     def let_time_pass(self, seconds: float) -> None:
         self.clock.advance(seconds)
+
+    @rule(data=st.data(), worker=st.sampled_from(["w1", "w2"]), cause=st.sampled_from(["", "SIGSEGV"]))
+    def evict(self, data: st.DataObject, worker: str, cause: str) -> None:
+        """A worker dies, in the handlers of pages that it has, or has no more, or never had."""
+        leases = data.draw(st.lists(st.sampled_from(self.leases[-8:]), max_size=2)) if self.leases else []
+        self.both(lambda frontier: self.evicted(frontier, worker, leases, cause))
 
     @rule(crawl=crawl_names, lane=lane_names, update=updates, reserves=st.booleans())
     def change_lane(self, crawl: str, lane: str, update: LaneUpdate, reserves: bool) -> None:
@@ -196,7 +206,7 @@ class FrontierMachine(RuleBasedStateMachine):
     @rule(data=st.data(), crawl=crawl_names)
     def control(self, data: st.DataObject, crawl: str) -> None:
         """One of the rare verbs: they share a rule so that a run is mostly work."""
-        match data.draw(st.sampled_from(["state", "resume", "feeding", "evict", "extend", "reopen", "delete"])):
+        match data.draw(st.sampled_from(["state", "resume", "feeding", "extend", "reopen", "delete"])):
             case "state":
                 state = data.draw(st.sampled_from([CrawlState.PAUSED, CrawlState.CANCELLED]))
                 reason = data.draw(st.sampled_from(["", "the handler fails"]))
@@ -206,8 +216,6 @@ class FrontierMachine(RuleBasedStateMachine):
             case "feeding":
                 feeding = data.draw(st.booleans())
                 self.both(lambda frontier: frontier.set_feeding(crawl, feeding=feeding))
-            case "evict":
-                self.both(lambda frontier: frontier.evict("w1"))
             case "extend":
                 self.both(self.extended)
             case "reopen":

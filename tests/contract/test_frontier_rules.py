@@ -175,6 +175,34 @@ def test_a_free_retry_does_not_use_an_attempt_up(given: Any, expected: Any) -> N
     assert tasks.attempts_after_retry(attempts, free_retries, max_attempts, free=free) == expected
 
 
+@pytest.mark.parametrize(("losses", "expected"), rule_cases.IS_SUSPECT)
+def test_two_losses_in_a_row_make_a_suspect(losses: int, expected: bool) -> None:
+    assert tasks.is_suspect(losses) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.TRIES_AFTER_LOSS)
+def test_a_loss_is_charged_to_the_page_that_was_alone(given: Any, expected: Any) -> None:
+    attempts, losses, max_attempts, blamed = given
+    assert tasks.tries_after_loss(attempts, losses, max_attempts, blamed=blamed) == expected
+
+
+@pytest.mark.parametrize(("reason", "expected"), rule_cases.LOSSES_OF_REQUEUED)
+def test_a_letter_lost_with_its_worker_is_queued_again_as_a_suspect(reason: str, expected: int) -> None:
+    assert tasks.losses_of_requeued(reason) == expected
+
+
+@pytest.mark.parametrize(("cause", "expected"), rule_cases.LOST_REASONS)
+def test_the_reason_of_a_loss_names_its_cause(cause: str, expected: str) -> None:
+    assert tasks.lost_reason(cause) == expected
+    assert tasks.outcome_of(expected) == tasks.WORKER_LOST
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.LOST_DETAILS)
+def test_the_detail_of_a_loss_says_what_is_known_of_the_worker(given: Any, expected: str) -> None:
+    worker, has_exited = given
+    assert tasks.lost_detail(worker, has_exited=has_exited) == expected
+
+
 @pytest.mark.parametrize(("reason", "expected"), rule_cases.OUTCOMES)
 def test_a_reason_is_counted_by_the_part_before_its_colon(reason: str, expected: str) -> None:
     assert tasks.outcome_of(reason) == expected

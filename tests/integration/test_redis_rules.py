@@ -120,6 +120,11 @@ DRIVERS = {
     "ASK_AGAIN": ("lane_rules", "return lane_rules.ask_again_in(given)"),
     "NEXT_TOKEN": ("task_rules", "return task_rules.next_token(a)"),
     "ATTEMPTS_AFTER_RETRY": ("task_rules", "return task_rules.attempts_after_retry(a, b, c, d)"),
+    "IS_SUSPECT": ("task_rules", "return task_rules.is_suspect(given)"),
+    "TRIES_AFTER_LOSS": ("task_rules", "return task_rules.tries_after_loss(a, b, c, d)"),
+    "LOSSES_OF_REQUEUED": ("task_rules", "return task_rules.losses_of_requeued(given)"),
+    "LOST_REASONS": ("task_rules", "return task_rules.lost_reason(given)"),
+    "LOST_DETAILS": ("task_rules", "return task_rules.lost_detail(a, b)"),
     "OUTCOMES": ("task_rules", "return task_rules.outcome_of(given)"),
     "HAS_SPENT": ("task_rules", "return task_rules.has_spent(a, b)"),
     "GENERATIONS_DUE": (

@@ -77,7 +77,11 @@ class Frontier(Protocol):
         self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float
     ) -> LeaseBatch:
         """Lend up to `limit` tasks whose lanes may start within `horizon`, longest-waiting lane first,
-        inside a lane by priority, then age. Expired leases are reclaimed first. An attempt counts from its lease.
+        inside a lane by priority, then age. Expired leases are reclaimed first. An attempt counts from its lease; it
+        is given back when the lease is lost with its worker, expired or evicted, unless it was lent `alone`.
+
+        A task whose last SUSPECT_LOSSES leases were lost is a suspect. It is lent alone: when its lane is the one that
+        waits longest, as the only lease of the call. Met later in a call, its lane stops before it.
 
         A lane that needs rules and has none lends one lease with `opens_lane`, and nothing more before that
         lease ends. `finished` names the crawls of this call that have nothing left to do.
@@ -94,8 +98,12 @@ class Frontier(Protocol):
         A result whose lease was lost changes nothing and is reported as stale. One that cannot be stored is
         reported as failed; its lease stands and the others are applied."""
 
-    async def evict(self, worker: str) -> int:
-        """End the leases of a worker that is known to have exited, as if they had expired; gives how many."""
+    async def evict(self, worker: str, *, suspects: Sequence[int] = (), cause: str = "") -> int:
+        """End the leases of a worker that is known to have exited, as if they had expired; gives how many.
+
+        `suspects` are the tokens of the leases whose handlers ran when it died: their tasks are suspects from now on,
+        and a lease lent `alone` that is not among them gets its attempt back. No suspects: nobody knows. `cause`, such
+        as "SIGSEGV", is kept for the dead letter, whose reason is "worker lost: CAUSE"."""
 
     async def forget(self, crawl: str, keys: Sequence[int]) -> None:
         """Let these keys be put again; dead letters among them are dropped. Waiting and leased tasks are not
@@ -134,6 +142,7 @@ class Frontier(Protocol):
 
     async def requeue_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
         """Queue up to `limit` matching dead letters again, with all their attempts; gives how many. Zero: none left.
+        Those that were lost with their worker are lent alone.
 
         Tasks that allow no attempt (`max_attempts` 0) stay dead letters."""
 

@@ -13,6 +13,7 @@ from shoal.testing.contract.frontier.account_promises import AccountPromises
 from shoal.testing.contract.frontier.control_promises import ControlPromises
 from shoal.testing.contract.frontier.exit_promises import ExitPromises
 from shoal.testing.contract.frontier.lease_promises import LeasePromises
+from shoal.testing.contract.frontier.lost_promises import LostPromises
 from shoal.testing.contract.frontier.pool_promises import PoolPromises
 from shoal.testing.contract.frontier.put_promises import PutPromises
 from shoal.testing.contract.frontier.settle_promises import SettlePromises
@@ -22,6 +23,7 @@ from shoal.testing.contract.frontier.ttl_promises import TtlPromises
 class FrontierContract(
     PutPromises,
     LeasePromises,
+    LostPromises,
     SettlePromises,
     ExitPromises,
     AccountPromises,

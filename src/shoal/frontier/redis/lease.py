@@ -16,12 +16,13 @@ from shoal.frontier.redis.shard_runner import ShardRunner
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.redis.wire import decode_task, number
 from shoal.frontier.rules.fairness import share_out
+from shoal.frontier.rules.tasks import is_suspect
 from shoal.model import DIRECT, VIA, Lease, LeaseBatch
 
 MAX_LEASES = 100  # per script: all other clients wait for a script
 LEAST_LANES = 32  # that each of several shards names, even if few of them can be served
 
-_LENT = struct.Struct(">dII")
+_LENT = struct.Struct(">dIHH")
 _PER_LANE = 8
 
 
@@ -32,6 +33,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     worker: str
     seconds: float
     horizon: float
+    may_be_alone: bool = True
 
 
 async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], terms: Terms) -> LeaseBatch:
@@ -39,10 +41,13 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
     names = list(dict.fromkeys(crawls))
     leases: list[Lease] = []
     while True:
-        part = msgspec.structs.replace(terms, limit=min(MAX_LEASES, terms.limit - len(leases)))
+        limit = min(MAX_LEASES, terms.limit - len(leases))
+        part = msgspec.structs.replace(terms, limit=limit, may_be_alone=not leases)
         shards = [shard for name in names for shard in await runner.shards(name)]
         batch = await (_lease_one(runner, shards[0], part) if len(shards) == 1 else _lease_many(runner, shards, part))
         leases += batch.leases
+        if leases and leases[0].alone:
+            break
         if batch.gone and any([await runner.learn(crawl) for crawl in batch.gone]):
             continue
         if batch.posted and await outbox.deliver_left_behind(batch.posted) and not leases:
@@ -61,7 +66,7 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
     )
 
 
-async def evict(runner: ShardRunner, worker: str) -> int:
+async def evict(runner: ShardRunner, worker: str, *, suspects: Sequence[int], cause: str) -> int:
     """Reclaim the leases of this worker in every crawl."""
     taken = 0
     for crawl in await runner.all_crawls():
@@ -70,7 +75,7 @@ async def evict(runner: ShardRunner, worker: str) -> int:
         for shard in await runner.shards(crawl):
             cursor = b"0"
             while True:
-                (answer,) = await runner.run([(shard, "evict", (worker, cursor))])
+                (answer,) = await runner.run([(shard, "evict", (worker, cursor, cause, *suspects))])
                 if answer[0] == b"none":
                     break
                 cursor, taken = answer[1], taken + answer[2]
@@ -80,8 +85,9 @@ async def evict(runner: ShardRunner, worker: str) -> int:
 
 
 class _Lent(msgspec.Struct, kw_only=True):
-    """The leases that scripts gave, and what they said of their shards. Overtaken: other workers took some of the
-    tasks between the survey and the script."""
+    """The leases that scripts gave, and what they said of their shards. Stopped: crawls and lanes whose next task is a
+    suspect, which must not be lent in company. Overtaken: other workers took some of the tasks between the survey and
+    the script."""
 
     leases: list[Lease] = msgspec.field(default_factory=list)
     ask_again: float = 1.0
@@ -90,41 +96,60 @@ class _Lent(msgspec.Struct, kw_only=True):
     posted: list[Shard] = msgspec.field(default_factory=list)
     finished: list[str] = msgspec.field(default_factory=list)
     quiet: dict[Shard, bytes] = msgspec.field(default_factory=dict)
+    stopped: set[tuple[str, str]] = msgspec.field(default_factory=set)
     was_overtaken: bool = False
 
 
 async def _lease_one(runner: ShardRunner, shard: Shard, terms: Terms) -> _Lent:
-    args = (terms.limit, terms.worker, number(terms.seconds), number(terms.horizon))
+    args = (terms.limit, terms.worker, number(terms.seconds), number(terms.horizon), int(terms.may_be_alone))
     (answer,) = await runner.run([(shard, "lease", args)])
     return _lent(runner, {shard: answer})
 
 
 async def _lease_many(runner: ShardRunner, shards: Sequence[Shard], terms: Terms) -> _Lent:
-    """A survey of all shards, then a script for each shard whose lanes are the next to be served."""
+    """A survey of all shards, then a script for each shard whose lanes are the next to be served. If a suspect waits
+    longest, its lane is asked before all others, which lend nothing when it is lent."""
     limit = min(terms.limit, max(LEAST_LANES, 2 * terms.limit // len(shards)))
     surveys = await _ask_each(
         runner, {shard: ("survey", (limit, number(terms.horizon), terms.limit)) for shard in shards}
     )
     ready = []
     for shard, answer in surveys.items():
-        for start, age, lane, room in zip(*(answer[4 + column :: 4] for column in range(4)), strict=True):
+        for start, age, lane, room in zip(*(answer[5 + column :: 4] for column in range(4)), strict=True):
             ready.append((float(start), age, shard, lane, int(room)))
     ready.sort(key=lambda entry: entry[:2])
     del ready[terms.limit :]
     shares = share_out([entry[4] for entry in ready], terms.limit)
-    wanted: dict[Shard, list[Argument]] = {}
-    for (_, _, shard, lane, _), share in zip(ready, shares, strict=True):
-        if share:
-            wanted.setdefault(shard, []).extend((lane, share))
-    shared = (terms.worker, number(terms.seconds), number(terms.horizon))
-    answers = await _ask_each(runner, {shard: ("lend", (*shared, *lanes)) for shard, lanes in wanted.items()})
-    lent = _lent(runner, {shard: answers.get(shard, answer[:4]) for shard, answer in surveys.items()})
-    # A lane whose exits rest lends less than it has room for: that is no reason to ask again.
-    shared_out = sum(share for entry, share in zip(ready, shares, strict=True) if VIA.encode() not in entry[3])
-    lent.was_overtaken = sum(lease.exit == DIRECT for lease in lent.leases) < shared_out
-    ranks = {(shard.crawl, lane.decode()): rank for rank, (_, _, shard, lane, _) in enumerate(ready)}
+    wanted = [(shard, lane, share) for (_, _, shard, lane, _), share in zip(ready, shares, strict=True) if share]
+    answers = {shard: answer[:4] for shard, answer in surveys.items()}
+    first = 0
+    if wanted and terms.may_be_alone and surveys[wanted[0][0]][4] == b"1":
+        first = 1
+        answers |= await _ask_lanes(runner, wanted[:1], terms, may_be_alone=True)
+        lent = _lent(runner, answers)
+        if any(lease.alone for lease in lent.leases):
+            return lent
+    for shard, answer in (await _ask_lanes(runner, wanted[first:], terms, may_be_alone=False)).items():
+        answers[shard] = answer + answers[shard][4:]
+    lent = _lent(runner, answers)
+    ranks = {(shard.crawl, lane.decode()): rank for rank, (shard, lane, _) in enumerate(wanted)}
+    # A lane whose exits rest, or that a suspect stops, lends less than it has room for: that is no reason to ask again.
+    direct = {lane for lane in ranks.keys() - lent.stopped if VIA not in lane[1]}
+    shared_out = sum(share for shard, lane, share in wanted if (shard.crawl, lane.decode()) in direct)
+    lent.was_overtaken = sum((lease.crawl, lease.task.lane) in direct for lease in lent.leases) < shared_out
     lent.leases.sort(key=lambda lease: ranks[lease.crawl, lease.task.lane])
     return lent
+
+
+async def _ask_lanes(
+    runner: ShardRunner, wanted: Sequence[tuple[Shard, bytes, int]], terms: Terms, *, may_be_alone: bool
+) -> dict[Shard, list[Any]]:
+    """Ask lanes for a number of leases each."""
+    lanes: dict[Shard, list[Argument]] = {}
+    for shard, lane, share in wanted:
+        lanes.setdefault(shard, []).extend((lane, share))
+    shared = (terms.worker, number(terms.seconds), number(terms.horizon), int(may_be_alone))
+    return await _ask_each(runner, {shard: ("lend", (*shared, *args)) for shard, args in lanes.items()})
 
 
 async def _ask_each(runner: ShardRunner, calls: dict[Shard, tuple[str, Sequence[Argument]]]) -> dict[Shard, list[Any]]:
@@ -165,13 +190,16 @@ def _lent(runner: ShardRunner, answers: Mapping[Shard, list[Any]]) -> _Lent:
         elif ending[:1] == b"q":
             lent.quiet[shard] = ending[1:]
         for start in range(4, len(answer), _PER_LANE):
-            lent.leases += _leases(shard, answer[start : start + _PER_LANE])
+            part = answer[start : start + _PER_LANE]
+            lent.leases += _leases(shard, part)
+            if b"s" in part[3]:
+                lent.stopped.add((shard.crawl, part[0].decode()))
     return lent
 
 
 def _leases(shard: Shard, answer: list[Any]) -> list[Lease]:
     """The leases of one lane."""
-    name, interval, base_interval, opens, version, token, lent, via = answer
+    name, interval, base_interval, letters, version, token, lent, via = answer
     lane, first, pace, base, rules_version = (
         name.decode(),
         int(token),
@@ -182,7 +210,7 @@ def _leases(shard: Shard, answer: list[Any]) -> list[Lease]:
     exit_interval, exits, versions = _exits(via)
     leases = []
     for index, data in enumerate(lent):
-        wait, attempt, free_retries = _LENT.unpack_from(data)
+        wait, attempt, losses, free_retries = _LENT.unpack_from(data)
         leases.append(
             Lease(
                 crawl=shard.crawl,
@@ -195,9 +223,10 @@ def _leases(shard: Shard, answer: list[Any]) -> list[Lease]:
                 interval=pace,
                 base_interval=base,
                 exit_interval=exit_interval,
-                opens_lane=opens == b"1",
+                opens_lane=b"o" in letters,
                 rules_version=rules_version,
                 session_version=versions[index] if versions else 0,
+                alone=is_suspect(losses),
             )
         )
     return leases

@@ -131,6 +131,7 @@ async def look_up(runner: ShardRunner, crawl: str, key: int) -> TaskStatus:
                 reason=held.reason,
                 worker=held.worker,
                 due_in=float(answer[2]),
+                losses=held.losses,
             )
         case b"dead":
             letter = decode_dead(answer[2])
@@ -298,12 +299,13 @@ def _waiting(hits: list[bytes], state: TaskState) -> dict[int, TaskStatus]:
     found = {}
     for start in range(0, len(hits), 5):
         key, lane, due_in, tries, data = hits[start : start + 5]
-        attempts, reason = decode_tries(tries)
+        attempts, losses, reason = decode_tries(tries)
         found[KEY.unpack(key)[0]] = TaskStatus(
             state=state,
             task=decode_task(data, lane.decode()),
             attempts=attempts,
             reason=reason,
             due_in=float(due_in) if state == TaskState.DELAYED else 0.0,
+            losses=losses,
         )
     return found

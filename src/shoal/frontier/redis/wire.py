@@ -202,9 +202,9 @@ def encode_counts(counts: Mapping[str, int]) -> list[Argument]:
     return args
 
 
-_HELD = struct.Struct(">ddIIIHHI")
+_HELD = struct.Struct(">ddIHHIHHI")
 _DEAD = struct.Struct(">ddIHII")
-_TRIES = struct.Struct(">II")
+_TRIES = struct.Struct(">IHH")
 
 
 class HeldTask(msgspec.Struct, frozen=True):
@@ -215,14 +215,15 @@ class HeldTask(msgspec.Struct, frozen=True):
     attempts: int
     worker: str
     reason: str
+    losses: int
 
 
 def decode_held(data: bytes) -> HeldTask:
-    token, _, attempts, _, _, lane, worker, reason = _HELD.unpack_from(data)
+    token, _, attempts, losses, _, _, lane, worker, reason = _HELD.unpack_from(data)
     at = _HELD.size
     texts = _texts(data, at, (lane, worker, reason))
     task = decode_task(data, texts[0], at + lane + worker + reason)
-    return HeldTask(task, int(token), attempts, texts[1], texts[2])
+    return HeldTask(task, int(token), attempts, texts[1], texts[2], losses)
 
 
 def decode_dead(data: bytes) -> DeadLetter:
@@ -233,12 +234,12 @@ def decode_dead(data: bytes) -> DeadLetter:
     return DeadLetter(task=task, reason=texts[1], detail=texts[2], attempts=attempts, at=died)
 
 
-def decode_tries(data: bytes) -> tuple[int, str]:
-    """Attempts and reason of a task that was lent before."""
+def decode_tries(data: bytes) -> tuple[int, int, str]:
+    """Attempts, losses and reason of a task that was lent before."""
     if not data:
-        return 0, ""
-    attempts, _ = _TRIES.unpack_from(data)
-    return attempts, data[_TRIES.size :].decode()
+        return 0, 0, ""
+    attempts, losses, _ = _TRIES.unpack_from(data)
+    return attempts, losses, data[_TRIES.size :].decode()
 
 
 def decode_crawl(fields: Mapping[bytes, bytes]) -> Crawl:

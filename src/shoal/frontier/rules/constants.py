@@ -27,6 +27,8 @@ SAME_INTERVAL: Final = 1e-9  # intervals that differ by no more are the same
 # Tasks.
 MAX_PRIORITY: Final = 4194303  # 2^22 - 1; higher priorities count as this one; the lowest is its negative
 TOKENS_PER_MILLISECOND: Final = 1024
+SUSPECT_LOSSES: Final = 2  # leases in a row lost with their worker, after which a task is lent alone
+MAX_COUNTED: Final = 65535  # losses and free retries that a task counts at most
 EPOCHS_PER_CRAWL: Final = 1048576  # a crawl that is deleted and opened again must not repeat an old epoch
 
 # Keys that expire.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from shoal.frontier.rules.constants import MAX_PRIORITY, TOKENS_PER_MILLISECOND
+from shoal.frontier.rules.constants import MAX_COUNTED, MAX_PRIORITY, SUSPECT_LOSSES, TOKENS_PER_MILLISECOND
 
-WORKER_LOST: Final = "worker lost"  # the reason of a task whose last attempt ended with its worker
+WORKER_LOST: Final = "worker lost"  # the reason of a task whose lease was lost with its worker
 DROPPED: Final = "dropped"  # the outcome of dead letters that were dropped
 MERGED: Final = "merged"  # the reason of links whose URL was merged with a known one
 # The reasons of tasks that a budget keeps out.
@@ -21,7 +21,7 @@ def next_token(last: int, *, now: float) -> int:
 
 
 def is_last_attempt(attempts: int, max_attempts: int) -> bool:
-    """Whether a task that fails or loses its worker in this attempt is dead."""
+    """Whether a task that uses up this attempt is dead."""
     return attempts >= max_attempts
 
 
@@ -29,8 +29,43 @@ def attempts_after_retry(attempts: int, free_retries: int, max_attempts: int, *,
     """The attempts and free retries of a task that is to be tried again; None when it has no attempt left and is dead.
     A free retry does not use the attempt up."""
     if free:
-        return attempts - 1, free_retries + 1
+        return attempts - 1, min(free_retries + 1, MAX_COUNTED)
     return None if is_last_attempt(attempts, max_attempts) else (attempts, free_retries)
+
+
+def is_suspect(losses: int) -> bool:
+    """Whether a task that lost so many leases in a row may be what kills its workers: it is lent alone."""
+    return losses >= SUSPECT_LOSSES
+
+
+def tries_after_loss(attempts: int, losses: int, max_attempts: int, *, blamed: bool | None) -> tuple[int, int] | None:
+    """The attempts and losses of a task whose lease was lost with its worker; None when that was its last attempt.
+
+    `blamed`: whether its handler ran when the worker died; None when nobody knows whose did. A lease lost in company
+    is free of charge. One that was lent alone uses its attempt up, unless another page is blamed: then the worker died
+    before it began this one."""
+    if not is_suspect(losses):
+        return attempts - 1, max(losses + 1, SUSPECT_LOSSES if blamed else 0)
+    if blamed is False:
+        return attempts - 1, losses
+    return None if is_last_attempt(attempts, max_attempts) else (attempts, min(losses + 1, MAX_COUNTED))
+
+
+def losses_of_requeued(reason: str) -> int:
+    """The losses of a dead letter that is queued again: one that was lost with its worker stays a suspect."""
+    return SUSPECT_LOSSES if reason.startswith(WORKER_LOST) else 0
+
+
+def lost_reason(cause: str) -> str:
+    """The reason of a task whose lease was lost, with the cause of its worker's death if that is known."""
+    return f"{WORKER_LOST}: {cause}" if cause else WORKER_LOST
+
+
+def lost_detail(worker: str, *, has_exited: bool) -> str:
+    """What the dead letter says of the worker that was lost with this task's last attempt."""
+    if has_exited:
+        return f"the worker {worker} died while it had only this page"
+    return f"its lease ended without a word from the worker {worker}, which had only this page"
 
 
 def outcome_of(reason: str) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL
 from shoal.frontier.rules.exits import check_exits
-from shoal.frontier.rules.tasks import DROPPED, outcome_of
+from shoal.frontier.rules.tasks import DROPPED, losses_of_requeued, outcome_of
 from shoal.frontier.sqlite import pool_exits
 from shoal.frontier.sqlite.expiry import change_ttl, expire_keys, forget_ended, retire
 from shoal.frontier.sqlite.frontier_rows import DEAD
@@ -176,9 +176,10 @@ def requeue_dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> int:
     for row_id, lane_id, reason in rows:
         ledger.count(DEAD, -1)
         ledger.tally("outcome", outcome_of(reason), -1)
-        changes.append((*ledger.wait(ledger.lane_by_id(lane_id)), row_id))
+        changes.append((*ledger.wait(ledger.lane_by_id(lane_id)), losses_of_requeued(reason), row_id))
     ledger.db.executemany(
-        "UPDATE task SET state = ?, at = ?, attempts = 0, free_retries = 0, reason = '', detail = '' WHERE id = ?",
+        "UPDATE task SET state = ?, at = ?, attempts = 0, free_retries = 0, losses = ?, reason = '', detail = ''"
+        " WHERE id = ?",
         changes,
     )
     ledger.flush()

@@ -13,7 +13,7 @@ from typing import TypeVar
 from shoal.errors import StorageError
 from shoal.frontier.sqlite import control, pool_exits, views
 from shoal.frontier.sqlite.expiry import expire_keys
-from shoal.frontier.sqlite.lease import Terms, evict, lease
+from shoal.frontier.sqlite.lease import Death, Terms, evict, lease
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.migrations import open_tables
 from shoal.frontier.sqlite.put import bury, put
@@ -120,8 +120,9 @@ class SqliteFrontier:
     async def settle(self, results: Sequence[Result]) -> SettleReport:
         return await self._run(lambda: self._settle(results))
 
-    async def evict(self, worker: str) -> int:
-        return await self._write(lambda db, now: evict(db, worker, now=now))
+    async def evict(self, worker: str, *, suspects: Sequence[int] = (), cause: str = "") -> int:
+        death = Death(suspects=suspects, cause=cause)
+        return await self._write(lambda db, now: evict(db, worker, death, now=now))
 
     async def forget(self, crawl: str, keys: Sequence[int]) -> None:
         await self._change(crawl, lambda ledger: control.forget(ledger, keys))

@@ -12,7 +12,15 @@ from shoal.frontier.rules.constants import MAX_GIVEN_UP, MAX_RECLAIMED, MAX_WOKE
 from shoal.frontier.rules.exits import no_exit_reason
 from shoal.frontier.rules.fairness import share_out
 from shoal.frontier.rules.lanes import ask_again_in, needs_opening, starts_within
-from shoal.frontier.rules.tasks import WORKER_LOST, has_spent, is_last_attempt, next_token
+from shoal.frontier.rules.tasks import (
+    WORKER_LOST,
+    has_spent,
+    is_suspect,
+    lost_detail,
+    lost_reason,
+    next_token,
+    tries_after_loss,
+)
 from shoal.frontier.sqlite.expiry import expire_keys
 from shoal.frontier.sqlite.frontier_rows import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow
 from shoal.frontier.sqlite.lane_exits import LaneExits
@@ -21,7 +29,7 @@ from shoal.model import DIRECT, NO_EXIT, CrawlState, ExitUse, Lease, LeaseBatch,
 
 DECODER = msgspec.msgpack.Decoder(Task)
 
-_LOST = "SELECT id, lane, token, attempts, max_attempts, exit FROM task WHERE crawl = ? AND state = 2"
+_LOST = "SELECT id, lane, token, attempts, losses, max_attempts, worker, exit FROM task WHERE crawl = ? AND state = 2"
 EXPIRED = f"{_LOST} AND at <= ? ORDER BY at, id LIMIT ?"
 HELD_BY = f"{_LOST} AND worker = ? ORDER BY at, id"
 DUE = "SELECT id, lane FROM task WHERE crawl = ? AND state = 1 AND at <= ? ORDER BY at, id LIMIT ?"
@@ -29,7 +37,9 @@ READY = (
     f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"  # noqa: S608 -- constant
     " AND max(next_start, exits_next) <= ? ORDER BY max(next_start, exits_next), id LIMIT ?"
 )
-NEXT_TASKS = "SELECT id, attempts, free_retries, payload FROM task WHERE lane = ? AND state = 0 ORDER BY ord LIMIT ?"
+NEXT_TASKS = (
+    "SELECT id, attempts, losses, free_retries, payload FROM task WHERE lane = ? AND state = 0 ORDER BY ord LIMIT ?"
+)
 NEXT_LANE = (
     "SELECT max(next_start, exits_next) FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"
     " ORDER BY max(next_start, exits_next) LIMIT 1"
@@ -37,7 +47,8 @@ NEXT_LANE = (
 NEXT_DUE = "SELECT at FROM task WHERE crawl = ? AND state = 1 ORDER BY at LIMIT 1"
 NEXT_EXPIRY = "SELECT at FROM task WHERE crawl = ? AND state = 2 ORDER BY at LIMIT 1"
 _LEND = "UPDATE task SET state = 2, at = ?, token = ?, attempts = ?, worker = ?, exit = ? WHERE id = ?"
-_GIVE_UP = "UPDATE task SET state = 3, at = ?, reason = ?, detail = '', worker = '' WHERE id = ?"
+_GIVE_UP = "UPDATE task SET state = 3, at = ?, reason = ?, detail = '', worker = '', losses = 0 WHERE id = ?"
+_LOSE = "UPDATE task SET state = ?, at = ?, attempts = ?, losses = ?, reason = ?, detail = ?, worker = '' WHERE id = ?"
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +58,13 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     worker: str
     seconds: float
     horizon: float
+
+
+class Death(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the end of a worker: the tokens of the pages whose handlers ran, and the cause."""
+
+    suspects: Sequence[int] = ()
+    cause: str = ""
 
 
 def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, now: float, at: float) -> LeaseBatch:
@@ -60,10 +78,14 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, now: f
         _pause_if_spent(ledger)
     leases: list[Lease] = []
     changes: list[tuple[float, int, int, str, str, int]] = []
+    is_first = True
     for ledger, lane, count in _choose(ledgers, terms, now=now):
-        for row_id, lent in _lend(ledger, lane, count, latest=now + terms.horizon):
+        for row_id, lent in _lend(ledger, lane, count, latest=now + terms.horizon, is_first=is_first):
             leases.append(lent)
             changes.append((now + terms.seconds, lent.token, lent.attempt, terms.worker, lent.exit, row_id))
+        is_first = False
+        if leases and leases[0].alone:
+            break
     db.executemany(_LEND, changes)
     leases.sort(key=lambda lease: lease.wait)
     finished = [name for name, ledger in found.items() if ledger is None or _finish(ledger)]
@@ -78,13 +100,13 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, now: f
     )
 
 
-def evict(db: sqlite3.Connection, worker: str, *, now: float) -> int:
+def evict(db: sqlite3.Connection, worker: str, death: Death, *, now: float) -> int:
     """End all leases of this worker, in every crawl; gives how many."""
     taken = 0
     for (name,) in db.execute("SELECT name FROM crawl WHERE leased > 0").fetchall():
         ledger = Ledger.load(db, name, now=now)
         if ledger:
-            taken += _lose(ledger, db.execute(HELD_BY, (ledger.crawl.id, worker)).fetchall())
+            taken += _lose(ledger, db.execute(HELD_BY, (ledger.crawl.id, worker)).fetchall(), death)
             ledger.flush()
     return taken
 
@@ -96,21 +118,25 @@ def _reclaim_expired(ledger: Ledger) -> int:
     return _lose(ledger, ledger.db.execute(EXPIRED, (ledger.crawl.id, ledger.now, MAX_RECLAIMED)).fetchall())
 
 
-def _lose(ledger: Ledger, rows: Sequence[tuple[int, int, int, int, int, str]]) -> int:
-    """These leases are lost: their tasks are queued again, or dead when that was the last attempt."""
-    changes = []
-    for row_id, lane_id, token, attempts, max_attempts, exit_name in rows:
+def _lose(ledger: Ledger, rows: Sequence[tuple[Any, ...]], death: Death | None = None) -> int:
+    """These leases are lost: their tasks are queued again, or dead when that was the last attempt. No death: they
+    expired."""
+    suspects = set(death.suspects) if death else set()
+    reason = lost_reason(death.cause if death else "")
+    changes: list[tuple[Any, ...]] = []
+    for row_id, lane_id, token, attempts, losses, max_attempts, worker, exit_name in rows:
         lane = end_lease(ledger, lane_id, token, exit_name)
         ledger.crawl.lost += 1
-        if is_last_attempt(attempts, max_attempts):
+        blamed = token in suspects if suspects else None
+        tries = tries_after_loss(attempts, losses, max_attempts, blamed=blamed)
+        if tries is None:
             ledger.count(DEAD, 1)
             ledger.tally("outcome", WORKER_LOST)
-            changes.append((DEAD, ledger.now, WORKER_LOST, row_id))
+            detail = lost_detail(worker, has_exited=death is not None)
+            changes.append((DEAD, ledger.now, attempts, 0, reason, detail, row_id))
         else:
-            changes.append((*ledger.wait(lane), "", row_id))
-    ledger.db.executemany(
-        "UPDATE task SET state = ?, at = ?, reason = ?, detail = '', worker = '' WHERE id = ?", changes
-    )
+            changes.append((*ledger.wait(lane), *tries, reason, "", row_id))
+    ledger.db.executemany(_LOSE, changes)
     return len(changes)
 
 
@@ -171,8 +197,9 @@ def _needs_opening(ledger: Ledger, lane: LaneRow) -> bool:
     return needs_opening(needs_rules=bool(ledger.crawl.needs_rules), rules_until=lane.rules_until, now=ledger.now)
 
 
-def _lend(ledger: Ledger, lane: LaneRow, count: int, *, latest: float) -> list[tuple[int, Lease]]:
-    """The lane's next tasks as leases, each with its row."""
+def _lend(ledger: Ledger, lane: LaneRow, count: int, *, latest: float, is_first: bool) -> list[tuple[int, Lease]]:
+    """The lane's next tasks as leases, each with its row. A suspect at its head is lent alone if this is the first lane
+    of the call; the lane stops before any other."""
     if not count:
         return []
     exits = ledger.exits_of(lane) if lane.has_pool else None
@@ -182,12 +209,17 @@ def _lend(ledger: Ledger, lane: LaneRow, count: int, *, latest: float) -> list[t
             _give_up(ledger, lane, exits)
             return []
     opens_lane = _needs_opening(ledger, lane)
-    lent = []
+    lent: list[tuple[int, Lease]] = []
     for row in ledger.db.execute(NEXT_TASKS, (lane.id, count)).fetchall():
+        alone = is_suspect(row[2])
+        if alone and (lent or not is_first):
+            break
         lease = _lease(ledger, lane, row, opens_lane=opens_lane, exits=exits, latest=latest)
         if lease is None:
             break
         lent.append((row[0], lease))
+        if alone:
+            break
     ledger.count(QUEUED, -len(lent))
     ledger.count(LEASED, len(lent))
     lane.waiting -= len(lent)
@@ -202,7 +234,7 @@ def _lease(
 ) -> Lease | None:
     """Lend one task in the next slot of the lane and of an exit; None when no exit has a slot in time."""
     now, crawl = ledger.now, ledger.crawl
-    _, attempts, free_retries, payload = row
+    _, attempts, losses, free_retries, payload = row
     token = next_token(crawl.last_token, now=now)
     start, exit_name, exit_interval, session_version = max(now, lane.next_start), DIRECT, 0.0, 0
     if exits is not None:
@@ -225,6 +257,7 @@ def _lease(
         opens_lane=opens_lane,
         rules_version=lane.rules_version if lane.rules_until > now else 0,
         session_version=session_version,
+        alone=is_suspect(losses),
     )
     lane.start(start, now=now)
     return lease

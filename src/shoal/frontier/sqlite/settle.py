@@ -21,8 +21,11 @@ HELD = (
     " FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND seen.key = value"
     " CROSS JOIN task ON task.id = seen.task WHERE task.state = 2"
 )
-_PUT_BACK = "UPDATE task SET state = ?, at = ?, attempts = ?, free_retries = ?, reason = ?, worker = '' WHERE id = ?"
-_BURY = "UPDATE task SET state = 3, at = ?, reason = ?, detail = ?, worker = '' WHERE id = ?"
+_PUT_BACK = (
+    "UPDATE task SET state = ?, at = ?, attempts = ?, free_retries = ?, reason = ?, losses = iif(?, losses, 0),"
+    " worker = '' WHERE id = ?"
+)
+_BURY = "UPDATE task SET state = 3, at = ?, reason = ?, detail = ?, losses = 0, worker = '' WHERE id = ?"
 
 
 class Held(msgspec.Struct):
@@ -90,7 +93,7 @@ class _Settlement:
         self._ledger = ledger
         self._done: list[tuple[int]] = []
         self._ended: list[int] = []
-        self._put_back: list[tuple[int, float, int, int, str, int]] = []
+        self._put_back: list[tuple[int, float, int, int, str, bool, int]] = []
         self._buried: list[tuple[float, str, str, int]] = []
         self._found: list[Task] = []
 
@@ -137,7 +140,7 @@ class _Settlement:
                 self._bury(task, result.reason, result.detail)
             case Released():
                 state, at = ledger.wait(lane)
-                self._put_back.append((state, at, task.attempts - 1, task.free_retries, "", task.id))
+                self._put_back.append((state, at, task.attempts - 1, task.free_retries, "", True, task.id))
             case _:
                 raise TypeError(f"{type(result).__name__} is not a result")
 
@@ -158,7 +161,7 @@ class _Settlement:
             return
         ledger.crawl.retried += 1
         state, at = ledger.wait(lane, delay=result.delay)
-        self._put_back.append((state, at, *tries, result.reason, task.id))
+        self._put_back.append((state, at, *tries, result.reason, False, task.id))
 
     def _bury(self, task: Held, reason: str, detail: str) -> None:
         ledger = self._ledger

@@ -27,6 +27,7 @@ from shoal.model import (
 )
 
 _STATES = (TaskState.QUEUED, TaskState.DELAYED, TaskState.LEASED, TaskState.DEAD, TaskState.CANCELLED)
+_STATUS = "state, payload, attempts, reason, detail, worker, at, losses"
 
 
 def progress(ledger: Ledger) -> Progress:
@@ -108,7 +109,7 @@ def dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> list[DeadLetter]:
 
 def look_up(ledger: Ledger, key: int) -> TaskStatus:
     row = ledger.db.execute(
-        "SELECT state, payload, attempts, reason, detail, worker, at FROM seen LEFT JOIN task ON task.id = seen.task"
+        f"SELECT {_STATUS} FROM seen LEFT JOIN task ON task.id = seen.task"  # noqa: S608 -- constant
         " WHERE seen.crawl = ? AND seen.key = ?",
         (ledger.crawl.id, key),
     ).fetchone()
@@ -123,7 +124,7 @@ def tasks_of(ledger: Ledger, url: str, *, lanes: Sequence[str]) -> list[TaskStat
     """The URL is searched in the packed tasks: only those that hold it are unpacked."""
     named = msgspec.json.encode(list(lanes)).decode()
     rows = ledger.db.execute(
-        "SELECT state, payload, attempts, reason, detail, worker, at FROM task WHERE id BETWEEN ? AND ?"
+        f"SELECT {_STATUS} FROM task WHERE id BETWEEN ? AND ?"  # noqa: S608 -- constant
         " AND lane IN (SELECT id FROM lane WHERE crawl = ? AND name IN (SELECT value FROM json_each(?)))"
         " AND instr(payload, ?) > 0",
         (*ids_of(ledger.crawl.id), ledger.crawl.id, named, url.encode("utf-8", "surrogatepass")),
@@ -133,7 +134,7 @@ def tasks_of(ledger: Ledger, url: str, *, lanes: Sequence[str]) -> list[TaskStat
 
 
 def _status(ledger: Ledger, row: tuple[Any, ...]) -> TaskStatus:
-    state, payload, attempts, reason, detail, worker, at = row
+    state, payload, attempts, reason, detail, worker, at, losses = row
     return TaskStatus(
         state=_STATES[state],
         task=DECODER.decode(payload),
@@ -142,6 +143,7 @@ def _status(ledger: Ledger, row: tuple[Any, ...]) -> TaskStatus:
         detail=detail,
         worker=worker,
         due_in=max(0.0, at - ledger.now) if state in (DELAYED, LEASED) else 0.0,
+        losses=losses,
     )
 
 

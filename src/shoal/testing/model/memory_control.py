@@ -46,6 +46,7 @@ def retry(one: ModelCrawl, task: ModelTask, result: Retry) -> None:
         one.bury(task, result.reason)
         return
     one.retried += 1
+    task.losses = 0
     if result.free:
         task.attempts -= 1
         task.free_retries += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -16,9 +16,18 @@ from shoal.frontier.rules.constants import (
     MAX_PRIORITY,
     MAX_SAMPLES,
     SAME_INTERVAL,
+    SUSPECT_LOSSES,
 )
 from shoal.frontier.rules.exits import no_exit_reason
-from shoal.frontier.rules.tasks import DROPPED, MAX_PAGES, MAX_PER_HOST, MAX_PER_SHAPE, WORKER_LOST, outcome_of
+from shoal.frontier.rules.tasks import (
+    DROPPED,
+    MAX_PAGES,
+    MAX_PER_HOST,
+    MAX_PER_SHAPE,
+    WORKER_LOST,
+    lost_detail,
+    outcome_of,
+)
 from shoal.model import (
     DIRECT,
     DUPLICATE,
@@ -105,10 +114,15 @@ class ModelTask:
     token: int = 0
     attempts: int = 0
     free_retries: int = 0
+    losses: int = 0
     worker: str = ""
     exit: str = DIRECT
     reason: str = ""
     detail: str = ""
+
+    @property
+    def is_suspect(self) -> bool:
+        return self.losses >= SUSPECT_LOSSES
 
     @property
     def order(self) -> tuple[int, int]:
@@ -263,17 +277,27 @@ class ModelCrawl:
 
     def bury(self, task: ModelTask, reason: str, detail: str = "") -> None:
         task.state, task.at, task.reason, task.detail = TaskState.DEAD, self.now, reason, detail
+        task.losses = 0
         self.outcomes[outcome_of(reason)] += 1
 
-    def lose(self, task: ModelTask) -> None:
-        """The lease expired or its worker is gone."""
+    def lose(self, task: ModelTask, *, suspects: Sequence[int] = (), cause: str | None = None) -> None:
+        """The lease expired, or its worker is gone with a cause, which may be ""."""
+        worker, was_alone = task.worker, task.is_suspect
         self.end_lease(task)
         self.lost += 1
-        if task.attempts >= task.task.max_attempts:
-            self.bury(task, WORKER_LOST)
-        else:
-            task.reason = task.detail = ""
-            self.wait(task)
+        reason = f"{WORKER_LOST}: {cause}" if cause else WORKER_LOST
+        is_charged = was_alone and (not suspects or task.token in suspects)
+        if is_charged and task.attempts >= task.task.max_attempts:
+            self.bury(task, reason, lost_detail(worker, has_exited=cause is not None))
+            return
+        if is_charged or not was_alone:
+            task.losses += 1
+        if not is_charged:
+            task.attempts -= 1
+        if task.token in suspects:
+            task.losses = max(task.losses, SUSPECT_LOSSES)
+        task.reason, task.detail = reason, ""
+        self.wait(task)
 
     def drop(self, task: ModelTask) -> None:
         """A dead letter counts as done from now on."""

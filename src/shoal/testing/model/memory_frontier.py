@@ -14,7 +14,7 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL, WORKERS_KEPT, WORKERS_KEPT_SECONDS
 from shoal.frontier.rules.exits import check_exits
-from shoal.frontier.rules.tasks import MERGED, outcome_of
+from shoal.frontier.rules.tasks import MERGED, losses_of_requeued, outcome_of
 from shoal.model import (
     DIRECT,
     Crawl,
@@ -142,10 +142,12 @@ class MemoryFrontier:
         ready = [(one, lane) for one in ours for lane in ready_lanes(one) if one.next_start(lane) <= now + horizon]
         chosen = sorted(ready, key=lambda entry: (entry[0].next_start(entry[1]), entry[1].age))[:limit]
         rooms = [room(one, lane, horizon) for one, lane in chosen]
-        leases = []
-        for (one, lane), count in zip(chosen, shares(rooms, limit), strict=True):
+        leases: list[Lease] = []
+        for index, ((one, lane), count) in enumerate(zip(chosen, shares(rooms, limit), strict=True)):
             if count:
-                leases += lend(one, lane, count, Terms(worker, seconds, horizon))
+                leases += lend(one, lane, count, Terms(worker, seconds, horizon, is_first=index == 0))
+            if leases and leases[0].alone:
+                break
         for one in ours:
             one.pools.refresh(now)
         finished = [name for name in names if name not in self._crawls or finish(self._crawls[name])]
@@ -188,7 +190,7 @@ class MemoryFrontier:
             stale=stale, refused=refused, epoch=sum(self._crawls[name].epoch for name in names), failed=failed
         )
 
-    async def evict(self, worker: str) -> int:
+    async def evict(self, worker: str, *, suspects: Sequence[int] = (), cause: str = "") -> int:
         held = [
             (self._crawl(name), task)
             for name, one in self._crawls.items()
@@ -196,7 +198,7 @@ class MemoryFrontier:
             if task.worker == worker
         ]
         for one, task in held:
-            one.lose(task)
+            one.lose(task, suspects=suspects, cause=cause)
         for one in self._crawls.values():
             one.pools.refresh(one.now)
         return len(held)
@@ -260,6 +262,7 @@ class MemoryFrontier:
             one.revive()
             one.outcomes[outcome_of(task.reason)] -= 1
             task.attempts = task.free_retries = 0
+            task.losses = losses_of_requeued(task.reason)
             task.reason = task.detail = ""
             one.wait(task)
         return len(letters)

@@ -71,17 +71,21 @@ class Terms(NamedTuple):
     worker: str
     seconds: float
     horizon: float
+    is_first: bool
 
 
 def lend(one: ModelCrawl, lane: ModelLane, count: int, terms: Terms) -> list[Lease]:
-    """The lane's next tasks, as far as its exits allow."""
+    """The lane's next tasks up to the first suspect, as far as its exits allow; or a suspect alone."""
+    tasks = one.waiting(lane)[:count]
+    last = next((index for index, task in enumerate(tasks) if task.is_suspect), len(tasks))
+    tasks = tasks[:1] if last == 0 and terms.is_first else tasks[:last]
     if not lane.has_pool:
-        return [_lend(one, task, terms) for task in one.waiting(lane)[:count]]
+        return [_lend(one, task, terms) for task in tasks]
     if one.pools.gives_up(lane.name, one.now):
         one.give_up(lane)
         return []
     leases = []
-    for task in one.waiting(lane)[:count]:
+    for task in tasks:
         latest = one.now + terms.horizon
         use = one.pools.pick(lane.name, one.now, latest) if lane.next_start <= latest else None
         if use is None:
@@ -124,6 +128,7 @@ def _lend(one: ModelCrawl, task: ModelTask, terms: Terms, use: ModelUse | None =
         opens_lane=opens_lane,
         rules_version=lane.rules_version if lane.rules_until > one.now else 0,
         session_version=one.pools.exit(task.exit).session[0] if use else 0,
+        alone=task.is_suspect,
     )
 
 

@@ -68,6 +68,7 @@ def look_up(one: ModelCrawl, key: int) -> TaskStatus:
         detail=task.detail,
         worker=task.worker,
         due_in=max(0.0, task.at - one.now) if timed else 0.0,
+        losses=task.losses,
     )
 
 

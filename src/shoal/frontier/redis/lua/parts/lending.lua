@@ -13,12 +13,12 @@ end
 local function hold(lane, task, order, terms, tries, exit_index)
   local key = key_of(task)
   local held = {
-    token = token, order = order, attempts = 1, free_retries = 0, exit_index = exit_index, lane = lane.name,
+    token = token, order = order, attempts = 1, losses = 0, free_retries = 0, exit_index = exit_index, lane = lane.name,
     worker = terms.worker, reason = '', task = task,
   }
   if tries then
-    local attempts, free_retries, at = unpack_struct(TRIES, tries)
-    held.attempts, held.free_retries, held.reason = attempts + 1, free_retries, string.sub(tries, at)
+    local attempts, losses, free_retries, at = unpack_struct(TRIES, tries)
+    held.attempts, held.losses, held.free_retries, held.reason = attempts + 1, losses, free_retries, string.sub(tries, at)
     used_tries[#used_tries + 1] = key
   end
   held_fields[#held_fields + 1] = key
@@ -61,14 +61,16 @@ local function give_up(lane)
   lane.exits_changed = true
 end
 
--- Lend the lane's next tasks. Adds to the reply: lane, interval, base interval, opens ("1"), rules' version, first
--- token (the others follow, as many apart as there are shards), a list with the wait, attempt and free retries (8, 4 and 4
--- bytes) before each task, and "", or of a lane that goes via a pool in lines: the interval of an exit and the versions of the
--- tasks' sessions, if there are any, with spaces between them; the exit of each task.
+-- Lend the lane's next tasks up to the first suspect, or, if the terms allow it, a suspect alone: true says that it did, and that
+-- nothing more may be lent in this call. Adds to the reply: lane, interval, base interval, letters ("o": opens the lane, "s":
+-- stopped before a suspect), rules' version, first token (the others follow, as many apart as there are shards), a list with the
+-- wait, attempt, losses and free retries (8, 4, 2 and 2 bytes) before each task, and "", or of a lane that goes via a pool in
+-- lines: the interval of an exit and the versions of the tasks' sessions, if there are any, with spaces between them; the exit
+-- of each task.
 function lend(lane, total, terms, reply)
   if lane.via and gives_up(lane) then
     give_up(lane)
-    return
+    return false
   end
   local pool = lane.via and lane.pool
   local entries = call('ZRANGE', P .. 'q:' .. lane.name, 0, total - 1, 'WITHSCORES')
@@ -77,13 +79,22 @@ function lend(lane, total, terms, reply)
   local interval, base = lane.interval, lane.base_interval
   local head, exits = pool and pool.interval_text, {}
   token = token or tonumber(call('HGET', P .. 'count', 'token') or 0)
-  local first, lent = next_token(), {}
+  local first, lent, is_alone, letters = next_token(), {}, false, opens and 'o' or ''
   for i = 1, #entries, 2 do
+    local used = tries[(i + 1) / 2]
+    is_alone = used and task_rules.is_suspect(losses_of(used))
+    if is_alone and (i > 1 or not terms.may_be_alone) then
+      is_alone, letters = false, letters .. 's'
+      break
+    end
     local start, index = math.max(now, lane.next_start), NO_INDEX
     terms.token = next_token()
     if pool then
       index = lane.next_start <= terms.latest and pick_exit(lane, terms.latest, total)
-      if not index then break end
+      if not index then
+        is_alone = false
+        break
+      end
       local next_start, exit = lane.roster.next_starts[index], pool.names[index] or name_at(pool, index)
       if next_start and next_start > start then start = next_start end
       start_exit(lane, index, start, terms)
@@ -91,9 +102,10 @@ function lend(lane, total, terms, reply)
       if has_exit_rows then head = head .. format(' %.0f', session_version(exit)) end
     end
     token = terms.token
-    local held = hold(lane, entries[i], tonumber(entries[i + 1]), terms, tries[(i + 1) / 2], index)
-    lent[#lent + 1] = pack('>dI4I4', start - now, held.attempts, held.free_retries) .. held.task
+    local held = hold(lane, entries[i], tonumber(entries[i + 1]), terms, used, index)
+    lent[#lent + 1] = pack('>dI4I2I2', start - now, held.attempts, held.losses, held.free_retries) .. held.task
     lane_rules.take_slot(lane, start)
+    if is_alone then break end
   end
   count('queued', -#lent)
   count('leased', #lent)
@@ -103,11 +115,12 @@ function lend(lane, total, terms, reply)
   if pool then lane.exits_changed = true end
   if opens and #lent > 0 then lane.opener = token end
   for _, value in ipairs({
-    lane.name, format('%.17g', interval), format('%.17g', base), opens and '1' or '0', format('%.0f', version),
+    lane.name, format('%.17g', interval), format('%.17g', base), letters, format('%.0f', version),
     format('%.0f', first), lent, pool and table.concat({head, unpack(exits)}, '\n') or '',
   }) do
     reply[#reply + 1] = value
   end
+  return is_alone
 end
 
 -- Write the leases that lend gave: tasks are in `held` before they leave the queue.

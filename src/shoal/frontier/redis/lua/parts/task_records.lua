@@ -1,12 +1,13 @@
 -- needs: server
--- gives: TRIES key_of max_attempts_of later_entry read_later pack_held read_held
+-- gives: TRIES key_of max_attempts_of losses_of later_entry read_later pack_held read_held
 -- How tasks are written. A task is a string that scripts never decode; they read its first bytes: key (8), most attempts (2), path
 -- shape (8).
 --
 -- later  order, length of the lane (2 bytes), lane and task → due time
--- held   key → token, order, attempts, free retries, the index of its exit, lane, worker, reason, task
-local LATER, HELD_TASK = '>dI2', '>ddI4I4I4I2I2I4'
-TRIES = '>I4I4'
+-- held   key → token, order, attempts, losses, free retries, the index of its exit, lane, worker, reason, task
+-- Before losses were counted, free retries had their two bytes as well: zeros in the records of that time.
+local LATER, HELD_TASK = '>dI2', '>ddI4I2I2I4I2I2I4'
+TRIES = '>I4I2I2'
 
 function key_of(task)
   return string.sub(task, 1, 8)
@@ -14,6 +15,11 @@ end
 
 function max_attempts_of(task)
   return (unpack_struct('>I2', task, 9))
+end
+
+-- The losses in an entry of `tries`.
+function losses_of(tries)
+  return (unpack_struct('>I2', tries, 5))
 end
 
 function later_entry(order, lane_name, task)
@@ -27,14 +33,14 @@ function read_later(entry)
 end
 
 function pack_held(held)
-  return pack(HELD_TASK, held.token, held.order, held.attempts, held.free_retries, held.exit_index, #held.lane, #held.worker,
-    #held.reason) .. held.lane .. held.worker .. held.reason .. held.task
+  return pack(HELD_TASK, held.token, held.order, held.attempts, held.losses, held.free_retries, held.exit_index, #held.lane,
+    #held.worker, #held.reason) .. held.lane .. held.worker .. held.reason .. held.task
 end
 
 function read_held(value)
-  local token, order, attempts, free_retries, exit_index, lane, worker, reason, at = unpack_struct(HELD_TASK, value)
+  local token, order, attempts, losses, free_retries, exit_index, lane, worker, reason, at = unpack_struct(HELD_TASK, value)
   return {
-    token = token, order = order, attempts = attempts, free_retries = free_retries, exit_index = exit_index,
+    token = token, order = order, attempts = attempts, losses = losses, free_retries = free_retries, exit_index = exit_index,
     lane = string.sub(value, at, at + lane - 1),
     worker = string.sub(value, at + lane, at + lane + worker - 1),
     reason = string.sub(value, at + lane + worker, at + lane + worker + reason - 1),

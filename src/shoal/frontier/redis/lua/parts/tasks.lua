@@ -1,11 +1,11 @@
 -- needs: lanes task_records task_rules letters
--- gives: wait ended end_lease save_ended put_back lose
+-- gives: wait ended end_lease save_ended save_tries put_back lose
 -- Tasks that begin to wait, and leases that end.
 --
 -- q:LANE  task → order: −priority · 2^31 + sequence
 -- later   (see task_records)
 -- leases  key → end of the lease
--- tries   key → attempts, free retries, reason; only of tasks that wait and were lent before
+-- tries   key → attempts, losses, free retries, reason; only of tasks that wait and were lent before
 
 -- A task of this lane begins to wait. A lane that was empty waits behind the lanes that wait already.
 function wait(lane, order, task, delay)
@@ -40,23 +40,29 @@ function save_ended()
   end
 end
 
+function save_tries(key, attempts, losses, free_retries, reason)
+  call('HSET', P .. 'tries', key, pack(TRIES, attempts, losses, free_retries) .. reason)
+end
+
 -- The lease is over and the task waits again.
 function put_back(lane, held, delay)
-  if held.attempts > 0 or held.free_retries > 0 or held.reason ~= '' then
-    call('HSET', P .. 'tries', key_of(held.task), pack(TRIES, held.attempts, held.free_retries) .. held.reason)
+  if held.attempts > 0 or held.losses > 0 or held.free_retries > 0 or held.reason ~= '' then
+    save_tries(key_of(held.task), held.attempts, held.losses, held.free_retries, held.reason)
   end
   wait(lane, held.order, held.task, delay)
 end
 
--- The lease expired or its worker exited.
-function lose(held)
+-- The lease expired; or its worker exited, with a cause, which may be "". is_blamed is nil when nobody knows whose handlers ran.
+function lose(held, cause, is_blamed)
   local lane = need_lane(held.lane)
   end_lease(lane, held)
   count('lost', 1)
-  if task_rules.is_last_attempt(held.attempts, max_attempts_of(held.task)) then
-    bury(held, WORKER_LOST, '')
-  else
-    held.reason = ''
+  local reason = task_rules.lost_reason(cause or '')
+  local attempts, losses = task_rules.tries_after_loss(held.attempts, held.losses, max_attempts_of(held.task), is_blamed)
+  if attempts then
+    held.attempts, held.losses, held.reason = attempts, losses, reason
     put_back(lane, held, 0)
+  else
+    bury(held, reason, task_rules.lost_detail(held.worker, cause))
   end
 end

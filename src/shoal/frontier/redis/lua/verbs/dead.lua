@@ -48,6 +48,10 @@ end
 if verb == 'requeue' then
   for _, letter in ipairs(found) do wait(need_lane(letter.lane), letter.order, letter.task, 0) end
   save_queues()
+  for _, letter in ipairs(found) do
+    local losses = task_rules.losses_of_requeued(letter.reason)
+    if losses > 0 then save_tries(letter.key, 0, losses, 0, '') end
+  end
   if #found > 0 then revive() end
 end
 if verb == 'drop' and ttl then

@@ -6,6 +6,7 @@
 -- ARGV[4]  worker
 -- ARGV[5]  seconds a lease lasts
 -- ARGV[6]  horizon in seconds
+-- ARGV[7]  "1" if a suspect may be lent alone: nothing was lent in this call so far
 -- Reply    {"ok", epoch, ask again in seconds, finished (see ending), eight values for each lane that lends (see lend)}
 local limit, horizon = tonumber(ARGV[3]), tonumber(ARGV[6])
 local terms = {worker = ARGV[4], seconds = tonumber(ARGV[5]), latest = now + horizon}
@@ -20,7 +21,8 @@ local chosen, rooms, reply = ready_lanes(limit, horizon), {}, {}
 for i = 1, #chosen do rooms[i] = room_of(chosen[i], limit, horizon) end
 local given = share_out(rooms, limit)
 for i = 1, #chosen do
-  if given[i] > 0 then lend(chosen[i], given[i], terms, reply) end
+  terms.may_be_alone = i == 1 and ARGV[7] == '1'
+  if given[i] > 0 and lend(chosen[i], given[i], terms, reply) then break end
 end
 save_lent()
 save_lanes()

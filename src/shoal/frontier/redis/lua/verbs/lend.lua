@@ -4,16 +4,18 @@
 -- ARGV[3]  worker
 -- ARGV[4]  seconds a lease lasts
 -- ARGV[5]  horizon in seconds
+-- ARGV[6]  "1" if a suspect of the first lane may be lent alone
 -- then     lane, number of tasks, … for each lane
 -- Reply    as that of lease
-local FIRST_LANE = 6
+local FIRST_LANE = 7
 local horizon, reply = tonumber(ARGV[5]), {}
 local terms = {worker = ARGV[3], seconds = tonumber(ARGV[4]), latest = now + horizon}
 if crawl.state == 'running' then
   for i = FIRST_LANE, #ARGV, 2 do
     local lane, wanted = need_lane(ARGV[i]), tonumber(ARGV[i + 1])
     local total = math.min(wanted, room_of(lane, wanted, horizon))
-    if total > 0 and lane.next_start <= now + horizon then lend(lane, total, terms, reply) end
+    terms.may_be_alone = i == FIRST_LANE and ARGV[6] == '1'
+    if total > 0 and lane.next_start <= now + horizon and lend(lane, total, terms, reply) then break end
   end
 end
 save_lent()

@@ -100,7 +100,7 @@ local function retry(lane, held, result)
     return
   end
   count('retried', 1)
-  held.attempts, held.free_retries, held.reason = attempts, free_retries, result.reason
+  held.attempts, held.losses, held.free_retries, held.reason = attempts, 0, free_retries, result.reason
   put_back(lane, held, result.delay)
 end
 

@@ -5,7 +5,8 @@
 -- ARGV[3]  how many lanes at most
 -- ARGV[4]  horizon in seconds
 -- ARGV[5]  how many tasks at most of one lane
--- Reply    {"ok", epoch, ask again in seconds, finished (see ending); next start, age (8 bytes), lane, room, … for each lane}
+-- Reply    {"ok", epoch, ask again in seconds, finished (see ending), "1" if the first lane's next task is a suspect; next start,
+--          age (8 bytes), lane, room, … for each lane}
 local limit, horizon, limit_per_lane = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 if ttl then expire_keys() end
 reclaim_expired()
@@ -15,9 +16,15 @@ pause_if_spent()
 save_counts()
 lanes, lane_list = {}, {}
 
+local function begins_with_suspect(lane)
+  local task = call('ZRANGE', P .. 'q:' .. lane.name, 0, 0)[1]
+  local tries = task and call('HGET', P .. 'tries', key_of(task))
+  return tries and task_rules.is_suspect(losses_of(tries))
+end
+
 local ready = ready_lanes(limit, horizon)
 local finished = ending()
-local reply = {'ok', crawl.epoch, ask_again(), finished}
+local reply = {'ok', crawl.epoch, ask_again(), finished, ready[1] and begins_with_suspect(ready[1]) and '1' or '0'}
 for _, lane in ipairs(ready) do
   reply[#reply + 1] = format('%.17g', math.max(lane.next_start, lane.exits_next))
   reply[#reply + 1] = pack('>d', lane.age)
