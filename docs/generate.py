@@ -170,7 +170,10 @@ def _outcomes() -> list[tuple[str, str]]:
         ("`blocked`", "dead: turned away `max_exit_tries` times, or the spider's `page.blocked()` without an exit"),
         ("`no_exit`", "dead: no exit of its pool was healthy for `exit_patience`, or there is no such pool"),
         ("`login`, `logged_out`", "dead: the account could not be logged in, or the login did not last"),
-        ("`worker lost`", "dead: every attempt ended with the loss of its worker"),
+        (
+            "`worker lost`",
+            "dead: every attempt, alone in its worker, ended with the loss of the worker",
+        ),
         ("`redirect_loop`", "dead: " + REASONS["redirect_loop"]),
         ("`internal`", "dead: a fault of shoal's own; please report it"),
         ("a status or fault below", "dead: it came back until the attempts were used up"),

@@ -320,7 +320,7 @@ class TaskState(enum.StrEnum):
 
 class TaskStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What the frontier knows about one key. `losses`: leases in a row that were lost with their workers, of a task
-    that waits or is leased."""
+    that waits or is leased; more if its handler ran when a worker died."""
 
     state: TaskState
     task: Task | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -86,6 +87,23 @@ async def test_a_crawl_of_another_layout_is_refused_by_every_call_and_left_alone
             await call
     assert await frontier.evict("w") == 0
     assert contents(running) == before
+    await frontier.close()
+
+
+async def test_free_retries_from_before_losses_were_counted_are_read_as_they_were(running: RedisServer) -> None:
+    running.call("FLUSHALL")
+    frontier = await RedisFrontier.open(running.url)
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="books", interval=0.0))
+    await frontier.put(CRAWL, [make_task(1)])
+    (shard,) = shards_of(CRAWL, 1)
+    key = struct.pack(">q", 1)
+    running.call("HSET", f"{shard.prefix}tries", key, struct.pack(">II", 2, 300) + b"blocked")
+    (lease,) = (await frontier.lease([CRAWL], 1, worker="w", seconds=60.0, horizon=0.0)).leases
+    assert (lease.attempt, lease.free_retries, lease.alone) == (3, 300, False)
+    held = running.call("HGET", f"{shard.prefix}held", key)
+    assert struct.unpack_from(">ddIII", held)[2:4] == (3, 300)
+    await frontier.evict("w")
+    assert running.call("HGET", f"{shard.prefix}tries", key) == struct.pack(">IHH", 2, 1, 300) + b"worker lost"
     await frontier.close()
 
 

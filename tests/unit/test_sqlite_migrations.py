@@ -18,7 +18,7 @@ from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.clock import FakeClock
 
 FILES = Path(__file__).parents[1] / "shoal_db"
-WITH_EXITS = ("version_2_with_exits", "version_3")
+WITH_EXITS = ("version_2_with_exits", "version_3", "version_4")
 ALL = ["version_1", "version_2", *WITH_EXITS]
 MADE_AT = 1002.0  # by the clock of those files
 CRAWL = "books-1"
@@ -162,6 +162,21 @@ async def test_pools_sessions_and_costs_outlive_the_way_exits_were_kept(tmp_path
         assert (lanes["c.test via p"], lanes["d.test via q"]) == ((5, 0), (1, 0))
         batch = await frontier.lease([CRAWL], 10, worker="w", seconds=60.0, horizon=0.0)
         assert sorted(lease.exit for lease in batch.leases if lease.exit != "direct") == ["p/x", "p/y", "q/anna"]
+
+
+async def test_a_lease_from_before_losses_were_counted_is_lost_free_of_charge(tmp_path: Path) -> None:
+    async with opened(made(tmp_path, "version_4")) as frontier:
+        held = await frontier.look_up(CRAWL, 7)
+        assert (held.state, held.worker, held.attempts, held.losses) == (TaskState.LEASED, "w1", 1, 0)
+        assert await frontier.evict("w1", cause="SIGKILL") == 2  # one of them in another crawl
+        lost = await frontier.look_up(CRAWL, 7)
+        assert (lost.state, lost.reason, lost.attempts, lost.losses) == (
+            TaskState.QUEUED,
+            "worker lost: SIGKILL",
+            0,
+            1,
+        )
+        assert (await frontier.progress("books-0")).reason == "not needed"
 
 
 async def test_keys_that_expired_in_an_earlier_version_still_do(tmp_path: Path) -> None:

@@ -46,6 +46,31 @@ async def test_a_url_that_expired_was_done_and_may_be_met_again() -> None:
     assert sentence(never).startswith("never found")
 
 
+async def test_a_page_that_was_lost_with_its_worker_says_so() -> None:
+    frontier, store = MemoryFrontier(clock=FakeClock()), MemoryStore()
+    record = msgspec.to_builtins(CrawlRecord(settings=Settings(), start_lanes=["a.test"]))
+    crawl = await frontier.open_crawl(Crawl(id="c", spider="s", interval=0.0, settings=record))
+    await frontier.put("c", [task_for(PAGE)])
+
+    async def told() -> str:
+        return sentence(await fate_of(PAGE, [crawl], frontier=frontier, store_of=store_for_all(store)))
+
+    async def lent() -> int:
+        (lease,) = (await frontier.lease(["c"], 1, worker="w", seconds=10.0, horizon=0.0)).leases
+        return lease.token
+
+    waits = "queued: it waits for its turn in its lane"
+    assert await told() == waits
+    await lent()
+    await frontier.evict("w")
+    assert await told() == f"{waits}; it was lost with its worker before"
+    await frontier.evict("w", suspects=[await lent()], cause="SIGSEGV")
+    assert await told() == f"{waits}; it was lost with its worker before (SIGSEGV), so it is lent alone"
+    await lent()
+    told_now = await told()
+    assert told_now == "in flight, attempt 1, with w; it was lost with its worker before (SIGSEGV), so it is lent alone"
+
+
 @pytest.mark.parametrize(
     "spelling", ["?f%5Ba%5D=x%20y", "?f[a]=x+y", "index.html?f[a]=x%20y&utm_source=z", "?f%5ba]=x y#top"]
 )

@@ -76,6 +76,8 @@ def list_(crawl: str | None, *, places: Places, which: dict[str, Any], **options
 def requeue(crawl: str | None, *, places: Places, which: dict[str, Any], as_json: bool) -> None:
     """Queue dead letters again; their attempts count from zero.
 
+    Pages that were lost with their workers are lent alone from the start: no other page is in their worker.
+
     \b
     Example: shoal dead requeue books-1 --reason timeout
     """

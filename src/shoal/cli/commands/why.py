@@ -12,7 +12,7 @@ from shoal.cli.display.numbers import duration, key_given, key_shown, moment, se
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, json_option, place_options
 from shoal.errors import UsageError
-from shoal.model import DIRECT, TaskState
+from shoal.model import DIRECT, TaskState, TaskStatus
 from shoal.secrecy import MASK, masked_headers
 
 if TYPE_CHECKING:
@@ -126,14 +126,25 @@ def sentence(fate: Fate) -> str:
         case TaskState.DEAD:
             return f"dead after {several(task.attempts, 'attempt')}: {task.reason}"
         case TaskState.LEASED:
-            return f"in flight, attempt {task.attempts}, with {task.worker}"
+            return f"in flight, attempt {task.attempts}, with {task.worker}{_lost(task)}"
         case TaskState.DELAYED:
             last = f" after {several(task.attempts, 'attempt')}" if task.attempts else ""
             return f"waiting for {duration(task.due_in)}{last}{f': {task.reason}' if task.reason else ''}"
         case TaskState.CANCELLED:
             return "set aside when the crawl was cancelled"
         case _:
-            return "queued: it waits for its turn in its lane"
+            return f"queued: it waits for its turn in its lane{_lost(task)}"
+
+
+def _lost(task: TaskStatus) -> str:
+    """What is known of leases of this task that were lost with their workers."""
+    from shoal.frontier.rules.tasks import WORKER_LOST, is_suspect
+
+    if not task.losses:
+        return ""
+    cause = task.reason.removeprefix(WORKER_LOST).removeprefix(": ") if task.reason.startswith(WORKER_LOST) else ""
+    before = f"; it was lost with its worker before{f' ({cause})' if cause else ''}"
+    return f"{before}, so it is lent alone" if is_suspect(task.losses) else before
 
 
 def _why_unknown(fate: Fate) -> str:
