@@ -37,7 +37,7 @@ def progress(ledger: Ledger) -> Progress:
         named[kind][name] = value
     return Progress(
         state=CrawlState(crawl.state),
-        feeding=bool(crawl.feeding),
+        feeding=ledger.is_fed,
         queued=crawl.queued,
         delayed=crawl.delayed,
         leased=crawl.leased,
@@ -54,6 +54,7 @@ def progress(ledger: Ledger) -> Progress:
         cost=crawl.cost,
         notes=named["note"],
         reason=_reason(ledger),
+        feeders_lost=ledger.feeders_lost,
     )
 
 
