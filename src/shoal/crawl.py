@@ -187,10 +187,9 @@ def _described(
 
 
 async def _start(crawl: Crawl, *, frontier: Frontier) -> Crawl:
-    """Open the crawl and let it run: a resumed one may have been paused, and its start is fed again."""
+    """Open the crawl and let it run: a resumed one may have been paused."""
     begun = await frontier.open_crawl(crawl)
     await frontier.set_state(crawl.id, CrawlState.RUNNING)
-    await frontier.set_feeding(crawl.id, feeding=True)
     return begun
 
 
@@ -357,24 +356,34 @@ async def run_crawl(
                 await worker.run(stop)
 
     await coordinator.reclaim_from_exited_workers()
+    await coordinator.feeder.begin()
     async with listener_at(places, frontier=frontier, say=say) as listener:
-        feeding = asyncio.create_task(coordinator.feed(spider, intake=intake_of(crawl)))
+        feeding = asyncio.create_task(coordinator.feeder.feed(spider, intake=intake_of(crawl)))
         retention = parse_duration(record_of(crawl).settings.retention)
         parts = (coordinator.watch(), listener.listen(crawl), coordinator.tidy(at.store, retention=retention))
         beside = [asyncio.create_task(part) for part in parts]
         try:
             await _until(work(), feeding)
-            while not stop.is_set() and await _has_more(coordinator, listener):
-                await work()
+            while not stop.is_set() and await _has_more(coordinator, listener, feeding=feeding, stop=stop):
+                await _until(work(), feeding)
         finally:
             for task in (feeding, *beside):
                 task.cancel()
             await asyncio.gather(feeding, *beside, return_exceptions=True)
+            if not coordinator.feeder.has_ended:
+                await coordinator.feeder.give_up()
 
 
-async def _has_more(coordinator: Coordinator, listener: Listener) -> bool:
-    """Whether URLs were pushed at the last moment, just after the workers had found nothing left."""
-    await listener.take_in([coordinator.crawl])
+async def _has_more(
+    coordinator: Coordinator, listener: Listener, *, feeding: asyncio.Task[None], stop: asyncio.Event
+) -> bool:
+    """Whether there is more to do though the workers found nothing left: this run has more to feed, but stood still for
+    so long that nobody waited for it, or URLs were pushed at the last moment."""
+    if feeding.done():
+        feeding.result()
+        await listener.take_in_all(coordinator.crawl, stop=stop)
+    else:
+        await coordinator.feeder.go_on()
     return is_unfinished((await coordinator.progress()).state)
 
 

@@ -215,7 +215,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a spider. `interval` and `cap` are the pace a new lane starts with.
 
-    `dedup_ttl` is how many seconds a key stays known after its task has ended; zero: for ever."""
+    `dedup_ttl` is how many seconds a key stays known after its task has ended; zero: for ever. `feeding`: opened to be
+    fed, it is not finished before a feeder has come."""
 
     id: str
     spider: str
@@ -236,7 +237,8 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """A crawl's counters, read in one step. `outcomes`, `rejected` and `notes` count by name.
 
-    `reason` says why the crawl was paused or cancelled, if that is known."""
+    `reason` says why the crawl was paused or cancelled, if that is known. `feeders_lost`: feeders that have not fed the
+    start to its end and are gone."""
 
     state: CrawlState
     feeding: bool = False
@@ -256,6 +258,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     cost: float = 0.0
     notes: dict[str, int] = msgspec.field(default_factory=dict)
     reason: str = ""
+    feeders_lost: int = 0
 
     @property
     def left(self) -> int:

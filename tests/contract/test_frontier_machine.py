@@ -214,8 +214,9 @@ class FrontierMachine(RuleBasedStateMachine):
             case "resume":
                 self.both(lambda frontier: frontier.set_state(crawl, CrawlState.RUNNING))
             case "feeding":
-                feeding = data.draw(st.booleans())
-                self.both(lambda frontier: frontier.set_feeding(crawl, feeding=feeding))
+                feeder, seconds = data.draw(st.sampled_from("fg")), data.draw(st.sampled_from([0.0, 0.5, 5.0]))
+                begins = data.draw(st.booleans())
+                self.both(lambda frontier: frontier.set_feeding(crawl, feeder, seconds=seconds, begins=begins))
             case "extend":
                 self.both(self.extended)
             case "reopen":

@@ -65,7 +65,7 @@ class GraphCrawl:
             crawl, _ = await begin(frontier, spider, settings=settings, reference=SPIDER)
             self.crawl = crawl.id
             await feed(frontier, crawl.id, requests_of(spider), intake=intake_of(crawl), max_pending=10**6, say=print)
-            await frontier.set_feeding(crawl.id, feeding=False)
+            await frontier.set_feeding(crawl.id, "feeder", seconds=0)
 
     async def wait_for_pages(self, pages: int) -> None:
         """Wait until this many pages are done."""

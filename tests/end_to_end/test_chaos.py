@@ -146,7 +146,7 @@ async def crawl_of_a_graph(folder: Path, *, frontier: Any = Tampered, store: Any
         settings = settings_for(plan, lanes=(lane_of(site.url),))
         crawl, _ = await begin(real_frontier, spider, settings=settings, reference=plan.spider)
         await feed(real_frontier, crawl.id, requests_of(spider), intake=intake_of(crawl), max_pending=10**6, say=print)
-        await real_frontier.set_feeding(crawl.id, feeding=False)
+        await real_frontier.set_feeding(crawl.id, "feeder", seconds=0)
         yield Case(site, crawl, frontier=frontier(real_frontier), store=store(real_store))
 
 

@@ -344,7 +344,7 @@ async def crawl_all(db: Path, start: list[str], **settings: Any) -> tuple[Progre
         crawl, _ = await begin(frontier, spider, settings=values, reference="none")
         intake = intake_of(crawl)
         await feed(frontier, crawl.id, requests_of(spider), intake=intake, max_pending=10**6, say=print)
-        await frontier.set_feeding(crawl.id, feeding=False)
+        await frontier.set_feeding(crawl.id, "feeder", seconds=0)
         async with worker_for(crawl, spider, frontier=frontier, store=store, say=print) as worker:
             async with asyncio.timeout(SECONDS):
                 await worker.run(asyncio.Event())

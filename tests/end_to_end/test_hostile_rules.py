@@ -110,7 +110,7 @@ async def working(db: str, start: list[str], *, slow_lane: str) -> AsyncIterator
         crawl, _ = await begin(frontier, spider, settings=settings, reference="none")
         watched = Watched(crawl, frontier, store)
         await feed(frontier, crawl.id, requests_of(spider), intake=intake_of(crawl), max_pending=10**6, say=print)
-        await frontier.set_feeding(crawl.id, feeding=False)
+        await frontier.set_feeding(crawl.id, "feeder", seconds=0)
         await frontier.update_lane(crawl.id, slow_lane, LaneUpdate(interval=300.0, base_interval=300.0))
         await frontier.reserve(crawl.id, slow_lane)
         stop = asyncio.Event()

@@ -74,7 +74,7 @@ async def crawl(db: Path, start: list[str], names: NameServer) -> tuple[dict[str
         known = RecentKeys()
         intake = intake_of(crawl, known=known)
         await feed(frontier, crawl.id, requests_of(spider), intake=intake, max_pending=10**6, say=print)
-        await frontier.set_feeding(crawl.id, feeding=False)
+        await frontier.set_feeding(crawl.id, "feeder", seconds=0)
         fetcher = HttpFetcher(record_of(crawl).settings, resolver=names.look_up, clock=names.clock)
         journey = Journey(
             spider_name=crawl.spider,

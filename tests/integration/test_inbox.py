@@ -131,6 +131,44 @@ async def test_what_a_dead_taker_took_goes_to_the_next_one(server: RedisServer, 
         await other.close()
 
 
+async def test_entries_are_counted_also_those_that_a_taker_holds(server: RedisServer, inbox: RedisInbox) -> None:
+    server.call("LPUSH", INBOX, "https://a.test/", "https://b.test/", "https://c.test/")
+    await inbox.take(CRAWL, 2)
+    assert await inbox.count([CRAWL, "another"]) == {CRAWL: 3}
+    await inbox.forget(CRAWL)
+    assert await inbox.count([CRAWL]) == {CRAWL: 1}
+    assert await NoInbox().count([CRAWL]) == {}
+
+
+async def test_two_parts_of_a_process_do_not_forget_what_the_other_has_taken(
+    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+) -> None:
+    crawl = await opened_crawl(frontier)
+    listener = listener_for(inbox, frontier)
+    server.call("LPUSH", INBOX, *(f"https://a.test/{number}" for number in range(4 * BATCH)))
+    taken = await asyncio.gather(*(listener.take_in([crawl]) for _ in range(3)))
+    assert sum(taken) == (await frontier.progress(CRAWL)).queued == 4 * BATCH
+
+
+async def test_what_another_process_holds_is_waited_for_at_the_end(
+    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+) -> None:
+    await opened_crawl(frontier)
+    await waiting_tasks(frontier, 1)
+    (crawl,) = await frontier.crawls()
+    other = RedisInbox(server.url, taker_seconds=60.0)
+    try:
+        server.call("LPUSH", INBOX, "https://a.test/")
+        await other.take(CRAWL, 1)
+        ending = asyncio.create_task(listener_for(inbox, frontier).take_in_all(crawl, stop=asyncio.Event()))
+        await eventually(lambda: not ending.done())
+        server.call("DEL", inbox_keys(CRAWL)[2])  # as if its time were over
+        await ending
+        assert (await frontier.progress(CRAWL)).queued == 1
+    finally:
+        await other.close()
+
+
 async def test_feeding_pauses_above_max_pending_and_resumes(
     server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
 ) -> None:

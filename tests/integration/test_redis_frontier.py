@@ -17,6 +17,7 @@ from shoal.frontier.base import Frontier
 from shoal.frontier.redis.address import new_connection, parse_address
 from shoal.frontier.redis.connection import Connection
 from shoal.frontier.redis.frontier import RedisFrontier
+from shoal.frontier.rules.constants import FEEDER_SECONDS
 from shoal.model import Crawl, Dead, Done, LaneUpdate, Lease, Progress, Released, Result, Retry, Task, TaskState
 from shoal.processes.outages import until_reachable
 from shoal.testing.clock import FakeClock
@@ -204,6 +205,27 @@ async def test_lanes_rest_after_a_restart(server: RedisServer) -> None:
     server.restart()
     assert await until_reachable(lambda: take(frontier), say=str) == []
     assert (await frontier.lanes(CRAWL))[0].starts_in > 0.5
+    await frontier.close()
+
+
+async def test_feeders_that_could_not_say_that_they_go_on_while_the_server_was_away_get_time(
+    server: RedisServer,
+) -> None:
+    clock = FakeClock()
+    frontier = await RedisFrontier.open(server.url, clock=clock)
+    await frontier.open_crawl(Crawl(id="c", spider="s", feeding=True))
+    await frontier.set_feeding("c", "feeder", seconds=FEEDER_SECONDS, begins=True)
+    server.restart()
+    clock.advance(3 * FEEDER_SECONDS)
+
+    async def is_finished() -> bool:
+        return bool((await frontier.lease(["c"], 1, worker="w", seconds=60.0, horizon=0.0)).finished)
+
+    assert not await until_reachable(is_finished, say=str)
+    assert (await frontier.progress("c")).feeders_lost == 0
+    clock.advance(FEEDER_SECONDS)
+    assert await is_finished()
+    assert (await frontier.progress("c")).feeders_lost == 1
     await frontier.close()
 
 

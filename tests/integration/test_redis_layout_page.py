@@ -147,7 +147,7 @@ async def crawl_with_exits(frontier: RedisFrontier, clock: FakeClock) -> None:
     )
     for state in (CrawlState.PAUSED, CrawlState.RUNNING, CrawlState.CANCELLED, CrawlState.RUNNING):
         await frontier.set_state("books", state)
-    await frontier.set_feeding("books", feeding=True)
+    await frontier.set_feeding("books", "feeder", seconds=10.0)
     await frontier.exits("books")
     await frontier.beat(WorkerBeat(worker="w", host="h", pid=1, crawl="books", version="1", slots=1))
 

@@ -40,7 +40,6 @@ async def test_an_unfinished_crawl_is_resumed_with_the_settings_as_they_are_now(
     assert (first.id, former) == ("books-1", None)
     await frontier.put("books-1", [task_for("https://a.test/")])
     await frontier.set_state("books-1", CrawlState.PAUSED)
-    await frontier.set_feeding("books-1", feeding=False)
     again, former = await begin(frontier, Books(), settings=Settings(rate="2/s"), reference="books.py")
     assert former is not None
     assert (again.id, former.id, former.state) == ("books-1", "books-1", CrawlState.PAUSED)

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 
@@ -22,6 +23,7 @@ from shoal.cli.item_owners import Owners, owners_line, owners_of
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.options import check_json_output
 from shoal.cli.reading import has_frontier, say_what_is_elsewhere
+from shoal.cli.run_again import changes_of, ended_crawl, say_late_work, say_old_inboxes
 from shoal.cli.stopping import Stopping
 from shoal.crawl import WorkPlace, begin, begin_afresh, crawls_of, own_crawls, run_crawl, unfinished_crawl
 from shoal.frontier.base import Frontier
@@ -32,7 +34,7 @@ from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import is_unfinished, owner_of, record_of
 from shoal.processes.joining import has_all_items, places_of_new, places_to_join, shares_store
 from shoal.processes.opening import Places, archive_of, frontier_at, store_at
-from shoal.processes.outages import SaidOnce
+from shoal.processes.outages import SaidOnce, until_reachable
 from shoal.processes.sources import check_start
 from shoal.processes.stats import Snapshot
 from shoal.results.export import STDOUT, Wanted, check_targets, export
@@ -50,7 +52,8 @@ LONGEST_MESSAGE = 160  # long enough for the fix that an error names at its end
 class Job:
     """A spider to run, and how. `reference` is how worker processes load the spider.
 
-    `strict`: any dead letter is a failure. `again` is the command that resumes the crawl, without `shoal`."""
+    `anew`: begin a new crawl though the last one is finished. `strict`: any dead letter is a failure. `again` is the
+    command that resumes the crawl, without `shoal`."""
 
     spider: Spider
     reference: str
@@ -59,6 +62,7 @@ class Job:
     workers: int = 1
     output: tuple[str, ...] = ()
     fresh: bool = False
+    anew: bool = False
     yes: bool = False
     as_json: bool = False
     strict: bool = False
@@ -85,6 +89,8 @@ async def run_job(job: Job) -> int:
     else:
         step = next_step(summary, job.places, again=job.again)
         show_summary(summary, screen, places=job.places, more=[("next", step)])
+    if summary.state is CrawlState.FINISHED:
+        await say_late_work(summary.crawl, places=job.places, again=job.again, say=screen.say)
     return exit_code(summary)
 
 
@@ -102,6 +108,9 @@ async def work(job: Job, screen: Screen) -> Summary:
     # An archive that cannot be used is refused before a file is made for the first crawl.
     trial = contextlib.nullcontext() if has_frontier(job.places) else archive_of(job.places)
     async with trial, frontier_at(job.places.frontier) as frontier:
+        ended = None if job.fresh else await ended_crawl(job, frontier=frontier, screen=screen)
+        if ended is not None:
+            return await _show_ended(ended, job, frontier=frontier, screen=screen)
         job = replace(job, places=await _places(job, frontier=frontier, screen=screen))
         async with (
             # Opened here, too: it is refused before a crawl begins.
@@ -109,6 +118,16 @@ async def work(job: Job, screen: Screen) -> Summary:
             store_at(job.places.store, connections=job.settings.store_connections) as store,
         ):
             return await _work(job, screen, frontier=frontier, store=store)
+
+
+async def _show_ended(crawl: Crawl, job: Job, *, frontier: Frontier, screen: Screen) -> Summary:
+    """The summary of a whole finished crawl, and its items in the files that were named. Nothing is fetched."""
+    job = replace(job, places=places_to_join(crawl, job.places, adds_archive=True))
+    async with store_at(job.places.store, wait=screen.say) as store:
+        after = await until_reachable(lambda: frontier.progress(crawl.id), say=screen.say)
+        took = max(0.0, (crawl.finished or crawl.created) - crawl.created)
+        reading = Reading(before=Progress(state=CrawlState.RUNNING), after=after, seconds=took, interrupted=False)
+        return await _conclude(crawl, reading, job=job, frontier=frontier, store=store, screen=screen)
 
 
 async def _places(job: Job, *, frontier: Frontier, screen: Screen) -> Places:
@@ -137,18 +156,29 @@ async def _work(job: Job, screen: Screen, *, frontier: Frontier, store: Store) -
     crawl, before = await _begin(job, frontier=frontier, store=store)
     with Display.on(screen) as display:
         _announce(crawl, before, job, display=display)
+        await say_old_inboxes(crawl, job, frontier=frontier, say=display.say)
         say = SaidOnce(display.say)
         watch = Watch(display)
         coordinator = Coordinator(crawl, frontier=frontier, show=watch.show, say=say, waiting=say.waiting)
         reading = await _run(crawl, job, coordinator, watch=watch, store=store)
+    summary = await _conclude(crawl, reading, job=job, frontier=frontier, store=store, screen=screen)
+    return msgspec.structs.replace(summary, resumed=before is not None)
+
+
+async def _conclude(
+    crawl: Crawl, reading: Reading, *, job: Job, frontier: Frontier, store: Store, screen: Screen
+) -> Summary:
+    """Write the files that were named and sum the crawl up. What is away at the end is waited for: the pages are done,
+    and whoever runs the command again would wait for it as well."""
     output = () if reading.interrupted else job.output
     await _export(crawl, output, job=job, store=store, screen=screen)
-    owners = await owners_of(crawl, reading.after, crawls=await frontier.crawls(), store=store)
+    crawls = await until_reachable(frontier.crawls, say=screen.say)
+    owners = await until_reachable(lambda: owners_of(crawl, reading.after, crawls=crawls, store=store), say=screen.say)
     if owners.yielded and (owners.others or output) and (line := owners_line(owners, job.places)):
         screen.say(line)
     summary = _sum_up(crawl, reading, owners=owners, places=job.places)
-    judged = await _judged(summary, crawl, reading, job=job, frontier=frontier)
-    return msgspec.structs.replace(judged, resumed=before is not None, output=output)
+    judged = await _judged(summary, crawl, reading, job=job, frontier=frontier, say=screen.say)
+    return msgspec.structs.replace(judged, output=output)
 
 
 async def _export(crawl: Crawl, output: Sequence[str], *, job: Job, store: Store, screen: Screen) -> None:
@@ -156,7 +186,13 @@ async def _export(crawl: Crawl, output: Sequence[str], *, job: Job, store: Store
     wanted = Wanted(which=ItemFilter(spider=crawl.spider, crawl=crawl.id))
     for target in output:
         with counting_export(screen, target) as show:
-            await export(store, target, wanted=wanted, show=show)
+            write = partial(export, store, target, wanted=wanted, show=show)
+            if target == STDOUT:
+                # What was written cannot be unsaid: only the beginning is waited for.
+                await until_reachable(partial(store.count_items, wanted.which), say=screen.say)
+                await write()
+            else:
+                await until_reachable(write, say=screen.say)
         say_what_is_elsewhere(crawl, job.places, say=screen.say)
 
 
@@ -220,13 +256,7 @@ def _announce(crawl: Crawl, before: Crawl | None, job: Job, *, display: Display)
     had, has = record_of(before).results, record_of(crawl).results
     if had.store is not None and had.archive is None and has.archive is not None:
         display.say(f"raw pages are kept from now on, in {has.archive.shown}: not those of the pages done before")
-    then = msgspec.structs.asdict(record_of(before).settings)
-    now = msgspec.structs.asdict(job.settings)
-    changed = [
-        f"{name} {masked(repr(then[name]))} is now {masked(repr(value))}"
-        for name, value in now.items()
-        if then[name] != value
-    ]
+    _, changed = changes_of(before, job.spider, job.settings)
     if changed:
         display.say(f"its settings changed: {'; '.join(changed)}")
     if bool(crawl.dedup_ttl) != bool(parse_duration(job.settings.dedup_ttl)):
@@ -269,24 +299,29 @@ def _sum_up(crawl: Crawl, reading: Reading, *, owners: Owners, places: Places) -
     )
 
 
-async def _judged(summary: Summary, crawl: Crawl, reading: Reading, *, job: Job, frontier: Frontier) -> Summary:
+async def _judged(
+    summary: Summary, crawl: Crawl, reading: Reading, *, job: Job, frontier: Frontier, say: Callable[[str], None]
+) -> Summary:
     """The summary with what failed, and whether that makes the crawl a failure."""
     settings, after = record_of(crawl).settings, reading.after
     failures = failures_of(after, earlier=reading.before.notes, settings=settings)
     if not reading.interrupted:
-        failures = await _with_messages(failures, crawl, frontier=frontier)
+        failures = await _with_messages(failures, crawl, frontier=frontier, say=say)
     is_over = after.state is CrawlState.FINISHED
     faults = faults_of(after, max_failures="0" if job.strict else settings.max_failures) if is_over else []
     reason = after.reason if after.state is CrawlState.PAUSED else ""
     return msgspec.structs.replace(summary, failures=failures, faults=faults, reason=reason)
 
 
-async def _with_messages(failures: list[Failure], crawl: Crawl, *, frontier: Frontier) -> list[Failure]:
+async def _with_messages(
+    failures: list[Failure], crawl: Crawl, *, frontier: Frontier, say: Callable[[str], None]
+) -> list[Failure]:
     """The failures; an exception that is shown has the message of its newest dead letter."""
     wanted = shown_failures(failures)
     if not wanted:
         return failures
-    letters = await frontier.dead(crawl.id, DeadFilter(reason="handler: "), limit=LETTERS_READ)
+    which = DeadFilter(reason="handler: ")
+    letters = await until_reachable(lambda: frontier.dead(crawl.id, which, limit=LETTERS_READ), say=say)
     messages: dict[Failure, str] = {}
     for failure in wanted:
         file, _, line = failure.at.rpartition(":")

@@ -131,13 +131,14 @@ def _place_flags(*, store: bool, archive: bool, works: bool) -> Iterator[Callabl
 
 
 def run_options(command: Command) -> Command:
-    """--workers, --output, --fresh, --yes and --strict, for commands that run a spider to the end."""
+    """--workers, --output, --again, --fresh, --yes and --strict, for commands that run a spider to the end."""
     for decorate in (
         click.option(
             "--strict", is_flag=True, help="Exit with 1 if any page is a dead letter, as max_failures=0 does."
         ),
         yes_option,
         click.option("--fresh", is_flag=True, help="Discard the unfinished crawl and begin a new one."),
+        click.option("--again", "anew", is_flag=True, help="Begin a new crawl beside the one that is finished."),
         click.option(
             "-o",
             "--output",

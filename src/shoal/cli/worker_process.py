@@ -20,11 +20,12 @@ from shoal.archive.base import Archive
 from shoal.cli.display.lines import Say, say_on
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.next_commands import command, quote
+from shoal.cli.run_again import say_inboxes
 from shoal.cli.stopping import Stopping
 from shoal.cli.which import choose
 from shoal.crawl import listener_at, settings_of, worker_for
 from shoal.error_text import several
-from shoal.errors import UsageError
+from shoal.errors import ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.policy.verdicts import faults_of
@@ -84,6 +85,8 @@ async def work(job: WorkerJob) -> int:
                 await process.run(stopping.stop, listener=listener)
                 # In a fleet the coordinator judges the crawl.
                 faults = await process.faults() if job.burst and job.parent is None else []
+                if job.burst and job.parent is None and not stopping.stop.is_set():
+                    await process.say_inboxes()
     finally:
         watching.cancel()
     if faults and not stopping.stop.is_set():
@@ -170,6 +173,11 @@ class WorkerProcess:
                 faults = faults_of(progress, max_failures=record_of(crawl).settings.max_failures)
                 lines += [f"{crawl.id} failed: {fault}" for fault in faults]
         return lines
+
+    async def say_inboxes(self) -> None:
+        """The last look: say which entries came into the inboxes of crawls that this process has left."""
+        with contextlib.suppress(ShoalError):
+            await say_inboxes(list(self._worked.values()), places=self._job.places, say=self._say)
 
     async def _look(self, listener: Listener) -> list[Crawl]:
         """The crawls in the frontier, after pushed URLs were taken in. In a fleet the coordinator takes them in."""

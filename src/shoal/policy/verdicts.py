@@ -20,6 +20,9 @@ HANDLER: Final = "handler"
 GIVEN_UP: Final = "equal_pages"  # dead letters of a trap, which nobody fetched: they count where none is allowed
 # Tasks with these outcomes are no pages: they were not fetched, or led to another task, or an operator dropped them.
 NO_PAGES: Final = frozenset({"redirected", "robots", "robots_unavailable", "dropped", GIVEN_UP})
+NOT_FED: Final = (
+    "the start was not fed to its end, a process that fed it was stopped or lost: run the same command again"
+)
 _STATUS = re.compile(r"http_(\d{3})")
 _STOPPED = re.compile(r"\S+ failed on its first \d+ pages: ")
 _CODE_LINE = re.compile(r" at (\S+:\d+)$")
@@ -36,7 +39,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 def faults_of(progress: Progress, *, max_failures: str) -> list[str]:
     """Why the crawl is a failure, a sentence each; empty: it is none."""
-    return [fault for fault in (_too_many(progress, max_failures), _no_start(progress)) if fault]
+    found = (_too_many(progress, max_failures), _no_start(progress), NOT_FED if progress.feeders_lost else "")
+    return [fault for fault in found if fault]
 
 
 def pages_of(progress: Progress) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -14,11 +13,11 @@ from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
 from shoal.processes.bounds import Look, bound_of, is_repaced, paced_lane
 from shoal.processes.crawl_record import record_of
 from shoal.processes.crew import SILENT_SECONDS, is_at_work
+from shoal.processes.feeder import Feeder
 from shoal.processes.machine import is_running, this_machine
 from shoal.processes.outages import is_outage, until_reachable
-from shoal.processes.sources import feed, requests_of
 from shoal.processes.stats import Meter, Silence, Snapshot
-from shoal.spider import Spider, Stdin
+from shoal.spider import Spider
 from shoal.store.base import Store
 
 WATCH_SECONDS = 0.4
@@ -44,6 +43,7 @@ class Coordinator:
         self.crawl = crawl
         self.frontier = frontier
         self.say = say
+        self.feeder = Feeder(crawl.id, frontier=frontier, say=say)
         self._show = show
         self._meter = Meter()
         self._has_said_spent = False
@@ -61,16 +61,8 @@ class Coordinator:
 
     async def feed(self, spider: Spider, *, intake: Intake) -> None:
         """Put the spider's start. If a coordinator was killed while feeding, the next one feeds from the beginning."""
-        if not (isinstance(spider.start, Stdin) and sys.stdin.isatty()):
-            await feed(
-                self.frontier,
-                self.crawl.id,
-                requests_of(spider),
-                intake=intake,
-                max_pending=intake.settings.max_pending,
-                say=self.say,
-            )
-        await until_reachable(lambda: self.frontier.set_feeding(self.crawl.id, feeding=False), say=self.say)
+        await self.feeder.begin()
+        await self.feeder.feed(spider, intake=intake)
 
     async def watch(self) -> None:
         """Show snapshots until cancelled."""

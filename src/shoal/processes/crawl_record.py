@@ -13,7 +13,7 @@ from shoal.key_forms import KEY_RULES
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.policy.politeness import lent_interval
 from shoal.processes.result_places import ResultPlaces
-from shoal.processes.sources import start_lanes
+from shoal.processes.sources import start_lanes, start_mark
 from shoal.processes.spider_source import SpiderSource, is_same_spider, shown_source
 from shoal.setting_values import parse_duration, parse_rate
 from shoal.settings import Settings
@@ -27,7 +27,8 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How a crawl was begun. Stored with the crawl, so that every worker of the fleet works the same way.
 
     `spider` is the reference by which worker processes load the spider, `source` the file that it leads to. `key_rules`
-    says how its keys are made: a crawl that a former release began has none stored, and goes on with the first."""
+    says how its keys are made: a crawl that a former release began has none stored, and goes on with the first.
+    `start` marks the start as it was written, empty where it cannot be told."""
 
     settings: Settings
     start_lanes: list[str] = msgspec.field(default_factory=list)
@@ -36,6 +37,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     key_rules: int = 1
     results: ResultPlaces = ResultPlaces()
     source: SpiderSource = SpiderSource()
+    start: str = ""
 
 
 def record_of(crawl: Crawl) -> CrawlRecord:
@@ -97,6 +99,7 @@ def describe_crawl(
         key_rules=KEY_RULES if former is None else record_of(former).key_rules,
         results=origin.results,
         source=origin.source,
+        start=start_mark(spider),
     )
     return Crawl(
         id=crawl_id,

@@ -24,6 +24,7 @@ from shoal.urls import fingerprint
 BATCH = 500
 MOST_BATCHES = 20
 LOOK_SECONDS = 0.5
+HELD_SECONDS = 60.0  # longer than an inbox lets a dead taker keep its entries
 LONGEST_SHOWN = 2048
 LONGEST_REASON = 500
 LANE = "@inbox"  # of entries that name no host
@@ -39,6 +40,9 @@ class Inbox(Protocol):
 
     async def waiting(self, crawls: Sequence[str]) -> list[str]:
         """The crawls among these whose inbox has entries."""
+
+    async def count(self, crawls: Sequence[str]) -> dict[str, int]:
+        """How many entries the inbox of each of these crawls has, taken ones included; without those that have none."""
 
     async def take(self, crawl: str, limit: int) -> list[bytes]:
         """Up to `limit` entries, oldest first; none while another process holds some.
@@ -60,6 +64,9 @@ class NoInbox:
 
     async def waiting(self, crawls: Sequence[str]) -> list[str]:
         return []
+
+    async def count(self, crawls: Sequence[str]) -> dict[str, int]:
+        return {}
 
     async def take(self, crawl: str, limit: int) -> list[bytes]:
         return []
@@ -110,6 +117,7 @@ class Listener:
         self._intake_of = intake_of
         self._say = say
         self._clock = clock
+        self._lock = asyncio.Lock()
 
     async def listen(self, crawl: Crawl) -> NoReturn:
         """Take entries in as they come, until cancelled."""
@@ -120,8 +128,28 @@ class Listener:
     async def take_in(self, crawls: Sequence[Crawl]) -> int:
         """Put a bounded number of the entries that wait for these crawls; gives how many."""
         names = [crawl.id for crawl in crawls]
-        waiting = set(await until_reachable(partial(self._inbox.waiting, names), say=self._say))
-        return sum([await self._take_in(crawl) for crawl in crawls if crawl.id in waiting])
+        # One at a time: an inbox forgets whatever was taken last, also if another part of this process took it.
+        async with self._lock:
+            waiting = set(await until_reachable(partial(self._inbox.waiting, names), say=self._say))
+            return sum([await self._take_in(crawl) for crawl in crawls if crawl.id in waiting])
+
+    async def take_in_all(self, crawl: Crawl, *, stop: asyncio.Event) -> None:
+        """Put all entries that wait for a crawl that is about to end. Those that another process holds are waited for,
+        as long as it may hold them: it puts them, or dies and lets them go."""
+        began = time.monotonic()
+        while not stop.is_set() and await self.waiting(crawl):
+            if await self.take_in([crawl]):
+                began = time.monotonic()
+                continue
+            progress = await until_reachable(partial(self._frontier.progress, crawl.id), say=self._say)
+            if progress.state is not CrawlState.FINISHED or time.monotonic() - began > HELD_SECONDS:
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def waiting(self, crawl: Crawl) -> int:
+        """How many entries wait for the crawl, those that a process holds included."""
+        counts = await until_reachable(partial(self._inbox.count, [crawl.id]), say=self._say)
+        return counts.get(crawl.id, 0)
 
     async def _take_in(self, crawl: Crawl) -> int:
         intake, total = self._intake_of(crawl), 0

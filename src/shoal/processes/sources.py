@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import inspect
 import sys
 import threading
@@ -56,6 +57,23 @@ def start_lanes(spider: Spider) -> list[str]:
     urls = [source if isinstance(source, str) else getattr(source, "url", None) for source in sources[:START_LANES]]
     urls += [source.template for source in sources if isinstance(source, Pages)]
     return sorted({lane_of(canonical(url)) for url in urls if url})
+
+
+def start_mark(spider: Spider) -> str:
+    """A short text that another start has not; empty where the start is not written in the spider, as with a generator.
+    Of a long list the beginning and the length are looked at."""
+    sources = _listed(spider)
+    if not sources or any(isinstance(source, Stdin) for source in sources):
+        return ""
+    texts = [_mark_of(source) for source in sources[:START_LANES]]
+    return hashlib.sha256("\n".join([str(len(sources)), *texts]).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _mark_of(source: Any) -> str:
+    if isinstance(source, str):
+        return source
+    named = [str(getattr(source, name, "")) for name in ("url", "method", "body", "template", "first", "last", "path")]
+    return " ".join([type(source).__name__, *named, handler_name(getattr(source, "handler", None)) or ""])
 
 
 def check_start(spider: Spider) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from shoal.testing.contract.frontier.account_promises import AccountPromises
 from shoal.testing.contract.frontier.control_promises import ControlPromises
 from shoal.testing.contract.frontier.exit_promises import ExitPromises
+from shoal.testing.contract.frontier.feeding_promises import FeedingPromises
 from shoal.testing.contract.frontier.lease_promises import LeasePromises
 from shoal.testing.contract.frontier.lost_promises import LostPromises
 from shoal.testing.contract.frontier.pool_promises import PoolPromises
@@ -29,6 +30,7 @@ class FrontierContract(
     AccountPromises,
     PoolPromises,
     ControlPromises,
+    FeedingPromises,
     TtlPromises,
 ):
     """All of them."""

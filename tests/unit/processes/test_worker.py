@@ -126,7 +126,7 @@ async def test_a_worker_waits_for_more_while_a_source_feeds_the_crawl() -> None:
     await eventually(lambda: bench.count("lease") > asked + 1)
     assert not running.done()
     await bench.memory.put("c", [task_for(f"{HOST}/1")])
-    await bench.memory.set_feeding("c", feeding=False)
+    await bench.memory.set_feeding("c", "feeder", seconds=0)
     assert await running == 2
 
 
@@ -136,7 +136,7 @@ async def test_a_worker_gives_signs_of_life() -> None:
     await bench.begin("/")
     running = asyncio.create_task(bench.run())
     [beat] = await eventually(bench.memory.workers)
-    await bench.memory.set_feeding("c", feeding=False)
+    await bench.memory.set_feeding("c", "feeder", seconds=0)
     await running
     assert (beat.worker, beat.crawl, beat.slots) == ("w", "c", bench.settings.concurrency)
     assert beat.started == clock()

@@ -139,6 +139,7 @@ def show_view(view: View, screen: Screen) -> None:
     """For people."""
     from shoal.cli.display.progress import last_lane, line_of, picture, troubles
     from shoal.cli.display.tables import show_crew, show_lanes
+    from shoal.policy.verdicts import NOT_FED
 
     snapshot = view.snapshot
     crawl, progress = snapshot.crawl, snapshot.progress
@@ -153,6 +154,8 @@ def show_view(view: View, screen: Screen) -> None:
     ended = f", ended {moment(crawl.finished)}" if crawl.finished else ""
     items = "" if view.items is None else f", {several(view.items, 'item')}"
     screen.line(f"began {moment(crawl.created)}{ended}{items}")
+    if progress.feeders_lost and not progress.feeding:
+        screen.line(NOT_FED)
     screen.pairs(where_results_lie(view), indent="")
     outcomes = sorted(progress.outcomes.items(), key=lambda pair: -pair[1])
     if outcomes:

@@ -14,7 +14,7 @@ from shoal.frontier.redis.repair import Repair
 from shoal.frontier.redis.server_checks import check_server, warn_of_settings
 from shoal.frontier.redis.settle import Settler, extend
 from shoal.frontier.redis.shard_runner import ShardRunner
-from shoal.frontier.redis.wire import encode_update
+from shoal.frontier.redis.wire import encode_update, number
 from shoal.model import (
     DIRECT,
     Crawl,
@@ -74,8 +74,8 @@ class RedisFrontier:
     async def set_state(self, crawl: str, state: CrawlState, *, reason: str = "") -> None:
         await control.set_state(self._runner, crawl, state, reason=reason)
 
-    async def set_feeding(self, crawl: str, *, feeding: bool) -> None:
-        await self._runner.change(crawl, "feeding", int(feeding))
+    async def set_feeding(self, crawl: str, feeder: str, *, seconds: float, begins: bool = False) -> None:
+        await self._runner.change(crawl, "feeding", feeder, number(seconds), int(begins))
 
     async def delete_crawl(self, crawl: str) -> None:
         await control.delete_crawl(self._runner, crawl)

@@ -44,6 +44,18 @@ class RedisInbox:
                 found.append(crawl)
         return found
 
+    async def count(self, crawls: Sequence[str]) -> dict[str, int]:
+        found = await self.waiting(crawls)
+        if not found:
+            return {}
+        async with self._connections.borrow() as connection:
+            for crawl in found:
+                for key in inbox_keys(crawl)[:2]:
+                    await connection.send("LLEN", key)
+            lengths = await connection.answers()
+        numbers = (pushed + taken for pushed, taken in zip(lengths[::2], lengths[1::2], strict=True))
+        return {crawl: number for crawl, number in zip(found, numbers, strict=True) if number}
+
     async def take(self, crawl: str, limit: int) -> list[bytes]:
         async with self._connections.borrow() as connection:
             answer: list[bytes] = await connection.call(

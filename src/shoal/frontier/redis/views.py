@@ -59,6 +59,7 @@ async def progress(runner: ShardRunner, crawl: str) -> Progress:
         cost=sum(float(answer[8]) for answer in answers),
         notes={name: value for name, value in notes.items() if value},
         reason=answers[0][10].decode() if is_held else "",
+        feeders_lost=answers[0][11],
     )
 
 

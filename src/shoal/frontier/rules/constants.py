@@ -35,6 +35,9 @@ EPOCHS_PER_CRAWL: Final = 1048576  # a crawl that is deleted and opened again mu
 GENERATIONS_PER_TTL: Final = 2  # a generation lasts half a dedup_ttl
 KEPT_GENERATIONS: Final = 3  # keys are known through their generation and the next two
 
+# Feeders.
+FEEDER_SECONDS: Final = 30.0  # how long a feeder may be silent before it counts as lost
+
 # What one call does at most, so that it stays short; the next call does the rest.
 MAX_RECLAIMED: Final = 200  # expired leases
 MAX_WOKEN: Final = 500  # delayed tasks that are due

@@ -130,10 +130,19 @@ def set_state(ledger: Ledger, state: CrawlState, *, reason: str) -> None:
     ledger.flush()
 
 
-def set_feeding(ledger: Ledger, *, feeding: bool) -> None:
-    ledger.crawl.feeding = feeding
-    if feeding:
+def set_feeding(ledger: Ledger, feeder: str, *, seconds: float, begins: bool) -> None:
+    db, crawl, now = ledger.db, ledger.crawl, ledger.now
+    if begins:
+        db.execute("DELETE FROM feeder WHERE crawl = ?", (crawl.id,))
+    if seconds > 0:
+        insert = "INSERT OR REPLACE INTO feeder (crawl, name, until) VALUES (?, ?, ?)"
+        db.execute(insert, (crawl.id, feeder, now + seconds))
+        crawl.feeding = 1
         ledger.revive()
+    else:
+        db.execute("DELETE FROM feeder WHERE crawl = ? AND name = ?", (crawl.id, feeder))
+        others = db.execute("SELECT 1 FROM feeder WHERE crawl = ? AND until > ?", (crawl.id, now)).fetchone()
+        crawl.feeding = int(others is not None)
     ledger.flush()
 
 
@@ -147,7 +156,7 @@ def delete_crawl(db: sqlite3.Connection, name: str) -> None:
     db.execute(f"DELETE FROM shape WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
     for table in ("lane_rules", "lane_rest", "lane_exit"):
         db.execute(f"DELETE FROM {table} WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
-    for table in ("exit", "pool_turn", "seen", "past", "lane", "counter", "sample", "crawl_about"):
+    for table in ("feeder", "exit", "pool_turn", "seen", "past", "lane", "counter", "sample", "crawl_about"):
         db.execute(f"DELETE FROM {table} WHERE crawl = ?", (crawl,))  # noqa: S608 -- constant
     db.execute("DELETE FROM worker WHERE crawl = ?", (name,))
     db.execute("DELETE FROM crawl WHERE id = ?", (crawl,))

@@ -72,8 +72,8 @@ class SqliteFrontier:
     async def set_state(self, crawl: str, state: CrawlState, *, reason: str = "") -> None:
         await self._change(crawl, lambda ledger: control.set_state(ledger, state, reason=reason))
 
-    async def set_feeding(self, crawl: str, *, feeding: bool) -> None:
-        await self._change(crawl, lambda ledger: control.set_feeding(ledger, feeding=feeding))
+    async def set_feeding(self, crawl: str, feeder: str, *, seconds: float, begins: bool = False) -> None:
+        await self._change(crawl, lambda ledger: control.set_feeding(ledger, feeder, seconds=seconds, begins=begins))
 
     async def delete_crawl(self, crawl: str) -> None:
         await self._write(lambda db, now: control.delete_crawl(db, crawl))

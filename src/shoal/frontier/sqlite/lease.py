@@ -279,7 +279,7 @@ def _give_up(ledger: Ledger, lane: LaneRow, exits: LaneExits) -> None:
 def _finish(ledger: Ledger) -> bool:
     """Whether the crawl has nothing left to do; a running one is finished from now on."""
     crawl = ledger.crawl
-    if crawl.left or crawl.feeding or crawl.state == CrawlState.PAUSED:
+    if crawl.left or crawl.state == CrawlState.PAUSED or ledger.is_fed:
         return False
     if crawl.state == CrawlState.RUNNING:
         crawl.state = CrawlState.FINISHED

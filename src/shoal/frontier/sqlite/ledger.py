@@ -142,6 +142,20 @@ class Ledger:
         select = "SELECT url FROM sample WHERE crawl = ? AND reason = ? ORDER BY position"
         return [url for (url,) in self.db.execute(select, (self.crawl.id, reason))]
 
+    @property
+    def is_fed(self) -> bool:
+        """Whether a feeder's time is not over. A crawl that was opened to be fed waits for its first feeder."""
+        if not self.crawl.feeding:
+            return False
+        select = "SELECT coalesce(max(until) > ?, 1) FROM feeder WHERE crawl = ?"
+        return bool(self.db.execute(select, (self.now, self.crawl.id)).fetchone()[0])
+
+    @property
+    def feeders_lost(self) -> int:
+        """How many feeders are gone without having fed everything."""
+        select = "SELECT count(*) FROM feeder WHERE crawl = ? AND until <= ?"
+        return int(self.db.execute(select, (self.crawl.id, self.now)).fetchone()[0])
+
     def revive(self) -> None:
         """A task or a source came into the crawl: a finished one runs again."""
         if self.crawl.state == CrawlState.FINISHED:

@@ -2,6 +2,7 @@
 -- Times are seconds of the frontier's clock.
 
 -- A crawl and its counters. A counter changes in the same transaction as the tasks it counts.
+-- feeding: 1 while it is fed; with no row in feeder, it was opened to be fed and no feeder has come yet.
 -- clock_last: the latest time at which leases were asked for. clock_shift: what is added to the clock, which was stepped.
 CREATE TABLE crawl (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -37,7 +38,8 @@ CREATE TABLE crawl (
     clock_shift REAL NOT NULL DEFAULT 0
 );
 
--- The processes that feed a crawl's start, each until a time by which it must have said so again.
+-- The processes that feed a crawl's start, each until a time by which it must have said so again. One that has fed everything has
+-- no row: a row whose time is over is of a lost feeder.
 CREATE TABLE feeder (
     crawl INTEGER NOT NULL,
     name TEXT NOT NULL,

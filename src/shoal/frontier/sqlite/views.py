@@ -38,7 +38,7 @@ def progress(ledger: Ledger) -> Progress:
         named[kind][name] = value
     return Progress(
         state=CrawlState(crawl.state),
-        feeding=bool(crawl.feeding),
+        feeding=ledger.is_fed,
         queued=crawl.queued,
         delayed=crawl.delayed,
         leased=crawl.leased,
@@ -55,6 +55,7 @@ def progress(ledger: Ledger) -> Progress:
         cost=crawl.cost,
         notes=named["note"],
         reason=_reason(ledger),
+        feeders_lost=ledger.feeders_lost,
     )
 
 

@@ -147,6 +147,7 @@ class ModelCrawl:
     now: float
     state: CrawlState = CrawlState.RUNNING
     feeding: bool = False
+    feeders: dict[str, float] = field(default_factory=dict)
     finished: float | None = None
     tasks: dict[int, ModelTask] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)
@@ -304,6 +305,19 @@ class ModelCrawl:
         self.retire(task.task.key)
         self.outcomes[outcome_of(task.reason)] -= 1
         self.outcomes[DROPPED] += 1
+
+    @property
+    def is_fed(self) -> bool:
+        return self.feeding and any(until > self.now for until in self.feeders.values() or [math.inf])
+
+    def set_feeding(self, feeder: str, seconds: float, *, begins: bool) -> None:
+        if begins:
+            self.feeders.clear()
+        self.feeders.pop(feeder, None)
+        if seconds > 0:
+            self.feeders[feeder] = self.now + seconds
+            self.revive()
+        self.feeding = any(until > self.now for until in self.feeders.values())
 
     def revive(self) -> None:
         if self.state == CrawlState.FINISHED:

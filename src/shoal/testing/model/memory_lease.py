@@ -133,7 +133,7 @@ def _lend(one: ModelCrawl, task: ModelTask, terms: Terms, use: ModelUse | None =
 
 
 def finish(one: ModelCrawl) -> bool:
-    if one.left or one.feeding or one.state == CrawlState.PAUSED:
+    if one.left or one.is_fed or one.state == CrawlState.PAUSED:
         return False
     if one.state == CrawlState.RUNNING:
         one.state, one.finished = CrawlState.FINISHED, one.now

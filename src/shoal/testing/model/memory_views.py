@@ -12,7 +12,7 @@ from shoal.testing.model.memory_crawl import ModelCrawl
 def progress(one: ModelCrawl) -> Progress:
     return Progress(
         state=one.state,
-        feeding=one.feeding,
+        feeding=one.is_fed,
         queued=one.count(TaskState.QUEUED),
         delayed=one.count(TaskState.DELAYED),
         leased=one.count(TaskState.LEASED),
@@ -29,6 +29,7 @@ def progress(one: ModelCrawl) -> Progress:
         cost=one.pools.cost,
         notes={name: value for name, value in one.notes.items() if value},
         reason=one.reason if one.state in (CrawlState.PAUSED, CrawlState.CANCELLED) else "",
+        feeders_lost=sum(until <= one.now for until in one.feeders.values()),
     )
 
 

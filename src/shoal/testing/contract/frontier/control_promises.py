@@ -117,21 +117,6 @@ class ControlPromises(FrontierCase):
         crawl = (await frontier.crawls())[0]
         assert (crawl.state, crawl.finished) == (CrawlState.FINISHED, clock())
 
-    async def test_a_crawl_that_is_being_fed_is_not_finished(self, frontier: Frontier) -> None:
-        await frontier.set_feeding(CRAWL, feeding=True)
-        assert (await take(frontier)).finished == ()
-        assert not (await frontier.progress(CRAWL)).is_finished
-        await frontier.set_feeding(CRAWL, feeding=False)
-        assert (await take(frontier)).finished == (CRAWL,)
-        await frontier.set_feeding(CRAWL, feeding=True)
-        assert (await frontier.progress(CRAWL)).state == CrawlState.RUNNING
-
-    async def test_a_crawl_opened_to_be_fed_ends_when_the_feeding_does(self, frontier: Frontier) -> None:
-        await frontier.open_crawl(Crawl(id="fed", spider="s", interval=0.0, feeding=True))
-        assert (await frontier.lease(["fed"], 1, worker="w", seconds=60.0, horizon=0.0)).finished == ()
-        await frontier.set_feeding("fed", feeding=False)
-        assert (await frontier.lease(["fed"], 1, worker="w", seconds=60.0, horizon=0.0)).finished == ("fed",)
-
     async def test_a_crawl_cannot_be_declared_finished(self, frontier: Frontier) -> None:
         with pytest.raises(UsageError, match="finishes by itself"):
             await frontier.set_state(CRAWL, CrawlState.FINISHED)

@@ -1,6 +1,6 @@
 -- needs: server
 -- gives: crawl is_cancelled is_sharded TASK_STATES counted count save_counts sum_of_counts tally note_move moves_so_far
--- gives: revive
+-- gives: revive exact feeders_left is_fed
 -- The crawl's record and its counters.
 --
 -- ARGV[2]  the server's run_id as the caller knows it; "": run even if the crawl was not checked since a restart
@@ -50,6 +50,21 @@ end
 -- The run of the server is part of it: a count that was lost with the server's last second could come up again.
 function moves_so_far()
   return (call('HGET', P .. 'count', 'moves') or 0) .. ' ' .. crawl.run
+end
+
+-- A number that is read back as it is.
+function exact(number)
+  return format('%.17g', number)
+end
+
+-- How many feeders have time left.
+function feeders_left()
+  return call('ZCOUNT', P .. 'feeders', '(' .. exact(now), '+inf')
+end
+
+-- Whether the crawl is fed. One that was opened to be fed, also by a release without feeders, waits for its first feeder.
+function is_fed()
+  return crawl.feeding and (call('EXISTS', P .. 'feeders') == 0 or feeders_left() > 0)
 end
 
 -- New work came into the crawl; a finished crawl runs again.

@@ -32,7 +32,7 @@ function ending()
     local oldest = unpack(call('ZRANGE', P .. 'outbox', 0, 0))
     if oldest then return is_left_behind(oldest) and 'o' or '0' end
   end
-  if left ~= 0 or crawl.feeding or crawl.state == 'paused' then return '0' end
+  if left ~= 0 or crawl.state == 'paused' or is_fed() then return '0' end
   if is_sharded then return 'q' .. moves_so_far() end
   if crawl.state == 'running' then
     call('HSET', P .. 'crawl', 'state', 'finished', 'finished', now)

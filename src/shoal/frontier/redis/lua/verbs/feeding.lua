@@ -1,9 +1,20 @@
 -- needs: crawl
--- feeding: whether a source is still feeding the crawl; feeding a finished crawl sets it running.
+-- feeding: a feeder feeds the crawl for some seconds more, which sets a finished crawl running; or it has fed everything.
 --
--- ARGV[3]  "1" or "0"
+-- ARGV[3]  feeder
+-- ARGV[4]  seconds, "0" or less: it has fed everything
+-- ARGV[5]  "1" when it begins: it makes up for the others, which are there again when they say that they feed
 -- Reply    {"ok"}
-local is_feeding = ARGV[3]
-call('HSET', P .. 'crawl', 'feeding', is_feeding)
-if is_feeding == '1' then revive() end
+--
+-- feeders  feeder → until when it feeds. One that has fed everything is not there: one whose time is over is lost
+local feeder, seconds, begins = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
+if begins then call('DEL', P .. 'feeders') end
+if seconds > 0 then
+  call('ZADD', P .. 'feeders', exact(now + seconds), feeder)
+  call('HSET', P .. 'crawl', 'feeding', 1)
+  revive()
+else
+  call('ZREM', P .. 'feeders', feeder)
+  call('HSET', P .. 'crawl', 'feeding', feeders_left() > 0 and 1 or 0)
+end
 return {'ok'}

@@ -2,14 +2,16 @@
 -- progress: all counters of a crawl, read in one step.
 --
 -- Reply  {"ok", state, feeding ("1"), epoch, {counter, value, …}, {outcome, value, …}, {rejection, value, …},
---        number of links on their way to other shards, cost, {note, value, …}, reason of the state}
+--        number of links on their way to other shards, cost, {note, value, …}, reason of the state, number of
+--        feeders that are lost}
 --
 -- count     counter → value: a counter per state of tasks, and more (see count)
 -- outcomes  outcome → number of tasks
 -- rejected  reason → number of links
 -- notes     note → count
 return {
-  'ok', crawl.state, crawl.feeding and '1' or '0', crawl.epoch, call('HGETALL', P .. 'count'),
+  'ok', crawl.state, is_fed() and '1' or '0', crawl.epoch, call('HGETALL', P .. 'count'),
   call('HGETALL', P .. 'outcomes'), call('HGETALL', P .. 'rejected'), is_sharded and call('ZCARD', P .. 'outbox') or 0,
   format('%.17g', crawl.cost), call('HGETALL', P .. 'notes'), call('HGET', P .. 'crawl', 'reason') or '',
+  call('ZCOUNT', P .. 'feeders', '-inf', exact(now)),
 }

@@ -244,6 +244,13 @@ function steps.finish()
     is_cancelled and waiting + later or 0, 'leased', leased, 'dead', dead, 'seen', ttl and live or keys, 'done', math.max(0, done),
     'sequence', format('%.0f', math.max(last, tonumber(stored.sequence) or 0)))
   if waiting + later + leased > 0 then revive() else note_move() end
+  -- No feeder could say that it goes on while the server was away.
+  if crawl.state ~= 'finished' then
+    for _, feeder in ipairs(call('ZRANGE', P .. 'feeders', 0, -1)) do
+      local ends = tonumber(call('ZSCORE', P .. 'feeders', feeder))
+      call('ZADD', P .. 'feeders', exact(math.max(ends, now + FEEDER_SECONDS)), feeder)
+    end
+  end
   call('HINCRBY', P .. 'crawl', 'epoch', 1)
   call('HSET', P .. 'crawl', 'run', run_id)
   call('DEL', P .. 'repair')

@@ -1,0 +1,160 @@
+"""A run of a spider whose newest crawl is finished: nothing is fetched again unless somebody asks for it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from shoal.cli.display.numbers import duration, moment, several
+from shoal.cli.next_commands import OWN_SPIDERS, command, quote
+from shoal.crawl import crawls_of, inbox_at, own_crawls, unfinished_crawl
+from shoal.errors import ShoalError, UsageError
+from shoal.frontier.base import Frontier
+from shoal.frontier.rules.constants import FEEDER_SECONDS
+from shoal.model import Crawl, CrawlState
+from shoal.processes.crawl_record import is_unfinished, record_of
+from shoal.processes.joining import places_to_join
+from shoal.processes.opening import Places, frontier_at
+from shoal.processes.sources import start_mark
+from shoal.secrecy import masked
+from shoal.settings import Settings
+from shoal.spider import Spider
+
+if TYPE_CHECKING:
+    from shoal.cli.crawl_process import Job
+    from shoal.cli.display.screen import Screen
+
+Say = Callable[[str], None]
+REVIVER = "run again"  # the feeder until the run's own one begins
+
+
+async def ended_crawl(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl | None:
+    """The spider's newest crawl, if it is finished and only to be shown; None when the run resumes or begins one. A
+    finished crawl that has to go on runs again."""
+    last = await last_crawl(job.spider, reference=job.reference, places=job.places, frontier=frontier)
+    if last is None:
+        return None
+    if last.state is not CrawlState.FINISHED:
+        resume = command(f"resume {quote(last.id)}", job.places)
+        screen.say(f"{last.id} is {last.state}: a new crawl begins; {resume} lets the old one go on")
+        return None
+    if ends := await open_ends(last, frontier=frontier, places=job.places, anew=job.anew):
+        screen.say(f"{last.id} was finished, but {' and '.join(ends)}: it goes on")
+        await frontier.set_feeding(last.id, REVIVER, seconds=FEEDER_SECONDS)
+        return None
+    if job.anew or is_another_start(last, job.spider, reference=job.reference):
+        return None
+    try:
+        places_to_join(last, job.places, adds_archive=True)
+    except UsageError as error:
+        raise UsageError(f"{last.id} is finished, and {error}; --again begins a new crawl") from None
+    changes = changes_of(last, job.spider, job.settings)
+    line = finished_line(last, again=job.again, places=job.places, changes=changes)
+    if is_wanted_anew(line):
+        return None
+    screen.say(line)
+    return last
+
+
+async def last_crawl(spider: Spider, *, reference: str, places: Places, frontier: Frontier) -> Crawl | None:
+    """The newest crawl of the spider's file, if all of them have ended: with an unfinished one a run resumes that."""
+    crawls = await crawls_of(spider, frontier=frontier)
+    if unfinished_crawl(crawls, reference=reference, places=places) is not None:
+        return None
+    return next(iter(own_crawls(crawls, reference=reference, places=places)), None)
+
+
+async def open_ends(crawl: Crawl, *, frontier: Frontier, places: Places, anew: bool) -> list[str]:
+    """Why a finished crawl has to go on, a clause each; empty: it is at its end. Entries in its inbox are no reason
+    where a new crawl is wanted."""
+    found = []
+    if (await frontier.progress(crawl.id)).feeders_lost:
+        found.append("its start was not fed to its end")
+    if anew:
+        return found
+    async with inbox_at(places) as inbox:
+        if waiting := (await inbox.count([crawl.id])).get(crawl.id):
+            found.append(f"its inbox has {several(waiting, 'entry')}")
+    return found
+
+
+def is_another_start(crawl: Crawl, spider: Spider, *, reference: str) -> bool:
+    """Whether `shoal crawl` was given other URLs than the crawl began with: that is another crawl of the same site."""
+    return reference.startswith(OWN_SPIDERS) and bool(changes_of(crawl, spider, Settings())[0])
+
+
+def changes_of(crawl: Crawl, spider: Spider, settings: Settings) -> tuple[str, list[str]]:
+    """What has changed since the crawl was run last: the start, if that can be told, and each setting."""
+    record = record_of(crawl)
+    mark = start_mark(spider)
+    then, now = msgspec.structs.asdict(record.settings), msgspec.structs.asdict(settings)
+    changed = [
+        f"{name} {masked(repr(then[name]))} is now {masked(repr(value))}"
+        for name, value in now.items()
+        if then[name] != value
+    ]
+    return "its start has changed" if mark and record.start and mark != record.start else "", changed
+
+
+def finished_line(crawl: Crawl, *, again: str, places: Places, changes: tuple[str, Sequence[str]]) -> str:
+    """That a crawl is finished, since when, what has changed since, and what begins a new one."""
+    start, settings = changes
+    since = "" if crawl.finished is None else f" since {moment(crawl.finished)}"
+    ago = "" if crawl.finished is None else f", {duration(max(0.0, time.time() - crawl.finished))} ago"
+    changed = "; ".join([*([start] if start else []), *settings])
+    new = command(f"{again} --again", places) if again else "the same command with --again"
+    return (
+        f"{crawl.id} is finished{since}{ago}, nothing is fetched{f' ({changed})' if changed else ''}:"
+        f" {new} begins a new crawl, as after a change of the spider"
+    )
+
+
+def is_wanted_anew(line: str) -> bool:
+    """Ask whether a new crawl is to begin; where nobody can be asked: no."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    return click.confirm(f"{line}. Begin one now?", default=False, err=True)
+
+
+async def say_inboxes(crawls: Sequence[Crawl], *, places: Places, say: Say) -> None:
+    """Say which of these crawls have entries in their inbox that nobody took, with the command that takes them."""
+    async with inbox_at(places) as inbox:
+        counts = await inbox.count([crawl.id for crawl in crawls])
+    for crawl in crawls:
+        if crawl.id in counts:
+            say(inbox_line(crawl, counts[crawl.id], places=places))
+
+
+def inbox_line(crawl: Crawl, number: int, *, places: Places) -> str:
+    """That entries wait in the inbox of a crawl on which nobody works."""
+    worker = command(f"worker {quote(record_of(crawl).spider)} --crawl {quote(crawl.id)} --burst", places)
+    return f"{several(number, 'entry')} in the inbox of {crawl.id}, which nobody has taken: {worker} takes them"
+
+
+async def say_old_inboxes(crawl: Crawl, job: Job, *, frontier: Frontier, say: Say) -> None:
+    """Say which ended crawls of the spider's file have entries in their inbox: this run does not take them."""
+    crawls = await crawls_of(job.spider, frontier=frontier)
+    mine = own_crawls(crawls, reference=job.reference, places=job.places)
+    ended = [one for one in mine if one.id != crawl.id and not is_unfinished(one.state)]
+    await say_inboxes(ended, places=job.places, say=say)
+
+
+async def say_late_work(name: str, *, places: Places, again: str, say: Say) -> None:
+    """The very last look at a crawl that was finished: say what came in after that. A server that is away now has
+    nothing to tell."""
+    with contextlib.suppress(ShoalError):
+        async with frontier_at(places.frontier) as frontier:
+            crawl = next((one for one in await frontier.crawls() if one.id == name), None)
+            if crawl is None:
+                return
+            progress = await frontier.progress(name)
+        if is_unfinished(progress.state) and progress.left:
+            run = command(again, places) if again else "the same command"
+            say(f"{several(progress.left, 'task')} came into {name} after its end: {run} does them")
+        await say_inboxes([crawl], places=places, say=say)
