@@ -73,7 +73,7 @@ def test_a_store_that_is_not_there_is_passed_over_and_not_created(crawled: Folde
 def test_a_page_as_it_was_at_a_time(folder: Folder, site: SiteProcess) -> None:
     name, url = folder.spider(site.url), first_page(site)
     for _ in range(2):
-        folder.run("run", name, "--archive", "pages", "--max-pages", "1")
+        folder.run("run", name, "--again", "--archive", "pages", "--max-pages", "1")
     first, second = folder.json("page", url, "--archive", "pages", "--list")
     assert (first["crawl"], second["crawl"]) == ("books-1", "books-2")
     assert first["content_hash"] == second["content_hash"]
@@ -169,7 +169,7 @@ def test_a_replay_replaces_the_items_of_its_crawl_and_a_later_crawl_replaces_tho
     assert "books-1 replayed" in text
     assert {item["title"] for item in items_of(folder)} == {"replayed"}
     source.write_text(right)
-    folder.run("run", name, "-o", "books.jsonl")
+    folder.run("run", name, "--again", "-o", "books.jsonl")
     assert "replayed" not in {item["title"] for item in items_of(folder)}
 
 

@@ -139,7 +139,7 @@ def test_why_says_out_of_scope_and_never_found(crawl: str, site: SiteProcess) ->
 
 
 def test_why_names_the_limits_that_may_have_kept_a_url_out(crawl: str, site: SiteProcess) -> None:
-    shoal_("run", "books.py", "--max-pages", "3")
+    shoal_("run", "books.py", "--again", "--max-pages", "3")
     fate = json_of("why", f"{site.url}nobody/links/here", "books-2")
     assert fate["maybe"] == ["max_pages"]
     assert "max_pages" in fate["sentence"]
@@ -251,7 +251,7 @@ def test_items_are_exported_by_crawl_or_all_of_a_spider(crawl: str) -> None:
     result = shoal_("export", "-o", "books.jsonl")
     assert result.stderr == f"{PRODUCTS - 1} items of books-1 in books.jsonl\n"
     assert len(Path("books.jsonl").read_text().splitlines()) == PRODUCTS - 1
-    shoal_("run", "books.py", "--max-pages", "3")
+    shoal_("run", "books.py", "--again", "--max-pages", "3")
     assert shoal_("export", "books-1", "-o", "a.csv").stderr.startswith(f"{PRODUCTS - 3} items of books-1")
     assert shoal_("export", "books-2", "-o", "a.csv").stderr.startswith("2 items of books-2")
     assert shoal_("export", "books", "--all", "-o", "a.csv").stderr.startswith(f"{PRODUCTS - 1} items of books ")
@@ -260,7 +260,7 @@ def test_items_are_exported_by_crawl_or_all_of_a_spider(crawl: str) -> None:
 
 def test_an_export_says_where_the_items_are_that_later_crawls_took_over(crawl: str) -> None:
     everything = PRODUCTS - 1
-    shoal_("run", "books.py", "--max-pages", "3")
+    shoal_("run", "books.py", "--again", "--max-pages", "3")
     some = shoal_("export", "books-1", "-o", "a.csv").stderr.splitlines()
     assert some[1:] == [
         f"books-1: its pages yielded {everything} items, of which it has {everything - 2} now: an item belongs to the"
@@ -268,7 +268,7 @@ def test_an_export_says_where_the_items_are_that_later_crawls_took_over(crawl: s
         f" {program()} export books-1 --all -o FILE"
     ]
     assert len(shoal_("export", "books-2", "-o", "a.csv").stderr.splitlines()) == 1
-    shoal_("run", "books.py", "--set", "max_attempts=2")
+    shoal_("run", "books.py", "--again", "--set", "max_attempts=2")
     none = shoal_("export", "books-1", "-o", "a.csv").stderr
     assert none.startswith("0 items of books-1 in a.csv\nbooks-1: its pages yielded")
     assert f"books-3 has {everything};" in none
@@ -302,7 +302,7 @@ def test_an_export_of_nothing_says_why(crawl: str, options: list[str], line: str
 
 
 def test_a_run_whose_items_stayed_with_an_earlier_crawl_says_so(crawl: str) -> None:
-    run = shoal_("run", "books.py", "--set", "max_attempts=2", "--set", "freshness=1h", "-o", "new.jsonl")
+    run = shoal_("run", "books.py", "--again", "--set", "max_attempts=2", "--set", "freshness=1h", "-o", "new.jsonl")
     assert Path("new.jsonl").read_text() == ""
     assert f"books-2: its pages yielded {PRODUCTS - 1} items, of which it has 0 now" in run.stderr
     assert f"and books-1 has {PRODUCTS - 1};" in run.stderr

@@ -167,7 +167,7 @@ def test_a_file_that_was_moved_resumes_its_crawl(folder: Folder, site: SiteProce
 def test_items_that_a_later_crawl_took_over_are_not_called_replaced(folder: Folder, site: SiteProcess) -> None:
     name = folder.spider(site.url)
     folder.run("run", name)
-    folder.run("run", name)
+    folder.run("run", name, "--again")
     add_page(folder, site)
     again = folder.run("run", name, "-o", "items.csv")
     assert "resuming books-1" in again.stderr

@@ -178,7 +178,7 @@ def test_old_log_lines_are_dropped_while_a_crawl_runs(folder: Folder, site: Site
     with sqlite3.connect(folder.path / "shoal.db") as connection:
         connection.execute("UPDATE fetch SET at = 1.0")
     connection.close()
-    folder.json("run", name, "--max-pages", "3", "--set", "retention=90d")
+    folder.json("run", name, "--again", "--max-pages", "3", "--set", "retention=90d")
     answer = folder.run("sql", "SELECT crawl, count(*) FROM fetches GROUP BY 1").stdout
     assert [line.split("\t")[0] for line in answer.splitlines()[1:]] == ["books-2"]
 

@@ -86,13 +86,13 @@ def test_several_processes_share_the_work(folder: Folder, site: SiteProcess) -> 
     assert len(shares) == 3, shares
 
 
-def test_a_finished_spider_run_again_is_a_new_crawl(folder: Folder, site: SiteProcess) -> None:
+def test_a_finished_spider_run_with_again_is_a_new_crawl(folder: Folder, site: SiteProcess) -> None:
     name = folder.spider(site.url)
     assert folder.json("run", name, "--max-pages", "5")["crawl"] == "books-1"
-    second = folder.json("run", name, "--max-pages", "5", "--ignore-robots")
+    second = folder.json("run", name, "--again", "--max-pages", "5", "--ignore-robots")
     assert (second["crawl"], second["resumed"], second["robots_ignored"]) == ("books-2", False, True)
     assert second["rejected"]["max_pages"] > 0
-    assert "robots.txt was ignored" in folder.run("run", name, "--max-pages", "1", "--ignore-robots").stdout
+    assert "robots.txt was ignored" in folder.run("run", name, "--again", "--max-pages", "1", "--ignore-robots").stdout
 
 
 def test_a_crawl_whose_urls_have_expired_sees_every_page_again(folder: Folder, site: SiteProcess) -> None:

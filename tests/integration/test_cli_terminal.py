@@ -124,7 +124,7 @@ def test_the_live_display_moves_the_cursor_and_has_no_colours_where_none_are_wan
     shown = folder.on_terminal("run", name, environ={"NO_COLOR": "1"})
     assert MOVES.search(shown)
     assert not COLOURS.search(shown)
-    assert COLOURS.search(folder.on_terminal("run", name))
+    assert COLOURS.search(folder.on_terminal("run", name, "--again"))
 
 
 @pytest.mark.parametrize("line", LOOKS)

@@ -71,7 +71,10 @@ async def test_what_a_budget_or_the_facets_kept_out_comes_in_with_the_flag_that_
         for url, (reason, flag) in kept_out.items():
             fate = await why(folder, url)
             assert fate["kept_out"] == reason
-            assert f"to let in more, run the command that began the crawl again with {flag}" in fate["sentence"]
-        await shoal(folder, "run", "walk.py", "--set", "max_per_shape=100", "--set", "max_facets=30")
+            assert (
+                f"to let in more, run the command that began the crawl again with --again and {flag}"
+                in fate["sentence"]
+            )
+        await shoal(folder, "run", "walk.py", "--again", "--set", "max_per_shape=100", "--set", "max_facets=30")
         for url in kept_out:
             assert (await why(folder, url))["sentence"] == "done: ok"

@@ -70,7 +70,8 @@ def test_again_begins_a_new_crawl_beside_the_finished_one_and_resumes_an_unfinis
     assert folder.json("run", "books.py", "--again")["crawl"] == "books-2"
     after = Counter(hit.path for hit in site.hits())
     assert after["/catalogue/page-1.html"] == before["/catalogue/page-1.html"] + 1
-    folder.run("add", "books-2", f"{site.url}?more")
+    added = folder.run("add", "books-2", f"{site.url}?more")
+    assert "nobody works on books-2 now" in added.stderr
     summary = folder.json("run", "books.py", "--again")
     assert (summary["crawl"], summary["resumed"]) == ("books-2", True)
 

@@ -25,7 +25,7 @@ from shoal.cli.options import check_json_output
 from shoal.cli.reading import has_frontier, say_what_is_elsewhere
 from shoal.cli.run_again import changes_of, ended_crawl, say_late_work, say_old_inboxes
 from shoal.cli.stopping import Stopping
-from shoal.crawl import WorkPlace, begin, begin_afresh, crawls_of, own_crawls, run_crawl, unfinished_crawl
+from shoal.crawl import WorkPlace, begin, begin_afresh, crawls_of, intake_of, own_crawls, run_crawl, unfinished_crawl
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState, DeadFilter, Progress
 from shoal.policy.notes import SITEMAP
@@ -37,6 +37,7 @@ from shoal.processes.opening import Places, archive_of, frontier_at, store_at
 from shoal.processes.outages import SaidOnce, until_reachable
 from shoal.processes.sources import check_start
 from shoal.processes.stats import Snapshot
+from shoal.processes.stored_pages import compiled, skip_stored, skipped_line
 from shoal.results.export import STDOUT, Wanted, check_targets, export
 from shoal.secrecy import masked
 from shoal.setting_values import parse_duration
@@ -52,8 +53,9 @@ LONGEST_MESSAGE = 160  # long enough for the fix that an error names at its end
 class Job:
     """A spider to run, and how. `reference` is how worker processes load the spider.
 
-    `anew`: begin a new crawl though the last one is finished. `strict`: any dead letter is a failure. `again` is the
-    command that resumes the crawl, without `shoal`."""
+    `anew`: begin a new crawl though the last one is finished. `skip_stored`: an expression for pages that are not
+    fetched if the store has their items. `strict`: any dead letter is a failure. `again` is the command that resumes
+    the crawl, without `shoal`."""
 
     spider: Spider
     reference: str
@@ -63,6 +65,7 @@ class Job:
     output: tuple[str, ...] = ()
     fresh: bool = False
     anew: bool = False
+    skip_stored: str = ""
     yes: bool = False
     as_json: bool = False
     strict: bool = False
@@ -105,6 +108,7 @@ async def work(job: Job, screen: Screen) -> Summary:
     """Run to the end, or until told to stop; the items are written to a file then, if one was named."""
     check_start(job.spider)
     check_targets(job.output)
+    compiled(job.skip_stored)
     # An archive that cannot be used is refused before a file is made for the first crawl.
     trial = contextlib.nullcontext() if has_frontier(job.places) else archive_of(job.places)
     async with trial, frontier_at(job.places.frontier) as frontier:
@@ -156,6 +160,8 @@ async def _work(job: Job, screen: Screen, *, frontier: Frontier, store: Store) -
     crawl, before = await _begin(job, frontier=frontier, store=store)
     with Display.on(screen) as display:
         _announce(crawl, before, job, display=display)
+        if job.skip_stored:
+            display.say(skipped_line(await _skip_stored(crawl, job, frontier=frontier, store=store, say=display.say)))
         await say_old_inboxes(crawl, job, frontier=frontier, say=display.say)
         say = SaidOnce(display.say)
         watch = Watch(display)
@@ -211,6 +217,11 @@ async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, 
         frontier, store, job.spider, places=job.places, settings=job.settings, reference=job.reference
     )
     return crawl, None
+
+
+async def _skip_stored(crawl: Crawl, job: Job, *, frontier: Frontier, store: Store, say: Callable[[str], None]) -> int:
+    pattern, intake = compiled(job.skip_stored), intake_of(crawl)
+    return await skip_stored(crawl, pattern, frontier=frontier, store=store, intake=intake, say=say)
 
 
 class Watch:
@@ -308,7 +319,7 @@ async def _judged(
     if not reading.interrupted:
         failures = await _with_messages(failures, crawl, frontier=frontier, say=say)
     is_over = after.state is CrawlState.FINISHED
-    faults = faults_of(after, max_failures="0" if job.strict else settings.max_failures) if is_over else []
+    faults = faults_of(after, max_failures="0" if job.strict else job.settings.max_failures) if is_over else []
     reason = after.reason if after.state is CrawlState.PAUSED else ""
     return msgspec.structs.replace(summary, failures=failures, faults=faults, reason=reason)
 

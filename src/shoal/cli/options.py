@@ -138,6 +138,12 @@ def run_options(command: Command) -> Command:
         ),
         yes_option,
         click.option("--fresh", is_flag=True, help="Discard the unfinished crawl and begin a new one."),
+        click.option(
+            "--skip-stored",
+            metavar="REGEX",
+            default="",
+            help="Do not fetch pages whose URL matches and whose items the store has; their links are not followed.",
+        ),
         click.option("--again", "anew", is_flag=True, help="Begin a new crawl beside the one that is finished."),
         click.option(
             "-o",

@@ -66,10 +66,15 @@ def add(crawl_or_url: str | None, urls: tuple[str, ...], *, places: Places, as_j
 
 async def _add(crawl_name: str | None, urls: Iterable[str], *, places: Places, screen: Screen) -> Added:
     from shoal.cli.which import chosen_crawl
+    from shoal.processes.crew import at_work
 
     async with chosen_crawl(places, crawl_name) as (frontier, crawl):
         with Counting.on(screen) as counting:
-            return await _put(urls, crawl, frontier=frontier, counting=counting)
+            added = await _put(urls, crawl, frontier=frontier, counting=counting)
+        # Workers may have left as the URLs came in.
+        if added.new and not await at_work(crawl.id, frontier=frontier):
+            screen.say(f"nobody works on {crawl.id} now: run the command that began it again")
+        return added
 
 
 async def _put(urls: Iterable[str], crawl: Crawl, *, frontier: Frontier, counting: Counting) -> Added:

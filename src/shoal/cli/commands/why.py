@@ -170,7 +170,7 @@ def _raised_by(names: list[str]) -> str:
     settings = [f"--set {RAISED_BY[name]}=N" for name in names if name in RAISED_BY]
     if not settings:
         return ""
-    return f"; to let in more, run the command that began the crawl again with {' or '.join(settings)}"
+    return f"; to let in more, run the command that began the crawl again with --again and {' or '.join(settings)}"
 
 
 def _requeueing(fate: Fate, places: Places) -> str:
