@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -108,7 +109,7 @@ class Clients:
         self._new, self._returning = Tier(most // 2), Tier(most - most // 2)
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._gathering: dict[Tier, tuple[dict[str, str], asyncio.Task[Batch]]] = {}
-        self._gathered_at = -GATHER_SECONDS
+        self._gathered_at = -math.inf
         # Built now: the first request would start late if it waited for its client.
         self._plain(self._new)
 
@@ -127,7 +128,7 @@ class Clients:
             return self._joined(tier, self._secure(tier, pin), origin)
         pinned.update(pin)
         if building is None:
-            wait = self._gathered_at + GATHER_SECONDS - asyncio.get_running_loop().time()
+            wait = self._gathered_at + GATHER_SECONDS - self._clock()
             if wait <= 0:
                 return self._joined(tier, self._secure(tier, pinned), origin)
             building = asyncio.create_task(self._gather(tier, pinned, wait))
@@ -193,7 +194,7 @@ class Clients:
         for host, address in pinned.items():
             builder.resolve(host, address, 0)
         batch = self._added(tier, builder)
-        self._gathered_at = asyncio.get_running_loop().time()
+        self._gathered_at = self._clock()
         return batch
 
     def _added(self, tier: Tier, builder: ClientBuilder) -> Batch:

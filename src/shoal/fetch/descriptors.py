@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import resource
 import socket
@@ -86,8 +87,12 @@ def is_used_up() -> bool:
 
 
 def has_source(address: str) -> bool:
-    """Whether this machine has an address from which that one can be reached; if so, it is ports that it lacks."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    """Whether this machine has an address from which that one can be reached; if so, it is ports that it lacks. Of a
+    name that is not known."""
+    try:
+        family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
+    except ValueError:
+        return True
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((address, 9))  # sends nothing

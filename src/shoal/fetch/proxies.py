@@ -6,15 +6,16 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 from pyreqwest.client import Client
 from pyreqwest.proxy import ProxyBuilder
 
 from shoal.fetch.base import Fault, FaultKind, Response
 from shoal.fetch.clients import built, secure_builder
-from shoal.fetch.descriptors import idle_within, open_limit
+from shoal.fetch.descriptors import has_source, idle_within, open_limit
 from shoal.fetch.exit_config import ExitConfig
-from shoal.fetch.faults import CONNECTING, causes_of, explain, one_line
+from shoal.fetch.faults import CONNECTING, causes_of, explain, lacks_a_port, one_line
 from shoal.fetch.guard import refusal
 from shoal.fetch.routes import PARTING_SECONDS, RELIEF_SECONDS, ROUTE_SECONDS, Origin, Route, Routes, parse_origin
 from shoal.settings import Settings
@@ -161,6 +162,8 @@ def proxy_answer(config: ExitConfig, answer: Response, *, secure: bool) -> Respo
 def proxy_fault(config: ExitConfig, error: Exception, *, secure: bool) -> Fault:
     """The fault that an exception stands for: the proxy's, or the target's as it would be without a proxy."""
     kind, message = explain(error, secure=secure)
+    if lacks_a_port(error) and not has_source(urlsplit(config.url).hostname or ""):
+        return fault_of(config, message, is_certain=True)
     if _is_the_proxys(kind, causes_of(error), config, secure=secure):
         return fault_of(config, _PLAINER.get(message, message), is_certain=not _CERTAIN.isdisjoint(causes_of(error)))
     return Fault(kind=kind, message=message)

@@ -92,7 +92,8 @@ def test_a_process_without_a_free_descriptor_knows_it(limits: tuple[int, int]) -
 
 def test_an_address_that_no_address_of_this_machine_reaches_is_told_from_a_lack_of_ports() -> None:
     assert has_source("127.0.0.1")
-    assert not has_source("no address")
+    assert has_source("proxy.test")
+    assert not has_source("255.255.255.255")
 
 
 @pytest.mark.parametrize(
