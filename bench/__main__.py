@@ -17,6 +17,7 @@ PARTS = (
     "pace",
     "robots",
     "headers",
+    "hosts",
 )
 
 

@@ -19,7 +19,7 @@ worker_processes 1;
 pid {work}/nginx.pid;
 error_log {work}/nginx-error.log warn;
 {user}
-events {{ worker_connections 4096; }}
+events {{ worker_connections {connections}; }}
 http {{
   types {{ text/html html; }}
   default_type text/html;
@@ -35,7 +35,7 @@ http {{
   uwsgi_temp_path {work}/uwsgi;
   scgi_temp_path {work}/scgi;
   server {{
-    listen 127.0.0.1:{port} backlog=4096;
+    listen {address}:{port} backlog=4096;
     root {root};
     location = /-/status {{ stub_status; }}
     location /copy/ {{ rewrite ^/copy/[0-9]+/(.*)$ /$1 break; }}
@@ -74,18 +74,22 @@ def is_free(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def serve(root: Path, *, port: int, work: Path) -> Iterator[str]:
-    """Serve a folder, and the same again under /copy/N/, until the block ends. Gives the address."""
+def serve(root: Path, *, port: int, work: Path, address: str = "127.0.0.1", connections: int = 4096) -> Iterator[str]:
+    """Serve a folder, and the same again under /copy/N/, until the block ends. Gives the URL on 127.0.0.1."""
     program = find_nginx()
     work.mkdir(parents=True, exist_ok=True)
     user = "user root;" if os.geteuid() == 0 else ""
     config = work / "nginx.conf"
-    config.write_text(CONFIG.format(work=work.resolve(), root=root.resolve(), port=port, user=user))
+    config.write_text(
+        CONFIG.format(
+            work=work.resolve(), root=root.resolve(), address=address, port=port, connections=connections, user=user
+        )
+    )
     process = subprocess.Popen([program, "-p", str(work), "-c", str(config.resolve())], stderr=subprocess.DEVNULL)
     try:
-        address = f"http://127.0.0.1:{port}"
-        _wait_until_up(process, address, log=work / "nginx-error.log")
-        yield address
+        url = f"http://127.0.0.1:{port}"
+        _wait_until_up(process, url, log=work / "nginx-error.log")
+        yield url
     finally:
         process.terminate()
         process.wait(timeout=10)

@@ -45,7 +45,8 @@ FAULT_TEXTS = {
     FaultKind.BAD_URL: "no request can be made of this URL and these headers",
     FaultKind.PROTOCOL: "the answer is not HTTP",
     FaultKind.EXIT: "the exit cannot be used",
-    FaultKind.LOCAL: "this machine lacks sockets, memory or the like",
+    FaultKind.LOCAL: "something on this machine failed",
+    FaultKind.SHORTAGE: "this machine lacks open files, ports or memory; tried again within a moment, without limit",
 }
 
 

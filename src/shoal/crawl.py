@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import socket
 import sys
@@ -20,6 +21,7 @@ from shoal.errors import UsageError
 from shoal.exits.configuration import exits_by_name, load_pools
 from shoal.exits.passage import Passages
 from shoal.exits.troubles import Troubles
+from shoal.fetch.descriptors import within_limit
 from shoal.fetch.http import HttpFetcher
 from shoal.frontier import REDIS_SCHEMES
 from shoal.frontier.base import Frontier
@@ -238,9 +240,11 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     archive: Archive | None = None,
 ) -> AsyncIterator[Worker]:
     """A worker with all its parts, closed at the end."""
-    settings = record_of(crawl).settings
+    settings, shortage = within_limit(record_of(crawl).settings)
     name = name or worker_name()
     known, troubles = RecentKeys(), Troubles(say)
+    if shortage:
+        troubles.begin("open files", shortage, seconds=math.inf)
     intake = intake_of(crawl, known=known)
     exits = exits_by_name(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
     fetcher = HttpFetcher(settings, exits=exits)

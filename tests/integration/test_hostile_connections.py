@@ -143,7 +143,7 @@ async def test_idle_connections_are_left_when_there_are_no_descriptors_for_other
         try:
             found = await fetcher.fetch(Fetch(url=f"http://127.0.0.1:{one.port}/"))
             assert isinstance(found, Fault)
-            assert found.kind is FaultKind.LOCAL
+            assert found.kind is FaultKind.SHORTAGE
             for _ in urls:
                 await many.one_ends()
             found = await fetcher.fetch(Fetch(url=f"http://127.0.0.1:{one.port}/"))

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from shoal.fetch.descriptors import raise_limit
 from shoal.processes.memory import collect_rarely, keep_freed_memory
 
 T = TypeVar("T")
@@ -13,6 +14,7 @@ T = TypeVar("T")
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run to the end and give the result."""
+    raise_limit()
     keep_freed_memory()
     collect_rarely()
     with asyncio.Runner(loop_factory=_new_loop) as runner:

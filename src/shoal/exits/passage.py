@@ -23,7 +23,7 @@ from shoal.exits.refusals import (
 )
 from shoal.exits.site_cookies import SiteCookies, Visit
 from shoal.exits.troubles import Troubles, trouble_of
-from shoal.fetch.base import Fault, Fetch, Fetcher, Response
+from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
 from shoal.fetch.exit_config import ExitConfig, secrets_of
 from shoal.fetch.through import Through
 from shoal.frontier.base import Frontier
@@ -184,7 +184,10 @@ class ExitPassage:
     async def _as_account(self, request: Fetch) -> Response | Fault | Refused:
         account = self._account or await self._accounts.session_for(self._lease, self._config, self._through)
         if isinstance(account, ExitRefusal):
-            return self._refused(account)
+            said = self._through.answer
+            # A login that could not be sent says nothing about the account.
+            is_short = isinstance(said, Fault) and said.kind is FaultKind.SHORTAGE
+            return said if said is not None and is_short else self._refused(account)
         self._account = account
         sent = account.cookies_for(request.url)
         answer = await self._through.fetch(account.signed(request))
@@ -316,7 +319,7 @@ class Passages:
         shared = frontier if settings.cookies == "fleet" else None
         self._cookies = None if settings.cookies == "off" else SiteCookies(frontier=shared)
         self._failures = Failures()
-        self._troubles = troubles or Troubles(say)
+        self.troubles = troubles or Troubles(say)
         self._fetcher = fetcher
         self._max_tries = settings.max_exit_tries
         self._say = say
@@ -337,7 +340,7 @@ class Passages:
             accounts=self._accounts,
             cookies=self._cookies,
             failures=self._failures,
-            troubles=self._troubles,
+            troubles=self.troubles,
             max_tries=self._max_tries,
         )
 

@@ -1,4 +1,4 @@
-"""What hinders a worker, one line each: logins that are refused, proxies that are down."""
+"""What hinders a worker, one line each: logins that are refused, proxies that are down, what the machine lacks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 
 from shoal.exits.accounts import LoginRefused
 from shoal.exits.refusals import LOGGED_OUT, ExitRefusal
+from shoal.fetch.descriptors import is_shortage
 from shoal.fetch.exit_config import ExitConfig
 
 LOGIN_REFUSED: Final = "login refused: "
@@ -23,21 +24,21 @@ _EXIT: Final = re.compile(rf"(?:proxy|gateway|account) \S+(?:{IS_DOWN}|{FAILS})"
 
 
 class Troubles:
-    """The troubles of one worker. Each is said once, and kept until its exit works or nothing was heard of it for five
-    minutes."""
+    """The troubles of one worker. Each is said once, and kept until its exit works or nothing was heard of it for a
+    while: five minutes, unless it was said otherwise."""
 
     def __init__(self, say: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._say = say
         self._clock = clock
         self._lines: dict[str, tuple[str, float]] = {}
 
-    def begin(self, exit_name: str, line: str) -> None:
-        """An exit has failed for this reason."""
+    def begin(self, exit_name: str, line: str, *, seconds: float = KEPT_SECONDS) -> None:
+        """An exit, or this machine, has failed for this reason."""
         line = " ".join(line.split())[:LONGEST_LINE]
         former, _ = self._lines.get(exit_name, ("", 0.0))
         if not former and len(self.lines()) >= MOST_LINES:
             return
-        self._lines[exit_name] = (line, self._clock())
+        self._lines[exit_name] = (line, self._clock() + seconds)
         if line != former:
             self._say(line)
 
@@ -48,14 +49,14 @@ class Troubles:
 
     def lines(self) -> tuple[str, ...]:
         """The troubles that last."""
-        since = self._clock() - KEPT_SECONDS
-        self._lines = {name: entry for name, entry in self._lines.items() if entry[1] > since}
+        now = self._clock()
+        self._lines = {name: entry for name, entry in self._lines.items() if entry[1] > now}
         return tuple(line for line, _ in self._lines.values())
 
 
 def is_trouble(line: str) -> bool:
-    """Whether a line that a worker said is a trouble with an exit."""
-    return line.startswith((LOGIN_REFUSED, LOGIN_FAILED)) or bool(_EXIT.match(line))
+    """Whether a line that a worker said is a trouble with an exit, or with its machine."""
+    return line.startswith((LOGIN_REFUSED, LOGIN_FAILED)) or is_shortage(line) or bool(_EXIT.match(line))
 
 
 def trouble_of(config: ExitConfig, refusal: ExitRefusal) -> str:

@@ -32,6 +32,7 @@ class FaultKind(enum.StrEnum):
     PROTOCOL = "protocol"
     EXIT = "exit"
     LOCAL = "local"
+    SHORTAGE = "shortage"
 
 
 class Fetch(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,8 @@ from pyreqwest.exceptions import (
 
 from shoal.fetch.base import FaultKind
 
-LOCAL_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL})
+# Nobody's fault but this machine's, and over in a moment.
+SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL})
 MAX_MESSAGE: Final = 200
 CONNECTING: Final = "client error (Connect)"
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")
@@ -44,8 +45,11 @@ def explain(error: Exception, *, secure: bool) -> tuple[FaultKind, str]:
     # The outermost causes repeat the URL, which may hold a password; the innermost cause names the fault.
     message = one_line(causes[-1]) if len(causes) > 1 else type(error).__name__
     number = _os_error(causes)
-    if number in LOCAL_ERRORS or (isinstance(error, (OSError, MemoryError)) and not causes):
-        return FaultKind.LOCAL, message
+    if number in SHORTAGES or isinstance(error, MemoryError):
+        return FaultKind.SHORTAGE, message
+    if isinstance(error, OSError) and not causes:
+        is_short = error.errno in SHORTAGES
+        return (FaultKind.SHORTAGE if is_short else FaultKind.LOCAL), one_line(error.strerror or message)
     if isinstance(error, RequestTimeoutError) or number == errno.ETIMEDOUT:
         return _timed_out(error, causes), message
     if CONNECTING in causes:
@@ -83,6 +87,12 @@ def causes_of(error: Exception) -> list[str]:
     if not isinstance(error, DetailedPyreqwestError):
         return []
     return [cause["message"] for cause in error.details.get("causes") or ()]
+
+
+def lacks_a_port(error: Exception) -> bool:
+    """Whether no port was left for a connection. Where this machine has no address of the kind that is connected to,
+    the system says the same."""
+    return _os_error(causes_of(error)) == errno.EADDRNOTAVAIL
 
 
 def _os_error(causes: list[str]) -> int | None:

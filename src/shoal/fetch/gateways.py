@@ -49,7 +49,7 @@ def gateway_fault(config: ExitConfig, error: Exception) -> Fault:
     """The fault that an exception stands for: the gateway's own, if it could not be connected to."""
     kind, message = explain(error, secure=config.url.startswith("https:"))
     is_connecting = CONNECTING in causes_of(error) or kind is FaultKind.CONNECT
-    is_ours = kind in (FaultKind.LOCAL, FaultKind.BAD_URL)
+    is_ours = kind in (FaultKind.LOCAL, FaultKind.SHORTAGE, FaultKind.BAD_URL)
     return fault_of(config, message) if is_connecting and not is_ours else Fault(kind=kind, message=message)
 
 

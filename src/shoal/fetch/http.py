@@ -16,15 +16,17 @@ from pyreqwest.response import Response as Answer
 from pyreqwest.response import ResponseBodyReader
 
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
+from shoal.fetch.clients import FOREVER
 from shoal.fetch.deadline import Deadline
 from shoal.fetch.decode import decompress, too_large
+from shoal.fetch.descriptors import has_source
 from shoal.fetch.exit_config import ExitConfig
-from shoal.fetch.faults import explain, never_connected
+from shoal.fetch.faults import explain, lacks_a_port, never_connected
 from shoal.fetch.gateways import gateway_answer, gateway_fault, gateway_headers, gateway_url
 from shoal.fetch.proxies import ProxyRoutes, proxy_answer, proxy_fault
 from shoal.fetch.raw_headers import RawHeaders, raw_values
 from shoal.fetch.resolver import Lookup
-from shoal.fetch.routes import FOREVER, Route, Routes
+from shoal.fetch.routes import Route, Routes
 from shoal.model import DIRECT
 from shoal.settings import Settings
 
@@ -88,10 +90,16 @@ class HttpFetcher:
             kind, message = explain(error, secure=request.url.startswith("https:"))
             answer = Fault(kind=kind, message=message)
         if isinstance(answer, Fault):
-            if answer.kind is FaultKind.LOCAL:
-                self._routes.relieve()
+            if answer.kind is FaultKind.SHORTAGE:
+                self._relieve()
             return msgspec.structs.replace(answer, elapsed=self._clock() - started)
         return answer
+
+    def _relieve(self) -> None:
+        for routes in (self._routes, self._gateways):
+            if routes is not None:
+                routes.relieve()
+        self._proxies.relieve()
 
     async def close(self) -> None:
         """Close idle connections."""
@@ -127,8 +135,10 @@ class HttpFetcher:
                     routes.forget(origin)
                 return answer
             except PyreqwestError as error:
-                following = routes.next_address(origin, route) if never_connected(error) else None
+                following = await routes.next_address(origin, route) if never_connected(error) else None
                 if following is None:
+                    if lacks_a_port(error) and not has_source(route.addresses[0]):
+                        return Fault(kind=FaultKind.CONNECT, message=explain(error, secure=False)[1])
                     raise
                 route = following
         return route

@@ -5,25 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 from pyreqwest.client import Client
 from pyreqwest.proxy import ProxyBuilder
 
 from shoal.fetch.base import Fault, FaultKind, Response
+from shoal.fetch.clients import built, secure_builder
+from shoal.fetch.descriptors import has_source, idle_within, open_limit
 from shoal.fetch.exit_config import ExitConfig
-from shoal.fetch.faults import CONNECTING, causes_of, explain, one_line
+from shoal.fetch.faults import CONNECTING, causes_of, explain, lacks_a_port, one_line
 from shoal.fetch.guard import refusal
-from shoal.fetch.routes import (
-    PARTING_SECONDS,
-    ROUTE_SECONDS,
-    Origin,
-    Route,
-    Routes,
-    built,
-    parse_origin,
-    secure_builder,
-)
+from shoal.fetch.routes import PARTING_SECONDS, RELIEF_SECONDS, ROUTE_SECONDS, Origin, Route, Routes, parse_origin
 from shoal.settings import Settings
 
 # Each client takes about 9 ms to build and 0.1 MB. With more exits than this, used one after the other, every request
@@ -55,6 +49,13 @@ _CERTAIN: Final = frozenset(
 )
 
 
+class _Proxied(NamedTuple):
+    """The client of a proxy, and the origins that it has connected to."""
+
+    client: Client
+    origins: set[str]
+
+
 class ProxyRoutes:
     """Finds the route to an origin through a proxy. A client in use goes on working after it was dropped here."""
 
@@ -65,7 +66,10 @@ class ProxyRoutes:
         self._routes = routes
         self._clock = clock
         self._trusted_roots = trusted_roots
-        self._clients: OrderedDict[str, Client] = OrderedDict()
+        self._clients: OrderedDict[str, _Proxied] = OrderedDict()
+        self._origins = 0
+        self._most_origins = idle_within(open_limit(), settings.concurrency)
+        self._relieved = -RELIEF_SECONDS
         self._vetted: OrderedDict[str, tuple[float, Origin | Fault]] = OrderedDict()
 
     async def vetted(self, origin_text: str) -> Origin | Fault:
@@ -77,7 +81,7 @@ class ProxyRoutes:
         if origin is None:
             return Fault(kind=FaultKind.BAD_URL, message=f"not a http or https URL: {one_line(origin_text)[:80]}")
         found: Origin | Fault = origin if self._settings.allow_private else await self._checked(origin)
-        if isinstance(found, Fault) and found.kind is FaultKind.LOCAL:
+        if isinstance(found, Fault) and found.kind is FaultKind.SHORTAGE:
             return found
         self._vetted[origin_text] = (self._clock() + ROUTE_SECONDS, found)
         self._vetted.move_to_end(origin_text)
@@ -91,11 +95,18 @@ class ProxyRoutes:
         if isinstance(origin, Fault):
             return origin
         prefix = f"{origin.scheme}://{origin.userinfo}{origin.host}{origin.port}"
-        return Route(origin, (), 0.0, self._client(config), prefix, None)
+        return Route(origin, (), 0.0, self._client(config, origin_text), prefix, None)
+
+    def relieve(self) -> None:
+        """Drop idle connections, as `Routes.relieve` does."""
+        if self._clock() >= self._relieved + RELIEF_SECONDS:
+            self._relieved = self._clock()
+            self._clients.clear()
+            self._origins = 0
 
     async def close(self) -> None:
         """Close connections."""
-        clients = list(self._clients.values())
+        clients = [proxied.client for proxied in self._clients.values()]
         self._clients.clear()
         for client in clients:
             await client.close()
@@ -104,7 +115,7 @@ class ProxyRoutes:
     async def _checked(self, origin: Origin) -> Origin | Fault:
         """The origin, unless any of its addresses is refused: the proxy looks the name up itself and may take any."""
         found = await self._routes.look_up(origin)
-        if isinstance(found, Fault) and found.kind is FaultKind.LOCAL:
+        if isinstance(found, Fault) and found.kind is FaultKind.SHORTAGE:
             return found
         if isinstance(found, Fault):
             _, dot, top = origin.host.rstrip(".").rpartition(".")
@@ -117,15 +128,22 @@ class ProxyRoutes:
                 return Fault(kind=FaultKind.REFUSED_ADDRESS, message=message)
         return origin
 
-    def _client(self, config: ExitConfig) -> Client:
-        client = self._clients.get(config.name)
-        if client is None:
-            builder = secure_builder(self._settings, trusted_roots=self._trusted_roots)
-            client = self._clients[config.name] = built(builder.proxy(_proxy(config.url)))
-            if len(self._clients) > MAX_CLIENTS:
-                self._clients.popitem(last=False)
+    def _client(self, config: ExitConfig, origin_text: str) -> Client:
+        found = self._clients.get(config.name)
+        if found is None or origin_text not in found.origins:
+            # A client keeps connections for each origin, and only with the client are they closed.
+            while self._clients and (self._origins >= self._most_origins or len(self._clients) > MAX_CLIENTS):
+                self._origins -= len(self._clients.popitem(last=False)[1].origins)
+            found = self._clients.get(config.name) or self._built(config)
+            found.origins.add(origin_text)
+            self._origins += 1
         self._clients.move_to_end(config.name)
-        return client
+        return found.client
+
+    def _built(self, config: ExitConfig) -> _Proxied:
+        builder = secure_builder(self._settings, trusted_roots=self._trusted_roots)
+        found = self._clients[config.name] = _Proxied(built(builder.proxy(_proxy(config.url))), set())
+        return found
 
 
 def proxy_answer(config: ExitConfig, answer: Response, *, secure: bool) -> Response | Fault:
@@ -144,6 +162,8 @@ def proxy_answer(config: ExitConfig, answer: Response, *, secure: bool) -> Respo
 def proxy_fault(config: ExitConfig, error: Exception, *, secure: bool) -> Fault:
     """The fault that an exception stands for: the proxy's, or the target's as it would be without a proxy."""
     kind, message = explain(error, secure=secure)
+    if lacks_a_port(error) and not has_source(urlsplit(config.url).hostname or ""):
+        return fault_of(config, message, is_certain=True)
     if _is_the_proxys(kind, causes_of(error), config, secure=secure):
         return fault_of(config, _PLAINER.get(message, message), is_certain=not _CERTAIN.isdisjoint(causes_of(error)))
     return Fault(kind=kind, message=message)
@@ -155,7 +175,7 @@ def fault_of(config: ExitConfig, message: str, *, is_certain: bool = False) -> F
 
 
 def _is_the_proxys(kind: FaultKind, causes: list[str], config: ExitConfig, *, secure: bool) -> bool:
-    if kind in (FaultKind.LOCAL, FaultKind.BAD_URL):
+    if kind in (FaultKind.LOCAL, FaultKind.SHORTAGE, FaultKind.BAD_URL):
         return False
     if CONNECTING not in causes:
         # With plain HTTP a proxy answers with an error page when the target fails; only its own failure ends like this.

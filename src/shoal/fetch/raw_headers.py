@@ -8,6 +8,7 @@ that are no UTF-8 become a header of the client by the way back. No site is aske
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 import secrets
 import socket
@@ -21,7 +22,8 @@ from pyreqwest.http import HeaderMap
 from pyreqwest.multipart import FormBuilder, PartBuilder
 from pyreqwest.request import RequestBuilder
 
-from shoal.fetch.routes import built
+from shoal.fetch.clients import built
+from shoal.fetch.descriptors import is_used_up
 
 LOOPBACK: Final = "127.0.0.1"
 DETOUR_SECONDS: Final = 5.0
@@ -79,7 +81,8 @@ class RawHeaders:
             return (await request.build().send()).headers
         except PyreqwestError as error:
             # Not the site's fault: nothing here may count against it.
-            raise OSError("the headers of an answer could not be read over loopback") from error
+            number = errno.EMFILE if is_used_up() else errno.EIO
+            raise OSError(number, "the headers of an answer could not be read over loopback") from error
 
 
 class _Mirror:

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from shoal.fetch.base import Fault, FaultKind
-from shoal.fetch.faults import LOCAL_ERRORS, one_line
+from shoal.fetch.descriptors import is_used_up
+from shoal.fetch.faults import SHORTAGES, one_line
 
 Lookup = Callable[[str], Awaitable[Sequence[str]]]
 Found = tuple[str, ...] | Fault
@@ -53,7 +54,7 @@ class Resolver:
     async def _ask(self, host: str) -> Found:
         try:
             found = await self._answer(host)
-            if not (isinstance(found, Fault) and found.kind is FaultKind.LOCAL):
+            if not (isinstance(found, Fault) and found.kind is FaultKind.SHORTAGE):
                 seconds = REMEMBER_FAILURE_SECONDS if isinstance(found, Fault) else REMEMBER_SECONDS
                 self._known.pop(host, None)
                 self._known[host] = (self._clock() + seconds, found)
@@ -67,10 +68,8 @@ class Resolver:
         try:
             found = tuple(dict.fromkeys(await self._lookup(host)))
         except OSError as error:
-            is_local = error.errno in LOCAL_ERRORS and not isinstance(error, socket.gaierror)
-            is_local = is_local or (isinstance(error, socket.gaierror) and error.errno == socket.EAI_MEMORY)
             reason = one_line(error.strerror or type(error).__name__)
-            return Fault(kind=FaultKind.LOCAL if is_local else FaultKind.DNS, message=f"{host}: {reason}")
+            return Fault(kind=FaultKind.SHORTAGE if _is_short(error) else FaultKind.DNS, message=f"{host}: {reason}")
         except ValueError:  # includes the idna codec's errors
             return Fault(kind=FaultKind.DNS, message=f"{one_line(host)}: not a host name")
         return found or Fault(kind=FaultKind.DNS, message=f"{host}: no address")
@@ -79,6 +78,13 @@ class Resolver:
         loop = asyncio.get_running_loop()
         rows = await loop.run_in_executor(self._threads, _system_addresses, host)
         return [str(row[4][0]) for row in rows]
+
+
+def _is_short(error: OSError) -> bool:
+    """Whether a look-up failed because this machine lacks something: without a socket, glibc says "try again"."""
+    if not isinstance(error, socket.gaierror):
+        return error.errno in SHORTAGES
+    return error.errno == socket.EAI_MEMORY or (error.errno == socket.EAI_AGAIN and is_used_up())
 
 
 def _system_addresses(host: str) -> list[tuple[int, int, int, str, tuple[object, ...]]]:

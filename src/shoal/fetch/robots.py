@@ -76,13 +76,16 @@ class Robots:
 
 
 class RulesVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of a host: rules that are valid for `seconds`, or a rest before asking again. `problem` says why."""
+    """The answer of a host: rules that are valid for `seconds`, or a rest before asking again. `problem` says why.
+
+    `shortage`: the host was not asked, because this machine lacks something."""
 
     rules: bytes = b""
     seconds: float = 0.0
     rest_seconds: float | None = None
     crawl_delay: float | None = None
     problem: str = ""
+    shortage: str = ""
 
 
 async def fetch_rules(
@@ -203,6 +206,8 @@ def _after_answer(answer: Response, settings: Settings, failures: int) -> RulesV
 
 
 def _after_fault(fault: Fault, failures: int) -> RulesVerdict:
+    if fault.kind is FaultKind.SHORTAGE:
+        return RulesVerdict(shortage=fault.message)
     problem = f"robots.txt: {fault.kind}: {fault.message}"
     if fault.kind in _OUT_OF_REACH:
         return RulesVerdict(seconds=UNREACHABLE_SECONDS, problem=problem)

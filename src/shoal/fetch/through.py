@@ -10,7 +10,9 @@ from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
 from shoal.model import ExitUse, Lease
 
 # Faults before a request was sent.
-NEVER_SENT: Final = frozenset({FaultKind.DNS, FaultKind.REFUSED_ADDRESS, FaultKind.BAD_URL, FaultKind.LOCAL})
+NEVER_SENT: Final = frozenset(
+    {FaultKind.DNS, FaultKind.REFUSED_ADDRESS, FaultKind.BAD_URL, FaultKind.LOCAL, FaultKind.SHORTAGE}
+)
 
 
 class Through:

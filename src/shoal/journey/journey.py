@@ -12,7 +12,8 @@ from shoal.error_text import kind_of, line_of, reason_of, several, traceback_of
 from shoal.errors import UsageError
 from shoal.exits.passage import Passage, Passages
 from shoal.exits.refusals import Refused, unused
-from shoal.fetch.base import Fault, Fetch, Response
+from shoal.exits.shortages import Shortage, wait_out
+from shoal.fetch.base import Fault, FaultKind, Fetch, Response
 from shoal.journey.cookie_walls import WALL_STATUSES, CookieWalls
 from shoal.journey.failing_handlers import LONGEST_TEXT, FailingHandlers
 from shoal.journey.handlers import Handlers
@@ -88,7 +89,8 @@ class Journey:
         if passage is None:
             return Finished(await self._passages.hand_back(lease))
         if lease.opens_lane:
-            return Finished(await self._lane_rules.open(lease, passage))
+            opened = await self._lane_rules.open(lease, passage)
+            return await self._short(lease, passage, opened) if isinstance(opened, Shortage) else Finished(opened)
         if self._needs_rules and (disallowed := await self._disallowed(lease)):
             return disallowed
         if self._repeats.exhausted(lease.task) and self._is_plain(lease.task):
@@ -104,6 +106,8 @@ class Journey:
             return self._records.failed(answer.result, answer.outcome, None)
         if isinstance(answer, Response) and answer.status in WALL_STATUSES:
             answer = await self._walls.behind(lease, passage, answer)
+        if isinstance(answer, Fault) and answer.kind is FaultKind.SHORTAGE:
+            return await self._short(lease, passage, Shortage(answer.message))
         verdict = judge(answer, handle_statuses=self._settings.handle_statuses)
         refused = passage.refused_by_answer(answer, verdict)
         if refused is not None:
@@ -128,6 +132,11 @@ class Journey:
         return self._records.finished(
             Done(lease=lease, outcome=verdict.outcome, lane=update), verdict.outcome, response
         )
+
+    async def _short(self, lease: Lease, passage: Passage, shortage: Shortage) -> Finished:
+        """Give the task back untouched: what this machine lacks costs it neither an attempt nor a rest."""
+        await wait_out(shortage, troubles=self._passages.troubles, rng=self._rng)
+        return _reported(Finished(Released(lease=lease)), passage)
 
     async def _disallowed(self, lease: Lease) -> Finished | None:
         """How the lease ends if robots.txt keeps its page out; None: the page may be fetched."""

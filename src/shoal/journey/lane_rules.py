@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from shoal.exits.passage import Passage
+from shoal.exits.shortages import Shortage
 from shoal.fetch.base import Fetcher
 from shoal.fetch.robots import LONGEST_REST, UNAVAILABLE, Robots, RulesVerdict, fetch_rules
 from shoal.frontier.base import Frontier
@@ -46,12 +47,14 @@ class LaneRules:
         """The rules of any lane; None when it has none that are still valid."""
         return self.cached(lane) or await self._read(crawl, lane)
 
-    async def open(self, lease: Lease, passage: Passage) -> Released | Retry:
-        """Fetch robots.txt with the start slot of this lease; the result carries the rules to the lane.
+    async def open(self, lease: Lease, passage: Passage) -> Released | Retry | Shortage:
+        """Fetch robots.txt with the start slot of this lease; the result carries the rules to the lane. A shortage of
+        this machine says nothing about the host.
 
         A host that gives no rules is asked again by the same task, whose free retries count the failures. In the end
         the lane is closed, so that its tasks end, too."""
-        return passage.after_robots(await self._ask(lease, passage.fetcher, failures=passage.robots_failures))
+        found = await self._ask(lease, passage.fetcher, failures=passage.robots_failures)
+        return found if isinstance(found, Shortage) else passage.after_robots(found)
 
     async def wait_for_slot(self, lease: Lease, url: str) -> bool:
         """Wait for the start slot of a request that is not its lease's first; False: there is none soon."""
@@ -62,7 +65,7 @@ class LaneRules:
         await asyncio.sleep(wait)
         return True
 
-    async def _ask(self, lease: Lease, fetcher: Fetcher, *, failures: int) -> Released | Retry:
+    async def _ask(self, lease: Lease, fetcher: Fetcher, *, failures: int) -> Released | Retry | Shortage:
         async def reserve(url: str) -> RulesVerdict | None:
             # While a lane is being opened no other task starts there: its own interval is enough.
             host, via, pool = lease.task.lane.partition(VIA)
@@ -74,6 +77,8 @@ class LaneRules:
         verdict = await fetch_rules(
             origin_of(lease.task.url), fetcher=fetcher, settings=self._settings, reserve=reserve, failures=failures
         )
+        if verdict.shortage:
+            return Shortage(verdict.shortage)
         rest = verdict.rest_seconds
         if rest is not None and failures < MOST_FAILURES:
             update = LaneUpdate(rest_seconds=rest)

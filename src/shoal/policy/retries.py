@@ -68,6 +68,7 @@ _FAULTS: Final[dict[FaultKind, Verdict]] = {
     # Trouble on our own side.
     FaultKind.EXIT: Verdict("exit", "retry", free=True),
     FaultKind.LOCAL: Verdict("local", "retry", free=True),
+    FaultKind.SHORTAGE: Verdict("shortage", "retry", free=True),
 }
 
 RETRIED_STATUSES: Final[Mapping[int, Verdict]] = MappingProxyType(_RETRIED_STATUSES)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from shoal.exits.troubles import LOGIN_FAILED, LOGIN_REFUSED
+from shoal.fetch.descriptors import FEWER_PAGES, is_shortage
 from shoal.frontier.rules.constants import SAME_INTERVAL
 from shoal.model import VIA, Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
@@ -58,7 +59,7 @@ def bound_of(look: Look) -> str:
         return "workers: none is at work"
     if look.quiet_seconds > QUIET_SECONDS:
         return _quiet(look)
-    if outage := _outage(workers):
+    if outage := _trouble(workers, is_outage) or _trouble(workers, _is_lacking):
         return outage
     return _rest(look) or _cpu(workers) or _pace(look) or _answers(look)
 
@@ -81,12 +82,17 @@ def _quiet(look: Look) -> str:
     return f"{quiet}: they cannot reach the frontier, or a handler blocks them"
 
 
-def _outage(workers: Sequence[WorkerBeat]) -> str:
-    found = [line for worker in workers for line in worker.troubles if is_outage(line)]
+def _trouble(workers: Sequence[WorkerBeat], is_meant: Callable[[str], bool]) -> str:
+    """The first trouble of this kind, and how many workers have one."""
+    found = [line for worker in workers for line in worker.troubles if is_meant(line)]
     if not found:
         return ""
-    waits = sum(any(is_outage(line) for line in worker.troubles) for worker in workers)
+    waits = sum(any(is_meant(line) for line in worker.troubles) for worker in workers)
     return found[0] if waits == len(workers) else f"{found[0]} ({waits} of {len(workers)} workers)"
+
+
+def _is_lacking(line: str) -> bool:
+    return is_shortage(line) and not line.endswith(FEWER_PAGES)
 
 
 def _rest(look: Look) -> str:
@@ -183,6 +189,8 @@ def _answers(look: Look) -> str:
     progress, workers = look.progress, look.workers
     busy, slots = sum(worker.busy for worker in workers), sum(worker.slots for worker in workers)
     if slots and busy >= BUSY_SHARE * slots:
+        if fewer := _trouble(workers, is_shortage):
+            return fewer
         return "the answers of the sites, or this machine: --concurrency and --workers change it"
     if progress.delayed and progress.delayed == progress.left:
         return "retries that wait for their time"

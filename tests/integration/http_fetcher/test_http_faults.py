@@ -97,7 +97,7 @@ async def test_a_full_listen_queue_is_a_connect_timeout() -> None:
         await fetcher.close()
 
 
-async def test_having_no_file_descriptors_left_is_a_local_fault(site: HostileSite, fetcher: HttpFetcher) -> None:
+async def test_having_no_file_descriptors_left_is_a_shortage(site: HostileSite, fetcher: HttpFetcher) -> None:
     await fetched(fetcher, site.url("/ok"))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket() as probe:
@@ -107,7 +107,7 @@ async def test_having_no_file_descriptors_left_is_a_local_fault(site: HostileSit
         found = await fault(fetcher, "http://127.0.0.2:9/")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert found.kind is FaultKind.LOCAL
+    assert found.kind is FaultKind.SHORTAGE
 
 
 async def test_cancelling_a_fetch_is_not_a_fault(site: HostileSite, fetcher: HttpFetcher) -> None:

@@ -148,7 +148,7 @@ async def test_without_descriptors_for_the_detour_the_page_is_tried_again(
         lowest_free = probe.fileno()
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, before[1]))
     try:
-        assert (await fault(fetcher, url)).kind is FaultKind.LOCAL
+        assert (await fault(fetcher, url)).kind is FaultKind.SHORTAGE
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert location_of((await fetched(fetcher, url)).headers) == "/caf%C3%A9"

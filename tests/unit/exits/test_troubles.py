@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from shoal.exits.refusals import LOGGED_OUT, ExitRefusal
 from shoal.exits.troubles import KEPT_SECONDS, LONGEST_LINE, MOST_LINES, Troubles, is_trouble, trouble_of
+from shoal.fetch.descriptors import trouble_of_shortage
 from shoal.fetch.exit_config import ExitConfig
 from shoal.testing.clock import FakeClock
 
@@ -26,7 +29,7 @@ def test_a_refusal_is_a_trouble_if_it_is_the_exits_own() -> None:
     locked = trouble_of(PROXY, refusal("exit", "ring/10.0.0.1:80: it wants other credentials (407)", is_certain=False))
     assert locked == "proxy ring/10.0.0.1:80 fails: it wants other credentials (407)"
     assert trouble_of(PROXY, refusal("http_403", "http_403")) == ""
-    assert all(is_trouble(line) for line in (told, raised, down, locked))
+    assert all(is_trouble(line) for line in (told, raised, down, locked, trouble_of_shortage("Too many open files")))
     assert not is_trouble("proxy servers are down: everywhere")
 
 
@@ -53,6 +56,17 @@ def test_a_trouble_that_was_not_heard_of_for_long_is_forgotten() -> None:
     assert troubles.lines() == ("x",)
     clock.advance(2)
     assert troubles.lines() == ()
+
+
+def test_a_shortage_is_forgotten_after_seconds_and_what_lasts_never() -> None:
+    clock = FakeClock()
+    troubles = Troubles(print, clock=clock)
+    troubles.begin("this machine", "open files: all 256 are in use", seconds=10.0)
+    troubles.begin("open files", "open files: 1 page at once", seconds=math.inf)
+    clock.advance(11.0)
+    assert troubles.lines() == ("open files: 1 page at once",)
+    clock.advance(10 * KEPT_SECONDS)
+    assert troubles.lines() == ("open files: 1 page at once",)
 
 
 def test_troubles_are_few_and_short() -> None:

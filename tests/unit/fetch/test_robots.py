@@ -279,6 +279,16 @@ async def test_an_answer_that_cannot_be_read_rests_the_lane(kind: FaultKind) -> 
     assert verdict.problem == f"robots.txt: {kind.value}: why"
 
 
+async def test_what_this_machine_lacks_says_nothing_about_a_hosts_rules() -> None:
+    verdict = await Scripted(always=Fault(kind=FaultKind.SHORTAGE, message="Too many open files")).rules()
+    assert (verdict.shortage, verdict.rest_seconds, verdict.seconds, verdict.problem) == (
+        "Too many open files",
+        None,
+        0.0,
+        "",
+    )
+
+
 @pytest.mark.parametrize("kind", [FaultKind.DNS, FaultKind.CONNECT, FaultKind.REFUSED_ADDRESS, FaultKind.TLS])
 async def test_a_host_out_of_reach_lets_its_tasks_fail_under_their_own_name(kind: FaultKind) -> None:
     verdict = await Scripted(always=Fault(kind=kind, message="why")).rules()

@@ -27,6 +27,7 @@ from shoal.urls import UrlRules
 
 URL = "https://a.test/page"
 ROBOTS = "https://a.test/robots.txt"
+LOGIN = "https://a.test/login"
 PASSWORD, TOKEN = "hunter2/hunter2", "t0ken-t0ken"
 PROXY = "http://me:hunter2%2Fhunter2@x:1"
 EXITS = tuple(f"ring/{number}" for number in range(8))
@@ -34,7 +35,8 @@ EXITS = tuple(f"ring/{number}" for number in range(8))
 
 class Wary(Spider):
     async def login(self, session: Session) -> None:
-        """Nothing to do here."""
+        if session.account.get("logs_in"):
+            await session.get(LOGIN)
 
     def parse(self, page: Page) -> Any:
         yield Item(key=page.url)
@@ -68,6 +70,7 @@ class ScriptedJourney:
         needs_rules: bool = False,
         kind: Any = "proxy",
         keeping: Any = "nothing",
+        fields: dict[str, str] | None = None,
         **settings: Any,
     ) -> None:
         self.settings = Settings(**settings)
@@ -88,7 +91,7 @@ class ScriptedJourney:
             intake=intake,
             lane_rules=LaneRules(frontier=frontier, settings=self.settings),
             passages=Passages(
-                exits={name: ExitConfig(name=name, kind=kind, url=PROXY) for name in EXITS},
+                exits={name: ExitConfig(name=name, kind=kind, url=PROXY, fields=fields or {}) for name in EXITS},
                 pools=[pool],
                 frontier=frontier,
                 fetcher=self.fetcher,
@@ -170,6 +173,22 @@ async def test_a_redirect_keeps_its_pool() -> None:
     assert isinstance(result, Done)
     [hop] = result.found
     assert (hop.pool, hop.lane) == ("other", "a.test via other")
+
+
+@pytest.mark.parametrize("exit_name", ["ring/0", DIRECT])
+async def test_a_shortage_of_this_machine_costs_neither_page_nor_exit_nor_lane(exit_name: str) -> None:
+    lease = lease_through(exit_name=exit_name, attempt=4, free_retries=99)
+    finished = await ScriptedJourney({URL: fault(FaultKind.SHORTAGE)}).take(lease)
+    report = None if exit_name == DIRECT else ExitUse(verdict="unused", elapsed=0.01)
+    assert finished == Finished(Released(lease=lease, exit=report))
+
+
+async def test_a_login_that_could_not_be_sent_does_not_count_against_its_account() -> None:
+    scripted = ScriptedJourney({LOGIN: fault(FaultKind.SHORTAGE)}, kind="account", fields={"logs_in": "yes"})
+    lease = lease_through(handler="parse")
+    finished = await scripted.take(lease)
+    assert isinstance(finished.result, Released)
+    assert finished.result.exit == ExitUse(verdict="unused", elapsed=0.01)
 
 
 async def test_a_429_rests_the_exit_and_not_the_lane() -> None:

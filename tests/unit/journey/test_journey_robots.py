@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from scripted_journey import URL, ScriptedJourney, redirect
 
+from shoal.fetch.base import FaultKind
 from shoal.journey.lane_rules import MOST_FAILURES
+from shoal.journey.results import Finished
 from shoal.model import Crawl, Done, LaneUpdate, Released, Retry
 from shoal.policy.politeness import lent_interval
-from shoal.testing.fakes import lease_for, respond
+from shoal.testing.fakes import fault, lease_for, respond
 
 
 async def test_what_robots_txt_forbids_is_not_fetched() -> None:
@@ -145,3 +147,11 @@ async def test_a_crawl_delay_faster_than_the_pace_changes_nothing() -> None:
     finished = await scripted.take(lease_for(URL, opens_lane=True, interval=5.0))
     assert finished.result.lane is not None
     assert finished.result.lane.interval is None
+
+
+async def test_a_shortage_while_a_lane_is_opened_leaves_lane_and_task_as_they_are() -> None:
+    robots = "https://a.test/robots.txt"
+    scripted = ScriptedJourney({robots: fault(FaultKind.SHORTAGE)}, needs_rules=True)
+    lease = lease_for(URL, opens_lane=True, free_retries=MOST_FAILURES)
+    finished = await scripted.take(lease)
+    assert finished == Finished(Released(lease=lease))

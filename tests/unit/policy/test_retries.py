@@ -75,8 +75,14 @@ def test_a_fault_is_never_handled_or_skipped() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [response(429), response(503, retry_after="5"), fault(FaultKind.EXIT), fault(FaultKind.LOCAL)],
-    ids=["429", "503 with Retry-After", "exit", "local"],
+    [
+        response(429),
+        response(503, retry_after="5"),
+        fault(FaultKind.EXIT),
+        fault(FaultKind.LOCAL),
+        fault(FaultKind.SHORTAGE),
+    ],
+    ids=["429", "503 with Retry-After", "exit", "local", "shortage"],
 )
 def test_what_is_not_the_pages_fault_is_free(answer: Response | Fault) -> None:
     assert judge(answer).free

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shoal.fetch.descriptors import FEWER_PAGES, trouble_of_shortage
 from shoal.model import Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
 from shoal.processes.bounds import Look, bound_of
@@ -121,6 +122,19 @@ def test_logins_that_are_refused_are_named() -> None:
 def test_a_store_that_is_waited_for_comes_before_any_pace(line: str) -> None:
     assert bound(lane(), workers=[worker(troubles=(line,))]) == line
     assert bound(lane(), workers=[worker(troubles=(line,)), worker()]) == f"{line} (1 of 2 workers)"
+
+
+def test_what_a_machine_lacks_comes_before_any_pace() -> None:
+    used_up = trouble_of_shortage("Too many open files (os error 24)")
+    assert used_up.startswith("open files: all ")
+    assert used_up.endswith("raise the limit with ulimit -n")
+    assert bound(lane(), workers=[worker(troubles=(used_up,)), worker()]) == f"{used_up} (1 of 2 workers)"
+
+
+def test_a_limit_that_allows_fewer_pages_bounds_a_crawl_when_they_are_all_in_hand() -> None:
+    fewer = f"open files: 18 pages at once instead of 64, as 100 allow{FEWER_PAGES}"
+    assert bound(workers=[worker(slots=18, busy=17, troubles=(fewer,))]) == fewer
+    assert bound(workers=[worker(slots=18, busy=2, troubles=(fewer,))]) != fewer
 
 
 def test_workers_without_a_sign_of_life_are_not_taken_for_polite_ones() -> None:

@@ -126,6 +126,7 @@ class LoopbackServer:
     requests: list[Hit] = field(default_factory=list, init=False)
     in_flight: Counter[str] = field(default_factory=Counter, init=False)
     peak_in_flight: Counter[str] = field(default_factory=Counter, init=False)
+    peak_connections: int = field(default=0, init=False)
     _servers: list[asyncio.Server] = field(default_factory=list, init=False)
     _connections: set[_Connection] = field(default_factory=set, init=False)
     _accepted: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(deque), init=False)
@@ -175,6 +176,7 @@ class LoopbackServer:
 
     def opened(self, connection: _Connection) -> None:
         self._connections.add(connection)
+        self.peak_connections = max(self.peak_connections, len(self._connections))
 
     def closed(self, connection: _Connection) -> None:
         self._connections.discard(connection)

@@ -1,0 +1,262 @@
+"""HTTP clients, each for a batch of origins. Only a whole client can be dropped, and its connections with it: the batch
+of hosts that were visited once and did not come back goes first."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import math
+import os
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final
+
+from pyreqwest.client import Client, ClientBuilder
+from pyreqwest.exceptions import BuilderError
+
+from shoal.fetch.descriptors import idle_within, is_short, is_used_up, open_limit
+from shoal.settings import Settings
+
+ACCEPT: Final = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+ACCEPT_LANGUAGE: Final = "en,*;q=0.5"
+ACCEPT_ENCODING: Final = "gzip, deflate, br, zstd"
+KEEP_ALIVE_SECONDS: Final = 30.0
+HTTP2_HEADERS: Final = 256 * 1024  # bytes, as browsers take them; the client alone takes 16 KiB
+HTTP2_STREAM_WINDOW: Final = 1024 * 1024
+HTTP2_CONNECTION_WINDOW: Final = 4 * 1024 * 1024
+GIVEN_UP_SECONDS: Final = 1.0  # the client's timeout is later than our own deadlines, which name the fault better
+FOREVER: Final = 366 * 86_400.0
+
+BATCHES: Final = 8  # of a tier, when they are full
+SMALLEST_BATCH: Final = 16  # origins: building a client takes 5 ms, as long as several requests
+MAX_BATCHES: Final = 128  # of a tier, however few origins each has: a client takes 0.1 MB
+MAX_SEEN: Final = 10_000
+# Over HTTP/2 a host may keep its connection alive by itself, and it is not told from those of its batch.
+BATCH_SECONDS: Final = 300.0
+# Building a client reads the system's certificates: origins that come faster than this share one.
+GATHER_SECONDS: Final = 0.05
+
+
+class Batch:
+    """A client and the origins whose routes use it.
+
+    `expires`: when the last of these routes does; `is_kept`: the client has not been dropped."""
+
+    __slots__ = ("client", "expires", "is_kept", "made", "origins")
+
+    def __init__(self, client: Client, *, made: float) -> None:
+        self.client = client
+        self.origins: list[str] = []
+        self.made = made
+        self.expires = made
+        self.is_kept = True
+
+
+class Tier:
+    """Batches, the oldest first. With more than `most` origins, the oldest batch goes."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.size = max(SMALLEST_BATCH, most // BATCHES)
+        self.batches: deque[Batch] = deque()
+        self.plain: Batch | None = None
+        self._origins = 0
+
+    def count(self) -> None:
+        """One more origin is in one of the batches."""
+        self._origins += 1
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the oldest batch has to go. The newest never has: it is the one in use."""
+        return len(self.batches) > 1 and (self._origins > self._most or len(self.batches) > MAX_BATCHES)
+
+    def drop_oldest(self) -> Batch:
+        """Take the oldest batch out."""
+        return self.drop(self.batches[0])
+
+    def drop(self, batch: Batch) -> Batch:
+        """Take a batch out."""
+        self.batches.remove(batch)
+        batch.is_kept = False
+        self._origins -= len(batch.origins)
+        if self.plain is batch:
+            self.plain = None
+        return batch
+
+
+class Clients:
+    """Gives each origin a client. There are two tiers: an origin that comes back after its batch was dropped gets a
+    client among others that came back, so that a stream of hosts with one page each does not cost it its connection.
+
+    `dropped` is told the batches whose connections are closed: nothing may use them from then on."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Callable[[], float],
+        trusted_roots: bytes | None,
+        dropped: Callable[[Batch], None],
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._trusted_roots = trusted_roots
+        self._dropped = dropped
+        self._limit = open_limit()
+        most = idle_within(self._limit, settings.concurrency)
+        self._new, self._returning = Tier(most // 2), Tier(most - most // 2)
+        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._gathering: dict[Tier, tuple[dict[str, str], asyncio.Task[Batch]]] = {}
+        self._gathered_at = -math.inf
+        # Built now: the first request would start late if it waited for its client.
+        self._plain(self._new)
+
+    def for_plain(self, origin: str) -> Batch:
+        """A client for an origin without TLS: the address is in its requests."""
+        tier = self._tier(origin)
+        return self._joined(tier, self._plain(tier), origin)
+
+    async def for_secure(self, origin: str, pin: dict[str, str]) -> Batch:
+        """A client that connects to the addresses in `pin`, and no others, for their hosts. A host that is an address
+        needs none."""
+        tier = self._tier(origin)
+        pinned, building = self._gathering.get(tier, ({}, None))
+        if any(pinned.get(host, address) != address for host, address in pin.items()):
+            # A client has one address for a name, and another origin of this host has got another one.
+            return self._joined(tier, self._secure(tier, pin), origin)
+        pinned.update(pin)
+        if building is None:
+            wait = self._gathered_at + GATHER_SECONDS - self._clock()
+            if wait <= 0:
+                return self._joined(tier, self._secure(tier, pinned), origin)
+            building = asyncio.create_task(self._gather(tier, pinned, wait))
+            building.add_done_callback(_ignore_error)
+            self._gathering[tier] = pinned, building
+        # Shielded: a request that is cancelled must not cancel the client that others wait for.
+        return self._joined(tier, await asyncio.shield(building), origin)
+
+    def drop(self, batch: Batch) -> None:
+        """Close the connections of a batch; its origins count as new when they come again."""
+        for tier in (self._new, self._returning):
+            if batch.is_kept and batch in tier.batches:
+                self._dropped(tier.drop(batch))
+
+    def drop_all(self) -> None:
+        """Close all idle connections."""
+        for tier in (self._new, self._returning):
+            while tier.batches:
+                self._dropped(tier.drop_oldest())
+
+    def drop_idle(self) -> None:
+        """Close the connections of batches without recent requests, and of old ones."""
+        now = self._clock()
+        for tier in (self._new, self._returning):
+            while tier.batches and (
+                tier.batches[0].expires < now - KEEP_ALIVE_SECONDS or tier.batches[0].made < now - BATCH_SECONDS
+            ):
+                self._retire(tier)
+
+    def close(self) -> list[Client]:
+        """Give up what is being built; the clients that are left, to be closed."""
+        for _, building in self._gathering.values():
+            building.cancel()
+        return [batch.client for tier in (self._new, self._returning) for batch in tier.batches]
+
+    def _tier(self, origin: str) -> Tier:
+        return self._returning if origin in self._seen else self._new
+
+    def _joined(self, tier: Tier, batch: Batch, origin: str) -> Batch:
+        batch.origins.append(origin)
+        if batch.is_kept:
+            tier.count()
+        while tier.is_over:
+            self._retire(tier)
+        return batch
+
+    def _retire(self, tier: Tier) -> None:
+        batch = tier.drop_oldest()
+        for origin in batch.origins:
+            self._seen[origin] = None
+            self._seen.move_to_end(origin)
+        while len(self._seen) > MAX_SEEN:
+            self._seen.popitem(last=False)
+        self._dropped(batch)
+
+    def _plain(self, tier: Tier) -> Batch:
+        if tier.plain is None or len(tier.plain.origins) >= tier.size:
+            tier.plain = self._added(tier, client_builder(self._settings))
+        return tier.plain
+
+    def _secure(self, tier: Tier, pinned: dict[str, str]) -> Batch:
+        builder = secure_builder(self._settings, trusted_roots=self._trusted_roots)
+        for host, address in pinned.items():
+            builder.resolve(host, address, 0)
+        batch = self._added(tier, builder)
+        self._gathered_at = self._clock()
+        return batch
+
+    def _added(self, tier: Tier, builder: ClientBuilder) -> Batch:
+        if is_short(self._limit, self._settings.concurrency):
+            # Hosts with several connections each: there are more of them than origins.
+            oldest = self._new if self._new.batches else self._returning
+            if oldest.batches:
+                self._retire(oldest)
+        batch = Batch(built(builder), made=self._clock())
+        tier.batches.append(batch)
+        return batch
+
+    async def _gather(self, tier: Tier, pinned: dict[str, str], wait: float) -> Batch:
+        try:
+            await asyncio.sleep(wait)
+        finally:
+            del self._gathering[tier]
+        return self._secure(tier, pinned)
+
+
+def _ignore_error(building: asyncio.Task[Batch]) -> None:
+    """Those who wait for the client get the error, too; there may be nobody left."""
+    if not building.cancelled():
+        building.exception()
+
+
+def built(builder: ClientBuilder) -> Client:
+    """Build the client. It reads the system's certificates, which takes file descriptors: raises OSError if none are
+    left."""
+    try:
+        return builder.build()
+    except BuilderError as error:
+        number = errno.EMFILE if is_used_up() else errno.EIO
+        raise OSError(number, f"no client could be made: {os.strerror(number)}") from error
+
+
+def client_builder(settings: Settings) -> ClientBuilder:
+    """A client that does nothing by itself: no redirects, proxies, cookies, referers or decompression."""
+    builder = ClientBuilder().no_proxy().follow_redirects(False).referer(False).default_cookie_store(False)
+    builder.gzip(False).brotli(False).zstd(False).deflate(False)
+    # As browsers do: a header over several lines, a space before its colon, a line that is no header.
+    builder.http1_allow_obsolete_multiline_headers_in_responses(True)
+    builder.http1_allow_spaces_after_header_name_in_responses(True)
+    builder.http1_ignore_invalid_headers_in_responses(True)
+    builder.connect_timeout(timedelta(seconds=settings.connect_seconds or FOREVER))
+    # A request that we give up before its answer begins stays alive inside the client, with its connection, until this
+    # timeout.
+    silence = max(settings.first_byte_seconds or FOREVER, settings.idle_seconds or FOREVER) + GIVEN_UP_SECONDS
+    builder.read_timeout(timedelta(seconds=silence))
+    builder.pool_idle_timeout(timedelta(seconds=KEEP_ALIVE_SECONDS))
+    builder.pool_max_idle_per_host(settings.concurrency)
+    builder.user_agent(settings.user_agent)
+    headers = {"Accept": ACCEPT, "Accept-Language": ACCEPT_LANGUAGE, "Accept-Encoding": ACCEPT_ENCODING}
+    return builder.default_headers(headers)
+
+
+def secure_builder(settings: Settings, *, trusted_roots: bytes | None) -> ClientBuilder:
+    """The same for HTTPS: HTTP/2 where the host offers it, and certificates checked against these roots as well."""
+    builder = client_builder(settings).http2(True)
+    builder.http2_initial_stream_window_size(HTTP2_STREAM_WINDOW)
+    builder.http2_initial_connection_window_size(HTTP2_CONNECTION_WINDOW)
+    builder.http2_max_header_list_size(HTTP2_HEADERS)
+    if trusted_roots is not None:
+        builder.add_root_certificate_pem(trusted_roots)
+    return builder

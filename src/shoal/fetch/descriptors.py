@@ -1,0 +1,117 @@
+"""What connections need of this machine: how many files it may open, and what to do when it lacks something."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import resource
+import socket
+from typing import Final
+
+import msgspec
+
+from shoal.error_text import several
+from shoal.settings import Settings
+
+MOST_WANTED: Final = 65_536
+RESERVE: Final = 64  # files of frontier, store and archive, connections to servers, and what a spider opens
+PER_PAGE: Final = 2  # of a page in hand: its connection, and the socket of a look-up
+MOST_IDLE: Final = 1536  # connections that are kept open; each takes about 40 kB
+FEWEST_IDLE: Final = 32
+OPEN_FILES: Final = "open files: "
+PORTS: Final = "ports: "
+MEMORY: Final = "memory: "
+CURE: Final = "raise the limit with ulimit -n"
+FEWER_PAGES: Final = f"; {CURE}"
+
+
+def raise_limit() -> None:
+    """Let this process open as many files as the system allows it to, up to MOST_WANTED."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_WANTED if hard == resource.RLIM_INFINITY else min(hard, MOST_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):  # macOS takes fewer than its hard limit says
+            return
+
+
+def open_limit() -> int:
+    """How many files this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_WANTED if soft == resource.RLIM_INFINITY else soft
+
+
+def open_count() -> int:
+    """How many files this process has open; 0 where the system does not tell."""
+    try:
+        return len(os.listdir("/dev/fd"))
+    except OSError:
+        return 0
+
+
+def pages_within(limit: int, wanted: int) -> int:
+    """How many pages a worker may have in hand, of those that it was told to."""
+    return max(1, min(wanted, (limit - RESERVE) // PER_PAGE))
+
+
+def idle_within(limit: int, pages: int) -> int:
+    """How many connections may be kept open for later, beside those of the pages in hand."""
+    return max(FEWEST_IDLE, min(MOST_IDLE, limit - RESERVE - PER_PAGE * pages))
+
+
+def is_short(limit: int, pages: int) -> bool:
+    """Whether too few descriptors are left for the pages in hand and everything else."""
+    return open_count() > limit - RESERVE // 2 - pages
+
+
+def within_limit(settings: Settings) -> tuple[Settings, str]:
+    """The settings with as many pages at once as there are descriptors for; and the trouble, if those are fewer."""
+    limit = open_limit()
+    pages = pages_within(limit, settings.concurrency)
+    if pages == settings.concurrency:
+        return settings, ""
+    fewer = f"{several(pages, 'page')} at once instead of {settings.concurrency}"
+    trouble = f"{OPEN_FILES}{fewer}, as {limit:,} allow{FEWER_PAGES}"
+    return msgspec.structs.replace(settings, concurrency=pages), trouble
+
+
+def is_used_up() -> bool:
+    """Whether this process or the system can open no more files right now."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    return False
+
+
+def has_source(address: str) -> bool:
+    """Whether this machine has an address from which that one can be reached; if so, it is ports that it lacks. Of a
+    name that is not known."""
+    try:
+        family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
+    except ValueError:
+        return True
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, 9))  # sends nothing
+    except OSError:
+        return False
+    return True
+
+
+def trouble_of_shortage(message: str) -> str:
+    """The trouble of a worker that met a shortage, and what to do about it."""
+    if os.strerror(errno.ENFILE) in message:
+        return f"{OPEN_FILES}those of the whole system are in use: raise fs.file-max"
+    if os.strerror(errno.EADDRNOTAVAIL) in message:
+        return f"{PORTS}none is left for a new connection: widen net.ipv4.ip_local_port_range"
+    if os.strerror(errno.EMFILE) in message or is_used_up():
+        return f"{OPEN_FILES}all {open_limit():,} are in use: {CURE}"
+    return f"{MEMORY}the system has none for a new connection: {message}"
+
+
+def is_shortage(line: str) -> bool:
+    """Whether a trouble of a worker is a shortage of this machine."""
+    return line.startswith((OPEN_FILES, PORTS, MEMORY))
