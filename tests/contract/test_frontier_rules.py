@@ -13,7 +13,7 @@ import rule_cases
 from rule_cases import NOW
 
 from shoal.frontier.rules import exits, fairness, keys, lanes, tasks
-from shoal.frontier.rules.clock import is_noted, reckon, was_away
+from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
 from shoal.frontier.rules.exits import Parking, Quarantine
 from shoal.frontier.rules.lanes import Pace, bring_back, possible_start
 from shoal.frontier.sqlite.frontier import SqliteFrontier

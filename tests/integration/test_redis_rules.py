@@ -20,7 +20,7 @@ from shoal.model import Pool
 from shoal.testing.servers.redis_server import RedisServer
 
 CASES = Path(__file__).parents[1] / "contract" / "rule_cases.py"
-RULES = ("clock", "exits", "fairness", "keys", "lanes", "tasks")
+RULES = ("crawl_time", "exits", "fairness", "keys", "lanes", "tasks")
 TWIN = re.compile(r"^-- twin: rules/(\w+)\.py (\w+)\n(?:local )?function (?:\w+\.)?(\w+)\(", re.MULTILINE)
 FOLDER = LuaFolder()
 # What a driver gets: the values of a case as `given`, and tables that Python has as classes.

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from shoal.frontier.rules.clock import is_noted, reckon, was_away
 from shoal.frontier.rules.constants import MAX_SAMPLES
+from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
 from shoal.frontier.rules.lanes import first_pace
 from shoal.frontier.sqlite.crawl_exits import CrawlExits
 from shoal.frontier.sqlite.frontier_rows import (

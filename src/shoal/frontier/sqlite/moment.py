@@ -9,7 +9,7 @@ from shoal.frontier.steady import SteadyTimes
 
 class Moment(msgspec.Struct, frozen=True):
     """The time of day, what this process reckons of the times of its crawls, and whether the verb may write. Each crawl
-    has a time of its own: see `rules/clock.py`."""
+    has a time of its own: see `rules/crawl_time.py`."""
 
     wall: float
     times: SteadyTimes

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from shoal.frontier.rules.clock import is_noted, reckon, was_away
 from shoal.frontier.rules.constants import (
     GENERATIONS_PER_TTL,
     KEPT_GENERATIONS,
@@ -19,6 +18,7 @@ from shoal.frontier.rules.constants import (
     SAME_INTERVAL,
     SUSPECT_LOSSES,
 )
+from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
 from shoal.frontier.rules.exits import no_exit_reason
 from shoal.frontier.rules.tasks import (
     DROPPED,
