@@ -31,7 +31,7 @@ from frontier_strategies import (
 )
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
@@ -56,13 +56,15 @@ class FrontierMachine(RuleBasedStateMachine):
     """Every call goes to both frontiers; their answers and all that can be seen of them must be the same."""
 
     is_sharded: ClassVar[bool] = False
+    is_stepped: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
         self.folder = Path(tempfile.mkdtemp())
         self.runner = asyncio.Runner()
-        self.model: Frontier = MemoryFrontier(clock=self.clock)
+        self.steady = self.clock.steady if self.is_stepped else None
+        self.model: Frontier = MemoryFrontier(clock=self.clock, steady=self.steady)
         self.real: Frontier = self.runner.run(self.open())
         self.leases: list[Lease] = []
         self.plain = OPEN_PLAIN
@@ -175,6 +177,11 @@ class FrontierMachine(RuleBasedStateMachine):
         leases = data.draw(st.lists(st.sampled_from(self.leases[-8:]), max_size=2)) if self.leases else []
         self.both(lambda frontier: self.evicted(frontier, worker, leases, cause))
 
+    @precondition(lambda self: self.is_stepped)
+    @rule(seconds=st.sampled_from([-3600.0, -3.0, -0.1, 0.1, 3.0, 3600.0]))
+    def step_the_clock(self, seconds: float) -> None:
+        self.clock.step(seconds)
+
     @rule(crawl=crawl_names, lane=lane_names, update=updates, reserves=st.booleans())
     def change_lane(self, crawl: str, lane: str, update: LaneUpdate, reserves: bool) -> None:
         self.both(lambda frontier: frontier.update_lane(crawl, lane, update))
@@ -265,7 +272,7 @@ class FrontierMachine(RuleBasedStateMachine):
 
 class SqliteMachine(FrontierMachine):
     async def open(self) -> Frontier:
-        return await SqliteFrontier.open(self.folder / "shoal.db", clock=self.clock)
+        return await SqliteFrontier.open(self.folder / "shoal.db", clock=self.clock, steady=self.steady)
 
 
 class RedisMachine(FrontierMachine):
@@ -273,7 +280,19 @@ class RedisMachine(FrontierMachine):
 
     async def open(self) -> Frontier:
         self.server.call("FLUSHALL")
-        return await RedisFrontier.open(self.server.url, clock=self.clock)
+        return await RedisFrontier.open(self.server.url, clock=self.clock, steady=self.steady)
+
+
+class SteppedSqliteMachine(SqliteMachine):
+    """The process has a steady clock, and the clock of the frontier is stepped."""
+
+    is_stepped = True
+
+
+class SteppedRedisMachine(RedisMachine):
+    """The same on Redis."""
+
+    is_stepped = True
 
 
 class ShardsMachine(RedisMachine):
@@ -290,6 +309,10 @@ class ShardsMachine(RedisMachine):
 # orders of calls that no written test has. Hypothesis prints the calls of a failure and replays them in the next run.
 class TestSqliteMachine(SqliteMachine.TestCase):  # type: ignore[name-defined, misc]
     settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+class TestSteppedSqliteMachine(SteppedSqliteMachine.TestCase):  # type: ignore[name-defined, misc]
+    settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
 
 
 class OnRedis:
@@ -312,6 +335,11 @@ class OnRedis:
 
 class TestRedisMachine(OnRedis, RedisMachine.TestCase):  # type: ignore[name-defined, misc]
     machine = RedisMachine
+
+
+class TestSteppedRedisMachine(OnRedis, SteppedRedisMachine.TestCase):  # type: ignore[name-defined, misc]
+    machine = SteppedRedisMachine
+    settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
 
 
 class TestShardsMachine(OnRedis, ShardsMachine.TestCase):  # type: ignore[name-defined, misc]

@@ -13,8 +13,9 @@ import rule_cases
 from rule_cases import NOW
 
 from shoal.frontier.rules import exits, fairness, keys, lanes, tasks
+from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
 from shoal.frontier.rules.exits import Parking, Quarantine
-from shoal.frontier.rules.lanes import Pace
+from shoal.frontier.rules.lanes import Pace, bring_back, possible_start
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.frontier.sqlite.roster import Roster
 from shoal.model import Crawl, ExitUse, LaneUpdate, Pool
@@ -229,3 +230,30 @@ def test_keys_are_known_through_their_generation_and_the_next_two(generation: in
 def test_lanes_share_a_call_equally(given: Any, expected: Any) -> None:
     rooms, limit = given
     assert tuple(fairness.share_out(rooms, limit)) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.RECKON)
+def test_the_time_of_a_crawl_goes_on_steadily(given: Any, expected: tuple[float, float]) -> None:
+    clock, last, shift, reckoned = given
+    assert reckon(clock, last=last, shift=shift, expected=reckoned) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.IS_NOTED)
+def test_a_crawls_time_is_noted_about_once_a_second(given: Any, expected: bool) -> None:
+    assert is_noted(given[0], last=given[1]) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.WAS_AWAY)
+def test_a_frontier_was_away_when_nobody_asked_for_half_a_lease(given: Any, expected: bool) -> None:
+    now, last, reckoned, seconds = given
+    assert was_away(now, last=last, expected=reckoned, seconds=seconds) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.POSSIBLE_START)
+def test_the_start_of_a_lane_can_lie_as_far_ahead_as_its_pace_and_rest_say(given: Any, expected: float) -> None:
+    assert possible_start(Pace(*given[0]), in_flight=given[1], now=NOW) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.BRING_BACK)
+def test_a_start_that_cannot_be_is_brought_back(given: Any, expected: Any) -> None:
+    assert bring_back(Pace(*given[0]), in_flight=given[1], now=NOW) == expected

@@ -15,6 +15,8 @@ from shoal.testing.frontier_contract import FrontierContract
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.servers.redis_server import RedisCluster, RedisServer
 
+Steady = Callable[[], float] | None
+
 
 @pytest.fixture(scope="module")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
@@ -31,16 +33,17 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClu
 
 
 class TestSqliteFrontier(FrontierContract):
-    async def open(self, folder: Path, clock: Callable[[], float]) -> Frontier:
-        return await SqliteFrontier.open(folder / "shoal.db", clock=clock)
+    async def open(self, folder: Path, clock: Callable[[], float], steady: Steady = None) -> Frontier:
+        return await SqliteFrontier.open(folder / "shoal.db", clock=clock, steady=steady)
 
 
 class TestMemoryFrontier(FrontierContract):
     _frontier: MemoryFrontier | None = None
 
-    async def open(self, folder: Path, clock: Callable[[], float]) -> Frontier:
-        self._frontier = self._frontier or MemoryFrontier(clock=clock)
-        return self._frontier
+    async def open(self, folder: Path, clock: Callable[[], float], steady: Steady = None) -> Frontier:
+        frontier = MemoryFrontier(clock=clock, steady=steady, shared=self._frontier)
+        self._frontier = self._frontier or frontier
+        return frontier
 
 
 class TestRedisFrontier(FrontierContract):
@@ -51,8 +54,8 @@ class TestRedisFrontier(FrontierContract):
         redis_server.call("FLUSHALL")
         self._url = redis_server.url
 
-    async def open(self, folder: Path, clock: Callable[[], float]) -> Frontier:
-        return await RedisFrontier.open(self._url, clock=clock)
+    async def open(self, folder: Path, clock: Callable[[], float], steady: Steady = None) -> Frontier:
+        return await RedisFrontier.open(self._url, clock=clock, steady=steady)
 
 
 class TestRedisShards(TestRedisFrontier):
@@ -60,8 +63,8 @@ class TestRedisShards(TestRedisFrontier):
 
     is_sharded = True
 
-    async def open(self, folder: Path, clock: Callable[[], float]) -> Frontier:
-        return await RedisFrontier.open(f"{self._url}?shards=3", clock=clock)
+    async def open(self, folder: Path, clock: Callable[[], float], steady: Steady = None) -> Frontier:
+        return await RedisFrontier.open(f"{self._url}?shards=3", clock=clock, steady=steady)
 
     async def test_stores_a_key_put_twice_once(self, frontier: Frontier) -> None:
         """A shard knows the keys of its own lanes. A URL's key belongs to one lane; one that a spider chose may not."""
@@ -81,5 +84,5 @@ class TestRedisCluster(TestRedisShards):
         redis_cluster.flush()
         self._url = redis_cluster.url
 
-    async def open(self, folder: Path, clock: Callable[[], float]) -> Frontier:
-        return await RedisFrontier.open(f"{self._url}?shards=5", clock=clock)
+    async def open(self, folder: Path, clock: Callable[[], float], steady: Steady = None) -> Frontier:
+        return await RedisFrontier.open(f"{self._url}?shards=5", clock=clock, steady=steady)

@@ -20,7 +20,7 @@ from shoal.model import Pool
 from shoal.testing.servers.redis_server import RedisServer
 
 CASES = Path(__file__).parents[1] / "contract" / "rule_cases.py"
-RULES = ("exits", "fairness", "keys", "lanes", "tasks")
+RULES = ("crawl_time", "exits", "fairness", "keys", "lanes", "tasks")
 TWIN = re.compile(r"^-- twin: rules/(\w+)\.py (\w+)\n(?:local )?function (?:\w+\.)?(\w+)\(", re.MULTILINE)
 FOLDER = LuaFolder()
 # What a driver gets: the values of a case as `given`, and tables that Python has as classes.
@@ -94,6 +94,18 @@ DRIVERS = {
     "LOOK_AGAIN_AT": (
         "exit_rules",
         "return never_is_nil(exit_rules.look_again_at(a or math.huge, pool_of({patience = b}), c))",
+    ),
+    "RECKON": ("clock_rules", "return clock_rules.reckon(a, b, c, d)"),
+    "IS_NOTED": ("clock_rules", "return clock_rules.is_noted(a, b)"),
+    "WAS_AWAY": ("clock_rules", "return clock_rules.was_away(a, b, c, d)"),
+    "POSSIBLE_START": (
+        "lane_rules",
+        "local lane = lane_of(a) lane.in_flight = b return lane_rules.possible_start(lane)",
+    ),
+    "BRING_BACK": (
+        "lane_rules",
+        "local lane = lane_of(a) lane.in_flight = b lane_rules.bring_back(lane)"
+        " return unpack(values_of(lane, unpack(PACE)))",
     ),
     "DUE_IN_RING": ("free_exits", "return due_in_ring(roster_of(a, b), c)"),
     "NEXT_FREE": ("free_exits", "return never_is_nil(next_free(roster_of(a, c), b or math.huge, d))"),

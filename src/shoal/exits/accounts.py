@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ from shoal.exits.refusals import ExitRefusal
 from shoal.fetch.base import Fetch, Fetcher, Response
 from shoal.fetch.exit_config import ExitConfig, secrets_of
 from shoal.frontier.base import Frontier
+from shoal.frontier.start_slots import wait_for_slot
 from shoal.model import VIA, Lease
 from shoal.session import Session
 from shoal.settings import Settings
@@ -117,4 +119,6 @@ class _Slots:
             self._has_begun = True
             return
         lane = f"{lane_of(url)}{VIA}{self._lease.task.pool}"
-        await asyncio.sleep(await self._frontier.reserve(self._lease.crawl, lane, exit=self._lease.exit))
+        reserve = partial(self._frontier.reserve, self._lease.crawl, lane, exit=self._lease.exit)
+        interval = max(self._lease.interval, self._lease.exit_interval)
+        await wait_for_slot(time.monotonic() + await reserve(), interval=interval, reserve=reserve)

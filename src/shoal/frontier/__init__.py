@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
+from shoal.frontier.steady import steady_seconds
 
 REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 SCHEMES = ("sqlite", *REDIS_SCHEMES)
@@ -19,7 +20,7 @@ async def open_frontier(url: str) -> Frontier:
         case "sqlite":
             from shoal.frontier.sqlite.frontier import SqliteFrontier
 
-            return await SqliteFrontier.open(_sqlite_path(rest, url) if separator else url)
+            return await SqliteFrontier.open(_sqlite_path(rest, url) if separator else url, steady=steady_seconds)
         case name if name in REDIS_SCHEMES:
             try:
                 from shoal.frontier.redis.frontier import RedisFrontier
@@ -28,7 +29,7 @@ async def open_frontier(url: str) -> Frontier:
                     raise
                 raise UsageError(f"{scheme}:// needs the redis library: pip install 'shoal[redis]'") from None
 
-            return await RedisFrontier.open(url)
+            return await RedisFrontier.open(url, steady=steady_seconds)
         case _:
             known = ", ".join(f"{name}://" for name in SCHEMES)
             raise UsageError(f"no frontier for {scheme}://: use one of {known} or the path of a file")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from functools import partial
 
 from shoal.exits.passage import Passage
 from shoal.exits.shortages import Shortage
 from shoal.fetch.base import Fetcher
 from shoal.fetch.robots import LONGEST_REST, UNAVAILABLE, Robots, RulesVerdict, fetch_rules
 from shoal.frontier.base import Frontier
+from shoal.frontier.start_slots import wait_for_slot
 from shoal.model import VIA, LaneUpdate, Lease, Released, Retry
 from shoal.policy.politeness import lent_interval
 from shoal.settings import Settings
@@ -59,11 +62,7 @@ class LaneRules:
     async def wait_for_slot(self, lease: Lease, url: str) -> bool:
         """Wait for the start slot of a request that is not its lease's first; False: there is none soon."""
         _, via, pool = lease.task.lane.partition(VIA)
-        wait = await self._frontier.reserve(lease.crawl, f"{lane_of(url)}{via}{pool}", exit=lease.exit)
-        if wait > LONGEST_SLOT_WAIT:
-            return False
-        await asyncio.sleep(wait)
-        return True
+        return await self._take_slot(lease, f"{lane_of(url)}{via}{pool}") <= LONGEST_SLOT_WAIT
 
     async def _ask(self, lease: Lease, fetcher: Fetcher, *, failures: int) -> Released | Retry | Shortage:
         async def reserve(url: str) -> RulesVerdict | None:
@@ -99,12 +98,21 @@ class LaneRules:
             if rules and rules != UNAVAILABLE:
                 delay = Robots(rules, self._settings.user_agent).crawl_delay
                 return RulesVerdict(rules=rules, seconds=self._settings.robots_seconds, crawl_delay=delay)
-        wait = await self._frontier.reserve(lease.crawl, lane, exit=lease.exit)
+        wait = await self._take_slot(lease, lane)
         if wait > LONGEST_SLOT_WAIT:
             # Many hosts that redirect to one slow host would hold every slot of the worker.
             return RulesVerdict(rest_seconds=min(wait, LONGEST_REST), problem="robots.txt: redirects to a busy host")
-        await asyncio.sleep(wait)
         return None
+
+    async def _take_slot(self, lease: Lease, lane: str) -> float:
+        """Wait for the next start slot of a lane unless that is too far ahead; gives the seconds to wait for it."""
+        reserve = partial(self._frontier.reserve, lease.crawl, lane, exit=lease.exit)
+        wait = await reserve()
+        if wait <= LONGEST_SLOT_WAIT:
+            # The interval of another host's lane is not known here: the lease's own stands for it.
+            interval = max(lease.interval, lease.exit_interval)
+            await wait_for_slot(time.monotonic() + wait, interval=interval, reserve=reserve)
+        return wait
 
     async def _read(self, crawl: str, lane: str) -> Robots | None:
         version, blob = await self._frontier.rules(crawl, lane)

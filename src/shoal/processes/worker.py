@@ -18,6 +18,7 @@ from shoal.errors import ServerUnreachable, StorageError
 from shoal.exits.refusals import unused
 from shoal.exits.troubles import MOST_LINES, Troubles
 from shoal.frontier.base import Frontier
+from shoal.frontier.start_slots import wait_for_slot
 from shoal.journey.journey import Journey
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Finished
@@ -37,7 +38,6 @@ T = TypeVar("T")
 BEAT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 0.5
 ERROR_RETRY_SECONDS = 10.0
-SHORTEST_SLACK_SECONDS = 0.01
 LAST_ANSWER_SECONDS = 2.0
 OTHERS_SECONDS = 5.0
 OTHERS_PER_BEAT = 10
@@ -212,19 +212,13 @@ class Worker:
             self._flush_if_idle()
 
     async def _wait_for_start(self, lease: Lease, start: float) -> None:
-        """Wait for the lane's start slot. A start half an interval late would be too close to the next one: the worker
-        then takes a new slot."""
+        """Wait for the start slot of the lane, or for a new one if it comes too late."""
         interval = max(lease.interval, lease.exit_interval)
-        slack = max(interval / 2, SHORTEST_SLACK_SECONDS)
+        take = partial(self._frontier.reserve, lease.crawl, lease.task.lane, exit=lease.exit)
+        reserve = partial(self._reach, take)
         self._waiting.add(lease.token)
         try:
-            while True:
-                await asyncio.sleep(max(0.0, start - self._monotonic()))
-                if self._monotonic() - start <= slack or not interval:
-                    return
-                reserve = partial(self._frontier.reserve, lease.crawl, lease.task.lane, exit=lease.exit)
-                wait = await self._reach(reserve)
-                start = self._monotonic() + wait
+            await wait_for_slot(start, interval=interval, reserve=reserve, monotonic=self._monotonic)
         finally:
             self._waiting.discard(lease.token)
 

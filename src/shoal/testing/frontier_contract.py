@@ -3,13 +3,14 @@
 Subclass `FrontierContract` and let pytest (with pytest-asyncio in auto mode) collect the subclass:
 
     class TestMyFrontier(FrontierContract):
-        async def open(self, folder, clock):
-            return await MyFrontier.open(folder / "my.db", clock=clock)
+        async def open(self, folder, clock, steady=None):
+            return await MyFrontier.open(folder / "my.db", clock=clock, steady=steady)
 """
 
 from __future__ import annotations
 
 from shoal.testing.contract.frontier.account_promises import AccountPromises
+from shoal.testing.contract.frontier.clock_promises import ClockPromises
 from shoal.testing.contract.frontier.control_promises import ControlPromises
 from shoal.testing.contract.frontier.exit_promises import ExitPromises
 from shoal.testing.contract.frontier.feeding_promises import FeedingPromises
@@ -25,6 +26,7 @@ class FrontierContract(
     PutPromises,
     LeasePromises,
     LostPromises,
+    ClockPromises,
     SettlePromises,
     ExitPromises,
     AccountPromises,

@@ -61,7 +61,7 @@ class BlockedLoop(ScriptedFetcher):
         return await super().fetch(request)
 
 
-@pytest.mark.parametrize(("blocked", "reserved"), [(0.3, 1), (0.14, 0)])
+@pytest.mark.parametrize(("blocked", "reserved"), [(0.3, 1), (0.115, 1), (0.109, 0)])
 async def test_only_a_start_that_comes_too_late_takes_a_new_slot(blocked: float, reserved: int) -> None:
     clock = FakeClock()
     bench = Bench({}, interval=0.1, horizon_seconds=1.0, clock=clock, monotonic=clock)

@@ -13,6 +13,7 @@ from redis.asyncio.connection import AbstractConnection, SSLConnection, UnixDoma
 from redis.asyncio.connection import Connection as TcpConnection
 
 from shoal.frontier.redis.scripts import Script
+from shoal.frontier.steady import SteadyTimes
 
 Argument = str | bytes | int | float
 
@@ -27,6 +28,7 @@ class Connection:
         self.run_id = ""
         self.version = ""
         self.clock: Callable[[], str] = str
+        self.times = SteadyTimes(None)
 
     async def connect(self) -> None:
         """Reach the server and learn which run of it this is."""
@@ -75,7 +77,9 @@ class Connection:
         not yet checked."""
         run_id = "" if unchecked else self.run_id
         sha = self._scripts[verb].sha
-        await self._write(_packed(("EVALSHA", sha, 1, prefix, self.clock(), run_id, *args)))
+        expected = self.times.expected(prefix)
+        time = self.clock() if expected is None else f"{self.clock()}/{expected!r}"
+        await self._write(_packed(("EVALSHA", sha, 1, prefix, time, run_id, *args)))
 
     async def send_bare_script(self, verb: str, prefix: str, args: Sequence[Argument]) -> None:
         """A script that belongs to no crawl."""

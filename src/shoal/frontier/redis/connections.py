@@ -18,6 +18,7 @@ from shoal.frontier.redis.connection import Connection
 from shoal.frontier.redis.scripts import LuaFolder
 from shoal.frontier.redis.sentinel import masters, no_master
 from shoal.frontier.redis.tls import connected
+from shoal.frontier.steady import SteadyTimes
 
 ANSWER_SECONDS = 20.0
 IDLE_CONNECTIONS = 8
@@ -29,10 +30,13 @@ class RedisConnections:
     """Lends connections to one server, or to the nodes of a cluster, and keeps a few of them open. Its errors never
     show the password."""
 
-    def __init__(self, url: str, *, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, url: str, *, clock: Callable[[], float] | None = None, steady: Callable[[], float] | None = None
+    ) -> None:
         self._address = parse_address(url)
         self.shown = self._address.shown
         self._clock: Callable[[], str] = str if clock is None else lambda: repr(float(clock()))
+        self.times = SteadyTimes(steady)
         self.shards = self._address.shards
         self._scripts = LuaFolder().scripts()
         self._slots = SlotMap(self._address) if self._address.nodes else None
@@ -137,7 +141,7 @@ class RedisConnections:
     async def _connect(self, **node: str | int) -> Connection:
         driver = new_connection(self._address.server, **node)
         connection = Connection(driver, self._scripts)
-        connection.clock = self._clock
+        connection.clock, connection.times = self._clock, self.times
         try:
             if isinstance(driver, SSLConnection):
                 await connected(connection.connect(), host=driver.host, port=driver.port, shown=self.shown)

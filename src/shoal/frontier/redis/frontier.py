@@ -39,7 +39,8 @@ from shoal.model import (
 class RedisFrontier:
     """Keeps the contract of `Frontier`. Make one with `open`.
 
-    Time is the server's. A `clock` is for tests alone: its time is sent along with every script.
+    Time is the server's; by `steady`, a clock of this process, steps of it are noticed. A `clock` is for tests alone:
+    its time is sent along with every script.
     """
 
     def __init__(self, connections: RedisConnections) -> None:
@@ -51,9 +52,11 @@ class RedisFrontier:
         self._settler = Settler(self._runner, self._samples, self._outbox)
 
     @classmethod
-    async def open(cls, url: str, *, clock: Callable[[], float] | None = None) -> RedisFrontier:
+    async def open(
+        cls, url: str, *, clock: Callable[[], float] | None = None, steady: Callable[[], float] | None = None
+    ) -> RedisFrontier:
         """Reach the server."""
-        connections = RedisConnections(url, clock=clock)
+        connections = RedisConnections(url, clock=clock, steady=steady)
         try:
             await check_server(connections)
         except BaseException:
@@ -96,7 +99,7 @@ class RedisFrontier:
     async def lease(
         self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float
     ) -> LeaseBatch:
-        self._repair.see_horizon(horizon)
+        self._repair.see_terms(horizon=horizon, seconds=seconds)
         terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon)
         return await lease(self._runner, self._outbox, crawls, terms)
 

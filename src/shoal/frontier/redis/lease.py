@@ -102,17 +102,18 @@ class _Lent(msgspec.Struct, kw_only=True):
 
 async def _lease_one(runner: ShardRunner, shard: Shard, terms: Terms) -> _Lent:
     args = (terms.limit, terms.worker, number(terms.seconds), number(terms.horizon), int(terms.may_be_alone))
+    asked = runner.connections.times.now()
     (answer,) = await runner.run([(shard, "lease", args)])
-    return _lent(runner, {shard: answer})
+    return _lent(runner, {shard: answer}, asked=asked)
 
 
 async def _lease_many(runner: ShardRunner, shards: Sequence[Shard], terms: Terms) -> _Lent:
     """A survey of all shards, then a script for each shard whose lanes are the next to be served. If a suspect waits
     longest, its lane is asked before all others, which lend nothing when it is lent."""
     limit = min(terms.limit, max(LEAST_LANES, 2 * terms.limit // len(shards)))
-    surveys = await _ask_each(
-        runner, {shard: ("survey", (limit, number(terms.horizon), terms.limit)) for shard in shards}
-    )
+    asked = runner.connections.times.now()
+    survey = (limit, number(terms.horizon), terms.limit, number(terms.seconds))
+    surveys = await _ask_each(runner, dict.fromkeys(shards, ("survey", survey)))
     ready = []
     for shard, answer in surveys.items():
         for start, age, lane, room in zip(*(answer[5 + column :: 4] for column in range(4)), strict=True):
@@ -126,12 +127,12 @@ async def _lease_many(runner: ShardRunner, shards: Sequence[Shard], terms: Terms
     if wanted and terms.may_be_alone and surveys[wanted[0][0]][4] == b"1":
         first = 1
         answers |= await _ask_lanes(runner, wanted[:1], terms, may_be_alone=True)
-        lent = _lent(runner, answers)
+        lent = _lent(runner, answers, asked=asked)
         if any(lease.alone for lease in lent.leases):
             return lent
     for shard, answer in (await _ask_lanes(runner, wanted[first:], terms, may_be_alone=False)).items():
         answers[shard] = answer + answers[shard][4:]
-    lent = _lent(runner, answers)
+    lent = _lent(runner, answers, asked=asked)
     ranks = {(shard.crawl, lane.decode()): rank for rank, (shard, lane, _) in enumerate(wanted)}
     # A lane whose exits rest, or that a suspect stops, lends less than it has room for: that is no reason to ask again.
     direct = {lane for lane in ranks.keys() - lent.stopped if VIA not in lane[1]}
@@ -172,7 +173,7 @@ async def _finished(runner: ShardRunner, crawls: Sequence[str], lent: _Lent) -> 
     return [crawl for crawl in crawls if crawl in finished]
 
 
-def _lent(runner: ShardRunner, answers: Mapping[Shard, list[Any]]) -> _Lent:
+def _lent(runner: ShardRunner, answers: Mapping[Shard, list[Any]], *, asked: float) -> _Lent:
     lent = _Lent()
     for shard, answer in answers.items():
         if answer[0] == b"none":
@@ -181,7 +182,9 @@ def _lent(runner: ShardRunner, answers: Mapping[Shard, list[Any]]) -> _Lent:
             continue
         runner.see_epoch(shard, int(answer[1]))
         lent.epoch += int(answer[1])
-        lent.ask_again = min(lent.ask_again, float(answer[2]))
+        ask_again, _, now = answer[2].partition(b" ")
+        runner.connections.times.note(shard.prefix, float(now), asked=asked)
+        lent.ask_again = min(lent.ask_again, float(ask_again))
         ending = answer[3]
         if ending == b"1":
             lent.finished.append(shard.crawl)

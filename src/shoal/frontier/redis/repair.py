@@ -28,6 +28,7 @@ REWRITTEN = "shoal:rewritten"  # the run of the server whose append-only file wa
 LOOK_AGAIN_SECONDS = 0.1
 PATIENCE_SECONDS = 10.0
 SHORTEST_REST_SECONDS = 1.0
+SHORTEST_LEASE_SECONDS = 10.0
 LANES_PER_STEP = 200
 POOLED_LANES_PER_STEP = 20
 NOTE_SECONDS = 86_400
@@ -44,11 +45,13 @@ class Repair:
         self._connections = connections
         self._owner = os.urandom(8).hex()
         self._rest = SHORTEST_REST_SECONDS
+        self._lease_seconds = SHORTEST_LEASE_SECONDS
         self._lock = asyncio.Lock()
 
-    def see_horizon(self, seconds: float) -> None:
-        """Lanes rest as long as any lease call looked ahead."""
-        self._rest = max(self._rest, seconds)
+    def see_terms(self, *, horizon: float, seconds: float) -> None:
+        """Lanes rest as long as any lease call looked ahead; leases last as long as any that was asked for."""
+        self._rest = max(self._rest, horizon)
+        self._lease_seconds = max(self._lease_seconds, seconds)
 
     async def run(self, shard: Shard) -> None:
         """Repair the shard, or wait until another client has."""
@@ -74,8 +77,9 @@ class Repair:
             await self._rewrite(connection, shard)
             await self._pools(connection, shard)
             await self._lanes(connection, shard, "reset", "0")
-            for step in ("exits", "held", "leases"):
-                await self._pages(connection, shard, step)
+            await self._pages(connection, shard, "exits")
+            await self._pages(connection, shard, "held", repr(self._lease_seconds))
+            await self._pages(connection, shard, "leases")
             last = max(await self._pages(connection, shard, "later"))
             for step in ("dead", "graves"):
                 await self._pages(connection, shard, step)
@@ -107,12 +111,12 @@ class Repair:
                 await connection.answers()
             await self._step(connection, shard, "renew")
 
-    async def _pages(self, connection: Connection, shard: Shard, step: str) -> list[int]:
+    async def _pages(self, connection: Connection, shard: Shard, step: str, *args: Argument) -> list[int]:
         """A step from its beginning to its end; gives the number that each call counted."""
         cursor: Argument = "0"
         counted = []
         while True:
-            _, cursor, number = await self._step(connection, shard, step, cursor)
+            _, cursor, number = await self._step(connection, shard, step, cursor, *args)
             counted.append(number)
             if cursor == b"0":
                 return counted

@@ -23,6 +23,12 @@ MAX_KEPT_SESSIONS: Final = 2000  # of a crawl, those of accounts and of sites to
 
 # Lanes.
 SAME_INTERVAL: Final = 1e-9  # intervals that differ by no more are the same
+FAR_SECONDS: Final = 60.0  # what a lane's next start may lie further ahead than its interval and rests say
+
+# The time of a crawl.
+STEP_SECONDS: Final = 0.25  # a clock that is further ahead than this was stepped
+CLOCK_SECONDS: Final = 1.0  # how often a crawl's latest time is noted
+AWAY_SHARE: Final = 2  # of a lease: half of it without a sign of any worker; leases are renewed every third
 
 # Tasks.
 MAX_PRIORITY: Final = 4194303  # 2^22 - 1; higher priorities count as this one; the lowest is its negative
@@ -43,6 +49,7 @@ MAX_RECLAIMED: Final = 200  # expired leases
 MAX_WOKEN: Final = 500  # delayed tasks that are due
 MAX_PUT_OFF: Final = 500  # exits found parked or held, while an exit is picked
 MAX_GIVEN_UP: Final = 100  # tasks of a lane whose exits rested for too long
+MAX_BROUGHT_BACK: Final = 20  # lanes whose next start lies too far ahead
 
 # Seconds after which a worker asks for leases again, at least and at most.
 MIN_ASK_AGAIN: Final = 0.01

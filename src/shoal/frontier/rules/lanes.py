@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from shoal.frontier.rules.constants import MAX_ASK_AGAIN, MIN_ASK_AGAIN, SAME_INTERVAL
+from shoal.frontier.rules.constants import FAR_SECONDS, MAX_ASK_AGAIN, MIN_ASK_AGAIN, SAME_INTERVAL
 from shoal.model import LaneUpdate, Pool
 
 
@@ -79,6 +79,21 @@ def follow_pace(pace: Pace, *, old: tuple[float, int], new: tuple[float, int], n
             new[0], next_start=next_start, last_start=last_start, blocked_until=blocked_until, now=now
         )
     return Pace(next_start, last_start, blocked_until, interval, base_interval, new[1] if cap == old[1] else cap)
+
+
+def possible_start(pace: Pace, *, in_flight: int, now: float) -> float:
+    """The latest time at which the next start of this lane can lie, when it may start at all: its requests in flight
+    have a slot each, an interval apart, after its rest. A later one comes from a clock that was wrong."""
+    return max(now, pace.blocked_until) + (in_flight + 1) * max(pace.interval, pace.base_interval) + FAR_SECONDS
+
+
+def bring_back(pace: Pace, *, in_flight: int, now: float) -> Pace:
+    """The pace of a lane whose next start lies no further ahead than is possible."""
+    latest = possible_start(pace, in_flight=in_flight, now=now)
+    if pace.next_start <= latest:
+        return pace
+    last_start = min(pace.last_start, now)
+    return pace._replace(last_start=last_start, next_start=max(now, last_start + pace.interval, pace.blocked_until))
 
 
 def starts_within(most: int, *, interval: float, next_start: float, horizon: float, now: float) -> int:

@@ -16,6 +16,7 @@ from shoal.frontier.sqlite import pool_exits
 from shoal.frontier.sqlite.expiry import change_ttl, expire_keys, forget_ended, retire
 from shoal.frontier.sqlite.frontier_rows import DEAD
 from shoal.frontier.sqlite.ledger import Ledger
+from shoal.frontier.sqlite.moment import Moment
 from shoal.frontier.sqlite.put import SEQUENCES
 from shoal.model import VIA, Budgets, Crawl, CrawlState, DeadFilter, Pool
 
@@ -26,15 +27,15 @@ _CRAWLS = (
 )
 
 
-def load(db: sqlite3.Connection, name: str, *, now: float) -> Ledger:
+def load(db: sqlite3.Connection, name: str, *, at: Moment) -> Ledger:
     """The crawl's ledger; an unknown crawl is the user's mistake."""
-    ledger = Ledger.load(db, name, now=now)
+    ledger = Ledger.load(db, name, at=at)
     if ledger is None:
         raise UsageError(f"there is no crawl {name!r}; `shoal status` lists them")
     return ledger
 
 
-def open_crawl(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> Crawl:
+def open_crawl(db: sqlite3.Connection, crawl: Crawl, *, at: Moment) -> Crawl:
     if crawl.dedup != "exact":
         raise UsageError(
             f"dedup {crawl.dedup!r} needs a Redis frontier: set dedup to exact, or use --frontier redis://…"
@@ -42,13 +43,13 @@ def open_crawl(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> Crawl:
     check_exits(crawl.pools)
     found = db.execute("SELECT id, interval, cap FROM crawl WHERE name = ?", (crawl.id,)).fetchone()
     if found:
-        _take_over(db, crawl, *found, now=now)
+        _take_over(db, crawl, *found, at=at)
     else:
-        _create(db, crawl, now=now)
+        _create(db, crawl, now=at.wall)
     return _crawl(db.execute(f"{_CRAWLS} WHERE name = ?", (crawl.id,)).fetchone())
 
 
-def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: float, cap: int, *, now: float) -> None:
+def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: float, cap: int, *, at: Moment) -> None:
     """Change how the crawl is run. Lanes whose pace was the crawl's own follow it."""
     budgets = crawl.budgets
     db.execute(
@@ -59,7 +60,9 @@ def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: floa
             budgets.cost, row_id,
         ),
     )  # fmt: skip
-    change_ttl(load(db, crawl.id, now=now), crawl.dedup_ttl)
+    ledger = load(db, crawl.id, at=at)
+    now = ledger.now
+    change_ttl(ledger, crawl.dedup_ttl)
     db.execute("UPDATE crawl_about SET settings = ? WHERE crawl = ?", (msgspec.json.encode(crawl.settings), row_id))
     old_pools = {pool.name: pool for pool in pool_exits.take_over(db, row_id, crawl.pools, now=now)}
     direct = f"name NOT LIKE '%{VIA}%'"
@@ -243,7 +246,7 @@ def _cancel(ledger: Ledger) -> None:
     ledger.db.execute("UPDATE lane SET waiting = 0 WHERE crawl = ?", (crawl.id,))
     crawl.cancelled += crawl.queued + crawl.delayed
     crawl.queued = crawl.delayed = 0
-    crawl.finished = ledger.now
+    crawl.finished = ledger.wall
 
 
 def _restore(ledger: Ledger) -> None:

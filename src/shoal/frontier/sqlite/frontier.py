@@ -16,8 +16,10 @@ from shoal.frontier.sqlite.expiry import expire_keys
 from shoal.frontier.sqlite.lease import Death, Terms, evict, lease
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.migrations import open_tables
+from shoal.frontier.sqlite.moment import Moment
 from shoal.frontier.sqlite.put import bury, put
 from shoal.frontier.sqlite.settle import extend, settle
+from shoal.frontier.steady import SteadyTimes
 from shoal.model import (
     DIRECT,
     Crawl,
@@ -45,17 +47,31 @@ T = TypeVar("T")
 class SqliteFrontier:
     """Keeps the contract of `Frontier`. Make one with `open`; every verb runs in the frontier's own thread."""
 
-    def __init__(self, path: str | Path, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] | None = None,
+    ) -> None:
         self._path = path
         self._clock = clock
+        self._times = SteadyTimes(steady)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-frontier")
         self._db: sqlite3.Connection
         self._closed = False
 
     @classmethod
-    async def open(cls, path: str | Path, *, clock: Callable[[], float] = time.time) -> SqliteFrontier:
-        """Open the file, with its tables made if need be."""
-        frontier = cls(path, clock=clock)
+    async def open(
+        cls,
+        path: str | Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] | None = None,
+    ) -> SqliteFrontier:
+        """Open the file, with its tables made if need be. By `steady`, a clock of this process, steps of the clock are
+        noticed."""
+        frontier = cls(path, clock=clock, steady=steady)
         try:
             await frontier._run(frontier._connect)
         except BaseException:
@@ -64,10 +80,10 @@ class SqliteFrontier:
         return frontier
 
     async def open_crawl(self, crawl: Crawl) -> Crawl:
-        return await self._write(lambda db, now: control.open_crawl(db, crawl, now=now))
+        return await self._write(lambda db, at: control.open_crawl(db, crawl, at=at))
 
     async def crawls(self) -> list[Crawl]:
-        return await self._read(lambda db, now: control.crawls(db))
+        return await self._read(lambda db, _: control.crawls(db))
 
     async def set_state(self, crawl: str, state: CrawlState, *, reason: str = "") -> None:
         await self._change(crawl, lambda ledger: control.set_state(ledger, state, reason=reason))
@@ -76,7 +92,7 @@ class SqliteFrontier:
         await self._change(crawl, lambda ledger: control.set_feeding(ledger, feeder, seconds=seconds, begins=begins))
 
     async def delete_crawl(self, crawl: str) -> None:
-        await self._write(lambda db, now: control.delete_crawl(db, crawl))
+        await self._write(lambda db, _: control.delete_crawl(db, crawl))
 
     async def put(
         self,
@@ -109,20 +125,17 @@ class SqliteFrontier:
     ) -> LeaseBatch:
         terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon)
 
-        def work(db: sqlite3.Connection, now: float) -> LeaseBatch:
-            return lease(db, crawls, terms, now=now, at=time.monotonic())
-
-        return await self._write(work)
+        return await self._write(lambda db, at: lease(db, crawls, terms, at=at))
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
-        return await self._write(lambda db, now: extend(db, leases, seconds=seconds, now=now))
+        return await self._write(lambda db, at: extend(db, leases, seconds=seconds, at=at))
 
     async def settle(self, results: Sequence[Result]) -> SettleReport:
         return await self._run(lambda: self._settle(results))
 
     async def evict(self, worker: str, *, suspects: Sequence[int] = (), cause: str = "") -> int:
         death = Death(suspects=suspects, cause=cause)
-        return await self._write(lambda db, now: evict(db, worker, death, now=now))
+        return await self._write(lambda db, at: evict(db, worker, death, at=at))
 
     async def forget(self, crawl: str, keys: Sequence[int]) -> None:
         await self._change(crawl, lambda ledger: control.forget(ledger, keys))
@@ -194,10 +207,10 @@ class SqliteFrontier:
         return await self._look(crawl, lambda ledger: ledger.samples(reason))
 
     async def beat(self, beat: WorkerBeat) -> None:
-        await self._write(lambda db, now: views.beat(db, beat, now=now))
+        await self._write(lambda db, at: views.beat(db, beat, now=at.wall))
 
     async def workers(self, *, within: float = 60.0) -> list[WorkerBeat]:
-        return await self._read(lambda db, now: views.workers(db, since=now - within))
+        return await self._read(lambda db, at: views.workers(db, since=at.wall - within))
 
     async def workers_of(self, crawl: str) -> list[WorkerBeat]:
         return await self._read(lambda db, _: views.workers_of(db, crawl))
@@ -213,25 +226,25 @@ class SqliteFrontier:
             raise StorageError(f"the frontier at {self._path} is closed")
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    async def _write(self, work: Callable[[sqlite3.Connection, float], T]) -> T:
+    async def _write(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T:
         return await self._run(lambda: self._in_transaction(work))
 
     async def _change(self, crawl: str, work: Callable[[Ledger], T]) -> T:
-        return await self._write(lambda db, now: work(control.load(db, crawl, now=now)))
+        return await self._write(lambda db, at: work(control.load(db, crawl, at=at)))
 
-    async def _read(self, work: Callable[[sqlite3.Connection, float], T]) -> T:
+    async def _read(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T:
         return await self._run(lambda: self._in_transaction(work, "DEFERRED"))
 
     async def _look(self, crawl: str, work: Callable[[Ledger], T]) -> T:
-        return await self._read(lambda db, now: work(control.load(db, crawl, now=now)))
+        return await self._read(lambda db, at: work(control.load(db, crawl, at=at)))
 
     def _connect(self) -> None:
         self._db = open_tables(self._path)
 
-    def _in_transaction(self, work: Callable[[sqlite3.Connection, float], T], mode: str = "IMMEDIATE") -> T:
+    def _in_transaction(self, work: Callable[[sqlite3.Connection, Moment], T], mode: str = "IMMEDIATE") -> T:
         with storage_errors(self._path), transaction(self._db, mode):
             # Read inside the transaction: waiting for the lock takes time too.
-            return work(self._db, self._clock())
+            return work(self._db, Moment(self._clock(), self._times, mode == "IMMEDIATE"))
 
     def _settle(self, results: Sequence[Result]) -> SettleReport:
         """All results in one transaction; if one of them cannot be applied, each in its own."""
@@ -243,7 +256,7 @@ class SqliteFrontier:
             return self._settle_singly(results)
 
     def _settle_together(self, results: Sequence[Result]) -> SettleReport:
-        return self._in_transaction(lambda db, now: settle(db, results, now=now))
+        return self._in_transaction(lambda db, at: settle(db, results, at=at))
 
     def _settle_singly(self, results: Sequence[Result]) -> SettleReport:
         stale: list[Lease] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from shoal.frontier.rules.exits import NOT_PARKED, Parking
-from shoal.frontier.rules.lanes import Pace, take_slot, update_pace
+from shoal.frontier.rules.lanes import Pace, bring_back, take_slot, update_pace
 from shoal.model import VIA, LaneUpdate
 
 # The states of a task, as its row has them.
@@ -15,7 +15,8 @@ COUNTS = ("queued", "delayed", "leased", "dead", "cancelled")  # the counter of 
 CRAWL_COLUMNS = (
     "id, name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost, cost,"
     " finished, dedup_ttl, generation, turned, epoch,"
-    " last_seq, last_token, queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost"
+    " last_seq, last_token, queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost,"
+    " clock_last, clock_shift"
 )
 LANE_COLUMNS = (
     "id, name, next_start, last_start, blocked_until, interval, base_interval, cap, in_flight, waiting, known, opener,"
@@ -56,6 +57,8 @@ class CrawlRow(msgspec.Struct):
     stale: int
     retried: int
     lost: int
+    clock_last: float
+    clock_shift: float
 
     @property
     def left(self) -> int:
@@ -112,12 +115,20 @@ class LaneRow(msgspec.Struct):
         self.opener = 0
         self.start(max(self.last_start, now), now=now)
 
+    def bring_back(self, *, now: float) -> None:
+        """Start no later than is possible."""
+        pace = bring_back(self._pace, in_flight=self.in_flight, now=now)
+        self.last_start, self.next_start = pace.last_start, pace.next_start
+
     def apply(self, update: LaneUpdate, *, now: float) -> None:
         """Change the pace, or rest. The ledger stores the update's rules."""
-        pace = Pace(self.next_start, self.last_start, self.blocked_until, self.interval, self.base_interval, self.cap)
         self.next_start, self.last_start, self.blocked_until, self.interval, self.base_interval, self.cap = update_pace(
-            pace, update, now=now
+            self._pace, update, now=now
         )
+
+    @property
+    def _pace(self) -> Pace:
+        return Pace(self.next_start, self.last_start, self.blocked_until, self.interval, self.base_interval, self.cap)
 
 
 class ExitRow(msgspec.Struct):

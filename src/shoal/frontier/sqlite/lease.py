@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from shoal.frontier.rules.constants import MAX_GIVEN_UP, MAX_RECLAIMED, MAX_WOKEN
+from shoal.frontier.rules.constants import (
+    FAR_SECONDS,
+    MAX_ASK_AGAIN,
+    MAX_BROUGHT_BACK,
+    MAX_GIVEN_UP,
+    MAX_RECLAIMED,
+    MAX_WOKEN,
+)
 from shoal.frontier.rules.exits import no_exit_reason
 from shoal.frontier.rules.fairness import share_out
 from shoal.frontier.rules.lanes import ask_again_in, needs_opening, starts_within
@@ -25,6 +33,7 @@ from shoal.frontier.sqlite.expiry import expire_keys
 from shoal.frontier.sqlite.frontier_rows import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow
 from shoal.frontier.sqlite.lane_exits import LaneExits
 from shoal.frontier.sqlite.ledger import Ledger
+from shoal.frontier.sqlite.moment import Moment
 from shoal.model import DIRECT, NO_EXIT, CrawlState, ExitUse, Lease, LeaseBatch, Task
 
 DECODER = msgspec.msgpack.Decoder(Task)
@@ -36,6 +45,10 @@ DUE = "SELECT id, lane FROM task WHERE crawl = ? AND state = 1 AND at <= ? ORDER
 READY = (
     f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"  # noqa: S608 -- constant
     " AND max(next_start, exits_next) <= ? ORDER BY max(next_start, exits_next), id LIMIT ?"
+)
+FAR_AHEAD = (
+    f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"  # noqa: S608 -- constant
+    " AND max(next_start, exits_next) > ? ORDER BY max(next_start, exits_next) DESC, id LIMIT ?"
 )
 NEXT_TASKS = (
     "SELECT id, attempts, losses, free_retries, payload FROM task WHERE lane = ? AND state = 0 ORDER BY ord LIMIT ?"
@@ -67,22 +80,25 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
     cause: str = ""
 
 
-def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, now: float, at: float) -> LeaseBatch:
+def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Moment) -> LeaseBatch:
     """One lease call. A crawl that was deleted has nothing left to do."""
-    found = {name: Ledger.load(db, name, now=now) for name in crawls}
+    asked, answered = at.times.now(), time.monotonic()
+    found = {name: Ledger.load(db, name, at=at) for name in crawls}
     ledgers = [ledger for ledger in found.values() if ledger]
     for ledger in ledgers:
         expire_keys(ledger)
+        if ledger.note_presence(seconds=terms.seconds):
+            _bring_back(ledger)
         if _reclaim_expired(ledger) + _wake(ledger):
             ledger.flush()
         _pause_if_spent(ledger)
     leases: list[Lease] = []
     changes: list[tuple[float, int, int, str, str, int]] = []
     is_first = True
-    for ledger, lane, count in _choose(ledgers, terms, now=now):
-        for row_id, lent in _lend(ledger, lane, count, latest=now + terms.horizon, is_first=is_first):
+    for ledger, lane, count in _choose(ledgers, terms):
+        for row_id, lent in _lend(ledger, lane, count, latest=ledger.now + terms.horizon, is_first=is_first):
             leases.append(lent)
-            changes.append((now + terms.seconds, lent.token, lent.attempt, terms.worker, lent.exit, row_id))
+            changes.append((ledger.now + terms.seconds, lent.token, lent.attempt, terms.worker, lent.exit, row_id))
         is_first = False
         if leases and leases[0].alone:
             break
@@ -91,20 +107,21 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, now: f
     finished = [name for name, ledger in found.items() if ledger is None or _finish(ledger)]
     for ledger in ledgers:
         ledger.flush()
+        at.times.note(ledger.crawl.name, ledger.now, asked=asked)
     return LeaseBatch(
         leases=leases,
-        ask_again=_ask_again(ledgers, now=now),
-        at=at,
+        ask_again=min(map(_ask_again, ledgers), default=MAX_ASK_AGAIN),
+        at=answered,
         epoch=sum(ledger.crawl.epoch for ledger in ledgers),
         finished=tuple(finished),
     )
 
 
-def evict(db: sqlite3.Connection, worker: str, death: Death, *, now: float) -> int:
+def evict(db: sqlite3.Connection, worker: str, death: Death, *, at: Moment) -> int:
     """End all leases of this worker, in every crawl; gives how many."""
     taken = 0
     for (name,) in db.execute("SELECT name FROM crawl WHERE leased > 0").fetchall():
-        ledger = Ledger.load(db, name, now=now)
+        ledger = Ledger.load(db, name, at=at)
         if ledger:
             taken += _lose(ledger, db.execute(HELD_BY, (ledger.crawl.id, worker)).fetchall(), death)
             ledger.flush()
@@ -133,7 +150,7 @@ def _lose(ledger: Ledger, rows: Sequence[tuple[Any, ...]], death: Death | None =
             ledger.count(DEAD, 1)
             ledger.tally("outcome", WORKER_LOST)
             detail = lost_detail(worker, has_exited=death is not None)
-            changes.append((DEAD, ledger.now, attempts, 0, reason, detail, row_id))
+            changes.append((DEAD, ledger.wall, attempts, 0, reason, detail, row_id))
         else:
             changes.append((*ledger.wait(lane), *tries, reason, "", row_id))
     ledger.db.executemany(_LOSE, changes)
@@ -150,6 +167,17 @@ def end_lease(ledger: Ledger, lane_id: int, token: int, exit_name: str, use: Exi
     if lane.opener == token:
         lane.close_opening(now=ledger.now)
     return lane
+
+
+def _bring_back(ledger: Ledger) -> None:
+    """Lanes whose next start lies further ahead than their pace and rests allow get a possible one. The clock was
+    wrong when it was written: before a step was noticed, or by an older shoal."""
+    latest = ledger.now + FAR_SECONDS
+    for row in ledger.db.execute(FAR_AHEAD, (ledger.crawl.id, latest, MAX_BROUGHT_BACK)).fetchall():
+        lane = ledger.adopt(row)
+        if not lane.has_pool:
+            lane.bring_back(now=ledger.now)
+    ledger.flush()
 
 
 def _pause_if_spent(ledger: Ledger) -> None:
@@ -170,27 +198,30 @@ def _wake(ledger: Ledger) -> int:
     return len(rows)
 
 
-def _choose(ledgers: Iterable[Ledger], terms: Terms, *, now: float) -> list[tuple[Ledger, LaneRow, int]]:
+def _choose(ledgers: Iterable[Ledger], terms: Terms) -> list[tuple[Ledger, LaneRow, int]]:
     """The lanes that may start, longest-waiting first, and how many tasks each one lends."""
     ready = []
     for ledger in ledgers:
         if ledger.crawl.state == CrawlState.RUNNING and ledger.crawl.queued:
-            rows = ledger.db.execute(READY, (ledger.crawl.id, now + terms.horizon, terms.limit)).fetchall()
+            rows = ledger.db.execute(READY, (ledger.crawl.id, ledger.now + terms.horizon, terms.limit)).fetchall()
             ready += [(ledger, row) for row in rows]
     # A row is as in LANE_COLUMNS: the next start is its third value, exits_next its last.
-    ready.sort(key=lambda entry: (max(entry[1][2], entry[1][-1]), entry[1][0]))
+    # Each crawl has a time of its own.
+    ready.sort(key=lambda entry: (max(entry[1][2], entry[1][-1]) - entry[0].crawl.clock_shift, entry[1][0]))
     lanes = [(ledger, ledger.adopt(row)) for ledger, row in ready[: terms.limit]]
-    rooms = [_room(ledger, lane, terms, now=now) for ledger, lane in lanes]
+    rooms = [_room(ledger, lane, terms) for ledger, lane in lanes]
     counts = share_out(rooms, terms.limit)
     return [(ledger, lane, count) for (ledger, lane), count in zip(lanes, counts, strict=True)]
 
 
-def _room(ledger: Ledger, lane: LaneRow, terms: Terms, *, now: float) -> int:
+def _room(ledger: Ledger, lane: LaneRow, terms: Terms) -> int:
     """How many tasks the lane may start within the horizon."""
     if _needs_opening(ledger, lane):
         return 1
     room = min(lane.waiting, lane.cap - lane.in_flight, terms.limit)
-    return starts_within(room, interval=lane.interval, next_start=lane.next_start, horizon=terms.horizon, now=now)
+    return starts_within(
+        room, interval=lane.interval, next_start=lane.next_start, horizon=terms.horizon, now=ledger.now
+    )
 
 
 def _needs_opening(ledger: Ledger, lane: LaneRow) -> bool:
@@ -267,7 +298,7 @@ def _give_up(ledger: Ledger, lane: LaneRow, exits: LaneExits) -> None:
     """Give up the lane's tasks, a bounded number at a time. When none is left, its patience starts again."""
     rows = ledger.db.execute(NEXT_TASKS, (lane.id, MAX_GIVEN_UP)).fetchall()
     reason = no_exit_reason(lane.name, is_known=exits.pool is not None)
-    ledger.db.executemany(_GIVE_UP, [(ledger.now, reason, row[0]) for row in rows])
+    ledger.db.executemany(_GIVE_UP, [(ledger.wall, reason, row[0]) for row in rows])
     ledger.count(QUEUED, -len(rows))
     ledger.count(DEAD, len(rows))
     ledger.tally("outcome", NO_EXIT, len(rows))
@@ -283,20 +314,18 @@ def _finish(ledger: Ledger) -> bool:
         return False
     if crawl.state == CrawlState.RUNNING:
         crawl.state = CrawlState.FINISHED
-        crawl.finished = ledger.now
+        crawl.finished = ledger.wall
     return True
 
 
-def _ask_again(ledgers: Iterable[Ledger], *, now: float) -> float:
-    """Seconds until a task can be lent that is in these crawls already."""
-    times: list[float] = []
-    for ledger in ledgers:
-        crawl = ledger.crawl
-        if crawl.state == CrawlState.RUNNING:
-            rows = [
-                ledger.db.execute(NEXT_LANE, (crawl.id,)).fetchone() if crawl.queued else None,
-                ledger.db.execute(NEXT_DUE, (crawl.id,)).fetchone() if crawl.delayed else None,
-                ledger.db.execute(NEXT_EXPIRY, (crawl.id,)).fetchone() if crawl.leased else None,
-            ]
-            times += [row[0] for row in rows if row]
-    return ask_again_in(times, now=now)
+def _ask_again(ledger: Ledger) -> float:
+    """Seconds until a task can be lent that is in this crawl already."""
+    crawl = ledger.crawl
+    if crawl.state != CrawlState.RUNNING:
+        return MAX_ASK_AGAIN
+    rows = [
+        ledger.db.execute(NEXT_LANE, (crawl.id,)).fetchone() if crawl.queued else None,
+        ledger.db.execute(NEXT_DUE, (crawl.id,)).fetchone() if crawl.delayed else None,
+        ledger.db.execute(NEXT_EXPIRY, (crawl.id,)).fetchone() if crawl.leased else None,
+    ]
+    return ask_again_in([row[0] for row in rows if row], now=ledger.now)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from shoal.frontier.rules.constants import MAX_SAMPLES
+from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
 from shoal.frontier.rules.lanes import first_pace
 from shoal.frontier.sqlite.crawl_exits import CrawlExits
 from shoal.frontier.sqlite.frontier_rows import (
@@ -23,28 +24,49 @@ from shoal.frontier.sqlite.frontier_rows import (
     LaneRow,
 )
 from shoal.frontier.sqlite.lane_exits import LaneExits, begin_roster
+from shoal.frontier.sqlite.moment import Moment
 from shoal.frontier.sqlite.roster import decode
 from shoal.model import DUPLICATE, VIA, CrawlState, LaneUpdate
 
+_SPARE = "UPDATE task SET at = ? WHERE crawl = ? AND state = 2 AND at > ? AND at <= ?"
+
 
 class Ledger:
-    """A crawl's row, and the lanes and named counters that this transaction changes."""
+    """A crawl's row, and the lanes and named counters that this transaction changes. `now` is the crawl's own time,
+    `wall` the time of day, for people."""
 
-    def __init__(self, db: sqlite3.Connection, crawl: CrawlRow, *, now: float) -> None:
+    def __init__(self, db: sqlite3.Connection, crawl: CrawlRow, *, at: Moment) -> None:
         self.db = db
         self.crawl = crawl
-        self.now = now
+        self.wall = at.wall
+        self.expected = at.times.expected(crawl.name)
+        self.now, shift = reckon(at.wall, last=crawl.clock_last, shift=crawl.clock_shift, expected=self.expected)
+        if shift != crawl.clock_shift and at.writes:
+            crawl.clock_shift = shift
+            db.execute("UPDATE crawl SET clock_shift = ? WHERE id = ?", (shift, crawl.id))
         self._lanes: dict[int, LaneRow] = {}
         self._lane_ids: dict[str, int] = {}
         self._tallies: Counter[tuple[str, str]] = Counter()
         self._samples: list[tuple[str, str]] = []
-        self.exits = CrawlExits(db, crawl.id, now=now)
+        self.exits = CrawlExits(db, crawl.id, now=self.now)
         self._lane_exits: dict[int, LaneExits] = {}
 
     @classmethod
-    def load(cls, db: sqlite3.Connection, name: str, *, now: float) -> Ledger | None:
+    def load(cls, db: sqlite3.Connection, name: str, *, at: Moment) -> Ledger | None:
         row = db.execute(f"SELECT {CRAWL_COLUMNS} FROM crawl WHERE name = ?", (name,)).fetchone()  # noqa: S608 -- constant
-        return None if row is None else cls(db, CrawlRow(*row), now=now)
+        return None if row is None else cls(db, CrawlRow(*row), at=at)
+
+    def note_presence(self, *, seconds: float) -> bool:
+        """A worker is there: it asks for leases or renews them. Leases of so many seconds that ended while nobody could
+        reach the frontier last once more: their workers renew them. Gives whether the time was noted."""
+        crawl, last = self.crawl, self.crawl.clock_last
+        if was_away(self.now, last=last, expected=self.expected, seconds=seconds):
+            ends = self.now + seconds
+            self.db.execute(_SPARE, (ends, crawl.id, last, ends))
+        if not is_noted(self.now, last=last):
+            return False
+        crawl.clock_last = self.now
+        return True
 
     def read_lanes(self, ids: Iterable[int]) -> None:
         """Read these lanes with one statement."""
@@ -175,11 +197,11 @@ class Ledger:
         self.db.execute(
             "UPDATE crawl SET state = ?, feeding = ?, cost = ?, finished = ?, epoch = ?, last_seq = ?, last_token = ?,"
             " queued = ?, delayed = ?, leased = ?, done = ?, dead = ?, cancelled = ?, duplicates = ?, stale = ?,"
-            " retried = ?, lost = ? WHERE id = ?",
+            " retried = ?, lost = ?, clock_last = ? WHERE id = ?",
             (
                 str(crawl.state), crawl.feeding, crawl.cost, crawl.finished, crawl.epoch, crawl.last_seq,
                 crawl.last_token, crawl.queued, crawl.delayed, crawl.leased, crawl.done, crawl.dead, crawl.cancelled,
-                crawl.duplicates, crawl.stale, crawl.retried, crawl.lost, crawl.id,
+                crawl.duplicates, crawl.stale, crawl.retried, crawl.lost, crawl.clock_last, crawl.id,
             ),
         )  # fmt: skip
         if self._lanes:

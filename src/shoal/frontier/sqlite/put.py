@@ -137,4 +137,4 @@ class _Intake:
     def _bury(self, reason: str) -> tuple[int, float]:
         self.ledger.count(DEAD, 1)
         self.ledger.tally("outcome", outcome_of(reason))
-        return DEAD, self.ledger.now
+        return DEAD, self.ledger.wall

@@ -12,6 +12,7 @@ from shoal.frontier.sqlite.expiry import expire_keys, retire
 from shoal.frontier.sqlite.frontier_rows import DEAD, LaneRow
 from shoal.frontier.sqlite.lease import end_lease
 from shoal.frontier.sqlite.ledger import Ledger
+from shoal.frontier.sqlite.moment import Moment
 from shoal.frontier.sqlite.put import put
 from shoal.model import Dead, Done, Lease, Released, Result, Retry, SettleReport, Task
 
@@ -47,7 +48,7 @@ def held_tasks(ledger: Ledger, keys: Iterable[int]) -> dict[int, Held]:
     return {row[0]: Held(*row) for row in ledger.db.execute(HELD, (listed, ledger.crawl.id))}
 
 
-def settle(db: sqlite3.Connection, results: Sequence[Result], *, now: float) -> SettleReport:
+def settle(db: sqlite3.Connection, results: Sequence[Result], *, at: Moment) -> SettleReport:
     """Apply all results or raise."""
     by_crawl: dict[str, list[Result]] = {}
     for result in results:
@@ -56,7 +57,7 @@ def settle(db: sqlite3.Connection, results: Sequence[Result], *, now: float) -> 
     refused: dict[int, str] = {}
     epoch = 0
     for name, group in by_crawl.items():
-        ledger = Ledger.load(db, name, now=now)
+        ledger = Ledger.load(db, name, at=at)
         if ledger is None:
             stale += [result.lease for result in group]
             continue
@@ -68,20 +69,25 @@ def settle(db: sqlite3.Connection, results: Sequence[Result], *, now: float) -> 
     return SettleReport(stale=stale, refused=refused, epoch=epoch)
 
 
-def extend(db: sqlite3.Connection, leases: Sequence[Lease], *, seconds: float, now: float) -> list[Lease]:
+def extend(db: sqlite3.Connection, leases: Sequence[Lease], *, seconds: float, at: Moment) -> list[Lease]:
     """Move the end of these leases; gives the leases that are lost already."""
     lost: list[Lease] = []
     changes = []
     for name in dict.fromkeys(lease.crawl for lease in leases):
         group = [lease for lease in leases if lease.crawl == name]
-        ledger = Ledger.load(db, name, now=now)
-        held = held_tasks(ledger, (lease.task.key for lease in group)) if ledger else {}
+        ledger = Ledger.load(db, name, at=at)
+        if ledger is None:
+            lost += group
+            continue
+        if ledger.note_presence(seconds=seconds):
+            ledger.flush()
+        held = held_tasks(ledger, (lease.task.key for lease in group))
         for lease in group:
             task = held.get(lease.task.key)
             if task is None or task.token != lease.token:
                 lost.append(lease)
             else:
-                changes.append((now + seconds, task.id))
+                changes.append((ledger.now + seconds, task.id))
     db.executemany("UPDATE task SET at = ? WHERE id = ?", changes)
     return lost
 
@@ -167,4 +173,4 @@ class _Settlement:
         ledger = self._ledger
         ledger.count(DEAD, 1)
         ledger.tally("outcome", outcome_of(reason))
-        self._buried.append((ledger.now, reason, detail, task.id))
+        self._buried.append((ledger.wall, reason, detail, task.id))

@@ -59,8 +59,8 @@ def matching_dead(one: ModelCrawl, which: DeadFilter) -> list[ModelTask]:
     return [task for task in reversed(one.in_state(TaskState.DEAD)) if task.matches(which)]
 
 
-def take_over(one: ModelCrawl, crawl: Crawl, now: float) -> None:
-    one.now = now
+def take_over(one: ModelCrawl, crawl: Crawl) -> None:
+    now = one.now
     one.change_ttl(crawl.dedup_ttl)
     before = one.crawl
     kept = {"spider": before.spider, "created": before.created, "dedup_ttl": before.dedup_ttl}

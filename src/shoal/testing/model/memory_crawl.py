@@ -18,6 +18,7 @@ from shoal.frontier.rules.constants import (
     SAME_INTERVAL,
     SUSPECT_LOSSES,
 )
+from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
 from shoal.frontier.rules.exits import no_exit_reason
 from shoal.frontier.rules.tasks import (
     DROPPED,
@@ -145,6 +146,11 @@ class ModelCrawl:
     age: int
     epoch: int
     now: float
+    wall: float = 0.0
+    expected: float | None = None
+    clock_last: float = 0.0
+    clock_shift: float = 0.0
+    next_shift: float = 0.0
     state: CrawlState = CrawlState.RUNNING
     feeding: bool = False
     feeders: dict[str, float] = field(default_factory=dict)
@@ -169,6 +175,22 @@ class ModelCrawl:
     ended: dict[int, int] = field(default_factory=dict)
     generation: int = 0
     generation_began: float = 0.0
+
+    def set_time(self, wall: float, *, expected: float | None) -> None:
+        """A verb begins: the crawl's own time never goes back, nor further ahead than a caller can know."""
+        self.wall, self.expected = wall, expected
+        self.now, self.next_shift = reckon(wall, last=self.clock_last, shift=self.clock_shift, expected=expected)
+
+    def note_presence(self, seconds: float) -> bool:
+        """A worker is there. Leases that ended while nobody could ask last once more."""
+        last, ends = self.clock_last, self.now + seconds
+        if was_away(self.now, last=last, expected=self.expected, seconds=seconds):
+            for task in self.in_state(TaskState.LEASED):
+                task.at = ends if last < task.at <= ends else task.at
+        if not is_noted(self.now, last=last):
+            return False
+        self.clock_last = self.now
+        return True
 
     @property
     def generations_due(self) -> int:
@@ -253,6 +275,10 @@ class ModelCrawl:
         task.state = state
         task.at = self.now + delay if delay > 0 else 0.0
 
+    def starts_in(self, lane: ModelLane) -> float:
+        """When the lane may start, by a clock that all crawls share."""
+        return self.next_start(lane) - self.clock_shift
+
     def next_start(self, lane: ModelLane) -> float:
         """When the lane may start, as far as its pace and its exits go."""
         return max(lane.next_start, self.pools.ready_at(lane.name)) if lane.has_pool else lane.next_start
@@ -277,7 +303,7 @@ class ModelCrawl:
         task.worker = ""
 
     def bury(self, task: ModelTask, reason: str, detail: str = "") -> None:
-        task.state, task.at, task.reason, task.detail = TaskState.DEAD, self.now, reason, detail
+        task.state, task.at, task.reason, task.detail = TaskState.DEAD, self.wall, reason, detail
         task.losses = 0
         self.outcomes[outcome_of(reason)] += 1
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL, WORKERS_KEPT, WORKERS_KEPT_SECONDS
+from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL, MAX_ASK_AGAIN, WORKERS_KEPT, WORKERS_KEPT_SECONDS
 from shoal.frontier.rules.exits import check_exits
 from shoal.frontier.rules.tasks import MERGED, losses_of_requeued, outcome_of
+from shoal.frontier.steady import SteadyTimes
 from shoal.model import (
     DIRECT,
     Crawl,
@@ -42,6 +43,7 @@ from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane, ModelTask
 from shoal.testing.model.memory_lease import (
     Terms,
     ask_again,
+    bring_back,
     finish,
     lend,
     pause_if_spent,
@@ -55,19 +57,28 @@ from shoal.testing.model.memory_lease import (
 class MemoryFrontier:
     """Keeps the contract of `Frontier` in memory."""
 
-    def __init__(self, *, clock: Callable[[], float], monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float] = time.monotonic,
+        steady: Callable[[], float] | None = None,
+        shared: MemoryFrontier | None = None,
+    ) -> None:
+        """`shared`: the frontier of another process, whose state this one sees and changes too."""
         self._clock = clock
+        self._times = SteadyTimes(steady)
         self._monotonic = monotonic
-        self._crawls: dict[str, ModelCrawl] = {}
-        self._crawl_ages = itertools.count(1)
-        self._lane_ages = itertools.count(1)
-        self._beats: dict[str, WorkerBeat] = {}
+        self._crawls: dict[str, ModelCrawl] = shared._crawls if shared else {}
+        self._crawl_ages: Iterator[int] = shared._crawl_ages if shared else itertools.count(1)
+        self._lane_ages: Iterator[int] = shared._lane_ages if shared else itertools.count(1)
+        self._beats: dict[str, WorkerBeat] = shared._beats if shared else {}
 
     async def open_crawl(self, crawl: Crawl) -> Crawl:
         check_exits(crawl.pools)
         now = self._clock()
         if crawl.id in self._crawls:
-            take_over(self._crawls[crawl.id], crawl, now)
+            take_over(self._crawl(crawl.id), crawl)
         else:
             age = next(self._crawl_ages)
             crawl = msgspec.structs.replace(crawl, created=crawl.created or now)
@@ -95,7 +106,7 @@ class MemoryFrontier:
                 one.wait(task, at - one.now)
                 task.at = at
         if state == CrawlState.CANCELLED:
-            one.finished = one.now
+            one.finished = one.wall
             for task in one.in_state(TaskState.QUEUED) + one.in_state(TaskState.DELAYED):
                 task.state = TaskState.CANCELLED
 
@@ -104,7 +115,8 @@ class MemoryFrontier:
 
     async def delete_crawl(self, crawl: str) -> None:
         self._crawls.pop(crawl, None)
-        self._beats = {name: beat for name, beat in self._beats.items() if beat.crawl != crawl}
+        for name in [name for name, beat in self._beats.items() if beat.crawl == crawl]:
+            del self._beats[name]
 
     async def put(
         self,
@@ -129,15 +141,17 @@ class MemoryFrontier:
     async def lease(
         self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float
     ) -> LeaseBatch:
-        now = self._clock()
+        asked = self._times.now()
         names = list(dict.fromkeys(crawls))
         ours = [self._crawl(name) for name in names if name in self._crawls]
         for one in ours:
             one.expire_keys()
+            if one.note_presence(seconds):
+                bring_back(one)
             reclaim_and_wake(one)
             pause_if_spent(one)
-        ready = [(one, lane) for one in ours for lane in ready_lanes(one) if one.next_start(lane) <= now + horizon]
-        chosen = sorted(ready, key=lambda entry: (entry[0].next_start(entry[1]), entry[1].age))[:limit]
+        ready = [(one, lane) for one in ours for lane in ready_lanes(one) if one.next_start(lane) <= one.now + horizon]
+        chosen = sorted(ready, key=lambda entry: (entry[0].starts_in(entry[1]), entry[1].age))[:limit]
         rooms = [room(one, lane, horizon) for one, lane in chosen]
         leases: list[Lease] = []
         for index, ((one, lane), count) in enumerate(zip(chosen, shares(rooms, limit), strict=True)):
@@ -146,25 +160,27 @@ class MemoryFrontier:
             if leases and leases[0].alone:
                 break
         for one in ours:
-            one.pools.refresh(now)
+            one.pools.refresh(one.now)
+            self._times.note(one.crawl.id, one.now, asked=asked)
         finished = [name for name in names if name not in self._crawls or finish(self._crawls[name])]
         return LeaseBatch(
             leases=sorted(leases, key=lambda lease: lease.wait),
-            ask_again=ask_again(ours, now),
+            ask_again=min(map(ask_again, ours), default=MAX_ASK_AGAIN),
             at=self._monotonic(),
             epoch=sum(one.epoch for one in ours),
             finished=tuple(finished),
         )
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
-        now = self._clock()
+        for name in {lease.crawl for lease in leases} & self._crawls.keys():
+            self._crawl(name).note_presence(seconds)
         lost = []
         for lease in leases:
             task = self._held(lease)
             if task is None:
                 lost.append(lease)
             else:
-                task.at = now + seconds
+                task.at = self._crawls[lease.crawl].now + seconds
         return lost
 
     async def settle(self, results: Sequence[Result]) -> SettleReport:
@@ -211,17 +227,17 @@ class MemoryFrontier:
         one.epoch += 1
 
     async def progress(self, crawl: str) -> Progress:
-        return views.progress(self._crawl(crawl))
+        return views.progress(self._look(crawl))
 
     async def lanes(self, crawl: str, *, limit: int = 100) -> list[LaneStatus]:
-        return views.lanes(self._crawl(crawl), limit=limit)
+        return views.lanes(self._look(crawl), limit=limit)
 
     async def update_lane(self, crawl: str, lane: str, update: LaneUpdate) -> None:
         one = self._crawl(crawl)
         self._lane(one, lane).update(update, one.now)
 
     async def rules(self, crawl: str, lane: str) -> tuple[int, bytes]:
-        one = self._crawl(crawl)
+        one = self._look(crawl)
         found = one.lanes.get(lane)
         return (found.rules_version, found.rules) if found and found.rules_until > one.now else (0, b"")
 
@@ -236,11 +252,11 @@ class MemoryFrontier:
         return start - one.now
 
     async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
-        one = self._crawl(crawl)
+        one = self._look(crawl)
         return sorted(one.pools.statuses(one.now), key=lambda status: (status.exit, status.lane))[:limit]
 
     async def session(self, crawl: str, exit: str) -> tuple[int, bytes]:  # noqa: A002 -- as the contract has it
-        found = self._crawl(crawl).pools.exits.get(exit)
+        found = self._look(crawl).pools.exits.get(exit)
         return found.session if found else (0, b"")
 
     async def keep_session(self, crawl: str, name: str, session: bytes, *, version: int) -> tuple[int, bytes]:
@@ -249,7 +265,7 @@ class MemoryFrontier:
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
         return [
             DeadLetter(task=task.task, reason=task.reason, detail=task.detail, attempts=task.attempts, at=task.at)
-            for task in matching_dead(self._crawl(crawl), which)[:limit]
+            for task in matching_dead(self._look(crawl), which)[:limit]
         ]
 
     async def requeue_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
@@ -273,13 +289,13 @@ class MemoryFrontier:
         return len(letters)
 
     async def look_up(self, crawl: str, key: int) -> TaskStatus:
-        return views.look_up(self._crawl(crawl), key)
+        return views.look_up(self._look(crawl), key)
 
     async def tasks_of(self, crawl: str, url: str, *, lanes: Sequence[str]) -> list[TaskStatus]:
-        return views.tasks_of(self._crawl(crawl), url, lanes=lanes)
+        return views.tasks_of(self._look(crawl), url, lanes=lanes)
 
     async def samples(self, crawl: str, reason: str) -> list[str]:
-        return list(self._crawl(crawl).samples.get(reason, []))
+        return list(self._look(crawl).samples.get(reason, []))
 
     async def beat(self, beat: WorkerBeat) -> None:
         self._beats[beat.worker] = msgspec.structs.replace(beat, seen=self._clock())
@@ -297,10 +313,17 @@ class MemoryFrontier:
         pass
 
     def _crawl(self, name: str) -> ModelCrawl:
+        """The crawl as it is now, to be changed."""
+        one = self._look(name)
+        one.clock_shift = one.next_shift
+        return one
+
+    def _look(self, name: str) -> ModelCrawl:
+        """The crawl as it is now. What a look notices of the clock is not kept."""
         if name not in self._crawls:
             raise UsageError(f"there is no crawl {name!r}; `shoal status` lists them")
         one = self._crawls[name]
-        one.now = self._clock()
+        one.set_time(self._clock(), expected=self._times.expected(name))
         return one
 
     def _lane(self, one: ModelCrawl, name: str) -> ModelLane:

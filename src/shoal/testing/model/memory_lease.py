@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shoal.frontier.rules.constants import (
+    FAR_SECONDS,
     MAX_ASK_AGAIN,
+    MAX_BROUGHT_BACK,
     MAX_RECLAIMED,
     MAX_WOKEN,
     MIN_ASK_AGAIN,
@@ -24,6 +26,17 @@ def reclaim_and_wake(one: ModelCrawl) -> None:
     for task in [task for task in one.in_state(TaskState.DELAYED) if task.at <= one.now][:MAX_WOKEN]:
         one.wait(task)
     one.pools.refresh(one.now)
+
+
+def bring_back(one: ModelCrawl) -> None:
+    """Lanes whose next start lies too far ahead get a possible one."""
+    far = [lane for lane in ready_lanes(one) if one.next_start(lane) > one.now + FAR_SECONDS]
+    for lane in sorted(far, key=one.next_start, reverse=True)[:MAX_BROUGHT_BACK]:
+        latest = max(one.now, lane.blocked_until) + FAR_SECONDS
+        latest += (one.in_flight(lane) + 1) * max(lane.interval, lane.base_interval)
+        if not lane.has_pool and lane.next_start > latest:
+            lane.last_start = min(lane.last_start, one.now)
+            lane.next_start = max(one.now, lane.last_start + lane.interval, lane.blocked_until)
 
 
 def ready_lanes(one: ModelCrawl) -> list[ModelLane]:
@@ -136,12 +149,13 @@ def finish(one: ModelCrawl) -> bool:
     if one.left or one.is_fed or one.state == CrawlState.PAUSED:
         return False
     if one.state == CrawlState.RUNNING:
-        one.state, one.finished = CrawlState.FINISHED, one.now
+        one.state, one.finished = CrawlState.FINISHED, one.wall
     return True
 
 
-def ask_again(ours: Sequence[ModelCrawl], now: float) -> float:
-    running = [one for one in ours if one.state == CrawlState.RUNNING]
-    times = [one.next_start(lane) for one in running for lane in ready_lanes(one)]
-    times += [task.at for one in running for task in one.in_state(TaskState.DELAYED) + one.in_state(TaskState.LEASED)]
-    return max(MIN_ASK_AGAIN, min([now + MAX_ASK_AGAIN, *times]) - now)
+def ask_again(one: ModelCrawl) -> float:
+    if one.state != CrawlState.RUNNING:
+        return MAX_ASK_AGAIN
+    times = [one.next_start(lane) for lane in ready_lanes(one)]
+    times += [task.at for task in one.in_state(TaskState.DELAYED) + one.in_state(TaskState.LEASED)]
+    return max(MIN_ASK_AGAIN, min([one.now + MAX_ASK_AGAIN, *times]) - one.now)

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from shoal.testing.servers.clocks import SteppedClock
 from shoal.testing.servers.programs import START_SECONDS, find_program, free_port, wait_for_answer
 from shoal.testing.waiting import wait_until
 
@@ -17,9 +18,11 @@ MOST_BYTES_CUT = 4096
 
 
 class RedisServer:
-    """A redis-server with an append-only file. Data stays in the folder from one start to the next."""
+    """A redis-server with an append-only file. Data stays in the folder from one start to the next.
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    With `own_clock` its clock can be stepped, by the library libfaketime: from one start to the next, too."""
+
+    def __init__(self, folder: Path, *options: str, own_clock: bool = False) -> None:
         self.folder = folder
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
@@ -27,6 +30,7 @@ class RedisServer:
         self.bus_port = int(options[options.index("--cluster-port") + 1]) if "--cluster-port" in options else 0
         self._program = find_program("redis-server")
         self._process: subprocess.Popen[bytes] | None = None
+        self._clock = SteppedClock(folder / "clock") if own_clock else None
 
     @property
     def append_only_file(self) -> Path:
@@ -44,6 +48,7 @@ class RedisServer:
                     "--appendonly", "yes", "--save", "", *self._options,
                 ],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env=os.environ | (self._clock.environment if self._clock else {}),
             )  # fmt: skip
         self._wait()
         return self
@@ -63,6 +68,15 @@ class RedisServer:
     def pause(self) -> None:
         """SIGSTOP: the process stays alive and does not answer."""
         self._send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT: after `pause`, it goes on."""
+        self._send(signal.SIGCONT)
+
+    def step_clock(self, seconds: float) -> None:
+        """Set its time of day forward, or back when `seconds` is negative. It notices nothing but the time."""
+        assert self._clock is not None, "a server with own_clock=True"
+        self._clock.step(seconds)
 
     def wait_for_the_file(self) -> None:
         """Wait until every write that Redis has acknowledged is in the append-only file."""

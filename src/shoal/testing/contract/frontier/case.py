@@ -60,8 +60,11 @@ class FrontierCase:
                 "each shard of a crawl counts the requests through exits by itself, and refuses accounts and budgets"
             )
 
-    async def open(self, folder: Path, clock: Callable[[], float]) -> Frontier:
-        """The frontier whose state lies in this folder; opened again, a second view of the same state."""
+    async def open(
+        self, folder: Path, clock: Callable[[], float], steady: Callable[[], float] | None = None
+    ) -> Frontier:
+        """The frontier whose state lies in this folder; opened again, a second view of the same state. `steady` is the
+        steady clock of the process that opens it; without one it notices no step of the clock."""
         raise NotImplementedError
 
     @pytest.fixture

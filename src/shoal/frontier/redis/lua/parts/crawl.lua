@@ -1,6 +1,6 @@
--- needs: server
+-- needs: server clock_rules
 -- gives: crawl is_cancelled is_sharded TASK_STATES counted count save_counts sum_of_counts tally note_move moves_so_far
--- gives: revive exact feeders_left is_fed
+-- gives: revive exact feeders_left is_fed wall
 -- The crawl's record and its counters.
 --
 -- ARGV[2]  the server's run_id as the caller knows it; "": run even if the crawl was not checked since a restart
@@ -8,13 +8,18 @@
 -- The script ends here with {"none"} when there is no such crawl, and with {"repair"} when the server restarted and the crawl
 -- was not checked since: nothing may change before that.
 crawl = read_fields('crawl', 'state', 'feeding', 'interval', 'cap', 'needs_rules', 'pages', 'per_lane', 'per_shape',
-  'epoch', 'run', 'dedup', 'dedup_ttl', 'buckets', 'filters', 'shards', 'shard', 'spent', 'max_cost', 'cost')
+  'epoch', 'run', 'dedup', 'dedup_ttl', 'buckets', 'filters', 'shards', 'shard', 'spent', 'max_cost', 'cost', 'clock_last', 'clock_shift')
 if not crawl.state or crawl.state == 'deleting' then return {'none'} end
 if ARGV[2] ~= '' and crawl.run ~= ARGV[2] then return {'repair'} end
 crawl.feeding, crawl.needs_rules = crawl.feeding == '1', crawl.needs_rules == '1'
 crawl.interval, crawl.cap = tonumber(crawl.interval), tonumber(crawl.cap)
 crawl.pages, crawl.per_lane, crawl.per_shape = tonumber(crawl.pages), tonumber(crawl.per_lane), tonumber(crawl.per_shape)
 crawl.max_cost, crawl.cost = tonumber(crawl.max_cost) or 0, tonumber(crawl.cost) or 0
+-- From here on `now` is the crawl's own time, which nobody can step; `wall` is the time of day, for people.
+local clock_shift, stored_shift = nil, tonumber(crawl.clock_shift) or 0
+crawl.clock_last, wall = tonumber(crawl.clock_last) or 0, now
+now, clock_shift = clock_rules.reckon(now, crawl.clock_last, stored_shift, expected)
+if clock_shift ~= stored_shift and ARGV[2] ~= '' then call('HSET', P .. 'crawl', 'clock_shift', format('%.17g', clock_shift)) end
 is_cancelled, is_sharded = crawl.state == 'cancelled', crawl.shards and true or false
 
 -- The counters of tasks by state; their sum is the number of tasks that the crawl has accepted.

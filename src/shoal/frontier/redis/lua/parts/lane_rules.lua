@@ -48,6 +48,19 @@ function lane_rules.follow_pace(lane, old_interval, old_cap, interval, cap)
   if lane.cap == old_cap then lane.cap = cap end
 end
 
+-- twin: rules/lanes.py possible_start
+function lane_rules.possible_start(lane)
+  return math.max(now, lane.blocked_until) + (lane.in_flight + 1) * math.max(lane.interval, lane.base_interval) + FAR_SECONDS
+end
+
+-- Changes the lane's last and next start.
+-- twin: rules/lanes.py bring_back
+function lane_rules.bring_back(lane)
+  if lane.next_start <= lane_rules.possible_start(lane) then return end
+  lane.last_start = math.min(lane.last_start, now)
+  lane.next_start = math.max(now, lane.last_start + lane.interval, lane.blocked_until)
+end
+
 -- twin: rules/lanes.py starts_within
 function lane_rules.starts_within(most, lane, horizon)
   if lane.interval == 0 then return most end

@@ -32,10 +32,10 @@ function bury(held, reason, detail)
   count('dead', 1)
   tally('outcomes', task_rules.outcome_of(reason), 1)
   call('HSET', P .. 'dead', key, pack_dead({
-    at = now, order = held.order, attempts = held.attempts, lane = held.lane, reason = reason, detail = detail,
+    at = wall, order = held.order, attempts = held.attempts, lane = held.lane, reason = reason, detail = detail,
     task = held.task,
   }))
-  call('ZADD', P .. 'graves', now, grave_of(held.order, key))
+  call('ZADD', P .. 'graves', wall, grave_of(held.order, key))
 end
 
 -- The letter leaves; its task waits again, or is dropped.

@@ -1,5 +1,5 @@
 -- needs: lanes outbox
--- gives: needs_opening room_of ready_lanes ending ask_again
+-- gives: needs_opening room_of ready_lanes bring_back_lanes ending ask_again
 -- Which lanes may start, how many tasks each may lend, and what a lease call says of the crawl.
 
 -- twin: rules/lanes.py needs_opening
@@ -24,6 +24,16 @@ function ready_lanes(limit, horizon)
   return found
 end
 
+-- Lanes whose next start lies further ahead than their pace and rests allow get a possible one, a bounded number per call. The clock
+-- was wrong when it was written: before a step was noticed, or by an older shoal.
+function bring_back_lanes()
+  local members = call('ZREVRANGEBYSCORE', P .. 'ready', '+inf', '(' .. format('%.17g', now + FAR_SECONDS), 'LIMIT', 0, MAX_BROUGHT_BACK)
+  for _, member in ipairs(members) do
+    local lane = need_lane(string.sub(member, 9))
+    if not lane.via then lane_rules.bring_back(lane) end
+  end
+end
+
 -- "1" when the crawl has nothing left to do; a running one is then finished from here on. Counters are saved.
 -- Of a crawl in several shards: "q" and its moves so far when this shard is quiet, "o" when entries of its outbox were left behind.
 function ending()
@@ -35,12 +45,12 @@ function ending()
   if left ~= 0 or crawl.state == 'paused' or is_fed() then return '0' end
   if is_sharded then return 'q' .. moves_so_far() end
   if crawl.state == 'running' then
-    call('HSET', P .. 'crawl', 'state', 'finished', 'finished', now)
+    call('HSET', P .. 'crawl', 'state', 'finished', 'finished', wall)
   end
   return '1'
 end
 
--- Seconds until something can be lent that is there already.
+-- Seconds until something can be lent that is there already, and the crawl's time, by which the caller reckons from here on.
 function ask_again()
   local times = {}
   if crawl.state == 'running' then
@@ -49,5 +59,5 @@ function ask_again()
       times[#times + 1] = tonumber(due)
     end
   end
-  return format('%.17g', lane_rules.ask_again_in(times))
+  return format('%.17g %.17g', lane_rules.ask_again_in(times), now)
 end

@@ -1,4 +1,4 @@
--- needs: crawl
+-- needs: presence
 -- extend: move the end of leases that still stand.
 --
 -- ARGV[3]  seconds from now
@@ -16,5 +16,6 @@ for i = 1, #keys do
   end
   fates[i] = is_ours and 'a' or 's'
 end
+note_presence(tonumber(ARGV[3]))
 if #changes > 0 then call('ZADD', P .. 'leases', unpack(changes)) end
 return {'ok', table.concat(fates)}

@@ -1,4 +1,4 @@
--- needs: expiry upkeep fairness lending
+-- needs: expiry presence upkeep fairness lending
 -- lease: lend up to a limit of tasks whose lanes may start within the horizon, fairly. Before that, expired leases are reclaimed
 -- and delayed tasks that are due are woken, a bounded number of each.
 --
@@ -7,10 +7,11 @@
 -- ARGV[5]  seconds a lease lasts
 -- ARGV[6]  horizon in seconds
 -- ARGV[7]  "1" if a suspect may be lent alone: nothing was lent in this call so far
--- Reply    {"ok", epoch, ask again in seconds, finished (see ending), eight values for each lane that lends (see lend)}
+-- Reply    {"ok", epoch, ask again in seconds and the crawl's time (see ask_again), finished (see ending), eight values for each lane that lends (see lend)}
 local limit, horizon = tonumber(ARGV[3]), tonumber(ARGV[6])
 local terms = {worker = ARGV[4], seconds = tonumber(ARGV[5]), latest = now + horizon}
 if ttl then expire_keys() end
+if note_presence(terms.seconds) then bring_back_lanes() end
 reclaim_expired()
 wake_due()
 save_lanes()

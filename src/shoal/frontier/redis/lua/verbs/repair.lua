@@ -8,7 +8,7 @@
 -- ARGV[4]  step: begin, renew, reset, exits, held, leases, later, dead, graves, queues, seen, clear, lanes, finish
 -- ARGV[5]  begin and finish: the server's run_id; lanes: seconds to rest; queues: the order of the last task looked at
 --          in the first lane, or "-inf"; else the cursor, "0" to begin
--- ARGV[6…] reset, queues, lanes: names of lanes; finish: number of waiting tasks, number of keys, last sequence
+-- ARGV[6…] held: seconds a lease lasts; reset, queues, lanes: names of lanes; finish: number of waiting tasks, number of keys, last sequence
 -- Reply    {"ok", next cursor, "0" at the end; a number that the step counted}
 --          queues: {"ok", number of lanes done, last sequence, order to go on with in the next one}
 --          begin: {"mine"}, {"locked"} or {"done"}; any other: {"lost"} when another caller repairs now
@@ -119,7 +119,8 @@ function steps.held()
     call('HDEL', P .. 'tries', key)
     local letter = call('HGET', P .. 'dead', key)
     if letter then forget_letter(key, read_dead(letter)) end
-    call('ZADD', P .. 'leases', 'NX', now, key)
+    -- Its renewal may be lost, and its worker could not renew it meanwhile.
+    call('ZADD', P .. 'leases', 'GT', now + tonumber(ARGV[6]), key)
     make_known(held.task)
   end
   save_lanes()
@@ -226,6 +227,7 @@ function steps.lanes()
   local waiting, rest_seconds = 0, tonumber(argument)
   each_lane(function(lane)
     lane.opener = math.max(0, lane.opener)
+    if not lane.via then lane_rules.bring_back(lane) end
     lane.next_start = math.max(lane.next_start, now + rest_seconds)
     lane.was_ready, lane.was_waiting = false, -1
     lane.exits_changed = has_begun(lane)

@@ -32,7 +32,7 @@ end
 if state == 'cancelled' then
   local total = sum_of_counts('queued', 'delayed', 'cancelled')
   call('HSET', P .. 'count', 'queued', 0, 'delayed', 0, 'cancelled', format('%.0f', total))
-  call('HSET', P .. 'crawl', 'finished', now)
+  call('HSET', P .. 'crawl', 'finished', wall)
 end
 call('HSET', P .. 'crawl', 'state', state, 'reason', ARGV[6])
 return {'ok'}

@@ -1,14 +1,16 @@
--- needs: expiry upkeep ready
+-- needs: expiry presence upkeep ready
 -- survey: the first half of a lease from several crawls or shards: reclaim expired leases, wake tasks that are due, and say which
 -- lanes could lend how much.
 --
 -- ARGV[3]  how many lanes at most
 -- ARGV[4]  horizon in seconds
 -- ARGV[5]  how many tasks at most of one lane
--- Reply    {"ok", epoch, ask again in seconds, finished (see ending), "1" if the first lane's next task is a suspect; next start,
---          age (8 bytes), lane, room, … for each lane}
+-- ARGV[6]  seconds a lease lasts
+-- Reply    {"ok", epoch, ask again in seconds and the crawl's time (see ask_again), finished (see ending), "1" if the first lane's next
+--          task is a suspect; starts in seconds, age (8 bytes), lane, room, … for each lane}
 local limit, horizon, limit_per_lane = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 if ttl then expire_keys() end
+if note_presence(tonumber(ARGV[6])) then bring_back_lanes() end
 reclaim_expired()
 wake_due()
 save_lanes()
@@ -26,7 +28,7 @@ local ready = ready_lanes(limit, horizon)
 local finished = ending()
 local reply = {'ok', crawl.epoch, ask_again(), finished, ready[1] and begins_with_suspect(ready[1]) and '1' or '0'}
 for _, lane in ipairs(ready) do
-  reply[#reply + 1] = format('%.17g', math.max(lane.next_start, lane.exits_next))
+  reply[#reply + 1] = format('%.17g', math.max(lane.next_start, lane.exits_next) - now)
   reply[#reply + 1] = pack('>d', lane.age)
   reply[#reply + 1] = lane.name
   reply[#reply + 1] = format('%.0f', room_of(lane, limit_per_lane, horizon))

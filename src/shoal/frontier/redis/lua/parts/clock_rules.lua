@@ -1,0 +1,28 @@
+-- needs: server
+-- gives: clock_rules
+-- The rules of a crawl's time. rules/crawl_time.py says what they mean; both must give the same answers.
+clock_rules = {}
+
+-- Gives the crawl's time and the shift.
+-- twin: rules/crawl_time.py reckon
+function clock_rules.reckon(clock, last, shift, expected)
+  local time = clock + shift
+  if expected and time > expected + STEP_SECONDS then
+    time = math.max(last, expected)
+  elseif time < last then
+    time = expected and math.max(last, math.min(expected, last + CLOCK_SECONDS)) or last
+  else
+    return time, shift
+  end
+  return time, time - clock
+end
+
+-- twin: rules/crawl_time.py is_noted
+function clock_rules.is_noted(time, last)
+  return time >= last + CLOCK_SECONDS
+end
+
+-- twin: rules/crawl_time.py was_away
+function clock_rules.was_away(time, last, expected, seconds)
+  return expected ~= nil and last > 0 and time - last > seconds / AWAY_SHARE
+end

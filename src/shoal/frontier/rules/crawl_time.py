@@ -1,0 +1,36 @@
+"""The time of a crawl: it goes on steadily, whatever is done to the clock of the frontier.
+
+A crawl's time is the frontier's clock plus a shift. It never goes back. A process that has asked for leases knows by
+its own steady clock how far the crawl's time can have come: what the clock is ahead of that, it was stepped."""
+
+from __future__ import annotations
+
+from shoal.frontier.rules.constants import AWAY_SHARE, CLOCK_SECONDS, STEP_SECONDS
+
+
+def reckon(clock: float, *, last: float, shift: float, expected: float | None) -> tuple[float, float]:
+    """The time of a crawl and the new shift. `last` is its latest time that was noted, `expected` what the caller
+    reckons by its own steady clock; None: it has not asked before.
+
+    A clock that is ahead of what is expected was stepped forward, or the caller's request lay in a server that stood
+    still: the crawl's time stands still as well. A clock that is behind the last time was stepped back: the crawl's
+    time goes on from there."""
+    now = clock + shift
+    if expected is not None and now > expected + STEP_SECONDS:
+        now = max(last, expected)
+    elif now < last:
+        now = last if expected is None else max(last, min(expected, last + CLOCK_SECONDS))
+    else:
+        return now, shift
+    return now, now - clock
+
+
+def is_noted(now: float, *, last: float) -> bool:
+    """Whether this time is noted as the crawl's latest: about once a second."""
+    return now >= last + CLOCK_SECONDS
+
+
+def was_away(now: float, *, last: float, expected: float | None, seconds: float) -> bool:
+    """Whether the frontier was away for so long that leases of `seconds` may have ended meanwhile although their
+    workers live: nobody asked or renewed in that time, and the caller is not new."""
+    return expected is not None and last > 0 and now - last > seconds / AWAY_SHARE

@@ -1,0 +1,39 @@
+"""What a process reckons of the time of its crawls, by a clock of its own that nobody can step."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+
+def steady_seconds() -> float:
+    """Seconds of a clock that only goes forward, and goes on while the machine sleeps where there is such a clock."""
+    if sys.platform == "linux":
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+class SteadyTimes:
+    """When this process last asked for leases, by its steady clock, and what time the crawl had then.
+
+    Without a steady clock nothing is expected: for tests whose only clock is set by hand."""
+
+    def __init__(self, steady: Callable[[], float] | None) -> None:
+        self._steady = steady
+        self._answers: dict[str, tuple[float, float]] = {}
+
+    def now(self) -> float:
+        """The steady clock; 0 without one."""
+        return self._steady() if self._steady else 0.0
+
+    def expected(self, name: str) -> float | None:
+        """The time of this crawl as far as this process can know; None before its first answer."""
+        answer = self._answers.get(name)
+        return None if answer is None or self._steady is None else answer[0] + self._steady() - answer[1]
+
+    def note(self, name: str, time_of_crawl: float, *, asked: float) -> None:
+        """An answer named the crawl's time. It counts from the moment of asking: so a way to the frontier that is
+        always slow counts for nothing."""
+        if self._steady is not None:
+            self._answers[name] = (time_of_crawl, asked)
