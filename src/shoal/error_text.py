@@ -87,3 +87,9 @@ def _shortened(line: str) -> str:
 
 def _encodable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def is_of_lost_line(error: RuntimeError) -> bool:
+    """Whether this is uvloop's error of writing to a line that was just lost; asyncio has an OSError for it."""
+    text = str(error)
+    return "handler is closed" in text or "closed=True" in text or "transport is clos" in text

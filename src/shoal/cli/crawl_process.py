@@ -7,11 +7,13 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
 
+from shoal.archive.base import Archive
 from shoal.cli.asking import ask_if_others_work_on
 from shoal.cli.display.counting import counting_export
 from shoal.cli.display.lines import one_line
@@ -33,7 +35,7 @@ from shoal.policy.verdicts import Failure, failures_of, faults_of, is_stopped, s
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import is_unfinished, owner_of, record_of
 from shoal.processes.joining import has_all_items, places_of_new, places_to_join, shares_store
-from shoal.processes.opening import Places, archive_of, frontier_at, store_at
+from shoal.processes.opening import Places, Say, archive_of, frontier_at, store_at, waiting_for
 from shoal.processes.outages import SaidOnce, until_reachable
 from shoal.processes.sources import check_start
 from shoal.processes.stats import Snapshot
@@ -109,19 +111,27 @@ async def work(job: Job, screen: Screen) -> Summary:
     check_start(job.spider)
     check_targets(job.output)
     compiled(job.skip_stored)
+    say = SaidOnce(screen.say)
     # An archive that cannot be used is refused before a file is made for the first crawl.
-    trial = contextlib.nullcontext() if has_frontier(job.places) else archive_of(job.places)
-    async with trial, frontier_at(job.places.frontier) as frontier:
-        ended = None if job.fresh else await ended_crawl(job, frontier=frontier, screen=screen)
-        if ended is not None:
-            return await _show_ended(ended, job, frontier=frontier, screen=screen)
-        job = replace(job, places=await _places(job, frontier=frontier, screen=screen))
+    trial = contextlib.nullcontext() if has_frontier(job.places) else _archive(job.places, say)
+    async with trial, frontier_at(job.places.frontier, wait=waiting_for(job.places.frontier, say)) as frontier:
+        if not job.fresh:
+            ended = await until_reachable(lambda: ended_crawl(job, frontier=frontier, screen=screen), say=say)
+            if ended is not None:
+                return await _show_ended(ended, job, frontier=frontier, screen=screen)
+        places = await until_reachable(lambda: _places(job, frontier=frontier, screen=screen), say=say)
+        job = replace(job, places=places)
+        wait, connections = waiting_for(places.store, say), job.settings.store_connections
         async with (
             # Opened here, too: it is refused before a crawl begins.
-            archive_of(job.places),
-            store_at(job.places.store, connections=job.settings.store_connections) as store,
+            _archive(places, say),
+            store_at(places.store, wait=wait, connections=connections) as store,
         ):
-            return await _work(job, screen, frontier=frontier, store=store)
+            return await _work(job, screen, frontier=frontier, store=store, wait=say)
+
+
+def _archive(places: Places, say: Say) -> AbstractAsyncContextManager[Archive | None]:
+    return archive_of(places, wait=waiting_for(places.archive or "", say))
 
 
 async def _show_ended(crawl: Crawl, job: Job, *, frontier: Frontier, screen: Screen) -> Summary:
@@ -156,8 +166,8 @@ async def _places(job: Job, *, frontier: Frontier, screen: Screen) -> Places:
     return places
 
 
-async def _work(job: Job, screen: Screen, *, frontier: Frontier, store: Store) -> Summary:
-    crawl, before = await _begin(job, frontier=frontier, store=store)
+async def _work(job: Job, screen: Screen, *, frontier: Frontier, store: Store, wait: Say) -> Summary:
+    crawl, before = await until_reachable(lambda: _begin(job, frontier=frontier, store=store), say=wait)
     with Display.on(screen) as display:
         _announce(crawl, before, job, display=display)
         if job.skip_stored:

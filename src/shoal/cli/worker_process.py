@@ -10,6 +10,7 @@ import sys
 import time
 from asyncio import FIRST_COMPLETED
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TextIO
@@ -25,14 +26,14 @@ from shoal.cli.stopping import Stopping
 from shoal.cli.which import choose
 from shoal.crawl import listener_at, settings_of, worker_for
 from shoal.error_text import several
-from shoal.errors import ShoalError, UsageError
+from shoal.errors import ServerUnreachable, ShoalError, StorageError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.policy.verdicts import faults_of
 from shoal.processes.crawl_record import belongs_to, is_unfinished, owner_of, record_of
 from shoal.processes.joining import places_to_join, results_of
 from shoal.processes.listener import Listener
-from shoal.processes.opening import Places, SharedResults, frontier_at, shared_results
+from shoal.processes.opening import Places, SharedResults, frontier_at, shared_results, waiting_for
 from shoal.processes.outages import SaidOnce, until_reachable
 from shoal.processes.result_places import path_of
 from shoal.secrecy import masked
@@ -69,24 +70,7 @@ async def work(job: WorkerJob) -> int:
     stopping = Stopping(say=say if job.parent is None else _silent, grace_seconds=Settings().grace_seconds)
     watching = asyncio.create_task(_watch(job.parent, stopping.stop))
     try:
-        output = SpiderOutput(sys.stderr)
-        with stopping.listening(), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            wait = None if job.parent is None else say
-            connections = job.store_connections or _connections(spiders.values())
-            async with (
-                frontier_at(job.places.frontier, wait=wait) as frontier,
-                shared_results(connections=connections) as results,
-                listener_at(job.places, frontier=frontier, say=say) as listener,
-            ):
-                # A server that was named is tried at once. What was not is the crawl's, and known when there is one.
-                if job.places.store and path_of(job.places.store) is None:
-                    await results.store(job.places.store, wait=wait)
-                process = WorkerProcess(job, spiders=spiders, frontier=frontier, results=results, say=say)
-                await process.run(stopping.stop, listener=listener)
-                # In a fleet the coordinator judges the crawl.
-                faults = await process.faults() if job.burst and job.parent is None else []
-                if job.burst and job.parent is None and not stopping.stop.is_set():
-                    await process.say_inboxes()
+        faults = await _work(job, spiders=spiders, stopping=stopping, say=say)
     finally:
         watching.cancel()
     if faults and not stopping.stop.is_set():
@@ -95,6 +79,39 @@ async def work(job: WorkerJob) -> int:
         return FAILED
     # A worker that waits for crawls ends normally when it is stopped; with `burst` it has left its crawl unfinished.
     return INTERRUPTED if job.burst and stopping.stop.is_set() else 0
+
+
+async def _work(job: WorkerJob, *, spiders: dict[str, type[Spider]], stopping: Stopping, say: Say) -> list[str]:
+    """Work to the end; gives why the crawls are failures, if this worker is to judge that."""
+    output, stop, places = SpiderOutput(sys.stderr), stopping.stop, job.places
+    connections = job.store_connections or _connections(spiders.values())
+    async with AsyncExitStack() as stack:
+        # Signals end it at once as long as it waits for its servers: it has no pages to finish.
+        frontier = await stack.enter_async_context(
+            frontier_at(places.frontier, wait=_patience(job, places.frontier, say), stop=stop)
+        )
+        results = await stack.enter_async_context(shared_results(connections=connections))
+        # A server that was named is tried at once. What was not is the crawl's, and known when there is one.
+        if places.store and path_of(places.store) is None:
+            await results.store(places.store, wait=_patience(job, places.store, say), stop=stop)
+        stack.enter_context(stopping.listening())
+        stack.enter_context(contextlib.redirect_stdout(output))
+        stack.enter_context(contextlib.redirect_stderr(output))
+        listener = await stack.enter_async_context(listener_at(places, frontier=frontier, say=say))
+        process = WorkerProcess(job, spiders=spiders, frontier=frontier, results=results, say=say)
+        await process.run(stop, listener=listener)
+        # In a fleet the coordinator judges the crawl.
+        if not job.burst or job.parent is not None:
+            return []
+        faults = await process.faults()
+        if not stop.is_set():
+            await process.say_inboxes()
+        return faults
+
+
+def _patience(job: WorkerJob, url: str, say: Say) -> Say | None:
+    """A worker waits for servers; one of a fleet for files as well, which its coordinator has opened already."""
+    return waiting_for(url, say) if job.parent is None else say
 
 
 def _connections(spiders: Iterable[type[Spider]]) -> int:
@@ -146,9 +163,14 @@ class WorkerProcess:
         try:
             while not stop.is_set():
                 began = time.monotonic()
-                for crawl in self._unfinished(await self._look(listener)):
-                    if crawl.id not in self._running:
-                        await self._take_up(crawl, stop)
+                try:
+                    for crawl in self._unfinished(await self._look(listener, stop)):
+                        if crawl.id not in self._running:
+                            await self._take_up(crawl, stop)
+                except (ServerUnreachable, StorageError):
+                    if stop.is_set():
+                        break
+                    raise
                 if not self._running and self._job.burst:
                     return
                 if not self._running and not has_waited:
@@ -179,14 +201,14 @@ class WorkerProcess:
         with contextlib.suppress(ShoalError):
             await say_inboxes(list(self._worked.values()), places=self._job.places, say=self._say)
 
-    async def _look(self, listener: Listener) -> list[Crawl]:
+    async def _look(self, listener: Listener, stop: asyncio.Event) -> list[Crawl]:
         """The crawls in the frontier, after pushed URLs were taken in. In a fleet the coordinator takes them in."""
-        crawls = await self._crawls()
+        crawls = await self._crawls(stop)
         if self._job.parent is not None:
             return crawls
         # Also for finished crawls: a pushed URL sets them running again.
         taken = await listener.take_in(self._mine(crawls))
-        return await self._crawls() if taken else crawls
+        return await self._crawls(stop) if taken else crawls
 
     async def _take_up(self, crawl: Crawl, stop: asyncio.Event) -> None:
         """Begin to work on a crawl, with the store and the archive that it has."""
@@ -199,14 +221,16 @@ class WorkerProcess:
             self._left_alone.add(crawl.id)
             self._say(str(error))
             return
-        wait = self._say if self._job.parent is not None or self._running else None
-        store = await self._results.store(places.store, wait=wait)
-        archive = await self._results.archive(places.archive, wait=wait)
+        store = await self._results.store(places.store, wait=self._patience(places.store), stop=stop)
+        archive = await self._results.archive(places.archive, wait=self._patience(places.archive or ""), stop=stop)
         if places.other_store:
             await self._remember(crawl, places)
         self._tell(f"took up {crawl.id} (store {masked(places.store)})")
         self._running[crawl.id] = asyncio.create_task(self._work_on(crawl, stop, store=store, archive=archive))
         self._worked[crawl.id] = crawl
+
+    def _patience(self, url: str) -> Say | None:
+        return self._say if self._running else _patience(self._job, url, self._say)
 
     async def _remember(self, crawl: Crawl, places: Places) -> None:
         """Let the crawl remember a store or an archive that is not its own."""
@@ -214,7 +238,8 @@ class WorkerProcess:
         results = results_of(places, record.results)
         if results != record.results:
             settings = msgspec.to_builtins(msgspec.structs.replace(record, results=results))
-            await self._frontier.open_crawl(msgspec.structs.replace(crawl, settings=settings))
+            changed = msgspec.structs.replace(crawl, settings=settings)
+            await until_reachable(lambda: self._frontier.open_crawl(changed), say=self._say)
 
     async def _work_on(self, crawl: Crawl, stop: asyncio.Event, *, store: Store, archive: Archive | None) -> None:
         spider = made(self._spiders[crawl.spider])
@@ -242,8 +267,10 @@ class WorkerProcess:
                 del self._running[name]
                 task.result()
 
-    async def _crawls(self) -> list[Crawl]:
-        crawls = await until_reachable(self._frontier.crawls, say=_silent)
+    async def _crawls(self, stop: asyncio.Event) -> list[Crawl]:
+        # While it works on a crawl, that crawl's worker says that it waits.
+        say = _silent if self._running else self._say
+        crawls = await until_reachable(self._frontier.crawls, say=say, stop=stop)
         named = self._job.crawl_id
         if named is None:
             return crawls

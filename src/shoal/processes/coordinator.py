@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from shoal.fetch.robots import Robots
 from shoal.frontier.base import Frontier
@@ -55,9 +56,10 @@ class Coordinator:
     async def reclaim_from_exited_workers(self) -> None:
         """Reclaim the leases of this machine's workers whose process has exited, before their deadline."""
         here = this_machine()
-        for worker in await self.frontier.workers(within=A_WEEK):
+        workers = await until_reachable(lambda: self.frontier.workers(within=A_WEEK), say=self.say)
+        for worker in workers:
             if worker.machine == here and worker.crawl == self.crawl.id and not is_running(worker.pid):
-                await self.frontier.evict(worker.worker)
+                await until_reachable(partial(self.frontier.evict, worker.worker), say=self.say)
 
     async def feed(self, spider: Spider, *, intake: Intake) -> None:
         """Put the spider's start. If a coordinator was killed while feeding, the next one feeds from the beginning."""

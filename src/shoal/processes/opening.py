@@ -18,6 +18,7 @@ from shoal.store import STORE_CONNECTIONS, open_store
 from shoal.store.base import Store
 
 Say = Callable[[str], None]
+_FILES = ("sqlite", "files", "file")
 
 
 class Closable(Protocol):
@@ -41,34 +42,51 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     other_store: bool = False
 
 
+def waiting_for(url: str, say: Say) -> Say | None:
+    """`say` if a server is behind this URL of a frontier, a store or an archive: it may be away for a while, a file is
+    there or not."""
+    scheme, separator, _ = url.partition("://")
+    return say if separator and scheme not in _FILES else None
+
+
 @asynccontextmanager
-async def _closing(open_part: Callable[[], Awaitable[Part]], *, wait: Say | None) -> AsyncIterator[Part]:
+async def _closing(
+    open_part: Callable[[], Awaitable[Part]], *, wait: Say | None, stop: asyncio.Event | None = None
+) -> AsyncIterator[Part]:
     """The part that `open_part` opens, closed at the end.
 
-    A worker that is part of a fleet waits for a server that cannot be reached, and says so with `wait`. Without
-    `wait` the error is raised at once: people who type a command want to be told."""
-    part = await (open_part() if wait is None else until_reachable(open_part, say=wait))
+    A run or a worker waits for a server that cannot be reached, and says so with `wait`, until `stop` is set. Without
+    `wait` the error is raised at once: people who look want to be told."""
+    part = await (open_part() if wait is None else until_reachable(open_part, say=wait, stop=stop))
     try:
         yield part
     finally:
         await part.close()
 
 
-def frontier_at(url: str, *, wait: Say | None = None) -> AbstractAsyncContextManager[Frontier]:
+def frontier_at(
+    url: str, *, wait: Say | None = None, stop: asyncio.Event | None = None
+) -> AbstractAsyncContextManager[Frontier]:
     """The frontier at a URL, closed at the end."""
-    return _closing(lambda: open_frontier(url), wait=wait)
+    return _closing(lambda: open_frontier(url), wait=wait, stop=stop)
 
 
 def store_at(
-    url: str, *, wait: Say | None = None, connections: int = STORE_CONNECTIONS
+    url: str,
+    *,
+    wait: Say | None = None,
+    stop: asyncio.Event | None = None,
+    connections: int = STORE_CONNECTIONS,
 ) -> AbstractAsyncContextManager[Store]:
     """The store at a URL, closed at the end."""
-    return _closing(lambda: open_store(url, connections=connections), wait=wait)
+    return _closing(lambda: open_store(url, connections=connections), wait=wait, stop=stop)
 
 
-def archive_at(url: str, *, wait: Say | None = None, create: bool = False) -> AbstractAsyncContextManager[Archive]:
+def archive_at(
+    url: str, *, wait: Say | None = None, stop: asyncio.Event | None = None, create: bool = False
+) -> AbstractAsyncContextManager[Archive]:
     """The archive at a URL, closed at the end."""
-    return _closing(lambda: open_archive(url, create=create), wait=wait)
+    return _closing(lambda: open_archive(url, create=create), wait=wait, stop=stop)
 
 
 @asynccontextmanager
@@ -103,21 +121,23 @@ class SharedResults:
         self._archives: dict[str, Archive] = {}
         self._lock = asyncio.Lock()
 
-    async def store(self, url: str, *, wait: Say | None = None) -> Store:
+    async def store(self, url: str, *, wait: Say | None = None, stop: asyncio.Event | None = None) -> Store:
         """The store at a URL."""
         async with self._lock:
             if url not in self._stores:
-                opening = store_at(url, wait=wait, connections=self._connections)
+                opening = store_at(url, wait=wait, stop=stop, connections=self._connections)
                 self._stores[url] = await self._stack.enter_async_context(opening)
             return self._stores[url]
 
-    async def archive(self, url: str | None, *, wait: Say | None = None) -> Archive | None:
+    async def archive(
+        self, url: str | None, *, wait: Say | None = None, stop: asyncio.Event | None = None
+    ) -> Archive | None:
         """The archive at a URL, created if need be; None where raw pages are not kept."""
         if url is None:
             return None
         async with self._lock:
             if url not in self._archives:
-                opening = archive_at(url, wait=wait, create=True)
+                opening = archive_at(url, wait=wait, stop=stop, create=True)
                 self._archives[url] = await self._stack.enter_async_context(opening)
             return self._archives[url]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TypeVar
 
 from shoal.errors import ServerUnreachable, StorageError
@@ -91,11 +91,11 @@ async def until_reachable(
     outage: Outage | None = None,
 ) -> T:
     """Repeat `step` until it works: without limit while a server cannot be reached, for 10 s while a file refuses.
-    Says once that it waits, and notes it in `outage` meanwhile.
+    Says that it waits, at once and every minute, and notes it in `outage` meanwhile.
 
-    Once `stop` is set the error is raised instead."""
+    Once `stop` is set the error is raised instead, without a further attempt."""
     loop = asyncio.get_running_loop()
-    began, pause, waits = loop.time(), 0.1, False
+    began, pause, waits, said = loop.time(), 0.1, False, -QUIET_SECONDS
     try:
         while True:
             try:
@@ -106,16 +106,31 @@ async def until_reachable(
                     raise
                 if stop is not None and stop.is_set():
                     raise
+                if loop.time() - said >= QUIET_SECONDS:
+                    said = loop.time()
+                    say(f"{error}{WAITING}")
                 if not waits:
                     waits = True
-                    say(f"{error}{WAITING}")
                     if outage is not None:
                         outage.begin(error)
-            await asyncio.sleep(pause)
+                failure = error
+            await _sleep(pause, stop)
+            if stop is not None and stop.is_set():
+                raise failure
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
     finally:
         if waits and outage is not None:
             outage.end()
+
+
+async def _sleep(seconds: float, stop: asyncio.Event | None) -> None:
+    """Sleep, but not beyond the moment in which `stop` is set."""
+    if stop is None:
+        await asyncio.sleep(seconds)
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()
 
 
 class SaidOnce:
@@ -134,9 +149,10 @@ class SaidOnce:
         about = line.partition(": ")[0] if line.endswith(WAITING) else line if is_trouble(line) else ""
         if about:
             now = self._clock()
-            was, self._said[about] = self._said.get(about), now
+            was = self._said.get(about)
             if was is not None and now - was < QUIET_SECONDS:
                 return
+            self._said[about] = now
         if line.endswith(WAITING):
             self._last_wait = (line, self._clock())
         self._say(line)

@@ -358,7 +358,9 @@ class Worker:
 
 
 def _failed_by(error: Exception, lease: Lease) -> Finished:
-    """The end of a lease after an error in shoal itself."""
+    """The end of a lease after an error in shoal itself. A server that was away is not the page's fault."""
+    if isinstance(error, ServerUnreachable):
+        return Finished(Retry(lease=lease, reason=f"server away: {line_of(error)}", free=True))
     reason = f"internal: {line_of(error)}"
     if lease.attempt >= lease.task.max_attempts:
         return Finished(Dead(lease=lease, reason=reason, detail=traceback_of(error)))

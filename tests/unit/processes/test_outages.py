@@ -104,3 +104,38 @@ async def test_an_outage_ends_with_the_wait(is_cancelled: bool) -> None:
         is_back.set()
         assert await waiting == 7
     assert outages.lines() == ()
+
+
+async def test_a_wait_that_lasts_is_said_again_every_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.processes.outages.QUIET_SECONDS", 0.0)
+    said, tries = list[str](), iter([ServerUnreachable(GONE), ServerUnreachable(GONE), None])
+
+    async def step() -> int:
+        if (error := next(tries)) is not None:
+            raise error
+        return 7
+
+    assert await until_reachable(step, say=said.append) == 7
+    assert said == [f"{GONE}; waiting"] * 2
+
+
+def test_a_wait_that_many_parts_repeat_is_said_once_a_minute() -> None:
+    said, now = list[str](), [0.0]
+    say = SaidOnce(said.append, clock=lambda: now[0])
+    for second in range(0, 130, 10):
+        now[0] = float(second)
+        say(f"{GONE}: refused; waiting")
+    assert len(said) == 3
+
+
+async def test_a_wait_ends_at_once_when_it_is_told_to() -> None:
+    stop, said = asyncio.Event(), list[str]()
+
+    async def step() -> int:
+        raise ServerUnreachable(GONE)
+
+    waiting = asyncio.create_task(until_reachable(step, say=said.append, stop=stop))
+    await eventually(lambda: said)
+    stop.set()
+    with pytest.raises(ServerUnreachable):
+        await waiting

@@ -13,6 +13,7 @@ from redis.crc import key_slot
 
 from shoal.errors import ServerUnreachable, UsageError
 from shoal.frontier.redis.address import Address, new_connection
+from shoal.frontier.redis.connection import ask
 
 Node = tuple[str, int]
 
@@ -73,9 +74,7 @@ class SlotMap:
 
 
 async def _slots(connection: AbstractConnection) -> list[Any]:
-    await connection.connect()  # type: ignore[no-untyped-call]  # the library has no annotation here
-    await connection.send_command("CLUSTER", "SLOTS")
-    answer: list[Any] = await connection.read_response()
+    answer: list[Any] = await ask(connection, "CLUSTER", "SLOTS")
     return answer
 
 

@@ -12,6 +12,7 @@ from redis import exceptions
 from redis.asyncio.connection import AbstractConnection, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.connection import Connection as TcpConnection
 
+from shoal.error_text import is_of_lost_line
 from shoal.frontier.redis.scripts import Script
 from shoal.frontier.steady import SteadyTimes
 
@@ -32,7 +33,10 @@ class Connection:
 
     async def connect(self) -> None:
         """Reach the server and learn which run of it this is."""
-        await self._driver.connect()  # type: ignore[no-untyped-call]  # the library has no annotation here
+        try:
+            await self._driver.connect()  # type: ignore[no-untyped-call]  # the library has no annotation here
+        except RuntimeError as error:
+            raise lost_line(error) from None
         about = fields(await self.call("INFO", "server"))
         self.run_id, self.version = about.get("run_id", ""), about.get("redis_version", "")
 
@@ -53,8 +57,12 @@ class Connection:
 
     async def is_usable(self) -> bool:
         """Whether a connection that was idle can be used: not closed, nothing unread."""
+        writer = self._driver._writer
+        # A line that was reset has neither an end nor anything to read: only its transport knows.
+        if writer is None or writer.is_closing():
+            return False
         try:
-            return self._driver.is_connected and not await self._driver.can_read()
+            return not await self._driver.can_read()
         except (exceptions.RedisError, OSError):
             return False
 
@@ -101,7 +109,7 @@ class Connection:
             again = [self._sent[index] for index in forgotten]
             await self._load()
             for packed in again:
-                await self._driver.send_packed_command(packed, check_health=False)
+                await self._deliver(packed)
             for index, answer in zip(forgotten, await self._read(len(again)), strict=True):
                 answers[index] = answer
         self._sent.clear()
@@ -114,7 +122,16 @@ class Connection:
 
     async def _write(self, packed: bytes) -> None:
         self._sent.append(packed)
-        await self._driver.send_packed_command(packed, check_health=False)
+        await self._deliver(packed)
+
+    async def _deliver(self, packed: bytes) -> None:
+        # The driver would connect anew by itself, and the answers to what was sent before would be missing.
+        if not self._driver.is_connected:
+            raise exceptions.ConnectionError("the line was closed")
+        try:
+            await self._driver.send_packed_command(packed, check_health=False)
+        except RuntimeError as error:
+            raise lost_line(error) from None
 
     async def _read(self, total: int) -> list[Any]:
         answers: list[Any] = []
@@ -128,10 +145,25 @@ class Connection:
     async def _load(self) -> None:
         """Give the server the scripts; it forgets them when it restarts."""
         for script in self._scripts.values():
-            await self._driver.send_packed_command(_packed(("SCRIPT", "LOAD", script.text)), check_health=False)
+            await self._deliver(_packed(("SCRIPT", "LOAD", script.text)))
         for answer in await self._read(len(self._scripts)):
             if isinstance(answer, exceptions.RedisError):
                 raise answer
+
+
+async def ask(driver: AbstractConnection, *command: str) -> Any:
+    """Connect, and give the answer to one command."""
+    try:
+        await driver.connect()  # type: ignore[no-untyped-call]  # the library has no annotation here
+        await driver.send_command(*command)
+        return await driver.read_response()
+    except RuntimeError as error:
+        raise lost_line(error) from None
+
+
+def lost_line(error: RuntimeError) -> Exception:
+    """A line that was lost, in the driver's words; any other error as it is."""
+    return exceptions.ConnectionError("the line was lost") if is_of_lost_line(error) else error
 
 
 def _packed(command: tuple[Argument, ...]) -> bytes:

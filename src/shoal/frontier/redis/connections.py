@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 
@@ -22,6 +23,11 @@ from shoal.frontier.steady import SteadyTimes
 
 ANSWER_SECONDS = 20.0
 IDLE_CONNECTIONS = 8
+
+# Codes of what passes by itself. Servers before version 7 wrap the error of a command that a script called.
+_PASSING = re.compile(r"(^|[ -])(MISCONF|BUSY|NOREPLICAS|READONLY|CLUSTERDOWN|MASTERDOWN|UNKILLABLE) ")
+# All that a line can raise. UnicodeError: of a host's name that DNS cannot have.
+_FAULTS = (exceptions.RedisError, OSError, TimeoutError, UnicodeError)
 
 AnyConnection = Connection | ClusterConnection
 
@@ -53,7 +59,7 @@ class RedisConnections:
             return [None]
         try:
             return [*await self._slots.nodes()]
-        except (exceptions.RedisError, OSError, TimeoutError) as error:
+        except _FAULTS as error:
             raise self._in_our_words(error) from None
 
     def borrow(self, *, seconds: float | None = ANSWER_SECONDS) -> AbstractAsyncContextManager[AnyConnection]:
@@ -67,7 +73,7 @@ class RedisConnections:
         """A connection to the server that has this key."""
         try:
             node = None if self._slots is None else await self._slots.node_of(key)
-        except (exceptions.RedisError, OSError, TimeoutError) as error:
+        except _FAULTS as error:
             raise self._in_our_words(error) from None
         async with self.borrow_from(node, seconds=seconds) as connection:
             yield connection
@@ -85,7 +91,7 @@ class RedisConnections:
                 yield connection
                 if self._keeps(connection, node):
                     connection = None
-        except (exceptions.RedisError, OSError, TimeoutError) as error:
+        except _FAULTS as error:
             if self._slots is not None:
                 self._slots.doubt()
             raise self._in_our_words(error) from None
@@ -104,7 +110,7 @@ class RedisConnections:
                     for node, connection in cluster.connections.items()
                     if not self._keeps(connection, node)
                 }
-        except (exceptions.RedisError, OSError, TimeoutError, ServerUnreachable) as error:
+        except (*_FAULTS, ServerUnreachable) as error:
             slots.doubt()
             raise self._in_our_words(error) from None
         finally:
@@ -205,9 +211,13 @@ def _translated(error: Exception, text: str, at: str) -> ShoalError:
         )
     if isinstance(error, (exceptions.AuthenticationError, exceptions.NoPermissionError)):
         return UsageError(f"Redis at {at} refuses us: {text}; check user and password in the URL")
+    if "DENIED Redis is running in protected mode" in text:
+        return UsageError(f"Redis at {at} refuses us: it takes no clients from other machines without a password")
+    if isinstance(error, UnicodeError):
+        return UsageError(f"{at} names no usable host: {text}")
     if isinstance(
         error, (exceptions.ReadOnlyError, exceptions.TryAgainError, exceptions.ClusterDownError)
-    ) or text.startswith(("MISCONF", "BUSY", "NOREPLICAS", "CLUSTERDOWN", "MASTERDOWN", "UNKILLABLE")):
+    ) or _PASSING.search(text):
         return ServerUnreachable(f"Redis at {at} takes no writes now: {text}")
     if isinstance(error, exceptions.ResponseError):
         return StorageError(f"Redis at {at} refuses: {text}")

@@ -9,6 +9,7 @@ from redis.asyncio.connection import AbstractConnection
 
 from shoal.errors import ServerUnreachable
 from shoal.frontier.redis.address import Address, new_connection
+from shoal.frontier.redis.connection import ask
 
 
 async def masters(address: Address) -> AsyncGenerator[tuple[str, int], None]:
@@ -36,7 +37,5 @@ def no_master(address: Address) -> ServerUnreachable:
 
 
 async def _master(connection: AbstractConnection, service: str) -> tuple[str, int] | None:
-    await connection.connect()  # type: ignore[no-untyped-call]  # the library has no annotation here
-    await connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
-    answer = await connection.read_response()
+    answer = await ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
     return (answer[0].decode(), int(answer[1])) if answer else None

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
+from shoal.error_text import is_of_lost_line
 from shoal.errors import ServerUnreachable, ShoalError, StorageError, UsageError
 from shoal.store.postgres.address import Address
 
@@ -23,6 +24,13 @@ LONGEST_REASON = 300
 _PASSING = ("08", "40", "53", "57P", "57014", "55P03", "55006", "25006", "25P03", "58030")
 # Codes of what is wrong with one row: its data, a constraint, a limit of the server.
 _OF_A_ROW = ("22", "23", "54")
+
+# All that a line can raise. InternalClientError: its server ended it when the driver did not expect that. UnicodeError:
+# of a host's name that DNS cannot have.
+_FAULTS = (
+    asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError, EOFError,
+    UnicodeError,
+)  # fmt: skip
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
@@ -61,7 +69,7 @@ class PostgresLink:
         for _ in range(self._connections):
             await self._slots.acquire()
         for connection in self._idle:
-            with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            with contextlib.suppress(*_FAULTS, RuntimeError):
                 await connection.close(timeout=CLOSE_SECONDS)
         self._idle.clear()
         for _ in range(self._connections):
@@ -87,8 +95,12 @@ class PostgresLink:
                         raise
                     self._idle.append(connection)
                     connection = None
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            except _FAULTS as error:
                 raise in_our_words(error, self.address) from None
+            except RuntimeError as error:
+                if not is_of_lost_line(error):
+                    raise
+                raise ServerUnreachable(f"cannot reach PostgreSQL at {self.address.shown}: the line was lost") from None
             finally:
                 # Cancelled or broken in the middle of an answer: it cannot be used again.
                 if connection is not None:

@@ -140,19 +140,20 @@ async def answer(link: PostgresLink, sql: str, *, limit: int, seconds: float) ->
     """Run one statement that only reads, within `seconds`. A statement that is wrong or writes is a UsageError."""
     if "\0" in sql or not _is_text(sql):
         raise UsageError("the statement is not usable: it holds characters that are no text")
-    try:
-        async with link.transaction(seconds=seconds, reads=True, schemas=", public") as connection:
-            try:
-                # Prepared: that takes only one statement. By a cursor: that fetches no more rows than asked for.
-                statement = await connection.prepare(sql)
-                columns = tuple(column.name for column in statement.get_attributes())
-                if not columns:
-                    raise UsageError("the statement gives no rows: write a SELECT")
-                rows = await (await statement.cursor()).fetch(limit + 1)
-            except asyncpg.PostgresError as error:
-                raise _refusal(error, link, seconds) from None
-    except asyncpg.InternalClientError as error:
-        raise UsageError(f"the statement is not usable: {link.address.without_secrets(str(error))}") from None
+    async with link.transaction(seconds=seconds, reads=True, schemas=", public") as connection:
+        try:
+            # Prepared: that takes only one statement. By a cursor: that fetches no more rows than asked for.
+            statement = await connection.prepare(sql)
+            columns = tuple(column.name for column in statement.get_attributes())
+            if not columns:
+                raise UsageError("the statement gives no rows: write a SELECT")
+            rows = await (await statement.cursor()).fetch(limit + 1)
+        except asyncpg.PostgresError as error:
+            raise _refusal(error, link, seconds) from None
+        except asyncpg.InternalClientError as error:
+            if connection.is_closed():
+                raise
+            raise UsageError(f"the statement is not usable: {link.address.without_secrets(str(error))}") from None
     return QueryAnswer(columns=columns, rows=[tuple(row) for row in rows[:limit]], has_more=len(rows) > limit)
 
 

@@ -1,0 +1,149 @@
+"""A relay on loopback between clients and a real server, whose lines can be reset, cut, stalled and garbled at will."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import AsyncIterator
+
+CHUNK_BYTES = 65_536
+NOISE = b"\x00\xff noise on the line \xfe\r\n"
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class LineRelay:
+    """Passes bytes on between clients and the server at `port`. Clients connect to `url_port`.
+
+    All verbs but `mend` take effect at once and need no await."""
+
+    def __init__(self, port: int, *, host: str = "127.0.0.1") -> None:
+        self.url_port = 0
+        self.accepted = 0
+        self._host, self._port = host, port
+        self._server: asyncio.Server | None = None
+        self._lines: set[_Line] = set()
+        self._is_open = asyncio.Event()
+        self._is_open.set()
+        self._reopening: asyncio.TimerHandle | None = None
+        self._bytes_left: int | None = None
+
+    @property
+    def lines(self) -> int:
+        """How many lines stand now."""
+        return len(self._lines)
+
+    def reset(self) -> None:
+        """Every line ends with a TCP reset, on both sides. New lines are accepted."""
+        for line in list(self._lines):
+            line.reset()
+
+    def hang_up(self) -> None:
+        """Every line is closed in order, as a server does that shuts down or that has CLIENT KILL."""
+        for line in list(self._lines):
+            line.close()
+
+    def cut(self) -> None:
+        """Every line is reset, and new ones are refused until `mend`."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self.reset()
+
+    async def mend(self) -> None:
+        """Accept lines again, at the same port."""
+        if self._server is None:
+            self._server = await asyncio.start_server(self._accept, self._host, self.url_port, reuse_address=True)
+            self.url_port = self._server.sockets[0].getsockname()[1]
+
+    def stall(self, seconds: float) -> None:
+        """For this long nothing is passed on in either direction; then all of it is."""
+        if self._reopening is not None:
+            self._reopening.cancel()
+        self._is_open.clear()
+        self._reopening = asyncio.get_running_loop().call_later(seconds, self._is_open.set)
+
+    def garble(self) -> None:
+        """Every client gets bytes that no server has sent."""
+        for line in list(self._lines):
+            line.client.write(NOISE)
+
+    def break_off(self, *, after: int = 1) -> None:
+        """The next answer is broken off after this many bytes: its line is closed in the middle of it."""
+        self._bytes_left = after
+
+    async def close(self) -> None:
+        """End it. Harmless when it has ended already."""
+        self.cut()
+        if self._reopening is not None:
+            self._reopening.cancel()
+        self._is_open.set()
+        await asyncio.gather(*(line.ended.wait() for line in list(self._lines)))
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        try:
+            from_server, server = await asyncio.open_connection(self._host, self._port)
+        except OSError:
+            writer.close()
+            return
+        line = _Line(writer, server)
+        self._lines.add(line)
+        ways = [
+            asyncio.ensure_future(self._pass_on(reader, server)),
+            asyncio.ensure_future(self._pass_on(from_server, writer, line=line)),
+        ]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            line.close()
+            self._lines.discard(line)
+            line.ended.set()
+
+    async def _pass_on(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, line: _Line | None = None
+    ) -> None:
+        """One direction, until it ends; `line` is given for answers."""
+        # uvloop raises RuntimeError for a line that was closed meanwhile.
+        with contextlib.suppress(OSError, RuntimeError):
+            while chunk := await reader.read(CHUNK_BYTES):
+                await self._is_open.wait()
+                if line is not None and self._bytes_left is not None:
+                    writer.write(chunk[: self._bytes_left])
+                    self._bytes_left = None
+                    return
+                writer.write(chunk)
+                await writer.drain()
+
+
+class _Line:
+    """One client's line: its own half and the half to the server."""
+
+    def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+        self.client, self.server = client, server
+        self.ended = asyncio.Event()
+
+    def reset(self) -> None:
+        for half in (self.client, self.server):
+            if not half.is_closing():
+                half.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+                half.transport.abort()
+
+    def close(self) -> None:
+        for half in (self.client, self.server):
+            half.close()
+
+
+@contextlib.asynccontextmanager
+async def line_relay(port: int, *, host: str = "127.0.0.1") -> AsyncIterator[LineRelay]:
+    """A relay to the server at this port, for as long as the block runs."""
+    relay = LineRelay(port, host=host)
+    await relay.mend()
+    try:
+        yield relay
+    finally:
+        await relay.close()
