@@ -241,15 +241,17 @@ class LostPromises(FrontierCase):
         batch = await frontier.lease([OTHER], 500, worker="w1", seconds=60.0, horizon=0.0)
         assert keys(batch) == list(range(10, 110))
 
-    async def test_a_suspect_opens_its_lane(self, frontier: Frontier) -> None:
+    async def test_a_suspect_opens_its_lane(self, frontier: Frontier, clock: FakeClock) -> None:
         await frontier.open_crawl(Crawl(id="ruled", spider="s", interval=0.0, needs_rules=True))
-        await frontier.put("ruled", [make_task(1), make_task(2), make_task(3, "b.test")])
+        await frontier.put("ruled", [make_task(1), make_task(2)])
 
         async def lent() -> list[Lease]:
             return (await frontier.lease(["ruled"], 8, worker="w1", seconds=60.0, horizon=0.0)).leases
 
-        first = await lent()
-        await make_suspect(frontier, next(lease for lease in first if lease.task.key == 1))
+        (first,) = await lent()
+        await make_suspect(frontier, first)
+        clock.advance(1.0)
+        await frontier.put("ruled", [make_task(3, "b.test")])
         (opener,) = await lent()
         assert (opener.task.key, opener.alone, opener.opens_lane) == (1, True, True)
         assert [(lease.task.key, lease.opens_lane) for lease in await lent()] == [(3, True)]
