@@ -104,9 +104,11 @@ def feeding(folder: Folder, site: SiteProcess, frontier: str) -> Iterator[Feedin
     feeding = Feeding(folder, site, frontier)
     yield feeding
     for run in feeding.started:
-        if run.poll() is None:
-            run.kill()
-            run.communicate()
+        run.kill()
+        run.wait()
+        for stream in (run.stdin, run.stdout, run.stderr):
+            if stream is not None:
+                stream.close()
 
 
 def test_the_first_of_two_feeders_to_end_does_not_end_the_other(feeding: Feeding) -> None:
