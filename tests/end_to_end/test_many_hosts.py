@@ -108,5 +108,3 @@ async def test_a_shortage_costs_a_page_a_moment_and_is_said(server: LoopbackServ
 async def test_a_limit_that_may_be_raised_is_raised(server: LoopbackServer, tmp_path: Path) -> None:
     _, said = await crawl(tmp_path, server, "--concurrency", "400", hosts=5, highest=2 * LIMIT)
     assert f"limit {2 * LIMIT}" in said
-    _, said = await crawl(tmp_path, server, hosts=5)
-    assert f"limit {LIMIT}" in said
