@@ -186,7 +186,12 @@ class FrontierMachine(RuleBasedStateMachine):
     def change_lane(self, crawl: str, lane: str, update: LaneUpdate, reserves: bool) -> None:
         self.both(lambda frontier: frontier.update_lane(crawl, lane, update))
         if reserves:
-            self.both(lambda frontier: frontier.reserve(crawl, lane, exit="x"))
+            self.both(lambda frontier: self.reserved(frontier, crawl, lane))
+
+    async def reserved(self, frontier: Frontier, crawl: str, lane: str) -> float | None:
+        """The wait for a slot. Where the clock is stepped, a frontier may take the answer for a late one."""
+        wait = await frontier.reserve(crawl, lane, exit="x")
+        return None if self.is_stepped else wait
 
     @rule(
         crawl=crawl_names,

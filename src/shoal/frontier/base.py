@@ -127,7 +127,7 @@ class Frontier(Protocol):
 
     async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT) -> float:  # noqa: A002 -- the word for it
         """Take the next start slot of the lane, and of the exit if there is one, for a request that is not a lease's
-        first; gives the seconds to wait."""
+        first; gives the seconds to wait. Below zero: the answer came so late that the slot is over."""
 
     async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
         """Every exit towards every host it was used for, sorted by name."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
+
+ANSWERS_COMPARED = 16
 
 
 def steady_seconds() -> float:
@@ -12,6 +16,14 @@ def steady_seconds() -> float:
     if sys.platform == "linux":
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
+
+
+class _Ways(NamedTuple):
+    """How far the steady clock was ahead of the crawl's time when the last answers came. The least is what a short way
+    takes; a shift of the crawl's time ends the comparison."""
+
+    shift: float
+    ahead: deque[float]
 
 
 class SteadyTimes:
@@ -22,6 +34,7 @@ class SteadyTimes:
     def __init__(self, steady: Callable[[], float] | None) -> None:
         self._steady = steady
         self._answers: dict[str, tuple[float, float]] = {}
+        self._ways: dict[str, _Ways] = {}
 
     def now(self) -> float:
         """The steady clock; 0 without one."""
@@ -37,3 +50,14 @@ class SteadyTimes:
         always slow counts for nothing."""
         if self._steady is not None:
             self._answers[name] = (time_of_crawl, asked)
+
+    def age(self, name: str, time_of_crawl: float, *, shift: float) -> float:
+        """How many seconds ago an answer that just came was given, beyond what the way usually takes: this process was
+        frozen meanwhile, or the way was long. Starts count from then, so that a late one is known to be late."""
+        if self._steady is None:
+            return 0.0
+        ways = self._ways.get(name)
+        if ways is None or ways.shift != shift:
+            ways = self._ways[name] = _Ways(shift, deque(maxlen=ANSWERS_COMPARED))
+        ways.ahead.append(self._steady() - time_of_crawl)
+        return ways.ahead[-1] - min(ways.ahead)

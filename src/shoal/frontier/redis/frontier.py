@@ -14,6 +14,7 @@ from shoal.frontier.redis.repair import Repair
 from shoal.frontier.redis.server_checks import check_server, warn_of_settings
 from shoal.frontier.redis.settle import Settler, extend
 from shoal.frontier.redis.shard_runner import ShardRunner
+from shoal.frontier.redis.shards import shard_of
 from shoal.frontier.redis.wire import encode_update, number
 from shoal.model import (
     DIRECT,
@@ -128,7 +129,11 @@ class RedisFrontier:
         return await views.rules(self._runner, crawl, lane)
 
     async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT) -> float:  # noqa: A002 -- as the contract has it
-        return float((await self._runner.change(crawl, "reserve", lane, exit, lane=lane))[1])
+        _, wait, time_of_crawl = await self._runner.change(crawl, "reserve", lane, exit, lane=lane)
+        now, shift = map(float, time_of_crawl.split())
+        shards = await self._runner.shards(crawl)
+        prefix = shards[shard_of(lane, of=len(shards))].prefix
+        return float(wait) - self._connections.times.age(prefix, now, shift=shift)
 
     async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
         return await exits.exits(self._runner, crawl, limit=limit)

@@ -54,8 +54,9 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
             continue
         if len(leases) >= terms.limit or (len(batch.leases) < part.limit and not batch.was_overtaken):
             break
-    # When the answer came, not when the server lent: a start may come late by a round trip, never early.
-    at = time.monotonic()
+    # When the answer came, or should have come, not when the server lent: a start may come late by the way of an
+    # answer, never early.
+    at = time.monotonic() - batch.age
     leases.sort(key=lambda lease: lease.wait)
     return LeaseBatch(
         leases=leases,
@@ -91,6 +92,7 @@ class _Lent(msgspec.Struct, kw_only=True):
 
     leases: list[Lease] = msgspec.field(default_factory=list)
     ask_again: float = 1.0
+    age: float = 0.0
     epoch: int = 0
     gone: list[str] = msgspec.field(default_factory=list)
     posted: list[Shard] = msgspec.field(default_factory=list)
@@ -175,6 +177,7 @@ async def _finished(runner: ShardRunner, crawls: Sequence[str], lent: _Lent) -> 
 
 def _lent(runner: ShardRunner, answers: Mapping[Shard, list[Any]], *, asked: float) -> _Lent:
     lent = _Lent()
+    ages: list[float] = []
     for shard, answer in answers.items():
         if answer[0] == b"none":
             if shard.crawl not in lent.gone:
@@ -182,9 +185,10 @@ def _lent(runner: ShardRunner, answers: Mapping[Shard, list[Any]], *, asked: flo
             continue
         runner.see_epoch(shard, int(answer[1]))
         lent.epoch += int(answer[1])
-        ask_again, _, now = answer[2].partition(b" ")
-        runner.connections.times.note(shard.prefix, float(now), asked=asked)
-        lent.ask_again = min(lent.ask_again, float(ask_again))
+        ask_again, now, shift = map(float, answer[2].split())
+        runner.connections.times.note(shard.prefix, now, asked=asked)
+        ages.append(runner.connections.times.age(shard.prefix, now, shift=shift))
+        lent.ask_again = min(lent.ask_again, ask_again)
         ending = answer[3]
         if ending == b"1":
             lent.finished.append(shard.crawl)
@@ -197,6 +201,7 @@ def _lent(runner: ShardRunner, answers: Mapping[Shard, list[Any]], *, asked: flo
             lent.leases += _leases(shard, part)
             if b"s" in part[3]:
                 lent.stopped.add((shard.crawl, part[0].decode()))
+    lent.age = min(ages, default=0.0)
     return lent
 
 

@@ -157,16 +157,17 @@ class SqliteFrontier:
         return await self._look(crawl, lambda ledger: views.rules(ledger, lane))
 
     async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT) -> float:  # noqa: A002 -- as the contract has it
-        def work(ledger: Ledger) -> float:
+        def work(ledger: Ledger) -> tuple[float, float]:
             row = ledger.lane(lane)
             start = max(ledger.now, row.next_start)
             if row.has_pool:
                 start = ledger.exits_of(row).reserve(exit, start)
             row.start(start, now=ledger.now)
             ledger.flush()
-            return start - ledger.now
+            return start - ledger.now, self._times.now()
 
-        return await self._change(crawl, work)
+        wait, at = await self._change(crawl, work)
+        return wait - (self._times.now() - at)
 
     async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
         return await self._look(

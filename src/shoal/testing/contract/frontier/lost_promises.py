@@ -203,10 +203,10 @@ class LostPromises(FrontierCase):
         self, frontier: Frontier, clock: FakeClock
     ) -> None:
         await frontier.put(CRAWL, [make_task(1, "suspect.test")])
-        await make_suspect(frontier, await take_one(frontier))
-        clock.advance(-5.0)  # so that every other lane waits longer
+        lease = await take_one(frontier)
         await frontier.put(CRAWL, [make_task(100 + number, f"{number % 3}.test") for number in range(90)])
-        clock.advance(5.0)
+        clock.advance(5.0)  # so that every other lane waits longer
+        await make_suspect(frontier, lease)
         lent, alone = [], []
         for _ in range(6):
             clock.advance(0.01)

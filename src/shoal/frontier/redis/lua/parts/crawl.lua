@@ -1,6 +1,6 @@
 -- needs: server clock_rules
 -- gives: crawl is_cancelled is_sharded TASK_STATES counted count save_counts sum_of_counts tally note_move moves_so_far
--- gives: revive exact feeders_left is_fed wall
+-- gives: revive exact feeders_left is_fed wall time_of_crawl
 -- The crawl's record and its counters.
 --
 -- ARGV[2]  the server's run_id as the caller knows it; "": run even if the crawl was not checked since a restart
@@ -21,6 +21,11 @@ crawl.clock_last, wall = tonumber(crawl.clock_last) or 0, now
 now, clock_shift = clock_rules.reckon(now, crawl.clock_last, stored_shift, expected)
 if clock_shift ~= stored_shift and ARGV[2] ~= '' then call('HSET', P .. 'crawl', 'clock_shift', format('%.17g', clock_shift)) end
 is_cancelled, is_sharded = crawl.state == 'cancelled', crawl.shards and true or false
+
+-- The crawl's time and its shift, by which the caller reckons from here on.
+function time_of_crawl()
+  return format('%.17g %.17g', now, clock_shift)
+end
 
 -- The counters of tasks by state; their sum is the number of tasks that the crawl has accepted.
 TASK_STATES = {'queued', 'delayed', 'leased', 'done', 'dead', 'cancelled'}

@@ -50,7 +50,7 @@ function ending()
   return '1'
 end
 
--- Seconds until something can be lent that is there already, and the crawl's time, by which the caller reckons from here on.
+-- Seconds until something can be lent that is there already, and the time of the crawl.
 function ask_again()
   local times = {}
   if crawl.state == 'running' then
@@ -59,5 +59,5 @@ function ask_again()
       times[#times + 1] = tonumber(due)
     end
   end
-  return format('%.17g %.17g', lane_rules.ask_again_in(times), now)
+  return format('%.17g ', lane_rules.ask_again_in(times)) .. time_of_crawl()
 end

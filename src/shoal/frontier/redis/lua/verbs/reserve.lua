@@ -3,7 +3,7 @@
 --
 -- ARGV[3]  lane
 -- ARGV[4]  exit
--- Reply    {"ok", seconds to wait}
+-- Reply    {"ok", seconds to wait, time of the crawl}
 local lane, exit = need_lane(ARGV[3]), ARGV[4]
 local start = math.max(now, lane.next_start)
 if lane.via then
@@ -18,4 +18,4 @@ if lane.via then
 end
 lane_rules.take_slot(lane, start)
 save_lanes()
-return {'ok', format('%.17g', start - now)}
+return {'ok', format('%.17g', start - now), time_of_crawl()}
