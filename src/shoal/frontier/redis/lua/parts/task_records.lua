@@ -7,6 +7,7 @@
 -- held   key → token, order, attempts, free retries, the index of its exit, lane, worker, reason, task
 local LATER, HELD_TASK = '>dI2', '>ddI4I4I4I2I2I4'
 TRIES = '>I4I4'
+local LEAST_TASK = 18
 
 function key_of(task)
   return string.sub(task, 1, 8)
@@ -33,6 +34,7 @@ end
 
 function read_held(value)
   local token, order, attempts, free_retries, exit_index, lane, worker, reason, at = unpack_struct(HELD_TASK, value)
+  assert(at + lane + worker + reason + LEAST_TASK <= #value, 'a held record that cannot be read')
   return {
     token = token, order = order, attempts = attempts, free_retries = free_retries, exit_index = exit_index,
     lane = string.sub(value, at, at + lane - 1),
