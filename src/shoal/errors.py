@@ -5,8 +5,9 @@ ShoalError                 one line for the user, and an exit code
 │   ├── SettingError   2   a setting is unknown or has a value of the wrong kind
 │   └── SelectorError  2   a text that was given as a CSS selector is none
 ├── ServerUnreachable  3   a queue, database or object server cannot be reached
-└── StorageError       1   a file or database refuses: locked, foreign, newer, full
-    └── StorageBroken  1   a file in use is gone, replaced or damaged: waiting does not help
+├── StorageError       1   a file or database refuses: locked, foreign, newer, full
+│   └── StorageBroken  1   a file in use is gone, replaced or damaged: waiting does not help
+└── CrawlLost          1   a crawl's data are gone from its frontier while it was worked on
 """
 
 
@@ -42,3 +43,7 @@ class StorageError(ShoalError):
 
 class StorageBroken(StorageError):  # noqa: N818 -- reads as what happened
     """A file in use is gone, replaced or damaged: waiting does not help."""
+
+
+class CrawlLost(ShoalError):  # noqa: N818 -- reads as what happened
+    """A crawl's data are gone from its frontier, and nobody deleted the crawl. Waiting does not help."""

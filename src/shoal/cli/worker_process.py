@@ -24,7 +24,7 @@ from shoal.cli.stopping import Stopping
 from shoal.cli.which import choose
 from shoal.crawl import listener_at, settings_of, worker_for
 from shoal.error_text import several
-from shoal.errors import ServerUnreachable, ShoalError, StorageError, UsageError
+from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.policy.verdicts import faults_of
@@ -247,7 +247,12 @@ class WorkerProcess:
         for name, task in list(self._running.items()):
             if task.done():
                 del self._running[name]
-                task.result()
+                try:
+                    task.result()
+                except CrawlLost as error:
+                    if self._job.burst:
+                        raise
+                    self._say(f"{error}; this worker waits for a new crawl")
 
     async def _crawls(self, stop: asyncio.Event) -> list[Crawl]:
         # While it works on a crawl, that crawl's worker says that it waits.
