@@ -5,7 +5,8 @@ ShoalError                 one line for the user, and an exit code
 │   ├── SettingError   2   a setting is unknown or has a value of the wrong kind
 │   └── SelectorError  2   a text that was given as a CSS selector is none
 ├── ServerUnreachable  3   a queue, database or object server cannot be reached
-└── StorageError       1   a file or database refuses: locked, foreign, newer, full
+├── StorageError       1   a file or database refuses: locked, foreign, newer, full
+└── CrawlLost          1   a crawl's data are gone from its frontier while it was worked on
 """
 
 
@@ -37,3 +38,7 @@ class ServerUnreachable(ShoalError):  # noqa: N818 -- reads as what happened
 
 class StorageError(ShoalError):
     """A file or database refuses: locked, foreign, newer, full."""
+
+
+class CrawlLost(ShoalError):  # noqa: N818 -- reads as what happened
+    """A crawl's data are gone from its frontier, and nobody deleted the crawl. Waiting does not help."""

@@ -26,7 +26,7 @@ from shoal.cli.stopping import Stopping
 from shoal.cli.which import choose
 from shoal.crawl import listener_at, settings_of, worker_for
 from shoal.error_text import several
-from shoal.errors import ServerUnreachable, ShoalError, StorageError, UsageError
+from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.policy.verdicts import faults_of
@@ -265,7 +265,12 @@ class WorkerProcess:
         for name, task in list(self._running.items()):
             if task.done():
                 del self._running[name]
-                task.result()
+                try:
+                    task.result()
+                except CrawlLost as error:
+                    if self._job.burst:
+                        raise
+                    self._say(f"{error}; this worker waits for a new crawl")
 
     async def _crawls(self, stop: asyncio.Event) -> list[Crawl]:
         # While it works on a crawl, that crawl's worker says that it waits.
@@ -274,7 +279,9 @@ class WorkerProcess:
         named = self._job.crawl_id
         if named is None:
             return crawls
-        crawls = [choose(crawls, named)] if self._job.burst else [one for one in crawls if one.id == named]
+        # One that it worked on, or that its coordinator began, may be gone: they say what became of it.
+        is_new = self._job.burst and self._job.parent is None and named not in self._worked
+        crawls = [choose(crawls, named)] if is_new else [one for one in crawls if one.id == named]
         return [self._as_served(crawl) for crawl in crawls]
 
     def _mine(self, crawls: list[Crawl]) -> list[Crawl]:

@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from shoal.error_text import several
+from shoal.frontier.rules.tasks import BAD_RECORD, SET_ASIDE
 from shoal.model import CrawlState, Progress
 from shoal.policy.notes import RAISED, START_FAILED, START_OK
 from shoal.policy.retries import RETRIED_STATUSES
@@ -39,8 +41,21 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 def faults_of(progress: Progress, *, max_failures: str) -> list[str]:
     """Why the crawl is a failure, a sentence each; empty: it is none."""
-    found = (_too_many(progress, max_failures), _no_start(progress), NOT_FED if progress.feeders_lost else "")
+    not_fed = NOT_FED if progress.feeders_lost else ""
+    found = (_too_many(progress, max_failures), _no_start(progress), not_fed, set_aside(progress))
     return [fault for fault in found if fault]
+
+
+def set_aside(progress: Progress) -> str:
+    """The records of the frontier that could not be read; empty: none."""
+    found = {name.removeprefix(SET_ASIDE): n for name, n in progress.notes.items() if name.startswith(SET_ASIDE)}
+    if not found:
+        return ""
+    by_name = ", ".join(f"{number} in {name}" for name, number in sorted(found.items()))
+    return (
+        f"{several(sum(found.values()), 'record')} of the frontier could not be read and were set aside: {by_name};"
+        f" URLs that could still be told are dead letters ({BAD_RECORD})"
+    )
 
 
 def pages_of(progress: Progress) -> int:

@@ -48,6 +48,7 @@ class RedisConnections:
         self._slots = SlotMap(self._address) if self._address.nodes else None
         self._idle: dict[Node | None, list[Connection]] = {}
         self._closed = False
+        self.run_id = ""  # of the server that was connected to last
 
     @property
     def is_cluster(self) -> bool:
@@ -156,6 +157,7 @@ class RedisConnections:
         except BaseException:
             await connection.close()
             raise
+        self.run_id = "" if self.is_cluster else connection.run_id
         return connection
 
     async def _connect_to_master(self) -> Connection:
@@ -198,6 +200,14 @@ class RedisConnections:
         return ServerUnreachable(f"the cluster at {self.shown} is moving slot {error.slot_id}")
 
 
+def is_passing(error: Exception) -> bool:
+    """Whether a server that refuses like this will not do so for long."""
+    passing = (
+        exceptions.OutOfMemoryError, exceptions.ReadOnlyError, exceptions.TryAgainError, exceptions.ClusterDownError,
+    )  # fmt: skip
+    return isinstance(error, passing) or _PASSING.search(str(error)) is not None or "OOM command" in str(error)
+
+
 def _translated(error: Exception, text: str, at: str) -> ShoalError:
     if isinstance(error, exceptions.OutOfMemoryError) or "OOM command" in text:
         return ServerUnreachable(
@@ -215,9 +225,7 @@ def _translated(error: Exception, text: str, at: str) -> ShoalError:
         return UsageError(f"Redis at {at} refuses us: it takes no clients from other machines without a password")
     if isinstance(error, UnicodeError):
         return UsageError(f"{at} names no usable host: {text}")
-    if isinstance(
-        error, (exceptions.ReadOnlyError, exceptions.TryAgainError, exceptions.ClusterDownError)
-    ) or _PASSING.search(text):
+    if is_passing(error):
         return ServerUnreachable(f"Redis at {at} takes no writes now: {text}")
     if isinstance(error, exceptions.ResponseError):
         return StorageError(f"Redis at {at} refuses: {text}")

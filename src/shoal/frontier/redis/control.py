@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from redis.exceptions import ResponseError
 
 from shoal.error_text import several
 from shoal.errors import UsageError
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.exit_views import check_pools
-from shoal.frontier.redis.layout import LAYOUT_VERSION, UNNUMBERED_LAYOUT
+from shoal.frontier.redis.layout import LAYOUT_VERSION
+from shoal.frontier.redis.lost_crawl import CRAWLS, LAST_NUMBER
+from shoal.frontier.redis.mend import UNREADABLE
 from shoal.frontier.redis.server_checks import warn
 from shoal.frontier.redis.shard_runner import (
-    CRAWLS,
-    LAST_NUMBER,
     SHARDS,
     WORKERS,
     ShardRunner,
+    layout_of,
     other_layout,
 )
 from shoal.frontier.redis.shards import Shard, prefix_of
@@ -132,21 +134,34 @@ async def crawls(runner: ShardRunner) -> list[Crawl]:
         for shards in layouts:
             for shard in shards:
                 await connection.send("HGETALL", shard.prefix + "crawl")
-        flat = iter([pairs(answer) for answer in await connection.answers()])
+        answers = await connection.answers_or_errors()
+        flat = iter([{} if isinstance(answer, ResponseError) else pairs(answer) for answer in answers])
     found = []
     for shards in layouts:
         records = [next(flat) for _ in shards]
-        if all(b"id" in record and record[b"state"] != b"deleting" for record in records):
-            version = int(records[0].get(b"layout", UNNUMBERED_LAYOUT))
+        if all(b"id" in record and record.get(b"state") != b"deleting" for record in records):
+            version = layout_of(records[0].get(b"layout"))
             try:
-                found.append((int(records[0][b"number"]), _described(records)))
-            except (KeyError, ValueError):
-                # A crawl of another version that cannot be read: the other crawls are listed all the same.
-                if version == LAYOUT_VERSION:
-                    raise
-                warn(str(other_layout(shards[0].crawl, version, shown=runner.connections.shown)))
+                found.append((_number_of(records[0]), _described(records)))
+            except UNREADABLE as error:
+                if version == LAYOUT_VERSION and await runner.mend_once(shards[0].crawl):
+                    return await crawls(runner)
+                # The other crawls are listed all the same.
+                shown = runner.connections.shown
+                reason = (
+                    f"the record of crawl {shards[0].crawl!r} at {shown} cannot be read ({error}): it is left alone"
+                )
+                of_another = str(other_layout(shards[0].crawl, version, shown=shown))
+                runner.warn_once(reason if version == LAYOUT_VERSION else of_another)
     found.sort(key=lambda entry: (entry[1].created, entry[0]), reverse=True)
+    for _, crawl in found:
+        runner.see(crawl.id)
     return [crawl for _, crawl in found]
+
+
+def _number_of(record: Mapping[bytes, bytes]) -> int:
+    number = record.get(b"number", b"0")
+    return int(number) if number.isdigit() else 0
 
 
 def _described(records: Sequence[Mapping[bytes, bytes]]) -> Crawl:

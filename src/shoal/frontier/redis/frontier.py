@@ -8,13 +8,16 @@ from shoal.frontier.redis import control, views
 from shoal.frontier.redis import exit_views as exits
 from shoal.frontier.redis.connections import RedisConnections
 from shoal.frontier.redis.lease import Terms, evict, lease
+from shoal.frontier.redis.mend import Mend
 from shoal.frontier.redis.outbox import Outbox
 from shoal.frontier.redis.put import Samples, bury, put
 from shoal.frontier.redis.repair import Repair
 from shoal.frontier.redis.server_checks import check_server, warn_of_settings
 from shoal.frontier.redis.settle import Settler, extend
 from shoal.frontier.redis.shard_runner import ShardRunner
+from shoal.frontier.redis.shards import Shard
 from shoal.frontier.redis.wire import encode_update, number
+from shoal.frontier.rules.tasks import BAD_RECORD
 from shoal.model import (
     DIRECT,
     Crawl,
@@ -46,10 +49,21 @@ class RedisFrontier:
     def __init__(self, connections: RedisConnections) -> None:
         self._connections = connections
         self._repair = Repair(connections)
-        self._runner = ShardRunner(connections, self._repair.run)
+        self._mend = Mend(connections)
+        self._runner = ShardRunner(connections, self._repaired, self._mended)
         self._samples = Samples(self._runner)
         self._outbox = Outbox(self._runner, self._samples)
         self._settler = Settler(self._runner, self._samples, self._outbox)
+
+    async def _repaired(self, shard: Shard) -> None:
+        await self._repair.after_mending(shard, self._mended)
+
+    async def _mended(self, shard: Shard) -> None:
+        """Set aside what cannot be read; a URL that was in it is kept as a dead letter."""
+        told = await self._mend.run(shard)
+        await self._repair.run(shard)
+        if told:
+            await self.bury(shard.crawl, [(task, BAD_RECORD) for task in told])
 
     @classmethod
     async def open(
@@ -116,7 +130,7 @@ class RedisFrontier:
         await control.forget(self._runner, crawl, keys)
 
     async def progress(self, crawl: str) -> Progress:
-        return await views.progress(self._runner, crawl)
+        return await self._runner.readable(crawl, lambda: views.progress(self._runner, crawl))
 
     async def lanes(self, crawl: str, *, limit: int = 100) -> list[LaneStatus]:
         return await views.lanes(self._runner, crawl, limit=limit)
@@ -131,16 +145,16 @@ class RedisFrontier:
         return float((await self._runner.change(crawl, "reserve", lane, exit, lane=lane))[1])
 
     async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
-        return await exits.exits(self._runner, crawl, limit=limit)
+        return await self._runner.readable(crawl, lambda: exits.exits(self._runner, crawl, limit=limit))
 
     async def session(self, crawl: str, exit: str) -> tuple[int, bytes]:  # noqa: A002 -- as the contract has it
-        return await exits.session(self._runner, crawl, exit)
+        return await self._runner.readable(crawl, lambda: exits.session(self._runner, crawl, exit))
 
     async def keep_session(self, crawl: str, name: str, session: bytes, *, version: int) -> tuple[int, bytes]:
         return await exits.keep_session(self._runner, crawl, name, session, version=version)
 
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
-        return await control.dead(self._runner, crawl, which, limit=limit)
+        return await self._runner.readable(crawl, lambda: control.dead(self._runner, crawl, which, limit=limit))
 
     async def requeue_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
         return await control.clear_dead(self._runner, crawl, "requeue", which, limit=limit)
@@ -149,10 +163,10 @@ class RedisFrontier:
         return await control.clear_dead(self._runner, crawl, "drop", which, limit=limit)
 
     async def look_up(self, crawl: str, key: int) -> TaskStatus:
-        return await views.look_up(self._runner, crawl, key)
+        return await self._runner.readable(crawl, lambda: views.look_up(self._runner, crawl, key))
 
     async def tasks_of(self, crawl: str, url: str, *, lanes: Sequence[str]) -> list[TaskStatus]:
-        return await views.tasks_of(self._runner, crawl, url, lanes=lanes)
+        return await self._runner.readable(crawl, lambda: views.tasks_of(self._runner, crawl, url, lanes=lanes))
 
     async def samples(self, crawl: str, reason: str) -> list[str]:
         return await views.samples(self._runner, crawl, reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import time
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ import msgspec
 
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.layout import LAYOUT_VERSION
+from shoal.frontier.redis.mend import UNREADABLE
 from shoal.frontier.redis.outbox import Outbox
 from shoal.frontier.redis.shard_runner import ShardRunner
 from shoal.frontier.redis.shards import Shard
@@ -46,10 +48,14 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
         shards = [shard for name in names for shard in await runner.shards(name)]
         batch = await (_lease_one(runner, shards[0], part) if len(shards) == 1 else _lease_many(runner, shards, part))
         leases += batch.leases
+        for shard in dict.fromkeys(batch.unreadable):
+            await runner.mend(shard)
         if leases and leases[0].alone:
             break
         if batch.gone and any([await runner.learn(crawl) for crawl in batch.gone]):
             continue
+        for crawl in batch.gone:
+            await runner.check_lost(crawl)
         if batch.posted and await outbox.deliver_left_behind(batch.posted) and not leases:
             continue
         if len(leases) >= terms.limit or (len(batch.leases) < part.limit and not batch.was_overtaken):
@@ -98,6 +104,7 @@ class _Lent(msgspec.Struct, kw_only=True):
     quiet: dict[Shard, bytes] = msgspec.field(default_factory=dict)
     stopped: set[tuple[str, str]] = msgspec.field(default_factory=set)
     was_overtaken: bool = False
+    unreadable: list[Shard] = msgspec.field(default_factory=list)
 
 
 async def _lease_one(runner: ShardRunner, shard: Shard, terms: Terms) -> _Lent:
@@ -194,7 +201,11 @@ def _lent(runner: ShardRunner, answers: Mapping[Shard, list[Any]], *, asked: flo
             lent.quiet[shard] = ending[1:]
         for start in range(4, len(answer), _PER_LANE):
             part = answer[start : start + _PER_LANE]
-            lent.leases += _leases(shard, part)
+            try:
+                lent.leases += _leases(shard, part)
+            except UNREADABLE:
+                lent.leases += _readable_leases(shard, part)
+                lent.unreadable.append(shard)
             if b"s" in part[3]:
                 lent.stopped.add((shard.crawl, part[0].decode()))
     return lent
@@ -232,6 +243,19 @@ def _leases(shard: Shard, answer: list[Any]) -> list[Lease]:
                 alone=is_suspect(losses),
             )
         )
+    return leases
+
+
+def _readable_leases(shard: Shard, answer: list[Any]) -> list[Lease]:
+    """The leases of a lane of which some cannot be decoded."""
+    *head, token, lent, via = answer
+    line, _, names = via.partition(b"\n")
+    interval, *versions = line.split() or [b""]
+    exits, leases = names.split(b"\n"), list[Lease]()
+    for index, data in enumerate(lent):
+        alone = b" ".join([interval, *versions[index : index + 1]]) + b"\n" + exits[index] if via else b""
+        with contextlib.suppress(*UNREADABLE):
+            leases += _leases(shard, [*head, int(token) + index * shard.of, [data], alone])
     return leases
 
 

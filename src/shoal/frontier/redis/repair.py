@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 from redis.exceptions import ResponseError
 
-from shoal.errors import ServerUnreachable
+from shoal.errors import ServerUnreachable, StorageError
 from shoal.frontier.redis.connection import Argument, Connection
 from shoal.frontier.redis.connections import ANSWER_SECONDS, RedisConnections
 from shoal.frontier.redis.server_checks import info, warn
@@ -70,6 +71,14 @@ class Repair:
         raise ServerUnreachable(
             f"crawl {shard.crawl!r} is being repaired after a restart of Redis at {self._connections.shown}"
         )
+
+    async def after_mending(self, shard: Shard, mend: Callable[[Shard], Awaitable[None]]) -> None:
+        """Repair the shard; if it holds records that cannot be read, set those aside first."""
+        try:
+            await self.run(shard)
+        except StorageError:
+            await mend(shard)
+            await self.run(shard)
 
     async def _repair(self, connection: Connection, shard: Shard) -> None:
         """All steps, unless another client took over or the crawl was deleted meanwhile."""

@@ -9,7 +9,7 @@ from typing import Any
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.outbox import Outbox, Posted
 from shoal.frontier.redis.put import MAX_TASKS, Samples, refusals
-from shoal.frontier.redis.shard_runner import ShardRunner, needs_repair
+from shoal.frontier.redis.shard_runner import ShardRunner, is_damage, needs_repair
 from shoal.frontier.redis.shards import Shard, shard_of
 from shoal.frontier.redis.wire import KEY, Batch, encode_counts, encode_update, encode_use, number
 from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Result, Retry, SettleReport
@@ -202,10 +202,12 @@ class Settler:
         layouts = {crawl: await self._runner.shards(crawl) for crawl in crawls}
         settlement = Settlement(results, layouts=layouts, applied=self._applied)
         pending: Iterable[Chunk] = settlement.chunks()
+        mended: set[Shard] = set()
         while pending:
-            pending = await self._send(pending, settlement)
+            pending, damaged = await self._send(pending, settlement, mended)
             for shard in dict.fromkeys(chunk.shard for chunk in pending):
-                await self._runner.repair(shard)
+                await (self._runner.mend(shard) if shard in damaged else self._runner.repair(shard))
+            mended |= damaged
         for crawl, posted in settlement.posted():
             settlement.refuse(await self._outbox.deliver(crawl, posted) or {})
         for crawl, kept in settlement.samples.items():
@@ -215,8 +217,11 @@ class Settler:
             self._applied -= {_token(one.lease) for one in results if isinstance(one, Result)}
         return settlement.report(sum([await self._runner.epoch_of(crawl) for crawl in settlement.crawls]))
 
-    async def _send(self, chunks: Iterable[Chunk], settlement: Settlement) -> list[Chunk]:
-        """One round trip; gives the chunks whose shard needs to be repaired first."""
+    async def _send(
+        self, chunks: Iterable[Chunk], settlement: Settlement, mended: set[Shard]
+    ) -> tuple[list[Chunk], set[Shard]]:
+        """One round trip; gives the chunks whose shard needs to be repaired first, and the shards with records that
+        cannot be read, of those that were not mended yet."""
         sent: list[Chunk] = []
         async with self._runner.connections.borrow() as connection:
             for chunk in chunks:
@@ -224,17 +229,22 @@ class Settler:
                 sent.append(chunk)
             answers = await connection.answers_or_errors()
             failures = [answer for answer in answers if isinstance(answer, Exception)]
+            damaged = {chunk.shard for chunk, answer in zip(sent, answers, strict=True) if is_damage(answer)} - mended
             # A call over several shards, or with a repair in it, may still fail as a whole, and is then repeated.
             if failures or len(sent) > 1 or any(map(needs_repair, answers)):
                 self._remember(sent, answers)
-            if failures:
-                raise failures[0]
+            for chunk, answer in zip(sent, answers, strict=True):
+                if isinstance(answer, Exception) and chunk.shard not in damaged:
+                    raise answer
+        again = [
+            chunk for chunk, answer in zip(sent, answers, strict=True) if is_damage(answer) or needs_repair(answer)
+        ]
         for chunk, answer in zip(sent, answers, strict=True):
-            if not needs_repair(answer):
+            if not is_damage(answer) and not needs_repair(answer):
                 settlement.take(chunk, answer)
                 if answer[0] == b"ok":
                     self._runner.see_epoch(chunk.shard, int(answer[1]))
-        return [chunk for chunk, answer in zip(sent, answers, strict=True) if needs_repair(answer)]
+        return again, damaged
 
     def _remember(self, sent: Sequence[Chunk], answers: Sequence[Any]) -> None:
         for chunk, answer in zip(sent, answers, strict=True):

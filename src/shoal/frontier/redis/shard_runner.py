@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+from redis.exceptions import ResponseError
 
 from shoal.errors import UsageError
 from shoal.frontier.redis.connection import Argument
-from shoal.frontier.redis.connections import RedisConnections
-from shoal.frontier.redis.layout import LAYOUT_VERSION, UNNUMBERED_LAYOUT
+from shoal.frontier.redis.connections import RedisConnections, is_passing
+from shoal.frontier.redis.layout import LAYOUT_VERSION, UNKNOWN_LAYOUT, UNNUMBERED_LAYOUT
+from shoal.frontier.redis.lost_crawl import CRAWLS, lost_crawl
+from shoal.frontier.redis.mend import UNREADABLE
+from shoal.frontier.redis.server_checks import warn
 from shoal.frontier.redis.shards import Shard, shard_of, shards_of
 
-CRAWLS = "shoal:crawls"
-LAST_NUMBER = "shoal:crawls:last"
 SHARDS = (
     "shoal:shards"  # crawl → number of its shards, negative while it is being deleted; only where there are several
 )
 WORKERS = "shoal:{workers}:"
 
+T = TypeVar("T")
 Call = tuple[Shard, str, Sequence[Argument]]
+
+
+def layout_of(field: bytes | None) -> int:
+    """The layout version that a crawl's record names; one that is no number is none that this shoal knows."""
+    if field is None:
+        return UNNUMBERED_LAYOUT
+    return int(field) if field.isdigit() else UNKNOWN_LAYOUT
 
 
 def no_such_crawl(crawl: str) -> UsageError:
@@ -42,13 +53,48 @@ class ShardRunner:
 
     A crawl is taken to lie in one shard until its record, or the lack of one, shows otherwise."""
 
-    def __init__(self, connections: RedisConnections, repair: Callable[[Shard], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        connections: RedisConnections,
+        repair: Callable[[Shard], Awaitable[None]],
+        mend: Callable[[Shard], Awaitable[None]],
+    ) -> None:
         self.connections = connections
         self.repair = repair
+        self.mend = mend
         self._layouts: dict[str, list[Shard]] = {}
         self._existing: set[str] = set()
         self._usable: set[str] = set()
         self._epochs: dict[Shard, int] = {}
+        self._warned: set[str] = set()
+        self._unreadable: set[str] = set()
+        self._seen: dict[str, str] = {}
+
+    async def mend_once(self, crawl: str) -> bool:
+        """Set aside what cannot be read of a crawl, unless that was tried before."""
+        if crawl in self._unreadable:
+            return False
+        self._unreadable.add(crawl)
+        for shard in await self.all_shards(crawl):
+            await self.mend(shard)
+        return True
+
+    def see(self, crawl: str) -> None:
+        """The crawl is there, in this run of its server."""
+        self._seen[crawl] = self.connections.run_id
+
+    async def check_lost(self, crawl: str) -> None:
+        """Raises CrawlLost when a crawl that was there is gone without having been deleted."""
+        if crawl in self._seen:
+            error = await lost_crawl(self.connections, crawl, run_id=self._seen[crawl])
+            if error is not None:
+                raise error
+
+    def warn_once(self, text: str) -> None:
+        """A warning for people; workers look at all crawls every second."""
+        if text not in self._warned:
+            self._warned.add(text)
+            warn(text)
 
     async def shards(self, crawl: str) -> list[Shard]:
         """The shards of a crawl. A crawl of another layout version is refused; asked once for each crawl."""
@@ -66,7 +112,7 @@ class ShardRunner:
         first = (await self.all_shards(crawl))[0]
         async with self.connections.borrow() as connection:
             state, version = await connection.call("HMGET", first.prefix + "crawl", "state", "layout")
-        return None if state in (None, b"deleting") else int(version or UNNUMBERED_LAYOUT)
+        return None if state in (None, b"deleting") else layout_of(version)
 
     async def all_shards(self, crawl: str) -> list[Shard]:
         """The shards of a crawl, whatever its layout version. Asks for their number only where crawls have several."""
@@ -115,6 +161,7 @@ class ShardRunner:
         self._layouts.pop(crawl, None)
         self._existing.discard(crawl)
         self._usable.discard(crawl)
+        self._seen.pop(crawl, None)
 
     async def read(self, crawl: str, verb: str, *args: Argument, lane: str | None = None) -> list[Any]:
         """A script that changes nothing, in the shard of the lane, or in the first one."""
@@ -139,19 +186,41 @@ class ShardRunner:
     async def run(self, calls: Sequence[Call], *, unchecked: bool = False) -> list[Any]:
         """Run scripts in one round trip. Scripts that met a shard in need of repair are run again after the repair.
 
-        An answer may be {"none"}."""
+        An answer may be {"none"}. A script that fails on the data of its shard is run again, once, after the records
+        that cannot be read were set aside."""
         answers: dict[int, Any] = {}
         pending = list(range(len(calls)))
+        mended: set[Shard] = set()
         while pending:
             async with self.connections.borrow() as connection:
                 for index in pending:
                     shard, verb, args = calls[index]
                     await connection.send_script(verb, shard.prefix, args, unchecked=unchecked)
-                answers.update(zip(pending, await connection.answers(), strict=True))
+                answers.update(zip(pending, await connection.answers_or_errors(), strict=True))
+                failed = [index for index in pending if isinstance(answers[index], Exception)]
+                for index in failed:
+                    if calls[index][0] in mended or not is_damage(answers[index]):
+                        raise answers[index]
+            if failed:
+                for shard in dict.fromkeys(calls[index][0] for index in failed):
+                    await self.mend(shard)
+                    mended.add(shard)
+                pending = [index for index in pending if index in failed or needs_repair(answers[index])]
+                continue
             pending = [index for index in pending if needs_repair(answers[index])]
             for shard in dict.fromkeys(calls[index][0] for index in pending):
                 await self.repair(shard)
         return [answers[index] for index in range(len(calls))]
+
+    async def readable(self, crawl: str, read: Callable[[], Awaitable[T]]) -> T:
+        """What `read` gives. When it meets a record that cannot be decoded, it reads again after those were set
+        aside."""
+        try:
+            return await read()
+        except UNREADABLE:
+            for shard in await self.shards(crawl):
+                await self.mend(shard)
+        return await read()
 
     def see_epoch(self, shard: Shard, epoch: int) -> None:
         """Note the epoch of a shard, as a script gave it."""
@@ -190,9 +259,11 @@ class ShardRunner:
             answers = await self.run([(shard, verb, args) for shard in asked], unchecked=unchecked)
             if all(answer[0] != b"none" for answer in answers):
                 self._existing.add(crawl)
+                self.see(crawl)
                 return answers
             self._existing.discard(crawl)
             if not await self.learn(crawl):
+                await self.check_lost(crawl)
                 raise no_such_crawl(crawl)
 
 
@@ -201,6 +272,11 @@ def checked(answer: list[Any], crawl: str) -> list[Any]:
     if answer[0] == b"none":
         raise no_such_crawl(crawl)
     return answer
+
+
+def is_damage(answer: Any) -> bool:
+    """Whether a script failed on the data that it found, not on the server."""
+    return isinstance(answer, ResponseError) and "user_script" in str(answer) and not is_passing(answer)
 
 
 def needs_repair(answer: list[Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -267,10 +268,11 @@ async def beats(connection: AnyConnection, *, within: float = 2 * 86_400.0, craw
     """The latest signs of life, by name: of all workers, or of one crawl's."""
     await connection.send_bare_script("workers", WORKERS, (number(within), crawl))
     (flat,) = await connection.answers()
-    found = [
-        msgspec.structs.replace(msgspec.json.decode(sign, type=WorkerBeat), seen=float(seen))
-        for seen, sign in zip(flat[::2], flat[1::2], strict=True)
-    ]
+    found = []
+    for seen, sign in zip(flat[::2], flat[1::2], strict=True):
+        # One that cannot be read is gone with the next sign of its worker, or after a day.
+        with contextlib.suppress(msgspec.DecodeError):
+            found.append(msgspec.structs.replace(msgspec.json.decode(sign, type=WorkerBeat), seen=float(seen)))
     return sorted(found, key=lambda sign: sign.worker)
 
 

@@ -205,6 +205,7 @@ def encode_counts(counts: Mapping[str, int]) -> list[Argument]:
 _HELD = struct.Struct(">ddIHHIHHI")
 _DEAD = struct.Struct(">ddIHII")
 _TRIES = struct.Struct(">IHH")
+_LATER = struct.Struct(">dH")
 
 
 class HeldTask(msgspec.Struct, frozen=True):
@@ -234,6 +235,13 @@ def decode_dead(data: bytes) -> DeadLetter:
     return DeadLetter(task=task, reason=texts[1], detail=texts[2], attempts=attempts, at=died)
 
 
+def decode_later(entry: bytes) -> Task:
+    """A delayed task."""
+    _, length = _LATER.unpack_from(entry)
+    at = _LATER.size
+    return decode_task(entry, entry[at : at + length].decode(), at + length)
+
+
 def decode_tries(data: bytes) -> tuple[int, int, str]:
     """Attempts, losses and reason of a task that was lent before."""
     if not data:
@@ -249,23 +257,32 @@ def decode_crawl(fields: Mapping[bytes, bytes]) -> Crawl:
             "id": fields[b"id"].decode(),
             "spider": fields[b"spider"].decode(),
             "state": fields[b"state"].decode(),
-            "interval": float(fields[b"interval"]),
-            "cap": int(fields[b"cap"]),
-            "needs_rules": fields[b"needs_rules"] == b"1",
+            "interval": _number_in(fields, b"interval", 1.0),
+            "cap": int(_number_in(fields, b"cap", 8)),
+            "needs_rules": fields.get(b"needs_rules") == b"1",
             "budgets": {
-                **{name: int(fields[name.encode()]) for name in ("pages", "per_lane", "per_shape")},
-                "cost": float(fields[b"max_cost"]),
+                **{name: int(_number_in(fields, name.encode(), 0)) for name in ("pages", "per_lane", "per_shape")},
+                "cost": _number_in(fields, b"max_cost", 0.0),
             },
             "pools": msgspec.json.decode(fields.get(b"pools", b"[]")),
             "settings": msgspec.json.decode(fields[b"settings"]),
-            "feeding": fields[b"feeding"] == b"1",
-            "created": float(fields[b"created"]),
+            "feeding": fields.get(b"feeding") == b"1",
+            "created": _number_in(fields, b"created", 0.0),
             "dedup": fields.get(b"dedup", b"exact").decode(),
-            "dedup_ttl": float(fields.get(b"dedup_ttl", 0.0)),
-            "finished": None if finished is None else float(finished),
+            "dedup_ttl": _number_in(fields, b"dedup_ttl", 0.0),
+            "finished": None if finished is None else _number_in(fields, b"finished", 0.0),
         },
         Crawl,
     )
+
+
+def _number_in(fields: Mapping[bytes, bytes], name: bytes, otherwise: float) -> float:
+    """A field that may be missing or damaged; it is then as in a new crawl, as `Mend` writes it."""
+    try:
+        value = float(fields.get(name, otherwise))
+    except ValueError:
+        return otherwise
+    return value if math.isfinite(value) else otherwise
 
 
 def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:

@@ -60,3 +60,8 @@ MAX_SAMPLES: Final = 20  # URLs per reason for which links were rejected
 BEAT_SECONDS: Final = 86400  # among all workers: those that gave a sign of life within a day
 WORKERS_KEPT: Final = 200  # among the workers of one crawl: so many of the latest
 WORKERS_KEPT_SECONDS: Final = 90 * 86400  # for so long after their last sign of life
+
+# Records that could not be read.
+LATEST_TIME: Final = 1e13  # seconds; a stored time beyond it is damaged
+LONGEST_BAD: Final = 65536  # bytes that are kept of one
+MOST_BAD: Final = 1000  # that are kept

@@ -7,6 +7,8 @@ from typing import Final
 from shoal.frontier.rules.constants import MAX_COUNTED, MAX_PRIORITY, SUSPECT_LOSSES, TOKENS_PER_MILLISECOND
 
 WORKER_LOST: Final = "worker lost"  # the reason of a task whose lease was lost with its worker
+BAD_RECORD: Final = "bad record"  # the reason of a dead letter whose record could not be read, but for its URL
+SET_ASIDE: Final = "set aside "  # begins the notes that count records which could not be read, by where they were
 DROPPED: Final = "dropped"  # the outcome of dead letters that were dropped
 MERGED: Final = "merged"  # the reason of links whose URL was merged with a known one
 # The reasons of tasks that a budget keeps out.

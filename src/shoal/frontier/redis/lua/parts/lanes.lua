@@ -36,6 +36,8 @@ function find_lane(name)
   lane = {name = name, value = value, member = string.sub(value, 1, 8) .. name, waiting = call('ZCARD', P .. 'q:' .. name)}
   lane.age, lane.next_start, lane.last_start, lane.blocked_until, lane.interval, lane.base_interval, lane.cap, lane.in_flight,
     lane.known, lane.opener, lane.rules_until, lane.version, lane.exits_next = unpack_struct(RECORD, value)
+  -- Not a time, so the record is damaged: the caller has it replaced. Without this the lane would never start.
+  assert(lane.next_start < LATEST_TIME, 'a lane record that cannot be read')
   return adopt_lane(lane)
 end
 
@@ -64,12 +66,15 @@ function need_lane(name)
   lane = {
     name = name, member = pack('>d', age) .. name, age = age, next_start = now, last_start = 0, blocked_until = 0,
     interval = interval, base_interval = interval, cap = cap, in_flight = 0, known = 0,
-    opener = 0, rules_until = 0, version = 0, exits_next = 0, waiting = 0, value = '',
+    opener = 0, rules_until = 0, version = 0, exits_next = 0, waiting = call('ZCARD', P .. 'q:' .. name), value = '',
   }
   lane.value = packed(lane)
   call('HSET', P .. 'count', 'age', format('%.0f', age))
   call('HSET', P .. 'lanes', name, lane.value)
-  return adopt_lane(lane)
+  adopt_lane(lane)
+  -- A queue whose record was lost: it is in neither index under this age.
+  if lane.waiting > 0 then lane.was_ready, lane.was_waiting = false, -1 end
+  return lane
 end
 
 -- A lease of the lane is over; the request that opened it was a start.

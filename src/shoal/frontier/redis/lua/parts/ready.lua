@@ -19,7 +19,14 @@ function ready_lanes(limit, horizon)
   if crawl.state ~= 'running' or limit == 0 then return {} end
   local found = {}
   for _, member in ipairs(call('ZRANGEBYSCORE', P .. 'ready', '-inf', now + horizon, 'LIMIT', 0, limit)) do
-    found[#found + 1] = need_lane(string.sub(member, 9))
+    local lane = need_lane(string.sub(member, 9))
+    if lane.member == member then
+      found[#found + 1] = lane
+    else
+      -- Of a record that was lost: the lane has another age now.
+      call('ZREM', P .. 'ready', member)
+      call('ZREM', P .. 'busy', member)
+    end
   end
   return found
 end

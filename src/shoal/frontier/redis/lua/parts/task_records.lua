@@ -8,6 +8,7 @@
 -- Before losses were counted, free retries had their two bytes as well: zeros in the records of that time.
 local LATER, HELD_TASK = '>dI2', '>ddI4I2I2I4I2I2I4'
 TRIES = '>I4I2I2'
+local LEAST_TASK = 18
 
 function key_of(task)
   return string.sub(task, 1, 8)
@@ -39,6 +40,7 @@ end
 
 function read_held(value)
   local token, order, attempts, losses, free_retries, exit_index, lane, worker, reason, at = unpack_struct(HELD_TASK, value)
+  assert(at + lane + worker + reason + LEAST_TASK <= #value, 'a held record that cannot be read')
   return {
     token = token, order = order, attempts = attempts, losses = losses, free_retries = free_retries, exit_index = exit_index,
     lane = string.sub(value, at, at + lane - 1),

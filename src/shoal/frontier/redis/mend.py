@@ -1,0 +1,263 @@
+"""Records that cannot be read: found, set aside by name, and replaced where the rest of the crawl tells what they were.
+
+Nothing looks for them while all goes well. A script that fails on a crawl's data, or an answer that cannot be decoded,
+has its shard gone through here; after that the shard is checked as after a restart (`Repair`), which counts anew.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from shoal.frontier.redis.connection import Connection
+from shoal.frontier.redis.connections import RedisConnections
+from shoal.frontier.redis.server_checks import warn
+from shoal.frontier.redis.shards import Shard
+from shoal.frontier.redis.wire import decode_dead, decode_held, decode_later, decode_task, decode_tries, pairs
+from shoal.frontier.rules.tasks import BAD_RECORD
+from shoal.model import Crawl, CrawlState, Pool, Task
+from shoal.scope import fingerprint
+
+PER_PAGE = 500
+LARGEST = 1e17  # of the numbers in a lane's record: its tokens and its age are the largest
+# What decoding a damaged record raises.
+UNREADABLE = (struct.error, ValueError, IndexError, KeyError, TypeError, OverflowError, msgspec.MsgspecError)
+_HASHES = (
+    "notes", "count", "crawl", "lanes", "held", "tries", "dead", "outcomes", "rejected", "samples", "rules", "turns",
+    "exits", "sessions", "pools", "grants", "turns:via",
+)  # fmt: skip
+_TYPES = {
+    "bad": b"list", **dict.fromkeys(_HASHES, b"hash"),
+    **dict.fromkeys(("leases", "later", "graves", "ready", "busy", "outbox", "sent", "feeders"), b"zset"),
+    "repair": b"string",
+}  # fmt: skip
+_OF_A_LANE = {"q": b"zset", "rests": b"zset", "uses": b"hash", "shape": b"hash"}
+_MAY_LACK = {b"clock_shift", b"clock_last", b"dedup_ttl", b"max_cost", b"cost", b"filters", b"spent", b"finished"}
+_OF_TASKS = ("held", "later", "dead")
+_LANE = struct.Struct(">13d")
+_EXIT_BYTES = 48
+_USE_BYTES = 72
+_WHOLE = re.compile(rb"-?\d+")
+_POOLS = msgspec.json.Decoder(tuple[Pool, ...])
+_URL = re.compile(rb"https?://[^\x00-\x20\x7f]+\Z")
+
+
+class Mend:
+    """Goes through shards whose data cannot be read."""
+
+    def __init__(self, connections: RedisConnections) -> None:
+        self._connections = connections
+
+    async def run(self, shard: Shard) -> list[Task]:
+        """Set aside all records of the shard that cannot be read, and have it checked; gives the tasks whose URL could
+        still be told."""
+        told: dict[str, Task] = {}
+        total = 0
+        async with self._connections.borrow_at(shard.prefix, seconds=None) as connection:
+            look = _Look(connection, shard)
+            await look.at_types()
+            await look.at_crawl()
+            await look.at_counters()
+            for name, read in _READERS.items():
+                await look.at_hash(name, read)
+            await look.at_zset("later", decode_later)
+            await look.at_lanes()
+            total, told = look.total, look.told
+            # Every verb that changes something waits from here on until the shard was checked.
+            await connection.call("HSET", shard.prefix + "crawl", "run", "")
+        if total:
+            warn(
+                f"{total} records of crawl {shard.crawl!r} could not be read and were set aside in {shard.prefix}bad:"
+                f" docs/explanation/redis-layout.md says what that means"
+            )
+        return list(told.values())
+
+
+class _Look:
+    """One walk over a shard."""
+
+    def __init__(self, connection: Connection, shard: Shard) -> None:
+        self._connection = connection
+        self._prefix = shard.prefix
+        self.total = 0
+        self.told: dict[str, Task] = {}
+
+    async def at_types(self) -> None:
+        """Keys of another type than theirs are set aside whole."""
+        kinds = await self._all("TYPE", list(_TYPES))
+        for (name, wanted), kind in zip(_TYPES.items(), kinds, strict=True):
+            if kind not in (wanted, b"none"):
+                await self._aside(name, b"", b"")
+
+    async def at_crawl(self) -> None:
+        """Fields that are no numbers take the value that a new crawl has."""
+        fields = pairs(await self._connection.call("HGETALL", self._prefix + "crawl"))
+        for name, value in _defaults().items():
+            given = fields.get(name.encode())
+            if given is None or not _is_number(given):
+                await self._replace("crawl", name, given, value)
+        for field in _MAY_LACK & fields.keys():
+            if not _is_number(fields[field]):
+                await self._aside("crawl", field, fields[field])
+        if fields.get(b"state", b"").decode("utf-8", "replace") not in {*CrawlState, "deleting"}:
+            await self._replace("crawl", "state", fields.get(b"state"), str(CrawlState.RUNNING))
+        if b"pools" in fields and not _reads(_POOLS.decode, fields[b"pools"]):
+            await self._aside("crawl", b"pools", fields[b"pools"])
+        if not _is_number(fields.get(b"buckets", b"1")):
+            await self._replace("crawl", "buckets", fields[b"buckets"], str(await self._buckets()))
+
+    async def at_counters(self) -> None:
+        """Counters that are no whole numbers are dropped; those of tasks are counted anew by the check."""
+        for name in ("count", "outcomes", "rejected", "notes"):
+            for field, value in pairs(await self._connection.call("HGETALL", self._prefix + name)).items():
+                if not _WHOLE.fullmatch(value):
+                    await self._aside(name, field, value)
+
+    async def at_hash(self, name: str, read: Callable[[bytes, bytes], Any]) -> None:
+        async for field, value in self._pages("HSCAN", name):
+            if not _reads(partial(read, field), value):
+                await self._aside(name, field, value)
+
+    async def at_zset(self, name: str, read: Callable[[bytes], Any]) -> None:
+        async for member, _ in self._pages("ZSCAN", name):
+            if not _reads(read, member):
+                await self._aside(name, member, b"")
+
+    async def at_lanes(self) -> None:
+        """A lane whose record is bad or missing gets a new one, with the crawl's pace; then its queue is looked at."""
+        interval, cap = map(float, await self._connection.call("HMGET", self._prefix + "crawl", "interval", "cap"))
+        names = set(await self._queues())
+        async for lane, record in self._pages("HSCAN", "lanes"):
+            names.add(lane)
+            if not _is_lane(record):
+                await self._aside("lanes", lane, record)
+        seconds, micros = map(int, await self._connection.call("TIME"))
+        # Due at once: the check lets every lane rest.
+        fresh = _LANE.pack(seconds * 1e6 + micros, 0, 0, 0, interval, interval, cap, 0, 0, 0, 0, 0, 0)
+        for lane in names:
+            await self._at_lane(lane, fresh)
+
+    async def _at_lane(self, lane: bytes, fresh: bytes) -> None:
+        name = lane.decode("utf-8", "surrogateescape")
+        kinds = await self._all("TYPE", [f"{kind}:{name}" for kind in _OF_A_LANE])
+        for (kind, wanted), found in zip(_OF_A_LANE.items(), kinds, strict=True):
+            if found not in (wanted, b"none"):
+                await self._aside(f"{kind}:{name}", b"", b"", is_task=kind == "q")
+        await self._connection.call("HSETNX", self._prefix + "lanes", lane, fresh)
+        await self.at_zset(f"q:{name}", lambda data: decode_task(data, ""))
+        await self.at_zset(f"rests:{name}", lambda data: _sized(data, 4))
+        await self.at_hash(f"uses:{name}", lambda _, data: _sized(data, _USE_BYTES))
+
+    async def _queues(self) -> list[bytes]:
+        """The lanes of all queues, also of those whose record is missing."""
+        start = self._prefix + "q:"
+        pattern = re.sub(r"([\\*?\[\]])", r"\\\1", start) + "*"
+        found: list[bytes] = []
+        cursor = b"0"
+        while True:
+            cursor, keys = await self._connection.call("SCAN", cursor, "MATCH", pattern, "COUNT", PER_PAGE)
+            found += [key[len(start.encode()) :] for key in keys]
+            if cursor == b"0":
+                return found
+
+    async def _buckets(self) -> int:
+        """One more than the highest bucket of known keys."""
+        start = self._prefix + "seen:"
+        pattern, highest, cursor = re.sub(r"([\\*?\[\]])", r"\\\1", start) + "*", 0, b"0"
+        while True:
+            cursor, keys = await self._connection.call("SCAN", cursor, "MATCH", pattern, "COUNT", PER_PAGE)
+            highest = max([highest, *(int(key[len(start.encode()) :]) for key in keys)])
+            if cursor == b"0":
+                return highest + 1
+
+    async def _all(self, command: str, names: list[str]) -> list[Any]:
+        for name in names:
+            await self._connection.send(command, self._prefix + name)
+        return await self._connection.answers()
+
+    async def _pages(self, command: str, name: str) -> AsyncIterator[tuple[bytes, bytes]]:
+        cursor = b"0"
+        while True:
+            cursor, page = await self._connection.call(command, self._prefix + name, cursor, "COUNT", PER_PAGE)
+            for field, value in zip(page[::2], page[1::2], strict=True):
+                yield field, value
+            if cursor == b"0":
+                return
+
+    async def _replace(self, name: str, field: str, seen: bytes | None, value: str) -> None:
+        if seen is not None:
+            await self._aside(name, field.encode(), seen)
+        await self._connection.call("HSET", self._prefix + name, field, value)
+
+    async def _aside(self, name: str, field: bytes, seen: bytes, *, is_task: bool = False) -> None:
+        is_task = is_task or name in _OF_TASKS or (name.startswith("q:") and field != b"")
+        key = name.encode("utf-8", "surrogateescape")
+        await self._connection.send_bare_script("aside", self._prefix, ("", key, field, seen, int(is_task)))
+        (taken,) = await self._connection.answers()
+        self.total += taken
+        if taken and is_task:
+            self._tell(field + seen, lane=key[2:] if name.startswith("q:") else b"")
+
+    def _tell(self, raw: bytes, *, lane: bytes) -> None:
+        """The URL that a bad record ends with: it becomes a dead letter of its own."""
+        if (found := _URL.search(raw)) is None:
+            return
+        try:
+            url = found[0].decode()
+            host = lane.decode() or urlsplit(url).netloc
+        except ValueError:
+            return
+        self.told[url] = Task(url=url, key=fingerprint(f"{BAD_RECORD}:{url}"), lane=host)
+
+
+def _defaults() -> dict[str, str]:
+    fresh = Crawl(id="", spider="")
+    return {
+        "interval": repr(fresh.interval), "cap": str(fresh.cap), "needs_rules": "0", "pages": "0", "per_lane": "0",
+        "per_shape": "0", "feeding": "0", "epoch": "0", "created": "0.0",
+    }  # fmt: skip
+
+
+def _is_number(value: bytes) -> bool:
+    return _reads(lambda data: _finite(float(data)), value)
+
+
+def _finite(*values: float) -> None:
+    if not all(abs(value) < LARGEST for value in values):
+        raise ValueError(values)
+
+
+def _is_lane(record: bytes) -> bool:
+    return _reads(lambda data: _finite(*_LANE.unpack_from(data)), record)
+
+
+def _sized(data: bytes, size: int) -> None:
+    if len(data) < size:
+        raise ValueError(len(data))
+
+
+def _reads(read: Callable[[bytes], Any], data: bytes) -> bool:
+    try:
+        read(data)
+    except UNREADABLE:
+        return False
+    return True
+
+
+def _keyed(field: bytes, task: Task) -> None:
+    if int.from_bytes(field, "big", signed=True) != task.key:
+        raise ValueError(task.key)
+
+
+_READERS: dict[str, Callable[[bytes, bytes], Any]] = {
+    "held": lambda field, data: _keyed(field, decode_held(data).task),
+    "dead": lambda field, data: _keyed(field, decode_dead(data).task),
+    "tries": lambda _, data: decode_tries(data or b"-"),
+    "exits": lambda _, data: _sized(data, _EXIT_BYTES),
+}
