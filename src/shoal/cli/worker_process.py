@@ -261,7 +261,9 @@ class WorkerProcess:
         named = self._job.crawl_id
         if named is None:
             return crawls
-        crawls = [choose(crawls, named)] if self._job.burst else [one for one in crawls if one.id == named]
+        # One that it worked on, or that its coordinator began, may be gone: they say what became of it.
+        is_new = self._job.burst and self._job.parent is None and named not in self._worked
+        crawls = [choose(crawls, named)] if is_new else [one for one in crawls if one.id == named]
         return [self._as_served(crawl) for crawl in crawls]
 
     def _mine(self, crawls: list[Crawl]) -> list[Crawl]:

@@ -42,8 +42,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 def faults_of(progress: Progress, *, max_failures: str) -> list[str]:
     """Why the crawl is a failure, a sentence each; empty: it is none."""
     not_fed = NOT_FED if progress.feeders_lost else ""
-    faults = (_too_many(progress, max_failures), _no_start(progress), not_fed, set_aside(progress))
-    return [fault for fault in faults if fault]
+    found = (_too_many(progress, max_failures), _no_start(progress), not_fed, set_aside(progress))
+    return [fault for fault in found if fault]
 
 
 def set_aside(progress: Progress) -> str:
@@ -53,7 +53,7 @@ def set_aside(progress: Progress) -> str:
         return ""
     by_name = ", ".join(f"{number} in {name}" for name, number in sorted(found.items()))
     return (
-        f"{several(sum(found.values()), 'record')} of the frontier could not be read and set aside: {by_name};"
+        f"{several(sum(found.values()), 'record')} of the frontier could not be read and were set aside: {by_name};"
         f" URLs that could still be told are dead letters ({BAD_RECORD})"
     )
 

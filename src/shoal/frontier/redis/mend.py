@@ -34,9 +34,11 @@ _HASHES = (
 )  # fmt: skip
 _TYPES = {
     "bad": b"list", **dict.fromkeys(_HASHES, b"hash"),
-    **dict.fromkeys(("leases", "later", "graves", "ready", "busy", "outbox", "sent"), b"zset"), "repair": b"string",
+    **dict.fromkeys(("leases", "later", "graves", "ready", "busy", "outbox", "sent", "feeders"), b"zset"),
+    "repair": b"string",
 }  # fmt: skip
 _OF_A_LANE = {"q": b"zset", "rests": b"zset", "uses": b"hash", "shape": b"hash"}
+_MAY_LACK = {b"clock_shift", b"clock_last", b"dedup_ttl", b"max_cost", b"cost", b"filters", b"spent", b"finished"}
 _OF_TASKS = ("held", "later", "dead")
 _LANE = struct.Struct(">13d")
 _EXIT_BYTES = 48
@@ -100,6 +102,9 @@ class _Look:
             given = fields.get(name.encode())
             if given is None or not _is_number(given):
                 await self._replace("crawl", name, given, value)
+        for field in _MAY_LACK & fields.keys():
+            if not _is_number(fields[field]):
+                await self._aside("crawl", field, fields[field])
         if fields.get(b"state", b"").decode("utf-8", "replace") not in {*CrawlState, "deleting"}:
             await self._replace("crawl", "state", fields.get(b"state"), str(CrawlState.RUNNING))
         if b"pools" in fields and not _reads(_POOLS.decode, fields[b"pools"]):
@@ -133,8 +138,8 @@ class _Look:
             if not _is_lane(record):
                 await self._aside("lanes", lane, record)
         seconds, micros = map(int, await self._connection.call("TIME"))
-        now = seconds + micros / 1e6
-        fresh = _LANE.pack(seconds * 1e6 + micros, now, 0, 0, interval, interval, cap, 0, 0, 0, 0, 0, 0)
+        # Due at once: the check lets every lane rest.
+        fresh = _LANE.pack(seconds * 1e6 + micros, 0, 0, 0, interval, interval, cap, 0, 0, 0, 0, 0, 0)
         for lane in names:
             await self._at_lane(lane, fresh)
 

@@ -86,7 +86,7 @@ class ShardRunner:
     async def check_lost(self, crawl: str) -> None:
         """Raises CrawlLost when a crawl that was there is gone without having been deleted."""
         if crawl in self._seen:
-            error = await lost_crawl(self.connections, crawl, run_id=self._seen.pop(crawl))
+            error = await lost_crawl(self.connections, crawl, run_id=self._seen[crawl])
             if error is not None:
                 raise error
 
