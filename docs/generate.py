@@ -183,16 +183,25 @@ def _outcomes() -> list[tuple[str, str]]:
 
 def _paces() -> list[tuple[str, str]]:
     first = f"; {politeness.FIRST_SLOW_INTERVAL:g} s for a host without an interval"
+    share, run = f"{politeness.TROUBLE:.0%}", politeness.TROUBLED_RUN
     return [
-        ("slows the host, and is free: it says so itself", f"{politeness.SLOW_DOWN:g} times as long{first}"),
-        ("slows the host, not for the first time lately", "the same"),
+        (
+            f"slows the host, while it refuses {share} of the latest requests, or {run} in a row",
+            f"{politeness.SLOW_DOWN:g} times as long{first}",
+        ),
+        ("says that the host is asked too often (429, 509, 529)", f"{politeness.YIELD:g} times as long{first}"),
+        (
+            "slows the host with a `Retry-After`, while it answers the others",
+            f"{politeness.YIELD:g} times as long, at most {politeness.YIELD_AT_MOST:g} times what `rate` asks for",
+        ),
         (
             f"takes more than {politeness.SLOW_FLOOR:g} s and {politeness.SLOW_RATIO:g} times as long as usual",
             f"{politeness.EASE_OFF:g} times as long",
         ),
         (
-            f"is the {politeness.GOOD_STREAK}th good one in a row at one worker",
-            f"{politeness.SPEED_UP:g} times as long, never shorter than `rate` asks for",
+            "is good, at any worker, and was lent at the interval that the host still has",
+            f"{politeness.SPEED_UP:.0%} shorter, of an interval above a second {politeness.SPEED_UP:.0%} for each"
+            f" second, {politeness.SPEED_UP_AT_MOST:.0%} at most; never shorter than `rate` asks for",
         ),
         ("any of these", f"{politeness.SLOWEST_INTERVAL:g} s at most, unless `rate` itself is slower"),
     ]

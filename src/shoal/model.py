@@ -75,7 +75,9 @@ class LaneUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """The change that a response makes to its lane; applied in the same step as the settle that carries it.
 
     `if_interval` guards `interval`: many responses that ask for the same slow-down change the pace once.
-    `base_interval` is the lane's own pace, to which an adaptive one returns.
+    `base_interval` is the lane's own pace, to which an adaptive one returns. `started` is the request's start slot on
+    the frontier's clock: a refusal of a request that started before the lane's latest slow-down or the end of its rest
+    belongs to the same wave of refusals, and neither slows the lane again nor lets it take another short rest.
     """
 
     interval: float | None = None
@@ -85,6 +87,7 @@ class LaneUpdate(msgspec.Struct, frozen=True, kw_only=True):
     rest_seconds: float | None = None
     rules: bytes | None = None
     rules_seconds: float = 0.0
+    started: float | None = None
 
 
 class ExitUse(msgspec.Struct, frozen=True, kw_only=True):

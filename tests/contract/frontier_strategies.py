@@ -58,6 +58,7 @@ updates = st.builds(
     rest_seconds=st.sampled_from([None, None, 2.0, 6.0]),
     rules=st.sampled_from([None, b"", b"rules"]),
     rules_seconds=st.sampled_from([5.0, 100.0]),
+    started=st.sampled_from([None, None, 0.0, 1e12]),
 )
 pools = st.builds(
     Pool,

@@ -167,7 +167,7 @@ TAKE_SLOT = [
 ]
 
 # A pace is (next start, last start, blocked until, interval, base interval, cap).
-# pace, then interval, if_interval, base_interval, cap, rest_seconds of the update → pace
+# pace, then interval, if_interval, base_interval, cap, rest_seconds, and perhaps started, of the update → pace
 UPDATE_PACE = [
     (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (None, None, None, None, None)), (1001.0, 999.0, 0.0, 2.0, 2.0, 8)),
     (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (4.0, None, None, None, None)), (1003.0, 999.0, 0.0, 4.0, 2.0, 8)),
@@ -181,6 +181,18 @@ UPDATE_PACE = [
     (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (None, None, None, None, 30.0)), (1030.0, 999.0, 1030.0, 2.0, 2.0, 8)),
     (((1050.0, 999.0, 1050.0, 2.0, 2.0, 8), (None, None, None, None, 30.0)), (1050.0, 999.0, 1050.0, 2.0, 2.0, 8)),
     (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (4.0, None, 4.0, 1, 30.0)), (1030.0, 999.0, 1030.0, 4.0, 4.0, 1)),
+    # A refusal of a request that started after the last slow-down begins a wave, whatever interval it saw.
+    (((1001.0, 999.0, 990.0, 2.0, 2.0, 8), (4.0, 2.0, None, None, None, 991.0)), (1003.0, 999.0, 1000.0, 4.0, 2.0, 8)),
+    (((1001.0, 999.0, 990.0, 2.0, 2.0, 8), (4.0, 1.8, None, None, None, 990.0)), (1003.0, 999.0, 1000.0, 4.0, 2.0, 8)),
+    (((990.0, 980.0, 0.0, 2.0, 2.0, 8), (4.0, 2.0, None, None, None, 980.0)), (990.0, 980.0, 1000.0, 4.0, 2.0, 8)),
+    # One that asks for no more than the lane does already changes nothing.
+    (((1001.0, 997.0, 990.0, 4.0, 2.0, 8), (4.0, 2.0, None, None, None, 995.0)), (1001.0, 997.0, 990.0, 4.0, 2.0, 8)),
+    # The others of a wave started before it, and neither slow the lane nor rest it for a short time.
+    (((1001.0, 999.0, 1000.0, 2.0, 1.0, 8), (4.0, 2.0, None, None, None, 999.0)), (1001.0, 999.0, 1000.0, 2.0, 1.0, 8)),
+    (((1001.0, 999.0, 999.5, 2.0, 2.0, 8), (4.0, 2.0, None, None, 5.0, 999.0)), (1001.0, 999.0, 999.5, 2.0, 2.0, 8)),
+    (((1001.0, 999.0, 999.5, 2.0, 2.0, 8), (4.0, 2.0, None, None, 5.1, 999.0)), (1005.1, 999.0, 1005.1, 2.0, 2.0, 8)),
+    (((1001.0, 999.0, 999.0, 2.0, 2.0, 8), (4.0, 2.0, None, None, 5.0, 999.0)), (1005.0, 999.0, 1005.0, 4.0, 2.0, 8)),
+    (((1001.0, 999.0, 0.0, 2.0, 2.0, 8), (None, None, None, None, 1.0, 999.0)), (1001.0, 999.0, 1001.0, 2.0, 2.0, 8)),
 ]
 
 # pace, old interval and cap, new interval and cap of the crawl or the pool → pace

@@ -124,9 +124,14 @@ def test_the_next_slot_of_a_lane_is_an_interval_later(given: Any, expected: Any)
 
 @pytest.mark.parametrize(("given", "expected"), rule_cases.UPDATE_PACE)
 def test_an_update_changes_the_pace_that_its_response_saw(given: Any, expected: Any) -> None:
-    pace, (interval, if_interval, base_interval, cap, rest_seconds) = given
+    pace, (interval, if_interval, base_interval, cap, rest_seconds, *started) = given
     update = LaneUpdate(
-        interval=interval, if_interval=if_interval, base_interval=base_interval, cap=cap, rest_seconds=rest_seconds
+        interval=interval,
+        if_interval=if_interval,
+        base_interval=base_interval,
+        cap=cap,
+        rest_seconds=rest_seconds,
+        started=started[0] if started else None,
     )
     assert lanes.update_pace(Pace(*pace), update, now=NOW) == expected
 

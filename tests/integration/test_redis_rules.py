@@ -116,7 +116,7 @@ DRIVERS = {
     ),
     "UPDATE_PACE": (
         "lane_rules",
-        "local lane = lane_of(a) lane_rules.update_pace(lane, unpack(b, 1, 5))"
+        "local lane = lane_of(a) lane_rules.update_pace(lane, unpack(b, 1, 6))"
         " return unpack(values_of(lane, unpack(PACE)))",
     ),
     "FOLLOW_PACE": (

@@ -167,8 +167,9 @@ class Journey:
 
     def _failed(self, lease: Lease, verdict: Verdict, answer: Response | Fault, update: LaneUpdate | None) -> Finished:
         result = plan(lease, verdict, answer, settings=self._settings, rng=self._rng, now=self._clock())
-        if update is not None:
-            result = msgspec.structs.replace(result, lane=_merged(update, result.lane))
+        lane = self._moods.resting(lease, update, result.lane)
+        if lane is not result.lane:
+            result = msgspec.structs.replace(result, lane=lane)
         return self._records.failed(result, verdict.outcome, answer)
 
     async def _handled(
@@ -271,10 +272,3 @@ def _done(
         lane=update,
         notes=notes or {},
     )
-
-
-def _merged(first: LaneUpdate, second: LaneUpdate | None) -> LaneUpdate:
-    """The first update, with the `rest_seconds` of the second."""
-    if second is None:
-        return first
-    return msgspec.structs.replace(first, rest_seconds=second.rest_seconds)

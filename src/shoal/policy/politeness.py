@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from shoal.frontier.rules.constants import SHORT_REST
+from shoal.frontier.rules.tasks import lent_at
 from shoal.model import LaneUpdate, Lease
 from shoal.policy.retries import Verdict
 
@@ -15,11 +17,16 @@ from shoal.policy.retries import Verdict
 MARGIN: Final = 1.01
 SLOWEST_INTERVAL: Final = 60.0
 FIRST_SLOW_INTERVAL: Final = 0.1  # where a lane without an interval starts to have one
-GOOD_STREAK: Final = 10
-SPEED_UP: Final = 0.8
-TROUBLE: Final = 0.15  # two bad answers in about eight: a host struggles, and not just one of its pages
-SLOW_DOWN: Final = 2.0
+TROUBLE: Final = 0.25  # the share of refusals from which on a host struggles, and not just some of its pages
+TROUBLED_RUN: Final = 3  # or so many refusals in a row
+SHARE_WEIGHT: Final = 0.05  # of one answer in the share: about the last twenty count
+SHARE_PRIOR: Final = 0.25  # a lane begins as if some answers had been good: one refusal alone is no trouble
+SLOW_DOWN: Final = 1.5
 EASE_OFF: Final = 1.25
+YIELD: Final = 1.1  # by how much a lone refusal slows a lane
+YIELD_AT_MOST: Final = 1.11  # in all, unless the host says that it is asked too often
+SPEED_UP: Final = 0.06  # how much of its interval a lane gives back in a second of good answers
+SPEED_UP_AT_MOST: Final = 0.75
 SLOW_RATIO: Final = 3.0  # an answer this many times slower than usual is a sign
 SLOW_FLOOR: Final = 1.0  # but not below this many seconds
 AVERAGE_WEIGHT: Final = 0.1
@@ -37,38 +44,55 @@ def allowed_interval(lent: float) -> float:
 
 
 class LaneMood(msgspec.Struct):
-    """One worker's view of a lane: its usual latency, its good answers in a row, and the share of bad answers."""
+    """One worker's view of a lane: its usual latency, the refusals in a row, and the share of refusals.
+
+    `refused` of `seen` is that share, both as moving averages."""
 
     latency: float = 0.0
-    streak: int = 0
-    trouble: float = 0.0
+    run: int = 0
+    refused: float = 0.0
+    seen: float = SHARE_PRIOR
+
+    @property
+    def is_troubled(self) -> bool:
+        """Whether the host refuses so many requests that it is not about single pages."""
+        return self.run >= TROUBLED_RUN or self.refused >= TROUBLE * self.seen
+
+    def note(self, *, refused: bool) -> None:
+        self.run = self.run + 1 if refused else 0
+        self.refused += SHARE_WEIGHT * (refused - self.refused)
+        self.seen += SHARE_WEIGHT * (1.0 - self.seen)
 
 
 def after_response(
     mood: LaneMood, verdict: Verdict, *, latency: float, interval: float, base_interval: float
 ) -> LaneUpdate | None:
-    """The lane's new interval, if this response changes it. Notes the response in the mood.
-
-    Guarded by the interval of the lease: many bad answers at the same time slow the lane once."""
-    mood.trouble += AVERAGE_WEIGHT * (verdict.slows - mood.trouble)
+    """The lane's new interval, if this response changes it. The mood has noted the response's verdict, and now notes
+    its latency. A new interval that is smaller counts once for all answers that were lent at the former one."""
     if verdict.slows:
-        mood.streak = 0
-        # A host that asks for it itself (429, Retry-After) is slowed down at once.
-        if not verdict.free and mood.trouble < TROUBLE:
-            return None
-        return _changed(interval, _slower(interval, SLOW_DOWN, base_interval))
+        return _changed(interval, _after_refusal(mood, verdict, interval, base_interval))
     usual = mood.latency
     mood.latency = usual + AVERAGE_WEIGHT * (latency - usual) if usual else latency
     if latency > SLOW_FLOOR and usual and latency > SLOW_RATIO * usual:
-        mood.streak = 0
         return _changed(interval, _slower(interval, EASE_OFF, base_interval))
-    mood.streak += 1
-    if mood.streak < GOOD_STREAK or interval <= base_interval:
+    if interval <= base_interval:
         return None
-    mood.streak = 0
-    faster = max(SPEED_UP * interval, base_interval)
+    # A lane with a long interval has few answers: each of them stands for more time.
+    faster = max(interval * (1 - min(SPEED_UP * max(interval, 1.0), SPEED_UP_AT_MOST)), base_interval)
     # A base interval of 0 would never be reached by multiplying.
     return _changed(interval, faster if faster >= 0.01 else base_interval)
+
+
+def _after_refusal(mood: LaneMood, verdict: Verdict, interval: float, base_interval: float) -> float:
+    if mood.is_troubled:
+        mood.refused /= 2
+        return _slower(interval, SLOW_DOWN, base_interval)
+    if verdict.too_often:
+        return _slower(interval, YIELD, base_interval)
+    # A host that answers the other pages may refuse these at any pace: it must not slow down its lane for ever.
+    if verdict.free:
+        return max(interval, min(_slower(interval, YIELD, base_interval), YIELD_AT_MOST * base_interval))
+    return interval
 
 
 def _slower(interval: float, times: float, base_interval: float) -> float:
@@ -90,9 +114,26 @@ class Moods:
 
     def after(self, lease: Lease, verdict: Verdict, elapsed: float) -> LaneUpdate | None:
         """How this response changes the pace of its lane; None: not at all, as always with a fixed pace."""
+        mood = self._of(lease.task.lane)
+        mood.note(refused=verdict.slows)
         if not self._adaptive:
             return None
-        lane = lease.task.lane
+        update = after_response(
+            mood, verdict, latency=elapsed, interval=lease.interval, base_interval=lease.base_interval
+        )
+        if update is None or not verdict.slows:
+            return update
+        return msgspec.structs.replace(update, started=_started(lease))
+
+    def resting(self, lease: Lease, update: LaneUpdate | None, rest: LaneUpdate | None) -> LaneUpdate | None:
+        """The update of a refusal, with the rest that the host asks for. A short rest that a lone refusal asks for is
+        that of its page: the host goes on to answer the others."""
+        asked = None if rest is None else rest.rest_seconds
+        if asked is None or (asked <= SHORT_REST and not self._of(lease.task.lane).is_troubled):
+            return update
+        return msgspec.structs.replace(update or LaneUpdate(), rest_seconds=asked, started=_started(lease))
+
+    def _of(self, lane: str) -> LaneMood:
         mood = self._moods.get(lane)
         if mood is None:
             mood = self._moods[lane] = LaneMood()
@@ -100,6 +141,9 @@ class Moods:
                 self._moods.popitem(last=False)
         else:
             self._moods.move_to_end(lane)
-        return after_response(
-            mood, verdict, latency=elapsed, interval=lease.interval, base_interval=lease.base_interval
-        )
+        return mood
+
+
+def _started(lease: Lease) -> float:
+    """The start slot of the lease's request, on the frontier's clock."""
+    return lent_at(lease.token) + lease.wait

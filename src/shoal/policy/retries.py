@@ -20,30 +20,32 @@ Action = Literal["handle", "redirect", "skip", "retry", "dead"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What to do with an answer. `free`: not the page's fault; `slows`: a sign that the host struggles."""
+    """What to do with an answer. `free`: not the page's fault; `slows`: a sign that the host struggles; `too_often`:
+    the host says that it is asked too often."""
 
     outcome: str
     action: Action
     free: bool = False
     slows: bool = False
+    too_often: bool = False
 
 
 # Statuses that may be different next time. All others end the task: 2xx in the handler, the rest as they are.
 _RETRIED_STATUSES: Final[dict[int, Verdict]] = {
     408: Verdict("http_408", "retry", slows=True),
     425: Verdict("http_425", "retry"),
-    429: Verdict("http_429", "retry", free=True, slows=True),
+    429: Verdict("http_429", "retry", free=True, slows=True, too_often=True),
     500: Verdict("http_500", "retry"),
     502: Verdict("http_502", "retry"),
     503: Verdict("http_503", "retry", slows=True),
     504: Verdict("http_504", "retry", slows=True),
-    509: Verdict("http_509", "retry", free=True, slows=True),  # bandwidth limit exceeded
+    509: Verdict("http_509", "retry", free=True, slows=True, too_often=True),  # bandwidth limit exceeded
     520: Verdict("http_520", "retry"),
     521: Verdict("http_521", "retry", slows=True),
     522: Verdict("http_522", "retry", slows=True),
     523: Verdict("http_523", "retry", slows=True),
     524: Verdict("http_524", "retry", slows=True),
-    529: Verdict("http_529", "retry", free=True, slows=True),  # the site is overloaded
+    529: Verdict("http_529", "retry", free=True, slows=True, too_often=True),  # the site is overloaded
 }
 # With a Retry-After the host itself says that the trouble is not this page.
 _UNAVAILABLE_FOR_NOW: Final = Verdict("http_503", "retry", free=True, slows=True)

@@ -202,23 +202,23 @@ async def test_a_429_rests_the_exit_and_not_the_lane() -> None:
 
 async def test_a_503_with_retry_after_rests_the_lane_and_not_the_exit() -> None:
     answer = respond(URL, status=503, headers={"retry-after": "60"})
-    result = (await take(answer, lease={"interval": 1.0})).result
+    result = (await take(answer, lease={"interval": 1.0, "base_interval": 1.0})).result
     assert isinstance(result, Retry)
     assert result.lane is not None
-    assert (result.lane.rest_seconds, result.lane.interval) == (60.0, 2.0)
+    assert (result.lane.rest_seconds, result.lane.interval) == (60.0, 1.1)
     assert result.exit is not None
     assert result.exit.verdict == "ok"
 
 
 async def test_a_slow_exit_does_not_slow_its_lane() -> None:
     scripted = ScriptedJourney({URL: [respond(URL), msgspec.structs.replace(respond(URL), elapsed=30.0)]})
-    await scripted.take(lease_through(interval=1.0))
-    assert (await scripted.take(lease_through(interval=1.0))).result.lane is None
+    await scripted.take(lease_through(interval=1.0, base_interval=1.0))
+    assert (await scripted.take(lease_through(interval=1.0, base_interval=1.0))).result.lane is None
 
 
 async def test_without_an_exit_a_slow_answer_slows_the_lane_and_there_is_no_report() -> None:
     scripted = ScriptedJourney({URL: [respond(URL), msgspec.structs.replace(respond(URL), elapsed=30.0)]})
-    first, slow = [(await scripted.take(lease_for(URL, interval=1.0))).result for _ in range(2)]
+    first, slow = [(await scripted.take(lease_for(URL, interval=1.0, base_interval=1.0))).result for _ in range(2)]
     assert (first.lane, first.exit, slow.exit) == (None, None, None)
     assert slow.lane is not None
     assert slow.lane.interval == 1.25

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.frontier.rules.tasks import next_token
 from shoal.model import LaneUpdate, Lease, Task
-from shoal.policy.politeness import GOOD_STREAK, SLOWEST_INTERVAL, LaneMood, Moods, after_response
+from shoal.policy.politeness import SLOWEST_INTERVAL, TROUBLED_RUN, LaneMood, Moods, after_response
 from shoal.policy.retries import Verdict
 
 GOOD = Verdict("ok", "handle")
-SLOW = Verdict("http_429", "retry", free=True, slows=True)
+TOO_MANY = Verdict("http_429", "retry", free=True, slows=True, too_often=True)
+UNAVAILABLE_FOR_NOW = Verdict("http_503", "retry", free=True, slows=True)
+UNAVAILABLE = Verdict("http_503", "retry", slows=True)
+REFUSALS = [TOO_MANY, UNAVAILABLE_FOR_NOW, UNAVAILABLE]
 
 
 def after(
@@ -20,12 +25,19 @@ def after(
     latency: float = 0.1,
     mood: LaneMood | None = None,
 ) -> LaneUpdate | None:
-    return after_response(mood or LaneMood(), verdict, latency=latency, interval=interval, base_interval=base)
+    mood = mood or LaneMood()
+    mood.note(refused=verdict.slows)
+    return after_response(mood, verdict, latency=latency, interval=interval, base_interval=base)
 
 
-def lease(lane: str = "a", *, interval: float = 1.0, base: float = 1.0) -> Lease:
+def troubled() -> LaneMood:
+    """The mood after refusals in a row; one more makes it trouble."""
+    return LaneMood(run=TROUBLED_RUN - 1)
+
+
+def lease(lane: str = "a", *, interval: float = 1.0, base: float = 1.0, token: int = 1, wait: float = 0.0) -> Lease:
     task = Task(url=f"http://{lane}/", key=1, lane=lane)
-    return Lease(crawl="c", task=task, token=1, interval=interval, base_interval=base)
+    return Lease(crawl="c", task=task, token=token, wait=wait, interval=interval, base_interval=base)
 
 
 def test_a_good_answer_at_the_base_pace_changes_nothing() -> None:
@@ -33,47 +45,72 @@ def test_a_good_answer_at_the_base_pace_changes_nothing() -> None:
     assert all(after(GOOD, interval=1.0, mood=mood) is None for _ in range(100))
 
 
-def test_a_struggling_host_is_asked_half_as_often() -> None:
-    assert after(SLOW, interval=1.0) == LaneUpdate(interval=2.0, if_interval=1.0)
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_struggling_host_is_asked_less_often(refusal: Verdict) -> None:
+    assert after(refusal, interval=1.0, mood=troubled()) == LaneUpdate(interval=1.5, if_interval=1.0)
 
 
-def test_many_refusals_of_one_moment_slow_the_lane_once() -> None:
-    updates = {(update.interval, update.if_interval) for _ in range(50) if (update := after(SLOW, interval=1.0))}
-    assert updates == {(2.0, 1.0)}
+def test_a_host_that_says_it_is_asked_too_often_is_asked_a_little_less_often() -> None:
+    assert after(TOO_MANY, interval=1.0) == LaneUpdate(interval=pytest.approx(1.1), if_interval=1.0)
+    assert after(TOO_MANY, interval=4.0) == LaneUpdate(interval=pytest.approx(4.4), if_interval=4.0)
+
+
+def test_lone_refusals_with_retry_after_slow_a_lane_by_a_tenth_in_all() -> None:
+    assert after(UNAVAILABLE_FOR_NOW, interval=1.0) == LaneUpdate(interval=pytest.approx(1.1), if_interval=1.0)
+    assert after(UNAVAILABLE_FOR_NOW, interval=1.1) == LaneUpdate(interval=pytest.approx(1.11), if_interval=1.1)
+    assert after(UNAVAILABLE_FOR_NOW, interval=1.11) is None
+    assert after(UNAVAILABLE_FOR_NOW, interval=4.0) is None
+
+
+def test_one_failing_page_does_not_slow_its_host() -> None:
+    mood = LaneMood()
+    assert after(UNAVAILABLE, interval=1.0, mood=mood) is None
+    for _ in range(20):
+        assert after(GOOD, interval=1.0, mood=mood) is None
+    for _ in range(TROUBLED_RUN - 1):
+        assert after(UNAVAILABLE, interval=1.0, mood=mood) is None
+    assert after(UNAVAILABLE, interval=1.0, mood=mood) == LaneUpdate(interval=1.5, if_interval=1.0)
+
+
+def test_a_third_of_refusals_is_trouble_also_when_no_two_follow_each_other() -> None:
+    mood = LaneMood()
+    updates = [after(verdict, interval=1.0, mood=mood) for _ in range(20) for verdict in (GOOD, GOOD, UNAVAILABLE)]
+    assert LaneUpdate(interval=1.5, if_interval=1.0) in updates
+
+
+def test_a_tenth_of_refusals_is_no_trouble() -> None:
+    mood = LaneMood()
+    verdicts = [*[GOOD] * 9, UNAVAILABLE] * 100
+    assert [update for verdict in verdicts if (update := after(verdict, interval=1.0, mood=mood))] == []
 
 
 def test_an_unlimited_lane_gets_an_interval() -> None:
-    assert after(SLOW, interval=0.0, base=0.0) == LaneUpdate(interval=0.1, if_interval=0.0)
+    slower = LaneUpdate(interval=0.1, if_interval=0.0)
+    assert after(UNAVAILABLE, interval=0.0, base=0.0, mood=troubled()) == slower
+    assert after(TOO_MANY, interval=0.0, base=0.0) == slower
+    assert after(UNAVAILABLE_FOR_NOW, interval=0.0, base=0.0) is None
 
 
 def test_slows_down_no_further_than_the_slowest_interval() -> None:
-    assert after(SLOW, interval=40.0) == LaneUpdate(interval=SLOWEST_INTERVAL, if_interval=40.0)
-    assert after(SLOW, interval=SLOWEST_INTERVAL) is None
+    slowest = LaneUpdate(interval=SLOWEST_INTERVAL, if_interval=50.0)
+    assert after(TOO_MANY, interval=50.0, mood=troubled()) == slowest
+    assert after(TOO_MANY, interval=SLOWEST_INTERVAL, mood=troubled()) is None
 
 
 def test_a_base_slower_than_the_slowest_interval_stays() -> None:
-    assert after(SLOW, interval=300.0, base=300.0) is None
+    assert after(TOO_MANY, interval=300.0, base=300.0, mood=troubled()) is None
 
 
-def test_recovers_slowly_after_a_run_of_good_answers() -> None:
-    mood = LaneMood()
-    updates = [after(GOOD, interval=4.0, mood=mood) for _ in range(GOOD_STREAK)]
-    assert updates[:-1] == [None] * (GOOD_STREAK - 1)
-    assert updates[-1] == LaneUpdate(interval=pytest.approx(3.2), if_interval=4.0)
-
-
-def test_a_refusal_starts_the_run_anew() -> None:
-    mood = LaneMood()
-    for _ in range(GOOD_STREAK - 1):
-        after(GOOD, interval=4.0, mood=mood)
-    after(SLOW, interval=4.0, mood=mood)
-    assert after(GOOD, interval=4.0, mood=mood) is None
+def test_a_good_answer_of_any_worker_speeds_a_slowed_lane_up() -> None:
+    assert after(GOOD, interval=0.5, base=0.05) == LaneUpdate(interval=pytest.approx(0.47), if_interval=0.5)
+    assert after(GOOD, interval=4.0) == LaneUpdate(interval=pytest.approx(3.04), if_interval=4.0)
+    assert after(GOOD, interval=60.0) == LaneUpdate(interval=pytest.approx(15.0), if_interval=60.0)
 
 
 @pytest.mark.parametrize("base", [0.0, 0.25, 1.0, 10.0])
 def test_recovery_arrives_at_the_base_and_never_below(base: float) -> None:
     mood, interval = LaneMood(), 60.0
-    for _ in range(GOOD_STREAK * 200):
+    for _ in range(200):
         update = after(GOOD, interval=interval, base=base, mood=mood)
         if update is not None and update.interval is not None:
             assert base <= update.interval < interval
@@ -101,13 +138,13 @@ def test_a_host_that_is_always_slow_is_not_slowed_further() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.booleans(), st.floats(0, 100)), max_size=200),
+    st.lists(st.tuples(st.sampled_from([GOOD, *REFUSALS]), st.floats(0, 100)), max_size=200),
     st.floats(0, 120),
 )
-def test_the_pace_stays_between_the_base_and_the_slowest(answers: list[tuple[bool, float]], base: float) -> None:
+def test_the_pace_stays_between_the_base_and_the_slowest(answers: list[tuple[Verdict, float]], base: float) -> None:
     mood, interval = LaneMood(), base
-    for is_good, latency in answers:
-        update = after(GOOD if is_good else SLOW, interval=interval, base=base, latency=latency, mood=mood)
+    for verdict, latency in answers:
+        update = after(verdict, interval=interval, base=base, latency=latency, mood=mood)
         if update is not None and update.interval is not None:
             assert update.if_interval == interval
             interval = update.interval
@@ -116,32 +153,52 @@ def test_the_pace_stays_between_the_base_and_the_slowest(answers: list[tuple[boo
 
 def test_a_fixed_pace_never_changes() -> None:
     moods = Moods(adaptive=False)
-    assert moods.after(lease(), SLOW, 0.1) is None
+    assert [moods.after(lease(), TOO_MANY, 0.1) for _ in range(9)] == [None] * 9
+
+
+def test_a_refusal_says_when_its_request_started() -> None:
+    lent = lease(token=next_token(0, now=5000.0), wait=0.5)
+    update = Moods(adaptive=True).after(lent, TOO_MANY, 0.1)
+    assert update == LaneUpdate(interval=pytest.approx(1.1), if_interval=1.0, started=5000.5)
+
+
+def test_a_good_answer_counts_once_for_those_lent_at_the_same_interval() -> None:
+    update = Moods(adaptive=True).after(lease(interval=2.0), GOOD, 0.1)
+    assert update == LaneUpdate(interval=pytest.approx(1.76), if_interval=2.0)
 
 
 def test_each_lane_has_its_own_mood() -> None:
     moods = Moods(adaptive=True)
-    for _ in range(GOOD_STREAK - 1):
-        assert moods.after(lease("a", interval=2.0), GOOD, 0.1) is None
-    assert moods.after(lease("b", interval=2.0), GOOD, 0.1) is None
-    assert moods.after(lease("a", interval=2.0), GOOD, 0.1) is not None
+    assert moods.after(lease("a"), UNAVAILABLE, 0.1) is None
+    assert moods.after(lease("b"), UNAVAILABLE, 0.1) is None
+    assert moods.after(lease("a"), UNAVAILABLE, 0.1) is not None
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_a_lone_refusal_rests_its_lane_only_for_long(*, adaptive: bool) -> None:
+    moods, lent = Moods(adaptive=adaptive), lease(token=next_token(0, now=5000.0))
+    moods.after(lent, UNAVAILABLE_FOR_NOW, 0.1)
+    assert moods.resting(lent, None, LaneUpdate(rest_seconds=5.0)) is None
+    assert moods.resting(lent, None, None) is None
+    long = LaneUpdate(rest_seconds=5.1, started=5000.0)
+    assert moods.resting(lent, None, LaneUpdate(rest_seconds=5.1)) == long
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_refusals_in_a_row_rest_their_lane(*, adaptive: bool) -> None:
+    moods, lent = Moods(adaptive=adaptive), lease(token=next_token(0, now=5000.0))
+    for _ in range(TROUBLED_RUN):
+        update = moods.after(lent, UNAVAILABLE_FOR_NOW, 0.1)
+    rested = moods.resting(lent, update, LaneUpdate(rest_seconds=1.0))
+    slower = LaneUpdate(interval=1.5, if_interval=1.0) if adaptive else LaneUpdate()
+    assert rested == msgspec.structs.replace(slower, rest_seconds=1.0, started=5000.0)
 
 
 def test_forgets_the_lane_it_served_longest_ago() -> None:
     moods = Moods(adaptive=True, size=2)
-    for _ in range(GOOD_STREAK - 1):
-        moods.after(lease("a", interval=2.0), GOOD, 0.1)
+    for _ in range(TROUBLED_RUN - 1):
+        moods.after(lease("a"), UNAVAILABLE, 0.1)
     moods.after(lease("b"), GOOD, 0.1)
     moods.after(lease("a"), GOOD, 0.1)
     moods.after(lease("c"), GOOD, 0.1)
     assert set(moods._moods) == {"a", "c"}
-
-
-def test_one_failing_page_does_not_slow_its_host() -> None:
-    unavailable = Verdict("http_503", "retry", slows=True)
-    mood = LaneMood()
-    for _ in range(20):
-        assert after(GOOD, interval=1.0, mood=mood) is None
-    assert after(unavailable, interval=1.0, mood=mood) is None
-    assert after(GOOD, interval=1.0, mood=mood) is None
-    assert after(unavailable, interval=1.0, mood=mood) == LaneUpdate(interval=2.0, if_interval=1.0)

@@ -171,7 +171,7 @@ class Batch:
 
 
 def encode_update(update: LaneUpdate) -> list[Argument]:
-    """The seven values of a lane's update."""
+    """The eight values of a lane's update."""
     rules: Argument = "" if update.rules is None else b"=" + update.rules
     return [
         number(update.interval),
@@ -181,6 +181,7 @@ def encode_update(update: LaneUpdate) -> list[Argument]:
         number(update.rest_seconds),
         rules,
         number(update.rules_seconds),
+        number(update.started),
     ]
 
 

@@ -23,6 +23,7 @@ MAX_KEPT_SESSIONS: Final = 2000  # of a crawl, those of accounts and of sites to
 
 # Lanes.
 SAME_INTERVAL: Final = 1e-9  # intervals that differ by no more are the same
+SHORT_REST: Final = 5.0  # seconds; a rest that is no longer counts once for a wave of refusals
 FAR_SECONDS: Final = 60.0  # what a lane's next start may lie further ahead than its interval and rests say
 
 # The time of a crawl.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from shoal.frontier.rules.constants import FAR_SECONDS, MAX_ASK_AGAIN, MIN_ASK_AGAIN, SAME_INTERVAL
+from shoal.frontier.rules.constants import FAR_SECONDS, MAX_ASK_AGAIN, MIN_ASK_AGAIN, SAME_INTERVAL, SHORT_REST
 from shoal.model import LaneUpdate, Pool
 
 
@@ -49,22 +49,38 @@ def next_start_at(interval: float, *, next_start: float, last_start: float, bloc
 
 def update_pace(pace: Pace, update: LaneUpdate, *, now: float) -> Pace:
     """The pace of a lane after a response. The new interval counts only if the lane still has the one that the
-    response saw (`if_interval`): many responses that ask for the same slow-down change it once."""
+    response saw (`if_interval`), or, of a refusal that says when its request `started`, if it is the first of its wave
+    (see `is_of_former_wave`) and slower than the lane's. The end of its rest, or now, is where the next wave begins."""
     next_start, last_start, blocked_until, interval, base_interval, cap = pace
-    guard = update.if_interval
-    if update.interval is not None and (guard is None or abs(guard - interval) <= SAME_INTERVAL):
+    is_former = is_of_former_wave(update.started, blocked_until=blocked_until)
+    if update.interval is not None and _counts(update, update.interval, interval=interval, is_former=is_former):
         interval = update.interval
         next_start = next_start_at(
             interval, next_start=next_start, last_start=last_start, blocked_until=blocked_until, now=now
         )
+        if update.started is not None:
+            blocked_until = max(blocked_until, now)
     if update.base_interval is not None:
         base_interval = update.base_interval
     if update.cap is not None:
         cap = update.cap
-    if update.rest_seconds is not None:
+    if update.rest_seconds is not None and not (is_former and update.rest_seconds <= SHORT_REST):
         blocked_until = max(blocked_until, now + update.rest_seconds)
         next_start = max(next_start, blocked_until)
     return Pace(next_start, last_start, blocked_until, interval, base_interval, cap)
+
+
+def is_of_former_wave(started: float | None, *, blocked_until: float) -> bool:
+    """Whether a refused request started before the lane slowed down or rested, so that this was for it, too."""
+    return started is not None and started < blocked_until
+
+
+def _counts(update: LaneUpdate, new: float, *, interval: float, is_former: bool) -> bool:
+    if update.if_interval is None:
+        return True
+    if update.started is None:
+        return abs(update.if_interval - interval) <= SAME_INTERVAL
+    return new > interval and not is_former
 
 
 def follow_pace(pace: Pace, *, old: tuple[float, int], new: tuple[float, int], now: float) -> Pace:

@@ -20,6 +20,11 @@ def next_token(last: int, *, now: float) -> int:
     return max(last + 1, int(now * 1000) * TOKENS_PER_MILLISECOND)
 
 
+def lent_at(token: int) -> float:
+    """When the lease with this token was lent, on the frontier's clock, as far as its token tells."""
+    return token / (1000 * TOKENS_PER_MILLISECOND)
+
+
 def is_last_attempt(attempts: int, max_attempts: int) -> bool:
     """Whether a task that uses up this attempt is dead."""
     return attempts >= max_attempts

@@ -16,6 +16,7 @@ from shoal.frontier.rules.constants import (
     MAX_PRIORITY,
     MAX_SAMPLES,
     SAME_INTERVAL,
+    SHORT_REST,
     SUSPECT_LOSSES,
 )
 from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
@@ -86,21 +87,32 @@ class ModelLane:
         self.next_start = max(start, self.blocked_until, min(self.next_start, now))
 
     def update(self, update: LaneUpdate, now: float) -> None:
-        guard = update.if_interval
-        if update.interval is not None and (guard is None or abs(guard - self.interval) <= SAME_INTERVAL):
+        of_former_wave = update.started is not None and update.started < self.blocked_until
+        if update.interval is not None and self._takes(update, update.interval, of_former_wave=of_former_wave):
             self.interval = update.interval
             self._move(self.last_start + self.interval, now)
+            if update.started is not None:
+                self.blocked_until = max(self.blocked_until, now)
         if update.base_interval is not None:
             self.base_interval = update.base_interval
         if update.cap is not None:
             self.cap = update.cap
-        if update.rest_seconds is not None:
+        if update.rest_seconds is not None and (update.rest_seconds > SHORT_REST or not of_former_wave):
             self.blocked_until = max(self.blocked_until, now + update.rest_seconds)
             self.next_start = max(self.next_start, self.blocked_until)
         if update.rules is not None:
             self.rules = update.rules
             self.rules_until = now + update.rules_seconds
             self.rules_version += 1
+
+    def _takes(self, update: LaneUpdate, interval: float, *, of_former_wave: bool) -> bool:
+        """Whether the update's interval counts: it has no guard, or the lane's interval is the one it saw, or it is the
+        first refusal of a wave."""
+        if update.if_interval is None:
+            return True
+        if update.started is None:
+            return abs(update.if_interval - self.interval) <= SAME_INTERVAL
+        return interval > self.interval and not of_former_wave
 
 
 @dataclass(eq=False)

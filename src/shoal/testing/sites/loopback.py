@@ -114,7 +114,8 @@ class LoopbackServer:
     """Serves `answer` on one port of several loopback addresses.
 
     `rate_limit=(n, seconds)` answers 429 with Retry-After beyond n requests of a host in that time;
-    `fail_paths` answers these paths with the given status, always.
+    `fail_paths` answers these paths with the given status, always. `refuses` says of a request at this time whether it
+    is answered 503 with `Retry-After: 1`.
     """
 
     answer: Callable[[Request], Reply]
@@ -123,6 +124,7 @@ class LoopbackServer:
     rate_limit: tuple[int, float] | None = None
     fail_paths: Mapping[str, int] = field(default_factory=dict)
     log: Path | None = None
+    refuses: Callable[[float], bool] | None = None
     requests: list[Hit] = field(default_factory=list, init=False)
     in_flight: Counter[str] = field(default_factory=Counter, init=False)
     peak_in_flight: Counter[str] = field(default_factory=Counter, init=False)
@@ -205,6 +207,8 @@ class LoopbackServer:
         wait = self._over_limit(request.host, now=now)
         if wait > 0:
             return reply("slower, please", status=429, kind="text/plain", headers={"Retry-After": str(math.ceil(wait))})
+        if self.refuses is not None and self.refuses(now):
+            return reply("not now", status=503, kind="text/plain", headers={"Retry-After": "1"})
         status = self.fail_paths.get(request.path)
         if status is not None:
             return reply(HTTPStatus(status).phrase, status=status, kind="text/plain")

@@ -10,6 +10,7 @@ import pytest
 
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import SUSPECT_LOSSES
+from shoal.frontier.rules.tasks import lent_at
 from shoal.model import Crawl, Done, LaneUpdate, Released, Retry
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import (
@@ -222,6 +223,44 @@ class LeasePromises(FrontierCase):
         await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=9.0, if_interval=1.0))
         await frontier.put(CRAWL, [make_task(1)])
         assert [lane.interval for lane in await frontier.lanes(CRAWL)] == [2.0]
+
+    async def test_a_wave_of_refusals_slows_and_rests_the_lane_once(self, frontier: Frontier, clock: FakeClock) -> None:
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=1.0, base_interval=1.0))
+        await frontier.put(CRAWL, [make_task(1)])
+        began = clock()
+        clock.advance(10.0)
+        # The second one was lent at another interval, and the third one during the rest.
+        for interval, started in ((1.0, began), (1.1, began + 1.0), (1.5, began + 11.0)):
+            refused = LaneUpdate(interval=1.5 * interval, if_interval=interval, rest_seconds=2.0, started=started)
+            await frontier.update_lane(CRAWL, "a.test", refused)
+            clock.advance(0.5)
+        assert [(lane.interval, lane.starts_in) for lane in await frontier.lanes(CRAWL)] == [(1.5, 0.5)]
+        clock.advance(0.5)
+        refused = LaneUpdate(interval=2.25, if_interval=1.5, rest_seconds=2.0, started=clock())
+        await frontier.update_lane(CRAWL, "a.test", refused)
+        assert [(lane.interval, lane.starts_in) for lane in await frontier.lanes(CRAWL)] == [(2.25, 2.0)]
+
+    async def test_a_long_rest_is_kept_also_when_a_later_answer_of_the_wave_asks_for_it(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await frontier.put(CRAWL, [make_task(1)])
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(rest_seconds=1.0, started=clock()))
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(rest_seconds=120.0, started=clock()))
+        assert [lane.starts_in for lane in await frontier.lanes(CRAWL)] == [120.0]
+
+    async def test_a_slow_down_counts_although_the_lane_was_sped_up_since_the_request_was_lent(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=4.0))
+        await frontier.put(CRAWL, [make_task(1)])
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=3.0, if_interval=4.0))
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=6.0, if_interval=4.0, started=clock()))
+        assert [lane.interval for lane in await frontier.lanes(CRAWL)] == [6.0]
+
+    async def test_the_token_of_a_lease_tells_when_it_was_lent(self, frontier: Frontier, clock: FakeClock) -> None:
+        await frontier.put(CRAWL, [make_task(1)])
+        clock.advance(1000.25)
+        assert abs(lent_at((await take_one(frontier)).token) - clock()) < 0.1
 
     async def test_a_reserved_start_counts_in_the_pace(self, frontier: Frontier, clock: FakeClock) -> None:
         await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=2.0))

@@ -22,16 +22,29 @@ function lane_rules.next_start_at(lane, interval)
   return math.max(lane.last_start + interval, lane.blocked_until, math.min(lane.next_start, now))
 end
 
+-- twin: rules/lanes.py is_of_former_wave
+function lane_rules.is_of_former_wave(lane, started)
+  return started and started < lane.blocked_until
+end
+
+local function counts(lane, interval, if_interval, started, is_former)
+  if not if_interval then return true end
+  if not started then return math.abs(if_interval - lane.interval) <= SAME_INTERVAL end
+  return interval > lane.interval and not is_former
+end
+
 -- Changes the lane's pace. What is nil stays as it is.
 -- twin: rules/lanes.py update_pace
-function lane_rules.update_pace(lane, interval, if_interval, base_interval, cap, rest_seconds)
-  if interval and (not if_interval or math.abs(if_interval - lane.interval) <= SAME_INTERVAL) then
+function lane_rules.update_pace(lane, interval, if_interval, base_interval, cap, rest_seconds, started)
+  local is_former = lane_rules.is_of_former_wave(lane, started)
+  if interval and counts(lane, interval, if_interval, started, is_former) then
     lane.interval = interval
     lane.next_start = lane_rules.next_start_at(lane, interval)
+    if started then lane.blocked_until = math.max(lane.blocked_until, now) end
   end
   if base_interval then lane.base_interval = base_interval end
   if cap then lane.cap = cap end
-  if rest_seconds then
+  if rest_seconds and not (is_former and rest_seconds <= SHORT_REST) then
     lane.blocked_until = math.max(lane.blocked_until, now + rest_seconds)
     lane.next_start = math.max(lane.next_start, lane.blocked_until)
   end

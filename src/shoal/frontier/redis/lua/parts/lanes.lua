@@ -81,12 +81,12 @@ function leave_lane(lane, token)
   end
 end
 
--- Seven values from ARGV[at]: interval, if_interval, base_interval, cap, rest_seconds, rules, rules_seconds.
+-- Eight values from ARGV[at]: interval, if_interval, base_interval, cap, rest_seconds, rules, rules_seconds, started.
 -- "" means: not given. Rules begin with "=".
 function update_lane(lane, at)
-  local interval, if_interval, base_interval, cap, rest_seconds, rules, rules_seconds = unpack(ARGV, at, at + 6)
+  local interval, if_interval, base_interval, cap, rest_seconds, rules, rules_seconds, started = unpack(ARGV, at, at + 7)
   lane_rules.update_pace(lane, tonumber(interval), tonumber(if_interval), tonumber(base_interval), tonumber(cap),
-    tonumber(rest_seconds))
+    tonumber(rest_seconds), tonumber(started))
   if rules ~= '' then
     call('HSET', P .. 'rules', lane.name, string.sub(rules, 2))
     lane.rules_until = now + tonumber(rules_seconds)

@@ -2,7 +2,7 @@
 -- settle: end leases. Each result is applied whole or, when its lease was lost, not at all.
 --
 -- ARGV[3]  number of kinds, the kinds (see admit); then number of results, and for each:
---          verb, key (8 bytes), token, lane's update: "0", or "1" and seven values (see update_lane), how the exit did: "" or
+--          verb, key (8 bytes), token, lane's update: "0", or "1" and eight values (see update_lane), how the exit did: "" or
 --          the report (see exit_use); then by verb
 --   done     outcome; number of rejections, for each: reason, count; number of found tasks, the tasks (see admit)
 --   found    number of found tasks, the tasks: a part of a long list, sent ahead; the lease stands
@@ -29,7 +29,7 @@ local function read_result()
   at = at + 3
   if ARGV[at] == '1' then
     result.update = at + 1
-    at = at + 7
+    at = at + 8
   end
   at = at + 1
   if ARGV[at] ~= '' then
