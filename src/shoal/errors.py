@@ -6,6 +6,7 @@ ShoalError                 one line for the user, and an exit code
 │   └── SelectorError  2   a text that was given as a CSS selector is none
 ├── ServerUnreachable  3   a queue, database or object server cannot be reached
 └── StorageError       1   a file or database refuses: locked, foreign, newer, full
+    └── StorageBroken  1   a file in use is gone, replaced or damaged: waiting does not help
 """
 
 
@@ -37,3 +38,7 @@ class ServerUnreachable(ShoalError):  # noqa: N818 -- reads as what happened
 
 class StorageError(ShoalError):
     """A file or database refuses: locked, foreign, newer, full."""
+
+
+class StorageBroken(StorageError):  # noqa: N818 -- reads as what happened
+    """A file in use is gone, replaced or damaged: waiting does not help."""

@@ -6,6 +6,7 @@ older version is migrated when it is opened; a file with a newer part, or of ano
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,10 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-from shoal.errors import StorageError
+import msgspec
+
+from shoal.errors import StorageBroken, StorageError
 
 APPLICATION_ID = 0x53484F4C
 BUSY_SECONDS = 30.0
+LONGEST_ERROR = 300
 # The version of each part's tables. Raised with a migration from the version before.
 VERSIONS = MappingProxyType({"frontier": 5, "store": 3, "segments": 1})
 
@@ -24,17 +28,70 @@ VERSIONS = MappingProxyType({"frontier": 5, "store": 3, "segments": 1})
 Migration = str | Callable[[sqlite3.Connection], str]
 NO_MIGRATIONS: Mapping[int, Migration] = MappingProxyType({})
 
+DAMAGED = (
+    "{path} is damaged: restore a copy; or save what `shoal export` can still read, move the file away and start afresh"
+)
 _REFUSALS = {
     sqlite3.SQLITE_BUSY: "{path} is locked by another process: wait for it to end, or use another file",
     sqlite3.SQLITE_LOCKED: "{path} is locked by another process: wait for it to end, or use another file",
     sqlite3.SQLITE_FULL: "{path}: the disk is full; nothing that was saved is lost, make room and run again",
     sqlite3.SQLITE_NOTADB: "{path} is not a shoal database: choose another file, or move this one away",
-    sqlite3.SQLITE_CORRUPT: "{path} is damaged: restore a copy, or move it away and start afresh",
+    sqlite3.SQLITE_CORRUPT: DAMAGED,
     sqlite3.SQLITE_READONLY: "{path} cannot be written: check its permissions and those of its folder",
     sqlite3.SQLITE_PERM: "{path} cannot be written: check its permissions and those of its folder",
     sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: check that its folder exists and that you may write there",
     sqlite3.SQLITE_IOERR: "{path}: the disk reports an error while reading or writing; check the disk",
 }
+_NO_TEXT = "Could not decode to UTF-8"
+# Refusals that no waiting helps against.
+_BROKEN = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
+_GONE = "{path} was deleted or moved away while shoal used it: put it or a copy back, or run again to start afresh"
+_REPLACED = (
+    "{path} was replaced by another file while shoal used it: what was written since is not in the new one; run again"
+    " to go on with that"
+)
+
+
+_JOURNAL_GONE = (
+    "{path}{ending} was deleted or replaced while shoal used it: the latest writes may be missing; end all processes"
+    " that use {path}, then run again"
+)
+_JOURNAL = ("-wal", "-shm")
+
+
+class FileConnection(sqlite3.Connection):
+    """A connection that knows whether its files are still those that it opened. SQLite itself would go on to write to
+    a file that was deleted, and the writes would be lost in silence."""
+
+    def watch(self, path: str | Path) -> None:
+        """From now on the file is the one at this path."""
+        # A spider may change the working directory.
+        self._shown, self._path = str(path), os.path.abspath(path)
+        self._files: dict[str, tuple[int, int]] = {}
+        self._check("")
+
+    def check_in_place(self) -> None:
+        """Raise StorageBroken if the file or its journal is gone or another one. Takes a few microseconds.
+
+        Only after the first statement: before it, another process that ends may still remove the journal."""
+        for ending in ("", *_JOURNAL):
+            self._check(ending)
+
+    def _check(self, ending: str) -> None:
+        try:
+            found = os.stat(self._path + ending)
+        except (FileNotFoundError, NotADirectoryError):
+            identity = None
+        else:
+            identity = found.st_dev, found.st_ino
+        known = self._files.get(ending)
+        if known == identity:
+            return
+        if known is None and identity is not None:
+            self._files[ending] = identity
+        else:
+            line = _JOURNAL_GONE if ending else _GONE if identity is None else _REPLACED
+            raise StorageBroken(line.format(path=self._shown, ending=ending))
 
 
 def connect(
@@ -45,7 +102,7 @@ def connect(
     schema_sql: str,
     migrations: Mapping[int, Migration] = NO_MIGRATIONS,
     busy_seconds: float = BUSY_SECONDS,
-) -> sqlite3.Connection:
+) -> FileConnection:
     """Open the file, refuse a foreign or newer one, create this part's tables or bring them up to date.
 
     `migrations` has, by former version, the step to the next one. All steps are one transaction."""
@@ -53,9 +110,15 @@ def connect(
         raise StorageError(f"{path} is a folder: give the path of a file")
     with storage_errors(path):
         connection = sqlite3.connect(
-            path, timeout=busy_seconds, isolation_level=None, cached_statements=256, check_same_thread=False
+            path,
+            timeout=busy_seconds,
+            isolation_level=None,
+            cached_statements=256,
+            check_same_thread=False,
+            factory=FileConnection,
         )
         try:
+            connection.watch(path)
             # The check comes before any write: the file of another program, or of a newer shoal, must stay as it is.
             found = _version(connection, path, part, version)
             _configure(connection, busy_seconds)
@@ -73,7 +136,18 @@ def connect(
 def _translated(error: sqlite3.Error, path: str | Path) -> StorageError:
     """SQLite's error as one line that says what to do."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    return StorageError(_REFUSALS.get(code, f"{{path}}: {error}").format(path=path))
+    if str(error).startswith(_NO_TEXT):
+        return damaged(path)
+    if code in _BROKEN:
+        return StorageBroken(_REFUSALS[code].format(path=path))
+    if code in _REFUSALS:
+        return StorageError(_REFUSALS[code].format(path=path))
+    return StorageError(f"{path}: {' '.join(str(error).split())[:LONGEST_ERROR]}")
+
+
+def damaged(path: str | Path) -> StorageBroken:
+    """What is said of a file whose content cannot be what was written."""
+    return StorageBroken(DAMAGED.format(path=path))
 
 
 @contextmanager
@@ -81,6 +155,8 @@ def storage_errors(path: str | Path) -> Iterator[None]:
     """Raise SQLite's errors about the file as StorageError."""
     try:
         yield
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise damaged(path) from error  # also of SQLite's own messages, which quote the file
     except (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.DataError):
         raise  # the statement is wrong, not the file
     except sqlite3.DatabaseError as error:
@@ -94,6 +170,8 @@ def transaction(connection: sqlite3.Connection, mode: str = "IMMEDIATE") -> Iter
     connection.execute(f"BEGIN {mode}")
     try:
         yield
+        if isinstance(connection, FileConnection):
+            connection.check_in_place()
         connection.execute("COMMIT")
     except BaseException:
         # A full disk makes SQLite roll back by itself.

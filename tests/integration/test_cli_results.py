@@ -115,6 +115,11 @@ def test_a_statement_is_answered_in_tabs_and_as_json(results: float) -> None:
     assert run("sql", "SELECT host, count(*) FROM fetches GROUP BY host").splitlines()[1] == "a.test\t2"
 
 
+def test_a_statements_answer_has_no_control_characters_in_a_pipe(results: float) -> None:
+    evil = "'a' || char(27) || ']0;x' || char(7, 155, 8238, 10, 92)"
+    assert run("sql", f'SELECT {evil} AS "e\x1b"') == "e\\x1b\na\\x1b]0;x\\x07\\x9b\\x202e\\n\\\\\n"
+
+
 def test_more_rows_than_wanted_are_left_out_and_said(results: float) -> None:
     result = CliRunner().invoke(shoal, ["sql", "SELECT key FROM items ORDER BY key", "--limit", "2"])
     assert result.stdout.splitlines() == ["key", "a", "b"]

@@ -86,6 +86,15 @@ def test_several_processes_share_the_work(folder: Folder, site: SiteProcess) -> 
     assert len(shares) == 3, shares
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_what_a_spider_prints_has_no_control_characters(folder: Folder, site: SiteProcess, workers: str) -> None:
+    first = "import sys; print('out \\x1b]0;x\\x07'); print('err \\x1b[2J\\x9b', file=sys.stderr)"
+    result = folder.run("run", folder.spider(site.url, first=first), "--workers", workers, "--max-pages", "5")
+    assert "out \\x1b]0;x\\x07\n" in result.stderr
+    assert "err \\x1b[2J\\x9b\n" in result.stderr
+    assert not {"\x1b", "\x07", "\x9b"} & set(result.stdout + result.stderr)
+
+
 def test_a_finished_spider_run_with_again_is_a_new_crawl(folder: Folder, site: SiteProcess) -> None:
     name = folder.spider(site.url)
     assert folder.json("run", name, "--max-pages", "5")["crawl"] == "books-1"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -29,7 +30,7 @@ from obstore.exceptions import BaseError, PermissionDeniedError, Unauthenticated
 
 from shoal.archive.base import Capture, RawPage
 from shoal.archive.places import CREDENTIALS, Place, find_place, first_line
-from shoal.errors import ServerUnreachable, ShoalError, StorageError, UsageError
+from shoal.errors import ServerUnreachable, ShoalError, StorageBroken, StorageError, UsageError
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -65,6 +66,8 @@ class ObjectArchive:
         self._place = place
         self._threads = ThreadPoolExecutor(place.threads, thread_name_prefix="shoal-archive")
         self._recent = RecentBodies(REMEMBERED_BODIES)
+        self._marker = os.path.abspath(os.path.join(place.shown, MARKER)) if place.is_folder else ""
+        self._identity: tuple[int, int] | None = None
 
     @classmethod
     async def open(cls, url: str, *, create: bool = False) -> ObjectArchive:
@@ -79,6 +82,7 @@ class ObjectArchive:
 
     async def write(self, pages: Sequence[RawPage]) -> list[str]:
         """Keep all these pages, the bodies first."""
+        await self._run(self._check_in_place)
         fresh = {page.capture.content_hash: page.body for page in pages}
         bodies = [(name, body) for name, body in fresh.items() if name not in self._recent]
         slices = (bodies[start :: self._place.threads] for start in range(self._place.threads))
@@ -148,6 +152,23 @@ class ObjectArchive:
             raise StorageError(
                 f"the archive in {self._place.shown} was made by a newer shoal (format {version}, this one knows"
                 f" {FORMAT}): upgrade shoal, or use another folder or bucket"
+            )
+
+    def _check_in_place(self) -> None:
+        """A folder that was deleted would be made again by the next page, without those before it."""
+        if not self._marker:
+            return
+        try:
+            found = os.stat(self._marker)
+        except (FileNotFoundError, NotADirectoryError):
+            identity = None
+        else:
+            identity = found.st_dev, found.st_ino
+        self._identity = self._identity or identity
+        if identity is None or identity != self._identity:
+            raise StorageBroken(
+                f"the archive in {self._place.shown} was deleted or replaced while shoal used it: restore a copy, or"
+                " run again to start afresh"
             )
 
     def _put_bodies(self, bodies: Sequence[tuple[str, bytes]]) -> None:

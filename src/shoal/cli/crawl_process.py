@@ -16,7 +16,7 @@ import msgspec
 from shoal.archive.base import Archive
 from shoal.cli.asking import ask_if_others_work_on
 from shoal.cli.display.counting import counting_export
-from shoal.cli.display.lines import one_line
+from shoal.cli.display.lines import SpiderOutput, one_line
 from shoal.cli.display.progress import Display
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.slips import slips_of
@@ -254,7 +254,8 @@ async def _run(crawl: Crawl, job: Job, coordinator: Coordinator, *, watch: Watch
     before = await coordinator.progress()
     began = time.monotonic()
     # What a spider prints is a message: stdout is for results.
-    with stopping.listening(), contextlib.redirect_stdout(sys.stderr):
+    output = SpiderOutput(sys.stderr)
+    with stopping.listening(), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         with contextlib.suppress(asyncio.CancelledError):
             await run_crawl(
                 crawl,

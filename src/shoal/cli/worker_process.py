@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import os
 import sys
 import time
@@ -13,12 +12,11 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TextIO
 
 import msgspec
 
 from shoal.archive.base import Archive
-from shoal.cli.display.lines import Say, say_on
+from shoal.cli.display.lines import Say, SpiderOutput, say_on
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.next_commands import command, quote
 from shoal.cli.run_again import say_inboxes
@@ -116,22 +114,6 @@ def _patience(job: WorkerJob, url: str, say: Say) -> Say | None:
 
 def _connections(spiders: Iterable[type[Spider]]) -> int:
     return max((settings_of(spider, {}).values.store_connections for spider in spiders), default=STORE_CONNECTIONS)
-
-
-class SpiderOutput(io.TextIOBase):
-    """Where a spider's prints go. After the reader has closed the pipe, a print must not fail its page."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        with contextlib.suppress(BrokenPipeError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            self._stream.flush()
 
 
 class WorkerProcess:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from shoal.errors import StorageBroken
 from shoal.exits.configuration import PoolSpec
 from shoal.exits.pools import default_pool, pool_of, usable_pools
 from shoal.key_forms import KEY_RULES
@@ -42,7 +43,12 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 def record_of(crawl: Crawl) -> CrawlRecord:
     """How a crawl was begun, as it remembers it."""
-    return msgspec.convert(crawl.settings, CrawlRecord)
+    try:
+        return msgspec.convert(crawl.settings, CrawlRecord)
+    except msgspec.ValidationError as error:
+        raise StorageBroken(
+            f"the record of crawl {crawl.id} cannot be read: {error}; it is damaged, or of another version of shoal"
+        ) from error
 
 
 def url_rules_of(crawl: Crawl) -> UrlRules:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TypeVar
 
-from shoal.errors import ServerUnreachable, StorageError
+from shoal.errors import ServerUnreachable, StorageBroken, StorageError
 from shoal.exits.troubles import LONGEST_LINE, is_trouble
 
 STORAGE_PATIENCE_SECONDS = 10.0
@@ -90,8 +90,8 @@ async def until_reachable(
     stop: asyncio.Event | None = None,
     outage: Outage | None = None,
 ) -> T:
-    """Repeat `step` until it works: without limit while a server cannot be reached, for 10 s while a file refuses.
-    Says that it waits, at once and every minute, and notes it in `outage` meanwhile.
+    """Repeat `step` until it works: without limit while a server cannot be reached, for 10 s while a file refuses, not
+    at all when it is gone or damaged. Says that it waits, at once and every minute, and notes it in `outage` meanwhile.
 
     Once `stop` is set the error is raised instead, without a further attempt."""
     loop = asyncio.get_running_loop()
@@ -104,7 +104,7 @@ async def until_reachable(
             except (StorageError, ServerUnreachable) as error:
                 if isinstance(error, StorageError) and loop.time() - began > STORAGE_PATIENCE_SECONDS:
                     raise
-                if stop is not None and stop.is_set():
+                if isinstance(error, StorageBroken) or (stop is not None and stop.is_set()):
                     raise
                 if loop.time() - said >= QUIET_SECONDS:
                     said = loop.time()

@@ -18,7 +18,7 @@ from typing import IO, Any, Protocol
 
 import msgspec
 
-from shoal.errors import StorageError, UsageError
+from shoal.errors import StorageBroken, StorageError, UsageError
 from shoal.results.column_kinds import ColumnKind
 from shoal.store.base import ItemFilter, Store, StoredItem
 
@@ -248,7 +248,7 @@ async def _chosen(store: Store, wanted: Wanted, show: Show | None) -> AsyncItera
 
 def _has(item: StoredItem, where: Iterable[tuple[str, str]]) -> bool:
     """Whether fields have these values: as text, or spelled as JSON does (5, true, null)."""
-    fields = msgspec.json.decode(item.data)
+    fields = _decoded(item)
     return all(
         name in fields and value in (fields[name], msgspec.json.encode(fields[name]).decode()) for name, value in where
     )
@@ -313,9 +313,18 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def _decoded(item: StoredItem) -> Any:
+    try:
+        return msgspec.json.decode(item.data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StorageBroken(
+            f"the item {item.key!r} of {item.crawl} is damaged in the store: delete it there, or restore a copy"
+        ) from error
+
+
 def _fields(item: StoredItem, names: _Columns) -> _Fields:
     """The item's own fields, then its key and URL unless it has fields of these names."""
-    decoded = msgspec.json.decode(item.data)
+    decoded = _decoded(item)
     fields: _Fields = decoded if isinstance(decoded, dict) else {"value": decoded}
     for name, value in names.items():
         fields.setdefault(name, value(item))

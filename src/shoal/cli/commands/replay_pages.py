@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.cli.display.counting import Counting, counting_export
-from shoal.cli.display.lines import one_line
+from shoal.cli.display.lines import SpiderOutput, one_line
 from shoal.cli.display.numbers import count, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import check_json_output, json_option, output_option, place_options
@@ -83,7 +83,7 @@ async def _replay(
 
 async def _run(job: Replay, *, limit: int, screen: Screen) -> ReplayReport:
     # What a spider prints is a message: stdout is for results.
-    with Counting.on(screen) as counting, contextlib.redirect_stdout(sys.stderr):
+    with Counting.on(screen) as counting, contextlib.redirect_stdout(SpiderOutput(sys.stderr)):
         return await job.run(limit=limit, show=lambda report: counting.show(lambda: _line(report)))
 
 

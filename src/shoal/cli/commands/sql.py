@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.cli.display.lines import shown
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import check_store_exists, store_option
 
@@ -60,7 +61,7 @@ def _cell(value: Any) -> str:
     text = "" if value is None else value.hex() if isinstance(value, bytes) else str(value)
     for plain, escaped in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
         text = text.replace(plain, escaped)
-    return text
+    return shown(text)
 
 
 def _plain(value: Any) -> Any:

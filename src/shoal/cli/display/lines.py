@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 from collections.abc import Callable
 from typing import Any, TextIO
@@ -31,3 +33,20 @@ def say_on(stream: TextIO) -> Say:
         stream.flush()
 
     return say
+
+
+class SpiderOutput(io.TextIOBase):
+    """Where a spider's prints go: without control characters, which they may have from a page. After the reader has
+    closed the pipe, a print must not fail its page."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(BrokenPipeError):
+            self._stream.write(shown(text))
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self._stream.flush()

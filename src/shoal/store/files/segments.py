@@ -16,7 +16,7 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from shoal.errors import StorageError
+from shoal.errors import StorageBroken, StorageError
 from shoal.store.base import FetchRow, ItemRow, ItemRule
 
 SEGMENT_BYTES = 64 * 1024 * 1024
@@ -133,6 +133,8 @@ class Segment:
 
     @classmethod
     def _open(cls, path: Path) -> Segment | None:
+        # A spider may change the working directory: the files are found again by their names.
+        path = path.absolute()
         with contextlib.ExitStack() as opened:
             items = opened.enter_context(path.open("a+b", buffering=0))
             try:
@@ -152,6 +154,8 @@ class Segment:
     def append(self, items: bytes, fetches: bytes) -> None:
         """Append both texts: they are on the disk when this returns, and neither is when it raises."""
         parts = [(file, text) for file, text in ((self._items, items), (self._fetches, fetches)) if text]
+        for file, _ in parts:
+            _check_in_place(file)
         sizes = [(file, os.fstat(file.fileno()).st_size) for file, _ in parts]
         try:
             for file, text in parts:
@@ -196,6 +200,19 @@ def locked(path: Path) -> Iterator[None]:
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _check_in_place(file: BinaryIO) -> None:
+    """A deleted file would take all that is written to it, and keep nothing."""
+    try:
+        is_same = os.path.samestat(os.stat(file.name), os.fstat(file.fileno()))
+    except (FileNotFoundError, NotADirectoryError):
+        is_same = False
+    if not is_same:
+        raise StorageBroken(
+            f"{file.name} was deleted or replaced while shoal wrote to it: its items are lost; restore a copy of its"
+            " folder, or start afresh with another"
+        )
 
 
 def _write_all(file: BinaryIO, text: bytes) -> None:

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from shoal.errors import StorageError
+from shoal.errors import StorageBroken, StorageError
 from shoal.sqlite_file import VERSIONS, connect, storage_errors, transaction
 from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, Store, StoredItem
 from shoal.store.checks import mended, storable
@@ -160,6 +160,11 @@ class FilesStore:
         if self._segment is None:
             try:
                 self._segment = Segment.take(self._folder, now=self._clock())
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise StorageBroken(
+                    f"{self._folder} was deleted or moved away while shoal used it: restore it, or run again to start"
+                    " afresh"
+                ) from error
             except OSError as error:
                 why = error.strerror or str(error)
                 raise StorageError(f"{self._folder}: {why}; fix that and run again") from error

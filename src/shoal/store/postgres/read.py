@@ -11,7 +11,7 @@ import msgspec
 
 from shoal.errors import StorageError, UsageError
 from shoal.store.base import FetchRow, ItemFilter, QueryAnswer, StoredItem
-from shoal.store.postgres.connection import PostgresLink
+from shoal.store.postgres.connection import Connection, PostgresLink
 
 BATCH_ROWS = 500
 LARGE_BYTES = 16 * 1024
@@ -20,6 +20,15 @@ LINES_PER_STEP = 5000
 READ_SECONDS = 600.0
 LONGEST_INTEGER = 40
 SIGNIFICANT_DIGITS = 17
+
+# A superuser's statement runs as a role that may only read. These would lead back from there: they change the role, or
+# run a text as a statement once the role is changed. Also names that are spelled by escapes.
+READER = "pg_read_all_data"
+_LEADS_BACK = re.compile(
+    r"(?<![a-z0-9_$])(set_config|query_to_xml\w*|cursor_to_xml\w*|ts_stat|ts_rewrite|crosstab\w*|connectby|xpath_table|dblink\w*)"
+    r"(?![a-z0-9_$])|u&\"",
+    re.IGNORECASE,
+)
 
 _LONG_NUMBER = re.compile(rb"\d{%d}" % LONGEST_INTEGER)
 
@@ -142,6 +151,7 @@ async def answer(link: PostgresLink, sql: str, *, limit: int, seconds: float) ->
         raise UsageError("the statement is not usable: it holds characters that are no text")
     async with link.transaction(seconds=seconds, reads=True, schemas=", public") as connection:
         try:
+            await _give_up_power(connection, sql, link)
             # Prepared: that takes only one statement. By a cursor: that fetches no more rows than asked for.
             statement = await connection.prepare(sql)
             columns = tuple(column.name for column in statement.get_attributes())
@@ -155,6 +165,21 @@ async def answer(link: PostgresLink, sql: str, *, limit: int, seconds: float) ->
                 raise
             raise UsageError(f"the statement is not usable: {link.address.without_secrets(str(error))}") from None
     return QueryAnswer(columns=columns, rows=[tuple(row) for row in rows[:limit]], has_more=len(rows) > limit)
+
+
+async def _give_up_power(connection: Connection, sql: str, link: PostgresLink) -> None:
+    """Let a superuser only read, until the transaction ends: READ ONLY does not keep one from writing files."""
+    if await connection.fetchval("SELECT current_setting('is_superuser')") != "on":
+        return
+    if found := _LEADS_BACK.search(sql):
+        raise UsageError(f"{found[0]} is not allowed to a superuser: leave it out, or give the URL of an ordinary user")
+    try:
+        await connection.execute(f"SET LOCAL ROLE {READER}")
+    except (asyncpg.UndefinedObjectError, asyncpg.InvalidParameterValueError, asyncpg.InsufficientPrivilegeError):
+        raise UsageError(
+            f"PostgreSQL at {link.address.shown} takes us for a superuser and has no role {READER}: give the URL of an"
+            " ordinary user"
+        ) from None
 
 
 def _refusal(error: asyncpg.PostgresError, link: PostgresLink, seconds: float) -> Exception:

@@ -161,6 +161,8 @@ def _refusal(error: StorageError, seconds: float) -> Exception:
     # Some denials have another code: those where SQLite first had to read the schema again.
     if code == sqlite3.SQLITE_AUTH or str(cause) == "not authorized":
         return UsageError("only statements that read are allowed: write a SELECT")
+    if str(cause).startswith("Could not decode"):
+        return UsageError("the statement gives a text that is none: write CAST(column AS BLOB) for its bytes")
     if code == sqlite3.SQLITE_INTERRUPT:
         return StorageError(f"the statement took longer than {seconds:g} s: ask for less, or narrow it down")
     if code == sqlite3.SQLITE_ERROR:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from shoal.sqlite_file import VERSIONS, connect, storage_errors, transaction
+from shoal.sqlite_file import VERSIONS, FileConnection, connect, storage_errors, transaction
 from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, StoredItem
 from shoal.store.checks import mended, storable
 from shoal.store.sqlite import read, write
@@ -30,7 +29,7 @@ class SqliteStore:
     wants_hashes = False
 
     def __init__(
-        self, connection: sqlite3.Connection, *, path: Path, thread: ThreadPoolExecutor, clock: Callable[[], float]
+        self, connection: FileConnection, *, path: Path, thread: ThreadPoolExecutor, clock: Callable[[], float]
     ) -> None:
         self._connection = connection
         self._path = path
@@ -117,7 +116,10 @@ class SqliteStore:
     ) -> _Result:
         def translated() -> _Result:
             with storage_errors(self._path):
-                return work(*args, **kwargs)
+                result = work(*args, **kwargs)
+                if self._is_open:
+                    self._connection.check_in_place()
+                return result
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, translated)
 
@@ -152,7 +154,7 @@ class SqliteStore:
             return self._connection.execute(query, (crawl, DELETED_PER_STEP)).rowcount
 
 
-def _connect(path: str | Path) -> sqlite3.Connection:
+def _connect(path: str | Path) -> FileConnection:
     tables, views, from_1, from_2 = (_script(name) for name in ("schema", "views", "from_1", "from_2"))
     return connect(
         path,
