@@ -90,9 +90,8 @@ async def until_reachable(
     stop: asyncio.Event | None = None,
     outage: Outage | None = None,
 ) -> T:
-    """Repeat `step` until it works: without limit while a server cannot be reached, for 10 s while a file refuses,
-    not at all when it is gone or damaged. Says that it waits, at once and every minute, and notes it in `outage`
-    meanwhile.
+    """Repeat `step` until it works: without limit while a server cannot be reached, for 10 s while a file refuses, not
+    at all when it is gone or damaged. Says that it waits, at once and every minute, and notes it in `outage` meanwhile.
 
     Once `stop` is set the error is raised instead, without a further attempt."""
     loop = asyncio.get_running_loop()
