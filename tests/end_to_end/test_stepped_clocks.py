@@ -65,7 +65,7 @@ def test_the_clock_of_a_server_is_stepped_while_it_runs_and_stays_so_after_a_res
 def test_a_crawl_keeps_its_pace_when_the_clock_of_redis_is_stepped(
     tmp_path: Path, server: RedisServer, fleet: Callable[[SiteProcess], RedisFleet]
 ) -> None:
-    pages, rate = 160, 20
+    pages, rate = 130, 20
     with site_process("--graph", str(pages), log=tmp_path / "hits.jsonl") as site:
         crawl = fleet(site)
         run = crawl.start("run", crawl.spider(rate=f"{rate}/s", lease_seconds=10.0), "--workers", "2")

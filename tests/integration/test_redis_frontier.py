@@ -229,6 +229,26 @@ async def test_feeders_that_could_not_say_that_they_go_on_while_the_server_was_a
     await frontier.close()
 
 
+async def test_leases_of_living_workers_outlast_a_restart_that_lost_their_renewals(server: RedisServer) -> None:
+    """A power cut takes the end of the file: renewals are lost, and a lease may have no end at all."""
+    clock = FakeClock()
+    frontier = await opened(server, clock=clock)
+    await frontier.put(CRAWL, [make_task(1, max_attempts=1), make_task(2, max_attempts=1)])
+    leases = await take(frontier, seconds=30.0)
+    key = server.call("ZRANGE", PREFIX + "leases", 0, 0)[0]
+    server.call("ZREM", PREFIX + "leases", key)
+    clock.advance(40.0)
+    server.restart()
+    assert await until_reachable(lambda: take(frontier, seconds=30.0), say=str) == []
+    clock.advance(20.0)
+    assert await take(frontier, seconds=30.0) == []
+    assert await frontier.extend(leases, seconds=30.0) == []
+    await frontier.settle([Done(lease=lease) for lease in leases])
+    progress = await frontier.progress(CRAWL)
+    assert (progress.done, progress.lost, progress.dead) == (2, 0, 0)
+    await frontier.close()
+
+
 async def test_two_workers_that_meet_a_restarted_server_repair_it_once(server: RedisServer) -> None:
     first, second = await opened(server), await opened(server)
     await first.put(CRAWL, [make_task(number) for number in range(50)])
