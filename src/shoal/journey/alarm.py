@@ -132,37 +132,39 @@ class Stepwise:
         self._has_insisted = False
 
     def __await__(self) -> Generator[Any, Any, None]:
-        try:
-            yield from self._steps()
-        finally:
-            if self._insisting is not None:
-                self._insisting.cancel()
-
-    def _steps(self) -> Generator[Any, Any, None]:
         step: Callable[[Any], Any] = self._work.send
         value: Any = None
-        witness, slot = self._witness, self._slot
+        alarm, witness, slot = self._alarm, self._witness, self._slot
         while True:
             witness.resume(slot)
             try:
-                with self._alarm:
+                with alarm:
                     waited_for = step(value)
-            except StopIteration:
-                return
+            except BaseException as error:
+                if self._insisting is not None:
+                    self._insisting.cancel()
+                if isinstance(error, StopIteration):
+                    return
+                raise
             finally:
                 witness.rest()
             try:
                 value = yield waited_for
                 step = self._work.send
-            except asyncio.CancelledError as error:
-                if self._insisting is not None:
-                    self._abandon()
-                    raise
-                self._task = asyncio.current_task()
-                self._insisting = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._insist)
-                value, step = error, self._work.throw
             except BaseException as error:
+                if isinstance(error, asyncio.CancelledError):
+                    self._cancel_or_abandon()
                 value, step = error, self._work.throw
+
+    def _cancel_or_abandon(self) -> None:
+        """The first cancellation is passed on. At the second one, the coroutine is abandoned."""
+        if self._insisting is None:
+            self._task = asyncio.current_task()
+            self._insisting = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._insist)
+            return
+        self._insisting.cancel()
+        self._abandon()
+        raise asyncio.CancelledError
 
     def _insist(self) -> None:
         if self._task is not None:

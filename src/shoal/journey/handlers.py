@@ -8,7 +8,7 @@ import inspect
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from shoal.error_text import code_line_of, line_of
 from shoal.errors import UsageError
@@ -29,15 +29,6 @@ LOGIN_SECONDS = 300.0  # long, because the requests of a login wait for their st
 class HandlerGaveUp(Exception):  # noqa: N818 -- reads as what happened
     """A handler ended with an exception that would end the worker, too: sys.exit(), a KeyboardInterrupt that its code
     raises, a panic in a library written in Rust."""
-
-
-class _Call(NamedTuple):
-    """A page and its handler. The token is that of the page's lease."""
-
-    handler: Callable[[Page], Any]
-    name: str
-    page: Page
-    token: int
 
 
 class Handlers:
@@ -70,7 +61,7 @@ class Handlers:
             name = page.meta["handler"]
             await take_page_range(page, harvest.found, intake=self._intake)
             page.meta = page.meta["meta"]
-        await self._call(_Call(self._handler(name), name, page, token), harvest)
+        await self._call(name, page, token, harvest)
         if page.turned_away is not None:
             raise page.turned_away
         harvest.notes = self._notes.of(page, harvest, handler=name)
@@ -106,16 +97,20 @@ class Handlers:
         self._names.check(name)
         return getattr(self._spider, name)  # type: ignore[no-any-return]  # checked to be callable
 
-    async def _call(self, call: _Call, harvest: Harvest) -> None:
-        witness, page = self._witness, call.page
-        witness.begin(call.token, call.name, page.task.url)
+    async def _call(self, name: str, page: Page, token: int, harvest: Harvest) -> None:
+        handler, witness = self._handler(name), self._witness
+        witness.begin(token, name, page.task.url)
         try:
             with self._alarm:
-                output = call.handler(page)
+                output = handler(page)
                 if not inspect.isawaitable(output) and not hasattr(output, "__aiter__"):
                     _collect(output, harvest)
                     return
-            await self._finish(call, output, harvest)
+            slot = witness.wait(token, name, page.task.url)
+            try:
+                await self._finish(output, harvest, slot=slot)
+            finally:
+                witness.finish(slot, token)
         except Exception:
             raise
         except BaseException as error:
@@ -126,10 +121,9 @@ class Handlers:
         finally:
             witness.rest()
 
-    async def _finish(self, call: _Call, output: Any, harvest: Harvest) -> None:
+    async def _finish(self, output: Any, harvest: Harvest, *, slot: int) -> None:
         """The rest of an async handler, within its deadline as a whole and at each of its steps."""
         deadline = asyncio.timeout(self._seconds or None)
-        slot = self._witness.wait(call.token, call.name, call.page.task.url)
         try:
             async with deadline:
                 await Stepwise(_drain(output, harvest), alarm=self._alarm, witness=self._witness, slot=slot)
@@ -137,8 +131,6 @@ class Handlers:
             if not deadline.expired():
                 raise
             raise HandlerTimeout(f"the handler took longer than {self._seconds:g} s") from error
-        finally:
-            self._witness.finish(slot, call.token)
 
 
 def _ended_by(error: BaseException, what: str) -> Exception | None:

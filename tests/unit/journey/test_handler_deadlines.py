@@ -155,7 +155,7 @@ async def test_a_handler_cannot_end_its_worker(name: str) -> None:
 @pytest.mark.parametrize("name", ["plain", "generator", "coroutine", "stream"])
 async def test_whatever_a_handler_raises_ends_its_page_only(name: str, kind: str) -> None:
     page = make_page("", handler=name, meta={"kind": kind})
-    with pytest.raises(HandlerGaveUp, match="the handler raised .*: index out of bounds"):
+    with pytest.raises(HandlerGaveUp, match=r"the handler raised .*: index out of bounds"):
         await handlers(Raising()).run(page)
 
 
