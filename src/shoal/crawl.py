@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from shoal.fetch.descriptors import within_limit
 from shoal.fetch.http import HttpFetcher
 from shoal.frontier import REDIS_SCHEMES
 from shoal.frontier.base import Frontier
+from shoal.journey.alarm import Witness
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
@@ -32,6 +34,7 @@ from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping
 from shoal.model import Crawl, CrawlState
+from shoal.processes.black_box import BlackBox
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import (
     Origin,
@@ -45,15 +48,16 @@ from shoal.processes.crawl_record import (
     spider_of,
     url_rules_of,
 )
+from shoal.processes.deaths import Death, Watched, evict, reclaim_former
 from shoal.processes.fleet import Fleet, Start
 from shoal.processes.joining import results_of
 from shoal.processes.listener import Inbox, Listener, NoInbox
-from shoal.processes.opening import Places, Say, archive_of, store_at
-from shoal.processes.outages import until_reachable
+from shoal.processes.opening import Places, Say, archive_of, frontier_at, store_at
 from shoal.processes.result_places import OutOfReach, is_same, recalled
-from shoal.processes.sources import start_lanes
+from shoal.processes.sources import reads_input, start_lanes
 from shoal.processes.spider_source import source_of
-from shoal.processes.worker import Worker, WorkerParts, worker_name
+from shoal.processes.worker import Worker
+from shoal.processes.worker_parts import WorkerParts
 from shoal.processes.writer import rule_of
 from shoal.results.replay import Replay, ReplayParts
 from shoal.setting_values import parse_duration
@@ -238,17 +242,18 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     say: Say,
     name: str | None = None,
     archive: Archive | None = None,
+    box: BlackBox | None = None,
+    places: Places | None = None,
 ) -> AsyncIterator[Worker]:
-    """A worker with all its parts, closed at the end."""
+    """A worker with all its parts, closed at the end. `box` is seen by the parent of this process; `places` has the
+    frontier for renewals while a handler blocks the event loop."""
     settings, shortage = within_limit(record_of(crawl).settings)
-    name = name or worker_name()
-    known, troubles = RecentKeys(), Troubles(say)
-    if shortage:
-        troubles.begin("open files", shortage, seconds=math.inf)
+    own_box = (box or BlackBox.private()).worker(name, patience=settings.handler_seconds)
+    known, troubles = RecentKeys(), _troubles(say, shortage)
     intake = intake_of(crawl, known=known)
     exits = exits_by_name(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
     fetcher = HttpFetcher(settings, exits=exits)
-    handlers = Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds)
+    handlers = _handlers_of(spider, intake, witness=own_box)
     passages = Passages(
         exits=exits,
         pools=crawl.pools,
@@ -262,7 +267,7 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     )
     journey = Journey(
         spider_name=crawl.spider,
-        worker=name,
+        worker=own_box.name,
         settings=settings,
         needs_rules=crawl.needs_rules,
         handlers=handlers,
@@ -280,12 +285,28 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         say=say,
         archive=archive,
         troubles=troubles,
+        box=own_box,
+        beside=None if places is None else partial(frontier_at, places.frontier),
     )
     try:
-        yield Worker(crawl.id, name=name, settings=settings, parts=parts)
+        yield Worker(crawl.id, name=own_box.name, settings=settings, parts=parts)
     finally:
         handlers.close()
         await fetcher.close()
+
+
+def _troubles(say: Say, shortage: str) -> Troubles:
+    """Where a worker notes its troubles; a shortage of open files is one for as long as it works."""
+    troubles = Troubles(say)
+    if shortage:
+        troubles.begin("open files", shortage, seconds=math.inf)
+    return troubles
+
+
+def _handlers_of(spider: Spider, intake: Intake, *, witness: Witness | None = None) -> Handlers:
+    settings = intake.settings
+    seconds = settings.handler_seconds
+    return Handlers(spider, intake=intake, item_key=settings.item_key, seconds=seconds, witness=witness)
 
 
 def _keeping(store: Store, archive: Archive | None) -> Keeping:
@@ -305,7 +326,7 @@ def replay_for(crawl: str, spider: Spider, *, settings: Settings, archive: Archi
         settings=settings,
         archive=archive,
         store=store,
-        handlers=Handlers(spider, intake=intake, item_key=settings.item_key, seconds=settings.handler_seconds),
+        handlers=_handlers_of(spider, intake),
         intake=intake,
         # A corrected item is written however fresh the wrong one is.
         rule=msgspec.structs.replace(rule_of(settings), freshness=0.0),
@@ -320,15 +341,16 @@ def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier,
     # Not on the command line, where all users of the machine could read the passwords in them.
     environment = {**os.environ, FRONTIER_VARIABLE: places.frontier, STORE_VARIABLE: places.store}
 
-    def command(name: str) -> list[str]:
+    def command(name: str, black_box: int) -> list[str]:
         flags = ["--crawl", crawl.id, "--name", name, "--parent", str(os.getpid()), "--burst"]
+        flags += ["--black-box", str(black_box)]
         flags += [] if places.archive is None else ["--archive", places.archive]
         flags += ["--other-store"] if places.other_store else []
         flags += ["--store-connections", str(record.settings.store_connections)]
         return [sys.executable, "-m", "shoal", "worker", record.spider, *flags]
 
-    async def reclaim(name: str) -> None:
-        await until_reachable(lambda: frontier.evict(name), say=say)
+    async def reclaim(name: str, death: Death) -> None:
+        await evict(name, death, frontier=frontier, say=say)
 
     host, started = socket.gethostname(), f"{time.time_ns() // 1000 % 2**32:x}"
     names = [f"{host}:{os.getpid()}.{started}:{number}" for number in range(1, workers + 1)]
@@ -337,10 +359,11 @@ def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier,
 
 
 class WorkPlace(NamedTuple):
-    """Where a crawl's results go: its places, and its store, opened."""
+    """Where a crawl's results go: its places, and its store, opened; and who watches this process, if anybody does."""
 
     places: Places
     store: Store
+    watched: Watched | None = None
 
 
 async def run_crawl(
@@ -348,6 +371,7 @@ async def run_crawl(
 ) -> None:
     """Feed the crawl and work on it, here or in worker processes, until it is finished or told to stop."""
     frontier, say, places = coordinator.frontier, coordinator.say, at.places
+    box = None if at.watched is None else at.watched.box
 
     async def work() -> None:
         if workers > 1:
@@ -355,14 +379,20 @@ async def run_crawl(
         else:
             async with (
                 archive_of(places) as archive,
-                worker_for(crawl, spider, frontier=frontier, store=at.store, say=say, archive=archive) as worker,
+                worker_for(
+                    crawl, spider, frontier=frontier, store=at.store, say=say, archive=archive, box=box, places=places
+                ) as worker,
             ):
                 await worker.run(stop)
 
+    await reclaim_former(at.watched, frontier=frontier, say=say)
     await coordinator.reclaim_from_exited_workers()
     await coordinator.feeder.begin()
     async with listener_at(places, frontier=frontier, say=say) as listener:
         feeding = asyncio.create_task(coordinator.feeder.feed(spider, intake=intake_of(crawl)))
+        if box is not None and reads_input(spider):
+            box.read_input(is_reading=True)
+            feeding.add_done_callback(lambda _: box.read_input(is_reading=False))
         retention = parse_duration(record_of(crawl).settings.retention)
         parts = (coordinator.watch(), listener.listen(crawl), coordinator.tidy(at.store, retention=retention))
         beside = [asyncio.create_task(part) for part in parts]

@@ -203,9 +203,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = 1_000
     max_ratio: Annotated[Positive, _help("how many times larger a page may get by decompression")] = 200
     max_redirects: Annotated[Count, _help("redirects in a row")] = 10
-    handler_seconds: Annotated[Seconds, _help("deadline for a spider's handler on one page")] = 30.0
+    handler_seconds: Annotated[
+        Seconds, _help("deadline for a spider's handler on one page; 0: none, also for a worker that hangs in it")
+    ] = 30.0
 
-    lease_seconds: Annotated[Seconds, _help("how long a worker that sends no renewal keeps its tasks")] = 60.0
+    lease_seconds: Annotated[
+        Seconds, _help("how long a worker that sends no renewal keeps its tasks; it renews while a handler runs, too")
+    ] = 60.0
     horizon_seconds: Annotated[Seconds, _help("how far ahead a worker takes start slots of a fast host")] = 1.0
     grace_seconds: Annotated[Seconds, _help("how long a worker that was told to stop may finish its pages")] = 20.0
     flush_pages: Annotated[Positive, _help("pages per write to the store and the frontier")] = 128

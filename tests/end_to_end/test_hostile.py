@@ -19,9 +19,9 @@ from hostile_crawl import LIMITS, MIB, Outcome, crawl_beside_a_good_host, name_o
 from shoal import Item, Page, Spider
 from shoal.crawl import begin, intake_of, settings_of, worker_for
 from shoal.model import DeadFilter, Progress
+from shoal.processes.memory import resident_bytes
 from shoal.processes.opening import Places, opened
 from shoal.processes.sources import feed, requests_of
-from shoal.processes.worker import resident_bytes
 from shoal.store.base import ItemFilter
 from shoal.testing.sites.hostile import BEHAVIOURS, page_of
 

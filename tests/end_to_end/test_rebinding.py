@@ -19,7 +19,8 @@ from shoal.model import DeadFilter
 from shoal.processes.crawl_record import record_of
 from shoal.processes.opening import Places, opened
 from shoal.processes.sources import feed, requests_of
-from shoal.processes.worker import Worker, WorkerParts
+from shoal.processes.worker import Worker
+from shoal.processes.worker_parts import WorkerParts
 from shoal.store.base import ItemFilter
 from shoal.testing.fakes import passages_for
 from shoal.testing.sites.hostile import HostileSite, answer

@@ -29,11 +29,13 @@ from shoal.cli.run_again import changes_of, ended_crawl, say_late_work, say_old_
 from shoal.cli.stopping import Stopping
 from shoal.crawl import WorkPlace, begin, begin_afresh, crawls_of, intake_of, own_crawls, run_crawl, unfinished_crawl
 from shoal.frontier.base import Frontier
-from shoal.model import Crawl, CrawlState, DeadFilter, Progress
+from shoal.frontier.rules.tasks import WORKER_LOST
+from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter, Progress
 from shoal.policy.notes import SITEMAP
 from shoal.policy.verdicts import Failure, failures_of, faults_of, is_stopped, shown_failures
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import is_unfinished, owner_of, record_of
+from shoal.processes.deaths import Watched
 from shoal.processes.joining import has_all_items, places_of_new, places_to_join, shares_store
 from shoal.processes.opening import Places, Say, archive_of, frontier_at, store_at, waiting_for
 from shoal.processes.outages import SaidOnce, until_reachable
@@ -57,7 +59,7 @@ class Job:
 
     `anew`: begin a new crawl though the last one is finished. `skip_stored`: an expression for pages that are not
     fetched if the store has their items. `strict`: any dead letter is a failure. `again` is the command that resumes
-    the crawl, without `shoal`."""
+    the crawl, without `shoal`. `watched`: a guardian watches this process, and may have watched others before it."""
 
     spider: Spider
     reference: str
@@ -72,6 +74,7 @@ class Job:
     as_json: bool = False
     strict: bool = False
     again: str = ""
+    watched: Watched | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +90,8 @@ class Reading:
 async def run_job(job: Job) -> int:
     """Run to the end, show the summary, return the exit code."""
     check_json_output(*job.output, as_json=job.as_json)
+    if job.watched is not None and job.watched.has_begun:
+        job = replace(job, fresh=False, anew=False)
     screen = Screen(results_to_stderr=STDOUT in job.output)
     summary = await work(job, screen)
     if job.as_json:
@@ -169,10 +174,12 @@ async def _places(job: Job, *, frontier: Frontier, screen: Screen) -> Places:
 async def _work(job: Job, screen: Screen, *, frontier: Frontier, store: Store, wait: Say) -> Summary:
     crawl, before = await until_reachable(lambda: _begin(job, frontier=frontier, store=store), say=wait)
     with Display.on(screen) as display:
-        _announce(crawl, before, job, display=display)
-        if job.skip_stored:
-            display.say(skipped_line(await _skip_stored(crawl, job, frontier=frontier, store=store, say=display.say)))
-        await say_old_inboxes(crawl, job, frontier=frontier, say=display.say)
+        if job.watched is None or not job.watched.has_begun:
+            _announce(crawl, before, job, display=display)
+            if job.skip_stored:
+                number = await _skip_stored(crawl, job, frontier=frontier, store=store, say=display.say)
+                display.say(skipped_line(number))
+            await say_old_inboxes(crawl, job, frontier=frontier, say=display.say)
         say = SaidOnce(display.say)
         watch = Watch(display)
         coordinator = Coordinator(crawl, frontier=frontier, show=watch.show, say=say, waiting=say.waiting)
@@ -249,10 +256,16 @@ class Watch:
 
 
 async def _run(crawl: Crawl, job: Job, coordinator: Coordinator, *, watch: Watch, store: Store) -> Reading:
-    stopping = Stopping(say=coordinator.say, grace_seconds=record_of(crawl).settings.grace_seconds)
+    box = None if job.watched is None else job.watched.box
+    stopping = Stopping(say=coordinator.say, grace_seconds=record_of(crawl).settings.grace_seconds, box=box)
     watch.stop = stopping.stop
     before = await coordinator.progress()
     began = time.monotonic()
+    if job.watched is not None:
+        job.watched.box.begin_crawl(pages=before.done + before.dead)
+    if job.watched is not None and job.watched.has_begun:
+        # The run goes on that a process began which has died: its pages and its time count.
+        began, before = job.watched.began, msgspec.structs.replace(before, done=job.watched.pages_before, dead=0)
     # What a spider prints is a message: stdout is for results.
     output = SpiderOutput(sys.stderr)
     with stopping.listening(), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
@@ -260,7 +273,7 @@ async def _run(crawl: Crawl, job: Job, coordinator: Coordinator, *, watch: Watch
             await run_crawl(
                 crawl,
                 job.spider,
-                at=WorkPlace(job.places, store),
+                at=WorkPlace(job.places, store, job.watched),
                 workers=job.workers,
                 coordinator=coordinator,
                 stop=stopping.stop,
@@ -338,16 +351,19 @@ async def _judged(
 async def _with_messages(
     failures: list[Failure], crawl: Crawl, *, frontier: Frontier, say: Callable[[str], None]
 ) -> list[Failure]:
-    """The failures; an exception that is shown has the message of its newest dead letter."""
+    """The failures; an exception that is shown, and a worker lost, has the message of its newest dead letter."""
     wanted = shown_failures(failures)
     if not wanted:
         return failures
-    which = DeadFilter(reason="handler: ")
-    letters = await until_reachable(lambda: frontier.dead(crawl.id, which, limit=LETTERS_READ), say=say)
+    letters: list[DeadLetter] = []
+    for reason in ("handler: ", f"{WORKER_LOST}: "):
+        read = partial(frontier.dead, crawl.id, DeadFilter(reason=reason), limit=LETTERS_READ)
+        letters += await until_reachable(read, say=say)
     messages: dict[Failure, str] = {}
     for failure in wanted:
         file, _, line = failure.at.rpartition(":")
-        beginning, place = f"handler: {failure.reason}: ", f'{file}", line {line}' if failure.at else ""
+        kind = "" if failure.reason == WORKER_LOST else "handler: "
+        beginning, place = f"{kind}{failure.reason}: ", f'{file}", line {line}' if failure.at else ""
         found = (one for one in letters if one.reason.startswith(beginning) and place in one.detail)
         if (letter := next(found, None)) is not None:
             messages[failure] = one_line(letter.reason.removeprefix(beginning), LONGEST_MESSAGE)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from shoal.errors import ShoalError
 from shoal.fetch.descriptors import raise_limit
 from shoal.processes.memory import collect_rarely, keep_freed_memory
 
@@ -22,6 +23,9 @@ def run(main: Coroutine[Any, Any, T]) -> T:
             return runner.run(main)
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
+        except SystemExit as end:
+            # Handlers are caught where they run. This is a task that the spider's code started beside them.
+            raise ShoalError(f"a task that the spider started called sys.exit({end.code!r}): return instead") from end
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,9 @@ from shoal.errors import ShoalError
 from shoal.near_names import nearest
 from shoal.secrecy import masked_text
 from shoal.version import __version__
+
+if TYPE_CHECKING:
+    from shoal.processes.black_box import BlackBox
 
 INTERRUPTED = 130
 _NO_NUMBER = re.compile(r"is not a valid integer( range)?")
@@ -51,6 +54,19 @@ COMMANDS = {
     "chaos": "chaos_run",
     "settings": "settings_table",
 }
+
+
+class Entry:
+    """A process as people or a fleet started it; click's object of the command. `box` is where it leaves word that it
+    ended in order."""
+
+    def __init__(self) -> None:
+        self.box: BlackBox | None = None
+
+    def end(self) -> None:
+        """The process ends in order: its exit code is its own."""
+        if self.box is not None:
+            self.box.end()
 
 
 class Commands(click.Group):
@@ -118,8 +134,9 @@ def shoal() -> None:
 def main() -> None:
     """The entry point."""
     code: Any = 1
+    entry = Entry()
     try:
-        shoal.main()
+        shoal.main(obj=entry)
     except SystemExit as end:
         code = end.code
     except BaseException:
@@ -127,6 +144,7 @@ def main() -> None:
         sys.stderr.write(masked_text(traceback.format_exc()))
     sys.stdout.flush()
     sys.stderr.flush()
+    entry.end()
     # Everything is closed. The HTTP client's thread may still run, and can abort a Python that is shutting down.
     os._exit(code if isinstance(code, int) else 0)
 

@@ -12,14 +12,17 @@ from types import FrameType
 
 from shoal.cli.display.lines import Say
 from shoal.cli.main import INTERRUPTED
+from shoal.processes.black_box import BlackBox
 
 LAST_SECONDS = 3.0
 
 
 class Stopping:
-    """`stop` is set by the first signal; the second one cancels the task that listens."""
+    """`stop` is set by the first signal; the second one cancels the task that listens. `box` tells the guardian of
+    this process that a signal was taken."""
 
-    def __init__(self, *, say: Say, grace_seconds: float) -> None:
+    def __init__(self, *, say: Say, grace_seconds: float, box: BlackBox | None = None) -> None:
+        self._box = box
         self.stop = asyncio.Event()
         self._say = say
         self._grace = grace_seconds
@@ -40,6 +43,8 @@ class Stopping:
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
+        if self._box is not None:
+            self._box.take_stop()
         if self._signals == 1:
             self._loop.call_soon_threadsafe(self._ask)
         elif self._signals == 2:

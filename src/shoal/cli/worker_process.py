@@ -28,7 +28,9 @@ from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError,
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.policy.verdicts import faults_of
+from shoal.processes.black_box import BlackBox
 from shoal.processes.crawl_record import belongs_to, is_unfinished, owner_of, record_of
+from shoal.processes.deaths import Watched, reclaim_former
 from shoal.processes.joining import places_to_join, results_of
 from shoal.processes.listener import Listener
 from shoal.processes.opening import Places, SharedResults, frontier_at, shared_results, waiting_for
@@ -50,7 +52,8 @@ LOOK_SHARE = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerJob:
-    """The options of `shoal worker`. `parent` is the process id of the coordinator, for a worker of its fleet."""
+    """The options of `shoal worker`. `parent` is the process id of the coordinator, for a worker of its fleet.
+    `watched`: its coordinator or its guardian watches this process."""
 
     reference: str
     places: Places
@@ -59,13 +62,19 @@ class WorkerJob:
     store_connections: int | None = None
     parent: int | None = None
     burst: bool = False
+    watched: Watched | None = None
+
+    @property
+    def box(self) -> BlackBox | None:
+        return None if self.watched is None else self.watched.box
 
 
-async def work(job: WorkerJob) -> int:
+async def work_on_crawls(job: WorkerJob) -> int:
     """Work until told to stop, or with `burst` until the crawls are finished."""
     spiders = {spider_name(spider): spider for spider in load_spiders(job.reference)}
     say = SaidOnce(say_on(sys.stderr))
-    stopping = Stopping(say=say if job.parent is None else _silent, grace_seconds=Settings().grace_seconds)
+    said = say if job.parent is None else _silent
+    stopping = Stopping(say=said, grace_seconds=Settings().grace_seconds, box=job.box)
     watching = asyncio.create_task(_watch(job.parent, stopping.stop))
     try:
         faults = await _work(job, spiders=spiders, stopping=stopping, say=say)
@@ -96,6 +105,7 @@ async def _work(job: WorkerJob, *, spiders: dict[str, type[Spider]], stopping: S
         stack.enter_context(contextlib.redirect_stdout(output))
         stack.enter_context(contextlib.redirect_stderr(output))
         listener = await stack.enter_async_context(listener_at(places, frontier=frontier, say=say))
+        await reclaim_former(job.watched, frontier=frontier, say=say)
         process = WorkerProcess(job, spiders=spiders, frontier=frontier, results=results, say=say)
         await process.run(stop, listener=listener)
         # In a fleet the coordinator judges the crawl.
@@ -233,6 +243,8 @@ class WorkerProcess:
             say=self._say,
             name=self._job.name,
             archive=archive,
+            box=self._job.box,
+            places=self._job.places,
         ) as worker:
             pages = await worker.run(stop)
         self._tell(f"left {crawl.id}: {several(pages, 'page')}")

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from shoal.error_text import code_line_of
+from shoal.error_text import code_line_of, line_of
 from shoal.errors import UsageError
 from shoal.exits.accounts import LoginRefused
-from shoal.journey.alarm import Alarm, HandlerTimeout, Stepwise
+from shoal.journey.alarm import Alarm, HandlerOverrun, HandlerTimeout, NoWitness, Stepwise, Witness
 from shoal.journey.harvest import HandlerNames, Harvest
 from shoal.journey.intake import Intake
 from shoal.journey.item_fields import is_item
@@ -27,14 +27,18 @@ LOGIN_SECONDS = 300.0  # long, because the requests of a login wait for their st
 
 
 class HandlerGaveUp(Exception):  # noqa: N818 -- reads as what happened
-    """A handler ended with an exception that would end the worker, too."""
+    """A handler ended with an exception that would end the worker, too: sys.exit(), a KeyboardInterrupt that its code
+    raises, a panic in a library written in Rust."""
 
 
 class Handlers:
     """The handlers of one spider, found by the names that tasks carry."""
 
-    def __init__(self, spider: Spider, *, intake: Intake, item_key: str, seconds: float) -> None:
+    def __init__(
+        self, spider: Spider, *, intake: Intake, item_key: str, seconds: float, witness: Witness | None = None
+    ) -> None:
         self._spider = spider
+        self._witness = witness or NoWitness()
         self._intake = intake
         self._item_key = item_key
         self._seconds = seconds
@@ -43,8 +47,9 @@ class Handlers:
         self._notes = PageNotes()
         self._files = _files_of(type(spider))
 
-    async def run(self, page: Page) -> Harvest:
-        """Everything the page's handler gives. Raises what the handler raises."""
+    async def run(self, page: Page, *, token: int = 0) -> Harvest:
+        """Everything the page's handler gives. Raises what the handler raises. The witness hears of the page as the
+        one with this token."""
         harvest = Harvest(page, intake=self._intake, item_key=self._item_key, names=self._names)
         name = page.task.handler
         if name == SITEMAP:
@@ -56,7 +61,7 @@ class Handlers:
             name = page.meta["handler"]
             await take_page_range(page, harvest.found, intake=self._intake)
             page.meta = page.meta["meta"]
-        await self._call(self._handler(name), page, harvest)
+        await self._call(name, page, token, harvest)
         if page.turned_away is not None:
             raise page.turned_away
         harvest.notes = self._notes.of(page, harvest, handler=name)
@@ -75,8 +80,12 @@ class Handlers:
                 await Stepwise(_keep(self._spider.login(session), answers), alarm=self._alarm)
         except TimeoutError as error:
             raise HandlerTimeout(f"the login took longer than {LOGIN_SECONDS:g} s") from error
-        except (SystemExit, GeneratorExit) as error:
-            raise HandlerGaveUp(f"the login raised {type(error).__name__}") from error
+        except Exception:
+            raise
+        except BaseException as error:
+            if (ended := _ended_by(error, "login")) is None:
+                raise
+            raise ended from error
         if answers[0] is False:
             raise LoginRefused("the spider's login returned False")
 
@@ -88,34 +97,53 @@ class Handlers:
         self._names.check(name)
         return getattr(self._spider, name)  # type: ignore[no-any-return]  # checked to be callable
 
-    async def _call(self, handler: Callable[[Page], Any], page: Page, harvest: Harvest) -> None:
+    async def _call(self, name: str, page: Page, token: int, harvest: Harvest) -> None:
+        handler, witness = self._handler(name), self._witness
+        witness.begin(token, name, page.task.url)
         try:
             with self._alarm:
                 output = handler(page)
                 if not inspect.isawaitable(output) and not hasattr(output, "__aiter__"):
                     _collect(output, harvest)
                     return
-            await self._finish(output, harvest)
-        except (SystemExit, GeneratorExit) as error:
+            slot = witness.wait(token, name, page.task.url)
+            try:
+                await self._finish(output, harvest, slot=slot)
+            finally:
+                witness.finish(slot, token)
+        except Exception:
+            raise
+        except BaseException as error:
             # Scripts end by sys.exit(); a handler that does so must not end the worker.
-            raise HandlerGaveUp(f"the handler raised {type(error).__name__}") from error
+            if (ended := _ended_by(error, "handler")) is None:
+                raise
+            raise ended from error
+        finally:
+            witness.rest()
 
-    async def _finish(self, output: Any, harvest: Harvest) -> None:
+    async def _finish(self, output: Any, harvest: Harvest, *, slot: int) -> None:
         """The rest of an async handler, within its deadline as a whole and at each of its steps."""
         deadline = asyncio.timeout(self._seconds or None)
         try:
             async with deadline:
-                await Stepwise(_drain(output, harvest), alarm=self._alarm)
+                await Stepwise(_drain(output, harvest), alarm=self._alarm, witness=self._witness, slot=slot)
         except TimeoutError as error:
             if not deadline.expired():
                 raise
             raise HandlerTimeout(f"the handler took longer than {self._seconds:g} s") from error
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            # The worker did not cancel this page: something that the handler waited for was cancelled.
-            raise HandlerGaveUp("something that the handler waited for was cancelled") from error
+
+
+def _ended_by(error: BaseException, what: str) -> Exception | None:
+    """What a spider's code ended with, as an exception that ends its page and nothing else; None: the worker has
+    cancelled the page."""
+    if isinstance(error, HandlerOverrun):
+        return HandlerTimeout(str(error))
+    if not isinstance(error, asyncio.CancelledError):
+        return HandlerGaveUp(f"the {what} raised {line_of(error).rstrip(': ')}")
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        return None
+    return HandlerGaveUp(f"something that the {what} waited for was cancelled")
 
 
 def _files_of(spider: type[Spider]) -> frozenset[str]:

@@ -179,7 +179,7 @@ class Journey:
             return Finished(Released(lease=lease, lane=update))
         page = Page(response, task=lease.task, resolver=self._intake.rules, limits=self._limits)
         try:
-            harvest = await self._handlers.run(page)
+            harvest = await self._handlers.run(page, token=lease.token)
         except UnfitMarkup as error:
             dead = Dead(lease=lease, reason=f"too_complex: {error}", lane=update)
             return self._records.finished(dead, "too_complex", response)

@@ -59,7 +59,7 @@ def bound_of(look: Look) -> str:
         return "workers: none is at work"
     if look.quiet_seconds > QUIET_SECONDS:
         return _quiet(look)
-    if outage := _trouble(workers, is_outage) or _trouble(workers, _is_lacking):
+    if outage := _trouble(workers, is_outage) or _silent(workers) or _trouble(workers, _is_lacking):
         return outage
     return _rest(look) or _cpu(workers) or _pace(look) or _answers(look)
 
@@ -80,6 +80,16 @@ def _quiet(look: Look) -> str:
     if look.waiting:
         return f"{quiet}: {look.waiting}"
     return f"{quiet}: they cannot reach the frontier, or a handler blocks them"
+
+
+def _silent(workers: Sequence[WorkerBeat]) -> str:
+    """A worker with pages in hand that is silent while the others are not."""
+    latest = max(worker.seen for worker in workers)
+    slow = min(workers, key=lambda worker: worker.seen if worker.busy else latest)
+    if latest - slow.seen <= QUIET_SECONDS or not slow.busy:
+        return ""
+    quiet = f"worker {slow.worker} has given no sign of life for {latest - slow.seen:.0f} s"
+    return f"{quiet}: it cannot reach the frontier, or a handler blocks it"
 
 
 def _trouble(workers: Sequence[WorkerBeat], is_meant: Callable[[str], bool]) -> str:

@@ -6,12 +6,16 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from shoal.errors import ShoalError, StorageError
+from shoal.processes.black_box import BlackBox
+from shoal.processes.deaths import LONGEST_PAUSE_SECONDS, Comebacks, Death, death_of
+from shoal.processes.machine import is_stopped
+from shoal.processes.silence import Vigil
 
-FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 30.0
+LOOK_SECONDS = 0.5
 LONGEST_LINE = 1_000_000
 LAST_OUTPUT_SECONDS = 1.0
 # Exit codes of a worker that refused to work, with a line that says why: a new one would refuse as well.
@@ -22,23 +26,25 @@ MOST_FAILURES = 3
 
 
 class Start(NamedTuple):
-    """How a worker is started: its command line by its name, and its environment."""
+    """How a worker is started: its command line by its name and the descriptor of its black box, and its
+    environment."""
 
-    command: Callable[[str], list[str]]
+    command: Callable[[str, int], list[str]]
     environment: Mapping[str, str]
 
 
 class Fleet:
     """Keeps one worker running under each of `names` until it is done or `stop` is set.
 
-    `reclaim` is called with the name of a worker that died, before a new one starts under that name."""
+    `reclaim` is called with the name of a worker that died, and how, before a new one starts under that name. One that
+    is silent for longer than a handler may take is killed."""
 
     def __init__(
         self,
         names: Sequence[str],
         *,
         start: Start,
-        reclaim: Callable[[str], Awaitable[None]],
+        reclaim: Callable[[str, Death], Awaitable[None]],
         say: Callable[[str], None],
         grace_seconds: float,
     ) -> None:
@@ -71,34 +77,66 @@ class Fleet:
             await self._end_all()
 
     async def _keep(self, name: str, stop: asyncio.Event) -> None:
-        pause, failures = FIRST_PAUSE_SECONDS, 0
+        comebacks, failures = Comebacks(), 0
         while not stop.is_set():
+            began = asyncio.get_running_loop().time()
+            code, death = await self._live(name)
+            if stop.is_set() or (code == 0 and death is None):
+                return
+            await self._reclaim(name, death or Death(f"code {code}", (name,)))
+            lived = asyncio.get_running_loop().time() - began
+            if death is None:
+                # A code is the worker's own answer: one that cannot start repeats it.
+                failures = 0 if lived > LONGEST_PAUSE_SECONDS else failures
+                failures += code != SERVER_UNREACHABLE
+                if code in FINAL_CODES or failures >= MOST_FAILURES:
+                    raise _worker_refused(code if code in FINAL_CODES else 1)
+                death = Death(f"code {code}", (name,))
+            pause = comebacks.after(death, lived=lived)
+            if pause is None and code != SERVER_UNREACHABLE:
+                raise _no_more_workers(death)
+            self._say(f"worker {name} {death.sentence}")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_PAUSE_SECONDS if pause is None else pause):
+                    await stop.wait()
+
+    async def _live(self, name: str) -> tuple[int, Death | None]:
+        """Run one process to its end; gives its exit code, and how it died if it did."""
+        box = BlackBox.to_pass_on()
+        try:
             # A session of its own: Ctrl-C reaches only the coordinator, which then asks each worker once.
             process = await asyncio.create_subprocess_exec(
-                *self._start.command(name),
+                *self._start.command(name, box.descriptor),
                 env=self._start.environment,
+                pass_fds=(box.descriptor,),
                 start_new_session=True,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
             )
             self._processes[name] = process
-            began = asyncio.get_running_loop().time()
-            code = await self._exit_code(process)
-            if code == 0 or stop.is_set():
-                return
-            await self._reclaim(name)
-            if asyncio.get_running_loop().time() - began > LONGEST_PAUSE_SECONDS:
-                pause, failures = FIRST_PAUSE_SECONDS, 0
-            # A signal (below zero) comes from outside. A code is the worker's own: one that cannot start repeats it.
-            failures += code > 0 and code != SERVER_UNREACHABLE
-            if code in FINAL_CODES or failures >= MOST_FAILURES:
-                raise _worker_refused(code if code in FINAL_CODES else 1)
-            self._say(f"worker {name} ended with {_ending(code)}; its tasks go back, a new one starts")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await stop.wait()
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            causes: list[str] = []
+            watching = asyncio.create_task(self._watch(name, process, box, causes))
+            try:
+                code = await self._exit_code(process)
+            finally:
+                watching.cancel()
+            return code, death_of(code, box.read(), cause="".join(causes))
+        finally:
+            box.close()
+
+    async def _watch(self, name: str, process: asyncio.subprocess.Process, box: BlackBox, causes: list[str]) -> None:
+        """Kill a worker that hangs; why is added to `causes`."""
+        vigil, clock = Vigil(f"worker {name}", say=self._say), asyncio.get_running_loop().time
+        before = clock()
+        while not causes:
+            await asyncio.sleep(LOOK_SECONDS)
+            now = clock()
+            cause = vigil.look(box.read(), elapsed=now - before, is_stopped=partial(is_stopped, process.pid))
+            before = now
+            if cause and process.returncode is None:
+                causes.append(cause)
+                process.kill()
 
     async def _exit_code(self, process: asyncio.subprocess.Process) -> int:
         passing = asyncio.create_task(self._pass_on(process))
@@ -153,7 +191,7 @@ def _worker_refused(code: int) -> ShoalError:
     return error
 
 
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"code {code}"
-    return signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+def _no_more_workers(death: Death) -> ShoalError:
+    return StorageError(
+        f"worker after worker ended with {death.cause} before a page was settled: no new one starts{death.pages}"
+    )

@@ -1,4 +1,4 @@
-"""Which machine this is, and whether a process runs on it."""
+"""Which machine this is, which processes run on it, and names for its workers."""
 
 from __future__ import annotations
 
@@ -26,14 +26,25 @@ def is_running(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return not _is_zombie(pid)
+    # A process that has exited and only waits for its parent to notice: in a container that may never happen.
+    return _state(pid) != "Z"
 
 
-def _is_zombie(pid: int) -> bool:
-    """Whether the process has exited and only waits for its parent to notice: in a container that may never happen."""
+def _state(pid: int) -> str:
+    """The state of a process as one letter; empty where the system does not tell."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return False
+        return ""
     # The process name before the state may contain anything, also brackets and spaces.
-    return stat.rpartition(")")[2].split()[:1] == ["Z"]
+    return "".join(stat.rpartition(")")[2].split()[:1])
+
+
+def worker_name(pid: int) -> str:
+    """A name that no other worker has: host, process id and a random part."""
+    return f"{socket.gethostname()}:{pid}:{os.urandom(3).hex()}"
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal or a debugger: it is silent and not hung."""
+    return _state(pid) in ("T", "t")

@@ -1,9 +1,10 @@
-"""How this process keeps freed memory, and how often it collects garbage."""
+"""How much memory this process has, how it keeps what is freed, and how often it collects garbage."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import sys
 
 KEPT_BYTES = 64 * 1024 * 1024
@@ -34,3 +35,12 @@ def keep_freed_memory() -> None:
         return  # another C library
     mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
     mallopt(_MMAP_THRESHOLD, LARGE_BYTES)
+
+
+def resident_bytes() -> int:
+    """The memory of this process; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

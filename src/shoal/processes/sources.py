@@ -76,6 +76,11 @@ def _mark_of(source: Any) -> str:
     return " ".join([type(source).__name__, *named, handler_name(getattr(source, "handler", None)) or ""])
 
 
+def reads_input(spider: Spider) -> bool:
+    """Whether the start is read from standard input, which can be read once only."""
+    return any(isinstance(source, Stdin) for source in _listed(spider))
+
+
 def check_start(spider: Spider) -> None:
     """Refuse a spider without a start, or whose start is no URL or names a handler it lacks, before all else."""
     if not callable(spider.start) and not hasattr(spider.start, "__aiter__") and not spider.start:

@@ -4,61 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
-import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from shoal.archive.base import Archive
 from shoal.error_text import line_of, several, traceback_of
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.exits.refusals import unused
 from shoal.exits.troubles import MOST_LINES, Troubles
-from shoal.frontier.base import Frontier
 from shoal.frontier.start_slots import wait_for_slot
-from shoal.journey.journey import Journey
-from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Finished
 from shoal.model import CrawlState, Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport, WorkerBeat
+from shoal.processes.black_box import BlackBox
 from shoal.processes.machine import this_machine
+from shoal.processes.memory import resident_bytes
 from shoal.processes.outages import STORAGE_PATIENCE_SECONDS, Outages, until_reachable
+from shoal.processes.renewals import Renewals
 from shoal.processes.shares import share_of
 from shoal.processes.stats import CpuLoad, RecentRate
+from shoal.processes.worker_parts import WorkerParts
 from shoal.processes.writer import Writer, rule_of
 from shoal.settings import Settings
-from shoal.spider import Spider
-from shoal.store.base import Store
 from shoal.version import __version__
 
 T = TypeVar("T")
 
 BEAT_SECONDS = 1.0
+TICK_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 0.5
 ERROR_RETRY_SECONDS = 10.0
+ALONE_SECONDS = 0.05
 LAST_ANSWER_SECONDS = 2.0
 OTHERS_SECONDS = 5.0
 OTHERS_PER_BEAT = 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerParts:
-    """What a worker is built from. `say` takes one line for people.
-
-    `clock` gives the time of day, for signs of life; `monotonic` the time by which start slots are kept."""
-
-    spider: Spider
-    frontier: Frontier
-    store: Store
-    journey: Journey
-    known: RecentKeys
-    say: Callable[[str], None]
-    archive: Archive | None = None
-    troubles: Troubles | None = None
-    clock: Callable[[], float] = time.time
-    monotonic: Callable[[], float] = time.monotonic
 
 
 class Worker:
@@ -89,6 +68,14 @@ class Worker:
         )
         self._working: dict[int, asyncio.Task[None]] = {}
         self._held: dict[int, Lease] = {}
+        self._box = parts.box or BlackBox.private().worker(name, patience=settings.handler_seconds)
+        self._renewals = Renewals(
+            self._held,
+            frontier=parts.frontier,
+            seconds=settings.lease_seconds,
+            box=self._box.box,
+            beside=parts.beside,
+        )
         self._waiting: set[int] = set()
         self._lacks_work = False
         self._share: int | None = None
@@ -98,13 +85,16 @@ class Worker:
         self._started = parts.clock()
         self._slot_free = asyncio.Event()
         self._has_settled = asyncio.Event()
+        self._is_alone = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> int:
         """Work until nothing is left or `stop` is set; gives the number of pages done."""
         await self._spider.started()
         writing = asyncio.create_task(self._writer.run())
         leasing = asyncio.create_task(self._lease_until(stop))
-        beside = [asyncio.create_task(part) for part in (self._renew(), self._send_beats())]
+        self._box.open()
+        renewing = self._renewals.run(self._reach, self._lose)
+        beside = [asyncio.create_task(part) for part in (renewing, self._send_beats(), self._tick())]
         stopping = asyncio.create_task(self._stop_leasing_on(stop, leasing))
         try:
             # The first part to end, also by an error, ends the worker: its leases run out and another worker gets them.
@@ -122,6 +112,7 @@ class Worker:
             for part in parts:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
+            self._box.close()
             await self._spider.finished()
         return self._pages
 
@@ -147,7 +138,9 @@ class Worker:
                 self._held[lease.token] = lease
                 self._working[lease.token] = asyncio.create_task(self._work(lease, batch.at + lease.wait))
             self._lacks_work = len(batch.leases) < free
-            if self._lacks_work:
+            if batch.leases and batch.leases[0].alone:
+                await self._until_settled(batch.leases[0], stop)
+            elif self._lacks_work:
                 self._flush_if_idle()
                 await _wait(self._has_settled, min(batch.ask_again, LONGEST_WAIT_SECONDS))
                 await self._let_others_ask(stop)
@@ -162,6 +155,24 @@ class Worker:
                 return
             self._slot_free.clear()
             await _wait(self._slot_free, left)
+
+    async def _until_settled(self, lease: Lease, stop: asyncio.Event) -> None:
+        """A page that was lent alone may take the process down: it begins when all others in hand are settled, and
+        nothing more is leased before it is settled itself."""
+        while lease.token in self._held and not stop.is_set():
+            if len(self._held) == 1:
+                self._is_alone.set()
+            self._writer.flush()
+            self._has_settled.clear()
+            await _wait(self._has_settled, ALONE_SECONDS)
+        self._is_alone.clear()
+
+    async def _until_alone(self, lease: Lease) -> None:
+        self._waiting.add(lease.token)
+        try:
+            await self._is_alone.wait()
+        finally:
+            self._waiting.discard(lease.token)
 
     async def _pause_crawl(self, reason: str) -> None:
         """Pause the crawl because its handler fails, and release the pages in hand. When people have fixed the handler
@@ -202,8 +213,8 @@ class Worker:
     async def _work(self, lease: Lease, start: float) -> None:
         try:
             await self._writer.add(await self._finish(lease, start))
-        except asyncio.CancelledError:
-            # The lease is lost or released: either way it is not this worker's to renew.
+        except BaseException:
+            # The lease is lost or released, or shoal itself failed: either way it is not this worker's to renew.
             self._held.pop(lease.token, None)
             raise
         finally:
@@ -229,11 +240,17 @@ class Worker:
 
     async def _finish(self, lease: Lease, start: float) -> Finished:
         try:
+            if lease.alone:
+                await self._until_alone(lease)
             if lease.interval or lease.exit_interval or lease.wait:
                 await self._wait_for_start(lease, start)
             return await self._journey.take(lease)
-        except Exception as error:
-            # An error in shoal itself must end like any other: shown, retried, and no task lost.
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+                raise
+            # An error in shoal itself must end like any other: shown, retried, and no task lost. Also a panic in a
+            # library written in Rust, which is no Exception.
             return _failed_by(error, lease)
 
     def _settled(self, results: list[Result], report: SettleReport) -> None:
@@ -250,6 +267,7 @@ class Worker:
                 for task in result.found:
                     if task.key not in report.refused:
                         self._known.add(task.key)
+        self._box.box.settle(len(results) - sum(isinstance(result, Released) for result in results))
         self._has_settled.set()
 
     def _check_epoch(self, epoch: int) -> None:
@@ -258,17 +276,18 @@ class Worker:
             self._known.clear()
             self._epoch = epoch
 
-    async def _renew(self) -> None:
-        """Renew every lease in time; cancel the work on leases that were lost."""
-        seconds = self._settings.lease_seconds
+    def _lose(self, lease: Lease) -> None:
+        """Cancel the work on a lease that was lost."""
+        self._held.pop(lease.token, None)
+        task = self._working.get(lease.token)
+        if task is not None:
+            task.cancel()
+
+    async def _tick(self) -> None:
+        """Let the one who watches this process see that the event loop turns."""
         while True:
-            await asyncio.sleep(seconds / 3)
-            held = list(self._held.values())
-            for lease in await self._reach(partial(self._frontier.extend, held, seconds=seconds)):
-                self._held.pop(lease.token, None)
-                task = self._working.get(lease.token)
-                if task is not None:
-                    task.cancel()
+            self._box.box.move()
+            await asyncio.sleep(TICK_SECONDS)
 
     async def _send_beats(self) -> None:
         rate, load = RecentRate(), CpuLoad()
@@ -306,7 +325,7 @@ class Worker:
             worker=self._name,
             crawl=self._crawl,
             host=socket.gethostname(),
-            pid=os.getpid(),
+            pid=self._box.box.pid,
             version=__version__,
             slots=self._settings.concurrency,
             busy=len(self._working),
@@ -357,7 +376,7 @@ class Worker:
             await self._writer.add(Finished(Released(lease=lease, exit=unsent.get(lease.token))))
 
 
-def _failed_by(error: Exception, lease: Lease) -> Finished:
+def _failed_by(error: BaseException, lease: Lease) -> Finished:
     """The end of a lease after an error in shoal itself. A server that was away is not the page's fault."""
     if isinstance(error, ServerUnreachable):
         return Finished(Retry(lease=lease, reason=f"server away: {line_of(error)}", free=True))
@@ -371,17 +390,3 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-
-
-def worker_name() -> str:
-    """A name that no other worker has: host, process id and a random part."""
-    return f"{socket.gethostname()}:{os.getpid()}:{os.urandom(3).hex()}"
-
-
-def resident_bytes() -> int:
-    """The memory of this process; 0 where the system does not tell."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0

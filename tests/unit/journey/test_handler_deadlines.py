@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import signal
 import sys
@@ -17,6 +18,68 @@ from shoal import Page, Spider
 from shoal.journey.alarm import HandlerTimeout
 from shoal.journey.handlers import HandlerGaveUp
 from shoal.testing.fakes import make_page
+from shoal.testing.waiting import loop_turns
+
+
+class PanicException(BaseException):
+    """As libraries written in Rust raise it."""
+
+
+def panic(kind: str) -> None:
+    raise {"keyboard": KeyboardInterrupt, "exit": SystemExit, "panic": PanicException, "closed": GeneratorExit}[kind](
+        "index out of bounds"
+    )
+
+
+class Raising(Spider):
+    """Raises what no `except Exception` catches, in every kind of handler."""
+
+    def plain(self, page: Page) -> None:
+        panic(page.meta["kind"])
+
+    def generator(self, page: Page) -> Iterator[Any]:
+        yield {"a": 1}
+        panic(page.meta["kind"])
+
+    async def coroutine(self, page: Page) -> None:
+        await asyncio.sleep(0)
+        panic(page.meta["kind"])
+
+    async def stream(self, page: Page) -> AsyncIterator[Any]:
+        yield {"a": 1}
+        await asyncio.sleep(0)
+        panic(page.meta["kind"])
+
+    async def login(self, session: Any) -> None:
+        await asyncio.sleep(0)
+        panic("panic")
+
+
+class Deaf(Spider):
+    """Catches its deadline and goes on."""
+
+    def loops(self, page: Page) -> None:
+        while True:
+            try:
+                time.sleep(0.001)
+            except Exception:
+                continue
+
+    async def loops_in_async(self, page: Page) -> None:
+        await asyncio.sleep(0)
+        self.loops(page)
+
+    async def waits(self, page: Page) -> None:
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+
+    async def waits_for_ever(self, page: Page) -> None:
+        while not self.is_over:
+            with contextlib.suppress(BaseException):
+                await asyncio.sleep(60)
+
+    is_over = False
 
 
 class Failing(Spider):
@@ -86,6 +149,40 @@ async def test_what_a_handler_raises_comes_through() -> None:
 async def test_a_handler_cannot_end_its_worker(name: str) -> None:
     with pytest.raises(HandlerGaveUp):
         await run(name, Failing())
+
+
+@pytest.mark.parametrize("kind", ["keyboard", "exit", "panic", "closed"])
+@pytest.mark.parametrize("name", ["plain", "generator", "coroutine", "stream"])
+async def test_whatever_a_handler_raises_ends_its_page_only(name: str, kind: str) -> None:
+    page = make_page("", handler=name, meta={"kind": kind})
+    with pytest.raises(HandlerGaveUp, match=r"the handler raised .*: index out of bounds"):
+        await handlers(Raising()).run(page)
+
+
+async def test_whatever_a_login_raises_ends_its_page_only() -> None:
+    session: Any = None
+    with pytest.raises(HandlerGaveUp, match="the login raised PanicException: index out of bounds"):
+        await handlers(Raising()).log_in(session)
+
+
+@pytest.mark.parametrize("name", ["loops", "loops_in_async", "waits"])
+async def test_a_handler_that_catches_its_deadline_is_stopped_all_the_same(name: str) -> None:
+    with pytest.raises(HandlerTimeout, match=r"0.2 s"):
+        async with asyncio.timeout(20):
+            await run(name, Deaf())
+
+
+async def test_a_handler_that_catches_everything_is_abandoned_and_its_cancellation_arrives() -> None:
+    spider = Deaf()
+    working = asyncio.create_task(handlers(spider, seconds=60.0).run(make_page("", handler="waits_for_ever")))
+    await loop_turns()
+    working.cancel()
+    await loop_turns()
+    spider.is_over = True  # so that it ends when its frame is cleared
+    working.cancel()
+    async with asyncio.timeout(20):
+        with pytest.raises(asyncio.CancelledError):
+            await working
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,14 @@ def test_what_is_no_pace_at_all() -> None:
     assert "--concurrency" in bound(lane(interval=0.0), workers=[worker(busy=9)])
 
 
+def test_a_worker_that_is_silent_while_others_are_not_is_named() -> None:
+    hung, alive = worker(worker="hung", busy=3, seen=100.0), worker(worker="alive", busy=1, seen=112.0)
+    line = "worker hung has given no sign of life for 12 s: it cannot reach the frontier, or a handler blocks it"
+    assert bound(lane(interval=0.0), workers=[alive, hung]) == line
+    idle = worker(worker="idle", seen=100.0)
+    assert bound(lane(interval=0.0), workers=[alive, idle]) == "the sites' answers"
+
+
 def test_a_pace_that_was_asked_for_names_what_changes_it() -> None:
     assert bound(lane()) == "politeness: a.test at 1/s; --rate changes it"
     assert bound(lane("a.test via shop")) == "politeness: a.test via shop at 1/s, the spider's rate; --rate changes it"

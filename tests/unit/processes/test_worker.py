@@ -13,7 +13,8 @@ from shoal import Page
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.fetch.base import Fetch
 from shoal.model import DeadFilter, Done
-from shoal.processes.worker import resident_bytes, worker_name
+from shoal.processes.machine import worker_name
+from shoal.processes.memory import resident_bytes
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import ScriptedFetcher, task_for
 from shoal.testing.waiting import eventually, loop_turns
@@ -141,7 +142,7 @@ async def test_a_worker_gives_signs_of_life() -> None:
     assert (beat.worker, beat.crawl, beat.slots) == ("w", "c", bench.settings.concurrency)
     assert beat.started == clock()
     assert beat.memory_bytes == pytest.approx(resident_bytes(), rel=0.5)
-    assert worker_name() != worker_name()
+    assert worker_name(7) != worker_name(7)
 
 
 async def test_a_worker_tells_what_it_waits_for() -> None:

@@ -15,7 +15,8 @@ from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import Crawl
-from shoal.processes.worker import Worker, WorkerParts
+from shoal.processes.worker import Worker
+from shoal.processes.worker_parts import WorkerParts
 from shoal.settings import Settings
 from shoal.testing.fakes import MemoryStore, ScriptedFetcher, Watched, passages_for, respond, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier

@@ -9,6 +9,7 @@ import click
 from shoal.cli.options import json_option, place_options, run_options, setting_options
 
 if TYPE_CHECKING:
+    from shoal.processes.deaths import Watched
     from shoal.processes.opening import Places
     from shoal.spider import Spider
 
@@ -27,16 +28,22 @@ def crawl(urls: tuple[str, ...], *, places: Places, flags: dict[str, Any], **opt
     \b
     Example: shoal crawl https://example.com/docs/ --depth 2 -o docs.jsonl
     """
-    from shoal.cli.crawl_process import Job, run_job
-    from shoal.cli.loop import run
-    from shoal.crawl import settings_of
-    from shoal.generic import SitePages
-    from shoal.urls import canonical, lane_of
+    from shoal.cli.guardian import guarded
 
-    start = [canonical(url) for url in urls]
-    kind = starting_at(SitePages, start, name=f"crawl-{lane_of(start[0])}")
-    settings = settings_of(kind, flags).values
-    return run(run_job(Job(spider=kind(), reference=REFERENCE, settings=settings, places=places, **options)))
+    def work(watched: Watched | None) -> int:
+        from shoal.cli.crawl_process import Job, run_job
+        from shoal.cli.loop import run
+        from shoal.crawl import settings_of
+        from shoal.generic import SitePages
+        from shoal.urls import canonical, lane_of
+
+        start = [canonical(url) for url in urls]
+        kind = starting_at(SitePages, start, name=f"crawl-{lane_of(start[0])}")
+        settings = settings_of(kind, flags).values
+        job = Job(spider=kind(), reference=REFERENCE, settings=settings, places=places, watched=watched, **options)
+        return run(run_job(job))
+
+    return guarded(work, is_worker=options["workers"] == 1)
 
 
 def starting_at(spider: type[Spider], start: list[Any], *, name: str) -> type[Spider]:

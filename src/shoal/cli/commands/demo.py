@@ -17,6 +17,7 @@ from shoal.processes.result_places import DEFAULT_FILE
 if TYPE_CHECKING:
     from shoal.cli.crawl_process import Job
     from shoal.cli.display.summary import Summary
+    from shoal.processes.deaths import Watched
     from shoal.processes.opening import Places
     from shoal.testing.sites.site_process import SiteProcess
 
@@ -44,6 +45,13 @@ def demo(products: int, workers: int) -> int:
     \b
     Example: shoal demo --products 1000 --workers 4
     """
+    from shoal.cli.guardian import guarded
+
+    return guarded(lambda watched: _demo(products, workers, watched=watched), is_worker=workers == 1)
+
+
+def _demo(products: int, workers: int, *, watched: Watched | None) -> int:
+    """The whole demo; one that takes over from a process that died begins anew, with a shop of its own."""
     from shoal.cli.crawl_process import exit_code, work
     from shoal.cli.loop import run
     from shoal.testing.sites.site_process import site_process
@@ -54,7 +62,7 @@ def demo(products: int, workers: int) -> int:
     log.unlink(missing_ok=True)
     with site_process("--products", str(products), log=log) as site:
         _introduce(site, screen, products=products)
-        job = _job(site, workers=workers)
+        job = _job(site, workers=workers, watched=watched)
         summary = run(work(job, screen))
         _show(summary, job.places, site, screen)
     if not summary.interrupted:
@@ -63,7 +71,7 @@ def demo(products: int, workers: int) -> int:
     return exit_code(summary)
 
 
-def _job(site: SiteProcess, *, workers: int) -> Job:
+def _job(site: SiteProcess, *, workers: int, watched: Watched | None) -> Job:
     from shoal.cli.commands.crawl_site import starting_at
     from shoal.cli.crawl_process import Job
     from shoal.crawl import settings_of
@@ -84,6 +92,7 @@ def _job(site: SiteProcess, *, workers: int) -> Job:
         workers=workers,
         # The shop of an earlier demo has ended: its URLs lead nowhere.
         fresh=True,
+        watched=None if watched is None else watched._replace(has_begun=False),
     )
 
 

@@ -12,6 +12,7 @@ from shoal.cli.options import place_options
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
+    from shoal.cli.main import Entry
     from shoal.processes.opening import Places
 
 # Different from the codes of a worker that refuses to work: the fleet replaces a worker that ends with this one.
@@ -27,20 +28,34 @@ BROKEN = 70
 @click.option("--name", hidden=True, help="The worker's name.")
 @click.option("--store-connections", type=int, hidden=True, help="Connections to the store's server.")
 @click.option("--parent", type=int, hidden=True, help="Stop when this process is no longer the parent.")
+@click.option("--black-box", type=int, hidden=True, help="The descriptor of memory that the parent reads.")
 @click.option("--burst", is_flag=True, help="End when the crawl is finished instead of waiting for the next.")
-def worker(spider: str, *, places: Places, **options: Any) -> int:
+@click.pass_obj
+def worker(entry: Entry | None, /, spider: str, *, places: Places, black_box: int | None, **options: Any) -> int:
     """Join the fleet and work until told to stop.
 
     \b
     Example: shoal worker books.py --frontier /srv/crawls/shoal.db
     """
-    from shoal.cli.loop import run
-    from shoal.cli.worker_process import WorkerJob, work
+    from shoal.cli.guardian import guarded
+    from shoal.processes.black_box import BlackBox
+    from shoal.processes.deaths import Watched
 
-    try:
-        return run(work(WorkerJob(reference=spider, places=places, **options)))
-    except (ShoalError, KeyboardInterrupt, BrokenPipeError):
-        raise
-    except Exception:
-        traceback.print_exc(file=sys.stderr)
-        return BROKEN
+    def work(watched: Watched | None) -> int:
+        from shoal.cli.loop import run
+        from shoal.cli.worker_process import WorkerJob, work_on_crawls
+
+        if black_box is not None:
+            watched = Watched(BlackBox.inherited(black_box))
+            if entry is not None:
+                entry.box = watched.box
+        try:
+            return run(work_on_crawls(WorkerJob(reference=spider, places=places, watched=watched, **options)))
+        except (ShoalError, KeyboardInterrupt, BrokenPipeError):
+            raise
+        except Exception:
+            traceback.print_exc(file=sys.stderr)
+            return BROKEN
+
+    # In a fleet the coordinator is the parent, and watches.
+    return guarded(work, is_worker=options["parent"] is None)

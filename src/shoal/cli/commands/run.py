@@ -9,6 +9,7 @@ import click
 from shoal.cli.options import json_option, place_options, run_options, setting_options
 
 if TYPE_CHECKING:
+    from shoal.processes.deaths import Watched
     from shoal.processes.opening import Places
 
 
@@ -24,20 +25,26 @@ def run(spider: str, *, places: Places, flags: dict[str, Any], **options: Any) -
     \b
     Example: shoal run books.py --workers 4 -o books.csv
     """
-    from shoal.cli.crawl_process import Job, run_job
-    from shoal.cli.loop import run as run_loop
-    from shoal.cli.next_commands import run_line
-    from shoal.crawl import settings_of
-    from shoal.spider_file import load_spider, made
+    from shoal.cli.guardian import guarded
 
-    kind = load_spider(spider)
-    settings = settings_of(kind, flags).values
-    job = Job(
-        spider=made(kind),
-        reference=spider,
-        settings=settings,
-        places=places,
-        again=run_line(spider, flags, **options),
-        **options,
-    )
-    return run_loop(run_job(job))
+    def work(watched: Watched | None) -> int:
+        from shoal.cli.crawl_process import Job, run_job
+        from shoal.cli.loop import run as run_loop
+        from shoal.cli.next_commands import run_line
+        from shoal.crawl import settings_of
+        from shoal.spider_file import load_spider, made
+
+        kind = load_spider(spider)
+        settings = settings_of(kind, flags).values
+        job = Job(
+            spider=made(kind),
+            reference=spider,
+            settings=settings,
+            places=places,
+            again=run_line(spider, flags, **options),
+            watched=watched,
+            **options,
+        )
+        return run_loop(run_job(job))
+
+    return guarded(work, is_worker=options["workers"] == 1)

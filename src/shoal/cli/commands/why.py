@@ -124,7 +124,7 @@ def sentence(fate: Fate) -> str:
         case TaskState.DONE:
             return f"done: {outcome or 'nothing more is known of it'}"
         case TaskState.DEAD:
-            return f"dead after {several(task.attempts, 'attempt')}: {task.reason}"
+            return f"dead after {several(task.attempts, 'attempt')}: {task.reason}{_death(task)}"
         case TaskState.LEASED:
             return f"in flight, attempt {task.attempts}, with {task.worker}{_lost(task)}"
         case TaskState.DELAYED:
@@ -134,6 +134,17 @@ def sentence(fate: Fate) -> str:
             return "set aside when the crawl was cancelled"
         case _:
             return f"queued: it waits for its turn in its lane{_lost(task)}"
+
+
+def _death(task: TaskStatus) -> str:
+    """What a page did that ended its worker each time."""
+    from shoal.frontier.rules.tasks import WORKER_LOST
+
+    if not task.reason.startswith(WORKER_LOST) or task.task is None:
+        return ""
+    return (
+        f"; at each attempt the worker process ended while it had only this page, for its handler {task.task.handler}"
+    )
 
 
 def _lost(task: TaskStatus) -> str:

@@ -27,7 +27,7 @@ OUTCOMES = {
     "http_401": "asked for a login",
     "handler": "the spider's handler raised",
     "unstorable": "an item that no store takes",
-    "worker lost": "each attempt, alone in its worker, ended with the worker",
+    "worker lost": "the page ended its worker process at each attempt",
     "refused_address": "a private or special address: --allow-private lets requests go there",
     "dns": "no address for the host's name",
     "connect": "no connection",

@@ -1,0 +1,114 @@
+"""What is known of a process that died, and when another one takes its place."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from shoal.frontier.base import Frontier
+from shoal.processes.black_box import BlackBox, Reading, RunningPage
+from shoal.processes.outages import until_reachable
+from shoal.secrecy import masked
+
+FIRST_PAUSE_SECONDS: Final = 0.5
+LONGEST_PAUSE_SECONDS: Final = 30.0
+# Deaths in a row without a settled page in between: on a page each, and with nothing to tell of.
+MOST_DEATHS: Final = 50
+MOST_DEATHS_AT_ONCE: Final = 8
+SILENT: Final = "silent for "  # how the cause begins when a process hung
+
+
+class Death(NamedTuple):
+    """The end of a process that did not end in order: why, its workers, and the pages that may have killed it."""
+
+    cause: str
+    workers: tuple[str, ...]
+    suspects: tuple[RunningPage, ...] = ()
+    settled: int = 0
+
+    @property
+    def tokens(self) -> list[int]:
+        return [page.token for page in self.suspects]
+
+    @property
+    def sentence(self) -> str:
+        """What happened to the process, what follows, and where its handlers were."""
+        end = f"was {self.cause} and was killed" if self.cause.startswith(SILENT) else f"ended with {self.cause}"
+        return f"{end}; its tasks go back, a new one starts{self.pages}"
+
+    @property
+    def pages(self) -> str:
+        """Where its handlers were, as the end of a sentence; empty: nowhere."""
+        return f"; {described(self.suspects)}" if self.suspects else ""
+
+
+class Watched(NamedTuple):
+    """A process as its guardian watches it: its black box, and what became of those before it.
+
+    `has_begun`: one of them began the crawl, which this one resumes; `began` is when the first of them was started, on
+    the monotonic clock, and `pages_before` how many pages had ended then."""
+
+    box: BlackBox
+    former: tuple[Death, ...] = ()
+    has_begun: bool = False
+    began: float = 0.0
+    pages_before: int = 0
+
+
+def death_of(code: int, reading: Reading, *, cause: str = "") -> Death | None:
+    """The death of a process that ended with this code, below zero: by a signal. None: the code is its own answer."""
+    # One that never came to work says by its code why; so does one that ended in order.
+    if code >= 0 and (reading.has_ended or not reading.moves):
+        return None
+    return Death(cause or ending(code), reading.workers, reading.suspects, reading.settled)
+
+
+def ending(code: int) -> str:
+    """How a process ended that did not end in order: SIGSEGV, os._exit(1)."""
+    if code >= 0:
+        return f"os._exit({code})"
+    return signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+
+
+def described(pages: tuple[RunningPage, ...]) -> str:
+    """Which handlers are on which pages: its handler parse is on https://…"""
+    first = f"its handler {pages[0].handler} was on {masked(pages[0].url)}"
+    return first if len(pages) == 1 else f"{first}, {len(pages) - 1} others were running"
+
+
+class Comebacks:
+    """How long to wait before a process that died is replaced: longer and longer only while they die at once."""
+
+    def __init__(self) -> None:
+        self._pause = FIRST_PAUSE_SECONDS
+        self._on_pages = 0
+        self._at_once = 0
+
+    def after(self, death: Death, *, lived: float) -> float | None:
+        """The pause after this death of a process that lived so many seconds; None: no other one would live longer."""
+        if death.settled or lived > LONGEST_PAUSE_SECONDS:
+            self._pause, self._on_pages, self._at_once = FIRST_PAUSE_SECONDS, 0, 0
+            return FIRST_PAUSE_SECONDS
+        if death.suspects:
+            # The page is lent alone from now on, and given up when its attempts are used up: this comes to an end.
+            self._on_pages += 1
+            return FIRST_PAUSE_SECONDS if self._on_pages < MOST_DEATHS else None
+        self._at_once += 1
+        pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+        return pause if self._at_once < MOST_DEATHS_AT_ONCE else None
+
+
+async def reclaim_former(watched: Watched | None, *, frontier: Frontier, say: Callable[[str], None]) -> None:
+    """Reclaim the leases of the processes before this one; the pages that may have killed them are lent alone."""
+    if watched is None:
+        return
+    for death in watched.former:
+        for worker in death.workers:
+            await evict(worker, death, frontier=frontier, say=say)
+    watched.box.reclaim()
+
+
+async def evict(worker: str, death: Death, *, frontier: Frontier, say: Callable[[str], None]) -> None:
+    """Reclaim the leases of a worker whose process died."""
+    await until_reachable(lambda: frontier.evict(worker, suspects=death.tokens, cause=death.cause), say=say)

@@ -1,0 +1,40 @@
+"""What a worker is built from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shoal.archive.base import Archive
+from shoal.exits.troubles import Troubles
+from shoal.frontier.base import Frontier
+from shoal.journey.journey import Journey
+from shoal.journey.recent_keys import RecentKeys
+from shoal.processes.black_box import WorkerBox
+from shoal.processes.renewals import OpenFrontier
+from shoal.spider import Spider
+from shoal.store.base import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerParts:
+    """What a worker is built from. `say` takes one line for people.
+
+    `box` is where the worker leaves traces for the one who finds it dead; `beside` opens a second connection to the
+    frontier, for renewals while a handler blocks the event loop.
+
+    `clock` gives the time of day, for signs of life; `monotonic` the time by which start slots are kept."""
+
+    spider: Spider
+    frontier: Frontier
+    store: Store
+    journey: Journey
+    known: RecentKeys
+    say: Callable[[str], None]
+    archive: Archive | None = None
+    troubles: Troubles | None = None
+    box: WorkerBox | None = None
+    beside: OpenFrontier | None = None
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic

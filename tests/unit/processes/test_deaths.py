@@ -1,0 +1,101 @@
+"""When a process that died is replaced, and how one that hangs is told from one that was stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from shoal.processes.black_box import BlackBox, Reading, RunningPage
+from shoal.processes.deaths import MOST_DEATHS, Comebacks, Death, death_of
+from shoal.processes.machine import is_stopped
+from shoal.processes.silence import Pulse, Vigil, longest_silence
+from shoal.testing.waiting import wait_until
+
+PAGE = RunningPage("w", 7, "parse", "https://a.test/bad", is_current=True)
+
+
+def reading(*, moves: int = 1, patience: float | None = 30.0, running: tuple[RunningPage, ...] = (PAGE,)) -> Reading:
+    empty = BlackBox.private().read()
+    return empty._replace(moves=moves, patience=patience, running=running, workers=("w",))
+
+
+def test_a_worker_that_settled_pages_is_replaced_soon_however_often_it_dies() -> None:
+    comebacks = Comebacks()
+    assert [comebacks.after(Death("SIGKILL", ("w",), settled=1), lived=1.0) for _ in range(20)] == [0.5] * 20
+
+
+def test_the_pause_grows_only_while_workers_die_at_once() -> None:
+    comebacks, barren = Comebacks(), Death("SIGKILL", ("w",))
+    assert [comebacks.after(barren, lived=1.0) for _ in range(3)] == [0.5, 1.0, 2.0]
+    assert comebacks.after(barren, lived=100.0) == 0.5
+    assert comebacks.after(barren, lived=1.0) == 0.5
+    assert None in [comebacks.after(barren, lived=1.0) for _ in range(20)]
+
+
+def test_a_page_that_kills_each_worker_is_tried_without_a_growing_pause_and_not_for_ever() -> None:
+    comebacks, on_page = Comebacks(), Death("SIGSEGV", ("w",), (PAGE,))
+    pauses = [comebacks.after(on_page, lived=1.0) for _ in range(MOST_DEATHS)]
+    assert pauses == [0.5] * (MOST_DEATHS - 1) + [None]
+
+
+@pytest.mark.parametrize(
+    ("code", "has_ended", "moves", "cause"),
+    [
+        (-signal.SIGSEGV, False, 5, "SIGSEGV"),
+        (-signal.SIGKILL, False, 0, "SIGKILL"),
+        (1, False, 5, "os._exit(1)"),
+        (0, False, 5, "os._exit(0)"),
+        (1, True, 5, None),
+        (2, False, 0, None),  # it never came to work: its code says why
+    ],
+)
+def test_a_code_without_word_of_an_orderly_end_is_a_death(
+    code: int, *, has_ended: bool, moves: int, cause: str | None
+) -> None:
+    death = death_of(code, reading(moves=moves)._replace(has_ended=has_ended))
+    assert (death and death.cause) == cause
+
+
+def test_silence_counts_only_while_nobody_is_stopped() -> None:
+    pulse = Pulse()
+    for _ in range(4):
+        pulse.look(reading(), elapsed=1.0)
+    assert pulse.silent == 3.0
+    pulse.look(reading(), elapsed=1.0, is_stopped=True)
+    pulse.look(reading(), elapsed=3600.0)  # the one who looks was stopped
+    assert pulse.silent < 10.0
+    pulse.look(reading(moves=2), elapsed=1.0)
+    assert pulse.silent == 0.0
+
+
+def test_a_silent_process_is_named_with_its_page_and_then_counts_as_hung() -> None:
+    said: list[str] = []
+    vigil = Vigil("worker 2", say=said.append)
+    causes = [vigil.look(reading(), elapsed=1.0, is_stopped=lambda: False) for _ in range(60)]
+    assert said == ["worker 2 is silent for 10 s: its handler parse sits on https://a.test/bad"]
+    assert next(filter(None, causes)) == "silent for 45 s"
+
+
+def test_a_handler_without_deadline_is_never_hung_but_named() -> None:
+    said: list[str] = []
+    vigil = Vigil("worker 2", say=said.append)
+    assert not any(vigil.look(reading(patience=0.0), elapsed=1.0, is_stopped=lambda: False) for _ in range(900))
+    assert len(said) == 1
+
+
+def test_what_is_no_handler_may_hold_the_loop_for_longer() -> None:
+    assert (longest_silence(reading()), longest_silence(reading(running=()))) == (45.0, 450.0)
+    assert longest_silence(reading(patience=None)) is None
+
+
+def test_a_stopped_process_is_told_from_one_that_hangs() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        assert not is_stopped(process.pid)
+        os.kill(process.pid, signal.SIGSTOP)
+        wait_until(lambda: is_stopped(process.pid), otherwise="it was not stopped")
+        os.kill(process.pid, signal.SIGCONT)
+        process.kill()

@@ -1,0 +1,151 @@
+"""A worker and what may take it down: a page that is lent alone, a panic in its own code, a handler that blocks it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from worker_in_memory import HOST, Bench
+
+from shoal.fetch.base import Fetch
+from shoal.model import TaskState
+from shoal.processes.black_box import BlackBox
+from shoal.processes.renewals import Renewals
+from shoal.testing.fakes import Answer, ScriptedFetcher, respond, task_for
+from shoal.testing.waiting import eventually, loop_turns, wait_until
+
+SUSPECT = task_for(f"{HOST}/suspect")
+
+
+class OneByOne(ScriptedFetcher):
+    """Answers as many requests as it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(otherwise=respond(f"{HOST}/", ""))
+        self.allowed = asyncio.Semaphore(0)
+
+    async def fetch(self, request: Fetch) -> Answer:
+        answer = await super().fetch(request)
+        await self.allowed.acquire()
+        return answer
+
+
+async def bench_with_suspect() -> tuple[Bench, OneByOne, asyncio.Task[int]]:
+    """A worker with three pages in hand that has leased a suspect besides; one more page waits."""
+    bench = Bench({})
+    bench.fetcher = fetcher = OneByOne()
+    await bench.begin()
+    await bench.memory.put("c", [SUSPECT])
+    (lease,) = (await bench.memory.lease(["c"], 1, worker="dead", seconds=60.0, horizon=1.0)).leases
+    await bench.memory.evict("dead", suspects=[lease.token], cause="SIGSEGV")
+    before = [task_for(f"{HOST}/{number}", priority=1) for number in range(3)]
+    await bench.memory.put("c", [*before, task_for(f"{HOST}/after", priority=-1)])
+    running = asyncio.create_task(bench.run())
+
+    async def is_lent() -> bool:
+        status = await bench.memory.look_up("c", SUSPECT.key)
+        return status.state is TaskState.LEASED and len(fetcher.requests) == 3
+
+    await eventually(is_lent)
+    await loop_turns()
+    return bench, fetcher, running
+
+
+async def test_a_page_lent_alone_begins_after_the_others_and_before_the_next() -> None:
+    bench, fetcher, running = await bench_with_suspect()
+    assert "/suspect" not in bench.fetched()
+    for _ in range(3):
+        fetcher.allowed.release()
+    await eventually(lambda: len(fetcher.requests) == 4)
+    await loop_turns()
+    assert bench.fetched()[3:] == ["/suspect"]
+    for _ in range(2):
+        fetcher.allowed.release()
+    assert await running == 5
+    assert bench.fetched()[4:] == ["/after"]
+
+
+async def test_a_page_lent_alone_that_has_not_begun_is_released_when_the_worker_stops() -> None:
+    bench, fetcher, running = await bench_with_suspect()
+    bench.stop.set()
+    for _ in range(3):
+        fetcher.allowed.release()
+    assert await running == 3
+    status = await bench.memory.look_up("c", SUSPECT.key)
+    assert (status.state, status.attempts) == (TaskState.QUEUED, 0)
+
+
+class Panicking(ScriptedFetcher):
+    """Raises what a library written in Rust raises when it fails, which is no Exception."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        super().__init__()
+        self._error = error
+
+    async def fetch(self, request: Fetch) -> Answer:
+        raise self._error("index out of bounds")
+
+
+@pytest.mark.parametrize("error", [BaseException, KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+async def test_whatever_is_raised_on_the_way_ends_the_lease(error: type[BaseException]) -> None:
+    bench = Bench({})
+    bench.fetcher = Panicking(error)
+    await bench.memory.open_crawl(bench.crawl)
+    await bench.memory.put("c", [task_for(f"{HOST}/", max_attempts=1)])
+    assert await bench.run() == 0
+    status = await bench.memory.look_up("c", task_for(f"{HOST}/").key)
+    assert (status.state, status.reason) == (TaskState.DEAD, f"internal: {error.__name__}: index out of bounds")
+
+
+@pytest.mark.parametrize("patience", [0.0, 30.0])
+async def test_leases_are_renewed_while_the_event_loop_is_blocked(patience: float) -> None:
+    bench = Bench({})
+    await bench.begin("/")
+    (lease,) = (await bench.memory.lease(["c"], 1, worker="w", seconds=0.5, horizon=1.0)).leases
+
+    @asynccontextmanager
+    async def beside() -> AsyncIterator[Any]:
+        yield bench.frontier
+
+    box = BlackBox.private()
+    box.worker("w", patience=patience).open()
+    renewals = Renewals({lease.token: lease}, frontier=bench.memory, seconds=0.5, box=box, beside=beside)
+    running = asyncio.create_task(renewals.run(lambda step: step(), lambda _: None))
+    await loop_turns()
+    # No await: the event loop stands still meanwhile, for longer than the lease would have lasted.
+    wait_until(lambda: bench.count("extend") >= 3, otherwise="nobody has renewed the lease")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert await bench.memory.evict("w") == 1
+
+
+async def test_nobody_renews_leases_of_a_worker_that_hangs() -> None:
+    asked: list[bool] = []
+
+    class Hung(Renewals):
+        """A worker whose event loop has stood still for longer than a handler may take."""
+
+        def may_renew(self, silent: float, reading: Any) -> bool:
+            asked.append(True)
+            return super().may_renew(1000.0, reading)
+
+    bench = Bench({})
+    await bench.begin("/")
+    (lease,) = (await bench.memory.lease(["c"], 1, worker="w", seconds=0.3, horizon=1.0)).leases
+
+    @asynccontextmanager
+    async def beside() -> AsyncIterator[Any]:
+        yield bench.frontier
+
+    box = BlackBox.private()
+    box.worker("w", patience=1.0).open()
+    renewals = Hung({lease.token: lease}, frontier=bench.memory, seconds=0.3, box=box, beside=beside)
+    running = asyncio.create_task(renewals.run(lambda step: step(), lambda _: None))
+    await loop_turns()
+    wait_until(lambda: len(asked) > 10, otherwise="nobody looks")
+    assert bench.count("extend") == 0
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
