@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -335,11 +335,19 @@ def replay_for(crawl: str, spider: Spider, *, settings: Settings, archive: Archi
     return Replay(crawl, parts=parts)
 
 
-def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier, say: Say) -> Fleet:
-    """A fleet of `workers` worker processes on this machine."""
+def fleet_for(
+    crawl: Crawl,
+    places: Places,
+    *,
+    workers: int,
+    frontier: Frontier,
+    say: Say,
+    environment: Mapping[str, str] | None = None,
+) -> Fleet:
+    """A fleet of `workers` worker processes on this machine, with these variables besides our own."""
     record = record_of(crawl)
     # Not on the command line, where all users of the machine could read the passwords in them.
-    environment = {**os.environ, FRONTIER_VARIABLE: places.frontier, STORE_VARIABLE: places.store}
+    variables = {**os.environ, **(environment or {}), FRONTIER_VARIABLE: places.frontier, STORE_VARIABLE: places.store}
 
     def command(name: str, black_box: int) -> list[str]:
         flags = ["--crawl", crawl.id, "--name", name, "--parent", str(os.getpid()), "--burst"]
@@ -354,7 +362,7 @@ def fleet_for(crawl: Crawl, places: Places, *, workers: int, frontier: Frontier,
 
     host, started = socket.gethostname(), f"{time.time_ns() // 1000 % 2**32:x}"
     names = [f"{host}:{os.getpid()}.{started}:{number}" for number in range(1, workers + 1)]
-    start = Start(command=command, environment=environment)
+    start = Start(command=command, environment=variables)
     return Fleet(names, start=start, reclaim=reclaim, say=say, grace_seconds=record.settings.grace_seconds)
 
 

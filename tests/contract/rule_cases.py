@@ -379,9 +379,10 @@ IS_NOTED = [
 # time, last time noted, expected by the caller, seconds of a lease → whether the frontier was away
 WAS_AWAY = [
     ((1000.0, 999.0, 1000.0, 60.0), False),
-    ((1000.0, 970.0, 1000.0, 60.0), False),
-    ((1000.0, 969.0, 1000.0, 60.0), True),
-    ((1000.0, 969.0, None, 60.0), False),  # the caller is new
+    ((1000.0, 969.0, 1000.0, 60.0), False),
+    ((1000.0, 968.5, 1000.0, 60.0), True),
+    ((1000.0, 968.5, None, 60.0), False),  # the caller is new
+    ((1000.0, 998.2, 1000.0, 2.0), False),  # a short lease: the time is noted about once a second
     ((1000.0, 0.0, 1000.0, 60.0), False),  # nothing was noted yet
 ]
 

@@ -23,7 +23,7 @@ from shoal.model import Progress
 from shoal.processes.opening import Places, opened
 from shoal.processes.sources import feed, requests_of
 from shoal.spider_file import load_spider
-from shoal.testing.chaos.report import survey
+from shoal.testing.chaos.survey import survey
 from shoal.testing.servers.proxy_servers import Tinyproxy
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess, site_process

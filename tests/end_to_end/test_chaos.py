@@ -1,11 +1,8 @@
-"""`shoal chaos` finds nothing wrong with shoal, and finds what is wrong with a shoal that was tampered with."""
+"""The verdict of `shoal chaos` finds what is wrong with a tampered shoal, and its plan follows from a seed."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,14 +12,18 @@ import msgspec
 import pytest
 
 from shoal.crawl import begin, intake_of, worker_for
-from shoal.model import Crawl, Done, Lease, LeaseBatch, Progress, Result, SettleReport, TaskState
+from shoal.model import Crawl, CrawlState, Dead, Done, Lease, LeaseBatch, Progress, Result, SettleReport, TaskState
 from shoal.processes.opening import Places, opened
 from shoal.processes.sources import feed, requests_of
 from shoal.store.base import FetchRow, ItemRow
-from shoal.testing.chaos.deeds import Straggler
+from shoal.testing.chaos.bad_pages import DEADLY, HANGING
+from shoal.testing.chaos.diary import Diary
 from shoal.testing.chaos.graph_spider import Graph
-from shoal.testing.chaos.plan import Deed, Plan, pages_for, schedule, settings_for
-from shoal.testing.chaos.report import Report, Survey, pace_of, survey
+from shoal.testing.chaos.plan import CHOICE, Deed, Plan, bad_pages, pages_for, schedule, settings_for, with_deeds
+from shoal.testing.chaos.report import Report, pace_of, report_on, total
+from shoal.testing.chaos.straggler import Straggler
+from shoal.testing.chaos.survey import Survey, survey
+from shoal.testing.sites.catalogue import LinkGraph
 from shoal.testing.sites.loopback import Hit
 from shoal.testing.sites.site import GraphSite
 from shoal.testing.waiting import eventually
@@ -31,24 +32,6 @@ from shoal.urls import lane_of
 PAGES = 60
 SECONDS = 60.0
 RATE = 40
-
-
-# Thirteen seconds: at the paced rate 1,080 pages take nine, which is how long four kills, one freeze past the leases
-# and the starts of the new workers need. With fewer pages the crawl can end before the last kill.
-def test_workers_that_are_killed_and_stopped_lose_and_double_nothing(tmp_path: Path) -> None:
-    options = ["--kills", "4", "--workers", "3", "--pages", "1080", "--seed", "7", "--json"]
-    command = [sys.executable, "-m", "shoal", "chaos", *options]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=SECONDS)
-    assert result.returncode == 0, result.stdout + result.stderr
-    report = json.loads(result.stdout)
-    assert report["attempted"] == report["acknowledged"] == report["ok"] == 1080
-    assert (report["lost"], report["duplicated"], report["unexpected"], report["pace_violations"]) == (0, 0, 0, 0)
-    assert (report["kills"], report["freezes"]) == (4, 1)
-    assert report["recovered"] > 0
-    # Each lease that the straggler could borrow is settled late twice.
-    assert report["stale_settles_refused"] >= report["late_settles"] >= 2
-    assert "gets SIGKILL" in result.stderr
-    assert "is stopped past its leases" in result.stderr
 
 
 class Tampered:
@@ -117,6 +100,30 @@ class LosesRows(Tampered):
         return refused
 
 
+class BuriesAPage(Tampered):
+    """The last page is given up as if it had killed its workers."""
+
+    async def settle(self, results: Sequence[Result]) -> SettleReport:
+        doomed = f"/g/{PAGES - 1}"
+        ends: list[Result] = [
+            Dead(lease=result.lease, reason="worker lost: SIGKILL")
+            if result.lease.task.url.endswith(doomed)
+            else result
+            for result in results
+        ]
+        report: SettleReport = await self.inner.settle(ends)
+        return report
+
+
+class LogsASecondAttempt(Tampered):
+    """Every page seems to be done at its second attempt."""
+
+    async def write(self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], **options: Any) -> dict[int, str]:
+        second = [msgspec.structs.replace(row, attempt=2) for row in fetches]
+        refused: dict[int, str] = await self.inner.write(items, second, **options)
+        return refused
+
+
 class Case:
     """A small crawl in this process, by one worker, over a frontier and a store that may be tampered with."""
 
@@ -131,8 +138,8 @@ class Case:
         async with asyncio.timeout(SECONDS), worker_for(self.crawl, Graph(), **parts) as worker:
             await worker.run(asyncio.Event())
 
-    async def survey(self) -> Survey:
-        return await survey(self.frontier, self.store, self.crawl, urls=self.site.expected_urls())
+    async def survey(self, **options: Any) -> Survey:
+        return await survey(self.frontier, self.store, self.crawl, urls=self.site.expected_urls(), **options)
 
 
 @asynccontextmanager
@@ -188,6 +195,41 @@ async def test_sees_a_counter_that_a_recount_does_not_confirm(tmp_path: Path) ->
         await case.finish()
         found = await case.survey()
     assert found.surprises[0] == f"the counter done says {PAGES + 1}, a recount {PAGES}"
+
+
+async def test_sees_a_dead_letter_that_need_not_be(tmp_path: Path) -> None:
+    async with crawl_of_a_graph(tmp_path, frontier=BuriesAPage) as case:
+        await case.finish()
+        url = case.site.graph.url(PAGES - 1)
+        found = await case.survey()
+        assert found.lost == []
+        assert f"{url} is dead: worker lost: SIGKILL" in found.surprises
+        assert (found.dead, found.ok) == (0, PAGES - 1)
+        found = await case.survey(doomed={url: ("worker lost: SIGSEGV",)})
+        assert f"{url} is dead: worker lost: SIGKILL, not worker lost: SIGSEGV" in found.surprises
+        found = await case.survey(doomed={url: ("worker lost: SIGKILL",)})
+    assert found.faults == []
+    assert (found.dead, found.ok) == (1, PAGES - 1)
+
+
+async def test_sees_a_page_that_had_to_be_a_dead_letter(tmp_path: Path) -> None:
+    async with crawl_of_a_graph(tmp_path) as case:
+        await case.finish()
+        url = case.site.graph.url(PAGES - 1)
+        found = await case.survey(doomed={url: ("worker lost: SIGKILL",)})
+    assert found.faults == [f"{url} is done, not dead: worker lost: SIGKILL"]
+
+
+async def test_counts_attempts_that_were_used_up(tmp_path: Path) -> None:
+    async with crawl_of_a_graph(tmp_path, store=LogsASecondAttempt) as case:
+        await case.finish()
+        found = await case.survey()
+    assert found.charged == PAGES
+    diary = Diary()
+    charged = report_on(plan(), found, [], diary=diary, late_settles=0, seconds=1.0)
+    assert charged.surprises == [f"{PAGES} attempts were used up; ends of workers explain 0 at most"]
+    diary.done[Deed.KILL] = PAGES
+    assert report_on(plan(), found, [], diary=diary, late_settles=0, seconds=1.0).is_kept
 
 
 async def test_sees_a_crawl_that_did_not_finish(tmp_path: Path) -> None:
@@ -283,13 +325,45 @@ def test_workers_that_were_killed_often_are_relieved_by_a_new_fleet() -> None:
     assert deeds[: deeds.index(Deed.RELIEVE)].count(Deed.KILL) == 8
 
 
+def test_the_same_seed_has_the_same_bad_pages() -> None:
+    first = bad_pages(plan(seed=3, deadly=2, hanging=1))
+    assert first == bad_pages(plan(seed=3, deadly=2, hanging=1)) != bad_pages(plan(seed=4, deadly=2, hanging=1))
+    assert (first.of_kind(DEADLY), first.of_kind(HANGING)) == (4, 2)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_is_reached_only_by_a_page_that_always_harms(seed: int) -> None:
+    one = plan(seed=seed, deadly=2, hanging=1, pages=100)
+    graph = LinkGraph(pages=one.pages - one.apart, apart=one.apart, links=2)
+    linked = {target for number in range(one.pages) for target in graph.targets(number)}
+    bad = bad_pages(one)
+    assert not linked & set(bad.always)
+    assert set(bad.always) <= set(graph.pages_apart)
+    assert set(bad.once) <= set(range(1, graph.pages))
+
+
+def test_two_feeders_share_the_pages_that_no_link_leads_to() -> None:
+    one = plan(dead_feeders=1, pages=1000)
+    slow, other = one.parts
+    assert [*slow, *other] == list(range(900, 1000))
+    assert plan(dead_feeders=0).apart == 0
+
+
+def test_what_is_done_to_servers_needs_servers_of_ones_own() -> None:
+    everything = with_deeds(plan(), CHOICE, steerable=())
+    assert (everything.restarts, everything.stalls, everything.resets, everything.clock_steps) == (0, 0, 0, 0)
+    assert (everything.kills, everything.freezes, everything.deadly, everything.dead_feeders) == (10, 1, 2, 1)
+    some = with_deeds(plan(), [Deed.STALL, Deed.CLOCK], steerable=[Deed.STALL, Deed.RESTART])
+    assert (some.kills, some.freezes, some.stalls, some.restarts, some.clock_steps) == (0, 0, 1, 0, 0)
+
+
 def test_more_kills_need_more_pages() -> None:
     assert pages_for(4) < pages_for(10) < pages_for(11)
 
 
 def report(**fields: int) -> Report:
     names = [field.name for field in msgspec.structs.fields(Report) if field.type is int or field.name == "seconds"]
-    texts = {"frontier": "sqlite", "surprises": [], "lost_pages": []}
+    texts = {"frontier": "sqlite", "store": "sqlite", "surprises": [], "lost_pages": [], "left_out": []}
     return msgspec.convert({**dict.fromkeys(names, 0), **texts, **fields}, Report)
 
 
@@ -300,6 +374,33 @@ def test_a_report_without_faults_is_kept() -> None:
 @pytest.mark.parametrize("fault", ["lost", "duplicated", "unexpected", "pace_violations"])
 def test_a_single_fault_breaks_the_promise(fault: str) -> None:
     assert not report(**{fault: 1}).is_kept
+
+
+def test_runs_are_added_up_and_the_last_one_has_the_verdict() -> None:
+    whole = total([report(kills=3, busiest_second=40, seed=1), report(kills=4, busiest_second=39, seed=2, lost=1)])
+    assert (whole.kills, whole.busiest_second, whole.seed, whole.lost) == (7, 40, 2, 1)
+    assert not whole.is_kept
+
+
+def test_workers_that_end_more_often_than_pages_explain_are_seen() -> None:
+    found = Survey(
+        progress=Progress(state=CrawlState.FINISHED),
+        attempted=0,
+        acknowledged=0,
+        ok=0,
+        lost=[],
+        duplicated=0,
+        dead=0,
+        charged=0,
+        surprises=[],
+    )
+    diary = Diary()
+    diary.ended = 1
+    parts = {"diary": diary, "late_settles": 0, "seconds": 1.0}
+    assert report_on(plan(), found, [], **parts).surprises == [
+        "1 workers ended by themselves; the pages explain 0 at most"
+    ]
+    assert report_on(plan(deadly=1), found, [], **parts).is_kept
 
 
 def test_states_are_counters_by_the_same_name() -> None:

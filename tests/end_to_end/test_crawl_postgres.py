@@ -20,7 +20,7 @@ from shoal.model import Progress, WorkerBeat
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.opening import Places, opened
 from shoal.store.base import ItemFilter
-from shoal.testing.chaos.report import survey
+from shoal.testing.chaos.survey import survey
 from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import eventually

@@ -287,6 +287,23 @@ def test_every_page_of_a_graph_is_reachable_for_any_number_of_links() -> None:
         assert reached == set(range(300))
 
 
+async def test_no_link_leads_to_pages_apart_and_they_are_there() -> None:
+    async with GraphSite(pages=60, apart=5, links=2) as site:
+        reached = await crawl(site, hosts=["127.0.0.1"])
+        apart = {site.graph.url(number) for number in site.graph.pages_apart}
+        assert {url for url, _ in reached} == site.expected_urls() - apart
+        assert [(await fetch(url)).status for url in sorted(apart)] == [200] * 5
+        assert (await fetch(site.graph.url(65))).status == 404
+
+
+async def test_a_page_shows_its_mark_always_or_in_the_first_answer_only() -> None:
+    async with GraphSite(pages=10, marks={1: "always"}, marks_once={2: "once"}) as site:
+        bodies = {number: [(await fetch(site.graph.url(number))).body for _ in range(3)] for number in (1, 2, 3)}
+    assert [b"always" in body for body in bodies[1]] == [True, True, True]
+    assert [b"once" in body for body in bodies[2]] == [True, False, False]
+    assert not any(b"mark" in body for body in bodies[3])
+
+
 def test_the_same_seed_gives_the_same_site() -> None:
     one, same, other = (Catalogue(products=20, seed=seed) for seed in (1, 1, 2))
     sku = one.sku(3)

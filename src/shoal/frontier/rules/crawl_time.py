@@ -32,5 +32,8 @@ def is_noted(now: float, *, last: float) -> bool:
 
 def was_away(now: float, *, last: float, expected: float | None, seconds: float) -> bool:
     """Whether the frontier was away for so long that leases of `seconds` may have ended meanwhile although their
-    workers live: nobody asked or renewed in that time, and the caller is not new."""
-    return expected is not None and last > 0 and now - last > seconds / AWAY_SHARE
+    workers live: nobody asked or renewed in that time, and the caller is not new.
+
+    The latest time may be older than the latest call by as much as it is noted seldom: else short leases would never
+    end."""
+    return expected is not None and last > 0 and now - last > seconds / AWAY_SHARE + CLOCK_SECONDS

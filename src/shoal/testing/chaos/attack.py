@@ -1,48 +1,64 @@
 """A crawl under attack, from its first page to the verdict: the crash promise, proved with real processes.
 
-A numbered graph is served by a process of its own and crawled by real workers. While it runs, workers are killed with
-SIGKILL, one is stopped past its leases, leases are settled late, and a queue server that was started for the run is
-killed. Then every page of the graph is looked up in the frontier, in the store and in the site's own log."""
+A numbered graph is served by a process of its own and crawled by real workers. While it runs, its workers, a feeder
+and the servers that were started for the run are killed, stopped and cut off, and some of its pages harm the workers
+that handle them. Then every page of the graph is looked up in the frontier, in the store and in the site's own log."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-
-import msgspec
 
 from shoal.crawl import begin, fleet_for, intake_of
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
 from shoal.processes.coordinator import Coordinator
-from shoal.processes.opening import opened
+from shoal.processes.fleet import Fleet
 from shoal.processes.outages import until_reachable
 from shoal.processes.stats import Snapshot
+from shoal.settings import FRONTIER_VARIABLE
 from shoal.spider import Spider
 from shoal.spider_file import load_spider
 from shoal.store.base import Store
-from shoal.testing.chaos.deeds import POLL_SECONDS, Crew, Mischief, Say
-from shoal.testing.chaos.plan import HOSTS, LEASE_SECONDS, LINKS, Deed, Plan, schedule, settings_for
-from shoal.testing.chaos.report import Report, Survey, few, pace_of, survey
+from shoal.testing.chaos.bad_pages import Harm, reasons_for
+from shoal.testing.chaos.diary import POLL_SECONDS, Diary, Say
+from shoal.testing.chaos.feeders import Feeders
+from shoal.testing.chaos.fleets import Crew
+from shoal.testing.chaos.grounds import Grounds
+from shoal.testing.chaos.mischief import Act, Mischief
+from shoal.testing.chaos.plan import (
+    HOSTS,
+    LEASE_SECONDS,
+    LINKS,
+    Deed,
+    Plan,
+    bad_pages,
+    schedule,
+    settings_for,
+)
+from shoal.testing.chaos.report import Report, report_on
+from shoal.testing.chaos.server_deeds import acts_of
+from shoal.testing.chaos.straggler import Straggler
+from shoal.testing.chaos.survey import survey
+from shoal.testing.chaos.worker_deeds import WorkerDeeds
 from shoal.testing.sites.catalogue import LinkGraph
-from shoal.testing.sites.loopback import Hit
 from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.urls import lane_of
 
 LATENCY_SECONDS = 0.05
-# No page done for this long: the crawl will not end by itself.
-STALL_SECONDS = 5 * LEASE_SECONDS + 10
+# No page done or dead for this long: the crawl will not end by itself.
+STAND_SECONDS = 5 * LEASE_SECONDS + 20
 LONGEST_TIMES_EXPECTED = 10
 
 Show = Callable[[int, str], None]
-Restart = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,43 +72,56 @@ class Audience:
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """The crawl that is attacked, and its site."""
+    """The crawl that is attacked, its site, and what happened to it so far."""
 
     plan: Plan
+    here: Grounds
     site: SiteProcess
     graph: LinkGraph
     crawl: Crawl
     frontier: Frontier
-    store: Store
+    diary: Diary
+    say: Say
 
 
-async def run_chaos(plan: Plan, *, audience: Audience, restart: Restart | None = None) -> Report:
-    """Run the plan to its end. `restart` kills the queue server and starts it again, if it is ours to kill."""
+async def run_chaos(plan: Plan, *, audience: Audience, here: Grounds | None = None) -> Report:
+    """Run the plan to its end. `here` says what may be done to the servers; without it, nothing."""
+    here = here or Grounds(frontier=plan.places.frontier, store=plan.places.store)
     began = time.monotonic()
-    async with opened(plan.places) as (frontier, store):
+    diary = Diary()
+    say = _listening(audience.say, diary)
+    async with here.opened() as (frontier, store):
         with _graph_site(plan) as (site, graph):
-            crawl = await _begin(plan, graph, frontier=frontier, store=store, say=audience.say)
-            scene = Scene(plan=plan, site=site, graph=graph, crawl=crawl, frontier=frontier, store=store)
-            mischief, surprises = await _attack(scene, audience, restart)
+            crawl = await _begin(plan, graph, frontier=frontier, store=store, say=say)
+            scene = Scene(
+                plan=plan, here=here, site=site, graph=graph, crawl=crawl, frontier=frontier, diary=diary, say=say
+            )
+            straggler = Straggler(crawl, frontier)
+            await _attack(scene, audience.show, straggler)
             hits = site.hits()
         seconds = time.monotonic() - began
-        found = await survey(frontier, store, crawl, urls=graph.expected_urls())
-        report = _report(plan, found, hits, mischief=mischief, surprises=surprises)
+        # A kill may hit the worker that has such a page.
+        kills = reasons_for(Harm.KILL) if plan.kills else ()
+        doomed = {graph.url(number): reasons_for(harm) + kills for number, harm in bad_pages(plan).always.items()}
+        found = await survey(frontier, store, crawl, urls=graph.expected_urls(), doomed=doomed)
+        report = report_on(plan, found, hits, diary=diary, late_settles=straggler.late_settles, seconds=seconds)
         if report.is_kept:
             await frontier.delete_crawl(crawl.id)
-        return msgspec.structs.replace(report, seconds=round(seconds, 1))
+        return report
 
 
 @contextlib.contextmanager
 def _graph_site(plan: Plan) -> Iterator[tuple[SiteProcess, LinkGraph]]:
     """The graph in a process with its own clock and log, and what it consists of."""
     hosts = [host for host in HOSTS if _is_ours(host)]
-    graph = ["--graph", str(plan.pages), "--links", str(LINKS), "--seed", str(plan.seed)]
+    linked, bad = plan.pages - plan.apart, bad_pages(plan)
+    graph = ["--graph", str(linked), "--apart", str(plan.apart), "--links", str(LINKS), "--seed", str(plan.seed)]
+    marks = ["--marks", json.dumps(bad.always), "--marks-once", json.dumps(bad.once)]
     where = ["--hosts", ",".join(hosts), "--latency", str(LATENCY_SECONDS)]
-    with site_process(*graph, *where, log=plan.folder / "hits.jsonl") as site:
+    with site_process(*graph, *marks, *where, log=plan.folder / "hits.jsonl") as site:
         port = site.url.split(":")[2].split("/")[0]
         bases = tuple(f"http://{host}:{port}" for host in hosts)
-        yield site, LinkGraph(pages=plan.pages, links=LINKS, seed=plan.seed, bases=bases)
+        yield site, LinkGraph(pages=linked, links=LINKS, seed=plan.seed, bases=bases, apart=plan.apart)
 
 
 def _is_ours(host: str) -> bool:
@@ -109,7 +138,8 @@ async def _begin(plan: Plan, graph: LinkGraph, *, frontier: Frontier, store: Sto
     """Begin a crawl under a new name: other crawls in a shared frontier stay untouched."""
     kind = load_spider(plan.spider)
     name = f"chaos-{os.getpid():x}-{time.time_ns() // 1000 % 2**32:x}"
-    spider: Spider = type(kind.__name__, (kind,), {"start": [graph.url(0)], "name": name})()
+    apart = [] if plan.dead_feeders else [graph.url(number) for number in graph.pages_apart]
+    spider: Spider = type(kind.__name__, (kind,), {"start": [graph.url(0), *apart], "name": name})()
     settings = settings_for(plan, lanes=tuple(lane_of(base + "/") for base in graph.bases))
     crawl, _ = await begin(frontier, spider, settings=settings, reference=plan.spider)
     coordinator = Coordinator(crawl, frontier=frontier, show=_unseen, say=say)
@@ -117,86 +147,108 @@ async def _begin(plan: Plan, graph: LinkGraph, *, frontier: Frontier, store: Sto
     return crawl
 
 
-async def _attack(scene: Scene, audience: Audience, restart: Restart | None) -> tuple[Mischief, list[str]]:
-    """Run workers and attacks until the crawl is finished or stands still; gives the attacks and every surprise."""
-    plan, crawl, frontier = scene.plan, scene.crawl, scene.frontier
-    say = _without_expected_ends(audience.say)
-    crew = Crew(lambda: fleet_for(crawl, plan.places, workers=plan.workers, frontier=frontier, say=say))
-    rng = random.Random(plan.seed)
-    mischief = Mischief(crawl, frontier=frontier, crew=crew, rng=rng, restart=restart)
-    surprises: list[str] = []
+async def _attack(scene: Scene, show: Show, straggler: Straggler) -> None:
+    """Run workers, feeders and attacks until the crawl is finished or stands still."""
+    plan, crawl, frontier, diary = scene.plan, scene.crawl, scene.frontier, scene.diary
+    crew = Crew(lambda: _new_fleet(scene))
+    feeders = Feeders(
+        crawl,
+        frontier=frontier,
+        environment={**scene.here.environment, FRONTIER_VARIABLE: plan.frontier},
+        diary=diary,
+        say=scene.say,
+    )
+    rng, enough = random.Random(plan.seed), asyncio.Event()
+    to_workers = WorkerDeeds(crawl, frontier=frontier, crew=crew, rng=rng, diary=diary, enough=enough)
+    acts: dict[Deed, Act] = {
+        **acts_of(scene.here.levers, diary),
+        Deed.KILL: to_workers.kill,
+        Deed.FREEZE: to_workers.freeze,
+        Deed.RELIEVE: to_workers.relieve,
+        Deed.STRAGGLE: lambda: _straggle(straggler, diary),
+        Deed.FEED: feeders.kill_one,
+    }
+    mischief = Mischief(crawl, frontier=frontier, acts=acts, rng=rng, enough=enough)
+    feeding = asyncio.create_task(_feed(feeders, scene))
     working = asyncio.create_task(crew.run())
     attacking = asyncio.create_task(mischief.run(schedule(plan)))
-    watching = asyncio.create_task(_watch(scene, crew, mischief, audience=audience, surprises=surprises))
-    tasks = [working, attacking, watching]
+    watching = asyncio.create_task(_watch(scene, crew, show))
+    tasks = [feeding, working, attacking, watching]
     try:
         await asyncio.wait([working, watching], return_when=asyncio.FIRST_COMPLETED)
         mischief.stop()
-        await attacking
-        crew.send_home()
-        await working
+        async with asyncio.timeout(2 * STAND_SECONDS):
+            await attacking
+            crew.send_home()
+            await working
+            diary.surprises += await straggler.settle_again()
     except ShoalError as error:
-        surprises.append(f"the workers gave up: {error}")
+        diary.surprises.append(f"the workers gave up: {error}")
+    except TimeoutError:
+        diary.surprises.append(f"the run did not come to an end within {2 * STAND_SECONDS:g} s of its crawl")
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return mischief, [*surprises, *mischief.surprises, *await mischief.straggler.settle_again()]
 
 
-async def _watch(scene: Scene, crew: Crew, mischief: Mischief, *, audience: Audience, surprises: list[str]) -> None:
+def _new_fleet(scene: Scene) -> Fleet:
+    plan = scene.plan
+    return fleet_for(
+        scene.crawl,
+        plan.places,
+        workers=plan.workers,
+        frontier=scene.frontier,
+        say=scene.say,
+        environment=scene.here.environment,
+    )
+
+
+async def _straggle(straggler: Straggler, diary: Diary) -> None:
+    diary.doing = "a worker that sleeps through its leases settles them late"
+    await straggler.borrow()
+    diary.surprises += await straggler.settle_late()
+    diary.done[Deed.STRAGGLE] += 1
+
+
+async def _feed(feeders: Feeders, scene: Scene) -> None:
+    if scene.plan.dead_feeders:
+        slow, other = ([scene.graph.url(number) for number in part] for part in scene.plan.parts)
+        await feeders.run(slow, other)
+
+
+async def _watch(scene: Scene, crew: Crew, show: Show) -> None:
     """Show the progress until the crawl is finished or has stood still for too long."""
     loop = asyncio.get_running_loop()
-    plan = scene.plan
-    longest = LONGEST_TIMES_EXPECTED * plan.pages / plan.rate + 2 * STALL_SECONDS
+    plan, diary = scene.plan, scene.diary
+    longest = LONGEST_TIMES_EXPECTED * plan.pages / plan.rate + 2 * STAND_SECONDS
     began = moved = loop.time()
-    done = 0
+    ended = 0
     while True:
-        progress = await until_reachable(lambda: scene.frontier.progress(scene.crawl.id), say=audience.say)
-        audience.show(progress.done, mischief.doing)
-        surprises += [f"worker {name} ended by itself" for name in crew.ended_unasked()]
+        try:
+            async with asyncio.timeout(STAND_SECONDS):
+                progress = await until_reachable(lambda: scene.frontier.progress(scene.crawl.id), say=scene.say)
+        except TimeoutError:
+            diary.surprises.append(f"the frontier did not answer for {STAND_SECONDS:g} s")
+            return
+        show(progress.done, diary.doing)
+        diary.ended += len(crew.ended_unasked())
         if progress.is_finished:
             return
-        if progress.done != done:
-            done, moved = progress.done, loop.time()
-        if loop.time() - moved > STALL_SECONDS or loop.time() - began > longest:
-            surprises.append(f"the crawl came to a stand at {done:,} pages of {plan.pages:,}")
+        if progress.done + progress.dead != ended:
+            ended, moved = progress.done + progress.dead, loop.time()
+        if loop.time() - moved > STAND_SECONDS or loop.time() - began > longest:
+            diary.surprises.append(f"the crawl came to a stand at {progress.done:,} pages of {plan.pages:,}")
             return
         await asyncio.sleep(POLL_SECONDS)
 
 
-def _report(plan: Plan, found: Survey, hits: list[Hit], *, mischief: Mischief, surprises: list[str]) -> Report:
-    pace = pace_of(hits, rate=plan.rate)
-    all_surprises = [*surprises, *found.surprises]
-    return Report(
-        frontier=plan.backend,
-        attempted=found.attempted,
-        acknowledged=found.acknowledged,
-        ok=found.ok,
-        lost=len(found.lost),
-        duplicated=found.duplicated,
-        recovered=found.progress.lost,
-        unexpected=len(all_surprises),
-        late_settles=mischief.straggler.late_settles,
-        stale_settles_refused=found.progress.stale,
-        pace_violations=pace.violations,
-        busiest_second=pace.busiest_second,
-        allowed_second=pace.allowed_second,
-        kills=mischief.done[Deed.KILL],
-        freezes=mischief.done[Deed.FREEZE],
-        restarts=mischief.done[Deed.RESTART],
-        workers=plan.workers,
-        seed=plan.seed,
-        seconds=0.0,
-        surprises=all_surprises,
-        lost_pages=few(found.lost),
-    )
-
-
-def _without_expected_ends(say: Say) -> Say:
-    """Leave out the lines about killed workers: each kill is announced already."""
+def _listening(say: Say, diary: Diary) -> Say:
+    """Pass lines on but those about killed workers, which are announced already; a traceback is a surprise."""
 
     def pass_on(line: str) -> None:
+        if "Traceback" in line:
+            diary.surprises.append(f"a process wrote: {line}")
         if "ended with SIGKILL" not in line:
             say(line)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import random
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ import msgspec
 
 from shoal.processes.opening import Places
 from shoal.settings import Settings
+from shoal.testing.chaos.bad_pages import BadPages, choose
 
 # The graph lives on several hosts, so that links cross lanes. Per host, for the whole fleet: fast enough for a run of
 # seconds, slow enough that two cores which also serve the site and start interpreters keep up.
@@ -20,21 +22,43 @@ RATE = 40
 LINKS = 2
 PAGES_PER_KILL = 180
 FEWEST_PAGES = 900
+# One page in so many is apart: no link leads there, it is fed.
+APART_EVERY = 10
 # Long enough that a busy worker is not taken for a lost one, short enough to be waited out.
 LEASE_SECONDS = 2.0
 FREEZE_SECONDS = LEASE_SECONDS + 1.5
+STALL_SECONDS = LEASE_SECONDS + 1.5
+# Far longer than a handler takes here on a busy machine, short enough that hanging workers are soon replaced.
+HANDLER_SECONDS = 2.0
+# A lease that is lost with its worker is free: no number of kills may use these up.
+MAX_ATTEMPTS = 2
 # A fleet waits twice as long before each new start of a worker: after so many a new fleet begins.
 KILLS_PER_WORKER = 4
+KILLS_PER_RESTART = 5
 # The part of the crawl in which things happen: not before there is work, nor when there is none left.
 FIRST_SHARE, LAST_SHARE = 0.04, 0.85
 
 
 class Deed(enum.StrEnum):
+    """What is done to a crawl; the value is its name in `--deeds`."""
+
     KILL = "kill"
     FREEZE = "freeze"
-    STRAGGLE = "straggle"
-    RELIEVE = "relieve"
+    STRAGGLE = "late"
     RESTART = "restart"
+    STALL = "stall"
+    RESET = "reset"
+    CLOCK = "clock"
+    FEED = "feed"
+    DEADLY = "deadly"
+    HANG = "hang"
+    BACKEND = "backend"
+    STORE_RESTART = "store-restart"
+    RELIEVE = "relieve"
+
+
+# A new fleet is not asked for: it follows from the kills.
+CHOICE = tuple(deed for deed in Deed if deed is not Deed.RELIEVE)
 
 
 class Event(NamedTuple):
@@ -45,28 +69,57 @@ class Event(NamedTuple):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """One chaos run. `folder` takes the site's log and the store; `spider` is what the workers load."""
+    """One chaos run. `folder` takes the site's log and the store; `spider` is what the workers load.
+
+    `deadly` and `hanging` pages harm each worker; as many more harm only the first one. `left_out` says which deeds
+    cannot be done here, and why."""
 
     folder: Path
     frontier: str
+    store: str = ""
     kills: int = 10
     freezes: int = 1
+    stragglers: int = 1
     restarts: int = 0
+    stalls: int = 0
+    resets: int = 0
+    clock_steps: int = 0
+    dead_feeders: int = 0
+    deadly: int = 0
+    hanging: int = 0
+    backends: int = 0
+    store_restarts: int = 0
     workers: int = 3
     pages: int = PAGES_PER_KILL * 10
     seed: int = 1
     rate: int = RATE
     spider: str = "shoal.testing.chaos.graph_spider:Graph"
+    left_out: tuple[str, ...] = ()
 
     @property
     def backend(self) -> str:
         """The frontier's kind: its URL may hold a password."""
-        scheme, separator, _ = self.frontier.partition("://")
-        return scheme if separator else "sqlite"
+        return _kind_of(self.frontier)
+
+    @property
+    def store_backend(self) -> str:
+        return _kind_of(self.places.store)
 
     @property
     def places(self) -> Places:
-        return Places(frontier=self.frontier, store=str(self.folder / "shoal.db"))
+        return Places(frontier=self.frontier, store=self.store or str(self.folder / "shoal.db"))
+
+    @property
+    def apart(self) -> int:
+        """How many of the pages have to be fed, because no link leads there."""
+        return self.pages // APART_EVERY if self.dead_feeders or self.deadly or self.hanging else 0
+
+    @property
+    def parts(self) -> tuple[range, range]:
+        """The pages apart, one part for each of two feeders."""
+        first = self.pages - self.apart
+        middle = first + self.apart // 2
+        return range(first, middle), range(middle, self.pages)
 
 
 def pages_for(kills: int) -> int:
@@ -74,22 +127,65 @@ def pages_for(kills: int) -> int:
     return max(FEWEST_PAGES, PAGES_PER_KILL * kills)
 
 
+def with_deeds(plan: Plan, deeds: Iterable[Deed], *, steerable: Iterable[Deed]) -> Plan:
+    """The plan with these deeds and no others, as often as they are done by default. Those that are done to a server
+    need one that is `steerable`."""
+    chosen, ours = set(deeds), set(steerable)
+    wanted = chosen & ours
+    often = {
+        "restarts": max(1, plan.kills // KILLS_PER_RESTART) * (Deed.RESTART in wanted),
+        "stalls": int(Deed.STALL in wanted),
+        "resets": 3 * (Deed.RESET in wanted),
+        "clock_steps": 2 * (Deed.CLOCK in wanted),
+        "backends": 2 * (Deed.BACKEND in wanted),
+        "store_restarts": int(Deed.STORE_RESTART in wanted),
+    }
+    return msgspec.structs.replace(
+        plan,
+        kills=plan.kills * (Deed.KILL in chosen),
+        freezes=int(Deed.FREEZE in chosen),
+        stragglers=int(Deed.STRAGGLE in chosen),
+        dead_feeders=int(Deed.FEED in chosen),
+        deadly=2 * (Deed.DEADLY in chosen),
+        hanging=int(Deed.HANG in chosen),
+        **often,
+    )
+
+
 def schedule(plan: Plan) -> list[Event]:
     """The deeds in a random order, spread over the crawl at random distances."""
     rng = random.Random(plan.seed)
     deeds = [Deed.KILL] * plan.kills + [Deed.RESTART] * plan.restarts
     rng.shuffle(deeds)
-    for _ in range(plan.freezes):
-        # Not late: the stopped worker shall come back while the others are still at work.
-        deeds.insert(rng.randint(0, len(deeds) // 2), Deed.FREEZE)
-    deeds = [Deed.STRAGGLE, *_with_reliefs(deeds, every=KILLS_PER_WORKER * plan.workers)]
-    step = (LAST_SHARE - FIRST_SHARE) / len(deeds)
+    for deed, number in _early(plan).items():
+        for _ in range(number):
+            # Not late: a stopped worker shall come back, and a feeder begin again, while others are still at work.
+            deeds.insert(rng.randint(0, len(deeds) // 2), deed)
+    for deed, number in _anytime(plan).items():
+        for _ in range(number):
+            deeds.insert(rng.randint(0, len(deeds)), deed)
+    deeds = [Deed.STRAGGLE] * plan.stragglers + _with_reliefs(deeds, every=_kills_per_fleet(plan))
+    step = (LAST_SHARE - FIRST_SHARE) / max(1, len(deeds))
     shares = [FIRST_SHARE + (index + rng.random()) * step for index in range(len(deeds))]
     return [Event(int(share * plan.pages), deed) for share, deed in zip(shares, deeds, strict=True)]
 
 
+def bad_pages(plan: Plan) -> BadPages:
+    """The pages that harm their workers. Those that always do are pages apart: nothing is reached only by them."""
+    slow, other = plan.parts
+    first, last = plan.pages // 20, plan.pages // 3
+    return choose(
+        random.Random(f"{plan.seed}/bad"),
+        deadly=plan.deadly,
+        hanging=plan.hanging,
+        # Of either part the half that is fed at once: a page that hangs at the end of a run makes it long.
+        always=[*slow[: len(slow) // 2], *other[: len(other) // 2]],
+        once=range(first, last),
+    )
+
+
 def settings_for(plan: Plan, *, lanes: tuple[str, ...]) -> Settings:
-    """Short leases, and attempts that no number of kills uses up. Nothing of the user's own settings."""
+    """Short leases, and few attempts. Nothing of the user's own settings."""
     return Settings(
         rate=f"{plan.rate}/s",
         per_host=64,
@@ -97,14 +193,40 @@ def settings_for(plan: Plan, *, lanes: tuple[str, ...]) -> Settings:
         allow=lanes,
         allow_private=True,
         max_per_shape=0,
-        max_attempts=plan.kills + plan.freezes + plan.restarts + 20,
+        max_attempts=MAX_ATTEMPTS,
         retry_seconds=0.2,
         lease_seconds=LEASE_SECONDS,
+        handler_seconds=HANDLER_SECONDS,
         grace_seconds=3.0,
         # A worker that is killed or stopped shall have finished pages in hand.
         flush_pages=64,
         flush_seconds=0.5,
     )
+
+
+def _kind_of(url: str) -> str:
+    scheme, separator, _ = url.partition("://")
+    return scheme if separator else "sqlite"
+
+
+def _early(plan: Plan) -> dict[Deed, int]:
+    return {Deed.FREEZE: plan.freezes, Deed.FEED: plan.dead_feeders}
+
+
+def _anytime(plan: Plan) -> dict[Deed, int]:
+    return {
+        Deed.STALL: plan.stalls,
+        Deed.RESET: plan.resets,
+        Deed.CLOCK: plan.clock_steps,
+        Deed.BACKEND: plan.backends,
+        Deed.STORE_RESTART: plan.store_restarts,
+    }
+
+
+def _kills_per_fleet(plan: Plan) -> int:
+    """After how many kills a new fleet begins: pages end workers, too."""
+    ends = (1 + MAX_ATTEMPTS + 1) * (plan.deadly + plan.hanging)
+    return max(1, KILLS_PER_WORKER * plan.workers * plan.kills // max(1, plan.kills + ends))
 
 
 def _with_reliefs(deeds: list[Deed], *, every: int) -> list[Deed]:

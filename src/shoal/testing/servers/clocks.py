@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from shoal.testing.servers.programs import missing
@@ -30,7 +31,13 @@ class SteppedClock:
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "DONT_FAKE_MONOTONIC": "1",
+            # Else threads of Python that wait for each other's lock by the steady clock do not sleep but spin.
+            "FAKETIME_FORCE_MONOTONIC_FIX": "0",
         }
+
+    def time(self) -> float:
+        """The time of day of the process, for one that shares its clock without the library."""
+        return time.time() + self._offset
 
     def step(self, seconds: float) -> None:
         """Set the clock forward, or back when `seconds` is negative."""
@@ -45,9 +52,18 @@ class SteppedClock:
         os.replace(written, self._path)
 
 
+def is_installed() -> bool:
+    """Whether the library is there."""
+    return bool(_found())
+
+
 def _library() -> str:
+    return _found() or missing("faketime")
+
+
+def _found() -> str:
     for folder in ("/usr/lib", "/usr/lib64", "/usr/local/lib"):
         for pattern in (LIBRARY, f"*/{LIBRARY}"):
             for path in sorted(Path(folder).glob(pattern)):
                 return str(path)
-    return missing("faketime")
+    return ""

@@ -20,8 +20,17 @@ POSTGRES_PASSWORD = "s3cr3t/w@rd"
 
 def find_postgres() -> Path:
     """The folder of PostgreSQL's programs: Debian keeps them out of the PATH, one folder per version."""
+    return Path(_newest() or missing("postgresql")).parent
+
+
+def is_installed() -> bool:
+    """Whether there is a PostgreSQL server to start."""
+    return _newest() is not None
+
+
+def _newest() -> str | Path | None:
     found = sorted(Path(POSTGRES_PLACES).glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]))
-    return Path(found[-1] if found else shutil.which("postgres") or missing("postgresql")).parent
+    return found[-1] if found else shutil.which("postgres")
 
 
 class PostgresServer:

@@ -268,12 +268,15 @@ class Catalogue:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkGraph:
-    """Numbered pages that link by a hash; links to 2i+1 and 2i+2 make each of them reachable from page 0."""
+    """Numbered pages that link by a hash; links to 2i+1 and 2i+2 make each of them reachable from page 0.
+
+    After them come pages `apart`, to which no link leads."""
 
     pages: int = 2000
     links: int = 8
     seed: int = 1
     bases: tuple[str, ...] = ("http://127.0.0.1",)
+    apart: int = 0
 
     def url(self, number: int) -> str:
         return f"{self.bases[number % len(self.bases)]}/g/{number}"
@@ -284,12 +287,19 @@ class LinkGraph:
         draw = random.Random(f"{self.seed}/{number}")
         return tree + [draw.randrange(self.pages) for _ in range(self.links - len(tree))]
 
-    def expected_urls(self) -> set[str]:
-        return {self.url(number) for number in range(self.pages)}
+    @property
+    def pages_apart(self) -> range:
+        """The numbers of the pages to which no link leads."""
+        return range(self.pages, self.pages + self.apart)
 
-    def page(self, number: int) -> Page:
+    def expected_urls(self) -> set[str]:
+        return {self.url(number) for number in range(self.pages + self.apart)}
+
+    def page(self, number: int, *, mark: str = "") -> Page:
+        """A page; the mark is for the eyes of the spider of `shoal chaos`."""
         links = "".join(f'<li><a href="{self.url(target)}">{target}</a></li>' for target in self.targets(number))
-        return _page(f"Page {number}", f"<h1>{number}</h1><ul>{links}</ul>")
+        shown = f'<p class="mark">{mark}</p>' if mark else ""
+        return _page(f"Page {number}", f"<h1>{number}</h1>{shown}<ul>{links}</ul>")
 
 
 def _page(title: str, body: str) -> Page:

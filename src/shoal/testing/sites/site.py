@@ -196,7 +196,9 @@ class CatalogueSite:
 
 @dataclass(kw_only=True)
 class GraphSite:
-    """Numbered pages `/g/0`, `/g/1`, … spread over the hosts, all reachable from the first."""
+    """Numbered pages `/g/0`, `/g/1`, … spread over the hosts, all reachable from the first but those `apart`.
+
+    `marks` are texts that pages show by their number; those of `marks_once` are shown in the first answer only."""
 
     pages: int = 2000
     links: int = 8
@@ -207,9 +209,13 @@ class GraphSite:
     rate_limit: tuple[int, float] | None = None
     fail_paths: Mapping[str, int] = field(default_factory=dict)
     log: Path | None = None
+    apart: int = 0
+    marks: Mapping[int, str] = field(default_factory=dict)
+    marks_once: Mapping[int, str] = field(default_factory=dict)
     server: LoopbackServer = field(init=False)
     graph: LinkGraph = field(init=False)
     _pages: dict[tuple[str, str], Reply] = field(default_factory=dict, init=False)
+    _shown: set[int] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.server = LoopbackServer(
@@ -224,7 +230,7 @@ class GraphSite:
     async def __aenter__(self) -> Self:
         await self.server.start()
         bases = tuple(f"http://{host}:{self.server.port}" for host in self.server.hosts)
-        self.graph = LinkGraph(pages=self.pages, links=self.links, seed=self.seed, bases=bases)
+        self.graph = LinkGraph(pages=self.pages, links=self.links, seed=self.seed, bases=bases, apart=self.apart)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -253,21 +259,28 @@ class GraphSite:
 
     def expected_items(self) -> set[str]:
         """The text of every page's h1."""
-        return {str(number) for number in range(self.pages)}
+        return {str(number) for number in range(self.pages + self.apart)}
 
     def _answer(self, request: Request) -> Reply:
         known = (request.host, request.path)
         result = self._pages.get(known)
         if result is None:
-            result = self._pages[known] = _page_reply(self._page(request), delay=self.latency)
+            number = _number(request.path)
+            result = _page_reply(self._page(request, number), delay=self.latency)
+            if number in self.marks_once and number not in self._shown:
+                self._shown.add(number)
+            else:
+                self._pages[known] = result
         return result
 
-    def _page(self, request: Request) -> Page | None:
+    def _page(self, request: Request, number: int) -> Page | None:
         if request.path == "/robots.txt":
             return Page("User-agent: *\nDisallow:\n", "text/plain")
-        number = _number(request.path)
-        is_here = 0 <= number < self.pages and self.server.hosts[number % len(self.server.hosts)] == request.host
-        return self.graph.page(number) if is_here else None
+        is_page = 0 <= number < self.pages + self.apart
+        if not is_page or self.server.hosts[number % len(self.server.hosts)] != request.host:
+            return None
+        once = "" if number in self._shown else self.marks_once.get(number, "")
+        return self.graph.page(number, mark=self.marks.get(number, once))
 
 
 def _page_reply(page: Page | None, *, delay: float) -> Reply:
@@ -307,6 +320,9 @@ def main() -> None:
     parser.add_argument("--products", type=int, default=200, help="products of the catalogue")
     parser.add_argument("--graph", type=int, default=0, metavar="PAGES", help="serve a graph of this many pages")
     parser.add_argument("--links", type=int, default=8, help="links per page of the graph")
+    parser.add_argument("--apart", type=int, default=0, metavar="PAGES", help="further pages to which no link leads")
+    parser.add_argument("--marks", type=_marks, default={}, help="texts that pages of the graph show, as JSON")
+    parser.add_argument("--marks-once", type=_marks, default={}, help="the same, in the first answer only")
     parser.add_argument("--hosts", help="loopback addresses, comma-separated")
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds before an answer")
@@ -339,6 +355,9 @@ def _build(options: argparse.Namespace) -> CatalogueSite | GraphSite:
             latency=options.latency,
             port=options.port,
             log=options.log,
+            apart=options.apart,
+            marks=options.marks,
+            marks_once=options.marks_once,
         )
     return CatalogueSite(
         products=options.products,
@@ -349,6 +368,11 @@ def _build(options: argparse.Namespace) -> CatalogueSite | GraphSite:
         port=options.port,
         log=options.log,
     )
+
+
+def _marks(text: str) -> dict[int, str]:
+    """Marks by the number of their page."""
+    return {int(number): mark for number, mark in json.loads(text).items()}
 
 
 async def _serve(site: CatalogueSite | GraphSite) -> None:

@@ -152,6 +152,18 @@ class ClockPromises(FrontierCase):
         clock.advance(LEASE_SECONDS / 6)
         assert keys(await take(other, worker="w2")) == [0]
 
+    async def test_short_leases_of_a_dead_worker_end_though_others_ask_about_once_a_second(
+        self, steady: Frontier, other: Frontier, clock: FakeClock
+    ) -> None:
+        await self.begin(steady, interval=0.0, tasks=1)
+        assert (await steady.lease([CRAWL], 1, worker="w1", seconds=2.0, horizon=0.0)).leases
+        lent = []
+        for _ in range(6):
+            clock.advance(1.1)
+            batch = await other.lease([CRAWL], 1, worker="w2", seconds=2.0, horizon=0.0)
+            lent += keys(batch)
+        assert lent[:1] == [0]
+
     async def test_a_worker_that_was_cut_off_alone_loses_its_leases(
         self, steady: Frontier, other: Frontier, clock: FakeClock
     ) -> None:

@@ -24,5 +24,5 @@ end
 
 -- twin: rules/crawl_time.py was_away
 function clock_rules.was_away(time, last, expected, seconds)
-  return expected ~= nil and last > 0 and time - last > seconds / AWAY_SHARE
+  return expected ~= nil and last > 0 and time - last > seconds / AWAY_SHARE + CLOCK_SECONDS
 end

@@ -22,7 +22,11 @@ if step == 'begin' then
   if crawl.run == run_id then return {'done'} end
   -- A caller that began under an earlier run of the server lost the connection with it.
   local holder = call('GET', P .. 'repair')
-  if holder and holder ~= owner and string.sub(holder, 1, #run_id) == run_id then return {'locked'} end
+  if holder and holder ~= owner and string.sub(holder, 1, #run_id) == run_id then
+    -- A server's clock that was set back makes an hour of the seconds that were left.
+    if call('PTTL', P .. 'repair') > LOCK_MILLISECONDS then call('PEXPIRE', P .. 'repair', LOCK_MILLISECONDS) end
+    return {'locked'}
+  end
   call('SET', P .. 'repair', owner, 'PX', LOCK_MILLISECONDS)
   return {'mine'}
 end

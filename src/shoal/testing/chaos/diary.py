@@ -1,0 +1,39 @@
+"""What is done in a chaos run, kept by the parts that do it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from shoal.processes.outages import until_reachable
+from shoal.testing.chaos.plan import Deed
+
+POLL_SECONDS = 0.05
+
+Say = Callable[[str], None]
+T = TypeVar("T")
+
+
+class Diary:
+    """The deeds done so far, how many workers ended without being killed, what was not as promised, and what people
+    are shown now (`doing`)."""
+
+    def __init__(self) -> None:
+        self.done: Counter[Deed] = Counter()
+        self.ended = 0
+        self.surprises: list[str] = []
+        self.doing = "the workers start"
+
+
+async def until(read: Callable[[], Awaitable[T]], is_so: Callable[[T], bool], *, pause: float = POLL_SECONDS) -> None:
+    """Read until the condition holds; waits while the server is away."""
+    while True:
+        if is_so(await until_reachable(read, say=unsaid)):
+            return
+        await asyncio.sleep(pause)
+
+
+def unsaid(line: str) -> None:
+    """Say nothing: the part that watches the crawl does."""

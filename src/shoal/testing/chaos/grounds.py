@@ -1,0 +1,204 @@
+"""Where a chaos run takes place: the servers that are started for it, and what may be done to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shoal.errors import UsageError
+from shoal.frontier.base import Frontier
+from shoal.frontier.sqlite.frontier import SqliteFrontier
+from shoal.processes.opening import frontier_at, store_at
+from shoal.store.base import Store
+from shoal.testing.chaos.plan import CHOICE, STALL_SECONDS, Deed
+from shoal.testing.servers import clocks
+from shoal.testing.servers.clocks import SteppedClock
+from shoal.testing.servers.line_relay import LineRelay, line_relay
+
+if TYPE_CHECKING:
+    from shoal.testing.servers.postgres_server import PostgresServer
+    from shoal.testing.servers.redis_server import RedisServer
+
+OWN_REDIS, OWN_POSTGRES = "redis", "postgres"
+AWAY_SECONDS = (0.2, 1.5)
+STEP_SECONDS = 3600.0
+
+Lever = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grounds:
+    """The places of a run, and by deed what may be done to their servers, or why it cannot be done here.
+
+    `clock` is the time of day of the run's processes, which are started with `environment`, if it is not the real
+    one."""
+
+    frontier: str
+    store: str
+    clock: Callable[[], float] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    levers: Mapping[Deed, Lever] = field(default_factory=dict)
+    missing: Mapping[Deed, str] = field(default_factory=dict)
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[tuple[Frontier, Store]]:
+        """The frontier, by the clock of the run's processes, and the store."""
+        async with contextlib.AsyncExitStack() as stack:
+            frontier: Frontier
+            if self.clock is None:
+                frontier = await stack.enter_async_context(frontier_at(self.frontier))
+            else:
+                frontier = await SqliteFrontier.open(self.frontier, clock=self.clock)
+                stack.push_async_callback(frontier.close)
+            yield frontier, await stack.enter_async_context(store_at(self.store))
+
+
+@contextlib.asynccontextmanager
+async def grounds(
+    folder: Path, *, frontier: str | None, store: str | None, seed: int, deeds: Collection[Deed] = CHOICE
+) -> AsyncIterator[Grounds]:
+    """The places with these URLs: `redis` and `postgres` stand for servers of the run's own. Servers and files with a
+    URL are used, and nothing is done to them."""
+    rng = random.Random(f"{seed}/servers")
+    levers: dict[Deed, Lever] = {}
+    relays: list[LineRelay] = []
+    # A file has no clock of its own: the processes have one.
+    has_clock = Deed.CLOCK in deeds and frontier is None and clocks.is_installed()
+    clock = SteppedClock(folder / "clock") if has_clock else None
+    async with contextlib.AsyncExitStack() as stack:
+        file = str(folder / "shoal.db")
+        if frontier is None:
+            levers[Deed.STALL] = partial(asyncio.to_thread, _hold_locked, file)
+        elif frontier == OWN_REDIS:
+            frontier = await stack.enter_async_context(_own_redis(folder, levers, relays, rng=rng))
+        if clock is not None:
+            levers[Deed.CLOCK] = _steps(clock.step, rng)
+        if store == OWN_POSTGRES:
+            store = await stack.enter_async_context(_own_postgres(levers, relays, rng=rng))
+        if relays:
+            levers[Deed.RESET] = partial(_reset, relays)
+        yield Grounds(
+            frontier=frontier or file,
+            store=store or file,
+            clock=clock.time if clock else None,
+            environment=clock.environment if clock else {},
+            levers=levers,
+            missing={} if clocks.is_installed() else {Deed.CLOCK: "clock: the library libfaketime is not installed"},
+        )
+
+
+@contextlib.asynccontextmanager
+async def _own_redis(
+    folder: Path, levers: dict[Deed, Lever], relays: list[LineRelay], *, rng: random.Random
+) -> AsyncIterator[str]:
+    """A redis-server behind a relay: gives its URL."""
+    if shutil.which("redis-server") is None:
+        raise UsageError("redis-server is not installed: install it, or name a server with --frontier redis://…")
+    from shoal.testing.servers.redis_server import RedisServer
+
+    has_clock = clocks.is_installed()
+    server = RedisServer(folder / "redis", own_clock=has_clock)
+    await asyncio.to_thread(server.start)
+    try:
+        async with line_relay(server.port) as relay:
+            relays.append(relay)
+            levers[Deed.RESTART] = partial(_restart_redis, server, rng)
+            levers[Deed.STALL] = partial(_stall_redis, server)
+            if has_clock:
+                levers[Deed.CLOCK] = _steps(server.step_clock, rng)
+            yield server.url.replace(f":{server.port}/", f":{relay.url_port}/")
+    finally:
+        server.kill()
+
+
+@contextlib.asynccontextmanager
+async def _own_postgres(
+    levers: dict[Deed, Lever], relays: list[LineRelay], *, rng: random.Random
+) -> AsyncIterator[str]:
+    """A PostgreSQL server behind a relay: gives the URL of its database."""
+    from shoal.testing.servers.postgres_server import PostgresServer, is_installed
+
+    if not is_installed():
+        raise UsageError("PostgreSQL is not installed: install it, or name a server with --store postgresql://…")
+    server = await asyncio.to_thread(PostgresServer)
+    try:
+        await asyncio.to_thread(server.start)
+        async with line_relay(server.port) as relay:
+            relays.append(relay)
+            levers[Deed.BACKEND] = partial(_end_backend, server, rng)
+            levers[Deed.STORE_RESTART] = partial(_restart_postgres, server, rng)
+            yield server.url().replace(f":{server.port}/", f":{relay.url_port}/")
+    finally:
+        await asyncio.to_thread(server.remove)
+
+
+async def _restart_redis(server: RedisServer, rng: random.Random) -> None:
+    """Kill it, cut the end off its append-only file as a power cut does, start it again."""
+    server.kill()
+    server.lose_tail(rng)
+    await asyncio.sleep(rng.uniform(*AWAY_SECONDS))
+    await asyncio.to_thread(server.start)
+
+
+async def _stall_redis(server: RedisServer) -> None:
+    server.pause()
+    try:
+        await asyncio.sleep(STALL_SECONDS)
+    finally:
+        server.resume()
+
+
+def _hold_locked(path: str) -> None:
+    """Keep every other process from writing to the file."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=STALL_SECONDS)) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        time.sleep(STALL_SECONDS)
+        db.execute("ROLLBACK")
+
+
+def _steps(step: Callable[[float], None], rng: random.Random) -> Lever:
+    """Steps a clock by an hour, to and fro."""
+    sizes = itertools.cycle(rng.sample([STEP_SECONDS, -STEP_SECONDS], k=2))
+
+    async def step_once() -> None:
+        step(next(sizes))
+
+    return step_once
+
+
+async def _reset(relays: list[LineRelay]) -> None:
+    for relay in relays:
+        relay.reset()
+
+
+async def _end_backend(server: PostgresServer, rng: random.Random) -> None:
+    """End the process of one session: in good order, or with SIGKILL, after which the server ends all sessions."""
+    query = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    pids = (await asyncio.to_thread(server.call, query)).split()
+    if not pids:
+        return
+    pid = int(rng.choice(pids))
+    if rng.random() < 1 / 2:
+        await asyncio.to_thread(server.call, f"SELECT pg_terminate_backend({pid})")
+    else:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+async def _restart_postgres(server: PostgresServer, rng: random.Random) -> None:
+    """End it as in a crash, and start it again: it recovers from its log."""
+    await asyncio.to_thread(server.kill)
+    await asyncio.sleep(rng.uniform(*AWAY_SECONDS))
+    await asyncio.to_thread(server.start)
