@@ -219,7 +219,8 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a spider. `interval` and `cap` are the pace a new lane starts with.
 
     `dedup_ttl` is how many seconds a key stays known after its task has ended; zero: for ever. `feeding`: opened to be
-    fed, it is not finished before a feeder has come."""
+    fed, it is not finished before a feeder has come. `refusal`: why this shoal leaves it alone, such as that another
+    version wrote it; empty: it does not."""
 
     id: str
     spider: str
@@ -235,6 +236,7 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     dedup: str = "exact"
     dedup_ttl: float = 0.0
     pools: tuple[Pool, ...] = ()
+    refusal: str = ""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

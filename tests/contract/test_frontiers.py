@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+import sqlite3
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,9 +35,33 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClu
     cluster.kill()
 
 
+def halve(server: RedisServer, crawl: str, key: bytes) -> int:
+    """Halve the records of a task that are on this server; gives their number."""
+    changed = 0
+    for name in server.call("KEYS", f"shoal:{{{crawl}.*}}:*"):
+        kind = name.rpartition(b"}:")[2]
+        if kind == b"held" and (record := server.call("HGET", name, key)):
+            server.call("HSET", name, key, record[: len(record) // 2])
+            changed += 1
+        elif kind == b"later" or kind.startswith(b"q:"):
+            for member in server.call("ZRANGE", name, 0, -1):
+                if key in member:
+                    server.call("ZADD", name, server.call("ZSCORE", name, member), member[: len(member) // 2])
+                    server.call("ZREM", name, member)
+                    changed += 1
+    return changed
+
+
 class TestSqliteFrontier(FrontierContract):
+    _path = Path()
+
     async def open(self, folder: Path, clock: Callable[[], float], steady: Steady = None) -> Frontier:
-        return await SqliteFrontier.open(folder / "shoal.db", clock=clock, steady=steady)
+        self._path = folder / "shoal.db"
+        return await SqliteFrontier.open(self._path, clock=clock, steady=steady)
+
+    async def damage(self, frontier: Frontier, crawl: str, key: int) -> None:
+        with contextlib.closing(sqlite3.connect(self._path, isolation_level=None)) as db:
+            assert db.execute("UPDATE task SET payload = x'ff00ff' WHERE key = ?", (key,)).rowcount == 1
 
 
 class TestMemoryFrontier(FrontierContract):
@@ -48,14 +75,19 @@ class TestMemoryFrontier(FrontierContract):
 
 class TestRedisFrontier(FrontierContract):
     _url = ""
+    _servers: Sequence[RedisServer] = ()
 
     @pytest.fixture(autouse=True)
     def _empty_server(self, redis_server: RedisServer) -> None:
         redis_server.call("FLUSHALL")
-        self._url = redis_server.url
+        self._servers, self._url = [redis_server], redis_server.url
 
     async def open(self, folder: Path, clock: Callable[[], float], steady: Steady = None) -> Frontier:
         return await RedisFrontier.open(self._url, clock=clock, steady=steady)
+
+    async def damage(self, frontier: Frontier, crawl: str, key: int) -> None:
+        """Wherever its record is, only the first half of it is left."""
+        assert sum(halve(server, crawl, struct.pack(">q", key)) for server in self._servers) == 1
 
 
 class TestRedisShards(TestRedisFrontier):
@@ -82,7 +114,7 @@ class TestRedisCluster(TestRedisShards):
     @pytest.fixture(autouse=True)
     def _empty_server(self, redis_cluster: RedisCluster) -> None:
         redis_cluster.flush()
-        self._url = redis_cluster.url
+        self._servers, self._url = redis_cluster.nodes, redis_cluster.url
 
     async def open(self, folder: Path, clock: Callable[[], float], steady: Steady = None) -> Frontier:
         return await RedisFrontier.open(f"{self._url}?shards=5", clock=clock, steady=steady)

@@ -5,11 +5,14 @@ Subclass `FrontierContract` and let pytest (with pytest-asyncio in auto mode) co
     class TestMyFrontier(FrontierContract):
         async def open(self, folder, clock, steady=None):
             return await MyFrontier.open(folder / "my.db", clock=clock, steady=steady)
+
+A backend that keeps tasks as bytes also says how one is damaged: see `BadRecordPromises.damage`.
 """
 
 from __future__ import annotations
 
 from shoal.testing.contract.frontier.account_promises import AccountPromises
+from shoal.testing.contract.frontier.bad_record_promises import BadRecordPromises
 from shoal.testing.contract.frontier.clock_promises import ClockPromises
 from shoal.testing.contract.frontier.control_promises import ControlPromises
 from shoal.testing.contract.frontier.exit_promises import ExitPromises
@@ -34,5 +37,6 @@ class FrontierContract(
     ControlPromises,
     FeedingPromises,
     TtlPromises,
+    BadRecordPromises,
 ):
     """All of them."""

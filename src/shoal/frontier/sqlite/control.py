@@ -11,6 +11,7 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL
 from shoal.frontier.rules.exits import check_exits
+from shoal.frontier.rules.refusals import unreadable_crawl
 from shoal.frontier.rules.tasks import DROPPED, losses_of_requeued, outcome_of
 from shoal.frontier.sqlite import pool_exits
 from shoal.frontier.sqlite.expiry import change_ttl, expire_keys, forget_ended, retire
@@ -25,6 +26,7 @@ _CRAWLS = (
     " settings, pools, feeding, dedup_ttl, created, finished FROM crawl"
     " JOIN crawl_about ON crawl_about.crawl = crawl.id"
 )
+_SETTINGS = 10  # the index of the settings among these columns
 
 
 def load(db: sqlite3.Connection, name: str, *, at: Moment) -> Ledger:
@@ -114,8 +116,18 @@ def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
     )  # fmt: skip
 
 
-def crawls(db: sqlite3.Connection) -> list[Crawl]:
-    return [_crawl(row) for row in db.execute(f"{_CRAWLS} ORDER BY created DESC, id DESC")]
+def crawls(db: sqlite3.Connection, path: object) -> list[Crawl]:
+    """All crawls, newest first. One whose settings cannot be read is listed as refused."""
+    return [_listed(row, path) for row in db.execute(f"{_CRAWLS} ORDER BY created DESC, id DESC")]
+
+
+def _listed(row: tuple[Any, ...], path: object) -> Crawl:
+    try:
+        settings = msgspec.json.decode(row[_SETTINGS], type=dict[str, Any])
+    except (msgspec.DecodeError, TypeError) as error:
+        sound = _crawl((*row[:_SETTINGS], b"{}", *row[_SETTINGS + 1 :]))
+        return msgspec.structs.replace(sound, refusal=unreadable_crawl(sound.id, path, error))
+    return _crawl(row, settings)
 
 
 def set_state(ledger: Ledger, state: CrawlState, *, reason: str) -> None:
@@ -271,7 +283,7 @@ def ids_of(crawl: int) -> tuple[int, int]:
     return crawl * SEQUENCES, (crawl + 1) * SEQUENCES - 1
 
 
-def _crawl(row: tuple[Any, ...]) -> Crawl:
+def _crawl(row: tuple[Any, ...], known: dict[str, Any] | None = None) -> Crawl:
     name, spider, state, interval, cap, needs_rules, *budgets, settings, pools, feeding, ttl, created, finished = row
     return Crawl(
         id=name,
@@ -281,7 +293,7 @@ def _crawl(row: tuple[Any, ...]) -> Crawl:
         cap=cap,
         needs_rules=bool(needs_rules),
         budgets=Budgets(pages=budgets[0], per_lane=budgets[1], per_shape=budgets[2], cost=budgets[3]),
-        settings=msgspec.json.decode(settings),
+        settings=msgspec.json.decode(settings) if known is None else known,
         pools=msgspec.json.decode(pools, type=tuple[Pool, ...]),
         feeding=bool(feeding),
         created=created,

@@ -13,8 +13,9 @@ from typing import TypeVar
 from shoal.errors import StorageError
 from shoal.frontier.sqlite import control, pool_exits, views
 from shoal.frontier.sqlite.expiry import expire_keys
-from shoal.frontier.sqlite.lease import Death, Terms, evict, lease
+from shoal.frontier.sqlite.lease import Death, Stuck, Terms, evict, lease
 from shoal.frontier.sqlite.ledger import Ledger
+from shoal.frontier.sqlite.mend import UNREADABLE, mend
 from shoal.frontier.sqlite.migrations import open_tables
 from shoal.frontier.sqlite.moment import Moment
 from shoal.frontier.sqlite.put import bury, put
@@ -42,6 +43,9 @@ from shoal.model import (
 from shoal.sqlite_file import storage_errors, transaction
 
 T = TypeVar("T")
+MEND_REST = (
+    20.0  # times as long as a walk over the crawls took that found nothing bad, before wrong input causes another
+)
 
 
 class SqliteFrontier:
@@ -60,6 +64,7 @@ class SqliteFrontier:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-frontier")
         self._db: sqlite3.Connection
         self._closed = False
+        self._no_mend_before = 0.0
 
     @classmethod
     async def open(
@@ -83,7 +88,7 @@ class SqliteFrontier:
         return await self._write(lambda db, at: control.open_crawl(db, crawl, at=at))
 
     async def crawls(self) -> list[Crawl]:
-        return await self._read(lambda db, _: control.crawls(db))
+        return await self._read(lambda db, _: control.crawls(db, self._path))
 
     async def set_state(self, crawl: str, state: CrawlState, *, reason: str = "") -> None:
         await self._change(crawl, lambda ledger: control.set_state(ledger, state, reason=reason))
@@ -125,7 +130,7 @@ class SqliteFrontier:
     ) -> LeaseBatch:
         terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon)
 
-        return await self._write(lambda db, at: lease(db, crawls, terms, at=at))
+        return await self._write(lambda db, at: lease(db, crawls, terms, at=at), given=False)
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
         return await self._write(lambda db, at: extend(db, leases, seconds=seconds, at=at))
@@ -135,7 +140,7 @@ class SqliteFrontier:
 
     async def evict(self, worker: str, *, suspects: Sequence[int] = (), cause: str = "") -> int:
         death = Death(suspects=suspects, cause=cause)
-        return await self._write(lambda db, at: evict(db, worker, death, at=at))
+        return await self._write(lambda db, at: evict(db, worker, death, at=at), given=False)
 
     async def forget(self, crawl: str, keys: Sequence[int]) -> None:
         await self._change(crawl, lambda ledger: control.forget(ledger, keys))
@@ -227,14 +232,14 @@ class SqliteFrontier:
             raise StorageError(f"the frontier at {self._path} is closed")
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    async def _write(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T:
-        return await self._run(lambda: self._in_transaction(work))
+    async def _write(self, work: Callable[[sqlite3.Connection, Moment], T], *, given: bool = True) -> T:
+        return await self._run(lambda: self._in_transaction(work, given=given))
 
     async def _change(self, crawl: str, work: Callable[[Ledger], T]) -> T:
         return await self._write(lambda db, at: work(control.load(db, crawl, at=at)))
 
     async def _read(self, work: Callable[[sqlite3.Connection, Moment], T]) -> T:
-        return await self._run(lambda: self._in_transaction(work, "DEFERRED"))
+        return await self._run(lambda: self._in_transaction(work, "DEFERRED", given=False))
 
     async def _look(self, crawl: str, work: Callable[[Ledger], T]) -> T:
         return await self._read(lambda db, at: work(control.load(db, crawl, at=at)))
@@ -242,10 +247,36 @@ class SqliteFrontier:
     def _connect(self) -> None:
         self._db = open_tables(self._path)
 
-    def _in_transaction(self, work: Callable[[sqlite3.Connection, Moment], T], mode: str = "IMMEDIATE") -> T:
-        with storage_errors(self._path), transaction(self._db, mode):
+    def _in_transaction(
+        self, work: Callable[[sqlite3.Connection, Moment], T], mode: str = "IMMEDIATE", *, given: bool = True
+    ) -> T:
+        """Work that fails on what it read is done again after the records that cannot be read were set aside. `given`:
+        what the caller gave may be what is wrong."""
+        with storage_errors(self._path):
+            try:
+                return self._once(work, mode)
+            except Stuck:
+                self._mended(given=True)
+            except UNREADABLE:
+                if not self._mended(given=given):
+                    raise
+            return self._once(work, mode, mended=True)
+
+    def _once(self, work: Callable[[sqlite3.Connection, Moment], T], mode: str, *, mended: bool = False) -> T:
+        with transaction(self._db, mode):
             # Read inside the transaction: waiting for the lock takes time too.
-            return work(self._db, Moment(self._clock(), self._times, mode == "IMMEDIATE"))
+            return work(self._db, Moment(self._clock(), self._times, mode == "IMMEDIATE", mended))
+
+    def _mended(self, *, given: bool) -> bool:
+        """Whether records were set aside. After a walk that found none, wrong input causes no other one soon."""
+        began = time.monotonic()
+        if given and began < self._no_mend_before:
+            return False
+        with transaction(self._db):
+            found = mend(self._db, now=self._clock())
+        ended = time.monotonic()
+        self._no_mend_before = 0.0 if found else ended + max(1.0, MEND_REST * (ended - began))
+        return bool(found)
 
     def _settle(self, results: Sequence[Result]) -> SettleReport:
         """All results in one transaction; if one of them cannot be applied, each in its own."""

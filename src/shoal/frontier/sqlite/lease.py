@@ -64,6 +64,10 @@ _GIVE_UP = "UPDATE task SET state = 3, at = ?, reason = ?, detail = '', worker =
 _LOSE = "UPDATE task SET state = ?, at = ?, attempts = ?, losses = ?, reason = ?, detail = ?, worker = '' WHERE id = ?"
 
 
+class Stuck(ValueError):  # noqa: N818 -- reads as what happened
+    """A crawl whose queued tasks no lane can lend."""
+
+
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """The terms on which a worker asks for leases."""
 
@@ -107,6 +111,8 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
     finished = [name for name, ledger in found.items() if ledger is None or _finish(ledger)]
     for ledger in ledgers:
         ledger.flush()
+        if not at.mended:
+            _check_not_stuck(ledger)
         at.times.note(ledger.crawl.name, ledger.now, asked=asked)
     return LeaseBatch(
         leases=leases,
@@ -316,6 +322,14 @@ def _finish(ledger: Ledger) -> bool:
         crawl.state = CrawlState.FINISHED
         crawl.finished = ledger.wall
     return True
+
+
+def _check_not_stuck(ledger: Ledger) -> None:
+    """Raise Stuck if tasks are queued and no lane could ever lend them: a lane's row is damaged, or a counter."""
+    crawl = ledger.crawl
+    waits = crawl.state == CrawlState.RUNNING and crawl.queued and not crawl.leased
+    if waits and ledger.db.execute(NEXT_LANE, (crawl.id,)).fetchone() is None:
+        raise Stuck(crawl.name)
 
 
 def _ask_again(ledger: Ledger) -> float:

@@ -9,8 +9,9 @@ from shoal.frontier.steady import SteadyTimes
 
 class Moment(msgspec.Struct, frozen=True):
     """The time of day, what this process reckons of the times of its crawls, and whether the verb may write. Each crawl
-    has a time of its own: see `rules/crawl_time.py`."""
+    has a time of its own: see `rules/crawl_time.py`. `mended`: bad records were set aside a moment ago."""
 
     wall: float
     times: SteadyTimes
     writes: bool
+    mended: bool = False

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -35,7 +36,7 @@ def progress(ledger: Ledger) -> Progress:
     named: dict[str, dict[str, int]] = {"outcome": {}, "rejected": {}, "note": {}}
     select = "SELECT kind, name, value FROM counter WHERE crawl = ? AND value <> 0 ORDER BY name"
     for kind, name, value in ledger.db.execute(select, (crawl.id,)):
-        named[kind][name] = value
+        named[kind][name] = int(value)
     return Progress(
         state=CrawlState(crawl.state),
         feeding=ledger.is_fed,
@@ -165,9 +166,16 @@ def beat(db: sqlite3.Connection, sign: WorkerBeat, *, now: float) -> None:
 
 def workers(db: sqlite3.Connection, *, since: float) -> list[WorkerBeat]:
     rows = db.execute("SELECT beat FROM worker WHERE seen >= ? ORDER BY name", (since,))
-    return [sign for (row,) in rows if not (sign := msgspec.json.decode(row, type=WorkerBeat)).left]
+    return [sign for sign in _readable(rows) if not sign.left]
 
 
 def workers_of(db: sqlite3.Connection, crawl: str) -> list[WorkerBeat]:
     rows = db.execute("SELECT beat FROM worker WHERE crawl = ? ORDER BY seen DESC, name", (crawl,))
-    return [msgspec.json.decode(row, type=WorkerBeat) for (row,) in rows]
+    return list(_readable(rows))
+
+
+def _readable(rows: Iterable[tuple[bytes]]) -> Iterator[WorkerBeat]:
+    """The signs of life that can be read. One that cannot is gone with the next sign of its worker, or after a day."""
+    for (row,) in rows:
+        with contextlib.suppress(msgspec.DecodeError, TypeError):
+            yield msgspec.json.decode(row, type=WorkerBeat)

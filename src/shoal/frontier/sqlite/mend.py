@@ -1,0 +1,313 @@
+"""Records of the SQLite frontier that cannot be read: set aside, and replaced where the rest tells what they were.
+
+Nothing looks for them while all goes well. A verb that fails on what it read has all crawls of the file gone through
+here, in one transaction, and is run again. A task that cannot be read becomes a dead letter, `bad record`."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from shoal.frontier.rules.tasks import BAD_RECORD, SET_ASIDE, outcome_of
+from shoal.frontier.sqlite import roster
+from shoal.frontier.sqlite.control import ids_of
+from shoal.frontier.sqlite.frontier_rows import CANCELLED, COUNTS, DEAD, LEASED, QUEUED
+from shoal.frontier.sqlite.lease import DECODER
+from shoal.frontier.sqlite.put import SEQUENCES
+from shoal.model import DIRECT, Crawl, CrawlState, Pool, Task
+
+# What working with a damaged record raises.
+UNREADABLE: Final = (ValueError, IndexError, KeyError, TypeError, OverflowError, msgspec.MsgspecError)
+UNKNOWN_URL: Final = "(unknown URL)"
+LONGEST_SHOWN = 500  # bytes of a bad record that its dead letter shows
+
+_CRAWL_NUMBERS = (
+    "feeding", "interval", "cap", "needs_rules", "max_pages", "max_per_lane", "max_per_shape", "max_cost", "cost",
+    "dedup_ttl", "generation", "turned", "epoch", "last_seq", "last_token", "queued", "delayed", "leased", "done",
+    "dead", "cancelled", "duplicates", "stale", "retried", "lost", "clock_last", "clock_shift",
+)  # fmt: skip
+_LANE_NUMBERS = (
+    "next_start", "last_start", "blocked_until", "interval", "base_interval", "cap", "in_flight", "waiting", "known",
+    "opener", "rules_until", "rules_version", "exits_next",
+)  # fmt: skip
+_TASK_NUMBERS = (
+    "crawl", "key", "lane", "ord", "state", "at", "max_attempts", "token", "attempts", "free_retries", "losses",
+)  # fmt: skip
+_TASK_TEXTS = ("worker", "exit", "reason", "detail")
+_BURY = (
+    "UPDATE task SET crawl = ?, key = ?, lane = ?, ord = 0, state = 3, at = ?, max_attempts = ?, payload = ?,"
+    " token = 0, attempts = ?, free_retries = 0, worker = '', exit = '', reason = ?, detail = ?, losses = 0"
+    " WHERE id = ?"
+)
+_DROP_COUNTERS = (
+    "DELETE FROM counter WHERE crawl = ?"
+    " AND (typeof(value) <> 'integer' OR kind NOT IN ('outcome', 'rejected', 'note')) RETURNING name"
+)
+_POOLS = msgspec.json.Decoder(tuple[Pool, ...])
+_ROLLS = msgspec.json.Decoder(dict[str, tuple[str, ...]])
+_URL = re.compile(rb"https?://[\x21-\x7e]+")
+_HEADS = {0xD9: 1, 0xDA: 2}  # the first byte of a packed text of more than 31 bytes, and the bytes of its length
+
+_LOG = logging.getLogger("shoal.frontier")
+
+
+def mend(db: sqlite3.Connection, *, now: float) -> int:
+    """Go through all crawls; gives how many records were set aside or corrected. In a transaction of the caller."""
+    crawls = db.execute("SELECT id, name FROM crawl").fetchall()
+    return sum(_Mend(db, row_id, name, now=now).run() for row_id, name in crawls)
+
+
+class _Mend:
+    """One walk over a crawl."""
+
+    def __init__(self, db: sqlite3.Connection, crawl: int, name: str, *, now: float) -> None:
+        self._db = db
+        self._crawl = crawl
+        self._name = name
+        self._now = now
+        self._aside: Counter[str] = Counter()
+
+    def run(self) -> int:
+        self._read_crawl()
+        self._read_pools()
+        self._read_lanes()
+        self._read_tasks()
+        self._aside["counter"] += len(self._db.execute(_DROP_COUNTERS, (self._crawl,)).fetchall())
+        total = self._aside.total()
+        for place, number in self._aside.items():
+            self._tally("note", SET_ASIDE + place, number)
+        if total:
+            where = ", ".join(f"{number} in {place}" for place, number in sorted((+self._aside).items()))
+            _LOG.warning(
+                "%s record(s) of crawl %s could not be read: set aside (%s); tasks among them are dead letters:"
+                " shoal dead list %s --reason '%s'",
+                total, self._name, where, self._name, BAD_RECORD,
+            )  # fmt: skip
+        return total + self._count_anew()
+
+    def _read_crawl(self) -> None:
+        """Columns that are no numbers take the value that a new crawl has; those of tasks are counted anew."""
+        fresh = Crawl(id="", spider="")
+        last_seq = (
+            self._one("SELECT max(id) FROM task WHERE id BETWEEN ? AND ?", *ids_of(self._crawl)) or 0
+        ) % SEQUENCES
+        defaults = {"interval": fresh.interval, "cap": fresh.cap, "turned": self._now, "last_seq": last_seq}
+        *kinds, state = self._db.execute(
+            f"SELECT {_types(_CRAWL_NUMBERS)}, state FROM crawl WHERE id = ?",  # noqa: S608 -- constant
+            (self._crawl,),
+        ).fetchone()
+        for column, kind in zip(_CRAWL_NUMBERS, kinds, strict=True):
+            if kind not in ("integer", "real"):
+                self._aside["crawl"] += 1
+                self._db.execute(f"UPDATE crawl SET {column} = ? WHERE id = ?", (defaults.get(column, 0), self._crawl))  # noqa: S608 -- constant
+        if state not in set(CrawlState):
+            self._aside["crawl"] += 1
+            self._db.execute("UPDATE crawl SET state = ? WHERE id = ?", (str(CrawlState.RUNNING), self._crawl))
+        for table, row, column, value in (
+            ("crawl", "id", "finished", None),
+            ("crawl_about", "crawl", "created", 0.0),
+        ):
+            changed = self._db.execute(
+                f"UPDATE {table} SET {column} = ? WHERE {row} = ? AND typeof({column}) IN ('text', 'blob')",  # noqa: S608 -- constants
+                (value, self._crawl),
+            )
+            self._aside["crawl"] += changed.rowcount
+        gone = self._db.execute("DELETE FROM feeder WHERE crawl = ? AND typeof(until) <> 'real'", (self._crawl,))
+        self._aside["feeder"] += gone.rowcount
+
+    def _read_pools(self) -> None:
+        """Pools that cannot be read are none, until the crawl is opened again with those that it has."""
+        row = self._db.execute("SELECT pools, rolls FROM crawl_about WHERE crawl = ?", (self._crawl,)).fetchone()
+        if row is None or (_reads(_POOLS.decode, row[0]) and _reads(_ROLLS.decode, row[1])):
+            return
+        self._aside["pools"] += 1
+        pools = _POOLS.decode(row[0]) if _reads(_POOLS.decode, row[0]) else ()
+        rolls = {pool.name: pool.exits for pool in pools}
+        self._db.execute(
+            "UPDATE crawl_about SET pools = ?, rolls = ? WHERE crawl = ?",
+            (msgspec.json.encode(pools), msgspec.json.encode(rolls), self._crawl),
+        )
+        # The indexes of exits may be others now.
+        self._begin_rosters("SELECT id FROM lane WHERE crawl = ? AND exits <> x''", self._crawl)
+
+    def _read_lanes(self) -> None:
+        """A lane whose row is bad gets the pace of its crawl, and what its tasks tell."""
+        interval, cap = self._db.execute("SELECT interval, cap FROM crawl WHERE id = ?", (self._crawl,)).fetchone()
+        defaults = {"next_start": self._now, "interval": interval, "base_interval": interval, "cap": cap}
+        columns = ", ".join(f"{column} = ?" for column in _LANE_NUMBERS)
+        values = [defaults.get(column, 0) for column in _LANE_NUMBERS]
+        for (row_id,) in self._db.execute(
+            f"SELECT id FROM lane WHERE crawl = ? AND ({_odd(_LANE_NUMBERS)} OR typeof(name) <> 'text')",  # noqa: S608 -- constant
+            (self._crawl,),
+        ).fetchall():
+            self._aside["lane"] += 1
+            self._db.execute(f"UPDATE lane SET {columns} WHERE id = ?", (*values, row_id))  # noqa: S608 -- constant
+            self._db.execute(
+                "UPDATE lane SET name = 'unknown-' || id WHERE id = ? AND typeof(name) <> 'text'", (row_id,)
+            )
+        for row_id, exits in self._db.execute(
+            "SELECT id, exits FROM lane WHERE crawl = ? AND exits <> x''", (self._crawl,)
+        ).fetchall():
+            if not _reads(roster.decode, exits):
+                self._aside["exits"] += 1
+                self._begin_rosters("SELECT ?", row_id)
+
+    def _begin_rosters(self, lanes: str, given: int) -> None:
+        """These lanes begin with their exits anew: leases that are out end as if they had gone out directly."""
+        which = f"lane IN ({lanes})"
+        self._db.execute(f"UPDATE task SET exit = ? WHERE state = {LEASED} AND {which}", (DIRECT, given))  # noqa: S608 -- constants
+        self._db.execute(f"DELETE FROM lane_rest WHERE {which}", (given,))  # noqa: S608 -- constant
+        self._db.execute(f"DELETE FROM lane_exit WHERE {which}", (given,))  # noqa: S608 -- constant
+        self._db.execute("UPDATE exit SET holder = 0, trial = 0 WHERE crawl = ?", (self._crawl,))
+        self._db.execute(f"UPDATE lane SET exits = x'', exits_next = 0 WHERE id IN ({lanes})", (given,))  # noqa: S608 -- constant
+
+    def _read_tasks(self) -> None:
+        """Tasks that cannot be read become dead letters; those of a missing lane get one."""
+        lanes = dict(self._db.execute("SELECT id, name FROM lane WHERE crawl = ?", (self._crawl,)).fetchall())
+        odd = f"{_odd(_TASK_NUMBERS)} OR state NOT BETWEEN {QUEUED} AND {CANCELLED} OR {_odd(_TASK_TEXTS, 'text')}"
+        # Not fetched at once: there may be millions. The bad ones are changed after the walk.
+        rows = self._db.execute(
+            f"SELECT id, key, lane, payload, {odd} FROM task WHERE id BETWEEN ? AND ?",  # noqa: S608 -- constants
+            ids_of(self._crawl),
+        )
+        bad, homeless = [], []
+        for row_id, key, lane, payload, is_odd in rows:
+            task = _task(payload)
+            if is_odd or task is None or task.key != key:
+                bad.append((row_id, key, lane, payload))
+            elif lane not in lanes:
+                homeless.append((row_id, task.lane))
+        for row_id, key, lane, payload in bad:
+            self._bury(row_id, key, lane if lane in lanes else None, payload, lanes)
+        for row_id, name in homeless:
+            self._aside["lane"] += 1
+            self._db.execute("UPDATE task SET lane = ? WHERE id = ?", (self._lane(name), row_id))
+
+    def _bury(self, row_id: int, key: Any, lane: int | None, payload: Any, lanes: dict[int, str]) -> None:
+        self._aside["task"] += 1
+        task = _task(payload)
+        url = task.url if task is not None else _url_in(payload)
+        if not isinstance(key, int):
+            found = self._one("SELECT key FROM seen WHERE crawl = ? AND task = ?", self._crawl, row_id)
+            key = found if isinstance(found, int) else row_id
+        lane = self._lane(task.lane if task is not None else "unknown") if lane is None else lane
+        name = lanes.get(lane, "unknown")
+        # One that nobody can fetch allows no attempt: it is not queued again.
+        letter = task or Task(url=url or UNKNOWN_URL, key=key, lane=name, max_attempts=4 if url else 0)
+        letter = msgspec.structs.replace(letter, key=key, lane=name)
+        state, reason, attempts = self._db.execute(
+            "SELECT state, iif(typeof(reason) = 'text', reason, ''), iif(typeof(attempts) = 'integer', attempts, 0)"
+            " FROM task WHERE id = ?",
+            (row_id,),
+        ).fetchone()
+        if state == DEAD:
+            self._tally("outcome", outcome_of(reason), -1)
+        self._tally("outcome", BAD_RECORD, 1)
+        shown = payload[:LONGEST_SHOWN] if isinstance(payload, bytes) else str(payload)[:LONGEST_SHOWN].encode()
+        self._db.execute(
+            _BURY,
+            (
+                self._crawl, key, lane, self._now, letter.max_attempts, msgspec.msgpack.encode(letter), attempts,
+                BAD_RECORD, f"its record: {shown!r}", row_id,
+            ),
+        )  # fmt: skip
+
+    def _lane(self, name: str) -> int:
+        """The lane of this name, which is made if it is missing."""
+        self._db.execute(
+            "INSERT OR IGNORE INTO lane (crawl, name, next_start, last_start, blocked_until, interval, base_interval,"
+            " cap, in_flight, waiting, known, opener, rules_until, rules_version, exits, exits_next)"
+            " SELECT id, ?, ?, 0, 0, interval, interval, cap, 0, 0, 0, 0, 0, 0, x'', 0 FROM crawl WHERE id = ?",
+            (name, self._now, self._crawl),
+        )
+        return int(self._one("SELECT id FROM lane WHERE crawl = ? AND name = ?", self._crawl, name))
+
+    def _count_anew(self) -> int:
+        """Counters of tasks as the tasks are; gives how many rows were wrong."""
+        states = dict(
+            self._db.execute(
+                "SELECT state, count(*) FROM task WHERE id BETWEEN ? AND ? GROUP BY state", ids_of(self._crawl)
+            ).fetchall()
+        )
+        counts = [states.get(state, 0) for state in range(len(COUNTS))]
+        assignments = ", ".join(f"{name} = ?" for name in COUNTS)
+        differs = " OR ".join(f"{name} <> ?" for name in COUNTS)
+        wrong = self._db.execute(
+            f"UPDATE crawl SET {assignments} WHERE id = ? AND ({differs})",  # noqa: S608 -- constants
+            (*counts, self._crawl, *counts),
+        ).rowcount
+        if self._aside["crawl"] and not self._one("SELECT dedup_ttl FROM crawl WHERE id = ?", self._crawl):
+            # A key whose task has no row any more is done.
+            keys = self._one("SELECT count(*) FROM seen WHERE crawl = ?", self._crawl)
+            self._db.execute("UPDATE crawl SET done = ? WHERE id = ?", (keys - sum(counts), self._crawl))
+        return wrong + self._db.execute(_LANES_ANEW, (self._crawl,)).rowcount
+
+    def _tally(self, kind: str, name: str, amount: int) -> None:
+        if amount:
+            self._db.execute(
+                "INSERT INTO counter (crawl, kind, name, value) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT DO UPDATE SET value = value + excluded.value",
+                (self._crawl, kind, name, amount),
+            )
+
+    def _one(self, select: str, *given: object) -> Any:
+        row = self._db.execute(select, given).fetchone()
+        return None if row is None else row[0]
+
+
+_LANES_ANEW = (
+    "UPDATE lane SET waiting = told.waiting, in_flight = told.in_flight, opener = told.opener FROM ("
+    "SELECT lane.id, count(*) FILTER (WHERE task.state = 0) AS waiting,"
+    " count(*) FILTER (WHERE task.state = 2) AS in_flight,"
+    " coalesce(max(lane.opener) FILTER (WHERE task.state = 2 AND task.token = lane.opener), 0) AS opener"
+    " FROM lane LEFT JOIN task ON task.lane = lane.id AND task.state IN (0, 2) WHERE lane.crawl = ? GROUP BY lane.id"
+    ") AS told WHERE told.id = lane.id"
+    " AND (lane.waiting <> told.waiting OR lane.in_flight <> told.in_flight OR lane.opener <> told.opener)"
+)
+
+
+def _types(columns: Iterable[str]) -> str:
+    return ", ".join(f"typeof({column})" for column in columns)
+
+
+def _odd(columns: Iterable[str], *kinds: str) -> str:
+    """The condition that any of these columns has another type than these."""
+    listed = ", ".join(f"'{kind}'" for kind in kinds or ("integer", "real"))
+    return " OR ".join(f"typeof({column}) NOT IN ({listed})" for column in columns)
+
+
+def _reads(read: Callable[[Any], object], data: Any) -> bool:
+    try:
+        read(data)
+    except UNREADABLE:
+        return False
+    return True
+
+
+def _task(payload: Any) -> Task | None:
+    try:
+        return DECODER.decode(payload) if isinstance(payload, bytes) else None
+    except UNREADABLE:
+        return None
+
+
+def _url_in(payload: Any) -> str:
+    """The URL that a packed task begins with, as far as it can be told; empty: it cannot."""
+    raw = payload if isinstance(payload, bytes) else str(payload).encode("utf-8", "replace")
+    found = _URL.search(raw)
+    if found is None:
+        return ""
+    size, at = None, found.start()
+    if at and 0xA0 <= raw[at - 1] <= 0xBF:
+        size = raw[at - 1] & 0x1F
+    for head, width in _HEADS.items():
+        if at > width and raw[at - width - 1] == head:
+            size = int.from_bytes(raw[at - width : at], "big")
+    url = found[0] if size is None or size > len(found[0]) else found[0][:size]
+    return url.decode("ascii")
