@@ -40,6 +40,7 @@ from shoal.processes.crawl_record import (
     Origin,
     belongs_to,
     describe_crawl,
+    is_readable,
     is_unfinished,
     next_id,
     owner_of,
@@ -47,6 +48,7 @@ from shoal.processes.crawl_record import (
     results_known,
     spider_of,
     url_rules_of,
+    with_refusals,
 )
 from shoal.processes.deaths import Death, Watched, evict, reclaim_former
 from shoal.processes.fleet import Fleet, Start
@@ -123,27 +125,31 @@ async def begin_afresh(
     crawls = await crawls_of(spider, frontier=frontier)
     origin = _origin(reference, places=places)
     crawl = _described(await _next_id(spider, crawls, store=store), spider, settings=settings, origin=origin)
-    for former in own_crawls(crawls, reference=reference, places=places):
+    for former in own_crawls(crawls, reference=reference, places=places, refused=True):
         if is_unfinished(former.state):
-            await discard(former, places=places, frontier=frontier, store=store)
+            # One that another version wrote stays if it cannot be deleted.
+            with contextlib.suppress(*([UsageError] if former.refusal else [])):
+                await discard(former, places=places, frontier=frontier, store=store)
     return await _start(crawl, frontier=frontier)
 
 
 async def crawls_of(spider: Spider, *, frontier: Frontier) -> list[Crawl]:
-    """The crawls of all spiders of this name, newest first."""
+    """The crawls of all spiders of this name, newest first; also those that this shoal must leave alone."""
     name = spider_name(type(spider))
-    return [crawl for crawl in await frontier.crawls() if crawl.spider == name]
+    return [crawl for crawl in with_refusals(await frontier.crawls()) if crawl.spider == name]
 
 
-def own_crawls(crawls: Sequence[Crawl], *, reference: str, places: Places | None) -> list[Crawl]:
-    """Those of the crawls that belong to the spider's file."""
+def own_crawls(crawls: Sequence[Crawl], *, reference: str, places: Places | None, refused: bool = False) -> list[Crawl]:
+    """Those of the crawls that belong to the spider's file and can be used; with `refused`, also those that cannot, as
+    far as their record tells whose they are."""
     at = "" if places is None else places.frontier
-    return [crawl for crawl in crawls if belongs_to(crawl, reference, frontier=at)]
+    usable = [crawl for crawl in crawls if not crawl.refusal or (refused and is_readable(crawl))]
+    return [crawl for crawl in usable if belongs_to(crawl, reference, frontier=at)]
 
 
 def unfinished_crawl(crawls: Sequence[Crawl], *, reference: str, places: Places | None) -> Crawl | None:
     """The crawl that the spider's run resumes, if there is one. Refuses when only another file's is unfinished."""
-    unfinished = [crawl for crawl in crawls if is_unfinished(crawl.state)]
+    unfinished = [crawl for crawl in crawls if is_unfinished(crawl.state) and not crawl.refusal]
     mine = own_crawls(unfinished, reference=reference, places=places)
     if unfinished and not mine:
         cure = 'name your spider (name = "…" in its class), or --fresh begins a crawl beside it'

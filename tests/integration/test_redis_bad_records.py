@@ -202,7 +202,10 @@ async def test_a_crawl_that_cannot_be_read_blocks_no_other(
     await frontier.open_crawl(Crawl(id="older", spider="s"))
     server.call("HSET", prefix_of("older") + "crawl", name, value)
     server.call("HDEL", prefix_of("older") + "crawl", "spider")
-    assert [crawl.id for crawl in await frontier.crawls()] == [CRAWL]
+    refusals = {crawl.id: crawl.refusal for crawl in await frontier.crawls()}
+    assert refusals.keys() == {CRAWL, "older"}
+    assert refusals[CRAWL] == ""
+    assert "crawl 'older'" in refusals["older"]
     await frontier.put(CRAWL, [make_task(1)])
     assert len((await lend(frontier)).leases) == 1
     assert await frontier.evict("w") == 1

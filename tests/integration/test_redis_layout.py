@@ -159,15 +159,17 @@ async def test_a_fresh_start_that_a_newer_layout_refuses_keeps_what_was_pushed(
 
 
 async def test_crawls_beside_one_that_cannot_even_be_read_are_listed(
-    running: RedisServer, crawl_of: Callable[[int | None], str], caplog: pytest.LogCaptureFixture
+    running: RedisServer, crawl_of: Callable[[int | None], str]
 ) -> None:
     frontier = await RedisFrontier.open(crawl_of(99))
     await frontier.open_crawl(Crawl(id="news-1", spider="news"))
     for key in running.call("KEYS", "shoal:{books-1.*}:crawl"):
         running.call("HDEL", key.decode(), "max_cost")
-    assert [crawl.id for crawl in await frontier.crawls()] == ["news-1"]
-    assert "crawl 'books-1'" in caplog.messages[-1]
-    assert "upgrade shoal" in caplog.messages[-1]
+    news, books = await frontier.crawls()
+    assert (news.id, news.refusal) == ("news-1", "")
+    assert (books.id, books.spider) == (CRAWL, "books")
+    assert "crawl 'books-1'" in books.refusal
+    assert "upgrade shoal" in books.refusal
     await frontier.close()
 
 

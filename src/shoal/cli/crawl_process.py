@@ -120,6 +120,9 @@ async def work(job: Job, screen: Screen) -> Summary:
     # An archive that cannot be used is refused before a file is made for the first crawl.
     trial = contextlib.nullcontext() if has_frontier(job.places) else _archive(job.places, say)
     async with trial, frontier_at(job.places.frontier, wait=waiting_for(job.places.frontier, say)) as frontier:
+        for crawl in await until_reachable(lambda: crawls_of(job.spider, frontier=frontier), say=say):
+            if crawl.refusal:
+                say(crawl.refusal)
         if not job.fresh:
             ended = await until_reachable(lambda: ended_crawl(job, frontier=frontier, screen=screen), say=say)
             if ended is not None:
@@ -161,7 +164,7 @@ async def _places(job: Job, *, frontier: Frontier, screen: Screen) -> Places:
         return places_to_join(former, job.places, adds_archive=True)
     places = places_of_new(job.places)
     for crawl in crawls:
-        if crawl not in mine and shares_store(crawl, places):
+        if crawl not in mine and not crawl.refusal and shares_store(crawl, places):
             screen.say(
                 f"{owner_of(crawl)}: in {masked(places.store)} its items and those of this crawl share the name"
                 f' {crawl.spider!r}, equal keys replace each other; a name of its own (name = "…" in the class)'

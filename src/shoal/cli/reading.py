@@ -12,7 +12,7 @@ from shoal.cli.options import check_store_exists
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
-from shoal.processes.crawl_record import belongs_to, owner_of, results_known
+from shoal.processes.crawl_record import belongs_to, owner_of, results_known, with_refusals
 from shoal.processes.joining import archive_to_read, places_of_new, store_to_read, stores_beside
 from shoal.processes.opening import Places, frontier_at, shared_results
 from shoal.processes.result_places import file_of
@@ -86,7 +86,7 @@ async def _archived_crawl(places: Places, crawl: str | None, spider: str | None)
     if not has_frontier(places):
         return None
     async with frontier_at(places.frontier) as frontier:
-        crawls = await frontier.crawls()
+        crawls = [one for one in with_refusals(await frontier.crawls()) if not one.refusal]
     if crawl is not None:
         return next((one for one in crawls if one.id == crawl), None)
     mine = [one for one in crawls if spider in (None, one.spider)]

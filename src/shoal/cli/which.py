@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from shoal.cli.display.lines import say_on
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
 from shoal.near_names import nearest
-from shoal.processes.crawl_record import is_unfinished
+from shoal.processes.crawl_record import is_unfinished, with_refusals
 from shoal.processes.opening import Places, frontier_at
 
 LISTED = 8
+Say = Callable[[str], None]
 
 
 @asynccontextmanager
@@ -22,11 +25,25 @@ async def chosen_crawl(places: Places, name: str | None) -> AsyncIterator[tuple[
         yield frontier, choose(await frontier.crawls(), name)
 
 
-def choose(crawls: Sequence[Crawl], name: str | None) -> Crawl:
+def usable(crawls: Sequence[Crawl], name: str | None = None, *, say: Say | None = None) -> list[Crawl]:
+    """The crawls that this shoal can work with; of each other one a line is said. If the one that `name` is the id of
+    cannot be used, or none can, that is an error."""
+    checked = with_refusals(crawls)
+    refused = {crawl.id: crawl.refusal for crawl in checked if crawl.refusal}
+    if name in refused or (refused and len(refused) == len(checked)):
+        raise UsageError(refused[name] if name in refused else "; ".join(refused.values()))
+    for line in refused.values():
+        (say or say_on(sys.stderr))(line)
+    return [crawl for crawl in checked if not crawl.refusal]
+
+
+def choose(crawls: Sequence[Crawl], name: str | None, *, say: Say | None = None) -> Crawl:
     """The crawl of this id, or the newest of this spider; without a name the only unfinished one,
     or the newest where all are finished.
 
-    `crawls` are newest first. A name that fits none is refused with those there are."""
+    `crawls` are newest first. A name that fits none is refused with those there are. Crawls that this shoal cannot use
+    are named (`say`, else on stderr) and passed over."""
+    crawls = usable(crawls, name, say=say)
     if not crawls:
         raise UsageError("there is no crawl yet: `shoal crawl URL` or `shoal run FILE` begins one")
     if name is None:
@@ -43,9 +60,9 @@ def choose(crawls: Sequence[Crawl], name: str | None) -> Crawl:
     raise UsageError(f"there is no crawl {name!r}{meant} {_ids(crawls)}")
 
 
-def choose_all(crawls: Sequence[Crawl], name: str | None) -> list[Crawl]:
-    """The crawl that `name` means; without a name, all of them."""
-    return [choose(crawls, name)] if name is not None or not crawls else list(crawls)
+def choose_all(crawls: Sequence[Crawl], name: str | None, *, say: Say | None = None) -> list[Crawl]:
+    """The crawl that `name` means; without a name, all that this shoal can use."""
+    return [choose(crawls, name, say=say)] if name is not None or not crawls else usable(crawls, say=say)
 
 
 def no_archived_crawl(crawls: Sequence[str], wanted: str) -> str:

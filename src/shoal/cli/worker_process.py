@@ -29,7 +29,7 @@ from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.policy.verdicts import faults_of
 from shoal.processes.black_box import BlackBox
-from shoal.processes.crawl_record import belongs_to, is_unfinished, owner_of, record_of
+from shoal.processes.crawl_record import belongs_to, is_unfinished, owner_of, record_of, with_refusals
 from shoal.processes.deaths import Watched, reclaim_former
 from shoal.processes.joining import places_to_join, results_of
 from shoal.processes.listener import Listener
@@ -269,7 +269,7 @@ class WorkerProcess:
     async def _crawls(self, stop: asyncio.Event) -> list[Crawl]:
         # While it works on a crawl, that crawl's worker says that it waits.
         say = _silent if self._running else self._say
-        crawls = await until_reachable(self._frontier.crawls, say=say, stop=stop)
+        crawls = self._usable(await until_reachable(self._frontier.crawls, say=say, stop=stop))
         named = self._job.crawl_id
         if named is None:
             return crawls
@@ -277,6 +277,17 @@ class WorkerProcess:
         is_new = self._job.burst and self._job.parent is None and named not in self._worked
         crawls = [choose(crawls, named)] if is_new else [one for one in crawls if one.id == named]
         return [self._as_served(crawl) for crawl in crawls]
+
+    def _usable(self, crawls: list[Crawl]) -> list[Crawl]:
+        """The crawls that this shoal can work with. The others of its spiders are named once, and left alone."""
+        checked = with_refusals(crawls)
+        for crawl in checked:
+            if crawl.refusal and crawl.id == self._job.crawl_id:
+                raise UsageError(crawl.refusal)
+            if crawl.refusal and crawl.spider in self._spiders and crawl.id not in self._left_alone:
+                self._left_alone.add(crawl.id)
+                self._tell(crawl.refusal)
+        return [crawl for crawl in checked if not crawl.refusal]
 
     def _mine(self, crawls: list[Crawl]) -> list[Crawl]:
         """The crawls that belong to the spiders' file."""

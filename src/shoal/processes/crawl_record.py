@@ -51,6 +51,24 @@ def record_of(crawl: Crawl) -> CrawlRecord:
         ) from error
 
 
+def with_refusals(crawls: Iterable[Crawl]) -> list[Crawl]:
+    """The same crawls; those whose record cannot be read are refused, as those are that a frontier refuses."""
+    return [crawl if crawl.refusal or not crawl.settings else _with_refusal(crawl) for crawl in crawls]
+
+
+def _with_refusal(crawl: Crawl) -> Crawl:
+    try:
+        record_of(crawl)
+    except StorageBroken as error:
+        return msgspec.structs.replace(crawl, refusal=f"{error}; it is left alone")
+    return crawl
+
+
+def is_readable(crawl: Crawl) -> bool:
+    """Whether the record tells how the crawl was begun."""
+    return bool(crawl.settings) and not _with_refusal(msgspec.structs.replace(crawl, refusal="")).refusal
+
+
 def url_rules_of(crawl: Crawl) -> UrlRules:
     """What a crawl makes of URLs: scope, limits, keys."""
     record = record_of(crawl)

@@ -106,13 +106,16 @@ async def _by_log(wanted: Wanted, places: Places, *, archive: Archive) -> list[C
     """Captures by way of the fetch log, which names the object with a page's capture: faster than a scan."""
     from shoal.cli.reading import has_frontier, stores_of_crawls
     from shoal.cli.url_fate import known_key
+    from shoal.processes.crawl_record import with_refusals
 
     if not has_frontier(places):
         return []
     found = []
     # Nothing is said of a store that is out of reach: the scan finds the captures as well.
     async with stores_of_crawls(places, say=_silent) as (frontier, store_of):
-        for crawl in await frontier.crawls():
+        for crawl in with_refusals(await frontier.crawls()):
+            if crawl.refusal:
+                continue
             if wanted.crawl in (None, crawl.id) and (store := await store_of(crawl)) is not None:
                 rows = await store.fetches(crawl.id, [await known_key(wanted.url, crawl, frontier=frontier)])
                 for row in rows:

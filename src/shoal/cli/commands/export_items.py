@@ -118,7 +118,7 @@ async def _export_crawl(
 
     async with frontier_at(places.frontier) as frontier:
         crawls = await frontier.crawls()
-        crawl = choose(crawls, name)
+        crawl = choose(crawls, name, say=screen.say)
         places = msgspec.structs.replace(places, store=existing_store(crawl, places))
         async with store_at(places.store) as store:
             wanted = _of(wanted, crawl.spider, None if everything else crawl.id)

@@ -59,7 +59,7 @@ async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
 
     screen = Screen()
     async with stores_of_crawls(places, say=screen.say) as (frontier, store_of):
-        chosen = choose_all(await frontier.crawls(), name)
+        chosen = choose_all(await frontier.crawls(), name, say=screen.say)
         if len(chosen) > 1:
             rows = await _read(frontier, chosen if as_json else chosen[:CRAWLS_SHOWN], screen)
             if not as_json:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -51,7 +51,7 @@ async def _top(name: str | None, *, places: Places) -> None:
         if screen.out.is_terminal:
             await _watch(name, screen, frontier=frontier)
             return
-        for snapshot in await _look(name, watchers, frontier=frontier):
+        for snapshot in await _look(name, watchers, frontier=frontier, say=screen.say):
             screen.line(line_of(snapshot))
 
 
@@ -62,19 +62,23 @@ async def _watch(name: str | None, screen: Screen, *, frontier: Frontier) -> Non
     leave = asyncio.Event()
     with _keys(leave), Live(console=screen.out, screen=True, auto_refresh=False) as live:
         while not leave.is_set():
-            live.update(_page(await _look(name, watchers, frontier=frontier)), refresh=True)
+            refused: list[str] = []
+            snapshots = await _look(name, watchers, frontier=frontier, say=refused.append)
+            live.update(_page(snapshots, refused), refresh=True)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await leave.wait()
 
 
-async def _look(name: str | None, watchers: dict[str, Coordinator], *, frontier: Frontier) -> list[Snapshot]:
+async def _look(
+    name: str | None, watchers: dict[str, Coordinator], *, frontier: Frontier, say: Callable[[str], None]
+) -> list[Snapshot]:
     """A snapshot of each crawl that is shown. Watchers are kept between calls: they measure the rate."""
     from shoal.cli.which import choose_all
     from shoal.processes.coordinator import Coordinator
     from shoal.processes.crawl_record import is_unfinished
 
-    crawls = choose_all(await frontier.crawls(), name)
+    crawls = choose_all(await frontier.crawls(), name, say=say)
     shown = crawls if name is not None else [crawl for crawl in crawls if is_unfinished(crawl.state)]
     snapshots = []
     for crawl in shown or crawls[:1]:
@@ -84,10 +88,11 @@ async def _look(name: str | None, watchers: dict[str, Coordinator], *, frontier:
     return snapshots
 
 
-def _page(snapshots: list[Snapshot]) -> RenderableType:
+def _page(snapshots: list[Snapshot], refused: Sequence[str] = ()) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
+    from shoal.cli.display.lines import shown
     from shoal.cli.display.progress import picture
     from shoal.cli.display.tables import LANE_COLUMNS, WORKER_COLUMNS, LiveTable, lane_rows, worker_rows
 
@@ -98,6 +103,7 @@ def _page(snapshots: list[Snapshot]) -> RenderableType:
             parts += [LiveTable(LANE_COLUMNS, lane_rows(snapshot.lanes[:LANES_SHOWN])), Text()]
         if snapshot.workers:
             parts += [LiveTable(WORKER_COLUMNS, worker_rows(snapshot.workers[:WORKERS_SHOWN])), Text()]
+    parts += [Text(shown(line), style="yellow") for line in refused]
     return Group(*parts, Text("q leaves", style="dim"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 from redis.exceptions import ResponseError
@@ -11,7 +12,7 @@ from shoal.error_text import several
 from shoal.errors import UsageError
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.exit_views import check_pools
-from shoal.frontier.redis.layout import LAYOUT_VERSION
+from shoal.frontier.redis.layout import LAYOUT_VERSION, UNKNOWN_LAYOUT
 from shoal.frontier.redis.lost_crawl import CRAWLS, LAST_NUMBER
 from shoal.frontier.redis.mend import UNREADABLE
 from shoal.frontier.redis.server_checks import warn
@@ -26,6 +27,7 @@ from shoal.frontier.redis.shards import Shard, prefix_of
 from shoal.frontier.redis.views import beats, state_of, waiting_among
 from shoal.frontier.redis.wire import KEY, decode_crawl, decode_dead, encode_pools, number, pairs
 from shoal.frontier.rules.exits import check_exits
+from shoal.frontier.rules.refusals import spider_in, unreadable_crawl
 from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter
 from shoal.setting_values import check_dedup
 
@@ -126,7 +128,7 @@ async def _with_pools(
 
 
 async def crawls(runner: ShardRunner) -> list[Crawl]:
-    """All crawls, newest first."""
+    """All crawls, newest first. Those that cannot be read, or of another layout version, are listed as refused."""
     layouts = [await runner.all_shards(name) for name in await runner.all_crawls()]
     if not layouts:
         return []
@@ -134,33 +136,65 @@ async def crawls(runner: ShardRunner) -> list[Crawl]:
         for shards in layouts:
             for shard in shards:
                 await connection.send("HGETALL", shard.prefix + "crawl")
-        answers = await connection.answers_or_errors()
-        flat = iter([{} if isinstance(answer, ResponseError) else pairs(answer) for answer in answers])
+        answers = iter(await connection.answers_or_errors())
     found = []
     for shards in layouts:
-        records = [next(flat) for _ in shards]
-        if all(b"id" in record and record.get(b"state") != b"deleting" for record in records):
-            version = layout_of(records[0].get(b"layout"))
-            try:
-                found.append((_number_of(records[0]), _described(records)))
-            except UNREADABLE as error:
-                if version == LAYOUT_VERSION and await runner.mend_once(shards[0].crawl):
-                    return await crawls(runner)
-                # The other crawls are listed all the same.
-                shown = runner.connections.shown
-                reason = (
-                    f"the record of crawl {shards[0].crawl!r} at {shown} cannot be read ({error}): it is left alone"
-                )
-                of_another = str(other_layout(shards[0].crawl, version, shown=shown))
-                runner.warn_once(reason if version == LAYOUT_VERSION else of_another)
+        records = [_record(next(answers)) for _ in shards]
+        if not _is_there(records):
+            continue
+        try:
+            found.append((_number_of(records[0]), _listed(runner, shards[0].crawl, records)))
+        except UNREADABLE as error:
+            if await runner.mend_once(shards[0].crawl):
+                return await crawls(runner)
+            refusal = unreadable_crawl(shards[0].crawl, runner.connections.shown, error)
+            found.append((0, _refused(shards[0].crawl, records[0], refusal)))
     found.sort(key=lambda entry: (entry[1].created, entry[0]), reverse=True)
     for _, crawl in found:
-        runner.see(crawl.id)
+        if not crawl.refusal:
+            runner.see(crawl.id)
     return [crawl for _, crawl in found]
 
 
-def _number_of(record: Mapping[bytes, bytes]) -> int:
-    number = record.get(b"number", b"0")
+def _record(answer: Any) -> dict[bytes, bytes] | None:
+    """The record of a shard; empty: there is none, None: it is of another type."""
+    if isinstance(answer, ResponseError) and "WRONGTYPE" in str(answer):
+        return None
+    if isinstance(answer, Exception):
+        raise answer
+    return pairs(answer)
+
+
+def _is_there(records: Sequence[Mapping[bytes, bytes] | None]) -> bool:
+    """Whether a crawl is there whole: not only begun, and not being deleted. One that cannot be read is."""
+    return all(record is None or (record and record.get(b"state") != b"deleting") for record in records)
+
+
+def _listed(runner: ShardRunner, crawl: str, records: Sequence[Mapping[bytes, bytes] | None]) -> Crawl:
+    """The crawl as it is listed. Raises one of UNREADABLE when its record is of this version and cannot be read."""
+    first, shown = records[0], runner.connections.shown
+    version = UNKNOWN_LAYOUT if first is None else layout_of(first.get(b"layout"))
+    if version != LAYOUT_VERSION:
+        return _refused(crawl, first, str(other_layout(crawl, version, shown=shown)))
+    sound = [record for record in records if record is not None]
+    if len(sound) < len(records):
+        return _refused(crawl, first, unreadable_crawl(crawl, shown, "a shard's record is of another type"))
+    described = _described(sound)
+    if described.id != crawl:
+        raise ValueError(f"its id is {described.id!r}")
+    return described
+
+
+def _refused(crawl: str, record: Mapping[bytes, bytes] | None, refusal: str) -> Crawl:
+    """A crawl that is left alone, with what can be read of its record."""
+    try:
+        return msgspec.structs.replace(decode_crawl(record or {}), id=crawl, refusal=refusal)
+    except UNREADABLE:
+        return Crawl(id=crawl, spider=spider_in(crawl), refusal=refusal)
+
+
+def _number_of(record: Mapping[bytes, bytes] | None) -> int:
+    number = (record or {}).get(b"number", b"0")
     return int(number) if number.isdigit() else 0
 
 

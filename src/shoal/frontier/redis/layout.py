@@ -12,7 +12,7 @@ from shoal.model import NO_EXIT, VIA
 # The version of the keys of a crawl and of their contents: field `layout` of its record. Raise it when scripts of the
 # former version could not go on with a crawl of the new one, or the other way round.
 LAYOUT_VERSION: Final = 1
-UNKNOWN_LAYOUT: Final = 0  # of records whose field is no number
+UNKNOWN_LAYOUT: Final = -1  # of records whose field is no number
 UNNUMBERED_LAYOUT: Final = 1  # of records without the field: they were written before it was added
 
 Constant = int | float | str | tuple[str, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from shoal.frontier.redis.lost_crawl import CRAWLS, lost_crawl
 from shoal.frontier.redis.mend import UNREADABLE
 from shoal.frontier.redis.server_checks import warn
 from shoal.frontier.redis.shards import Shard, shard_of, shards_of
+from shoal.frontier.rules.refusals import unreadable_crawl
 
 SHARDS = (
     "shoal:shards"  # crawl → number of its shards, negative while it is being deleted; only where there are several
@@ -22,6 +24,7 @@ SHARDS = (
 WORKERS = "shoal:{workers}:"
 
 T = TypeVar("T")
+_NUMBER = re.compile(rb"\d{1,9}")
 Call = tuple[Shard, str, Sequence[Argument]]
 
 
@@ -29,7 +32,7 @@ def layout_of(field: bytes | None) -> int:
     """The layout version that a crawl's record names; one that is no number is none that this shoal knows."""
     if field is None:
         return UNNUMBERED_LAYOUT
-    return int(field) if field.isdigit() else UNKNOWN_LAYOUT
+    return int(field) if _NUMBER.fullmatch(field) else UNKNOWN_LAYOUT
 
 
 def no_such_crawl(crawl: str) -> UsageError:
@@ -38,6 +41,8 @@ def no_such_crawl(crawl: str) -> UsageError:
 
 def other_layout(crawl: str, version: int, *, shown: str) -> UsageError:
     """A crawl that these scripts would damage."""
+    if version == UNKNOWN_LAYOUT:
+        return UsageError(unreadable_crawl(crawl, shown, "its layout version is no number"))
     written = f"crawl {crawl!r} at {shown} was written by"
     versions = f"(layout {version}, this one has {LAYOUT_VERSION})"
     if version > LAYOUT_VERSION:
@@ -111,7 +116,13 @@ class ShardRunner:
         """The layout version of a crawl; None when there is no such crawl."""
         first = (await self.all_shards(crawl))[0]
         async with self.connections.borrow() as connection:
-            state, version = await connection.call("HMGET", first.prefix + "crawl", "state", "layout")
+            await connection.send("HMGET", first.prefix + "crawl", "state", "layout")
+            (answer,) = await connection.answers_or_errors()
+        if isinstance(answer, ResponseError) and "WRONGTYPE" in str(answer):
+            return UNKNOWN_LAYOUT
+        if isinstance(answer, Exception):
+            raise answer
+        state, version = answer
         return None if state in (None, b"deleting") else layout_of(version)
 
     async def all_shards(self, crawl: str) -> list[Shard]:
@@ -137,16 +148,19 @@ class ShardRunner:
             await connection.send("SMEMBERS", CRAWLS)
             await connection.send("HGETALL", SHARDS)
             names, numbers = await connection.answers()
-        several = {name: abs(int(number)) for name, number in zip(numbers[::2], numbers[1::2], strict=True)}
-        for name in names:
-            self.lay_out(name.decode(), several.get(name, 1))
-        return [name.decode() for name in sorted(names)]
+        several = {name: _shards_in(number) for name, number in zip(numbers[::2], numbers[1::2], strict=True)}
+        # A name that is no text is none that shoal gave.
+        shown = {name: name.decode("utf-8", "replace") for name in sorted(names)}
+        known = {name: text for name, text in shown.items() if text.encode() == name}
+        for name, text in known.items():
+            self.lay_out(text, several.get(name, 1))
+        return list(known.values())
 
     async def learn(self, crawl: str) -> bool:
         """Ask in how many shards the crawl lies; gives whether the answer changed."""
         async with self.connections.borrow() as connection:
             recorded = await connection.call("HGET", SHARDS, crawl)
-        return self.lay_out(crawl, abs(int(recorded or 1)))
+        return self.lay_out(crawl, _shards_in(recorded))
 
     def lay_out(self, crawl: str, number: int) -> bool:
         """Note in how many shards the crawl lies; gives whether that changed."""
@@ -265,6 +279,12 @@ class ShardRunner:
             if not await self.learn(crawl):
                 await self.check_lost(crawl)
                 raise no_such_crawl(crawl)
+
+
+def _shards_in(field: bytes | None) -> int:
+    """The number of shards that is written down; of a crawl with none, or with garbage, one."""
+    number = (field or b"1").removeprefix(b"-")
+    return int(number) if _NUMBER.fullmatch(number) else 1
 
 
 def checked(answer: list[Any], crawl: str) -> list[Any]:
