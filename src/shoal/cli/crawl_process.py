@@ -32,7 +32,7 @@ from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import WORKER_LOST
 from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter, Progress
 from shoal.policy.notes import SITEMAP
-from shoal.policy.verdicts import Failure, failures_of, faults_of, is_stopped, shown_failures
+from shoal.policy.verdicts import Failure, failures_of, faults_of, is_stopped, set_aside, shown_failures
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import is_unfinished, owner_of, record_of
 from shoal.processes.deaths import Watched
@@ -333,6 +333,7 @@ def _sum_up(crawl: Crawl, reading: Reading, *, owners: Owners, places: Places) -
             record_of(crawl).settings,
             is_whole=has_all_items(crawl, places) and not owners.others,
         ),
+        set_aside=set_aside(after),
         bad_sitemaps=sorted(name.removeprefix(SITEMAP) for name in after.notes if name.startswith(SITEMAP)),
     )
 

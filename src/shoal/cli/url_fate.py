@@ -11,8 +11,10 @@ import msgspec
 from shoal.cli.reading import StoreOf
 from shoal.fetch.robots import Robots
 from shoal.frontier.base import Frontier
+from shoal.frontier.rules.tasks import bad_record_key
 from shoal.journey.results import request_of
 from shoal.model import DIRECT, VIA, Crawl, Progress, TaskState, TaskStatus
+from shoal.policy.verdicts import set_aside
 from shoal.processes.crawl_record import record_of, url_rules_of
 from shoal.settings import Settings
 from shoal.store.base import FetchRow
@@ -28,7 +30,8 @@ UNKNOWN_REQUEST = "?"  # of a line in the log that an older shoal wrote
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one task of a URL in one crawl. `kept_out` names the rule that kept it out, `maybe` rules that may
-    have. `request` is its method, with size and hash of its body; `is_plain`: its key comes from the URL alone."""
+    have. `request` is its method, with size and hash of its body; `is_plain`: its key comes from the URL alone.
+    `set_aside` tells of records that could not be read, where nothing else is known of the task."""
 
     url: str
     crawl: str
@@ -44,6 +47,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     request: str = PLAIN
     pool: str = ""
     is_plain: bool = True
+    set_aside: str = ""
 
     @property
     def state(self) -> TaskState:
@@ -113,8 +117,15 @@ async def fates_of(
         tasks = UrlTasks(url=url, link=link, crawl=crawl, frontier=frontier, store=store)
         fates += await tasks.of_others(spellings, rows, choice=choice)
         if fates:
-            return fates[: TASKS_SHOWN + 1]
+            return _without_traces(fates)[: TASKS_SHOWN + 1]
     return [await _unknown(url, crawls[0], frontier=frontier)]
+
+
+def _without_traces(fates: list[Fate]) -> list[Fate]:
+    """A task whose record was set aside leaves its key, which looks done, and a dead letter of its own: only that is
+    told."""
+    is_told = any(fate.key == bad_record_key(fate.merged_with or fate.url) for fate in fates)
+    return [fate for fate in fates if not (is_told and fate.set_aside)]
 
 
 def _age(row: FetchRow | None, status: TaskStatus | None) -> float:
@@ -161,6 +172,7 @@ class UrlTasks:
         parents = await store.fetches(crawl.id, [parent]) if parent is not None else []
         taken = status.task.url if status.task else fetch.url if fetch else self.url
         is_plain = key == self.link.key
+        is_traceless = status.state is TaskState.DONE and fetch is None
         return Fate(
             url=self.url,
             crawl=crawl.id,
@@ -173,6 +185,7 @@ class UrlTasks:
             request=_request(status, fetch, is_plain=is_plain),
             pool=status.task.pool if status.task else fetch.exit.partition("/")[0] if fetch else "",
             is_plain=is_plain,
+            set_aside=set_aside(await self.frontier.progress(crawl.id)) if is_traceless else "",
         )
 
 

@@ -46,15 +46,23 @@ def faults_of(progress: Progress, *, max_failures: str) -> list[str]:
     return [fault for fault in found if fault]
 
 
+def asides(progress: Progress) -> dict[str, int]:
+    """How many records of the frontier could not be read and were set aside, by where they were."""
+    return {name.removeprefix(SET_ASIDE): n for name, n in progress.notes.items() if name.startswith(SET_ASIDE) and n}
+
+
 def set_aside(progress: Progress) -> str:
-    """The records of the frontier that could not be read; empty: none."""
-    found = {name.removeprefix(SET_ASIDE): n for name, n in progress.notes.items() if name.startswith(SET_ASIDE)}
+    """The records of the frontier that could not be read, in one line with what to do; empty: none."""
+    found = asides(progress)
     if not found:
         return ""
-    by_name = ", ".join(f"{number} in {name}" for name, number in sorted(found.items()))
+    number = sum(found.values())
+    were = "was" if number == 1 else "were"
+    by_name = ", ".join(f"{n} in {name}" for name, n in sorted(found.items()))
     return (
-        f"{several(sum(found.values()), 'record')} of the frontier could not be read and were set aside: {by_name};"
-        f" URLs that could still be told are dead letters ({BAD_RECORD})"
+        f"{several(number, 'record')} of the frontier could not be read and {were} set aside"
+        f" ({by_name}): pages among them whose URL could be told are dead letters, `shoal dead requeue --reason"
+        f" '{BAD_RECORD}'` queues them again"
     )
 
 

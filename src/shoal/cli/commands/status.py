@@ -104,6 +104,7 @@ async def _read(frontier: Frontier, crawls: Sequence[Crawl], screen: Screen) -> 
 
 def document(view: View) -> dict[str, Any]:
     """A crawl for scripts."""
+    from shoal.policy.verdicts import asides
     from shoal.processes.stats import seconds_left, spent_budget
 
     snapshot, results = view.snapshot, view.results
@@ -129,6 +130,7 @@ def document(view: View) -> dict[str, Any]:
         "bound": snapshot.bound,
         "cost": progress.cost,
         "budget": crawl.budgets.cost or None,
+        "set_aside": asides(progress),
         "is_budget_spent": bool(spent_budget(crawl, progress)),
         "lanes": snapshot.lanes,
         "workers": [{**msgspec.structs.asdict(one.beat), "state": one.presence} for one in view.crew],
@@ -139,7 +141,7 @@ def show_view(view: View, screen: Screen) -> None:
     """For people."""
     from shoal.cli.display.progress import last_lane, line_of, picture, troubles
     from shoal.cli.display.tables import show_crew, show_lanes
-    from shoal.policy.verdicts import NOT_FED
+    from shoal.policy.verdicts import NOT_FED, set_aside
 
     snapshot = view.snapshot
     crawl, progress = snapshot.crawl, snapshot.progress
@@ -156,6 +158,8 @@ def show_view(view: View, screen: Screen) -> None:
     screen.line(f"began {moment(crawl.created)}{ended}{items}")
     if progress.feeders_lost and not progress.feeding:
         screen.line(NOT_FED)
+    if not screen.out.is_terminal and (line := set_aside(progress)):
+        screen.line(line)
     screen.pairs(where_results_lie(view), indent="")
     outcomes = sorted(progress.outcomes.items(), key=lambda pair: -pair[1])
     if outcomes:
@@ -194,6 +198,8 @@ def _lifetime(snapshot: Snapshot) -> float:
 
 
 def _show_crawls(rows: Sequence[tuple[Crawl, Progress]], screen: Screen, *, older: int) -> None:
+    from shoal.policy.verdicts import set_aside
+
     columns = ("crawl", "state", "done", "left", "dead", "began", "took")
     cells = [
         (
@@ -208,6 +214,9 @@ def _show_crawls(rows: Sequence[tuple[Crawl, Progress]], screen: Screen, *, olde
         for crawl, progress in rows
     ]
     screen.table(columns, cells, right=("done", "left", "dead", "took"), spare=("took", "began"), folds=("crawl",))
+    for crawl, progress in rows:
+        if line := set_aside(progress):
+            screen.say(f"{crawl.id}: {line}")
     if older > 0:
         screen.say(f"and {several(older, 'older crawl')}; --json lists them all")
 

@@ -12,6 +12,7 @@ from shoal.cli.display.numbers import duration, key_given, key_shown, moment, se
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, json_option, place_options
 from shoal.errors import UsageError
+from shoal.frontier.rules.tasks import BAD_RECORD
 from shoal.model import DIRECT, TaskState, TaskStatus
 from shoal.secrecy import MASK, masked_headers
 
@@ -117,12 +118,10 @@ def sentence(fate: Fate) -> str:
             return f"was done ({outcome}) and is forgotten since (dedup_ttl): the next link to it lets it in again"
         case TaskState.UNKNOWN:
             return _why_unknown(fate)
-        case TaskState.DONE if outcome == "redirected" and fate.fetch is not None:
-            return f"done: it redirects to {fate.fetch.final_url}"
-        case TaskState.DONE if outcome == "robots":
-            return f"not fetched: {_reason('robots')}"
         case TaskState.DONE:
-            return f"done: {outcome or 'nothing more is known of it'}"
+            return _why_done(fate)
+        case TaskState.DEAD if task.reason == BAD_RECORD:
+            return f"dead ({BAD_RECORD}): its record in the frontier could not be read and was set aside"
         case TaskState.DEAD:
             return f"dead after {several(task.attempts, 'attempt')}: {task.reason}{_death(task)}"
         case TaskState.LEASED:
@@ -145,6 +144,20 @@ def _death(task: TaskStatus) -> str:
     return (
         f"; at each attempt the worker process ended while it had only this page, for its handler {task.task.handler}"
     )
+
+
+def _why_done(fate: Fate) -> str:
+    if fate.fetch is None:
+        if fate.set_aside:
+            return f"done, or lost with a record of the crawl: {fate.set_aside}"
+        return "done: nothing more is known of it"
+    match fate.fetch.outcome:
+        case "redirected":
+            return f"done: it redirects to {fate.fetch.final_url}"
+        case "robots":
+            return f"not fetched: {_reason('robots')}"
+        case outcome:
+            return f"done: {outcome or 'nothing more is known of it'}"
 
 
 def _lost(task: TaskStatus) -> str:

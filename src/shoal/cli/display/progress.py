@@ -19,6 +19,7 @@ from shoal.cli.display.lines import shown
 from shoal.cli.display.numbers import count, duration, per_second, several, size
 from shoal.cli.display.screen import GAP, Screen
 from shoal.model import CrawlState, LaneStatus
+from shoal.policy.verdicts import asides, set_aside
 from shoal.processes.stats import Snapshot, cost_so_far, describe_interval, seconds_left
 
 LINE_SECONDS = 5.0
@@ -70,6 +71,7 @@ def line_of(snapshot: Snapshot) -> str:
         per_second(snapshot.rate) if progress.left else "",
         several(progress.retried, "retry"),
         f"{count(progress.dead)} dead",
+        f"{several(sum(asides(progress).values()), 'record')} set aside" if asides(progress) else "",
         f"{time_left(snapshot)} left" if progress.left else "",
         cost_so_far(snapshot.crawl, progress),
         held_by(snapshot) if progress.left else "",
@@ -101,6 +103,7 @@ def picture(snapshot: Snapshot, *, elapsed: float | None = None) -> RenderableTy
     for label, text in (
         (PAUSED if is_paused else "bound by", bound.removeprefix(PAUSED).lstrip(": ")),
         *(("trouble", line) for line in troubles(snapshot)),
+        ("records", set_aside(snapshot.progress)),
         ("last", last_lane(snapshot)),
         ("cost", cost_so_far(snapshot.crawl, snapshot.progress).removeprefix("cost ")),
         ("workers", _workers(snapshot)),

@@ -11,6 +11,7 @@ from shoal.cli.display.numbers import count, duration, per_second, several
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.slips import Slips, slip_lines
 from shoal.cli.next_commands import command, commands, quote
+from shoal.frontier.rules.tasks import BAD_RECORD
 from shoal.model import CrawlState
 from shoal.policy.verdicts import Failure, code_line_in, shown_failures
 from shoal.processes.opening import Places
@@ -27,6 +28,7 @@ OUTCOMES = {
     "http_401": "asked for a login",
     "handler": "the spider's handler raised",
     "unstorable": "an item that no store takes",
+    BAD_RECORD: "its record in the frontier could not be read",
     "worker lost": "the page ended its worker process at each attempt",
     "refused_address": "a private or special address: --allow-private lets requests go there",
     "dns": "no address for the host's name",
@@ -78,6 +80,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     slips: Slips = Slips()
     bad_sitemaps: list[str] = msgspec.field(default_factory=list)
+    set_aside: str = ""
 
     @property
     def is_failure(self) -> bool:
@@ -140,14 +143,21 @@ def _facts(summary: Summary, places: Places) -> Iterator[tuple[str, str]]:
     where = " and ".join([summary.store, *summary.output])
     yield "items", f"{count(summary.items)} in {where}"
     yield from slip_lines(summary.slips, stored=summary.items)
-    for problem in summary.bad_sitemaps[:_SITEMAPS_SHOWN]:
-        yield "sitemap", one_line(problem)
-    if summary.robots_ignored:
-        yield "robots", "robots.txt was ignored"
+    yield from _odd_facts(summary)
     if summary.reason:
         yield "paused", shown(summary.reason)
     if summary.faults:
         yield "exit 1", "; ".join(summary.faults)
+
+
+def _odd_facts(summary: Summary) -> Iterator[tuple[str, str]]:
+    """What most crawls have none of."""
+    for problem in summary.bad_sitemaps[:_SITEMAPS_SHOWN]:
+        yield "sitemap", one_line(problem)
+    if summary.set_aside and summary.set_aside not in summary.faults:
+        yield "records", summary.set_aside
+    if summary.robots_ignored:
+        yield "robots", "robots.txt was ignored"
 
 
 def _named(failures: Sequence[Failure]) -> str:

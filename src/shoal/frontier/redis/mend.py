@@ -20,9 +20,8 @@ from shoal.frontier.redis.connections import RedisConnections
 from shoal.frontier.redis.server_checks import warn
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.redis.wire import decode_dead, decode_held, decode_later, decode_task, decode_tries, pairs
-from shoal.frontier.rules.tasks import BAD_RECORD
+from shoal.frontier.rules.tasks import bad_record_key
 from shoal.model import Crawl, CrawlState, Pool, Task
-from shoal.scope import fingerprint
 
 PER_PAGE = 500
 LARGEST = 1e17  # of the numbers in a lane's record: its tokens and its age are the largest
@@ -213,7 +212,7 @@ class _Look:
             host = lane.decode() or urlsplit(url).netloc
         except ValueError:
             return
-        self.told[url] = Task(url=url, key=fingerprint(f"{BAD_RECORD}:{url}"), lane=host)
+        self.told[url] = Task(url=url, key=bad_record_key(url), lane=host)
 
 
 def _defaults() -> dict[str, str]:

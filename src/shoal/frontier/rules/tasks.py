@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from shoal.frontier.rules.constants import MAX_COUNTED, MAX_PRIORITY, SUSPECT_LOSSES, TOKENS_PER_MILLISECOND
+from shoal.scope import fingerprint
 
 WORKER_LOST: Final = "worker lost"  # the reason of a task whose lease was lost with its worker
 BAD_RECORD: Final = "bad record"  # the reason of a dead letter whose record could not be read, but for its URL
@@ -15,6 +16,11 @@ MERGED: Final = "merged"  # the reason of links whose URL was merged with a know
 MAX_PAGES: Final = "max_pages"
 MAX_PER_HOST: Final = "max_per_host"
 MAX_PER_SHAPE: Final = "max_per_shape"
+
+
+def bad_record_key(url: str) -> int:
+    """The key of the dead letter that keeps the URL of a bad record, whose own key cannot be told."""
+    return fingerprint(f"{BAD_RECORD}:{url}")
 
 
 def next_token(last: int, *, now: float) -> int:
