@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from shoal.frontier.redis.connections import RedisConnections
 from shoal.frontier.redis.server_checks import warn
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.redis.wire import decode_dead, decode_held, decode_later, decode_task, decode_tries, pairs
+from shoal.frontier.rules.refusals import aside_line
 from shoal.frontier.rules.tasks import bad_record_key
 from shoal.model import Crawl, CrawlState, Pool, Task
 
@@ -57,7 +59,7 @@ class Mend:
         """Set aside all records of the shard that cannot be read, and have it checked; gives the tasks whose URL could
         still be told."""
         told: dict[str, Task] = {}
-        total = 0
+        places = Counter[str]()
         async with self._connections.borrow_at(shard.prefix, seconds=None) as connection:
             look = _Look(connection, shard)
             await look.at_types()
@@ -67,14 +69,11 @@ class Mend:
                 await look.at_hash(name, read)
             await look.at_zset("later", decode_later)
             await look.at_lanes()
-            total, told = look.total, look.told
+            places, told = look.places, look.told
             # Every verb that changes something waits from here on until the shard was checked.
             await connection.call("HSET", shard.prefix + "crawl", "run", "")
-        if total:
-            warn(
-                f"{total} records of crawl {shard.crawl!r} could not be read and were set aside in {shard.prefix}bad:"
-                f" docs/explanation/redis-layout.md says what that means"
-            )
+        if places:
+            warn(aside_line(shard.crawl, places, kept=f"the list {shard.prefix}bad"))
         return list(told.values())
 
 
@@ -84,7 +83,7 @@ class _Look:
     def __init__(self, connection: Connection, shard: Shard) -> None:
         self._connection = connection
         self._prefix = shard.prefix
-        self.total = 0
+        self.places = Counter[str]()
         self.told: dict[str, Task] = {}
 
     async def at_types(self) -> None:
@@ -199,7 +198,8 @@ class _Look:
         key = name.encode("utf-8", "surrogateescape")
         await self._connection.send_bare_script("aside", self._prefix, ("", key, field, seen, int(is_task)))
         (taken,) = await self._connection.answers()
-        self.total += taken
+        if taken:
+            self.places[name.partition(":")[0]] += taken
         if taken and is_task:
             self._tell(field + seen, lane=key[2:] if name.startswith("q:") else b"")
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from shoal.frontier.rules.refusals import aside_line
 from shoal.frontier.rules.tasks import BAD_RECORD, SET_ASIDE, outcome_of
 from shoal.frontier.sqlite import roster
 from shoal.frontier.sqlite.control import ids_of
@@ -83,12 +84,7 @@ class _Mend:
         for place, number in self._aside.items():
             self._tally("note", SET_ASIDE + place, number)
         if total:
-            where = ", ".join(f"{number} in {place}" for place, number in sorted((+self._aside).items()))
-            _LOG.warning(
-                "%s record(s) of crawl %s could not be read: set aside (%s); tasks among them are dead letters:"
-                " shoal dead list %s --reason '%s'",
-                total, self._name, where, self._name, BAD_RECORD,
-            )  # fmt: skip
+            _LOG.warning("%s", aside_line(self._name, self._aside, kept="the details of dead letters"))
         return total + self._count_anew()
 
     def _read_crawl(self) -> None:
