@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, NamedTuple
 
 import pytest
 
 from shoal.frontier.redis.frontier import RedisFrontier
-from shoal.frontier.redis.shards import prefix_of
+from shoal.frontier.redis.shards import prefix_of, shard_of, shards_of
 from shoal.frontier.rules.tasks import BAD_RECORD, SET_ASIDE
-from shoal.model import Crawl, CrawlState, DeadFilter, Done, Lease, LeaseBatch, Retry
+from shoal.model import Crawl, CrawlState, DeadFilter, Done, ExitUse, LaneUpdate, Lease, LeaseBatch, Pool, Retry
 from shoal.policy.verdicts import faults_of
 from shoal.testing.contract.frontier.case import CRAWL, check_counts, make_task
 from shoal.testing.contract.frontier.control_promises import beat_of
@@ -18,7 +21,21 @@ from shoal.testing.waiting import eventually
 
 TASKS = 12
 P = prefix_of(CRAWL)
-Damage = Callable[[RedisServer], None]
+POOL = Pool(name="proxies", exits=("x", "y"), interval=0.0, host_interval=0.0, host_cap=100)
+VIA_POOL = "b.test via proxies"
+
+
+class Place(NamedTuple):
+    """The shard of a crawl in which records are damaged."""
+
+    server: RedisServer
+    prefix: str
+
+    def call(self, *command: Any) -> Any:
+        return self.server.call(*command)
+
+
+Damage = Callable[[Place], object]
 
 
 @pytest.fixture(scope="module")
@@ -41,54 +58,61 @@ async def lend(frontier: RedisFrontier, limit: int = 100, *, seconds: float = 3.
     return await frontier.lease([CRAWL], limit, worker="w", seconds=seconds, horizon=1.0)
 
 
-def first_of(server: RedisServer, key: str) -> bytes:
+def first_of(at: Place, key: str) -> bytes:
     """The first field of a hash, or member of a sorted set."""
     found = (
-        server.call("HKEYS", P + key)
-        if server.call("TYPE", P + key) == b"hash"
-        else server.call("ZRANGE", P + key, 0, 0)
+        at.call("HKEYS", at.prefix + key)
+        if at.call("TYPE", at.prefix + key) == b"hash"
+        else at.call("ZRANGE", at.prefix + key, 0, 0)
     )
     member: bytes = found[0]
     return member
 
 
-def cut(server: RedisServer, key: str, size: int) -> None:
-    field = first_of(server, key)
-    server.call("HSET", P + key, field, server.call("HGET", P + key, field)[:size])
+def cut(at: Place, key: str, size: int) -> None:
+    field = first_of(at, key)
+    at.call("HSET", at.prefix + key, field, at.call("HGET", at.prefix + key, field)[:size])
 
 
 def in_queue(entry: bytes) -> Damage:
     """A waiting task becomes these bytes."""
 
-    def damage(server: RedisServer) -> None:
-        server.call("ZREM", P + "q:a.test", server.call("ZRANGE", P + "q:a.test", 0, 0)[0])
-        server.call("ZADD", P + "q:a.test", 1, entry)
+    def damage(at: Place) -> None:
+        at.call("ZREM", at.prefix + "q:a.test", at.call("ZRANGE", at.prefix + "q:a.test", 0, 0)[0])
+        at.call("ZADD", at.prefix + "q:a.test", 1, entry)
 
     return damage
 
 
 def later_of(entry: bytes) -> Damage:
-    def damage(server: RedisServer) -> None:
-        server.call("ZREM", P + "later", first_of(server, "later"))
-        server.call("ZADD", P + "later", 1, entry)
+    def damage(at: Place) -> None:
+        at.call("ZREM", at.prefix + "later", first_of(at, "later"))
+        at.call("ZADD", at.prefix + "later", 1, entry)
 
     return damage
 
 
 def of_type(key: str) -> Damage:
-    def damage(server: RedisServer) -> None:
-        server.call("DEL", P + key)
-        server.call("SET", P + key, "not yours")
+    def damage(at: Place) -> None:
+        at.call("DEL", at.prefix + key)
+        at.call("SET", at.prefix + key, "not yours")
 
     return damage
 
 
 def field(key: str, name: str, value: str = "garbage") -> Damage:
-    return lambda server: server.call("HSET", P + key, name, value)
+    return lambda at: at.call("HSET", at.prefix + key, name, value)
 
 
-def lost_lane(server: RedisServer) -> None:
-    server.call("HDEL", P + "lanes", "a.test")
+def lost_lane(at: Place) -> None:
+    at.call("HDEL", at.prefix + "lanes", "a.test")
+
+
+def roster(at: Place, changed: Callable[[bytes], bytes]) -> None:
+    """The lane that goes via a pool has its roster behind its record."""
+    record = at.call("HGET", at.prefix + "lanes", VIA_POOL)
+    assert len(record) > 104
+    at.call("HSET", at.prefix + "lanes", VIA_POOL, changed(record))
 
 
 DAMAGES: dict[str, tuple[Damage, int]] = {
@@ -96,21 +120,21 @@ DAMAGES: dict[str, tuple[Damage, int]] = {
     "a short task": (in_queue(b"abc"), 1),
     "a task that python cannot decode": (in_queue(b"\x00" * 18 + b"\x02" + b"\xff" * 40), 1),
     "a task whose url is no text": (in_queue(b"\x00" * 7 + b"\x63" + b"\x00" * 29 + b"https://a.test/\xff\xfe"), 1),
-    "a held record cut short": (lambda server: cut(server, "held", 20), 1),
-    "a held record without its task": (lambda server: cut(server, "held", 44), 1),
-    "a tries record cut short": (lambda server: cut(server, "tries", 3), 0),
+    "a held record cut short": (lambda at: cut(at, "held", 20), 1),
+    "a held record without its task": (lambda at: cut(at, "held", 44), 1),
+    "a tries record cut short": (lambda at: cut(at, "tries", 3), 0),
     "a later entry cut short": (later_of(b"\x00\x01"), 1),
     "a later entry of a long lane": (later_of(b"\x00" * 8 + b"\xff\xff" + b"a.test"), 1),
-    "a lane record cut short": (lambda server: cut(server, "lanes", 50), 0),
+    "a lane record cut short": (lambda at: cut(at, "lanes", 50), 0),
     "a lane record that is lost": (lost_lane, 0),
     "a lane record of no numbers": (field("lanes", "a.test", "x" * 104), 0),
-    "a lease without its task": (lambda server: server.call("ZADD", P + "leases", 1, "abcdefgh"), 0),
-    "a task without its lease": (lambda server: server.call("DEL", P + "leases"), 0),
-    "a dead letter cut short": (lambda server: cut(server, "dead", 12), 1),
+    "a lease without its task": (lambda at: at.call("ZADD", at.prefix + "leases", 1, "abcdefgh"), 0),
+    "a task without its lease": (lambda at: at.call("DEL", at.prefix + "leases"), 0),
+    "a dead letter cut short": (lambda at: cut(at, "dead", 12), 1),
     "a cap that is no number": (field("crawl", "cap"), 0),
     "an interval that is no number": (field("crawl", "interval"), 0),
     "a page budget that is no number": (field("crawl", "pages"), 0),
-    "a missing cap": (lambda server: server.call("HDEL", P + "crawl", "cap"), 0),
+    "a missing cap": (lambda at: at.call("HDEL", at.prefix + "crawl", "cap"), 0),
     "a state that is none": (field("crawl", "state"), 0),
     "a number of buckets that is none": (field("crawl", "buckets"), 0),
     "a counter that is no number": (field("count", "queued"), 0),
@@ -124,33 +148,86 @@ DAMAGES: dict[str, tuple[Damage, int]] = {
     "counters of another type": (of_type("count"), 0),
     "notes of another type": (of_type("notes"), 0),
     "rules of another type": (of_type("rules"), 0),
-    "a beat that is no sign of life": (lambda server: server.call("HSET", "shoal:{workers}:beats", "w", "{garbage"), 0),
+    "seen keys of another type": (of_type("seen:0"), 1),  # how many tasks are done is told by the known keys
+    "samples of another type": (of_type("samples"), 0),
+    "feeders of another type": (of_type("feeders"), 0),
+    "sessions of another type": (of_type("sessions"), 0),
+    "a feeder that is not there": (lambda at: at.call("DEL", at.prefix + "feeders"), 0),
+    "a clock shift that is no number": (field("crawl", "clock_shift"), 0),
+    "a last time that is no number": (field("crawl", "clock_last"), 0),
+    "rules that are garbage": (lambda at: at.call("HSET", at.prefix + "rules", "a.test", b"\xff\x00garbage"), 0),
+    "a session that is garbage": (lambda at: at.call("HSET", at.prefix + "sessions", "proxies/x", b"\xff\x00"), 0),
+    "an exit that is garbage": (lambda at: at.call("HSET", at.prefix + "exits", "proxies/x", b"\xff\x00"), 0),
+    "a roster cut short": (lambda at: roster(at, lambda record: record[:107]), 0),
+    "a roster of garbage": (lambda at: roster(at, lambda record: record[:104] + b"\xff" * 60), 0),
+    "rests of another type": (of_type(f"rests:{VIA_POOL}"), 0),
+    "uses that are garbage": (lambda at: at.call("HSET", f"{at.prefix}uses:{VIA_POOL}", b"\0\0\0\0", b"abc"), 0),
+    "a shape of another type": (of_type("shape:a.test"), 0),
+    "a beat that is no sign of life": (lambda at: at.call("HSET", "shoal:{workers}:beats", "w", "{garbage"), 0),
 }
 
 
 async def prepare(frontier: RedisFrontier) -> list[Lease]:
-    """A crawl with tasks in every state; gives the leases."""
-    await frontier.put(CRAWL, [make_task(number, max_attempts=9) for number in range(1, TASKS + 1)])
+    """A crawl with tasks in every state, some via a pool; gives the leases."""
+    via = [make_task(number, VIA_POOL, pool="proxies") for number in range(1, 4)]
+    await frontier.put(CRAWL, via + [make_task(number, max_attempts=9) for number in range(4, TASKS + 1)])
     await frontier.beat(beat_of("w"))
-    batch = await lend(frontier, 6)
-    one, two, three, *rest = batch.leases
+    await frontier.set_feeding(CRAWL, "feeder", seconds=60.0)
+    await frontier.set_feeding(CRAWL, "other", seconds=60.0)
+    await frontier.keep_session(CRAWL, "proxies/x", b"cookies", version=0)
+    await frontier.update_lane(CRAWL, "a.test", LaneUpdate(rules=b"User-agent: *", rules_seconds=60.0))
+    leases = (await lend(frontier, 7)).leases
+    direct = [lease for lease in leases if lease.task.lane == "a.test"]
+    one, two, three = direct[:3]
+    via_pool = [lease for lease in leases if lease.task.lane == VIA_POOL]
+    # One exit is quarantined, and marked so in the lane's roster.
+    failed = Retry(lease=via_pool[0], reason="failed", exit=ExitUse(verdict="failed"))
+    assert (await frontier.settle([failed])).stale == []
+    rest = [*direct[3:], *via_pool[1:]]
     await frontier.settle([Retry(lease=one, reason="again", delay=0.01), Retry(lease=two, reason="again")])
     await frontier.settle([Done(lease=three, notes={"items": 1})])
     await frontier.bury(CRAWL, [(make_task(99), "by hand")])
     return rest
 
 
+@pytest.fixture(params=[1, 3], ids=["one shard", "three shards"])
+async def crawl(request: pytest.FixtureRequest, server: RedisServer) -> AsyncIterator[tuple[RedisFrontier, int]]:
+    """A frontier with a crawl in so many shards."""
+    server.call("FLUSHALL")
+    url = server.url if request.param == 1 else f"{server.url}?shards={request.param}"
+    frontier = await RedisFrontier.open(url)
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=100, pools=(POOL,)))
+    yield frontier, request.param
+    await frontier.close()
+
+
 @pytest.mark.parametrize("kind", DAMAGES)
-async def test_the_crawl_goes_on_to_its_end(kind: str, frontier: RedisFrontier, server: RedisServer) -> None:
+async def test_the_crawl_goes_on_to_its_end(kind: str, crawl: tuple[RedisFrontier, int], server: RedisServer) -> None:
+    frontier, number = crawl
     damage, lost = DAMAGES[kind]
     held = await prepare(frontier)
-    damage(server)
+    shards = shards_of(CRAWL, number)
+    lane = VIA_POOL if "roster" in kind or "uses" in kind or "rests" in kind else "a.test"
+    index = (
+        0
+        if "feeder" in kind or "session" in kind or "samples" in kind or "exit that" in kind
+        else shard_of(lane, of=number)
+    )
+    damage(Place(server, shards[index].prefix))
+    await frontier.session(CRAWL, "proxies/x")
+    await frontier.keep_session(CRAWL, "proxies/x", b"more", version=1)
+    await frontier.rules(CRAWL, "a.test")
+    await frontier.samples(CRAWL, "merged")
+    await frontier.put(CRAWL, [make_task(4)])
     await frontier.settle([Done(lease=lease) for lease in held])
+    await frontier.set_feeding(CRAWL, "feeder", seconds=0)
+    await frontier.set_feeding(CRAWL, "other", seconds=0)
 
     async def work() -> bool:
         batch = await lend(frontier, seconds=0.2)
         await frontier.settle([Done(lease=lease) for lease in batch.leases])
         await frontier.lanes(CRAWL)
+        await frontier.exits(CRAWL)
         await frontier.dead(CRAWL, DeadFilter())
         await frontier.workers()
         assert [crawl.id for crawl in await frontier.crawls()] == [CRAWL]
@@ -163,10 +240,28 @@ async def test_the_crawl_goes_on_to_its_end(kind: str, frontier: RedisFrontier, 
     assert progress.left == 0
     noted = sum(number for name, number in progress.notes.items() if name.startswith(SET_ASIDE))
     assert progress.done >= TASKS - lost
+    assert (f"{SET_ASIDE}lanes" in progress.notes) <= ("lane record" in kind or "roster" in kind), progress.notes
     if lost:
         assert noted
         assert any("could not be read" in fault for fault in faults_of(progress, max_failures="100%"))
-        assert server.call("LLEN", P + "bad") >= 1
+        assert server.call("LLEN", shards[index].prefix + "bad") >= 1
+
+
+async def test_a_lane_whose_exits_are_all_in_use_is_not_taken_for_damaged(
+    crawl: tuple[RedisFrontier, int], server: RedisServer
+) -> None:
+    frontier, number = crawl
+    alone = Pool(name="proxies", exits=("x",), interval=0.0, host_interval=0.0, host_cap=100, cap=1)
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=100, pools=(alone,)))
+    await frontier.put(CRAWL, [make_task(key, VIA_POOL, pool="proxies") for key in (1, 2)])
+    (lease,) = (await lend(frontier)).leases
+    prefix = shards_of(CRAWL, number)[shard_of(VIA_POOL, of=number)].prefix
+    assert struct.unpack_from(">13d", server.call("HGET", f"{prefix}lanes", VIA_POOL))[-1] == math.inf
+    server.call("ZADD", f"{prefix}later", 1, b"\x00\x01")
+    assert (await lend(frontier)).leases == []
+    await frontier.settle([Done(lease=lease)])
+    assert [lease.task.key for lease in (await lend(frontier)).leases] == [2]
+    assert (await frontier.progress(CRAWL)).notes == {f"{SET_ASIDE}later": 1}
 
 
 async def test_a_url_that_can_still_be_told_becomes_a_dead_letter(frontier: RedisFrontier, server: RedisServer) -> None:

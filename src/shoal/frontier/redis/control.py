@@ -19,6 +19,7 @@ from shoal.frontier.redis.server_checks import warn
 from shoal.frontier.redis.shard_runner import (
     SHARDS,
     WORKERS,
+    WRONG_TYPE,
     ShardRunner,
     layout_of,
     other_layout,
@@ -158,7 +159,7 @@ async def crawls(runner: ShardRunner) -> list[Crawl]:
 
 def _record(answer: Any) -> dict[bytes, bytes] | None:
     """The record of a shard; empty: there is none, None: it is of another type."""
-    if isinstance(answer, ResponseError) and "WRONGTYPE" in str(answer):
+    if isinstance(answer, ResponseError) and WRONG_TYPE in str(answer):
         return None
     if isinstance(answer, Exception):
         raise answer

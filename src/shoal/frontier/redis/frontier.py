@@ -133,13 +133,13 @@ class RedisFrontier:
         return await self._runner.readable(crawl, lambda: views.progress(self._runner, crawl))
 
     async def lanes(self, crawl: str, *, limit: int = 100) -> list[LaneStatus]:
-        return await views.lanes(self._runner, crawl, limit=limit)
+        return await self._runner.readable(crawl, lambda: views.lanes(self._runner, crawl, limit=limit))
 
     async def update_lane(self, crawl: str, lane: str, update: LaneUpdate) -> None:
         await self._runner.change(crawl, "pace", lane, *encode_update(update), lane=lane)
 
     async def rules(self, crawl: str, lane: str) -> tuple[int, bytes]:
-        return await views.rules(self._runner, crawl, lane)
+        return await self._runner.readable(crawl, lambda: views.rules(self._runner, crawl, lane))
 
     async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT) -> float:  # noqa: A002 -- as the contract has it
         _, wait, time_of_crawl = await self._runner.change(crawl, "reserve", lane, exit, lane=lane)
@@ -173,7 +173,7 @@ class RedisFrontier:
         return await self._runner.readable(crawl, lambda: views.tasks_of(self._runner, crawl, url, lanes=lanes))
 
     async def samples(self, crawl: str, reason: str) -> list[str]:
-        return await views.samples(self._runner, crawl, reason)
+        return await self._runner.readable(crawl, lambda: views.samples(self._runner, crawl, reason))
 
     async def beat(self, beat: WorkerBeat) -> None:
         await views.beat(self._runner, beat)

@@ -6,6 +6,7 @@ has its shard gone through here; after that the shard is checked as after a rest
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections import Counter
@@ -21,6 +22,7 @@ from shoal.frontier.redis.connections import RedisConnections
 from shoal.frontier.redis.server_checks import warn
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.redis.wire import decode_dead, decode_held, decode_later, decode_task, decode_tries, pairs
+from shoal.frontier.rules.constants import PARKED
 from shoal.frontier.rules.refusals import aside_line
 from shoal.frontier.rules.tasks import bad_record_key
 from shoal.model import Crawl, CrawlState, Pool, Task
@@ -39,9 +41,11 @@ _TYPES = {
     "repair": b"string",
 }  # fmt: skip
 _OF_A_LANE = {"q": b"zset", "rests": b"zset", "uses": b"hash", "shape": b"hash"}
+_OF_KEYS = {"seen:": b"set", "past:": b"set", "bloom:": b"string"}
 _MAY_LACK = {b"clock_shift", b"clock_last", b"dedup_ttl", b"max_cost", b"cost", b"filters", b"spent", b"finished"}
 _OF_TASKS = ("held", "later", "dead")
 _LANE = struct.Struct(">13d")
+_ROSTER, _MORE, _FLIGHT_BYTES, _NEXT_BYTES = struct.Struct("<III"), struct.Struct("<IIIIddd"), 5, 12
 _EXIT_BYTES = 48
 _USE_BYTES = 72
 _WHOLE = re.compile(rb"-?\d+")
@@ -63,6 +67,7 @@ class Mend:
         async with self._connections.borrow_at(shard.prefix, seconds=None) as connection:
             look = _Look(connection, shard)
             await look.at_types()
+            await look.at_known_keys()
             await look.at_crawl()
             await look.at_counters()
             for name, read in _READERS.items():
@@ -92,6 +97,16 @@ class _Look:
         for (name, wanted), kind in zip(_TYPES.items(), kinds, strict=True):
             if kind not in (wanted, b"none"):
                 await self._aside(name, b"", b"")
+
+    async def at_known_keys(self) -> None:
+        """Known keys that are not kept as they should be are forgotten; the check adds those of tasks that wait."""
+        for start, wanted in _OF_KEYS.items():
+            names = [start + name.decode("utf-8", "surrogateescape") for name in await self._named(start)]
+            for at in range(0, len(names), PER_PAGE):
+                page = names[at : at + PER_PAGE]
+                for name, kind in zip(page, await self._all("TYPE", page), strict=True):
+                    if kind not in (wanted, b"none"):
+                        await self._aside(name, b"", b"")
 
     async def at_crawl(self) -> None:
         """Fields that are no numbers take the value that a new crawl has."""
@@ -130,11 +145,17 @@ class _Look:
     async def at_lanes(self) -> None:
         """A lane whose record is bad or missing gets a new one, with the crawl's pace; then its queue is looked at."""
         interval, cap = map(float, await self._connection.call("HMGET", self._prefix + "crawl", "interval", "cap"))
-        names = set(await self._queues())
+        # Also lanes whose record is missing.
+        names = set(await self._named("q:"))
         async for lane, record in self._pages("HSCAN", "lanes"):
             names.add(lane)
             if not _is_lane(record):
                 await self._aside("lanes", lane, record)
+            elif not _reads(_check_roster, record):
+                await self._aside("lanes", lane, record)
+                # Its pace stays. An exit is free next: the lane begins a new roster.
+                sound = record[: _LANE.size - 8] + bytes(8)
+                await self._connection.call("HSETNX", self._prefix + "lanes", lane, sound)
         seconds, micros = map(int, await self._connection.call("TIME"))
         # Due at once: the check lets every lane rest.
         fresh = _LANE.pack(seconds * 1e6 + micros, 0, 0, 0, interval, interval, cap, 0, 0, 0, 0, 0, 0)
@@ -152,27 +173,21 @@ class _Look:
         await self.at_zset(f"rests:{name}", lambda data: _sized(data, 4))
         await self.at_hash(f"uses:{name}", lambda _, data: _sized(data, _USE_BYTES))
 
-    async def _queues(self) -> list[bytes]:
-        """The lanes of all queues, also of those whose record is missing."""
-        start = self._prefix + "q:"
-        pattern = re.sub(r"([\\*?\[\]])", r"\\\1", start) + "*"
+    async def _named(self, start: str) -> list[bytes]:
+        """The keys whose name begins like this, without that beginning."""
+        whole = (self._prefix + start).encode()
+        pattern = re.sub(rb"([\\*?\[\]])", rb"\\\1", whole) + b"*"
         found: list[bytes] = []
         cursor = b"0"
         while True:
             cursor, keys = await self._connection.call("SCAN", cursor, "MATCH", pattern, "COUNT", PER_PAGE)
-            found += [key[len(start.encode()) :] for key in keys]
+            found += [key[len(whole) :] for key in keys]
             if cursor == b"0":
                 return found
 
     async def _buckets(self) -> int:
         """One more than the highest bucket of known keys."""
-        start = self._prefix + "seen:"
-        pattern, highest, cursor = re.sub(r"([\\*?\[\]])", r"\\\1", start) + "*", 0, b"0"
-        while True:
-            cursor, keys = await self._connection.call("SCAN", cursor, "MATCH", pattern, "COUNT", PER_PAGE)
-            highest = max([highest, *(int(key[len(start.encode()) :]) for key in keys)])
-            if cursor == b"0":
-                return highest + 1
+        return max([0, *(int(name) for name in await self._named("seen:") if name.isdigit())]) + 1
 
     async def _all(self, command: str, names: list[str]) -> list[Any]:
         for name in names:
@@ -233,7 +248,28 @@ def _finite(*values: float) -> None:
 
 
 def _is_lane(record: bytes) -> bool:
-    return _reads(lambda data: _finite(*_LANE.unpack_from(data)), record)
+    """Whether these are a lane's numbers. Only the last may be infinite: all exits of its pool are in use."""
+
+    def read(data: bytes) -> None:
+        *numbers, exits_next = _LANE.unpack_from(data)
+        _finite(*numbers, 0.0 if exits_next == math.inf else exits_next)
+
+    return _reads(read, record)
+
+
+def _check_roster(record: bytes) -> None:
+    """Raise one of UNREADABLE if what follows a lane's numbers is no roster: see `roster_record.lua`."""
+    if len(record) == _LANE.size:
+        return
+    size, next_index, flights = _ROSTER.unpack_from(record, _LANE.size)
+    at = _LANE.size + _ROSTER.size + flights
+    if flights % _FLIGHT_BYTES or len(record) < at or next_index > size:
+        raise ValueError(size)
+    if len(record) > at:
+        starts = _MORE.unpack_from(record, at)[3]
+        marks = record[at + _MORE.size + starts * _NEXT_BYTES :]
+        if len(record) < at + _MORE.size + starts * _NEXT_BYTES or len(marks) > size or max(marks, default=0) > PARKED:
+            raise ValueError(starts)
 
 
 def _sized(data: bytes, size: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from redis.exceptions import ResponseError
 
-from shoal.errors import UsageError
+from shoal.errors import StorageError, UsageError
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.connections import RedisConnections, is_passing
 from shoal.frontier.redis.layout import LAYOUT_VERSION, UNKNOWN_LAYOUT, UNNUMBERED_LAYOUT
@@ -22,6 +22,8 @@ SHARDS = (
     "shoal:shards"  # crawl → number of its shards, negative while it is being deleted; only where there are several
 )
 WORKERS = "shoal:{workers}:"
+
+WRONG_TYPE = "WRONGTYPE"  # in the server's answer to a command on a key of another type
 
 T = TypeVar("T")
 _NUMBER = re.compile(rb"\d{1,9}")
@@ -118,7 +120,7 @@ class ShardRunner:
         async with self.connections.borrow() as connection:
             await connection.send("HMGET", first.prefix + "crawl", "state", "layout")
             (answer,) = await connection.answers_or_errors()
-        if isinstance(answer, ResponseError) and "WRONGTYPE" in str(answer):
+        if isinstance(answer, ResponseError) and WRONG_TYPE in str(answer):
             return UNKNOWN_LAYOUT
         if isinstance(answer, Exception):
             raise answer
@@ -231,7 +233,9 @@ class ShardRunner:
         aside."""
         try:
             return await read()
-        except UNREADABLE:
+        except (*UNREADABLE, StorageError) as error:
+            if isinstance(error, StorageError) and WRONG_TYPE not in str(error):
+                raise
             for shard in await self.shards(crawl):
                 await self.mend(shard)
         return await read()

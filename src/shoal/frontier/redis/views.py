@@ -65,8 +65,9 @@ async def progress(runner: ShardRunner, crawl: str) -> Progress:
 
 
 def state_of(states: Sequence[bytes]) -> CrawlState:
-    """A crawl's state by those of its shards: it is finished when all of them are."""
-    return CrawlState(next((state for state in states if state != b"finished"), b"finished").decode())
+    """A crawl's state by those of its shards: it is finished when all of them are. Raises ValueError if one is none."""
+    found = [CrawlState(state.decode()) for state in states]
+    return next((state for state in found if state is not CrawlState.FINISHED), CrawlState.FINISHED)
 
 
 def _is_left(answers: Sequence[list[Any]]) -> bool:
