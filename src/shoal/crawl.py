@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shoal.archive.base import Archive
-from shoal.errors import UsageError
+from shoal.errors import StorageError, UsageError
 from shoal.exits.configuration import exits_by_name, load_pools
 from shoal.exits.passage import Passages
 from shoal.exits.troubles import Troubles
@@ -389,7 +389,12 @@ async def run_crawl(
 
     async def work() -> None:
         if workers > 1:
-            await fleet_for(crawl, places, workers=workers, frontier=frontier, say=say).run(stop)
+            try:
+                await fleet_for(crawl, places, workers=workers, frontier=frontier, say=say).run(stop)
+            except StorageError:
+                # If the crawl is lost, its workers have left it to the coordinator to say so.
+                await coordinator.progress(stop=stop)
+                raise
         else:
             async with (
                 archive_of(places) as archive,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from redis.exceptions import OutOfMemoryError
 from redis_fleet import RedisFleet, ended
 
 from shoal.testing.servers.redis_server import RedisServer
@@ -38,7 +40,8 @@ def test_a_server_that_was_emptied_ends_the_run_with_the_reason(fleet: RedisFlee
     assert (code, "Traceback" in err) == (1, False), err
     assert f"the data of crawl graph-1 are gone from {server.url}" in err
     assert "somebody emptied it (FLUSHALL, FLUSHDB, DEL)" in err
-    assert "--skip-stored" in err
+    assert f"shoal run graph.py --skip-stored REGEX --frontier {server.url}" in err
+    assert err.count("are gone from") == 1
 
 
 def test_a_restart_without_a_file_is_named(fleet: RedisFleet, server: RedisServer) -> None:
@@ -50,6 +53,36 @@ def test_a_restart_without_a_file_is_named(fleet: RedisFleet, server: RedisServe
     assert (code, "Traceback" in err) == (1, False), err
     assert "the server was restarted" in err
     assert "keeps nothing on disk (appendonly no, save '')" in err
+    assert err.count("are gone from") == 1, err
+
+
+def test_a_fleet_says_it_once(fleet: RedisFleet, server: RedisServer) -> None:
+    running = fleet.start("run", fleet.spider(rate="20/s"), "--workers", "3")
+    fleet.wait_for_pages(5)
+    server.call("FLUSHALL")
+    _, err, code = ended(running)
+    assert (code, "Traceback" in err) == (1, False), err
+    assert err.count("are gone from") == 1, err
+    assert err.count("--skip-stored REGEX") == 1, err
+
+
+def test_a_server_that_evicts_keys_is_named_as_the_cause(fleet: RedisFleet, server: RedisServer) -> None:
+    server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    running = fleet.start("run", fleet.spider(rate="20/s"))
+    fleet.wait_for_pages(5)
+    server.call("CONFIG", "SET", "maxmemory", "1")
+    eventually_empty(server)
+    server.call("CONFIG", "SET", "maxmemory", "0")
+    _, err, code = ended(running)
+    assert (code, "Traceback" in err) == (1, False), err
+    assert "the server evicts keys when its memory is full (maxmemory-policy allkeys-lru): set it to noeviction" in err
+
+
+def eventually_empty(server: RedisServer) -> None:
+    """Every write evicts keys; it is refused when none is left."""
+    while server.call("DBSIZE"):
+        with contextlib.suppress(OutOfMemoryError):
+            server.call("SET", "key", "value")
 
 
 def test_a_worker_that_waits_for_crawls_says_it_and_waits(fleet: RedisFleet, server: RedisServer) -> None:

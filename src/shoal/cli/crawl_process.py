@@ -23,11 +23,13 @@ from shoal.cli.display.slips import slips_of
 from shoal.cli.display.summary import Summary, next_step, show_summary
 from shoal.cli.item_owners import Owners, owners_line, owners_of
 from shoal.cli.main import INTERRUPTED
+from shoal.cli.next_commands import begin_again
 from shoal.cli.options import check_json_output
 from shoal.cli.reading import has_frontier, say_what_is_elsewhere
 from shoal.cli.run_again import changes_of, ended_crawl, say_late_work, say_old_inboxes
 from shoal.cli.stopping import Stopping
 from shoal.crawl import WorkPlace, begin, begin_afresh, crawls_of, intake_of, own_crawls, run_crawl, unfinished_crawl
+from shoal.errors import CrawlLost
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import WORKER_LOST
 from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter, Progress
@@ -93,7 +95,10 @@ async def run_job(job: Job) -> int:
     if job.watched is not None and job.watched.has_begun:
         job = replace(job, fresh=False, anew=False)
     screen = Screen(results_to_stderr=STDOUT in job.output)
-    summary = await work(job, screen)
+    try:
+        summary = await work(job, screen)
+    except CrawlLost as error:
+        raise CrawlLost(f"{error}; {begin_again(job.again, job.places)}") from None
     if job.as_json:
         screen.json(summary)
     else:

@@ -79,6 +79,18 @@ def run_line(spider: str, flags: Mapping[str, Any], **options: Any) -> str:
     return " ".join([*words, *_options(flags)])
 
 
+def begin_again(line: str, places: Places) -> str:
+    """What to do after the frontier lost a crawl; `line` is the command that ran it, without `shoal`."""
+    if not line:
+        return "begin again with the same command"
+    if "--skip-stored" in line:
+        return f"begin again: {command(line, places)}"
+    return (
+        f"begin again: {command(f'{line} --skip-stored REGEX', places)} (REGEX matches the URLs of pages that lead"
+        " nowhere else, those whose items the store has are not fetched; leave the option out to fetch all)"
+    )
+
+
 def program() -> str:
     """How people call shoal here: by its name if the shell finds it, else as they have called it now."""
     if shutil.which("shoal"):

@@ -18,7 +18,7 @@ import msgspec
 from shoal.archive.base import Archive
 from shoal.cli.display.lines import Say, SpiderOutput, say_on
 from shoal.cli.main import INTERRUPTED
-from shoal.cli.next_commands import command, quote
+from shoal.cli.next_commands import begin_again, command, quote
 from shoal.cli.run_again import say_inboxes
 from shoal.cli.stopping import Stopping
 from shoal.cli.which import choose
@@ -78,6 +78,11 @@ async def work_on_crawls(job: WorkerJob) -> int:
     watching = asyncio.create_task(_watch(job.parent, stopping.stop))
     try:
         faults = await _work(job, spiders=spiders, stopping=stopping, say=say)
+    except CrawlLost as error:
+        # Every worker of a fleet meets it: the coordinator says it for all of them.
+        if job.parent is not None:
+            return FAILED
+        raise CrawlLost(f"{error}; {_begin_again(job)}") from None
     finally:
         watching.cancel()
     if faults and not stopping.stop.is_set():
@@ -264,7 +269,7 @@ class WorkerProcess:
                 except CrawlLost as error:
                     if self._job.burst:
                         raise
-                    self._say(f"{error}; this worker waits for a new crawl")
+                    self._say(f"{error}; {_begin_again(self._job)}; this worker waits for a new crawl")
 
     async def _crawls(self, stop: asyncio.Event) -> list[Crawl]:
         # While it works on a crawl, that crawl's worker says that it waits.
@@ -321,6 +326,10 @@ class WorkerProcess:
 
     def _names(self) -> str:
         return " or ".join(repr(name) for name in self._spiders)
+
+
+def _begin_again(job: WorkerJob) -> str:
+    return begin_again(f"run {quote(job.reference)}", job.places)
 
 
 def pause_after(look: float) -> float:

@@ -12,9 +12,6 @@ from shoal.frontier.redis.shards import prefix_of
 
 CRAWLS = "shoal:crawls"
 LAST_NUMBER = "shoal:crawls:last"
-BEGIN_AGAIN = (
-    "begin again with `shoal run FILE --skip-stored`, which does not fetch the pages whose items the store has"
-)
 
 
 async def lost_crawl(connections: RedisConnections, crawl: str, *, run_id: str) -> CrawlLost | None:
@@ -29,7 +26,7 @@ async def lost_crawl(connections: RedisConnections, crawl: str, *, run_id: str) 
         return None
     async with connections.borrow_at(prefix_of(crawl)) as connection:
         why = await _cause(connection, run_id=run_id)
-    return CrawlLost(f"the data of crawl {crawl} are gone from {connections.shown}: {why}; {BEGIN_AGAIN}")
+    return CrawlLost(f"the data of crawl {crawl} are gone from {connections.shown}: {why}")
 
 
 async def _cause(connection: Connection, *, run_id: str) -> str:
