@@ -213,6 +213,21 @@ def test_a_killed_worker_of_a_run_is_replaced_and_a_killed_guardian_takes_it_alo
     assert (summary["done"], summary["dead"]) == (PAGES, 0)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_replaced_a_dead_one_hears_signals(deadly: Deadly, number: signal.Signals) -> None:
+    name = deadly.spider("pass", rate="5/s")
+    with deadly.folder.start("run", name) as process:
+        deadly.folder.wait_for_pages(3, crawl="graph-1")
+        os.kill(worker_of(process.pid), signal.SIGKILL)
+        wait_for_line(process.stderr, "the worker ended with SIGKILL; its tasks go back, a new one starts")
+        deadly.folder.wait_for_pages(8, crawl="graph-1")
+        process.send_signal(number)
+        out, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130
+    assert "stopping: finishing pages in hand" in err
+    assert "run the same command again to resume" in out
+
+
 def is_over(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 

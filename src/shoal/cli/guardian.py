@@ -67,10 +67,11 @@ class Guardian:
 
     def run(self, work: Callable[[Watched | None], int]) -> int:
         """Give the exit code of the last child; in the child itself, that of the work."""
+        # Once, not for each child: the second time these are blocked already, and that child would hear none of them.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._heard)
         while True:
             box, began = BlackBox.private(guardian=os.getpid()), time.monotonic()
             watched = Watched(box, self._former, self._has_begun, self._began, self._pages_before)
-            mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._heard)
             pid = _fork()
             if pid == 0:
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
