@@ -228,6 +228,25 @@ def test_a_worker_that_replaced_a_dead_one_hears_signals(deadly: Deadly, number:
     assert "run the same command again to resume" in out
 
 
+def test_items_are_not_written_to_standard_output_twice(deadly: Deadly) -> None:
+    more = """
+        if page.url.endswith("/g/0"):
+            yield Item(key="more than a pipe holds", text="x" * 1_000_000)
+"""
+    name = deadly.spider("pass", more=more)
+    with deadly.folder.start("run", name, "-o", "-") as process:
+        assert process.stdout is not None
+        begun = process.stdout.read(1)
+        os.kill(worker_of(process.pid), signal.SIGKILL)
+        out, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 1
+    assert "the worker ended with SIGKILL while it wrote to standard output, which is not whole" in err
+    written = (begun + out).splitlines()
+    assert len(written) == len(set(written)) <= PAGES
+    whole = deadly.folder.run("run", name, "-o", "-").stdout.splitlines()
+    assert len(whole) == PAGES + 1
+
+
 def is_over(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 

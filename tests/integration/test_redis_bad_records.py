@@ -304,3 +304,13 @@ async def test_a_crawl_that_cannot_be_read_blocks_no_other(
     await frontier.put(CRAWL, [make_task(1)])
     assert len((await lend(frontier)).leases) == 1
     assert await frontier.evict("w") == 1
+
+
+async def test_leases_are_reclaimed_beside_a_crawl_whose_record_is_of_another_type(
+    frontier: RedisFrontier, server: RedisServer
+) -> None:
+    await frontier.open_crawl(Crawl(id="older", spider="s"))
+    server.call("SET", prefix_of("older") + "crawl", "garbage")
+    await frontier.put(CRAWL, [make_task(1)])
+    assert len((await lend(frontier)).leases) == 1
+    assert await frontier.evict("w") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections import Counter
 
@@ -13,13 +14,18 @@ from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import wait_for_line
 
 PRODUCTS = 5
+# The process that works, and with "all" the one above it, which people see.
 DEADLY = """
     async def finished(self):
         import os, signal
         from pathlib import Path
 
-        if Path("deadly").exists():
-            Path("deadly").unlink()
+        mark = Path("deadly")
+        if mark.exists():
+            dies = mark.read_text()
+            mark.unlink()
+            if dies == "all":
+                os.kill(os.getppid(), signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -28,10 +34,15 @@ def requests(site: SiteProcess) -> int:
     return len(site.hits())
 
 
-def test_a_run_killed_after_the_end_fetches_nothing_when_it_is_run_again(folder: Folder, site: SiteProcess) -> None:
+def deadly(folder: Folder, site: SiteProcess, dies: str) -> None:
+    """Write a spider whose first worker is killed after its last page."""
     spider = folder.path / folder.spider(site.url)
     spider.write_text(spider.read_text() + DEADLY)
-    (folder.path / "deadly").touch()
+    (folder.path / "deadly").write_text(dies)
+
+
+def test_a_run_killed_after_the_end_fetches_nothing_when_it_is_run_again(folder: Folder, site: SiteProcess) -> None:
+    deadly(folder, site, "all")
     killed = ("run", "books.py", "-o", "books.jsonl", "--json")
     folder.run(*killed, code=-signal.SIGKILL)
     assert not (folder.path / "books.jsonl").exists()
@@ -41,6 +52,17 @@ def test_a_run_killed_after_the_end_fetches_nothing_when_it_is_run_again(folder:
     assert "books-1 is finished since " in result.stderr
     assert "run books.py -o books.jsonl --again begins a new crawl" in result.stderr
     assert result.stdout.startswith("books-1 finished: ")
+    assert len((folder.path / "books.jsonl").read_text().splitlines()) == PRODUCTS
+
+
+def test_a_run_whose_worker_is_killed_after_the_end_ends_as_any_other(folder: Folder, site: SiteProcess) -> None:
+    deadly(folder, site, "the worker")
+    before = requests(site)
+    result = folder.run("run", "books.py", "--again", "-o", "books.jsonl", "--json")
+    asked = Counter(hit.path for hit in site.hits()[before:])
+    assert (set(asked.values()), len(asked) - 1) == ({1}, json.loads(result.stdout)["pages"])  # and robots.txt
+    assert "the worker ended with SIGKILL" in result.stderr
+    assert "is finished since" not in result.stderr
     assert len((folder.path / "books.jsonl").read_text().splitlines()) == PRODUCTS
 
 

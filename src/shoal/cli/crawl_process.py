@@ -152,8 +152,12 @@ async def _show_ended(crawl: Crawl, job: Job, *, frontier: Frontier, screen: Scr
     job = replace(job, places=places_to_join(crawl, job.places, adds_archive=True))
     async with store_at(job.places.store, wait=screen.say) as store:
         after = await until_reachable(lambda: frontier.progress(crawl.id), say=screen.say)
-        took = max(0.0, (crawl.finished or crawl.created) - crawl.created)
-        reading = Reading(before=Progress(state=CrawlState.RUNNING), after=after, seconds=took, interrupted=False)
+        before, seconds = 0, max(0.0, (crawl.finished or crawl.created) - crawl.created)
+        if job.watched is not None and job.watched.has_begun:
+            before, seconds = job.watched.pages_before, time.monotonic() - job.watched.began
+        reading = Reading(
+            before=Progress(state=CrawlState.RUNNING, done=before), after=after, seconds=seconds, interrupted=False
+        )
         return await _conclude(crawl, reading, job=job, frontier=frontier, store=store, screen=screen)
 
 
@@ -221,6 +225,8 @@ async def _export(crawl: Crawl, output: Sequence[str], *, job: Job, store: Store
             if target == STDOUT:
                 # What was written cannot be unsaid: only the beginning is waited for.
                 await until_reachable(partial(store.count_items, wanted.which), say=screen.say)
+                if job.watched is not None:
+                    job.watched.box.write_output()
                 await write()
             else:
                 await until_reachable(write, say=screen.say)

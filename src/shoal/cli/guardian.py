@@ -103,10 +103,17 @@ class Guardian:
         """Say what happened; gives whether another child takes over."""
         if sys.stderr.isatty():
             sys.stderr.write(_SHOW_CURSOR)
-        if box.read().reads_input:
+        reading = box.read()
+        if reading.reads_input:
             self._say(
                 f"shoal: the worker ended with {death.cause} before it had read all of standard input:"
                 f" run the same command again with the same input{death.pages}"
+            )
+            return False
+        if reading.writes_output:
+            self._say(
+                f"shoal: the worker ended with {death.cause} while it wrote to standard output, which is not whole:"
+                " run the same command again; it fetches nothing and writes all of it"
             )
             return False
         if pause is None:

@@ -48,6 +48,9 @@ async def ended_crawl(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl 
         screen.say(f"{last.id} was finished, but {' and '.join(ends)}: it goes on")
         await frontier.set_feeding(last.id, REVIVER, seconds=FEEDER_SECONDS)
         return None
+    if job.watched is not None and job.watched.has_begun:
+        # This very run has finished it, in a process that died afterwards: only its end is left to do.
+        return last
     if job.anew or is_another_start(last, job.spider, reference=job.reference):
         return None
     try:

@@ -18,8 +18,8 @@ _RESUMED: Final = struct.Struct("<QII")
 _MOVES: Final = struct.Struct("<Q")
 _NOBODY: Final = bytes(8)
 # settled, the longest a handler may take (below 0: not known yet), signals taken; flags: ended in order, crawl begun,
-# former leases reclaimed, pages not listed, input being read.
-_HEAD: Final = struct.Struct("<QdI5?")
+# former leases reclaimed, pages not listed, input being read, output being written.
+_HEAD: Final = struct.Struct("<QdI6?")
 _SETTLED: Final = struct.Struct("<Q")
 _PATIENCE: Final = struct.Struct("<d")
 _STOPS: Final = struct.Struct("<I")
@@ -29,7 +29,7 @@ _SLOT: Final = struct.Struct("<IQ64s248s")
 _FREE: Final = bytes(4)
 _HEAD_AT: Final = _NOW.size
 _PATIENCE_AT, _STOPS_AT, _FLAGS_AT = _HEAD_AT + 8, _HEAD_AT + 16, _HEAD_AT + 20
-_ENDED, _BEGUN, _RECLAIMED, _MORE, _INPUT = range(_FLAGS_AT, _FLAGS_AT + 5)
+_ENDED, _BEGUN, _RECLAIMED, _MORE, _INPUT, _OUTPUT = range(_FLAGS_AT, _FLAGS_AT + 6)
 NAMES: Final = 16
 SLOTS: Final = 64
 _PAGES: Final = struct.Struct("<Q")
@@ -69,6 +69,7 @@ class Reading(NamedTuple):
     has_reclaimed: bool
     lists_all: bool
     reads_input: bool
+    writes_output: bool
     workers: tuple[str, ...]
     running: tuple[RunningPage, ...]
 
@@ -158,6 +159,10 @@ class BlackBox:
         """Whether URLs are being read from standard input, which no other process can read again."""
         self._memory[_INPUT] = is_reading
 
+    def write_output(self) -> None:
+        """Items go to standard output from now on: no other process can take them back."""
+        self._memory[_OUTPUT] = 1
+
     def worker(self, name: str | None, *, patience: float) -> WorkerBox:
         """The part of a worker, which gets a name if it has none. Its handlers may take so long; 0: as long as they
         like."""
@@ -229,7 +234,7 @@ class BlackBox:
         """What stands in it now. What another process is writing at this moment may be half there."""
         memory = self._memory
         settled, patience, stops, *flags = _HEAD.unpack_from(memory, _HEAD_AT)
-        ended, begun, reclaimed, more, reads_input = flags
+        ended, begun, reclaimed, more, reads_input, writes_output = flags
         names = [_NAME.unpack_from(memory, _NAMES_AT + index * _NAME.size)[0] for index in range(NAMES)]
         workers = [_text(name) for name in names]
         moves, worker, current, *now = _NOW.unpack_from(memory, 0)
@@ -251,6 +256,7 @@ class BlackBox:
             has_reclaimed=reclaimed,
             lists_all=not more,
             reads_input=reads_input,
+            writes_output=writes_output,
             workers=tuple(filter(None, workers)),
             running=tuple(running),
         )

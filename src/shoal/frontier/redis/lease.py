@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from shoal.frontier.redis.connection import Argument
-from shoal.frontier.redis.layout import LAYOUT_VERSION
 from shoal.frontier.redis.mend import UNREADABLE
 from shoal.frontier.redis.outbox import Outbox
 from shoal.frontier.redis.shard_runner import ShardRunner
@@ -76,9 +75,7 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
 async def evict(runner: ShardRunner, worker: str, *, suspects: Sequence[int], cause: str) -> int:
     """Reclaim the leases of this worker in every crawl."""
     taken = 0
-    for crawl in await runner.all_crawls():
-        if await runner.version_of(crawl) != LAYOUT_VERSION:
-            continue
+    for crawl in await runner.usable_crawls():
         for shard in await runner.shards(crawl):
             cursor = b"0"
             while True:

@@ -37,6 +37,12 @@ def layout_of(field: bytes | None) -> int:
     return int(field) if _NUMBER.fullmatch(field) else UNKNOWN_LAYOUT
 
 
+def _version_in(record: list[bytes | None]) -> int | None:
+    """The layout version of a crawl with this state and layout; None when there is no such crawl."""
+    state, version = record
+    return None if state in (None, b"deleting") else layout_of(version)
+
+
 def no_such_crawl(crawl: str) -> UsageError:
     return UsageError(f"there is no crawl {crawl!r}; `shoal status` lists them")
 
@@ -124,8 +130,7 @@ class ShardRunner:
             return UNKNOWN_LAYOUT
         if isinstance(answer, Exception):
             raise answer
-        state, version = answer
-        return None if state in (None, b"deleting") else layout_of(version)
+        return _version_in(answer)
 
     async def all_shards(self, crawl: str) -> list[Shard]:
         """The shards of a crawl, whatever its layout version. Asks for their number only where crawls have several."""
@@ -157,6 +162,19 @@ class ShardRunner:
         for name, text in known.items():
             self.lay_out(text, several.get(name, 1))
         return list(known.values())
+
+    async def usable_crawls(self) -> list[str]:
+        """The names of the crawls of this layout version; one whose record cannot be read is left alone."""
+        names = await self.all_crawls()
+        async with self.connections.borrow() as connection:
+            for name in names:
+                await connection.send("HMGET", self._layouts[name][0].prefix + "crawl", "state", "layout")
+            answers = await connection.answers_or_errors()
+        return [
+            name
+            for name, answer in zip(names, answers, strict=True)
+            if not isinstance(answer, ResponseError) and _version_in(answer) == LAYOUT_VERSION
+        ]
 
     async def learn(self, crawl: str) -> bool:
         """Ask in how many shards the crawl lies; gives whether the answer changed."""
