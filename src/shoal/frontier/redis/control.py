@@ -28,7 +28,7 @@ from shoal.frontier.redis.shards import Shard, prefix_of
 from shoal.frontier.redis.views import beats, state_of, waiting_among
 from shoal.frontier.redis.wire import KEY, decode_crawl, decode_dead, encode_pools, number, pairs
 from shoal.frontier.rules.exits import check_exits
-from shoal.frontier.rules.refusals import spider_in, unreadable_crawl
+from shoal.frontier.rules.unreadable import spider_in, unreadable_crawl
 from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter
 from shoal.setting_values import check_dedup
 

@@ -16,7 +16,7 @@ from shoal.frontier.redis.lost_crawl import CRAWLS, lost_crawl
 from shoal.frontier.redis.mend import UNREADABLE
 from shoal.frontier.redis.server_checks import warn
 from shoal.frontier.redis.shards import Shard, shard_of, shards_of
-from shoal.frontier.rules.refusals import unreadable_crawl
+from shoal.frontier.rules.unreadable import unreadable_crawl
 
 SHARDS = (
     "shoal:shards"  # crawl → number of its shards, negative while it is being deleted; only where there are several

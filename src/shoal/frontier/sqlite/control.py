@@ -11,8 +11,8 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL
 from shoal.frontier.rules.exits import check_exits
-from shoal.frontier.rules.refusals import unreadable_crawl
 from shoal.frontier.rules.tasks import DROPPED, losses_of_requeued, outcome_of
+from shoal.frontier.rules.unreadable import unreadable_crawl
 from shoal.frontier.sqlite import pool_exits
 from shoal.frontier.sqlite.expiry import change_ttl, expire_keys, forget_ended, retire
 from shoal.frontier.sqlite.frontier_rows import DEAD

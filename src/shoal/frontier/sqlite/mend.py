@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from shoal.frontier.rules.refusals import aside_line
 from shoal.frontier.rules.tasks import BAD_RECORD, SET_ASIDE, outcome_of
+from shoal.frontier.rules.unreadable import aside_line
 from shoal.frontier.sqlite import roster
 from shoal.frontier.sqlite.control import ids_of
 from shoal.frontier.sqlite.frontier_rows import CANCELLED, COUNTS, DEAD, LEASED, QUEUED
