@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import os
 import socket
@@ -18,13 +17,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shoal.archive.base import Archive
-from shoal.errors import StorageError, UsageError
+from shoal.errors import StorageError
 from shoal.exits.configuration import exits_by_name, load_pools
 from shoal.exits.passage import Passages
 from shoal.exits.troubles import Troubles
 from shoal.fetch.descriptors import within_limit
 from shoal.fetch.http import HttpFetcher
-from shoal.frontier import REDIS_SCHEMES
 from shoal.frontier.base import Frontier
 from shoal.journey.alarm import Witness
 from shoal.journey.handlers import Handlers
@@ -33,37 +31,28 @@ from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping
-from shoal.model import Crawl, CrawlState
+from shoal.model import Crawl
 from shoal.processes.black_box import BlackBox
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import (
-    Origin,
-    belongs_to,
-    describe_crawl,
-    is_readable,
     is_unfinished,
-    next_id,
-    owner_of,
     record_of,
-    results_known,
     spider_of,
     url_rules_of,
-    with_refusals,
 )
 from shoal.processes.deaths import Death, Watched, evict, reclaim_former
 from shoal.processes.fleet import Fleet, Start
-from shoal.processes.joining import results_of
-from shoal.processes.listener import Inbox, Listener, NoInbox
-from shoal.processes.opening import Places, Say, archive_of, frontier_at, store_at
-from shoal.processes.result_places import OutOfReach, is_same, recalled
+from shoal.processes.listener import Listener
+from shoal.processes.opening import Places, Say, archive_of, frontier_at, inbox_at
+from shoal.processes.solitude import Solitude
 from shoal.processes.sources import reads_input, start_lanes
-from shoal.processes.spider_source import source_of
 from shoal.processes.worker import Worker
-from shoal.processes.worker_parts import WorkerParts
+from shoal.processes.worker_parts import Shared, WorkerParts
 from shoal.processes.writer import rule_of
 from shoal.results.replay import Replay, ReplayParts
 from shoal.setting_values import parse_duration
 from shoal.settings import (
+    CONFIG_FILE,
     FRONTIER_VARIABLE,
     STORE_VARIABLE,
     Resolved,
@@ -73,11 +62,9 @@ from shoal.settings import (
     refuse_near_misses,
     resolve,
 )
-from shoal.spider import Spider, own_attributes, spider_name
-from shoal.store.base import ItemFilter, Store
+from shoal.spider import Spider, own_attributes
+from shoal.store.base import Store
 from shoal.urls import UrlRules
-
-CONFIG_FILE = "shoal.toml"
 
 
 def settings_of(spider: type[Spider], flags: dict[str, Any], *, folder: Path = Path()) -> Resolved:
@@ -92,131 +79,6 @@ def settings_of(spider: type[Spider], flags: dict[str, Any], *, folder: Path = P
             ("command line", flags),
         ]
     )
-
-
-async def begin(
-    frontier: Frontier,
-    spider: Spider,
-    *,
-    settings: Settings,
-    reference: str,
-    places: Places | None = None,
-    store: Store | None = None,
-) -> tuple[Crawl, Crawl | None]:
-    """Resume the spider's unfinished crawl with the settings as they are now, or begin a new one.
-
-    Gives the crawl, and the resumed one as it was before; `reference` is how worker processes load the spider. The
-    crawl remembers the store and the archive of `places`; a new one gets an id that `store` has no items of."""
-    crawls = await crawls_of(spider, frontier=frontier)
-    former = unfinished_crawl(crawls, reference=reference, places=places)
-    origin = _origin(reference, places=places, former=former)
-    crawl_id = await _next_id(spider, crawls, store=store) if former is None else former.id
-    crawl = _described(crawl_id, spider, settings=settings, origin=origin, former=former)
-    return await _start(crawl, frontier=frontier), former
-
-
-async def begin_afresh(
-    frontier: Frontier, store: Store, spider: Spider, *, places: Places, settings: Settings, reference: str
-) -> Crawl:
-    """Discard the spider's unfinished crawls and begin a new one. Crawls of another file with a spider of this name
-    stay."""
-    # Before anything is deleted: settings may be refused, and the id of a discarded crawl is not used again, since
-    # its workers may still be running.
-    crawls = await crawls_of(spider, frontier=frontier)
-    origin = _origin(reference, places=places)
-    crawl = _described(await _next_id(spider, crawls, store=store), spider, settings=settings, origin=origin)
-    for former in own_crawls(crawls, reference=reference, places=places, refused=True):
-        if is_unfinished(former.state):
-            # One that another version wrote stays if it cannot be deleted.
-            with contextlib.suppress(*([UsageError] if former.refusal else [])):
-                await discard(former, places=places, frontier=frontier, store=store)
-    return await _start(crawl, frontier=frontier)
-
-
-async def crawls_of(spider: Spider, *, frontier: Frontier) -> list[Crawl]:
-    """The crawls of all spiders of this name, newest first; also those that this shoal must leave alone."""
-    name = spider_name(type(spider))
-    return [crawl for crawl in with_refusals(await frontier.crawls()) if crawl.spider == name]
-
-
-def own_crawls(crawls: Sequence[Crawl], *, reference: str, places: Places | None, refused: bool = False) -> list[Crawl]:
-    """Those of the crawls that belong to the spider's file and can be used; with `refused`, also those that cannot, as
-    far as their record tells whose they are."""
-    at = "" if places is None else places.frontier
-    usable = [crawl for crawl in crawls if not crawl.refusal or (refused and is_readable(crawl))]
-    return [crawl for crawl in usable if belongs_to(crawl, reference, frontier=at)]
-
-
-def unfinished_crawl(crawls: Sequence[Crawl], *, reference: str, places: Places | None) -> Crawl | None:
-    """The crawl that the spider's run resumes, if there is one. Refuses when only another file's is unfinished."""
-    unfinished = [crawl for crawl in crawls if is_unfinished(crawl.state) and not crawl.refusal]
-    mine = own_crawls(unfinished, reference=reference, places=places)
-    if unfinished and not mine:
-        cure = 'name your spider (name = "…" in its class), or --fresh begins a crawl beside it'
-        raise UsageError(f"{owner_of(unfinished[0])}; {cure}")
-    return mine[0] if mine else None
-
-
-async def discard(crawl: Crawl, *, places: Places, frontier: Frontier, store: Store) -> None:
-    """Delete a crawl with everything that was pushed for it. Its items stay."""
-    # The frontier first: it may refuse, and then nothing must be gone.
-    await frontier.delete_crawl(crawl.id)
-    async with inbox_at(places) as inbox:
-        await inbox.delete(crawl.id)
-    known = results_known(crawl).store
-    if known is None or is_same(known, places.store, frontier=places.frontier):
-        await store.delete_crawl(crawl.id)
-        return
-    # Its log lies in a store of its own. In one that cannot be reached from here it stays.
-    with contextlib.suppress(OutOfReach):
-        async with store_at(recalled(known, frontier=places.frontier)) as its_own:
-            await its_own.delete_crawl(crawl.id)
-
-
-async def _next_id(spider: Spider, crawls: Sequence[Crawl], *, store: Store | None) -> str:
-    """An id that neither a crawl of this frontier has nor items in the store: they may come from a frontier that is
-    lost, or from another one."""
-    name = spider_name(type(spider))
-    found = next_id(name, crawls)
-    if store is None or not await store.count_items(ItemFilter(spider=name, crawl=found)):
-        return found
-    return next_id(name, [*crawls, *(Crawl(id=crawl, spider=name) for crawl in await store.count_by_crawl(name))])
-
-
-def _origin(reference: str, *, places: Places | None, former: Crawl | None = None) -> Origin:
-    if places is None:
-        return Origin(reference=reference)
-    known = None if former is None else results_known(former)
-    source = source_of(reference, frontier=places.frontier)
-    return Origin(reference=reference, source=source, results=results_of(places, known))
-
-
-def _described(
-    crawl_id: str, spider: Spider, *, settings: Settings, origin: Origin, former: Crawl | None = None
-) -> Crawl:
-    pools = load_pools(Path(CONFIG_FILE), proxies=settings.proxies)
-    return describe_crawl(crawl_id, spider, settings=settings, origin=origin, pools=pools, former=former)
-
-
-async def _start(crawl: Crawl, *, frontier: Frontier) -> Crawl:
-    """Open the crawl and let it run: a resumed one may have been paused."""
-    begun = await frontier.open_crawl(crawl)
-    await frontier.set_state(crawl.id, CrawlState.RUNNING)
-    return begun
-
-
-@asynccontextmanager
-async def inbox_at(places: Places) -> AsyncIterator[Inbox]:
-    """The inbox beside the frontier, closed at the end."""
-    inbox: Inbox = NoInbox()
-    if places.frontier.partition("://")[0] in REDIS_SCHEMES:
-        from shoal.frontier.redis.inbox import RedisInbox
-
-        inbox = RedisInbox(places.frontier)
-    try:
-        yield inbox
-    finally:
-        await inbox.close()
 
 
 @asynccontextmanager
@@ -248,13 +110,12 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     say: Say,
     name: str | None = None,
     archive: Archive | None = None,
-    box: BlackBox | None = None,
-    places: Places | None = None,
+    shared: Shared | None = None,
 ) -> AsyncIterator[Worker]:
-    """A worker with all its parts, closed at the end. `box` is seen by the parent of this process; `places` has the
-    frontier for renewals while a handler blocks the event loop."""
+    """A worker with all its parts, closed at the end. `shared` is what it shares with others of its process."""
     settings, shortage = within_limit(record_of(crawl).settings)
-    own_box = (box or BlackBox.private()).worker(name, patience=settings.handler_seconds)
+    shared = shared or Shared(BlackBox.private(), Solitude())
+    own_box = shared.box.worker(name, patience=settings.handler_seconds)
     known, troubles = RecentKeys(), _troubles(say, shortage)
     intake = intake_of(crawl, known=known)
     exits = exits_by_name(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
@@ -292,7 +153,8 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         archive=archive,
         troubles=troubles,
         box=own_box,
-        beside=None if places is None else partial(frontier_at, places.frontier),
+        beside=shared.beside,
+        solitude=shared.solitude,
     )
     try:
         yield Worker(crawl.id, name=own_box.name, settings=settings, parts=parts)
@@ -386,6 +248,7 @@ async def run_crawl(
     """Feed the crawl and work on it, here or in worker processes, until it is finished or told to stop."""
     frontier, say, places = coordinator.frontier, coordinator.say, at.places
     box = None if at.watched is None else at.watched.box
+    shared = Shared(box or BlackBox.private(), Solitude(), partial(frontier_at, places.frontier))
 
     async def work() -> None:
         if workers > 1:
@@ -399,7 +262,7 @@ async def run_crawl(
             async with (
                 archive_of(places) as archive,
                 worker_for(
-                    crawl, spider, frontier=frontier, store=at.store, say=say, archive=archive, box=box, places=places
+                    crawl, spider, frontier=frontier, store=at.store, say=say, archive=archive, shared=shared
                 ) as worker,
             ):
                 await worker.run(stop)
@@ -413,7 +276,12 @@ async def run_crawl(
             box.read_input(is_reading=True)
             feeding.add_done_callback(lambda _: box.read_input(is_reading=False))
         retention = parse_duration(record_of(crawl).settings.retention)
-        parts = (coordinator.watch(), listener.listen(crawl), coordinator.tidy(at.store, retention=retention))
+        parts = (
+            coordinator.watch(),
+            coordinator.feeder.make_up(),
+            listener.listen(crawl),
+            coordinator.tidy(at.store, retention=retention),
+        )
         beside = [asyncio.create_task(part) for part in parts]
         try:
             await _until(work(), feeding)

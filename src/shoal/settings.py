@@ -21,6 +21,7 @@ from shoal.setting_values import check_dedup, check_networks, parse_duration, pa
 
 MIB = 1024 * 1024
 # The addresses of frontier and store are no settings of a crawl; the command line reads these variables itself.
+CONFIG_FILE: Final = "shoal.toml"
 FRONTIER_VARIABLE, STORE_VARIABLE = "SHOAL_FRONTIER", "SHOAL_STORE"
 TRACKING_PARAMETERS = (
     "utm_*",

@@ -227,8 +227,8 @@ class FrontierMachine(RuleBasedStateMachine):
                 self.both(lambda frontier: frontier.set_state(crawl, CrawlState.RUNNING))
             case "feeding":
                 feeder, seconds = data.draw(st.sampled_from("fg")), data.draw(st.sampled_from([0.0, 0.5, 5.0]))
-                begins = data.draw(st.booleans())
-                self.both(lambda frontier: frontier.set_feeding(crawl, feeder, seconds=seconds, begins=begins))
+                makes_up = data.draw(st.sampled_from([None, 0.0, 1.0, 5.0]))
+                self.both(lambda frontier: frontier.set_feeding(crawl, feeder, seconds=seconds, makes_up=makes_up))
             case "extend":
                 self.both(self.extended)
             case "reopen":

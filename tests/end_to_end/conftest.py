@@ -18,8 +18,9 @@ from exit_crawl import ExitCrawl
 
 from shoal import Spider
 from shoal.archive import open_archive
-from shoal.crawl import begin, intake_of, settings_of
+from shoal.crawl import intake_of, settings_of
 from shoal.model import Progress
+from shoal.processes.beginning import begin
 from shoal.processes.opening import Places, opened
 from shoal.processes.sources import feed, requests_of
 from shoal.spider_file import load_spider

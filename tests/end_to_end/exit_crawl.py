@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 
 from shoal import Spider
-from shoal.crawl import begin, intake_of, settings_of, worker_for
+from shoal.crawl import intake_of, settings_of, worker_for
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, DeadFilter, ExitStatus, Progress
+from shoal.processes.beginning import begin
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.opening import Places, opened
 from shoal.processes.stats import Snapshot

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from shoal.crawl import begin, intake_of, worker_for
+from shoal.crawl import intake_of, worker_for
 from shoal.model import Crawl, CrawlState, Dead, Done, Lease, LeaseBatch, Progress, Result, SettleReport, TaskState
+from shoal.processes.beginning import begin
 from shoal.processes.opening import Places, opened
 from shoal.processes.sources import feed, requests_of
 from shoal.store.base import FetchRow, ItemRow

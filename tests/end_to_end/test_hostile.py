@@ -17,8 +17,9 @@ import pytest
 from hostile_crawl import LIMITS, MIB, Outcome, crawl_beside_a_good_host, name_of
 
 from shoal import Item, Page, Spider
-from shoal.crawl import begin, intake_of, settings_of, worker_for
+from shoal.crawl import intake_of, settings_of, worker_for
 from shoal.model import DeadFilter, Progress
+from shoal.processes.beginning import begin
 from shoal.processes.memory import resident_bytes
 from shoal.processes.opening import Places, opened
 from shoal.processes.sources import feed, requests_of

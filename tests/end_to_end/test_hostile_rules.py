@@ -14,11 +14,12 @@ from hostile_crawl import GOOD, LIMITS, NASTY
 
 from shoal import Item, Page, Spider
 from shoal.cli.url_fate import fate_of
-from shoal.crawl import begin, intake_of, settings_of, worker_for
+from shoal.crawl import intake_of, settings_of, worker_for
 from shoal.frontier.base import Frontier
 from shoal.journey.lane_rules import LONGEST_CRAWL_DELAY
 from shoal.model import Crawl, LaneUpdate, TaskState
 from shoal.policy.politeness import lent_interval
+from shoal.processes.beginning import begin
 from shoal.processes.opening import Places, opened
 from shoal.processes.sources import feed, requests_of
 from shoal.store.base import ItemFilter, Store

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal import Item, Page, Spider
-from shoal.crawl import begin, intake_of, settings_of
+from shoal.crawl import intake_of, settings_of
 from shoal.fetch.http import HttpFetcher
 from shoal.fetch.routes import ROUTE_SECONDS
 from shoal.journey.handlers import Handlers
@@ -16,6 +16,7 @@ from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import DeadFilter
+from shoal.processes.beginning import begin
 from shoal.processes.crawl_record import record_of
 from shoal.processes.opening import Places, opened
 from shoal.processes.sources import feed, requests_of

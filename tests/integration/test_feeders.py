@@ -192,7 +192,7 @@ async def finish_without(url: str) -> None:
     frontier: Frontier = await open_frontier(url)
 
     async def is_finished() -> bool:
-        await frontier.set_feeding(CRAWL, "test", seconds=0, begins=True)
+        await frontier.set_feeding(CRAWL, "test", seconds=0, makes_up=2 * FEEDER_SECONDS)
         return bool((await frontier.lease([CRAWL], 1, worker="test", seconds=1.0, horizon=0.0)).finished)
 
     try:

@@ -214,7 +214,7 @@ async def test_feeders_that_could_not_say_that_they_go_on_while_the_server_was_a
     clock = FakeClock()
     frontier = await RedisFrontier.open(server.url, clock=clock)
     await frontier.open_crawl(Crawl(id="c", spider="s", feeding=True))
-    await frontier.set_feeding("c", "feeder", seconds=FEEDER_SECONDS, begins=True)
+    await frontier.set_feeding("c", "feeder", seconds=FEEDER_SECONDS)
     server.restart()
     clock.advance(3 * FEEDER_SECONDS)
 

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from command_line import Folder
 
-from shoal.crawl import discard
 from shoal.errors import UsageError
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.inbox import inbox_keys
 from shoal.frontier.redis.layout import LAYOUT_VERSION
 from shoal.frontier.redis.shards import shards_of
 from shoal.model import Crawl, CrawlState, DeadFilter, Done
+from shoal.processes.beginning import discard
 from shoal.processes.crawl_record import CrawlRecord
 from shoal.processes.opening import Places
 from shoal.settings import Settings

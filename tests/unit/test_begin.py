@@ -9,9 +9,9 @@ import pytest
 
 from shoal import Spider
 from shoal.cli.commands import crawl_site, demo
-from shoal.crawl import begin, begin_afresh
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState
+from shoal.processes.beginning import begin, begin_afresh
 from shoal.processes.crawl_record import next_id, record_of, spider_of, url_rules_of
 from shoal.processes.opening import Places
 from shoal.settings import Settings

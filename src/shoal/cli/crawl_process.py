@@ -28,13 +28,14 @@ from shoal.cli.options import check_json_output
 from shoal.cli.reading import has_frontier, say_what_is_elsewhere
 from shoal.cli.run_again import changes_of, ended_crawl, say_late_work, say_old_inboxes
 from shoal.cli.stopping import Stopping
-from shoal.crawl import WorkPlace, begin, begin_afresh, crawls_of, intake_of, own_crawls, run_crawl, unfinished_crawl
+from shoal.crawl import WorkPlace, intake_of, run_crawl
 from shoal.errors import CrawlLost
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import WORKER_LOST
 from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter, Progress
 from shoal.policy.notes import SITEMAP
 from shoal.policy.verdicts import Failure, failures_of, faults_of, is_stopped, set_aside, shown_failures
+from shoal.processes.beginning import begin, begin_afresh, crawls_of, own_crawls, unfinished_crawl
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import is_unfinished, owner_of, record_of
 from shoal.processes.deaths import Watched

@@ -13,14 +13,15 @@ import msgspec
 
 from shoal.cli.display.numbers import duration, moment, several
 from shoal.cli.next_commands import OWN_SPIDERS, command, quote
-from shoal.crawl import crawls_of, inbox_at, own_crawls, unfinished_crawl
 from shoal.errors import ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import FEEDER_SECONDS
 from shoal.model import Crawl, CrawlState
+from shoal.processes.beginning import crawls_of, own_crawls, unfinished_crawl
 from shoal.processes.crawl_record import is_unfinished, record_of
+from shoal.processes.feeder import REVIVER
 from shoal.processes.joining import places_to_join
-from shoal.processes.opening import Places, frontier_at
+from shoal.processes.opening import Places, frontier_at, inbox_at
 from shoal.processes.sources import start_mark
 from shoal.secrecy import masked
 from shoal.settings import Settings
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from shoal.cli.display.screen import Screen
 
 Say = Callable[[str], None]
-REVIVER = "run again"  # the feeder until the run's own one begins
 
 
 async def ended_crawl(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl | None:

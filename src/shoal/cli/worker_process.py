@@ -36,6 +36,8 @@ from shoal.processes.listener import Listener
 from shoal.processes.opening import Places, SharedResults, frontier_at, shared_results, waiting_for
 from shoal.processes.outages import SaidOnce, until_reachable
 from shoal.processes.result_places import path_of
+from shoal.processes.solitude import Solitude
+from shoal.processes.worker_parts import Shared
 from shoal.secrecy import masked
 from shoal.settings import Settings
 from shoal.spider import Spider, spider_name
@@ -152,6 +154,8 @@ class WorkerProcess:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._left_alone: set[str] = set()
         self._worked: dict[str, Crawl] = {}
+        beside = partial(frontier_at, job.places.frontier)
+        self._shared = Shared(job.box or BlackBox.private(), Solitude(), beside)
 
     async def run(self, stop: asyncio.Event, *, listener: Listener) -> None:
         """Work until told to stop, or with `burst` until nothing is left. Pushed URLs are taken in meanwhile."""
@@ -248,8 +252,7 @@ class WorkerProcess:
             say=self._say,
             name=self._job.name,
             archive=archive,
-            box=self._job.box,
-            places=self._job.places,
+            shared=self._shared,
         ) as worker:
             pages = await worker.run(stop)
         self._tell(f"left {crawl.id}: {several(pages, 'page')}")

@@ -47,12 +47,12 @@ class Frontier(Protocol):
         Cancelling turns queued and delayed tasks into cancelled ones; resuming turns them back. A finished crawl
         stays finished, and a paused crawl keeps the reason it was paused for."""
 
-    async def set_feeding(self, crawl: str, feeder: str, *, seconds: float, begins: bool = False) -> None:
+    async def set_feeding(self, crawl: str, feeder: str, *, seconds: float, makes_up: float | None = None) -> None:
         """This feeder feeds the crawl for `seconds` more; 0: it has fed everything. While any feeder's time is not
         over, the crawl is not finished, however empty it looks; a finished one runs again.
 
-        A feeder whose time is over without that 0 is lost, and counted. One that `begins` feeds again what others may
-        have left out, so it makes up for all others but those that say again that they feed."""
+        A feeder whose time is over without that 0 is lost, and counted. `makes_up`: this one feeds again what others
+        have left out, so those whose time is over within so many seconds are neither waited for nor counted."""
 
     async def delete_crawl(self, crawl: str) -> None:
         """Remove a crawl with all its keys, lanes and letters."""

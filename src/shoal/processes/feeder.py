@@ -17,8 +17,10 @@ from shoal.processes.outages import until_reachable
 from shoal.processes.sources import feed, requests_of
 from shoal.spider import Spider, Stdin
 
-# Often: a feeder that begins makes up for those whose last sign of life is older, and for no others.
+REVIVER = "run again"  # the feeder of a crawl that goes on, until the run's own one begins
 RENEW_SECONDS = 1.0
+# By then every feeder that was there when this one began, and is still there, has said so again.
+HEARD_SECONDS = 3.0
 OVER_AT_ONCE = 0.001
 LAST_ANSWER_SECONDS = 3.0
 
@@ -32,11 +34,22 @@ class Feeder:
         self._name = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
         self._frontier = frontier
         self._say = say
+        self._began = 0.0
         self.has_ended = False
 
     async def begin(self) -> None:
-        """Say that the start is fed from its beginning: the crawl is not finished before this feeder is done."""
-        await self._say_seconds(FEEDER_SECONDS, begins=True)
+        """Say that the start is fed from its beginning: the crawl is not finished before this feeder is done, and what
+        was lost with earlier feeders is made up for."""
+        await self._say_seconds(FEEDER_SECONDS, makes_up=0.0)
+        self._began = asyncio.get_running_loop().time()
+        await until_reachable(lambda: self._frontier.set_feeding(self._crawl, REVIVER, seconds=0), say=self._say)
+
+    async def make_up(self) -> None:
+        """Make up for feeders that were killed just before this one began: they have given no sign since then. Nobody
+        waits for them until their time is over."""
+        await asyncio.sleep(self._began + HEARD_SECONDS - asyncio.get_running_loop().time())
+        since = asyncio.get_running_loop().time() - self._began
+        await self._say_seconds(0 if self.has_ended else FEEDER_SECONDS, makes_up=max(0.0, FEEDER_SECONDS - since))
 
     async def feed(self, spider: Spider, *, intake: Intake) -> None:
         """Put the spider's start, and say every second that there is more."""
@@ -74,7 +87,8 @@ class Feeder:
             with contextlib.suppress(ServerUnreachable, StorageError):
                 await self.go_on()
 
-    async def _say_seconds(self, seconds: float, *, begins: bool = False) -> None:
+    async def _say_seconds(self, seconds: float, *, makes_up: float | None = None) -> None:
         await until_reachable(
-            lambda: self._frontier.set_feeding(self._crawl, self._name, seconds=seconds, begins=begins), say=self._say
+            lambda: self._frontier.set_feeding(self._crawl, self._name, seconds=seconds, makes_up=makes_up),
+            say=self._say,
         )

@@ -1,21 +1,24 @@
-"""Opens the frontier, the store and the archive for every command and process, and closes them at the end."""
+"""Opens the frontier, inbox, store and archive for every command and process, and closes them at the end."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
 from shoal.archive import open_archive
 from shoal.archive.base import Archive
-from shoal.frontier import open_frontier
+from shoal.frontier import REDIS_SCHEMES, open_frontier
 from shoal.frontier.base import Frontier
 from shoal.processes.outages import until_reachable
 from shoal.store import STORE_CONNECTIONS, open_store
 from shoal.store.base import Store
+
+if TYPE_CHECKING:
+    from shoal.processes.listener import Inbox
 
 Say = Callable[[str], None]
 _FILES = ("sqlite", "files", "file")
@@ -140,6 +143,23 @@ class SharedResults:
                 opening = archive_at(url, wait=wait, stop=stop, create=True)
                 self._archives[url] = await self._stack.enter_async_context(opening)
             return self._archives[url]
+
+
+@asynccontextmanager
+async def inbox_at(places: Places) -> AsyncIterator[Inbox]:
+    """The inbox beside the frontier, closed at the end."""
+    if places.frontier.partition("://")[0] in REDIS_SCHEMES:
+        from shoal.frontier.redis.inbox import RedisInbox
+
+        inbox: Inbox = RedisInbox(places.frontier)
+    else:
+        from shoal.processes.listener import NoInbox
+
+        inbox = NoInbox()
+    try:
+        yield inbox
+    finally:
+        await inbox.close()
 
 
 @asynccontextmanager

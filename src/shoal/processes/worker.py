@@ -22,6 +22,7 @@ from shoal.processes.memory import resident_bytes
 from shoal.processes.outages import STORAGE_PATIENCE_SECONDS, Outages, until_reachable
 from shoal.processes.renewals import Renewals
 from shoal.processes.shares import share_of
+from shoal.processes.solitude import Solitude
 from shoal.processes.stats import CpuLoad, RecentRate
 from shoal.processes.worker_parts import WorkerParts
 from shoal.processes.writer import Writer, rule_of
@@ -76,6 +77,7 @@ class Worker:
             box=self._box.box,
             beside=parts.beside,
         )
+        self._solitude = parts.solitude or Solitude()
         self._waiting: set[int] = set()
         self._lacks_work = False
         self._share: int | None = None
@@ -93,6 +95,7 @@ class Worker:
         writing = asyncio.create_task(self._writer.run())
         leasing = asyncio.create_task(self._lease_until(stop))
         self._box.open()
+        self._solitude.join(self._held)
         renewing = self._renewals.run(self._reach, self._lose)
         beside = [asyncio.create_task(part) for part in (renewing, self._send_beats(), self._tick())]
         stopping = asyncio.create_task(self._stop_leasing_on(stop, leasing))
@@ -113,6 +116,7 @@ class Worker:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
             self._box.close()
+            self._solitude.quit(self._held)
             await self._spider.finished()
         return self._pages
 
@@ -127,16 +131,21 @@ class Worker:
                 self._slot_free.clear()
                 await _wait(self._slot_free, LONGEST_WAIT_SECONDS)
                 continue
+            if not self._solitude.is_free.is_set():
+                self._writer.flush()
+                await _wait(self._solitude.is_free, LONGEST_WAIT_SECONDS)
+                continue
             self._has_settled.clear()
-            batch = await self._lease_when_reachable(free, stop)
-            if batch is None:
-                return
-            self._check_epoch(batch.epoch)
-            if batch.finished:
-                return
-            for lease in batch.leases:
-                self._held[lease.token] = lease
-                self._working[lease.token] = asyncio.create_task(self._work(lease, batch.at + lease.wait))
+            with self._solitude.asking():
+                batch = await self._lease_when_reachable(free, stop)
+                if batch is None:
+                    return
+                self._check_epoch(batch.epoch)
+                if batch.finished:
+                    return
+                for lease in batch.leases:
+                    self._held[lease.token] = lease
+                    self._working[lease.token] = asyncio.create_task(self._work(lease, batch.at + lease.wait))
             self._lacks_work = len(batch.leases) < free
             if batch.leases and batch.leases[0].alone:
                 await self._until_settled(batch.leases[0], stop)
@@ -157,15 +166,18 @@ class Worker:
             await _wait(self._slot_free, left)
 
     async def _until_settled(self, lease: Lease, stop: asyncio.Event) -> None:
-        """A page that was lent alone may take the process down: it begins when all others in hand are settled, and
-        nothing more is leased before it is settled itself."""
-        while lease.token in self._held and not stop.is_set():
-            if len(self._held) == 1:
-                self._is_alone.set()
-            self._writer.flush()
-            self._has_settled.clear()
-            await _wait(self._has_settled, ALONE_SECONDS)
-        self._is_alone.clear()
+        """A page that was lent alone may take the process down: it begins when all others of the process are settled,
+        and nothing more is leased before it is settled itself."""
+        try:
+            while lease.token in self._held and not stop.is_set():
+                if self._solitude.claims(lease):
+                    self._is_alone.set()
+                self._writer.flush()
+                self._has_settled.clear()
+                await _wait(self._has_settled, ALONE_SECONDS)
+        finally:
+            self._is_alone.clear()
+            self._solitude.leave(lease)
 
     async def _until_alone(self, lease: Lease) -> None:
         self._waiting.add(lease.token)

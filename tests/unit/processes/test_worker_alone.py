@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from worker_in_memory import HOST, Bench
 
@@ -14,6 +15,7 @@ from shoal.fetch.base import Fetch
 from shoal.model import TaskState
 from shoal.processes.black_box import BlackBox
 from shoal.processes.renewals import Renewals
+from shoal.processes.solitude import Solitude
 from shoal.testing.fakes import Answer, ScriptedFetcher, respond, task_for
 from shoal.testing.waiting import eventually, loop_turns, wait_until
 
@@ -33,10 +35,11 @@ class OneByOne(ScriptedFetcher):
         return answer
 
 
-async def bench_with_suspect() -> tuple[Bench, OneByOne, asyncio.Task[int]]:
+async def bench_with_suspect(solitude: Solitude | None = None) -> tuple[Bench, OneByOne, asyncio.Task[int]]:
     """A worker with three pages in hand that has leased a suspect besides; one more page waits."""
     bench = Bench({})
     bench.fetcher = fetcher = OneByOne()
+    bench.solitude = solitude or bench.solitude
     await bench.begin()
     await bench.memory.put("c", [SUSPECT])
     (lease,) = (await bench.memory.lease(["c"], 1, worker="dead", seconds=60.0, horizon=1.0)).leases
@@ -76,6 +79,29 @@ async def test_a_page_lent_alone_that_has_not_begun_is_released_when_the_worker_
     assert await running == 3
     status = await bench.memory.look_up("c", SUSPECT.key)
     assert (status.state, status.attempts) == (TaskState.QUEUED, 0)
+
+
+async def test_pages_of_another_crawl_in_the_same_process_are_company() -> None:
+    other = Bench({})
+    other.fetcher = others_fetcher = OneByOne()
+    await other.begin("/", "/later")
+    other.settings = msgspec.structs.replace(other.settings, concurrency=1)
+    elsewhere = asyncio.create_task(other.run())
+    await eventually(lambda: other.fetched() == ["/"])
+    bench, fetcher, running = await bench_with_suspect(solitude=other.solitude)
+    for _ in range(3):
+        fetcher.allowed.release()
+    await eventually(lambda: bench.count("settle"))
+    await loop_turns()
+    assert "/suspect" not in bench.fetched()
+    others_fetcher.allowed.release()
+    await eventually(lambda: bench.fetched()[3:] == ["/suspect"])
+    await loop_turns()
+    assert other.fetched() == ["/"]
+    others_fetcher.allowed.release()
+    for _ in range(2):
+        fetcher.allowed.release()
+    assert (await running, await elsewhere) == (5, 2)
 
 
 class Panicking(ScriptedFetcher):

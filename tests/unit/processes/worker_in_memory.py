@@ -15,6 +15,7 @@ from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import Crawl
+from shoal.processes.solitude import Solitude
 from shoal.processes.worker import Worker
 from shoal.processes.worker_parts import WorkerParts
 from shoal.settings import Settings
@@ -71,6 +72,7 @@ class Bench:
         self.spider = Links()
         self.known = RecentKeys()
         self.stop = asyncio.Event()
+        self.solitude = Solitude()
 
     def worker(self) -> Worker:
         intake = Intake(UrlRules(self.settings, start_hosts=["a.test"]), self.settings, known=self.known)
@@ -91,6 +93,7 @@ class Bench:
             journey=journey,
             known=self.known,
             say=self.said.append,
+            solitude=self.solitude,
             clock=self.clock,
             monotonic=self.monotonic,
         )

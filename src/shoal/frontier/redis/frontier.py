@@ -91,8 +91,10 @@ class RedisFrontier:
     async def set_state(self, crawl: str, state: CrawlState, *, reason: str = "") -> None:
         await control.set_state(self._runner, crawl, state, reason=reason)
 
-    async def set_feeding(self, crawl: str, feeder: str, *, seconds: float, begins: bool = False) -> None:
-        await self._runner.change(crawl, "feeding", feeder, number(seconds), int(begins))
+    async def set_feeding(self, crawl: str, feeder: str, *, seconds: float, makes_up: float | None = None) -> None:
+        await self._runner.change(
+            crawl, "feeding", feeder, number(seconds), "" if makes_up is None else number(makes_up)
+        )
 
     async def delete_crawl(self, crawl: str) -> None:
         await control.delete_crawl(self._runner, crawl)

@@ -145,10 +145,10 @@ def set_state(ledger: Ledger, state: CrawlState, *, reason: str) -> None:
     ledger.flush()
 
 
-def set_feeding(ledger: Ledger, feeder: str, *, seconds: float, begins: bool) -> None:
+def set_feeding(ledger: Ledger, feeder: str, *, seconds: float, makes_up: float | None) -> None:
     db, crawl, now = ledger.db, ledger.crawl, ledger.now
-    if begins:
-        db.execute("DELETE FROM feeder WHERE crawl = ?", (crawl.id,))
+    if makes_up is not None:
+        db.execute("DELETE FROM feeder WHERE crawl = ? AND until <= ?", (crawl.id, now + makes_up))
     if seconds > 0:
         insert = "INSERT OR REPLACE INTO feeder (crawl, name, until) VALUES (?, ?, ?)"
         db.execute(insert, (crawl.id, feeder, now + seconds))

@@ -93,8 +93,10 @@ class SqliteFrontier:
     async def set_state(self, crawl: str, state: CrawlState, *, reason: str = "") -> None:
         await self._change(crawl, lambda ledger: control.set_state(ledger, state, reason=reason))
 
-    async def set_feeding(self, crawl: str, feeder: str, *, seconds: float, begins: bool = False) -> None:
-        await self._change(crawl, lambda ledger: control.set_feeding(ledger, feeder, seconds=seconds, begins=begins))
+    async def set_feeding(self, crawl: str, feeder: str, *, seconds: float, makes_up: float | None = None) -> None:
+        await self._change(
+            crawl, lambda ledger: control.set_feeding(ledger, feeder, seconds=seconds, makes_up=makes_up)
+        )
 
     async def delete_crawl(self, crawl: str) -> None:
         await self._write(lambda db, _: control.delete_crawl(db, crawl))

@@ -16,10 +16,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from shoal.crawl import begin, fleet_for, intake_of
+from shoal.crawl import fleet_for, intake_of
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
+from shoal.processes.beginning import begin
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.fleet import Fleet
 from shoal.processes.outages import until_reachable

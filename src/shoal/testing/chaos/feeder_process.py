@@ -29,6 +29,7 @@ async def feed(crawl_id: str) -> None:
         spider = type(kind.__name__, (kind,), {"start": Stdin(), "name": crawl.spider})()
         coordinator = Coordinator(crawl, frontier=frontier, show=_unseen, say=_say)
         await coordinator.feed(spider, intake=intake_of(crawl))
+        await coordinator.feeder.make_up()
 
 
 def _say(line: str) -> None:

@@ -348,9 +348,9 @@ class ModelCrawl:
     def is_fed(self) -> bool:
         return self.feeding and any(until > self.now for until in self.feeders.values() or [math.inf])
 
-    def set_feeding(self, feeder: str, seconds: float, *, begins: bool) -> None:
-        if begins:
-            self.feeders.clear()
+    def set_feeding(self, feeder: str, seconds: float, *, makes_up: float | None) -> None:
+        if makes_up is not None:
+            self.feeders = {name: until for name, until in self.feeders.items() if until > self.now + makes_up}
         self.feeders.pop(feeder, None)
         if seconds > 0:
             self.feeders[feeder] = self.now + seconds

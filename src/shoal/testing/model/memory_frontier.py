@@ -110,8 +110,8 @@ class MemoryFrontier:
             for task in one.in_state(TaskState.QUEUED) + one.in_state(TaskState.DELAYED):
                 task.state = TaskState.CANCELLED
 
-    async def set_feeding(self, crawl: str, feeder: str, *, seconds: float, begins: bool = False) -> None:
-        self._crawl(crawl).set_feeding(feeder, seconds, begins=begins)
+    async def set_feeding(self, crawl: str, feeder: str, *, seconds: float, makes_up: float | None = None) -> None:
+        self._crawl(crawl).set_feeding(feeder, seconds, makes_up=makes_up)
 
     async def delete_crawl(self, crawl: str) -> None:
         self._crawls.pop(crawl, None)

@@ -86,36 +86,38 @@ class FeedingPromises(FrontierCase):
         assert await is_finished(frontier)
         assert (await frontier.progress(CRAWL)).feeders_lost == 0
 
-    async def test_a_feeder_that_begins_makes_up_for_those_that_are_gone(
+    async def test_a_feeder_makes_up_for_those_whose_time_is_soon_over(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:
-        await frontier.set_feeding(CRAWL, "long gone", seconds=5.0, begins=True)
+        await frontier.set_feeding(CRAWL, "long gone", seconds=5.0)
         clock.advance(6.0)
-        await frontier.set_feeding(CRAWL, "just killed", seconds=100.0)
-        await frontier.set_feeding(CRAWL, B, seconds=10.0, begins=True)
+        await frontier.set_feeding(CRAWL, "just killed", seconds=10.0)
+        await frontier.set_feeding(CRAWL, B, seconds=10.0, makes_up=0.0)
         assert (await frontier.progress(CRAWL)).feeders_lost == 0
+        clock.advance(3.0)
         await frontier.set_feeding(CRAWL, B, seconds=0)
+        assert not await is_finished(frontier)
+        await frontier.set_feeding(CRAWL, B, seconds=0, makes_up=7.0)
         assert await is_finished(frontier)
         assert (await frontier.progress(CRAWL)).feeders_lost == 0
 
-    async def test_a_feeder_that_begins_and_is_lost_is_counted_for_all(
-        self, frontier: Frontier, clock: FakeClock
-    ) -> None:
-        await frontier.set_feeding(CRAWL, A, seconds=5.0, begins=True)
-        await frontier.set_feeding(CRAWL, B, seconds=5.0, begins=True)
-        clock.advance(6.0)
+    async def test_a_feeder_does_not_make_up_for_one_that_feeds(self, frontier: Frontier, clock: FakeClock) -> None:
+        await frontier.set_feeding(CRAWL, A, seconds=10.0)
+        await frontier.set_feeding(CRAWL, B, seconds=10.0, makes_up=0.0)
+        clock.advance(3.0)
+        await frontier.set_feeding(CRAWL, A, seconds=10.0)
+        await frontier.set_feeding(CRAWL, B, seconds=0, makes_up=7.0)
+        assert not await is_finished(frontier)
+        clock.advance(11.0)
+        assert await is_finished(frontier)
         assert (await frontier.progress(CRAWL)).feeders_lost == 1
 
-    async def test_a_feeder_beside_the_lost_one_does_not_make_up_for_it(
+    async def test_a_feeder_that_makes_up_for_others_and_is_lost_is_counted_for_all(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:
-        await frontier.set_feeding(CRAWL, A, seconds=5.0, begins=True)
-        await frontier.set_feeding(CRAWL, B, seconds=5.0, begins=True)
         await frontier.set_feeding(CRAWL, A, seconds=5.0)
+        await frontier.set_feeding(CRAWL, B, seconds=5.0, makes_up=5.0)
         clock.advance(6.0)
-        await frontier.set_feeding(CRAWL, B, seconds=5.0)
-        await frontier.set_feeding(CRAWL, B, seconds=0)
-        assert await is_finished(frontier)
         assert (await frontier.progress(CRAWL)).feeders_lost == 1
 
     async def test_the_end_of_a_feeder_may_be_said_twice(self, frontier: Frontier) -> None:

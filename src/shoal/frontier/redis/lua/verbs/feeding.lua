@@ -3,12 +3,12 @@
 --
 -- ARGV[3]  feeder
 -- ARGV[4]  seconds, "0" or less: it has fed everything
--- ARGV[5]  "1" when it begins: it makes up for the others, which are there again when they say that they feed
+-- ARGV[5]  it makes up for the others whose time is over within so many seconds; "": for none
 -- Reply    {"ok"}
 --
 -- feeders  feeder → until when it feeds. One that has fed everything is not there: one whose time is over is lost
-local feeder, seconds, begins = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
-if begins then call('DEL', P .. 'feeders') end
+local feeder, seconds, makes_up = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+if makes_up then call('ZREMRANGEBYSCORE', P .. 'feeders', '-inf', exact(now + makes_up)) end
 if seconds > 0 then
   call('ZADD', P .. 'feeders', exact(now + seconds), feeder)
   call('HSET', P .. 'crawl', 'feeding', 1)

@@ -1,0 +1,139 @@
+"""A crawl begun, resumed or discarded, and which crawls belong to a spider's file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from shoal.errors import UsageError
+from shoal.exits.configuration import load_pools
+from shoal.frontier.base import Frontier
+from shoal.model import Crawl, CrawlState
+from shoal.processes.crawl_record import (
+    Origin,
+    belongs_to,
+    describe_crawl,
+    is_readable,
+    is_unfinished,
+    next_id,
+    owner_of,
+    results_known,
+    with_refusals,
+)
+from shoal.processes.joining import results_of
+from shoal.processes.opening import Places, inbox_at, store_at
+from shoal.processes.result_places import OutOfReach, is_same, recalled
+from shoal.processes.spider_source import source_of
+from shoal.settings import CONFIG_FILE, Settings
+from shoal.spider import Spider, spider_name
+from shoal.store.base import ItemFilter, Store
+
+
+async def begin(
+    frontier: Frontier,
+    spider: Spider,
+    *,
+    settings: Settings,
+    reference: str,
+    places: Places | None = None,
+    store: Store | None = None,
+) -> tuple[Crawl, Crawl | None]:
+    """Resume the spider's unfinished crawl with the settings as they are now, or begin a new one.
+
+    Gives the crawl, and the resumed one as it was before; `reference` is how worker processes load the spider. The
+    crawl remembers the store and the archive of `places`; a new one gets an id that `store` has no items of."""
+    crawls = await crawls_of(spider, frontier=frontier)
+    former = unfinished_crawl(crawls, reference=reference, places=places)
+    origin = _origin(reference, places=places, former=former)
+    crawl_id = await _next_id(spider, crawls, store=store) if former is None else former.id
+    crawl = _described(crawl_id, spider, settings=settings, origin=origin, former=former)
+    return await _start(crawl, frontier=frontier), former
+
+
+async def begin_afresh(
+    frontier: Frontier, store: Store, spider: Spider, *, places: Places, settings: Settings, reference: str
+) -> Crawl:
+    """Discard the spider's unfinished crawls and begin a new one. Crawls of another file with a spider of this name
+    stay."""
+    # Before anything is deleted: settings may be refused, and the id of a discarded crawl is not used again, since
+    # its workers may still be running.
+    crawls = await crawls_of(spider, frontier=frontier)
+    origin = _origin(reference, places=places)
+    crawl = _described(await _next_id(spider, crawls, store=store), spider, settings=settings, origin=origin)
+    for former in own_crawls(crawls, reference=reference, places=places):
+        if is_unfinished(former.state):
+            await discard(former, places=places, frontier=frontier, store=store)
+    return await _start(crawl, frontier=frontier)
+
+
+async def crawls_of(spider: Spider, *, frontier: Frontier) -> list[Crawl]:
+    """The crawls of all spiders of this name, newest first; also those that this shoal must leave alone."""
+    name = spider_name(type(spider))
+    return [crawl for crawl in with_refusals(await frontier.crawls()) if crawl.spider == name]
+
+
+def own_crawls(crawls: Sequence[Crawl], *, reference: str, places: Places | None, refused: bool = False) -> list[Crawl]:
+    """Those of the crawls that belong to the spider's file and can be used; with `refused`, also those that cannot, as
+    far as their record tells whose they are."""
+    at = "" if places is None else places.frontier
+    usable = [crawl for crawl in crawls if not crawl.refusal or (refused and is_readable(crawl))]
+    return [crawl for crawl in usable if belongs_to(crawl, reference, frontier=at)]
+
+
+def unfinished_crawl(crawls: Sequence[Crawl], *, reference: str, places: Places | None) -> Crawl | None:
+    """The crawl that the spider's run resumes, if there is one. Refuses when only another file's is unfinished."""
+    unfinished = [crawl for crawl in crawls if is_unfinished(crawl.state) and not crawl.refusal]
+    mine = own_crawls(unfinished, reference=reference, places=places)
+    if unfinished and not mine:
+        cure = 'name your spider (name = "…" in its class), or --fresh begins a crawl beside it'
+        raise UsageError(f"{owner_of(unfinished[0])}; {cure}")
+    return mine[0] if mine else None
+
+
+async def discard(crawl: Crawl, *, places: Places, frontier: Frontier, store: Store) -> None:
+    """Delete a crawl with everything that was pushed for it. Its items stay."""
+    # The frontier first: it may refuse, and then nothing must be gone.
+    await frontier.delete_crawl(crawl.id)
+    async with inbox_at(places) as inbox:
+        await inbox.delete(crawl.id)
+    known = results_known(crawl).store
+    if known is None or is_same(known, places.store, frontier=places.frontier):
+        await store.delete_crawl(crawl.id)
+        return
+    # Its log lies in a store of its own. In one that cannot be reached from here it stays.
+    with contextlib.suppress(OutOfReach):
+        async with store_at(recalled(known, frontier=places.frontier)) as its_own:
+            await its_own.delete_crawl(crawl.id)
+
+
+async def _next_id(spider: Spider, crawls: Sequence[Crawl], *, store: Store | None) -> str:
+    """An id that neither a crawl of this frontier has nor items in the store: they may come from a frontier that is
+    lost, or from another one."""
+    name = spider_name(type(spider))
+    found = next_id(name, crawls)
+    if store is None or not await store.count_items(ItemFilter(spider=name, crawl=found)):
+        return found
+    return next_id(name, [*crawls, *(Crawl(id=crawl, spider=name) for crawl in await store.count_by_crawl(name))])
+
+
+def _origin(reference: str, *, places: Places | None, former: Crawl | None = None) -> Origin:
+    if places is None:
+        return Origin(reference=reference)
+    known = None if former is None else results_known(former)
+    source = source_of(reference, frontier=places.frontier)
+    return Origin(reference=reference, source=source, results=results_of(places, known))
+
+
+def _described(
+    crawl_id: str, spider: Spider, *, settings: Settings, origin: Origin, former: Crawl | None = None
+) -> Crawl:
+    pools = load_pools(Path(CONFIG_FILE), proxies=settings.proxies)
+    return describe_crawl(crawl_id, spider, settings=settings, origin=origin, pools=pools, former=former)
+
+
+async def _start(crawl: Crawl, *, frontier: Frontier) -> Crawl:
+    """Open the crawl and let it run: a resumed one may have been paused."""
+    begun = await frontier.open_crawl(crawl)
+    await frontier.set_state(crawl.id, CrawlState.RUNNING)
+    return begun
