@@ -162,6 +162,9 @@ class FrontierMachine(RuleBasedStateMachine):
         suspects = [self.twin(lease, frontier).token for lease in leases]
         return await frontier.evict(worker, suspects=suspects, cause=cause)
 
+    async def reclaimed_unknown(self, frontier: Frontier, worker: str, leases: list[Lease]) -> int:
+        return await frontier.evict(worker, known=[self.twin(lease, frontier).token for lease in leases])
+
     async def extended(self, frontier: Frontier) -> list[Any]:
         leases = [self.twin(lease, frontier) for lease in self.leases[-5:]]
         lost = await frontier.extend(leases, seconds=10.0)
@@ -176,6 +179,12 @@ class FrontierMachine(RuleBasedStateMachine):
         """A worker dies, in the handlers of pages that it has, or has no more, or never had."""
         leases = data.draw(st.lists(st.sampled_from(self.leases[-8:]), max_size=2)) if self.leases else []
         self.both(lambda frontier: self.evicted(frontier, worker, leases, cause))
+
+    @rule(data=st.data(), worker=st.sampled_from(["w1", "w2"]))
+    def reclaim_unknown(self, data: st.DataObject, worker: str) -> None:
+        """An answer with leases was lost: the worker knows of some others, or of none."""
+        leases = data.draw(st.lists(st.sampled_from(self.leases[-8:]), max_size=4)) if self.leases else []
+        self.both(lambda frontier: self.reclaimed_unknown(frontier, worker, leases))
 
     @precondition(lambda self: self.is_stepped)
     @rule(seconds=st.sampled_from([-3600.0, -3.0, -0.1, 0.1, 3.0, 3600.0]))

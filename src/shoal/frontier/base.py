@@ -102,12 +102,17 @@ class Frontier(Protocol):
         A result whose lease was lost changes nothing and is reported as stale. One that cannot be stored is
         reported as failed; its lease stands and the others are applied."""
 
-    async def evict(self, worker: str, *, suspects: Sequence[int] = (), cause: str = "") -> int:
+    async def evict(
+        self, worker: str, *, suspects: Sequence[int] = (), cause: str = "", known: Sequence[int] | None = None
+    ) -> int:
         """End the leases of a worker that is known to have exited, as if they had expired; gives how many.
 
         `suspects` are the tokens of the leases whose handlers ran when it died: their tasks are suspects from now on,
         and a lease lent `alone` that is not among them gets its attempt back. No suspects: nobody knows. `cause`, such
-        as "SIGSEGV", is kept for the dead letter, whose reason is "worker lost: CAUSE"."""
+        as "SIGSEGV", is kept for the dead letter, whose reason is "worker lost: CAUSE".
+
+        `known`: the worker lives, and these are the tokens of the leases that it knows of, which stand. The others were
+        lent to it in an answer that it never got: they end as if it had released them."""
 
     async def forget(self, crawl: str, keys: Sequence[int]) -> None:
         """Let these keys be put again; dead letters among them are dropped. Waiting and leased tasks are not

@@ -80,6 +80,7 @@ class Worker:
         self._solitude = parts.solitude or Solitude()
         self._waiting: set[int] = set()
         self._lacks_work = False
+        self._awaits_leases = False
         self._share: int | None = None
         self._epoch = 0
         self._pages = 0
@@ -214,13 +215,19 @@ class Worker:
         return await until_reachable(step, say=self._say, stop=stop, outage=self._outages.frontier)
 
     async def _lease(self, limit: int) -> LeaseBatch:
-        return await self._frontier.lease(
+        if self._awaits_leases:
+            # The answer to the last call was lost: whatever it lent would wait until its leases run out.
+            await self._frontier.evict(self._name, known=list(self._held))
+        self._awaits_leases = True
+        batch = await self._frontier.lease(
             [self._crawl],
             limit,
             worker=self._name,
             seconds=self._settings.lease_seconds,
             horizon=self._settings.horizon_seconds,
         )
+        self._awaits_leases = False
+        return batch
 
     async def _work(self, lease: Lease, start: float) -> None:
         try:

@@ -167,6 +167,22 @@ async def test_a_worker_tells_what_it_waits_for() -> None:
     assert await running == 1
 
 
+async def test_leases_whose_answer_was_lost_are_reclaimed_and_worked_on() -> None:
+    paths = [f"/{number}" for number in range(4)]
+    bench = Bench(dict.fromkeys(paths, ""), lease_seconds=600.0)
+    await bench.begin(*paths)
+    answers = iter([ServerUnreachable("cannot reach Redis at host: Connection reset by peer"), None])
+
+    async def lose_the_answer() -> None:
+        if (failure := next(answers, None)) is not None:
+            await bench.memory.lease(["c"], 2, worker="w", seconds=600.0, horizon=0.0)
+            raise failure
+
+    bench.frontier.meddle = lambda name, *_: lose_the_answer() if name == "lease" else None
+    assert await bench.run() == len(paths)
+    assert (await bench.memory.progress("c")).lost == 0
+
+
 class Burning(Links):
     """A spider whose first handler needs the CPU for longer than it is from one sign of life to the next."""
 

@@ -125,8 +125,10 @@ class RedisFrontier:
     async def settle(self, results: Sequence[Result]) -> SettleReport:
         return await self._settler.settle(results)
 
-    async def evict(self, worker: str, *, suspects: Sequence[int] = (), cause: str = "") -> int:
-        return await evict(self._runner, worker, suspects=suspects, cause=cause)
+    async def evict(
+        self, worker: str, *, suspects: Sequence[int] = (), cause: str = "", known: Sequence[int] | None = None
+    ) -> int:
+        return await evict(self._runner, worker, suspects=suspects, cause=cause, known=known)
 
     async def forget(self, crawl: str, keys: Sequence[int]) -> None:
         await control.forget(self._runner, crawl, keys)

@@ -72,14 +72,17 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
     )
 
 
-async def evict(runner: ShardRunner, worker: str, *, suspects: Sequence[int], cause: str) -> int:
-    """Reclaim the leases of this worker in every crawl."""
+async def evict(
+    runner: ShardRunner, worker: str, *, suspects: Sequence[int], cause: str, known: Sequence[int] | None
+) -> int:
+    """Reclaim the leases of this worker in every crawl; with `known`, those that it does not know of."""
+    how: tuple[Argument, ...] = ("dead", *suspects) if known is None else ("alive", *known)
     taken = 0
     for crawl in await runner.usable_crawls():
         for shard in await runner.shards(crawl):
             cursor = b"0"
             while True:
-                (answer,) = await runner.run([(shard, "evict", (worker, cursor, cause, *suspects))])
+                (answer,) = await runner.run([(shard, "evict", (worker, cursor, cause, *how))])
                 if answer[0] == b"none":
                     break
                 cursor, taken = answer[1], taken + answer[2]

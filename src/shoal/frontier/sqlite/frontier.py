@@ -13,7 +13,7 @@ from typing import TypeVar
 from shoal.errors import StorageError
 from shoal.frontier.sqlite import control, pool_exits, views
 from shoal.frontier.sqlite.expiry import expire_keys
-from shoal.frontier.sqlite.lease import Death, Stuck, Terms, evict, lease
+from shoal.frontier.sqlite.lease import Death, Stuck, Terms, evict, lease, reclaim_unknown
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.mend import UNREADABLE, mend
 from shoal.frontier.sqlite.migrations import open_tables
@@ -140,7 +140,11 @@ class SqliteFrontier:
     async def settle(self, results: Sequence[Result]) -> SettleReport:
         return await self._run(lambda: self._settle(results))
 
-    async def evict(self, worker: str, *, suspects: Sequence[int] = (), cause: str = "") -> int:
+    async def evict(
+        self, worker: str, *, suspects: Sequence[int] = (), cause: str = "", known: Sequence[int] | None = None
+    ) -> int:
+        if known is not None:
+            return await self._write(lambda db, at: reclaim_unknown(db, worker, set(known), at=at), given=False)
         death = Death(suspects=suspects, cause=cause)
         return await self._write(lambda db, at: evict(db, worker, death, at=at), given=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -131,6 +131,25 @@ def evict(db: sqlite3.Connection, worker: str, death: Death, *, at: Moment) -> i
         if ledger:
             taken += _lose(ledger, db.execute(HELD_BY, (ledger.crawl.id, worker)).fetchall(), death)
             ledger.flush()
+    return taken
+
+
+def reclaim_unknown(db: sqlite3.Connection, worker: str, known: Set[int], *, at: Moment) -> int:
+    """End the leases of this worker that it does not know of, in every crawl, as released; gives how many."""
+    taken = 0
+    for (name,) in db.execute("SELECT name FROM crawl WHERE leased > 0").fetchall():
+        ledger = Ledger.load(db, name, at=at)
+        if ledger:
+            changes: list[tuple[Any, ...]] = []
+            for row_id, lane_id, token, attempts, losses, _, _, exit_name in ledger.db.execute(
+                HELD_BY, (ledger.crawl.id, worker)
+            ).fetchall():
+                if token not in known:
+                    lane = end_lease(ledger, lane_id, token, exit_name)
+                    changes.append((*ledger.wait(lane), attempts - 1, losses, "", "", row_id))
+            db.executemany(_LOSE, changes)
+            ledger.flush()
+            taken += len(changes)
     return taken
 
 

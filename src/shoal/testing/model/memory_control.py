@@ -36,9 +36,7 @@ def apply(one: ModelCrawl, task: ModelTask, result: Result) -> None:
         case Dead():
             one.bury(task, result.reason, result.detail)
         case Released():
-            task.attempts -= 1
-            task.reason = ""
-            one.wait(task)
+            one.release(task)
 
 
 def retry(one: ModelCrawl, task: ModelTask, result: Retry) -> None:

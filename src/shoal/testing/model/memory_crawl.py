@@ -319,6 +319,11 @@ class ModelCrawl:
         task.losses = 0
         self.outcomes[outcome_of(reason)] += 1
 
+    def release(self, task: ModelTask) -> None:
+        """The lease is over without a result: it is as if the task had not been lent."""
+        task.attempts, task.reason = task.attempts - 1, ""
+        self.wait(task)
+
     def lose(self, task: ModelTask, *, suspects: Sequence[int] = (), cause: str | None = None) -> None:
         """The lease expired, or its worker is gone with a cause, which may be ""."""
         worker, was_alone = task.worker, task.is_suspect

@@ -203,15 +203,21 @@ class MemoryFrontier:
             stale=stale, refused=refused, epoch=sum(self._crawls[name].epoch for name in names), failed=failed
         )
 
-    async def evict(self, worker: str, *, suspects: Sequence[int] = (), cause: str = "") -> int:
+    async def evict(
+        self, worker: str, *, suspects: Sequence[int] = (), cause: str = "", known: Sequence[int] | None = None
+    ) -> int:
         held = [
             (self._crawl(name), task)
             for name, one in self._crawls.items()
             for task in one.in_state(TaskState.LEASED)
-            if task.worker == worker
+            if task.worker == worker and task.token not in (known or ())
         ]
         for one, task in held:
-            one.lose(task, suspects=suspects, cause=cause)
+            if known is None:
+                one.lose(task, suspects=suspects, cause=cause)
+            else:
+                one.end_lease(task)
+                one.release(task)
         for one in self._crawls.values():
             one.pools.refresh(one.now)
         return len(held)

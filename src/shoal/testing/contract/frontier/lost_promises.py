@@ -260,3 +260,29 @@ class LostPromises(FrontierCase):
         (again,) = await lent()
         assert (again.task.key, again.alone, again.opens_lane) == (1, True, False)
         assert [(lease.task.key, lease.alone) for lease in await lent()] == [(2, False)]
+
+    async def test_leases_that_a_living_worker_does_not_know_of_are_lent_again_at_no_charge(
+        self, frontier: Frontier
+    ) -> None:
+        await frontier.put(CRAWL, [make_task(number, max_attempts=1) for number in range(4)])
+        known = await take(frontier, 2)
+        await take(frontier, 1)
+        others = await take(frontier, 1, worker="w2")
+        assert await frontier.evict("w1", known=[lease.token for lease in known.leases]) == 1
+        status = await frontier.look_up(CRAWL, 2)
+        assert (status.state, status.attempts, status.losses, status.reason) == (TaskState.QUEUED, 0, 0, "")
+        assert await frontier.extend([*known.leases, *others.leases], seconds=LEASE_SECONDS) == []
+        again = await take_one(frontier)
+        assert (again.task.key, again.attempt, again.alone) == (2, 1, False)
+        assert (await frontier.progress(CRAWL)).lost == 0
+        await check_counts(frontier, leased=4)
+
+    async def test_a_suspect_that_its_worker_does_not_know_of_stays_one_and_keeps_its_attempt(
+        self, frontier: Frontier
+    ) -> None:
+        await frontier.put(CRAWL, [make_task(1, max_attempts=1)])
+        await make_suspect(frontier, await take_one(frontier))
+        assert (await take_one(frontier)).alone
+        assert await frontier.evict("w1", known=[]) == 1
+        again = await take_one(frontier)
+        assert (again.alone, again.attempt) == (True, 1)

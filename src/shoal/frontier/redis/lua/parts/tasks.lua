@@ -1,5 +1,5 @@
 -- needs: lanes task_records task_rules letters
--- gives: wait ended end_lease save_ended save_tries put_back lose
+-- gives: wait ended end_lease save_ended save_tries put_back lose release
 -- Tasks that begin to wait, and leases that end.
 --
 -- q:LANE  task → order: −priority · 2^31 + sequence
@@ -50,6 +50,12 @@ function put_back(lane, held, delay)
     save_tries(key_of(held.task), held.attempts, held.losses, held.free_retries, held.reason)
   end
   wait(lane, held.order, held.task, delay)
+end
+
+-- The lease is over without a result: it is as if the task had not been lent.
+function release(lane, held)
+  held.attempts, held.reason = held.attempts - 1, ''
+  put_back(lane, held, 0)
 end
 
 -- The lease expired; or its worker exited, with a cause, which may be "". is_blamed is nil when nobody knows whose handlers ran.

@@ -123,8 +123,7 @@ local function apply(held, result, set)
   elseif result.verb == 'dead' then
     bury(held, result.reason, result.detail)
   else
-    held.attempts, held.reason = held.attempts - 1, ''
-    put_back(lane, held, 0)
+    release(lane, held)
   end
 end
 
