@@ -14,6 +14,7 @@ from command_line import SECONDS, Folder, Started, interrupt
 
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
+from shoal.frontier.rules.constants import FEEDER_SECONDS
 from shoal.model import CrawlState, Progress
 from shoal.policy.verdicts import NOT_FED
 from shoal.testing.servers.redis_server import RedisServer

@@ -77,7 +77,8 @@ async def test_links_of_a_settler_killed_on_the_way_are_delivered_by_the_next_th
 async def runner(server: RedisServer, frontier: Frontier) -> AsyncIterator[ShardRunner]:
     """Runs the scripts one step at a time, as another process would."""
     connections = RedisConnections(sharded(server.url))
-    yield ShardRunner(connections, Repair(connections).run)
+    repair = Repair(connections).run
+    yield ShardRunner(connections, repair, repair)
     await connections.close()
 
 
