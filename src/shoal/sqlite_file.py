@@ -45,7 +45,11 @@ _REFUSALS = {
 _NO_TEXT = "Could not decode to UTF-8"
 # Refusals that no waiting helps against.
 _BROKEN = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
-_GONE = "{path} was deleted or moved away while shoal used it: put it or a copy back, or run again to start afresh"
+# A file of items only is not begun anew: a run without it says which options it needs.
+_GONE = (
+    "{path} was deleted or moved away while shoal used it: put it or a copy back, or run again: that starts afresh, or"
+    " says what it needs if the crawl itself is elsewhere"
+)
 _REPLACED = (
     "{path} was replaced by another file while shoal used it: what was written since is not in the new one; run again"
     " to go on with that"

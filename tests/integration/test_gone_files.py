@@ -113,6 +113,7 @@ def test_a_crawl_whose_file_is_deleted_fails_and_says_so(folder: Folder, site: S
         (folder.path / "shoal.db").unlink()
         out, err = running.communicate(timeout=SECONDS)
     assert running.returncode == 1
-    assert "shoal.db was deleted or moved away while shoal used it: put it or a copy back" in err
+    assert "shoal.db was deleted or moved away while shoal used it: put it or a copy back, or run again" in err
+    assert "says what it needs if the crawl itself is elsewhere" in err
     assert "Traceback" not in err
     assert "items" not in out
