@@ -18,8 +18,11 @@ from shoal.processes.sources import feed, requests_of
 from shoal.spider import Spider, Stdin
 
 REVIVER = "run again"  # the feeder of a crawl that goes on, until the run's own one begins
-RENEW_SECONDS = 1.0
-# By then every feeder that was there when this one began, and is still there, has said so again.
+RENEW_SECONDS = 0.25
+# One that was silent for so long when another began was dead, as far as anybody can tell: a killed run that is begun
+# again was silent for longer, while an interpreter started.
+SILENT_SECONDS = 0.5
+# So long after its begin a feeder has heard from every other one that is still there.
 HEARD_SECONDS = 3.0
 OVER_AT_ONCE = 0.001
 LAST_ANSWER_SECONDS = 3.0
@@ -45,14 +48,15 @@ class Feeder:
         await until_reachable(lambda: self._frontier.set_feeding(self._crawl, REVIVER, seconds=0), say=self._say)
 
     async def make_up(self) -> None:
-        """Make up for feeders that were killed just before this one began: they have given no sign since then. Nobody
-        waits for them until their time is over."""
+        """Make up for feeders that were killed before this one began, and have given no sign since then. Nobody waits
+        for them until their time is over."""
         await asyncio.sleep(self._began + HEARD_SECONDS - asyncio.get_running_loop().time())
         since = asyncio.get_running_loop().time() - self._began
-        await self._say_seconds(0 if self.has_ended else FEEDER_SECONDS, makes_up=max(0.0, FEEDER_SECONDS - since))
+        makes_up = max(0.0, FEEDER_SECONDS - SILENT_SECONDS - since)
+        await self._say_seconds(0 if self.has_ended else FEEDER_SECONDS, makes_up=makes_up)
 
     async def feed(self, spider: Spider, *, intake: Intake) -> None:
-        """Put the spider's start, and say every second that there is more."""
+        """Put the spider's start, and say again and again that there is more."""
         renewing = asyncio.create_task(self._renew())
         try:
             if not (isinstance(spider.start, Stdin) and sys.stdin.isatty()):
