@@ -251,6 +251,14 @@ def is_over(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
+def test_a_run_ends_also_where_the_ends_of_children_are_ignored(deadly: Deadly) -> None:
+    """As inherited from a program that does not want to hear of its children."""
+    name = deadly.spider("pass")
+    with deadly.folder.start("run", name, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)) as process:
+        out, _ = process.communicate(timeout=SECONDS)
+    assert (process.returncode, f"{PAGES} pages" in out) == (0, True)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_the_whole_process_group_asks_once(deadly: Deadly, number: signal.Signals) -> None:
     name = deadly.spider("pass", rate="20/s")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -112,6 +111,13 @@ def feeding(folder: Folder, site: SiteProcess, frontier: str) -> Iterator[Feedin
                 stream.close()
 
 
+def kill(run: Started) -> None:
+    """Kill a run; its input ends after it: the end of the input is the end of a start that was fed."""
+    run.kill()
+    run.wait(SECONDS)
+    run.communicate()
+
+
 def test_the_first_of_two_feeders_to_end_does_not_end_the_other(feeding: Feeding) -> None:
     one, two = feeding.urls("one", 20), feeding.urls("two", 40)
     first, second = feeding.run(), feeding.run()
@@ -134,12 +140,14 @@ def test_the_first_of_two_feeders_to_end_does_not_end_the_other(feeding: Feeding
 
 @pytest.mark.parametrize("frontier", ["sqlite"], indirect=True)
 def test_a_killed_feeder_is_waited_for_and_then_told_of_until_the_start_is_fed(feeding: Feeding) -> None:
-    killed, other = feeding.run(), feeding.run()
-    feeding.write(killed, feeding.urls("killed", 10))
+    # One after the other: a feeder that begins makes up for those who are killed in the second after that.
+    other = feeding.run()
     feeding.write(other, feeding.urls("other", 10))
+    feeding.until(done=10)
+    killed = feeding.run()
+    feeding.write(killed, feeding.urls("killed", 10))
     feeding.until(done=20)
-    killed.send_signal(signal.SIGKILL)
-    killed.communicate()
+    kill(killed)
     assert NOT_FED in feeding.end(other, code=1)
     assert feeding.until(state=CrawlState.FINISHED).feeders_lost == 1
     status = feeding.folder.run("status", CRAWL, "--frontier", feeding.frontier).stdout
@@ -167,8 +175,7 @@ def test_a_run_that_is_killed_and_started_again_at_once_neither_waits_nor_compla
     killed = feeding.run()
     feeding.write(killed, feeding.urls("a", 10))
     feeding.until(done=10)
-    killed.send_signal(signal.SIGKILL)
-    killed.communicate()
+    kill(killed)
     again = feeding.run()
     feeding.write(again, feeding.urls("a", 20))
     said = feeding.end(again)

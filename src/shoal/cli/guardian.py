@@ -30,6 +30,7 @@ ASKED: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 # By these people end programs: nobody comes back after them.
 WISHES: Final = ASKED | {signal.SIGQUIT, signal.SIGPIPE}
 MOST_SIGNALS: Final = 3
+SIGNALLED: Final = 128  # shells give this and the signal as the exit code of a program that a signal ended
 _FROM_TERMINAL: Final = 0x80  # SI_KERNEL: Ctrl-C, sent to the whole process group
 _PARENT_DEATH_SIGNAL: Final = 1  # Linux's number for prctl
 _SHOW_CURSOR: Final = "\x1b[?25h"
@@ -69,6 +70,8 @@ class Guardian:
         """Give the exit code of the last child; in the child itself, that of the work."""
         # Once, not for each child: the second time these are blocked already, and that child would hear none of them.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._heard)
+        # One who ignores it, as some who start this program do, is not told how a child ended.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         while True:
             box, began = BlackBox.private(guardian=os.getpid()), time.monotonic()
             watched = Watched(box, self._former, self._has_begun, self._began, self._pages_before)
@@ -78,7 +81,7 @@ class Guardian:
                 self._entry.box = box
                 return work(watched)
             code, cause = self._wait(pid, box)
-            death = self._death(code, box, cause)
+            death = self._death(pid, code, box, cause)
             if death is None:
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
                 return _same_end(code)
@@ -87,13 +90,14 @@ class Guardian:
                 return 1
             self._pause(pause or 0.0)
 
-    def _death(self, code: int, box: BlackBox, cause: str) -> Death | None:
+    def _death(self, pid: int, code: int, box: BlackBox, cause: str) -> Death | None:
         """How the child died; None: its end is the end of the run, in order or as people asked for."""
         reading = box.read()
         if not cause and (self._asked or reading.stops or -code in WISHES):
             return None
         death = death_of(code, reading, cause=cause)
         if death is not None:
+            death = death._replace(pid=pid)
             self._former = (*(() if reading.has_reclaimed else self._former), death)
             if reading.has_begun and not self._has_begun:
                 self._has_begun, self._pages_before = True, reading.pages_before
@@ -198,8 +202,11 @@ def _moved(box: BlackBox, stops: int, pid: int, seconds: float) -> bool:
 
 def _same_end(code: int) -> int:
     """End as the child did."""
-    if code < 0:
+    if code >= 0:
+        return code
+    with contextlib.suppress(OSError):  # of SIGKILL
         signal.signal(-code, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {-code})
-        os.kill(os.getpid(), -code)
-    return code
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {-code})
+    os.kill(os.getpid(), -code)
+    # Still here: the first process of a container does not end by signals.
+    return SIGNALLED - code

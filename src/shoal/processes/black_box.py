@@ -18,8 +18,8 @@ _RESUMED: Final = struct.Struct("<QII")
 _MOVES: Final = struct.Struct("<Q")
 _NOBODY: Final = bytes(8)
 # settled, the longest a handler may take (below 0: not known yet), signals taken; flags: ended in order, crawl begun,
-# former leases reclaimed, pages not listed, input being read, output being written.
-_HEAD: Final = struct.Struct("<QdI6?")
+# former leases reclaimed, input being read, output being written.
+_HEAD: Final = struct.Struct("<QdI5?")
 _SETTLED: Final = struct.Struct("<Q")
 _PATIENCE: Final = struct.Struct("<d")
 _STOPS: Final = struct.Struct("<I")
@@ -29,9 +29,9 @@ _SLOT: Final = struct.Struct("<IQ64s248s")
 _FREE: Final = bytes(4)
 _HEAD_AT: Final = _NOW.size
 _PATIENCE_AT, _STOPS_AT, _FLAGS_AT = _HEAD_AT + 8, _HEAD_AT + 16, _HEAD_AT + 20
-_ENDED, _BEGUN, _RECLAIMED, _MORE, _INPUT, _OUTPUT = range(_FLAGS_AT, _FLAGS_AT + 6)
+_ENDED, _BEGUN, _RECLAIMED, _INPUT, _OUTPUT = range(_FLAGS_AT, _FLAGS_AT + 5)
 NAMES: Final = 16
-SLOTS: Final = 64
+SLOTS: Final = 256  # more async handlers than most workers have at once: beyond that, the oldest are not known
 _PAGES: Final = struct.Struct("<Q")
 _PAGES_AT: Final = _HEAD_AT + _HEAD.size
 _NAMES_AT: Final = _PAGES_AT + _PAGES.size
@@ -67,7 +67,6 @@ class Reading(NamedTuple):
     has_begun: bool
     pages_before: int
     has_reclaimed: bool
-    lists_all: bool
     reads_input: bool
     writes_output: bool
     workers: tuple[str, ...]
@@ -198,7 +197,6 @@ class BlackBox:
     def wait(self, worker: int, token: int, handler: bytes, url: str) -> int:
         """The handler waits for something: it gets a slot. If there are too many, the oldest loses its own."""
         if not self._free:
-            self._memory[_MORE] = 1
             self._free.append(next(iter(self._used)))
             del self._used[self._free[0]]
         slot = self._free.pop()
@@ -227,14 +225,12 @@ class BlackBox:
         self._memory[at : at + 4] = _FREE
         del self._used[slot]
         self._free.append(slot)
-        if not self._used:
-            self._memory[_MORE] = 0
 
     def read(self) -> Reading:
         """What stands in it now. What another process is writing at this moment may be half there."""
         memory = self._memory
         settled, patience, stops, *flags = _HEAD.unpack_from(memory, _HEAD_AT)
-        ended, begun, reclaimed, more, reads_input, writes_output = flags
+        ended, begun, reclaimed, reads_input, writes_output = flags
         names = [_NAME.unpack_from(memory, _NAMES_AT + index * _NAME.size)[0] for index in range(NAMES)]
         workers = [_text(name) for name in names]
         moves, worker, current, *now = _NOW.unpack_from(memory, 0)
@@ -254,7 +250,6 @@ class BlackBox:
             has_begun=begun,
             pages_before=_PAGES.unpack_from(memory, _PAGES_AT)[0],
             has_reclaimed=reclaimed,
-            lists_all=not more,
             reads_input=reads_input,
             writes_output=writes_output,
             workers=tuple(filter(None, workers)),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
+
+import msgspec
 
 from shoal.frontier.base import Frontier
 from shoal.processes.black_box import BlackBox, Reading, RunningPage
+from shoal.processes.crew import SILENT_SECONDS
 from shoal.processes.outages import until_reachable
 from shoal.secrecy import masked
 
@@ -20,12 +23,14 @@ SILENT: Final = "silent for "  # how the cause begins when a process hung
 
 
 class Death(NamedTuple):
-    """The end of a process that did not end in order: why, its workers, and the pages that may have killed it."""
+    """The end of a process that did not end in order: why, its workers, the pages that may have killed it, and its
+    id."""
 
     cause: str
     workers: tuple[str, ...]
     suspects: tuple[RunningPage, ...] = ()
     settled: int = 0
+    pid: int = 0
 
     @property
     def tokens(self) -> list[int]:
@@ -106,7 +111,18 @@ async def reclaim_former(watched: Watched | None, *, frontier: Frontier, say: Ca
     for death in watched.former:
         for worker in death.workers:
             await evict(worker, death, frontier=frontier, say=say)
+    if watched.former:
+        await until_reachable(lambda: _sign_off(watched.former, frontier=frontier), say=say)
     watched.box.reclaim()
+
+
+async def _sign_off(deaths: Sequence[Death], *, frontier: Frontier) -> None:
+    """Let workers that died count as gone at once. Their signs of life name the guardian's process, which lives on;
+    from here on they name the one that is dead."""
+    pids = {worker: death.pid for death in deaths for worker in death.workers}
+    for beat in await frontier.workers(within=SILENT_SECONDS):
+        if (pid := pids.get(beat.worker)) and not beat.left:
+            await frontier.beat(msgspec.structs.replace(beat, pid=pid, slots=0, busy=0, troubles=()))
 
 
 async def evict(worker: str, death: Death, *, frontier: Frontier, say: Callable[[str], None]) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+import time
 
+import msgspec
 import pytest
 
+from shoal.model import Crawl, WorkerBeat
 from shoal.processes.black_box import BlackBox, Reading, RunningPage
-from shoal.processes.deaths import MOST_DEATHS, Comebacks, Death, death_of
-from shoal.processes.machine import is_stopped
+from shoal.processes.crew import Presence, crew_of
+from shoal.processes.deaths import MOST_DEATHS, Comebacks, Death, Watched, death_of, reclaim_former
+from shoal.processes.machine import is_stopped, this_machine
 from shoal.processes.silence import Pulse, Vigil, longest_silence
+from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import wait_until
 
 PAGE = RunningPage("w", 7, "parse", "https://a.test/bad", is_current=True)
@@ -99,3 +105,17 @@ def test_a_stopped_process_is_told_from_one_that_hangs() -> None:
         wait_until(lambda: is_stopped(process.pid), otherwise="it was not stopped")
         os.kill(process.pid, signal.SIGCONT)
         process.kill()
+
+
+async def test_a_worker_that_died_under_a_living_guardian_is_gone_at_once() -> None:
+    frontier = MemoryFrontier(clock=time.time)
+    await frontier.open_crawl(Crawl(id="c", spider="s"))
+    dead = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
+    await dead.wait()
+    for name in ("former", "present"):
+        beat = WorkerBeat(worker=name, crawl="c", host="h", pid=os.getpid(), version="0", slots=8, busy=8, pages=3)
+        await frontier.beat(msgspec.structs.replace(beat, machine=this_machine()))
+    watched = Watched(BlackBox.private(), (Death("SIGSEGV", ("former",), pid=dead.pid),))
+    await reclaim_former(watched, frontier=frontier, say=print)
+    crew = {member.beat.worker: (member.presence, member.beat.busy) for member in await crew_of("c", frontier=frontier)}
+    assert crew == {"former": (Presence.GONE, 0), "present": (Presence.WORKING, 8)}

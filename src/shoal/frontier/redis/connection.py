@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import hiredis
@@ -22,7 +22,7 @@ Argument = str | bytes | int | float
 class Connection:
     """One connection. Send any number of commands, then read all their answers."""
 
-    def __init__(self, driver: AbstractConnection, scripts: dict[str, Script]) -> None:
+    def __init__(self, driver: AbstractConnection, scripts: Mapping[str, Script]) -> None:
         self._driver = driver
         self._scripts = scripts
         self._sent: list[bytes] = []

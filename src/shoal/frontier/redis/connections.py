@@ -16,7 +16,7 @@ from shoal.frontier.redis.address import CLUSTER_EXAMPLE, new_connection, parse_
 from shoal.frontier.redis.cluster import Node, SlotMap
 from shoal.frontier.redis.cluster_connection import ClusterConnection
 from shoal.frontier.redis.connection import Connection
-from shoal.frontier.redis.scripts import LuaFolder
+from shoal.frontier.redis.scripts import shipped_scripts
 from shoal.frontier.redis.sentinel import masters, no_master
 from shoal.frontier.redis.tls import connected
 from shoal.frontier.steady import SteadyTimes
@@ -44,7 +44,7 @@ class RedisConnections:
         self._clock: Callable[[], str] = str if clock is None else lambda: repr(float(clock()))
         self.times = SteadyTimes(steady)
         self.shards = self._address.shards
-        self._scripts = LuaFolder().scripts()
+        self._scripts = shipped_scripts()
         self._slots = SlotMap(self._address) if self._address.nodes else None
         self._idle: dict[Node | None, list[Connection]] = {}
         self._closed = False

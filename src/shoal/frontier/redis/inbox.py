@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from shoal.frontier.redis.connections import RedisConnections
-from shoal.frontier.redis.scripts import LuaFolder
+from shoal.frontier.redis.scripts import shipped_scripts
 from shoal.frontier.redis.server_checks import warn
 
 TAKER_SECONDS = 30.0
@@ -26,7 +26,8 @@ class RedisInbox:
         self._me = os.urandom(8).hex()
         self._milliseconds = int(taker_seconds * 1000)
         self._warned: set[str] = set()
-        self._take, self._forget = _script("inbox_take"), _script("inbox_forget")
+        scripts = shipped_scripts()
+        self._take, self._forget = scripts["inbox_take"].text, scripts["inbox_forget"].text
 
     async def waiting(self, crawls: Sequence[str]) -> list[str]:
         if not crawls:
@@ -78,10 +79,6 @@ class RedisInbox:
         if key not in self._warned:
             self._warned.add(key)
             warn(f"{key} is a {kind}, not a list: DEL it and push with LPUSH")
-
-
-def _script(name: str) -> str:
-    return LuaFolder().script(name).text
 
 
 def _text(kind: bytes | str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 
@@ -92,6 +93,12 @@ class LuaFolder:
             block = f"local {', '.join(gives_of(text))}\ndo\n{prelude(text, CONSTANTS)}{text}end"
             part = self._parts[name] = Part(block, needs_of(text))
         return part
+
+
+@cache
+def shipped_scripts() -> Mapping[str, Script]:
+    """The scripts of this package by verb, put together once: a run opens several connections, a few at its end."""
+    return LuaFolder().scripts()
 
 
 def needs_of(text: str) -> list[str]:
