@@ -61,9 +61,11 @@ async def begin_afresh(
     crawls = await crawls_of(spider, frontier=frontier)
     origin = _origin(reference, places=places)
     crawl = _described(await _next_id(spider, crawls, store=store), spider, settings=settings, origin=origin)
-    for former in own_crawls(crawls, reference=reference, places=places):
+    for former in own_crawls(crawls, reference=reference, places=places, refused=True):
         if is_unfinished(former.state):
-            await discard(former, places=places, frontier=frontier, store=store)
+            # One that another version wrote stays if it cannot be deleted.
+            with contextlib.suppress(*([UsageError] if former.refusal else [])):
+                await discard(former, places=places, frontier=frontier, store=store)
     return await _start(crawl, frontier=frontier)
 
 

@@ -126,11 +126,12 @@ class ShardRunner:
         async with self.connections.borrow() as connection:
             await connection.send("HMGET", first.prefix + "crawl", "state", "layout")
             (answer,) = await connection.answers_or_errors()
-        if isinstance(answer, ResponseError) and WRONG_TYPE in str(answer):
-            return UNKNOWN_LAYOUT
-        if isinstance(answer, Exception):
-            raise answer
-        return _version_in(answer)
+            if isinstance(answer, ResponseError) and WRONG_TYPE in str(answer):
+                return UNKNOWN_LAYOUT
+            if isinstance(answer, Exception):
+                # In here: only what leaves the connection is said in our words.
+                raise answer
+            return _version_in(answer)
 
     async def all_shards(self, crawl: str) -> list[Shard]:
         """The shards of a crawl, whatever its layout version. Asks for their number only where crawls have several."""
