@@ -46,10 +46,11 @@ def reasons_for(harm: Harm) -> tuple[str, ...]:
     """How the reason of the dead letter may begin that a page becomes which harms each worker."""
     match harm:
         case Harm.DEAF:
-            # Its deadline rings again and again: it may ring where nothing swallows it.
-            return "worker lost: silent for", "handler: HandlerTimeout"
+            # Its deadline rings again and again: it may ring where nothing swallows it. Leases are renewed no longer
+            # than a handler may take: this one may be reclaimed before the parent sees why.
+            return "worker lost", "handler: HandlerTimeout"
         case Harm.BLOCK:
-            # Nothing in the worker runs, so its lease is not renewed: it may be reclaimed before the parent sees why.
+            # Nothing in the worker runs, so its lease is not renewed at all.
             return ("worker lost",)
         case _:
             return (f"worker lost: {harm}",)
