@@ -145,7 +145,6 @@ def test_the_first_of_two_feeders_to_end_does_not_end_the_other(feeding: Feeding
 
 @pytest.mark.parametrize("frontier", ["sqlite"], indirect=True)
 def test_a_killed_feeder_is_waited_for_and_then_told_of_until_the_start_is_fed(feeding: Feeding) -> None:
-    # One after the other: a feeder that begins makes up for those who are killed in the second after that.
     other = feeding.run()
     feeding.write(other, feeding.urls("other", 10))
     feeding.until(done=10)
@@ -153,6 +152,7 @@ def test_a_killed_feeder_is_waited_for_and_then_told_of_until_the_start_is_fed(f
     feeding.write(killed, feeding.urls("killed", 10))
     feeding.until(done=20)
     kill(killed)
+    feeding.let_time_pass()
     assert NOT_FED in feeding.end(other, code=1)
     assert feeding.until(state=CrawlState.FINISHED).feeders_lost == 1
     status = feeding.folder.run("status", CRAWL, "--frontier", feeding.frontier).stdout

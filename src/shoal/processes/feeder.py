@@ -18,10 +18,10 @@ from shoal.processes.sources import feed, requests_of
 from shoal.spider import Spider, Stdin
 
 REVIVER = "run again"  # the feeder of a crawl that goes on, until the run's own one begins
-RENEW_SECONDS = 0.25
+RENEW_SECONDS = 0.1
 # One that was silent for so long when another began was dead, as far as anybody can tell: a killed run that is begun
 # again was silent for longer, while an interpreter started.
-SILENT_SECONDS = 0.5
+SILENT_SECONDS = 0.3
 # So long after its begin a feeder has heard from every other one that is still there.
 HEARD_SECONDS = 3.0
 OVER_AT_ONCE = 0.001

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from shoal.crawl import fleet_for, intake_of
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
+from shoal.frontier.rules.tasks import WORKER_LOST
 from shoal.model import Crawl
 from shoal.processes.beginning import begin
 from shoal.processes.coordinator import Coordinator
@@ -102,8 +103,11 @@ async def run_chaos(plan: Plan, *, audience: Audience, here: Grounds | None = No
             hits = site.hits()
         seconds = time.monotonic() - began
         # A kill may hit the worker that has such a page.
-        kills = reasons_for(Harm.KILL) if plan.kills else ()
-        doomed = {graph.url(number): reasons_for(harm) + kills for number, harm in bad_pages(plan).always.items()}
+        others = reasons_for(Harm.KILL) if plan.kills else ()
+        if plan.stalls or plan.freezes:
+            # A lease may run out before the frontier hears of the worker's end.
+            others += (WORKER_LOST,)
+        doomed = {graph.url(number): reasons_for(harm) + others for number, harm in bad_pages(plan).always.items()}
         found = await survey(frontier, store, crawl, urls=graph.expected_urls(), doomed=doomed)
         report = report_on(plan, found, hits, diary=diary, late_settles=straggler.late_settles, seconds=seconds)
         if report.is_kept:

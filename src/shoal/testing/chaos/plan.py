@@ -30,8 +30,8 @@ FREEZE_SECONDS = LEASE_SECONDS + 1.5
 STALL_SECONDS = LEASE_SECONDS + 1.5
 # Far longer than a handler takes here on a busy machine, short enough that hanging workers are soon replaced.
 HANDLER_SECONDS = 2.0
-# A lease that is lost with its worker is free: no number of kills may use these up.
-MAX_ATTEMPTS = 2
+# A lease that is lost in company is free. One that is lost alone is not: kills may hit one suspect twice in a run.
+MAX_ATTEMPTS = 3
 # A fleet waits twice as long before each new start of a worker: after so many a new fleet begins.
 KILLS_PER_WORKER = 4
 KILLS_PER_RESTART = 5
