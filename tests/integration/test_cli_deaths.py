@@ -176,7 +176,7 @@ def test_whatever_handlers_raise_ends_their_pages_and_no_worker(deadly: Deadly) 
 def test_leases_are_renewed_while_a_handler_takes_longer_than_they_last(
     deadly: Deadly, frontier: str, redis: RedisServer
 ) -> None:
-    deadly.spider("time.sleep(4)", lease_seconds=1.5, handler_seconds=20.0)
+    deadly.spider("time.sleep(6)", lease_seconds=3.0, handler_seconds=20.0)
     place = ("--frontier", redis.url) if frontier == "redis" else ()
     summary, _ = deadly.run("--workers", "2", *place)
     assert (summary["done"], summary["dead"], summary["lost"]) == (PAGES, 0, 0)
