@@ -108,8 +108,8 @@ class Frontier(Protocol):
         """End the leases of a worker that is known to have exited, as if they had expired; gives how many.
 
         `suspects` are the tokens of the leases whose handlers ran when it died: their tasks are suspects from now on,
-        and a lease lent `alone` that is not among them gets its attempt back. No suspects: nobody knows. `cause`, such
-        as "SIGSEGV", is kept for the dead letter, whose reason is "worker lost: CAUSE".
+        and a lease lent `alone` that is not among them gets its attempt back (`NO_LEASE`: none is blamed). No suspects:
+        nobody knows. `cause`, such as "SIGSEGV", is kept for the dead letter, whose reason is "worker lost: CAUSE".
 
         `known`: the worker lives, and these are the tokens of the leases that it knows of, which stand. The others were
         lent to it in an answer that it never got: they end as if it had released them."""

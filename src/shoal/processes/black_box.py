@@ -3,10 +3,12 @@ sees, too."""
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import struct
 import tempfile
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from shoal.processes.machine import worker_name
@@ -40,13 +42,19 @@ _SIZE: Final = _SLOTS_AT + SLOTS * _SLOT.size
 
 
 class RunningPage(NamedTuple):
-    """A page whose handler runs. `is_current`: its own code runs right now, it does not wait for something."""
+    """A page whose handler runs, or that was lent alone and is on its way: then `handler` is empty. `is_current`: its
+    own code runs right now, it does not wait for something."""
 
     worker: str
     token: int
     handler: str
     url: str
     is_current: bool
+
+    @property
+    def who(self) -> str:
+        """Who is on the page, as the beginning of a sentence."""
+        return f"its handler {self.handler}" if self.handler else "it"
 
 
 class Reading(NamedTuple):
@@ -74,8 +82,9 @@ class Reading(NamedTuple):
 
     @property
     def suspects(self) -> tuple[RunningPage, ...]:
-        """The page whose handler's own code runs; if none does, all whose handlers wait for something."""
-        return tuple(page for page in self.running if page.is_current) or self.running
+        """The page whose handler's own code runs; if none does, all that wait for something."""
+        found = tuple(page for page in self.running if page.is_current) or self.running
+        return tuple({(page.worker, page.token): page for page in found}.values())
 
 
 class BlackBox:
@@ -286,6 +295,15 @@ class WorkerBox:
     def wait(self, token: int, handler: str, url: str) -> int:
         """The handler waits for something; gives the slot that it has until `finish`."""
         return self.box.wait(self._worker, token, self._encoded(handler), url)
+
+    @contextlib.contextmanager
+    def alone_with(self, token: int, url: str) -> Iterator[None]:
+        """The worker has nothing but this page in hand, which was lent alone, until the block ends."""
+        slot = self.wait(token, "", url)
+        try:
+            yield
+        finally:
+            self.finish(slot, token)
 
     def _encoded(self, handler: str) -> bytes:
         return self._handlers.setdefault(handler, handler.encode("utf-8", "replace"))

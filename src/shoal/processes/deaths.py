@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from shoal.frontier.base import Frontier
+from shoal.frontier.rules.tasks import NO_LEASE
 from shoal.processes.black_box import BlackBox, Reading, RunningPage
 from shoal.processes.crew import SILENT_SECONDS
 from shoal.processes.outages import until_reachable
@@ -34,7 +35,8 @@ class Death(NamedTuple):
 
     @property
     def tokens(self) -> list[int]:
-        return [page.token for page in self.suspects]
+        """The leases that are blamed. A page that was lent alone and had not begun is not among them."""
+        return [page.token for page in self.suspects] or [NO_LEASE]
 
     @property
     def sentence(self) -> str:
@@ -78,7 +80,7 @@ def ending(code: int) -> str:
 
 def described(pages: tuple[RunningPage, ...]) -> str:
     """Which handlers are on which pages: its handler parse is on https://…"""
-    first = f"its handler {pages[0].handler} was on {masked(pages[0].url)}"
+    first = f"{pages[0].who} was on {masked(pages[0].url)}"
     return first if len(pages) == 1 else f"{first}, {len(pages) - 1} others were running"
 
 

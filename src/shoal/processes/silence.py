@@ -67,7 +67,7 @@ class Vigil:
         elif not self._has_said:
             self._has_said = True
             where = next(iter(reading.suspects), None)
-            sits = f": its handler {where.handler} sits on {masked(where.url)}" if where else ""
+            sits = f": {where.who} sits on {masked(where.url)}" if where else ""
             self._say(f"{self._who} is {silent}{sits}")
         limit = longest_silence(reading)
         return silent if limit is not None and pulse.silent >= limit else ""

@@ -4,41 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
 from shoal.error_text import line_of, several, traceback_of
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.exits.refusals import unused
-from shoal.exits.troubles import MOST_LINES, Troubles
+from shoal.exits.troubles import Troubles
 from shoal.frontier.start_slots import wait_for_slot
 from shoal.journey.results import Finished
-from shoal.model import CrawlState, Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport, WorkerBeat
+from shoal.model import CrawlState, Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport
 from shoal.processes.black_box import BlackBox
-from shoal.processes.machine import this_machine
-from shoal.processes.memory import resident_bytes
 from shoal.processes.outages import STORAGE_PATIENCE_SECONDS, Outages, until_reachable
 from shoal.processes.renewals import Renewals
-from shoal.processes.shares import share_of
+from shoal.processes.signs_of_life import Doing, Identity, SignsOfLife
 from shoal.processes.solitude import Solitude
-from shoal.processes.stats import CpuLoad, RecentRate
 from shoal.processes.worker_parts import WorkerParts
 from shoal.processes.writer import Writer, rule_of
 from shoal.settings import Settings
-from shoal.version import __version__
 
 T = TypeVar("T")
 
-BEAT_SECONDS = 1.0
 TICK_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 0.5
 ERROR_RETRY_SECONDS = 10.0
 ALONE_SECONDS = 0.05
 LAST_ANSWER_SECONDS = 2.0
-OTHERS_SECONDS = 5.0
-OTHERS_PER_BEAT = 10
 
 
 class Worker:
@@ -81,14 +73,14 @@ class Worker:
         self._waiting: set[int] = set()
         self._lacks_work = False
         self._awaits_leases = False
-        self._share: int | None = None
         self._epoch = 0
         self._pages = 0
-        self._clock = parts.clock
-        self._started = parts.clock()
+        who = Identity(name, crawl, self._box.box.pid, settings.concurrency)
+        self._signs = SignsOfLife(who, parts=parts, reach=self._reach, look=self._doing)
         self._slot_free = asyncio.Event()
         self._has_settled = asyncio.Event()
         self._is_alone = asyncio.Event()
+        self._begun_alone = contextlib.ExitStack()
 
     async def run(self, stop: asyncio.Event) -> int:
         """Work until nothing is left or `stop` is set; gives the number of pages done."""
@@ -98,7 +90,7 @@ class Worker:
         self._box.open()
         self._solitude.join(self._held)
         renewing = self._renewals.run(self._reach, self._lose)
-        beside = [asyncio.create_task(part) for part in (renewing, self._send_beats(), self._tick())]
+        beside = [asyncio.create_task(part) for part in (renewing, self._signs.run(), self._tick())]
         stopping = asyncio.create_task(self._stop_leasing_on(stop, leasing))
         try:
             # The first part to end, also by an error, ends the worker: its leases run out and another worker gets them.
@@ -110,7 +102,10 @@ class Worker:
                 await leasing
             await self._finish_in_grace()
             await self._wait_for_last_write(writing)
-            await self._leave(beside)
+            for part in beside:
+                part.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+            await self._signs.leave()
         finally:
             parts = [leasing, writing, stopping, *beside, *self._working.values()]
             for part in parts:
@@ -159,7 +154,7 @@ class Worker:
         """Work is scarce: while this worker holds more than its share, it does not ask for what its settles free.
         No longer than slots are taken ahead: the others may not ask."""
         until = self._monotonic() + self._settings.horizon_seconds
-        while self._share is not None and len(self._working) > self._share and not stop.is_set():
+        while self._signs.share is not None and len(self._working) > self._signs.share and not stop.is_set():
             left = until - self._monotonic()
             if left <= 0:
                 return
@@ -177,6 +172,7 @@ class Worker:
                 self._has_settled.clear()
                 await _wait(self._has_settled, ALONE_SECONDS)
         finally:
+            self._begun_alone.close()
             self._is_alone.clear()
             self._solitude.leave(lease)
 
@@ -263,6 +259,8 @@ class Worker:
                 await self._until_alone(lease)
             if lease.interval or lease.exit_interval or lease.wait:
                 await self._wait_for_start(lease, start)
+            if lease.alone:
+                self._begun_alone.enter_context(self._box.alone_with(lease.token, lease.task.url))
             return await self._journey.take(lease)
         except BaseException as error:
             task = asyncio.current_task()
@@ -308,55 +306,8 @@ class Worker:
             self._box.box.move()
             await asyncio.sleep(TICK_SECONDS)
 
-    async def _send_beats(self) -> None:
-        rate, load = RecentRate(), CpuLoad()
-        looks_in = 0
-        while True:
-            beat = self._beat(rate.read(self._monotonic(), self._pages), load.read())
-            await self._reach(partial(self._frontier.beat, beat))
-            if looks_in <= 0:
-                looks_in = await self._look_at_others()
-            looks_in -= 1
-            await asyncio.sleep(BEAT_SECONDS)
-
-    async def _look_at_others(self) -> int:
-        """Learn this worker's share of the work in hand; gives after how many beats to look again: the more workers
-        there are, the more a look costs."""
-        beats = await self._reach(partial(self._frontier.workers, within=OTHERS_SECONDS))
-        others = [beat for beat in beats if beat.crawl == self._crawl and beat.worker != self._name]
-        self._share = share_of(len(self._working), others)
-        return 1 + len(beats) // OTHERS_PER_BEAT
-
-    async def _leave(self, beside: Sequence[asyncio.Task[None]]) -> None:
-        """Send the last sign of life: all pages, and their rate from the start on. Not for long: the server may be
-        away, and a worker that is silent counts as gone."""
-        for part in beside:
-            part.cancel()
-        await asyncio.gather(*beside, return_exceptions=True)
-        left = self._clock()
-        rate = self._pages / (left - self._started) if left > self._started else 0.0
-        with contextlib.suppress(TimeoutError, ServerUnreachable, StorageError):
-            async with asyncio.timeout(LAST_ANSWER_SECONDS):
-                await self._frontier.beat(self._beat(rate, 0.0, left=left))
-
-    def _beat(self, rate: float, load: float, *, left: float = 0.0) -> WorkerBeat:
-        return WorkerBeat(
-            worker=self._name,
-            crawl=self._crawl,
-            host=socket.gethostname(),
-            pid=self._box.box.pid,
-            version=__version__,
-            slots=self._settings.concurrency,
-            busy=len(self._working),
-            pages=self._pages,
-            pages_per_second=rate,
-            memory_bytes=resident_bytes(),
-            started=self._started,
-            machine=this_machine(),
-            troubles=(*self._outages.lines(), *self._troubles.lines())[:MOST_LINES],
-            load=load,
-            left=left,
-        )
+    def _doing(self) -> Doing:
+        return Doing(len(self._working), self._pages, (*self._outages.lines(), *self._troubles.lines()))
 
     async def _stop_leasing_on(self, stop: asyncio.Event, leasing: asyncio.Task[None]) -> None:
         await stop.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,8 +13,10 @@ import pytest
 from worker_in_memory import HOST, Bench
 
 from shoal.fetch.base import Fetch
+from shoal.frontier.rules.tasks import NO_LEASE
 from shoal.model import TaskState
 from shoal.processes.black_box import BlackBox
+from shoal.processes.deaths import death_of
 from shoal.processes.renewals import Renewals
 from shoal.processes.solitude import Solitude
 from shoal.testing.fakes import Answer, ScriptedFetcher, respond, task_for
@@ -69,6 +72,37 @@ async def test_a_page_lent_alone_begins_after_the_others_and_before_the_next() -
         fetcher.allowed.release()
     assert await running == 5
     assert bench.fetched()[4:] == ["/after"]
+
+
+async def test_a_page_lent_alone_is_blamed_for_a_death_from_its_beginning_until_it_is_settled() -> None:
+    bench, fetcher, running = await bench_with_suspect()
+
+    def blamed() -> list[int]:
+        death = death_of(-signal.SIGKILL, bench.box.read())
+        return [] if death is None else death.tokens
+
+    assert blamed() == [NO_LEASE]
+    for _ in range(3):
+        fetcher.allowed.release()
+    await eventually(lambda: len(fetcher.requests) == 4)
+    status = await bench.memory.look_up("c", SUSPECT.key)
+    assert [page.url for page in bench.box.read().suspects] == [SUSPECT.url]
+    assert await bench.memory.evict("w", suspects=blamed(), cause="SIGKILL") == 1
+    assert (await bench.memory.look_up("c", SUSPECT.key)).attempts == status.attempts == 1
+    for _ in range(3):
+        fetcher.allowed.release()
+    assert await running == 5
+    assert blamed() == [NO_LEASE]
+
+
+async def test_a_page_lent_alone_that_has_not_begun_costs_no_attempt_when_its_worker_dies() -> None:
+    bench, _, running = await bench_with_suspect()
+    death = death_of(-signal.SIGKILL, bench.box.read())
+    assert death is not None
+    await bench.memory.evict("w", suspects=death.tokens, cause=death.cause)
+    assert (await bench.memory.look_up("c", SUSPECT.key)).attempts == 0
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_page_lent_alone_that_has_not_begun_is_released_when_the_worker_stops() -> None:

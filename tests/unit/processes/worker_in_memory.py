@@ -15,6 +15,7 @@ from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import Crawl
+from shoal.processes.black_box import BlackBox
 from shoal.processes.solitude import Solitude
 from shoal.processes.worker import Worker
 from shoal.processes.worker_parts import WorkerParts
@@ -73,6 +74,7 @@ class Bench:
         self.known = RecentKeys()
         self.stop = asyncio.Event()
         self.solitude = Solitude()
+        self.box = BlackBox.private()
 
     def worker(self) -> Worker:
         intake = Intake(UrlRules(self.settings, start_hosts=["a.test"]), self.settings, known=self.known)
@@ -94,6 +96,7 @@ class Bench:
             known=self.known,
             say=self.said.append,
             solitude=self.solitude,
+            box=self.box.worker("w", patience=30.0),
             clock=self.clock,
             monotonic=self.monotonic,
         )

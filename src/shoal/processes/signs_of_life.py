@@ -1,0 +1,110 @@
+"""The signs of life of one worker, and what it learns from those of the others: its share of the work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from shoal.errors import ServerUnreachable, StorageError
+from shoal.exits.troubles import MOST_LINES
+from shoal.model import WorkerBeat
+from shoal.processes.machine import this_machine
+from shoal.processes.memory import resident_bytes
+from shoal.processes.shares import share_of
+from shoal.processes.stats import CpuLoad, RecentRate
+from shoal.processes.worker_parts import WorkerParts
+from shoal.version import __version__
+
+BEAT_SECONDS = 1.0
+LAST_BEAT_SECONDS = 2.0
+OTHERS_SECONDS = 5.0
+OTHERS_PER_BEAT = 10
+
+Reach = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+
+
+class Doing(NamedTuple):
+    """What a worker does right now: pages in hand, pages done, what hinders it."""
+
+    busy: int
+    pages: int
+    troubles: tuple[str, ...]
+
+
+class Identity(NamedTuple):
+    """What all signs of life of a worker say."""
+
+    worker: str
+    crawl: str
+    pid: int
+    slots: int
+
+
+class SignsOfLife:
+    """Sends them every second until cancelled. `look` says what the worker does; `reach` repeats a step until the
+    frontier can be reached.
+
+    `share` is how many leases the worker holds, while work is scarce, before it lets the others ask; None: no limit."""
+
+    def __init__(self, who: Identity, *, parts: WorkerParts, reach: Reach, look: Callable[[], Doing]) -> None:
+        self._who = who
+        self._frontier = parts.frontier
+        self._clock = parts.clock
+        self._monotonic = parts.monotonic
+        self._reach = reach
+        self._look = look
+        self._started = parts.clock()
+        self.share: int | None = None
+
+    async def run(self) -> None:
+        """Send one after the other, and look at those of the others now and then."""
+        rate, load = RecentRate(), CpuLoad()
+        looks_in = 0
+        while True:
+            beat = self._beat(rate.read(self._monotonic(), self._look().pages), load.read())
+            await self._reach(partial(self._frontier.beat, beat))
+            if looks_in <= 0:
+                looks_in = await self._look_at_others()
+            looks_in -= 1
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def leave(self) -> None:
+        """Send the last one: all pages, and their rate from the start on. Not for long: the server may be away, and a
+        worker that is silent counts as gone."""
+        left = self._clock()
+        rate = self._look().pages / (left - self._started) if left > self._started else 0.0
+        with contextlib.suppress(TimeoutError, ServerUnreachable, StorageError):
+            async with asyncio.timeout(LAST_BEAT_SECONDS):
+                await self._frontier.beat(self._beat(rate, 0.0, left=left))
+
+    async def _look_at_others(self) -> int:
+        """Learn this worker's share of the work in hand; gives after how many beats to look again: the more workers
+        there are, the more a look costs."""
+        beats = await self._reach(partial(self._frontier.workers, within=OTHERS_SECONDS))
+        others = [beat for beat in beats if beat.crawl == self._who.crawl and beat.worker != self._who.worker]
+        self.share = share_of(self._look().busy, others)
+        return 1 + len(beats) // OTHERS_PER_BEAT
+
+    def _beat(self, rate: float, load: float, *, left: float = 0.0) -> WorkerBeat:
+        doing = self._look()
+        return WorkerBeat(
+            worker=self._who.worker,
+            crawl=self._who.crawl,
+            host=socket.gethostname(),
+            pid=self._who.pid,
+            version=__version__,
+            slots=self._who.slots,
+            busy=doing.busy,
+            pages=doing.pages,
+            pages_per_second=rate,
+            memory_bytes=resident_bytes(),
+            started=self._started,
+            machine=this_machine(),
+            troubles=doing.troubles[:MOST_LINES],
+            load=load,
+            left=left,
+        )
