@@ -130,9 +130,20 @@ class FrontierMachine(RuleBasedStateMachine):
         limit=st.integers(0, 6),
         worker=st.sampled_from(["w1", "w2"]),
         horizon=st.sampled_from([0.0, 1.0, 5.0]),
+        data=st.data(),
     )
-    def lease(self, crawls: list[str], limit: int, worker: str, horizon: float) -> None:
-        batch = self.both(lambda frontier: frontier.lease(crawls, limit, worker=worker, seconds=10.0, horizon=horizon))
+    def lease(self, crawls: list[str], limit: int, worker: str, horizon: float, data: st.DataObject) -> None:
+        landed = data.draw(st.lists(st.sampled_from(self.leases[-12:]), max_size=6)) if self.leases else []
+        batch = self.both(
+            lambda frontier: frontier.lease(
+                crawls,
+                limit,
+                worker=worker,
+                seconds=10.0,
+                horizon=horizon,
+                landed=[self.twin(lease, frontier) for lease in landed],
+            )
+        )
         self.leases += batch.leases
 
     @rule(data=st.data(), count=st.integers(1, 6))

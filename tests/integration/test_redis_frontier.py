@@ -229,6 +229,19 @@ async def test_feeders_that_could_not_say_that_they_go_on_while_the_server_was_a
     await frontier.close()
 
 
+async def test_requests_that_have_landed_stay_landed_over_a_restart(server: RedisServer) -> None:
+    frontier = await opened(server, interval=0.0)
+    await frontier.put(CRAWL, [make_task(number) for number in range(4)])
+    leases = await take(frontier)
+    await frontier.lease([CRAWL], 1, worker="w", seconds=60.0, horizon=0.0, landed=leases[:3])
+    server.restart()
+    await until_reachable(lambda: frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=0.0)), say=str)
+    assert [lane.in_flight for lane in await frontier.lanes(CRAWL)] == [1]
+    await frontier.settle([Done(lease=lease) for lease in leases])
+    assert await frontier.lanes(CRAWL) == []
+    await frontier.close()
+
+
 async def test_leases_of_living_workers_outlast_a_restart_that_lost_their_renewals(server: RedisServer) -> None:
     """A power cut takes the end of the file: renewals are lost, and a lease may have no end at all."""
     clock = FakeClock()

@@ -78,7 +78,14 @@ class Frontier(Protocol):
         Keys and budgets count as for a put. The state of the crawl stays: a finished one is not set running."""
 
     async def lease(
-        self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float
+        self,
+        crawls: Sequence[str],
+        limit: int,
+        *,
+        worker: str,
+        seconds: float,
+        horizon: float,
+        landed: Sequence[Lease] = (),
     ) -> LeaseBatch:
         """Lend up to `limit` tasks whose lanes may start within `horizon`, longest-waiting lane first,
         inside a lane by priority, then age. Expired leases are reclaimed first. An attempt counts from its lease; it
@@ -91,7 +98,11 @@ class Frontier(Protocol):
         lease ends. `finished` names the crawls of this call that have nothing left to do.
 
         A lane that goes "via" a pool lends only as its exits allow; each lease names the exit to use. A crawl whose
-        cost has reached its budget is paused."""
+        cost has reached its budget is paused.
+
+        `landed` are leases of these crawls whose requests were answered: from this call on they no longer count in
+        the caps of their lanes. The leases stand, their exits stay in use and an opening lane stays closed until they
+        are settled. Leases that are lost, or were named before, are ignored."""
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
         """Keep the leases for `seconds` from now; gives the leases that are lost already."""
@@ -122,7 +133,8 @@ class Frontier(Protocol):
         """Exact counts, read in one step."""
 
     async def lanes(self, crawl: str, *, limit: int = 100) -> list[LaneStatus]:
-        """Lanes with waiting or leased tasks, most waiting first."""
+        """Lanes with waiting tasks or requests in flight, most waiting first. Requests that have landed (see `lease`)
+        are not in flight."""
 
     async def update_lane(self, crawl: str, lane: str, update: LaneUpdate) -> None:
         """Change a lane's pace, rest it, or give it rules; creates the lane if need be."""

@@ -17,6 +17,7 @@ from shoal.testing.contract.frontier.clock_promises import ClockPromises
 from shoal.testing.contract.frontier.control_promises import ControlPromises
 from shoal.testing.contract.frontier.exit_promises import ExitPromises
 from shoal.testing.contract.frontier.feeding_promises import FeedingPromises
+from shoal.testing.contract.frontier.landing_promises import LandingPromises
 from shoal.testing.contract.frontier.lease_promises import LeasePromises
 from shoal.testing.contract.frontier.lost_promises import LostPromises
 from shoal.testing.contract.frontier.pool_promises import PoolPromises
@@ -28,6 +29,7 @@ from shoal.testing.contract.frontier.ttl_promises import TtlPromises
 class FrontierContract(
     PutPromises,
     LeasePromises,
+    LandingPromises,
     LostPromises,
     ClockPromises,
     SettlePromises,

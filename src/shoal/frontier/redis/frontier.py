@@ -113,10 +113,17 @@ class RedisFrontier:
         return await bury(self._runner, self._samples, crawl, letters)
 
     async def lease(
-        self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float
+        self,
+        crawls: Sequence[str],
+        limit: int,
+        *,
+        worker: str,
+        seconds: float,
+        horizon: float,
+        landed: Sequence[Lease] = (),
     ) -> LeaseBatch:
         self._repair.see_terms(horizon=horizon, seconds=seconds)
-        terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon)
+        terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon, landed=landed)
         return await lease(self._runner, self._outbox, crawls, terms)
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:

@@ -13,9 +13,9 @@ import msgspec
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.mend import UNREADABLE
 from shoal.frontier.redis.outbox import Outbox
-from shoal.frontier.redis.shard_runner import ShardRunner
-from shoal.frontier.redis.shards import Shard
-from shoal.frontier.redis.wire import decode_task, number
+from shoal.frontier.redis.shard_runner import Call, ShardRunner
+from shoal.frontier.redis.shards import Shard, shard_of
+from shoal.frontier.redis.wire import KEY, decode_task, number
 from shoal.frontier.rules.fairness import share_out
 from shoal.frontier.rules.tasks import is_suspect
 from shoal.model import DIRECT, VIA, Lease, LeaseBatch
@@ -35,15 +35,18 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     horizon: float
     may_be_alone: bool = True
+    landed: Sequence[Lease] = ()
 
 
 async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], terms: Terms) -> LeaseBatch:
     """As many rounds as the limit needs."""
     names = list(dict.fromkeys(crawls))
     leases: list[Lease] = []
+    landed = terms.landed
     while True:
         limit = min(MAX_LEASES, terms.limit - len(leases))
-        part = msgspec.structs.replace(terms, limit=limit, may_be_alone=not leases)
+        part = msgspec.structs.replace(terms, limit=limit, may_be_alone=not leases, landed=landed)
+        landed = ()
         shards = [shard for name in names for shard in await runner.shards(name)]
         batch = await (_lease_one(runner, shards[0], part) if len(shards) == 1 else _lease_many(runner, shards, part))
         leases += batch.leases
@@ -112,7 +115,7 @@ class _Lent(msgspec.Struct, kw_only=True):
 async def _lease_one(runner: ShardRunner, shard: Shard, terms: Terms) -> _Lent:
     args = (terms.limit, terms.worker, number(terms.seconds), number(terms.horizon), int(terms.may_be_alone))
     asked = runner.connections.times.now()
-    (answer,) = await runner.run([(shard, "lease", args)])
+    *_, answer = await runner.run([*_land([shard], terms.landed), (shard, "lease", args)])
     return _lent(runner, {shard: answer}, asked=asked)
 
 
@@ -122,7 +125,8 @@ async def _lease_many(runner: ShardRunner, shards: Sequence[Shard], terms: Terms
     limit = min(terms.limit, max(LEAST_LANES, 2 * terms.limit // len(shards)))
     asked = runner.connections.times.now()
     survey = (limit, number(terms.horizon), terms.limit, number(terms.seconds))
-    surveys = await _ask_each(runner, dict.fromkeys(shards, ("survey", survey)))
+    landing = _land(shards, terms.landed)
+    surveys = await _ask_each(runner, dict.fromkeys(shards, ("survey", survey)), before=landing)
     ready = []
     for shard, answer in surveys.items():
         for start, age, lane, room in zip(*(answer[5 + column :: 4] for column in range(4)), strict=True):
@@ -162,10 +166,31 @@ async def _ask_lanes(
     return await _ask_each(runner, {shard: ("lend", (*shared, *args)) for shard, args in lanes.items()})
 
 
-async def _ask_each(runner: ShardRunner, calls: dict[Shard, tuple[str, Sequence[Argument]]]) -> dict[Shard, list[Any]]:
-    """One script per shard, in one round trip."""
-    answers = await runner.run([(shard, verb, args) for shard, (verb, args) in calls.items()])
-    return dict(zip(calls, answers, strict=True))
+def _land(shards: Sequence[Shard], leases: Sequence[Lease]) -> list[Call]:
+    """The scripts that free the places of these leases, a bounded number in each."""
+    if not leases:
+        return []
+    crawls: dict[str, list[Shard]] = {}
+    for shard in shards:
+        crawls.setdefault(shard.crawl, []).append(shard)
+    args: dict[Shard, list[Argument]] = {}
+    for lease in leases:
+        if layout := crawls.get(lease.crawl):
+            shard = layout[shard_of(lease.task.lane, of=len(layout))]
+            args.setdefault(shard, []).extend((KEY.pack(lease.task.key), lease.token))
+    return [
+        (shard, "land", listed[start : start + 2 * MAX_LEASES])
+        for shard, listed in args.items()
+        for start in range(0, len(listed), 2 * MAX_LEASES)
+    ]
+
+
+async def _ask_each(
+    runner: ShardRunner, calls: dict[Shard, tuple[str, Sequence[Argument]]], *, before: Sequence[Call] = ()
+) -> dict[Shard, list[Any]]:
+    """One script per shard, in one round trip, behind those that come before."""
+    answers = await runner.run([*before, *((shard, verb, args) for shard, (verb, args) in calls.items())])
+    return dict(zip(calls, answers[len(before) :], strict=True))
 
 
 async def _finished(runner: ShardRunner, crawls: Sequence[str], lent: _Lent) -> list[str]:

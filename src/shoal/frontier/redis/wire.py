@@ -225,7 +225,7 @@ def decode_held(data: bytes) -> HeldTask:
     at = _HELD.size
     texts = _texts(data, at, (lane, worker, reason))
     task = decode_task(data, texts[0], at + lane + worker + reason)
-    return HeldTask(task, int(token), attempts, texts[1], texts[2], losses)
+    return HeldTask(task, abs(int(token)), attempts, texts[1], texts[2], losses)
 
 
 def decode_dead(data: bytes) -> DeadLetter:

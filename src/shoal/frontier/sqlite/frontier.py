@@ -128,9 +128,16 @@ class SqliteFrontier:
         return await self._change(crawl, work)
 
     async def lease(
-        self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float
+        self,
+        crawls: Sequence[str],
+        limit: int,
+        *,
+        worker: str,
+        seconds: float,
+        horizon: float,
+        landed: Sequence[Lease] = (),
     ) -> LeaseBatch:
-        terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon)
+        terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon, landed=landed)
 
         return await self._write(lambda db, at: lease(db, crawls, terms, at=at), given=False)
 

@@ -50,6 +50,11 @@ FAR_AHEAD = (
     f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"  # noqa: S608 -- constant
     " AND max(next_start, exits_next) > ? ORDER BY max(next_start, exits_next) DESC, id LIMIT ?"
 )
+ON_THEIR_WAY = (
+    "SELECT task.key, task.token, task.id, task.lane"
+    " FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND seen.key = value"
+    " CROSS JOIN task ON task.id = seen.task WHERE task.state = 2 AND task.token > 0"
+)
 NEXT_TASKS = (
     "SELECT id, attempts, losses, free_retries, payload FROM task WHERE lane = ? AND state = 0 ORDER BY ord LIMIT ?"
 )
@@ -75,6 +80,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     worker: str
     seconds: float
     horizon: float
+    landed: Sequence[Lease] = ()
 
 
 class Death(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +99,7 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
         expire_keys(ledger)
         if ledger.note_presence(seconds=terms.seconds):
             _bring_back(ledger)
-        if _reclaim_expired(ledger) + _wake(ledger):
+        if _land(ledger, terms.landed) + _reclaim_expired(ledger) + _wake(ledger):
             ledger.flush()
         _pause_if_spent(ledger)
     leases: list[Lease] = []
@@ -144,13 +150,28 @@ def reclaim_unknown(db: sqlite3.Connection, worker: str, known: Set[int], *, at:
             for row_id, lane_id, token, attempts, losses, _, _, exit_name in ledger.db.execute(
                 HELD_BY, (ledger.crawl.id, worker)
             ).fetchall():
-                if token not in known:
+                if abs(token) not in known:
                     lane = end_lease(ledger, lane_id, token, exit_name)
                     changes.append((*ledger.wait(lane), attempts - 1, losses, "", "", row_id))
             db.executemany(_LOSE, changes)
             ledger.flush()
             taken += len(changes)
     return taken
+
+
+def _land(ledger: Ledger, leases: Sequence[Lease]) -> int:
+    """The requests of these leases were answered: their lanes have a request less in flight."""
+    given = {(lease.task.key, lease.token) for lease in leases if lease.crawl == ledger.crawl.name}
+    if not given:
+        return 0
+    keys = msgspec.json.encode({key for key, _ in given}).decode()
+    rows = ledger.db.execute(ON_THEIR_WAY, (keys, ledger.crawl.id))
+    landed = [(row_id, lane_id) for key, token, row_id, lane_id in rows if (key, token) in given]
+    ledger.read_lanes({lane_id for _, lane_id in landed})
+    for _, lane_id in landed:
+        ledger.lane_by_id(lane_id).in_flight -= 1
+    ledger.db.executemany("UPDATE task SET token = -token WHERE id = ?", [(row_id,) for row_id, _ in landed])
+    return len(landed)
 
 
 def _reclaim_expired(ledger: Ledger) -> int:
@@ -169,7 +190,7 @@ def _lose(ledger: Ledger, rows: Sequence[tuple[Any, ...]], death: Death | None =
     for row_id, lane_id, token, attempts, losses, max_attempts, worker, exit_name in rows:
         lane = end_lease(ledger, lane_id, token, exit_name)
         ledger.crawl.lost += 1
-        blamed = token in suspects if suspects else None
+        blamed = abs(token) in suspects if suspects else None
         tries = tries_after_loss(attempts, losses, max_attempts, blamed=blamed)
         if tries is None:
             ledger.count(DEAD, 1)
@@ -183,10 +204,12 @@ def _lose(ledger: Ledger, rows: Sequence[tuple[Any, ...]], death: Death | None =
 
 
 def end_lease(ledger: Ledger, lane_id: int, token: int, exit_name: str, use: ExitUse | None = None) -> LaneRow:
-    """A lease is over, with any result or none; gives its lane."""
+    """A lease is over, with any result or none; gives its lane. The token is as the task's row has it."""
     ledger.count(LEASED, -1)
     lane = ledger.lane_by_id(lane_id)
-    lane.in_flight -= 1
+    if token > 0:
+        lane.in_flight -= 1
+    token = abs(token)
     if exit_name != DIRECT:
         ledger.exits_of(lane).end(exit_name, use, token)
     if lane.opener == token:

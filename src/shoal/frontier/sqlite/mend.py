@@ -260,8 +260,8 @@ class _Mend:
 _LANES_ANEW = (
     "UPDATE lane SET waiting = told.waiting, in_flight = told.in_flight, opener = told.opener FROM ("
     "SELECT lane.id, count(*) FILTER (WHERE task.state = 0) AS waiting,"
-    " count(*) FILTER (WHERE task.state = 2) AS in_flight,"
-    " coalesce(max(lane.opener) FILTER (WHERE task.state = 2 AND task.token = lane.opener), 0) AS opener"
+    " count(*) FILTER (WHERE task.state = 2 AND task.token > 0) AS in_flight,"
+    " coalesce(max(lane.opener) FILTER (WHERE task.state = 2 AND abs(task.token) = lane.opener), 0) AS opener"
     " FROM lane LEFT JOIN task ON task.lane = lane.id AND task.state IN (0, 2) WHERE lane.crawl = ? GROUP BY lane.id"
     ") AS told WHERE told.id = lane.id"
     " AND (lane.waiting <> told.waiting OR lane.in_flight <> told.in_flight OR lane.opener <> told.opener)"

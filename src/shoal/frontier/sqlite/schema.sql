@@ -80,6 +80,7 @@ CREATE TABLE past (
 -- One row per task that is not done. id = crawl * 2^40 + sequence: rows are appended, and never get a used id.
 -- state: 0 queued, 1 delayed, 2 leased, 3 dead, 4 cancelled.
 -- at: due time when delayed, end of the lease when leased, time of death when dead.
+-- token: of the last lease; below zero from the moment that its request has landed, which no longer counts in lane.in_flight.
 -- losses: leases in a row that were lost with their worker.
 CREATE TABLE task (
     id INTEGER PRIMARY KEY,

@@ -30,7 +30,7 @@ _BURY = "UPDATE task SET state = 3, at = ?, reason = ?, detail = ?, losses = 0, 
 
 
 class Held(msgspec.Struct):
-    """A leased task."""
+    """A leased task. Its token is below zero when its request has landed."""
 
     key: int
     id: int
@@ -84,7 +84,7 @@ def extend(db: sqlite3.Connection, leases: Sequence[Lease], *, seconds: float, a
         held = held_tasks(ledger, (lease.task.key for lease in group))
         for lease in group:
             task = held.get(lease.task.key)
-            if task is None or task.token != lease.token:
+            if task is None or abs(task.token) != lease.token:
                 lost.append(lease)
             else:
                 changes.append((ledger.now + seconds, task.id))
@@ -110,7 +110,7 @@ class _Settlement:
         stale = []
         for result in results:
             task = held.get(result.lease.task.key)
-            if task is None or task.token != result.lease.token:
+            if task is None or abs(task.token) != result.lease.token:
                 stale.append(result.lease)
                 continue
             del held[task.key]

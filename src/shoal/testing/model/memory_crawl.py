@@ -125,6 +125,7 @@ class ModelTask:
     state: TaskState = TaskState.QUEUED
     at: float = 0.0
     token: int = 0
+    has_landed: bool = False
     attempts: int = 0
     free_retries: int = 0
     losses: int = 0
@@ -266,7 +267,9 @@ class ModelCrawl:
         return sorted(found, key=lambda task: task.order)
 
     def in_flight(self, lane: ModelLane) -> int:
-        return sum(task.lane is lane and task.state == TaskState.LEASED for task in self.tasks.values())
+        return sum(
+            task.lane is lane and task.state == TaskState.LEASED and not task.has_landed for task in self.tasks.values()
+        )
 
     def reject(self, counts: Mapping[str, int], samples: Iterable[tuple[str, str]]) -> None:
         self.duplicates += counts.get(DUPLICATE, 0)

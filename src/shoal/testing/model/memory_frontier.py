@@ -139,11 +139,21 @@ class MemoryFrontier:
         return self._admit(one, [task for task, _ in letters], reasons=[reason for _, reason in letters])
 
     async def lease(
-        self, crawls: Sequence[str], limit: int, *, worker: str, seconds: float, horizon: float
+        self,
+        crawls: Sequence[str],
+        limit: int,
+        *,
+        worker: str,
+        seconds: float,
+        horizon: float,
+        landed: Sequence[Lease] = (),
     ) -> LeaseBatch:
         asked = self._times.now()
         names = list(dict.fromkeys(crawls))
         ours = [self._crawl(name) for name in names if name in self._crawls]
+        for lease in landed:
+            if lease.crawl in names and (task := self._held(lease)) is not None:
+                task.has_landed = True
         for one in ours:
             one.expire_keys()
             if one.note_presence(seconds):

@@ -118,6 +118,7 @@ def _lend(one: ModelCrawl, task: ModelTask, terms: Terms, use: ModelUse | None =
         terms.worker,
     )
     task.attempts += 1
+    task.has_landed = False
     task.exit = use.exit if use else DIRECT
     if use:
         start = max(start, use.next_start)

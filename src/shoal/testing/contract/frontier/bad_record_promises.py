@@ -72,6 +72,23 @@ class BadRecordPromises(FrontierCase):
         await self.work_to_the_end(frontier, clock)
         await self.check_one_is_bad(frontier)
 
+    async def test_requests_that_have_landed_stay_landed_beside_a_bad_record(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await self.put_some(frontier)
+        await frontier.put(CRAWL, [make_task(key) for key in (5, 6)])
+        leases = [lease for lease in (await take(frontier)).leases if lease.task.lane == LANES[0]]
+        await take(frontier, landed=leases[:2])
+        await self.damage(frontier, CRAWL, BAD)
+        # Meets the bad record.
+        await frontier.evict("w2", known=[])
+        clock.advance(LEASE_SECONDS / 2)
+        await frontier.settle([Done(lease=leases[0])])
+        lanes = {lane.lane: lane.in_flight for lane in await frontier.lanes(CRAWL)}
+        assert lanes[LANES[0]] == 1
+        await frontier.evict("w1")
+        assert not any(lane.in_flight for lane in await frontier.lanes(CRAWL))
+
     async def test_the_result_of_a_task_that_cannot_be_read_fails_no_other(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,16 @@ def keys(batch: LeaseBatch) -> list[int]:
     return [lease.task.key for lease in batch.leases]
 
 
-async def take(frontier: Frontier, limit: int = 100, *, horizon: float = 0.0, worker: str = "w1") -> LeaseBatch:
+async def take(
+    frontier: Frontier,
+    limit: int = 100,
+    *,
+    horizon: float = 0.0,
+    worker: str = "w1",
+    landed: Sequence[Lease] = (),
+) -> LeaseBatch:
     """A lease call on the usual terms of these tests."""
-    return await frontier.lease([CRAWL], limit, worker=worker, seconds=LEASE_SECONDS, horizon=horizon)
+    return await frontier.lease([CRAWL], limit, worker=worker, seconds=LEASE_SECONDS, horizon=horizon, landed=landed)
 
 
 async def take_one(frontier: Frontier) -> Lease:

@@ -7,7 +7,7 @@
 --        (see roster_record). One packed value: a field for each would cost eight times as long to read. The record outlives the
 --        queue: its next start is the host's politeness.
 -- ready  age and lane → time from which it may start; only lanes with waiting tasks, free cap and no lease that opens them
--- busy   age and lane → −(waiting · 2^21 + in flight); only lanes with waiting or leased tasks
+-- busy   age and lane → −(waiting · 2^21 + in flight); only lanes with waiting tasks or requests in flight
 -- rules  lane → its rules
 -- q:LANE task → order (see tasks)
 -- Members of `ready` and `busy` begin with the lane's age in eight bytes: among equals the older lane comes first.
@@ -78,9 +78,9 @@ function need_lane(name)
 end
 
 -- A lease of the lane is over; the request that opened it was a start.
-function leave_lane(lane, token)
-  lane.in_flight = lane.in_flight - 1
-  if lane.opener == token then
+function leave_lane(lane, held)
+  if not held.has_landed then lane.in_flight = lane.in_flight - 1 end
+  if lane.opener == held.token then
     lane.opener = 0
     lane_rules.take_slot(lane, math.max(lane.last_start, now))
   end

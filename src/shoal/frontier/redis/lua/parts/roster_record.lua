@@ -114,10 +114,10 @@ function read_roster(text, at)
   return roster
 end
 
--- Gives the flights, `total` requests, and the text behind them. Size, next index and the length of the flights are packed with the
+-- Gives the flights and the text behind them. `few` requests of the lane have not landed. Size, next index and the length of the flights are packed with the
 -- lane's record.
-function pack_roster(roster, total)
-  local flights = total > 0 and pack_flights(roster.flights, roster.size, total) or ''
+function pack_roster(roster, few)
+  local flights = next(roster.flights) and pack_flights(roster.flights, roster.size, few) or ''
   -- Where all exits are healthy none rests.
   if roster.healthy == roster.size and roster.next_starts == NONE and roster.starved_since == 0 and not roster.kept_index then
     return flights, ''

@@ -5,6 +5,7 @@
 --
 -- later  order, length of the lane (2 bytes), lane and task → due time
 -- held   key → token, order, attempts, losses, free retries, the index of its exit, lane, worker, reason, task
+-- The token is below zero from the moment that the request has landed, which no longer counts in its lane's record.
 -- Before losses were counted, free retries had their two bytes as well: zeros in the records of that time.
 local LATER, HELD_TASK = '>dI2', '>ddI4I2I2I4I2I2I4'
 TRIES = '>I4I2I2'
@@ -42,7 +43,7 @@ function read_held(value)
   local token, order, attempts, losses, free_retries, exit_index, lane, worker, reason, at = unpack_struct(HELD_TASK, value)
   assert(at + lane + worker + reason + LEAST_TASK <= #value, 'a held record that cannot be read')
   return {
-    token = token, order = order, attempts = attempts, losses = losses, free_retries = free_retries, exit_index = exit_index,
+    token = math.abs(token), has_landed = token < 0, order = order, attempts = attempts, losses = losses, free_retries = free_retries, exit_index = exit_index,
     lane = string.sub(value, at, at + lane - 1),
     worker = string.sub(value, at + lane, at + lane + worker - 1),
     reason = string.sub(value, at + lane + worker, at + lane + worker + reason - 1),

@@ -29,7 +29,7 @@ ended = {}
 function end_lease(lane, held, report)
   count('leased', -1)
   if lane.via then end_exit(lane, held.exit_index, held.token, report) end
-  leave_lane(lane, held.token)
+  leave_lane(lane, held)
   ended[#ended + 1] = key_of(held.task)
 end
 

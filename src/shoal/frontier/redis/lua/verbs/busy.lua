@@ -1,5 +1,5 @@
 -- needs: lanes
--- busy: lanes with waiting or leased tasks, most waiting first. A cancelled crawl has no waiting ones.
+-- busy: lanes with waiting tasks or requests in flight, most waiting first. A cancelled crawl has no waiting ones.
 --
 -- ARGV[3]  rank to begin with
 -- ARGV[4]  limit

@@ -8,8 +8,8 @@ local ends, keys, tokens, changes, fates = now + tonumber(ARGV[3]), {}, {}, {}, 
 for i = 4, #ARGV, 2 do keys[#keys + 1], tokens[#tokens + 1] = ARGV[i], tonumber(ARGV[i + 1]) end
 local values = #keys > 0 and call('HMGET', P .. 'held', unpack(keys)) or {}
 for i = 1, #keys do
-  -- A leased task begins with its token (see task_records).
-  local is_ours = values[i] and unpack_struct('>d', values[i]) == tokens[i]
+  -- A leased task begins with its token, below zero when its request has landed (see task_records).
+  local is_ours = values[i] and math.abs(unpack_struct('>d', values[i])) == tokens[i]
   if is_ours then
     changes[#changes + 1] = ends
     changes[#changes + 1] = keys[i]

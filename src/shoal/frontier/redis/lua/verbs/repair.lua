@@ -115,7 +115,7 @@ function steps.held()
   for i = 1, #page, 2 do
     local key, held = page[i], read_held(page[i + 1])
     local lane = need_lane(held.lane)
-    lane.in_flight = lane.in_flight + 1
+    if not held.has_landed then lane.in_flight = lane.in_flight + 1 end
     if lane.via then hold_exit(lane, held) end
     if lane.opener == -held.token then lane.opener = held.token end
     lane.waiting = lane.waiting - call('ZREM', P .. 'q:' .. held.lane, held.task)
