@@ -59,8 +59,13 @@ format: dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: dev
-	$(BIN)/python -m bench
+# CASE=A (or several letters): only these cases. QUICK=1: a few seconds per case, nothing is kept.
+bench: dev servers
+	@for pair in nginx:nginx node:nodejs npm:npm openssl:openssl; do \
+	  command -v $${pair%%:*} >/dev/null || PATH=$$PATH:/usr/sbin:/sbin command -v $${pair%%:*} >/dev/null || missing="$$missing $${pair##*:}"; \
+	done; \
+	if [ -n "$$missing" ]; then $(MAKE) --no-print-directory apt PACKAGES="$$missing"; fi
+	$(BIN)/python -m bench $(if $(CASE),--case $(CASE)) $(if $(QUICK),--quick)
 
 docs: install
 	$(BIN)/python docs/generate.py

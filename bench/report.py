@@ -1,0 +1,134 @@
+"""What a case reached, for people: a table on the terminal, and RESULTS.md and chart.svg from all that is kept.
+
+Each case's last full run is kept in results/LETTER.json, so that a run of one case renews its part alone.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import msgspec
+
+from bench.case import Case, Figure
+from bench.chart import chart
+from bench.machine import Machine
+
+INTRODUCTION = """\
+# Results
+
+Written by `make bench`; [README.md](README.md) says what each case asks and how it is fair. Each system runs alone;
+runs are interleaved and repeated: a figure is the median, with the lowest and the highest beside it. Ratios are within
+one run on one machine.
+
+![pages per second of each system, case by case](chart.svg)
+"""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A case as it is kept: what was measured, when, where and with what."""
+
+    case: Case
+    date: str
+    rounds: int
+    machine: Machine
+    versions: dict[str, str]
+
+
+def save(record: Record, *, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    encoded = msgspec.json.format(msgspec.json.encode(record), indent=1)
+    (folder / f"{record.case.letter}.json").write_bytes(encoded + b"\n")
+
+
+def load(folder: Path) -> list[Record]:
+    """Everything that is kept, by letter."""
+    return [msgspec.json.decode(path.read_bytes(), type=Record) for path in sorted(folder.glob("*.json"))]
+
+
+def write_documents(folder: Path) -> None:
+    """RESULTS.md and chart.svg, from what is kept in the folder's results/."""
+    records = load(folder / "results")
+    (folder / "RESULTS.md").write_text(results_page(records), encoding="utf-8")
+    (folder / "chart.svg").write_text(chart([record.case for record in records]), encoding="utf-8")
+
+
+def terminal_report(case: Case) -> str:
+    """The case's table, its figures and its notes, as plain text."""
+    lines = ["", f"{case.letter}. {case.title}", *_aligned([case.columns, *case.rows])]
+    lines += [f"  {_verdict(figure)}: {figure_text(figure)}" for figure in case.figures]
+    return "\n".join(lines + [f"  note: {note}" for note in case.notes])
+
+
+def results_page(records: list[Record]) -> str:
+    """RESULTS.md: an overview of the figures, then each case with its table."""
+    overview = [["", "case", "figures reached", "measured"]]
+    for record in records:
+        reached = sum(figure.is_reached for figure in record.case.figures)
+        total = f"{reached} of {len(record.case.figures)}" if record.case.figures else "none asked"
+        overview.append([record.case.letter, f"[{record.case.title}](#{_anchor(record.case)})", total, record.date])
+    parts = [INTRODUCTION, _markdown_table(overview), *map(_section, records)]
+    return "\n".join(parts)
+
+
+def _section(record: Record) -> str:
+    case = record.case
+    parts = [f"## {_heading(case)}", "", *[f"- {sentence}" for sentence in case.how], ""]
+    parts.append(_markdown_table([case.columns, *case.rows]))
+    if case.figures:
+        rows = [[figure.what, _measured(figure), _wanted(figure), _verdict(figure)] for figure in case.figures]
+        parts.append(_markdown_table([["figure", "measured", "wanted", ""], *rows]))
+    parts += [*[f"Note: {note}\n" for note in case.notes]]
+    rounds = "1 round" if record.rounds == 1 else f"{record.rounds} rounds"
+    parts.append(f"Measured on {record.date}, {rounds}: {record.machine}.")
+    parts.append(f"Versions: {', '.join(f'{name} {version}' for name, version in record.versions.items())}.\n")
+    return "\n".join(parts)
+
+
+def figure_text(figure: Figure) -> str:
+    return f"{figure.what} {_measured(figure)}, wanted {_wanted(figure)}"
+
+
+def _measured(figure: Figure) -> str:
+    """Rounded away from what was wanted: what is shown as 20 has reached 20."""
+    towards = math.floor if figure.sense == "at least" else math.ceil
+    # What is a hair off is a matter of binary fractions, not of the measurement.
+    return _number(towards(round(figure.value * 100, 6)) / 100) + figure.unit
+
+
+def _wanted(figure: Figure) -> str:
+    return f"{figure.sense} {_number(figure.wanted)}{figure.unit}"
+
+
+def _verdict(figure: Figure) -> str:
+    return "reached" if figure.is_reached else "not reached"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.2f}".removesuffix(".00")
+
+
+def _heading(case: Case) -> str:
+    return f"{case.letter}. {case.title}"
+
+
+def _anchor(case: Case) -> str:
+    """The heading's anchor, as GitHub makes it."""
+    kept = "".join(letter for letter in _heading(case).lower() if letter.isalnum() or letter in "-_ ")
+    return kept.replace(" ", "-")
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """Columns of one width each, the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *others in rows:
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("  ".join(["", first.ljust(widths[0]), *cells]).rstrip())
+    return lines
+
+
+def _markdown_table(rows: list[list[str]]) -> str:
+    head, *body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    ruler = ["---", *["---:" for _ in head[1:]]]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, ruler, *body))
