@@ -22,7 +22,7 @@ APPLICATION_ID = 0x53484F4C
 BUSY_SECONDS = 30.0
 LONGEST_ERROR = 300
 # The version of each part's tables. Raised with a migration from the version before.
-VERSIONS = MappingProxyType({"frontier": 5, "store": 3, "segments": 1})
+VERSIONS = MappingProxyType({"frontier": 6, "store": 3, "segments": 1})
 
 # Statements that lead from one version to the next, or a function that chooses them by the tables it finds.
 Migration = str | Callable[[sqlite3.Connection], str]

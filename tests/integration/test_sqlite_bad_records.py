@@ -120,6 +120,20 @@ async def test_the_crawl_goes_on_to_its_end(
     assert noted or kind in ("a leased task", "a sign of life", "a lane's waiting tasks that were lost count")
 
 
+async def test_a_task_whose_key_cannot_be_read_gets_it_back_from_its_record(
+    frontier: SqliteFrontier, tmp_path: Path
+) -> None:
+    await frontier.put(CRAWL, [make_task(2**60), make_task(2), make_task(3)])
+    damage(tmp_path, f"UPDATE task SET key = 'x' WHERE key = {2**60}")
+    damage(tmp_path, "UPDATE task SET payload = x'dc00ff' WHERE key = 2")
+    assert [lease.task.key for lease in (await lend(frontier)).leases] == [3]
+    assert (await frontier.look_up(CRAWL, 2**60)).reason == BAD_RECORD
+    assert await frontier.requeue_dead(CRAWL, DeadFilter(key=2**60)) == 1
+    (lease,) = (await lend(frontier)).leases
+    assert not (await frontier.settle([Done(lease=lease)])).stale
+    assert (await frontier.look_up(CRAWL, 2**60)).state is TaskState.DONE
+
+
 async def test_a_task_whose_url_can_be_told_is_a_dead_letter_that_can_be_fetched_again(
     frontier: SqliteFrontier, tmp_path: Path
 ) -> None:

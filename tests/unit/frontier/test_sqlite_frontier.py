@@ -32,6 +32,7 @@ HOT_QUERIES = {
     "next due task": sqlite_lease.NEXT_DUE,
     "next expiry": sqlite_lease.NEXT_EXPIRY,
     "held tasks": sqlite_settle.HELD,
+    "requests on their way": sqlite_lease.ON_THEIR_WAY,
     "known keys": sqlite_put.KNOWN,
     "keys that ended": expiry.KNOWN_PAST,
     "keys that expired": expiry.EXPIRED_PAST,
@@ -48,6 +49,28 @@ async def test_no_hot_query_looks_through_all_rows(tmp_path: Path, query: str) -
     assert plan
     for *_, step in plan:
         assert step.startswith("SEARCH") or step == "SCAN json_each VIRTUAL TABLE INDEX 1:"
+
+
+@pytest.mark.parametrize("query", [sqlite_settle.HELD, sqlite_lease.ON_THEIR_WAY], ids=["held", "on their way"])
+async def test_a_leased_task_is_found_by_its_key(tmp_path: Path, query: str) -> None:
+    await (await SqliteFrontier.open(tmp_path / "shoal.db")).close()
+    connection = sqlite3.connect(tmp_path / "shoal.db")
+    *_, (*_, last) = connection.execute(f"EXPLAIN QUERY PLAN {query}", ("[1]", 1)).fetchall()
+    connection.close()
+    assert last == "SEARCH task USING INDEX task_held (crawl=? AND key=?)"
+
+
+async def test_a_finished_url_leaves_nothing_but_its_key(tmp_path: Path) -> None:
+    frontier = await SqliteFrontier.open(tmp_path / "shoal.db")
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0))
+    await frontier.put(CRAWL, [Task(url="https://a.test/", key=2**62 + 1, lane="a.test")])
+    batch = await frontier.lease([CRAWL], 1, worker="w", seconds=60.0, horizon=0.0)
+    await frontier.settle([Done(lease=lease) for lease in batch.leases])
+    await frontier.close()
+    connection = sqlite3.connect(tmp_path / "shoal.db")
+    assert connection.execute("SELECT * FROM seen").fetchall() == [(1, 2**62 + 1)]
+    assert connection.execute("SELECT * FROM task").fetchall() == []
+    connection.close()
 
 
 async def test_opens_by_scheme_or_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,14 +180,16 @@ def delete_crawl(db: sqlite3.Connection, name: str) -> None:
 def forget(ledger: Ledger, keys: Sequence[int]) -> None:
     """Done keys become unknown; so do dead ones, and their letters are dropped."""
     crawl = ledger.crawl
+    # Walks through the crawl's tasks: waiting ones have no index by key.
     rows = ledger.db.execute(
-        "SELECT value, task.id, task.reason FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND seen.key = value"
-        " LEFT JOIN task ON task.id = seen.task WHERE task.id IS NULL OR task.state = ?",
-        (msgspec.json.encode(list(dict.fromkeys(keys))).decode(), crawl.id, DEAD),
+        "SELECT key, id, state, reason FROM task WHERE id BETWEEN ? AND ? AND key IN (SELECT value FROM json_each(?))",
+        (*ids_of(crawl.id), msgspec.json.encode(list(keys)).decode()),
     ).fetchall()
+    alive = {key for key, _, state, _ in rows if state != DEAD}
     forget_ended(ledger, keys)
-    _drop(ledger, [(row_id, reason) for _, row_id, reason in rows if row_id is not None])
-    ledger.db.executemany("DELETE FROM seen WHERE crawl = ? AND key = ?", [(crawl.id, key) for key, _, _ in rows])
+    _drop(ledger, [(row_id, reason) for _, row_id, state, reason in rows if state == DEAD])
+    forgotten = [(crawl.id, key) for key in dict.fromkeys(keys) if key not in alive]
+    ledger.db.executemany("DELETE FROM seen WHERE crawl = ? AND key = ?", forgotten)
     crawl.epoch += 1
     ledger.flush()
 

@@ -51,9 +51,8 @@ FAR_AHEAD = (
     " AND max(next_start, exits_next) > ? ORDER BY max(next_start, exits_next) DESC, id LIMIT ?"
 )
 ON_THEIR_WAY = (
-    "SELECT task.key, task.token, task.id, task.lane"
-    " FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND seen.key = value"
-    " CROSS JOIN task ON task.id = seen.task WHERE task.state = 2 AND task.token > 0"
+    "SELECT task.key, task.token, task.id, task.lane FROM json_each(?)"
+    " CROSS JOIN task ON task.crawl = ? AND task.key = value AND task.state = 2 WHERE task.token > 0"
 )
 NEXT_TASKS = (
     "SELECT id, attempts, losses, free_retries, payload FROM task WHERE lane = ? AND state = 0 ORDER BY ord LIMIT ?"

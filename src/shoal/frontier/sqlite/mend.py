@@ -190,8 +190,7 @@ class _Mend:
         task = _task(payload)
         url = task.url if task is not None else _url_in(payload)
         if not isinstance(key, int):
-            found = self._one("SELECT key FROM seen WHERE crawl = ? AND task = ?", self._crawl, row_id)
-            key = found if isinstance(found, int) else row_id
+            key = task.key if task is not None else row_id
         lane = self._lane(task.lane if task is not None else "unknown") if lane is None else lane
         name = lanes.get(lane, "unknown")
         # One that nobody can fetch allows no attempt: it is not queued again.

@@ -51,7 +51,7 @@ class _Intake:
         crawl = ledger.crawl
         self.ledger = ledger
         self._reasons = reasons
-        self._seen_rows: list[tuple[int, int, int]] = []
+        self._seen_rows: list[tuple[int, int]] = []
         self._task_rows: list[tuple[Any, ...]] = []
         self._shapes: dict[tuple[int, int], int] = {}
         self._duplicates = 0
@@ -88,14 +88,14 @@ class _Intake:
         if self._task_rows:
             if self._reasons is None:
                 ledger.revive()
-            ledger.db.executemany("INSERT INTO seen (crawl, key, task) VALUES (?, ?, ?)", self._seen_rows)
+            ledger.db.executemany("INSERT INTO seen (crawl, key) VALUES (?, ?)", self._seen_rows)
             ledger.db.executemany(
                 "INSERT INTO task (id, crawl, key, lane, ord, state, at, max_attempts, payload)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 self._task_rows,
             )
             if self._reasons is not None:
-                reasons = [(self._reasons[key], row_id) for _, key, row_id in self._seen_rows]
+                reasons = [(self._reasons[row[2]], row[0]) for row in self._task_rows]
                 ledger.db.executemany("UPDATE task SET reason = ? WHERE id = ?", reasons)
         if self._shapes:
             ledger.db.executemany(
@@ -129,7 +129,7 @@ class _Intake:
             state, at = ledger.wait(lane, delay=task.delay)
         else:
             state, at = self._bury(self._reasons[task.key])
-        self._seen_rows.append((crawl.id, task.key, row_id))
+        self._seen_rows.append((crawl.id, task.key))
         self._task_rows.append(
             (row_id, crawl.id, task.key, lane.id, order, state, at, task.max_attempts, _ENCODER.encode(task))
         )

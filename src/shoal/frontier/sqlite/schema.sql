@@ -59,12 +59,12 @@ CREATE TABLE crawl_about (
     reason TEXT NOT NULL DEFAULT ''
 );
 
--- Every key a crawl ever accepted. A key whose task has no row any more is done.
+-- Every key a crawl ever accepted, and nothing else: a finished URL takes its 8 bytes and those of its place in the tree. A key
+-- whose task has no row any more is done.
 -- In a crawl whose keys expire (dedup_ttl > 0): only the keys of tasks that have not ended.
 CREATE TABLE seen (
     crawl INTEGER NOT NULL,
     key INTEGER NOT NULL,
-    task INTEGER NOT NULL,
     PRIMARY KEY (crawl, key)
 ) WITHOUT ROWID;
 
@@ -104,6 +104,8 @@ CREATE TABLE task (
 CREATE INDEX task_queued ON task (lane, ord) WHERE state = 0;
 CREATE INDEX task_delayed ON task (crawl, at) WHERE state = 1;
 CREATE INDEX task_leased ON task (crawl, at) WHERE state = 2;
+-- Settling finds a task by its key here. Waiting tasks have no such index: looking one up walks through the crawl's tasks.
+CREATE INDEX task_held ON task (crawl, key) WHERE state = 2;
 CREATE INDEX task_dead ON task (crawl, at) WHERE state = 3;
 
 -- A lane outlives its queue: its next start is the politeness towards its host.

@@ -19,8 +19,7 @@ from shoal.model import Dead, Done, Lease, Released, Result, Retry, SettleReport
 HELD = (
     "SELECT task.key, task.id, task.lane, task.token, task.attempts, task.free_retries, task.max_attempts,"
     " task.exit"
-    " FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND seen.key = value"
-    " CROSS JOIN task ON task.id = seen.task WHERE task.state = 2"
+    " FROM json_each(?) CROSS JOIN task ON task.crawl = ? AND task.key = value AND task.state = 2"
 )
 _PUT_BACK = (
     "UPDATE task SET state = ?, at = ?, attempts = ?, free_retries = ?, reason = ?, losses = iif(?, losses, 0),"
