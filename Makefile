@@ -6,7 +6,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 
 PACKAGES ?=
 
-.PHONY: install dev apt servers demo test check format bench docs clean
+.PHONY: install dev apt servers demo test check format bench guard guard-renew docs clean
 
 install: $(VENV)/.installed
 dev: $(VENV)/.developing
@@ -38,7 +38,7 @@ demo: install
 
 # Servers that the tests start by themselves. Where we may not install them, tests that need a missing one are skipped.
 servers:
-	@for pair in redis-server:redis-server ip:iproute2 tinyproxy:tinyproxy microsocks:microsocks faketime:faketime; do \
+	@for pair in redis-server:redis-server ip:iproute2 tinyproxy:tinyproxy microsocks:microsocks faketime:faketime valgrind:valgrind; do \
 	  command -v $${pair%%:*} >/dev/null || PATH=$$PATH:/usr/sbin:/sbin command -v $${pair%%:*} >/dev/null || missing="$$missing $${pair##*:}"; \
 	done; \
 	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
@@ -66,6 +66,13 @@ bench: dev servers
 	done; \
 	if [ -n "$$missing" ]; then $(MAKE) --no-print-directory apt PACKAGES="$$missing"; fi
 	$(BIN)/python -m bench $(if $(CASE),--case $(CASE)) $(if $(QUICK),--quick)
+
+# What a page costs in instructions, beside bench/guard/baseline.json; the second one writes that file anew.
+guard: dev servers
+	$(BIN)/python -m bench.guard
+
+guard-renew: dev servers
+	$(BIN)/python -m bench.guard --renew
 
 docs: install
 	$(BIN)/python docs/generate.py

@@ -21,6 +21,7 @@ from shoal.errors import StorageError
 from shoal.exits.configuration import exits_by_name, load_pools
 from shoal.exits.passage import Passages
 from shoal.exits.troubles import Troubles
+from shoal.fetch.base import Fetcher
 from shoal.fetch.descriptors import within_limit
 from shoal.fetch.http import HttpFetcher
 from shoal.frontier.base import Frontier
@@ -111,16 +112,16 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     name: str | None = None,
     archive: Archive | None = None,
     shared: Shared | None = None,
+    fetcher: Fetcher | None = None,
 ) -> AsyncIterator[Worker]:
-    """A worker with all its parts, closed at the end. `shared` is what it shares with others of its process."""
+    """A worker with all its parts, closed at the end. `shared` with others of its process; no `fetcher`: over HTTP."""
     settings, shortage = within_limit(record_of(crawl).settings)
     shared = shared or Shared(BlackBox.private(), Solitude())
     own_box = shared.box.worker(name, patience=settings.handler_seconds)
     known, troubles = RecentKeys(), _troubles(say, shortage)
     intake = intake_of(crawl, known=known)
     exits = exits_by_name(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
-    fetcher = HttpFetcher(settings, exits=exits)
-    handlers = _handlers_of(spider, intake, witness=own_box)
+    fetcher, handlers = fetcher or HttpFetcher(settings, exits=exits), _handlers_of(spider, intake, witness=own_box)
     passages = Passages(
         exits=exits,
         pools=crawl.pools,
