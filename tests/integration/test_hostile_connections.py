@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import resource
-import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,6 +17,7 @@ import trustme
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
 from shoal.fetch.http import HttpFetcher
 from shoal.settings import Settings
+from shoal.testing.few_files import few_files
 from shoal.testing.sites.hostile import answer
 
 SETTINGS = Settings(
@@ -132,23 +131,17 @@ async def test_idle_connections_are_left_when_there_are_no_descriptors_for_other
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer(b"another host"))
 
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with Connections(serve).running() as many, Connections(other).running() as one:
         fetcher = HttpFetcher(msgspec.structs.replace(SETTINGS, first_byte_seconds=PATIENCE, idle_seconds=PATIENCE))
         urls = [f"http://127.0.0.1:{many.port}/{number}" for number in range(20)]
         await asyncio.gather(*(fetcher.fetch(Fetch(url=url)) for url in urls))
-        with socket.socket() as probe:
-            lowest_free = probe.fileno()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, before[1]))
-        try:
+        with few_files():
             found = await fetcher.fetch(Fetch(url=f"http://127.0.0.1:{one.port}/"))
             assert isinstance(found, Fault)
             assert found.kind is FaultKind.SHORTAGE
             for _ in urls:
                 await many.one_ends()
             found = await fetcher.fetch(Fetch(url=f"http://127.0.0.1:{one.port}/"))
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, before)
         assert isinstance(found, Response)
         assert found.body == b"another host"
         await fetcher.close()

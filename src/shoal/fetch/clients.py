@@ -29,13 +29,14 @@ GIVEN_UP_SECONDS: Final = 1.0  # the client's timeout is later than our own dead
 FOREVER: Final = 366 * 86_400.0
 
 BATCHES: Final = 8  # of a tier, when they are full
-SMALLEST_BATCH: Final = 16  # origins: building a client takes 5 ms, as long as several requests
+SMALLEST_BATCH: Final = 16  # origins: building a client for HTTPS takes 5 ms, as long as several requests
 MAX_BATCHES: Final = 128  # of a tier, however few origins each has: a client takes 0.1 MB
 MAX_SEEN: Final = 10_000
 # Over HTTP/2 a host may keep its connection alive by itself, and it is not told from those of its batch.
 BATCH_SECONDS: Final = 300.0
-# Building a client reads the system's certificates: origins that come faster than this share one.
+# Building a client for HTTPS reads the system's certificates: origins that come faster than this share one.
 GATHER_SECONDS: Final = 0.05
+READING_ROOTS: Final = 4  # descriptors that reading the system's certificates takes (a folder, a file), and some more
 
 
 class Batch:
@@ -186,24 +187,24 @@ class Clients:
 
     def _plain(self, tier: Tier) -> Batch:
         if tier.plain is None or len(tier.plain.origins) >= tier.size:
-            tier.plain = self._added(tier, client_builder(self._settings))
+            tier.plain = self._added(tier, plain_built, client_builder(self._settings))
         return tier.plain
 
     def _secure(self, tier: Tier, pinned: dict[str, str]) -> Batch:
         builder = secure_builder(self._settings, trusted_roots=self._trusted_roots)
         for host, address in pinned.items():
             builder.resolve(host, address, 0)
-        batch = self._added(tier, builder)
+        batch = self._added(tier, built, builder)
         self._gathered_at = self._clock()
         return batch
 
-    def _added(self, tier: Tier, builder: ClientBuilder) -> Batch:
+    def _added(self, tier: Tier, build: Callable[[ClientBuilder], Client], builder: ClientBuilder) -> Batch:
         if is_short(self._limit, self._settings.concurrency):
             # Hosts with several connections each: there are more of them than origins.
             oldest = self._new if self._new.batches else self._returning
             if oldest.batches:
                 self._retire(oldest)
-        batch = Batch(built(builder), made=self._clock())
+        batch = Batch(build(builder), made=self._clock())
         tier.batches.append(batch)
         return batch
 
@@ -221,14 +222,35 @@ def _ignore_error(building: asyncio.Task[Batch]) -> None:
         building.exception()
 
 
+def plain_built(builder: ClientBuilder) -> Client:
+    """Build a client that is only ever given http URLs. It takes no file descriptor and 10 µs, because it reads no
+    certificates: there are none to check."""
+    return _built(builder.danger_accept_invalid_certs(True))
+
+
 def built(builder: ClientBuilder) -> Client:
-    """Build the client. It reads the system's certificates, which takes file descriptors: raises OSError if none are
-    left."""
+    """Build a client for HTTPS. Raises OSError if too few file descriptors are left.
+
+    It reads the system's certificates and passes over what it cannot open: with no descriptors it would trust fewer
+    authorities, and sites would be blamed for that."""
+    if is_used_up(needed=READING_ROOTS):
+        raise _no_client(errno.EMFILE)
+    client = _built(builder)
+    # Connections are opened by a thread of the client, so perhaps meanwhile.
+    if is_used_up(needed=READING_ROOTS):
+        raise _no_client(errno.EMFILE)
+    return client
+
+
+def _built(builder: ClientBuilder) -> Client:
     try:
         return builder.build()
     except BuilderError as error:
-        number = errno.EMFILE if is_used_up() else errno.EIO
-        raise OSError(number, f"no client could be made: {os.strerror(number)}") from error
+        raise _no_client(errno.EMFILE if is_used_up(needed=READING_ROOTS) else errno.EIO) from error
+
+
+def _no_client(number: int) -> OSError:
+    return OSError(number, f"no client could be made: {os.strerror(number)}")
 
 
 def client_builder(settings: Settings) -> ClientBuilder:

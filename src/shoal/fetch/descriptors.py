@@ -22,6 +22,7 @@ FEWEST_IDLE: Final = 32
 OPEN_FILES: Final = "open files: "
 PORTS: Final = "ports: "
 MEMORY: Final = "memory: "
+NO_FILES: Final = (errno.EMFILE, errno.ENFILE)
 CURE: Final = "raise the limit with ulimit -n"
 FEWER_PAGES: Final = f"; {CURE}"
 
@@ -77,13 +78,23 @@ def within_limit(settings: Settings) -> tuple[Settings, str]:
     return msgspec.structs.replace(settings, concurrency=pages), trouble
 
 
-def is_used_up() -> bool:
-    """Whether this process or the system can open no more files right now."""
+def is_used_up(*, needed: int = 1) -> bool:
+    """Whether this process or the system can open fewer files right now than are needed."""
+    files: list[int] = []
     try:
-        os.close(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(needed):
+            files.append(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
-        return error.errno in (errno.EMFILE, errno.ENFILE)
+        return error.errno in NO_FILES
+    finally:
+        for file in files:
+            os.close(file)
     return False
+
+
+def names_files(message: str) -> bool:
+    """Whether it is open files that a shortage's message names."""
+    return any(os.strerror(number) in message for number in NO_FILES)
 
 
 def has_source(address: str) -> bool:
@@ -96,8 +107,8 @@ def has_source(address: str) -> bool:
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((address, 9))  # sends nothing
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno in NO_FILES
     return True
 
 

@@ -25,6 +25,7 @@ from shoal.fetch.faults import explain, lacks_a_port, never_connected
 from shoal.fetch.gateways import gateway_answer, gateway_fault, gateway_headers, gateway_url
 from shoal.fetch.proxies import ProxyRoutes, proxy_answer, proxy_fault
 from shoal.fetch.raw_headers import RawHeaders, raw_values
+from shoal.fetch.relief import Relief
 from shoal.fetch.resolver import Lookup
 from shoal.fetch.routes import Route, Routes
 from shoal.model import DIRECT
@@ -76,6 +77,7 @@ class HttpFetcher:
             trusting = msgspec.structs.replace(settings, allow_private=True)
             self._gateways = Routes(trusting, lookup=resolver, clock=clock, trusted_roots=trusted_roots)
         self._raw_headers = RawHeaders()
+        self._relief = Relief(self._close_idle, clock=clock)
         self._max_bytes = settings.max_body_bytes
         self._first_byte = settings.first_byte_seconds or FOREVER
         self._total = settings.total_seconds or FOREVER
@@ -91,11 +93,11 @@ class HttpFetcher:
             answer = Fault(kind=kind, message=message)
         if isinstance(answer, Fault):
             if answer.kind is FaultKind.SHORTAGE:
-                self._relieve()
+                self._relief.begin()
             return msgspec.structs.replace(answer, elapsed=self._clock() - started)
         return answer
 
-    def _relieve(self) -> None:
+    def _close_idle(self) -> None:
         for routes in (self._routes, self._gateways):
             if routes is not None:
                 routes.relieve()
@@ -103,6 +105,7 @@ class HttpFetcher:
 
     async def close(self) -> None:
         """Close idle connections."""
+        self._relief.end()
         await self._routes.close()
         await self._proxies.close()
         await self._raw_headers.close()

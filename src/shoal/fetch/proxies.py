@@ -17,7 +17,7 @@ from shoal.fetch.descriptors import has_source, idle_within, open_limit
 from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.faults import CONNECTING, causes_of, explain, lacks_a_port, one_line
 from shoal.fetch.guard import refusal
-from shoal.fetch.routes import PARTING_SECONDS, RELIEF_SECONDS, ROUTE_SECONDS, Origin, Route, Routes, parse_origin
+from shoal.fetch.routes import PARTING_SECONDS, ROUTE_SECONDS, Origin, Route, Routes, parse_origin
 from shoal.settings import Settings
 
 # Each client takes about 9 ms to build and 0.1 MB. With more exits than this, used one after the other, every request
@@ -69,7 +69,6 @@ class ProxyRoutes:
         self._clients: OrderedDict[str, _Proxied] = OrderedDict()
         self._origins = 0
         self._most_origins = idle_within(open_limit(), settings.concurrency)
-        self._relieved = -RELIEF_SECONDS
         self._vetted: OrderedDict[str, tuple[float, Origin | Fault]] = OrderedDict()
 
     async def vetted(self, origin_text: str) -> Origin | Fault:
@@ -99,10 +98,8 @@ class ProxyRoutes:
 
     def relieve(self) -> None:
         """Drop idle connections, as `Routes.relieve` does."""
-        if self._clock() >= self._relieved + RELIEF_SECONDS:
-            self._relieved = self._clock()
-            self._clients.clear()
-            self._origins = 0
+        self._clients.clear()
+        self._origins = 0
 
     async def close(self) -> None:
         """Close connections."""

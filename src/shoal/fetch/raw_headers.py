@@ -22,11 +22,12 @@ from pyreqwest.http import HeaderMap
 from pyreqwest.multipart import FormBuilder, PartBuilder
 from pyreqwest.request import RequestBuilder
 
-from shoal.fetch.clients import built
+from shoal.fetch.clients import plain_built
 from shoal.fetch.descriptors import is_used_up
 
 LOOPBACK: Final = "127.0.0.1"
 DETOUR_SECONDS: Final = 5.0
+DETOUR_FILES: Final = 3  # that the detour has open at once
 _SURROGATES: Final = re.compile("[\udc80-\udcff]")
 _NO_CONTENT: Final = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n%s\r\n"
 # In a part of a form: the boundary and Content-Disposition come before the headers of the part.
@@ -73,7 +74,7 @@ class RawHeaders:
     def _request(self, method: str, mirror: _Mirror) -> RequestBuilder:
         if self._client is None:
             builder = ClientBuilder().no_proxy().http1_only().follow_redirects(False).default_cookie_store(False)
-            self._client = built(builder.timeout(timedelta(seconds=DETOUR_SECONDS)))
+            self._client = plain_built(builder.timeout(timedelta(seconds=DETOUR_SECONDS)))
         return self._client.request(method, mirror.url)
 
     async def _send(self, request: RequestBuilder) -> HeaderMap:
@@ -81,7 +82,7 @@ class RawHeaders:
             return (await request.build().send()).headers
         except PyreqwestError as error:
             # Not the site's fault: nothing here may count against it.
-            number = errno.EMFILE if is_used_up() else errno.EIO
+            number = errno.EMFILE if is_used_up(needed=DETOUR_FILES) else errno.EIO
             raise OSError(number, "the headers of an answer could not be read over loopback") from error
 
 

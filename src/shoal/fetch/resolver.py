@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +22,7 @@ REMEMBER_FAILURE_SECONDS: Final = 5.0
 MAX_HOSTS: Final = 10_000
 # More than a worker has slots: a name server that never answers blocks its thread long after the request gave up.
 LOOKUP_THREADS: Final = 128
+LOOKUP_FILES: Final = 2  # that a look-up has open at once
 
 
 class Resolver:
@@ -81,11 +84,16 @@ class Resolver:
 
 
 def _is_short(error: OSError) -> bool:
-    """Whether a look-up failed because this machine lacks something: without a socket, glibc says "try again"."""
-    if not isinstance(error, socket.gaierror):
-        return error.errno in SHORTAGES
-    return error.errno == socket.EAI_MEMORY or (error.errno == socket.EAI_AGAIN and is_used_up())
+    """Whether a look-up failed because this machine lacks something."""
+    return error.errno == socket.EAI_MEMORY if isinstance(error, socket.gaierror) else error.errno in SHORTAGES
 
 
 def _system_addresses(host: str) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
-    return list(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+    try:
+        return list(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+    except socket.gaierror as error:
+        # Without a descriptor for its files or its socket, glibc says "try again", or that the name is not known. Asked
+        # here, in the thread: a moment later there may be some again.
+        if is_used_up(needed=LOOKUP_FILES):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE)) from error
+        raise

@@ -23,7 +23,6 @@ from shoal.settings import Settings
 MAX_ADDRESSES: Final = 3
 ROUTE_SECONDS: Final = 60.0
 PARTING_SECONDS: Final = 0.05
-RELIEF_SECONDS: Final = 1.0
 
 _NOT_IN_ORIGIN: Final = re.compile(r"[?#\\\s\x00-\x1f]")
 
@@ -62,7 +61,6 @@ class Routes:
         self._resolver = Resolver(lookup, clock=clock)
         self._known: dict[str, Route] = {}
         self._clients = Clients(settings, clock=clock, trusted_roots=trusted_roots, dropped=self._forget_batch)
-        self._relieved = -RELIEF_SECONDS
 
     def known(self, origin_text: str) -> Route | None:
         """The route to an origin (`https://host:port`), if it is remembered and has not expired."""
@@ -81,9 +79,7 @@ class Routes:
     def relieve(self) -> None:
         """Drop the idle connections to all hosts: this process has no file descriptors left, and idle connections hold
         some."""
-        if self._clock() >= self._relieved + RELIEF_SECONDS:
-            self._relieved = self._clock()
-            self._clients.drop_all()
+        self._clients.drop_all()
 
     async def find(self, origin_text: str) -> Route | Fault:
         """The route to an origin, or why there is none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
 
 import msgspec
@@ -12,6 +11,7 @@ from fetch_checks import SETTINGS, fault, fetched
 
 from shoal.fetch.base import FaultKind, Fetch
 from shoal.fetch.http import HttpFetcher
+from shoal.testing.few_files import few_files
 from shoal.testing.sites.hostile import HostileSite
 from shoal.testing.waiting import eventually
 
@@ -99,14 +99,8 @@ async def test_a_full_listen_queue_is_a_connect_timeout() -> None:
 
 async def test_having_no_file_descriptors_left_is_a_shortage(site: HostileSite, fetcher: HttpFetcher) -> None:
     await fetched(fetcher, site.url("/ok"))
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with socket.socket() as probe:
-        lowest_free = probe.fileno()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
-    try:
+    with few_files():
         found = await fault(fetcher, "http://127.0.0.2:9/")
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert found.kind is FaultKind.SHORTAGE
 
 

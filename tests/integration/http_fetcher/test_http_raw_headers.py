@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,6 +10,7 @@ from fetch_checks import fault, fetched
 from shoal.fetch.base import FaultKind, Fetch, location_of
 from shoal.fetch.cookies import as_text
 from shoal.fetch.http import HttpFetcher
+from shoal.testing.few_files import few_files
 from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, reply
 
 UTF8, LATIN1 = "caf\xc3\xa9", "caf\xe9"
@@ -137,18 +136,13 @@ async def test_a_cookie_goes_back_with_the_bytes_it_came_with(
     assert site.cookies == [f"a={value}"]
 
 
+@pytest.mark.parametrize("free", [0, 1, 2])
 async def test_without_descriptors_for_the_detour_the_page_is_tried_again(
-    odd: tuple[Site, str], fetcher: HttpFetcher
+    odd: tuple[Site, str], fetcher: HttpFetcher, free: int
 ) -> None:
     site, url = odd
     site.lines = [f"Location: /{UTF8}"]
     await fetched(fetcher, url)
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with socket.socket() as probe:
-        lowest_free = probe.fileno()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, before[1]))
-    try:
+    with few_files(free=free):
         assert (await fault(fetcher, url)).kind is FaultKind.SHORTAGE
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert location_of((await fetched(fetcher, url)).headers) == "/caf%C3%A9"

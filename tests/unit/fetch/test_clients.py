@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
 
@@ -10,6 +11,7 @@ from shoal.fetch.clients import BATCH_SECONDS, KEEP_ALIVE_SECONDS, MAX_BATCHES, 
 from shoal.fetch.descriptors import MOST_IDLE
 from shoal.settings import Settings
 from shoal.testing.clock import FakeClock
+from shoal.testing.few_files import few_files
 
 
 class Kept:
@@ -111,6 +113,23 @@ async def test_a_request_that_is_cancelled_does_not_cost_others_their_client() -
     impatient.cancel()
     assert (await patient).is_kept
     assert impatient.cancelled()
+
+
+def test_a_client_for_plain_http_takes_no_descriptor() -> None:
+    kept = Kept()
+    with few_files():
+        batches = kept.visit(*(f"{number}.test" for number in range(MOST_IDLE)))
+    assert len({id(batch.client) for batch in batches}) > 1
+
+
+@pytest.mark.parametrize("free", [0, 1, 2])
+async def test_a_client_that_may_have_read_only_some_certificates_is_not_used(free: int) -> None:
+    kept = Kept()
+    with few_files(free=free), pytest.raises(OSError, match="no client could be made") as raised:
+        await kept.visit_secure(("a.test", "10.0.0.1"))
+    assert raised.value.errno == errno.EMFILE
+    [batch] = await kept.visit_secure(("a.test", "10.0.0.1"))
+    assert batch.is_kept
 
 
 async def test_closing_gives_up_a_client_that_is_being_built() -> None:

@@ -26,6 +26,7 @@ from shoal.fetch.descriptors import (
     within_limit,
 )
 from shoal.settings import Settings
+from shoal.testing.few_files import few_files
 
 
 @pytest.fixture
@@ -82,18 +83,27 @@ def test_open_files_are_counted() -> None:
         os.close(number)
 
 
-def test_a_process_without_a_free_descriptor_knows_it(limits: tuple[int, int]) -> None:
+def test_a_process_without_a_free_descriptor_knows_it() -> None:
     assert not is_used_up()
-    lowest_free = os.open(os.devnull, os.O_RDONLY)
-    os.close(lowest_free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, limits[1]))
-    assert is_used_up()
+    with few_files():
+        assert is_used_up()
+
+
+def test_a_process_knows_whether_as_many_descriptors_are_free_as_it_needs() -> None:
+    before = open_count()
+    with few_files(free=2):
+        assert not is_used_up()
+        assert is_used_up(needed=3)
+    assert not is_used_up(needed=3)
+    assert open_count() == before
 
 
 def test_an_address_that_no_address_of_this_machine_reaches_is_told_from_a_lack_of_ports() -> None:
     assert has_source("127.0.0.1")
     assert has_source("proxy.test")
     assert not has_source("255.255.255.255")
+    with few_files():
+        assert has_source("127.0.0.1")
 
 
 @pytest.mark.parametrize(

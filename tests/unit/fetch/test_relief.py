@@ -1,0 +1,53 @@
+"""Idle connections are closed while descriptors lack: at once, again and again, and no longer than that."""
+
+from __future__ import annotations
+
+import asyncio
+
+from shoal.fetch.relief import CLOSE_SECONDS, WATCH_SECONDS, Relief
+from shoal.testing.clock import FakeClock
+from shoal.testing.few_files import few_files
+from shoal.testing.waiting import eventually
+
+
+class Closed:
+    """A relief, and how often it closed idle connections."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.clock = FakeClock()
+        self.relief = Relief(self._close, clock=self.clock)
+
+    def _close(self) -> None:
+        self.times += 1
+
+
+async def test_connections_that_are_idle_later_are_closed_too_while_no_descriptor_is_free() -> None:
+    closed = Closed()
+    with few_files():
+        closed.relief.begin()
+        assert closed.times == 1
+        await eventually(lambda: closed.times >= 3)
+    closed.relief.end()
+
+
+async def test_looks_for_a_while_and_leaves_connections_open_once_descriptors_are_free() -> None:
+    closed = Closed()
+    with few_files():
+        closed.relief.begin()
+        await eventually(lambda: closed.times >= 2)
+    before = closed.times
+    closed.clock.advance(WATCH_SECONDS)  # the look under way is the last
+    await eventually(lambda: len(asyncio.all_tasks()) == 1)
+    assert closed.times == before
+
+
+async def test_a_lasting_shortage_of_something_else_closes_connections_once_a_second() -> None:
+    closed = Closed()
+    for _ in range(5):
+        closed.relief.begin()
+    assert closed.times == 1
+    closed.clock.advance(CLOSE_SECONDS)
+    closed.relief.begin()
+    assert closed.times == 2
+    closed.relief.end()
