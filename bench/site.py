@@ -49,7 +49,7 @@ def build_site(plan: SitePlan, *, folder: Path) -> bool:
     for first in range(0, plan.pages, SECTION_PAGES):
         (folder / plan.path(first)).parent.mkdir(parents=True, exist_ok=True)
     for number in range(plan.pages):
-        (folder / plan.path(number)).write_text(_page(plan, number), encoding="ascii")
+        (folder / plan.path(number)).write_text(page_html(plan, number), encoding="ascii")
     manifest.write_text(wanted)
     return True
 
@@ -60,7 +60,8 @@ def stored_plan(folder: Path) -> SitePlan | None:
     return SitePlan(**json.loads(manifest.read_text())) if manifest.exists() else None
 
 
-def _page(plan: SitePlan, number: int) -> str:
+def page_html(plan: SitePlan, number: int) -> str:
+    """One page of the site, as exactly as many bytes as the plan says."""
     draw = random.Random(f"{plan.seed}/page/{number}")
     anchors = [_anchor(plan, number, target, draw=draw) for target in plan.targets(number)]
     navigation = "".join(f"<li>{anchor}</li>" for anchor in anchors[:6])

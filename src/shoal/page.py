@@ -5,7 +5,8 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, NoReturn
+from itertools import chain
+from typing import Any, Literal, NoReturn, cast
 from xml.etree import ElementTree
 
 import msgspec
@@ -55,6 +56,7 @@ class Page:
     """
 
     __slots__ = (
+        "_base",
         "_encoding",
         "_limits",
         "_resolver",
@@ -82,6 +84,7 @@ class Page:
         self._limits = limits
         self._tree: LexborHTMLParser | None = None
         self._encoding: str | None = None
+        self._base: str | None = None
 
     @property
     def url(self) -> str:
@@ -199,6 +202,11 @@ class Page:
     @property
     def base(self) -> str:
         """The URL that relative links are relative to: that of the page's <base>, else the page's own."""
+        if self._base is None:
+            self._base = self._find_base()
+        return self._base
+
+    def _find_base(self) -> str:
         # Searched in the first bytes before the document is parsed: most pages have no <base>.
         if not _BASE.search(self.body, 0, HEAD_BYTES):
             return self.url
@@ -327,10 +335,19 @@ class Follow:
         return hrefs
 
     def __iter__(self) -> Iterator[Request]:
+        iteration = Iteration(self)
+        requests = cast("FollowRequests", FollowRequests.from_iterable(iteration.parts()))
+        requests.iteration = iteration
+        return requests
+
+    def requests(self, urls: Iterable[str]) -> Iterator[Request]:
+        """A request for each of these absolute URLs."""
+        handler, options = self.handler, self.options
+        if not options:
+            return (Request(url, handler) for url in urls)
         elsewhere = self.options_elsewhere
         origin = origin_of(self.page.url) + "/"
-        for url in self.page.absolute(self.hrefs()):
-            yield Request(url, handler=self.handler, **(self.options if url.startswith(origin) else elsewhere))
+        return (Request(url, handler, **(options if url.startswith(origin) else elsewhere)) for url in urls)
 
     @property
     def options_elsewhere(self) -> dict[str, Any]:
@@ -339,6 +356,41 @@ class Follow:
         if headers is None or not has_secrets(headers):
             return self.options
         return {**self.options, "headers": without_secrets(headers)}
+
+
+class Iteration:
+    """One iteration over a `Follow`, for shoal itself.
+
+    `hrefs` are there after the first request, which is `first`. Who takes in all the hrefs at that moment sets
+    `is_taken`: then the iteration is over."""
+
+    __slots__ = ("first", "follow", "hrefs", "is_taken")
+
+    def __init__(self, follow: Follow) -> None:
+        self.follow = follow
+        self.hrefs: list[str] = []
+        self.first: Request | None = None
+        self.is_taken = False
+
+    def parts(self) -> Iterator[Iterable[Request]]:
+        """The first request, then the others: most handlers yield from all of them, and then none is made."""
+        follow, page = self.follow, self.follow.page
+        self.hrefs = follow.hrefs()
+        url = next((url for href in self.hrefs for url in page.absolute([href])), None)
+        if url is None:
+            return
+        [self.first] = follow.requests([url])
+        yield (self.first,)
+        if not self.is_taken:
+            yield follow.requests(page.absolute(self.hrefs)[1:])
+
+
+class FollowRequests(chain[Request]):
+    """The requests of a `Follow`. A handler that yields from it is known by that, see `journey/handlers.py`."""
+
+    __slots__ = ("iteration",)
+
+    iteration: Iteration
 
 
 def _listed(target: Any) -> list[Any]:

@@ -201,6 +201,19 @@ class UrlRules:
                         others.append(link)
         return cast("dict[int, str]", plain), others
 
+    def plain_keys(self, urls: Sequence[str], base: str) -> list[int | None]:
+        """The key of each of these URLs, in their order; None where the link is not plain."""
+        link_base = self._link_base
+        if link_base.given != base:
+            link_base = self._use_base(base)
+        keys = list(map(link_base.memo.keys.get, urls))
+        if None in keys:
+            for index in [index for index, key in enumerate(keys) if key is None]:
+                link = self.resolve(urls[index], base)
+                if link.is_plain:
+                    keys[index] = link.key
+        return keys
+
     def key_of(self, url: str, *, method: str = "GET", body: bytes | None = None) -> int:
         """The key of a canonical URL under these settings."""
         return _key(self._key_forms.of(url)[0], method, body)

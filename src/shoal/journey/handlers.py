@@ -8,18 +8,20 @@ import inspect
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from types import GeneratorType
 from typing import Any
 
 from shoal.error_text import code_line_of, line_of
 from shoal.errors import UsageError
 from shoal.exits.accounts import LoginRefused
 from shoal.journey.alarm import Alarm, HandlerOverrun, HandlerTimeout, NoWitness, Stepwise, Witness
-from shoal.journey.harvest import HandlerNames, Harvest
+from shoal.journey.harvest import Harvest
 from shoal.journey.intake import Intake
 from shoal.journey.item_fields import is_item
 from shoal.journey.listings import PAGES, SITEMAP, take_page_range, take_sitemap
 from shoal.journey.page_notes import PageNotes
-from shoal.page import Follow, Page
+from shoal.journey.plain_requests import HandlerNames
+from shoal.page import Follow, FollowRequests, Page
 from shoal.session import Session
 from shoal.spider import Request, Spider
 
@@ -170,6 +172,7 @@ async def _drain(output: Any, harvest: Harvest) -> None:
                 with contextlib.suppress(StopAsyncIteration):
                     await output.athrow(error)
             raise
+    harvest.take_in()
 
 
 def _collect(output: Any, harvest: Harvest) -> None:
@@ -179,12 +182,28 @@ def _collect(output: Any, harvest: Harvest) -> None:
     if isinstance(output, Request | Follow) or is_item(output) or not hasattr(output, "__iter__"):
         harvest.add(output)
         return
+    generator = output if inspect.isgenerator(output) else None
     for part in output:
         try:
-            harvest.add(part)
+            if generator is None or generator.gi_yieldfrom is None or not _is_whole(generator, part, harvest):
+                harvest.add(part)
         except (UsageError, TypeError) as error:
             # Raised at the handler's yield, so that the traceback shows the line that yields it.
-            if inspect.isgenerator(output):
+            if generator is not None:
                 with contextlib.suppress(StopIteration):
-                    output.throw(error)
+                    generator.throw(error)
             raise
+    harvest.take_in()
+
+
+def _is_whole(generator: GeneratorType[Any, Any, Any], part: Any, harvest: Harvest) -> bool:
+    """Whether the handler is in a `yield from page.follow(…)` at its first request, and all links were taken in.
+
+    Then the iteration is over, and the handler goes on behind the `yield from`. Nobody else sees its requests: between
+    the iterator and us there are only generators that pass on what they get."""
+    inner = generator.gi_yieldfrom
+    while isinstance(inner, GeneratorType):
+        inner = inner.gi_yieldfrom
+    if type(inner) is not FollowRequests or inner.iteration.first is not part:
+        return False
+    return harvest.add_whole(inner.iteration)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,9 +10,10 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.journey.intake import Found, Intake
 from shoal.journey.item_fields import NoJson, described, encoded, fields_of, key_text
+from shoal.journey.plain_requests import HandlerNames, PlainRequests
 from shoal.near_names import did_you_mean
-from shoal.page import Follow, Page
-from shoal.spider import Item, Request, Spider, check_handler, handler_name
+from shoal.page import Follow, Iteration, Page
+from shoal.spider import Item, Request
 
 FIELDS_NAMED = 12
 
@@ -22,23 +23,6 @@ class KeyedItem(msgspec.Struct, frozen=True):
 
     key: str
     data: bytes
-
-
-class HandlerNames:
-    """The handlers of one spider. A name is looked up once."""
-
-    __slots__ = ("_known", "_spider")
-
-    def __init__(self, spider: Spider) -> None:
-        self._spider = spider
-        self._known: set[str] = set()
-
-    def check(self, handler: Callable[..., Any] | str | None) -> None:
-        """Refuse a handler that the spider does not have, where a request names it."""
-        name = "parse" if handler is None else handler_name(handler)
-        if name not in self._known:
-            check_handler(self._spider, name)
-            self._known.add(name)
 
 
 class Harvest:
@@ -51,12 +35,13 @@ class Harvest:
     """
 
     __slots__ = (
+        "_found",
         "_intake",
         "_item_key",
         "_names",
         "_page",
+        "_plain",
         "_without_key",
-        "found",
         "items",
         "keyless",
         "notes",
@@ -65,7 +50,7 @@ class Harvest:
     )
 
     def __init__(self, page: Page, *, intake: Intake, item_key: str, names: HandlerNames | None = None) -> None:
-        self.found = Found()
+        self._found = Found()
         self.items: list[KeyedItem] = []
         self.unstorable: list[tuple[str, str]] = []
         self.keyless = 0
@@ -74,7 +59,8 @@ class Harvest:
         self._page = page
         self._intake = intake
         self._item_key = item_key
-        self._names = names
+        self._names = names or HandlerNames(None)
+        self._plain = PlainRequests(self._names)
         self._without_key = 0
 
     @property
@@ -82,31 +68,41 @@ class Harvest:
         """Whether the handler called `page.follow` and nobody has looked at the links."""
         return bool(self._page.unused_follows)
 
+    @property
+    def found(self) -> Found:
+        """The tasks found so far, and what was kept out."""
+        self.take_in()
+        return self._found
+
+    def take_in(self) -> None:
+        """Take in the requests that were kept back."""
+        if self._plain.urls:
+            self._intake.requests_of_page(self._plain, self._page, self._found)
+            self._plain.clear()
+
     def add(self, output: Any) -> None:
-        """Take in one output of the handler."""
+        """Take in one output of the handler. What is wrong with a request is raised now, though it may be kept back."""
         if output is None:
             return
-        if isinstance(output, Follow):
-            if self._names is not None:
+        if isinstance(output, Request):
+            if type(output) is not Request or not self._plain.take(output):
                 self._names.check(output.handler)
+                self._intake.request_of_page(output, self._page, self.found)
+        elif isinstance(output, Follow):
+            self._names.check(output.handler)
             self._intake.follow(output, self.found)
-        elif isinstance(output, Request):
-            if self._names is not None:
-                self._names.check(output.handler)
-            self._add_request(output)
         elif isinstance(output, Item):
             self._add_item(output.key, output)
         else:
             self._add_item(None, fields_of(output))
 
-    def _add_request(self, request: Request) -> None:
-        if len(self.found.tasks) >= self._intake.settings.max_links:
-            self.found.reject("too_many_links", request.url)
-        else:
-            hrefs, base = self._page.rooted([request.url])
-            for href in hrefs:  # none, if the URL leads to no other page
-                asked = request if href == request.url else msgspec.structs.replace(request, url=href)
-                self._intake.request(asked, self.found, parent=self._page.task, base=base)
+    def add_whole(self, iteration: Iteration) -> bool:
+        """Take in all links of a `page.follow` that a handler yields from, of which the first request is here.
+
+        False: it has to go on request by request, because not all come to the same."""
+        self._names.check(iteration.follow.handler)
+        iteration.is_taken = self._intake.follow_iterated(iteration, self.found)
+        return iteration.is_taken
 
     def _add_item(self, key: Any, fields: Mapping[str, Any]) -> None:
         is_named = key is not None

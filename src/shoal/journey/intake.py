@@ -6,14 +6,15 @@ import math
 import operator
 import time
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from shoal.errors import UsageError
+from shoal.journey.plain_requests import Asked, PlainRequests
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import DIRECT, DUPLICATE, VIA, Task, random_key
-from shoal.page import Follow
+from shoal.page import Follow, Iteration, Page
 from shoal.settings import Settings
 from shoal.spider import Request, handler_name
 from shoal.urls import Link, UrlRules, named_key, origin_of
@@ -88,7 +89,63 @@ class Intake:
             return
         if follow.options:
             check_task(Task(url=follow.page.url, key=0, lane="", **fields))
-        self._links(follow, into, fields=fields)
+        hrefs, base = follow.page.rooted(self._looked_at(follow, into))
+        self._links(_Links(hrefs, base, *self.rules.sort_out(hrefs, base)), follow, into, fields=fields)
+
+    def follow_iterated(self, iteration: Iteration, into: Found, *, default_handler: str = "parse") -> bool:
+        """Take in every link of a `page.follow` that a handler yields from: what each request would become.
+
+        False: nothing was taken in, because request by request something else would come of it, such as an error."""
+        follow, hrefs = iteration.follow, iteration.hrefs
+        page = follow.page
+        if not BULK_OPTIONS.issuperset(follow.options) or not self._has_room(len(hrefs), page, into):
+            return False
+        try:
+            fields = self._shared_fields(follow, default_handler)
+            if follow.options:
+                check_task(Task(url=page.url, key=0, lane="", **fields))
+        except UsageError:
+            return False
+        hrefs, base = page.rooted(hrefs)
+        if base is not page.base:
+            return False
+        links = _Links(hrefs, base, *self.rules.sort_out(hrefs, base))
+        if links.others and any(not link.lane or link.rejected == "credentials" for link in links.others):
+            # No request is made of a URL that is none, and one without the user name and password.
+            return False
+        self._links(links, follow, into, fields=fields)
+        return True
+
+    def request_of_page(self, request: Request, page: Page, into: Found) -> None:
+        """Take in one request that a page's handler yields."""
+        if len(into.tasks) >= self.settings.max_links:
+            into.reject("too_many_links", request.url)
+        else:
+            hrefs, base = page.rooted([request.url])
+            for href in hrefs:  # none, if the URL leads to no other page
+                asked = request if href == request.url else msgspec.structs.replace(request, url=href)
+                self.request(asked, into, parent=page.task, base=base)
+
+    def requests_of_page(self, requests: PlainRequests, page: Page, into: Found) -> None:
+        """Take in plain requests that a page's handler yields one after the other, as if one by one."""
+        urls, tasks = requests.urls, into.tasks
+        hrefs, base = page.rooted(urls)
+        if hrefs is not urls or base is not page.base or not self._has_room(len(urls), page, into):
+            for url, asked in zip(urls, requests.asked, strict=True):
+                self.request_of_page(_request(url, asked), page, into)
+            return
+        keys = self.rules.plain_keys(urls, base)
+        fresh = self.known.unknown(keys).difference(tasks)
+        duplicates = len(urls)
+        for url, asked, key in zip(urls, requests.asked, keys, strict=True) if fresh else ():
+            if key not in fresh or key in tasks:
+                continue
+            duplicates -= 1
+            if key is None:  # not plain: taken in by itself
+                self.request(_request(url, asked), into, parent=page.task, base=base)
+            else:
+                self._take_plain(self.rules.resolve(url, base), asked, page.task, into)
+        self._count_duplicates(duplicates, into)
 
     def via(self, pool: str | None, *, parent: Task | None) -> tuple[str, str]:
         """The pool of a request, and the suffix that it adds to the name of the lane.
@@ -124,9 +181,12 @@ class Intake:
             return self._task_of(request, link, depth=depth, parent=parent)
         return None
 
-    def _links(self, follow: Follow, into: Found, *, fields: dict[str, Any]) -> None:
-        hrefs, base = follow.page.rooted(self._looked_at(follow, into))
-        plain, others = self.rules.sort_out(hrefs, base)
+    def _has_room(self, number: int, page: Page, into: Found) -> bool:
+        """Whether neither `max_links` nor `max_depth` can keep out any of so many links of the page."""
+        return len(into.tasks) + number <= self.settings.max_links and not self._too_deep(page.task.depth + 1)
+
+    def _links(self, links: _Links, follow: Follow, into: Found, *, fields: dict[str, Any]) -> None:
+        hrefs, base, plain, others = links
         elsewhere = self._fields_elsewhere(follow, fields)
         if others and not _are_only_rejected(others, plain):
             self._mixed_links(self.rules.resolve_all(hrefs, base), into, fields=fields, elsewhere=elsewhere)
@@ -187,6 +247,24 @@ class Intake:
                 tasks[link.key] = Task(
                     url=link.url, key=link.key, lane=link.lane + via, shape=link.shape, merged=link.merged, **fields
                 )
+
+    def _take_plain(self, link: Link, asked: Asked, parent: Task, into: Found) -> None:
+        pool, via = self.via(None, parent=parent)
+        handler, priority, meta = asked
+        into.tasks[link.key] = Task(
+            url=link.url,
+            key=link.key,
+            lane=link.lane + via,
+            handler=handler,
+            depth=parent.depth + 1,
+            priority=priority,
+            meta=meta,
+            max_attempts=self.settings.max_attempts,
+            pool=pool,
+            parent=parent.key,
+            created=self._clock(),
+            shape=link.shape,
+        )
 
     def _shared_fields(self, follow: Follow, default_handler: str) -> dict[str, Any]:
         parent = follow.page.task
@@ -253,6 +331,20 @@ class Intake:
         if request.method.upper() == "GET" and not body:
             return link.key
         return self.rules.key_of(link.url, method=request.method.upper(), body=body)
+
+
+class _Links(NamedTuple):
+    """The links of one page, sorted out."""
+
+    hrefs: list[str]
+    base: str
+    plain: dict[int, str]
+    others: list[Link]
+
+
+def _request(url: str, asked: Asked) -> Request:
+    handler, priority, meta = asked
+    return Request(url, handler, priority=priority, meta=meta)
 
 
 def check_task(task: Task) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
+
+Key = TypeVar("Key", int, int | None)
 
 
 class RecentKeys:
@@ -16,8 +19,8 @@ class RecentKeys:
     def __contains__(self, key: int) -> bool:
         return key in self._young or key in self._old
 
-    def unknown(self, keys: Iterable[int]) -> set[int]:
-        """The keys among these that are not remembered."""
+    def unknown(self, keys: Iterable[Key]) -> set[Key]:
+        """The keys among these that are not remembered. None is no key, and never remembered."""
         # One set after the other: given two sets at once, `difference` walks through the whole second set.
         return set(keys).difference(self._young).difference(self._old)
 

@@ -14,9 +14,9 @@ from typing import Any, TextIO
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
-from shoal.journey.harvest import HandlerNames
 from shoal.journey.intake import Found, Intake
 from shoal.journey.listings import PAGES, SITEMAP
+from shoal.journey.plain_requests import HandlerNames
 from shoal.model import PutReport
 from shoal.processes.outages import until_reachable
 from shoal.spider import Pages, Request, Sitemap, Source, Spider, Stdin, UrlFile, handler_name
