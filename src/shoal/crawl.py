@@ -23,6 +23,7 @@ from shoal.exits.passage import Passages
 from shoal.exits.troubles import Troubles
 from shoal.fetch.base import Fetcher
 from shoal.fetch.descriptors import within_limit
+from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.http import HttpFetcher
 from shoal.frontier.base import Frontier
 from shoal.journey.alarm import Witness
@@ -120,35 +121,17 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     own_box = shared.box.worker(name, patience=settings.handler_seconds)
     known, troubles = RecentKeys(), _troubles(say, shortage)
     intake = intake_of(crawl, known=known)
+    common = _Common(crawl, settings, frontier, intake, say, troubles)
     exits = exits_by_name(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
-    fetcher, handlers = fetcher or HttpFetcher(settings, exits=exits), _handlers_of(spider, intake, witness=own_box)
-    passages = Passages(
-        exits=exits,
-        pools=crawl.pools,
-        frontier=frontier,
-        fetcher=fetcher,
-        log_in=handlers.log_in,
-        rules=intake.rules,
-        settings=settings,
-        say=say,
-        troubles=troubles,
-    )
-    journey = Journey(
-        spider_name=crawl.spider,
-        worker=own_box.name,
-        settings=settings,
-        needs_rules=crawl.needs_rules,
-        handlers=handlers,
-        intake=intake,
-        lane_rules=LaneRules(frontier=frontier, settings=settings),
-        passages=passages,
-        keeping=_keeping(store, archive),
-    )
+    fetcher = fetcher or HttpFetcher(settings, exits=exits)
+    handlers = _handlers_of(spider, intake, witness=own_box)
+    passages = _passages_of(common, exits=exits, fetcher=fetcher, handlers=handlers)
+    keeping = _keeping(store, archive)
     parts = WorkerParts(
         spider=spider,
         frontier=frontier,
         store=store,
-        journey=journey,
+        journey=_journey_of(common, worker=own_box.name, handlers=handlers, passages=passages, keeping=keeping),
         known=known,
         say=say,
         archive=archive,
@@ -162,6 +145,45 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     finally:
         handlers.close()
         await fetcher.close()
+
+
+class _Common(NamedTuple):
+    """What several parts of one worker are built from."""
+
+    crawl: Crawl
+    settings: Settings
+    frontier: Frontier
+    intake: Intake
+    say: Say
+    troubles: Troubles
+
+
+def _passages_of(common: _Common, *, exits: Mapping[str, ExitConfig], fetcher: Fetcher, handlers: Handlers) -> Passages:
+    return Passages(
+        exits=exits,
+        pools=common.crawl.pools,
+        frontier=common.frontier,
+        fetcher=fetcher,
+        log_in=handlers.log_in,
+        rules=common.intake.rules,
+        settings=common.settings,
+        say=common.say,
+        troubles=common.troubles,
+    )
+
+
+def _journey_of(common: _Common, *, worker: str, handlers: Handlers, passages: Passages, keeping: Keeping) -> Journey:
+    return Journey(
+        spider_name=common.crawl.spider,
+        worker=worker,
+        settings=common.settings,
+        needs_rules=common.crawl.needs_rules,
+        handlers=handlers,
+        intake=common.intake,
+        lane_rules=LaneRules(frontier=common.frontier, settings=common.settings),
+        passages=passages,
+        keeping=keeping,
+    )
 
 
 def _troubles(say: Say, shortage: str) -> Troubles:

@@ -108,6 +108,17 @@ def lost_lane(at: Place) -> None:
     at.call("HDEL", at.prefix + "lanes", "a.test")
 
 
+def lane_time(index: int) -> Damage:
+    """One of the times in the record of a lane lies millions of years ahead."""
+
+    def damage(at: Place) -> None:
+        numbers = list(struct.unpack(">13d", at.call("HGET", at.prefix + "lanes", "a.test")))
+        numbers[index] = 1e15
+        at.call("HSET", at.prefix + "lanes", "a.test", struct.pack(">13d", *numbers))
+
+    return damage
+
+
 def roster(at: Place, changed: Callable[[bytes], bytes]) -> None:
     """The lane that goes via a pool has its roster behind its record."""
     record = at.call("HGET", at.prefix + "lanes", VIA_POOL)
@@ -128,6 +139,9 @@ DAMAGES: dict[str, tuple[Damage, int]] = {
     "a lane record cut short": (lambda at: cut(at, "lanes", 50), 0),
     "a lane record that is lost": (lost_lane, 0),
     "a lane record of no numbers": (field("lanes", "a.test", "x" * 104), 0),
+    "a lane record whose next start is no time": (lane_time(1), 0),
+    "a lane record whose last start is no time": (lane_time(2), 0),
+    "a lane record whose rest is no time": (lane_time(3), 0),
     "a lease without its task": (lambda at: at.call("ZADD", at.prefix + "leases", 1, "abcdefgh"), 0),
     "a task without its lease": (lambda at: at.call("DEL", at.prefix + "leases"), 0),
     "a dead letter cut short": (lambda at: cut(at, "dead", 12), 1),

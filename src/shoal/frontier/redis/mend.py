@@ -22,13 +22,13 @@ from shoal.frontier.redis.connections import RedisConnections
 from shoal.frontier.redis.server_checks import warn
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.redis.wire import decode_dead, decode_held, decode_later, decode_task, decode_tries, pairs
-from shoal.frontier.rules.constants import PARKED
+from shoal.frontier.rules.constants import LATEST_TIME, PARKED
 from shoal.frontier.rules.tasks import bad_record_key
 from shoal.frontier.rules.unreadable import aside_line
 from shoal.model import Crawl, CrawlState, Pool, Task
 
 PER_PAGE = 500
-LARGEST = 1e17  # of the numbers in a lane's record: its tokens and its age are the largest
+LARGEST = 1e17  # of the numbers in a lane's record that are no times: its tokens and its age are the largest
 # What decoding a damaged record raises.
 UNREADABLE = (struct.error, ValueError, IndexError, KeyError, TypeError, OverflowError, msgspec.MsgspecError)
 _HASHES = (
@@ -242,17 +242,19 @@ def _is_number(value: bytes) -> bool:
     return _reads(lambda data: _finite(float(data)), value)
 
 
-def _finite(*values: float) -> None:
-    if not all(abs(value) < LARGEST for value in values):
+def _finite(*values: float, below: float = LARGEST) -> None:
+    if not all(abs(value) < below for value in values):
         raise ValueError(values)
 
 
 def _is_lane(record: bytes) -> bool:
-    """Whether these are a lane's numbers. Only the last may be infinite: all exits of its pool are in use."""
+    """Whether these are a lane's numbers. Only the last may be infinite: all exits of its pool are in use. The times
+    from which its next start comes are bounded as in `find_lane`: a script would fail again on what passes here."""
 
     def read(data: bytes) -> None:
-        *numbers, exits_next = _LANE.unpack_from(data)
-        _finite(*numbers, 0.0 if exits_next == math.inf else exits_next)
+        age, next_start, last_start, blocked_until, *numbers, exits_next = _LANE.unpack_from(data)
+        _finite(age, *numbers, 0.0 if exits_next == math.inf else exits_next)
+        _finite(next_start, last_start, blocked_until, below=LATEST_TIME)
 
     return _reads(read, record)
 

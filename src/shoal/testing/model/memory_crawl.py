@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -153,12 +153,15 @@ class ModelTask:
 
 @dataclass(eq=False)
 class ModelCrawl:
-    """A crawl with its tasks. The frontier sets `now` at the beginning of every verb."""
+    """A crawl with its tasks. The frontier sets `now` at the beginning of every verb.
+
+    `lane_ages` counts the lanes of all crawls in the order in which they were made."""
 
     crawl: Crawl
     age: int
     epoch: int
     now: float
+    lane_ages: Iterator[int]
     wall: float = 0.0
     expected: float | None = None
     clock_last: float = 0.0

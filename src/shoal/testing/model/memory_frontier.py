@@ -14,7 +14,7 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL, MAX_ASK_AGAIN, WORKERS_KEPT, WORKERS_KEPT_SECONDS
 from shoal.frontier.rules.exits import check_exits
-from shoal.frontier.rules.tasks import MERGED, losses_of_requeued, outcome_of
+from shoal.frontier.rules.tasks import losses_of_requeued, outcome_of
 from shoal.frontier.steady import SteadyTimes
 from shoal.model import (
     DIRECT,
@@ -39,7 +39,7 @@ from shoal.model import (
 )
 from shoal.testing.model import memory_views as views
 from shoal.testing.model.memory_control import apply, described, flaw_of, matching_dead, take_over
-from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane, ModelTask
+from shoal.testing.model.memory_crawl import ModelCrawl, ModelTask
 from shoal.testing.model.memory_lease import (
     Terms,
     ask_again,
@@ -52,6 +52,7 @@ from shoal.testing.model.memory_lease import (
     room,
     shares,
 )
+from shoal.testing.model.memory_put import admit, lane_of
 
 
 class MemoryFrontier:
@@ -82,7 +83,8 @@ class MemoryFrontier:
         else:
             age = next(self._crawl_ages)
             crawl = msgspec.structs.replace(crawl, created=crawl.created or now)
-            one = ModelCrawl(crawl, age, age * EPOCHS_PER_CRAWL, now, state=crawl.state, feeding=crawl.feeding)
+            one = ModelCrawl(crawl, age, age * EPOCHS_PER_CRAWL, now, self._lane_ages)
+            one.state, one.feeding = crawl.state, crawl.feeding
             one.generation_began = now
             one.pools.take_over(crawl.pools, now)
             self._crawls[crawl.id] = one
@@ -130,13 +132,13 @@ class MemoryFrontier:
         msgspec.msgpack.encode(tasks)
         one.expire_keys()
         one.reject(rejected or {}, samples)
-        return self._admit(one, tasks)
+        return admit(one, tasks)
 
     async def bury(self, crawl: str, letters: Sequence[tuple[Task, str]]) -> PutReport:
         one = self._crawl(crawl)
         msgspec.msgpack.encode(letters)
         one.expire_keys()
-        return self._admit(one, [task for task, _ in letters], reasons=[reason for _, reason in letters])
+        return admit(one, [task for task, _ in letters], reasons=[reason for _, reason in letters])
 
     async def lease(
         self,
@@ -206,7 +208,7 @@ class MemoryFrontier:
                 one = self._crawl(name)
                 one.pools.refresh(one.now)
                 dones = [result for result in applied if isinstance(result, Done) and result.lease.crawl == name]
-                report = self._admit(one, [task for done in dones for task in done.found])
+                report = admit(one, [task for done in dones for task in done.found])
                 refused |= report.refused
         names = {result.lease.crawl for result in good} & self._crawls.keys()
         return SettleReport(
@@ -250,7 +252,7 @@ class MemoryFrontier:
 
     async def update_lane(self, crawl: str, lane: str, update: LaneUpdate) -> None:
         one = self._crawl(crawl)
-        self._lane(one, lane).update(update, one.now)
+        lane_of(one, lane).update(update, one.now)
 
     async def rules(self, crawl: str, lane: str) -> tuple[int, bytes]:
         one = self._look(crawl)
@@ -259,7 +261,7 @@ class MemoryFrontier:
 
     async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT) -> float:  # noqa: A002 -- as the contract has it
         one = self._crawl(crawl)
-        found = self._lane(one, lane)
+        found = lane_of(one, lane)
         start = max(one.now, found.next_start)
         if found.has_pool:
             start = one.pools.reserve(lane, exit, start)
@@ -341,44 +343,6 @@ class MemoryFrontier:
         one = self._crawls[name]
         one.set_time(self._clock(), expected=self._times.expected(name))
         return one
-
-    def _lane(self, one: ModelCrawl, name: str) -> ModelLane:
-        if name not in one.lanes:
-            pool = one.pools.pool_of(name)
-            interval, cap = (pool.host_interval, pool.host_cap) if pool else (one.crawl.interval, one.crawl.cap)
-            one.lanes[name] = ModelLane(name, next(self._lane_ages), one.now, interval, interval, cap)
-        return one.lanes[name]
-
-    def _admit(self, one: ModelCrawl, tasks: Sequence[Task], *, reasons: Sequence[str] | None = None) -> PutReport:
-        new = duplicates = 0
-        refused: dict[int, str] = {}
-        for index, task in enumerate(tasks):
-            if one.knows(task.key):
-                duplicates += 1
-                if task.merged:
-                    one.reject({MERGED: 1}, [(MERGED, task.url)])
-            elif reason := one.refusal(task):
-                refused[task.key] = reason
-                one.reject({reason: 1}, [(reason, task.url)])
-            else:
-                new += 1
-                self._accept(one, task, buried=reasons[index] if reasons else None)
-        one.duplicates += duplicates
-        return PutReport(new=new, duplicates=duplicates, refused=refused)
-
-    def _accept(self, one: ModelCrawl, task: Task, *, buried: str | None) -> None:
-        lane = self._lane(one, task.lane)
-        lane.known += 1
-        one.shapes[task.lane, task.shape] += 1
-        one.last_age += 1
-        entry = ModelTask(task, lane, one.last_age, state=TaskState.UNKNOWN)
-        if buried is None:
-            one.revive()
-            one.wait(entry, task.delay)
-        else:
-            one.bury(entry, buried)
-        one.tasks[task.key] = entry
-        one.seen.add(task.key)
 
     def _held(self, lease: Lease) -> ModelTask | None:
         """The task, if this lease still holds it."""

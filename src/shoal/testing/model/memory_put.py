@@ -1,0 +1,52 @@
+"""Putting tasks into the in-memory model: each is a duplicate, refused, or accepted into its lane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shoal.frontier.rules.tasks import MERGED
+from shoal.model import PutReport, Task, TaskState
+from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane, ModelTask
+
+
+def admit(one: ModelCrawl, tasks: Sequence[Task], *, reasons: Sequence[str] | None = None) -> PutReport:
+    """Take in the tasks that are new; with reasons, as dead letters."""
+    new = duplicates = 0
+    refused: dict[int, str] = {}
+    for index, task in enumerate(tasks):
+        if one.knows(task.key):
+            duplicates += 1
+            if task.merged:
+                one.reject({MERGED: 1}, [(MERGED, task.url)])
+        elif reason := one.refusal(task):
+            refused[task.key] = reason
+            one.reject({reason: 1}, [(reason, task.url)])
+        else:
+            new += 1
+            _accept(one, task, buried=reasons[index] if reasons else None)
+    one.duplicates += duplicates
+    return PutReport(new=new, duplicates=duplicates, refused=refused)
+
+
+def _accept(one: ModelCrawl, task: Task, *, buried: str | None) -> None:
+    lane = lane_of(one, task.lane)
+    lane.known += 1
+    one.shapes[task.lane, task.shape] += 1
+    one.last_age += 1
+    entry = ModelTask(task, lane, one.last_age, state=TaskState.UNKNOWN)
+    if buried is None:
+        one.revive()
+        one.wait(entry, task.delay)
+    else:
+        one.bury(entry, buried)
+    one.tasks[task.key] = entry
+    one.seen.add(task.key)
+
+
+def lane_of(one: ModelCrawl, name: str) -> ModelLane:
+    """The lane of this name, made when it is asked for first."""
+    if name not in one.lanes:
+        pool = one.pools.pool_of(name)
+        interval, cap = (pool.host_interval, pool.host_cap) if pool else (one.crawl.interval, one.crawl.cap)
+        one.lanes[name] = ModelLane(name, next(one.lane_ages), one.now, interval, interval, cap)
+    return one.lanes[name]
