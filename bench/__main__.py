@@ -8,7 +8,9 @@ import importlib
 from bench.case import Plan
 from bench.case_main import add_options, plan_of, run_case
 
-CASES: dict[str, str] = {}
+CASES: dict[str, str] = {
+    "G": "bench.cases.kills",
+}
 
 
 def main() -> None:
