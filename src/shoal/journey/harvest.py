@@ -82,12 +82,11 @@ class Harvest:
 
     def add(self, output: Any) -> None:
         """Take in one output of the handler. What is wrong with a request is raised now, though it may be kept back."""
-        if output is None:
+        if output is None or (type(output) is Request and self._plain.take(output)):
             return
         if isinstance(output, Request):
-            if type(output) is not Request or not self._plain.take(output):
-                self._names.check(output.handler)
-                self._intake.request_of_page(output, self._page, self.found)
+            self._names.check(output.handler)
+            self._intake.request_of_page(output, self._page, self.found)
         elif isinstance(output, Follow):
             self._names.check(output.handler)
             self._intake.follow(output, self.found)

@@ -20,7 +20,7 @@ from shoal.journey.alarm import HandlerTimeout
 from shoal.journey.handlers import Handlers
 from shoal.journey.harvest import Harvest
 from shoal.journey.intake import Found, Intake
-from shoal.journey.plain_requests import MOST_TOGETHER
+from shoal.journey.plain_requests import MOST_TOGETHER, HandlerNames, PlainRequests
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import Task
 from shoal.settings import Settings
@@ -360,6 +360,12 @@ class Endless(Spider):
 async def test_a_handler_that_never_stops_yielding_requests_is_stopped() -> None:
     with pytest.raises(HandlerTimeout):
         await run("parse", Endless())
+
+
+def test_only_so_many_requests_are_kept_back() -> None:
+    plain = PlainRequests(HandlerNames(None))
+    assert all(plain.take(Request(f"/{number}")) for number in range(MOST_TOGETHER))
+    assert not plain.take(Request("/more"))
 
 
 async def test_more_requests_than_are_kept_back_are_all_taken_in_and_in_order() -> None:
