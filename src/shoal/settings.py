@@ -214,7 +214,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     horizon_seconds: Annotated[Seconds, _help("how far ahead a worker takes start slots of a fast host")] = 1.0
     grace_seconds: Annotated[Seconds, _help("how long a worker that was told to stop may finish its pages")] = 20.0
     flush_pages: Annotated[Positive, _help("pages per write to the store and the frontier")] = 128
-    flush_seconds: Annotated[Seconds, _help("longest time that a finished page waits for this write")] = 0.05
+    flush_seconds: Annotated[Seconds, _help("longest time that a finished page waits for this write")] = 0.2
     max_pending: Annotated[Positive, _help("waiting tasks above which sources stop feeding")] = 1_000_000
 
     item_key: Annotated[str, _help("the field that identifies an item; empty: the page's URL")] = ""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from shoal.errors import StorageError
-from shoal.sqlite_file import APPLICATION_ID, connect, storage_errors, transaction
+from shoal.sqlite_file import APPLICATION_ID, connect, insert_rows, storage_errors, transaction
 
 SCHEMA = "CREATE TABLE thing (a INTEGER); -- one; two\nCREATE TABLE other (\n    b TEXT\n);\n"
 
@@ -138,3 +139,19 @@ def test_a_mistake_in_a_statement_is_not_blamed_on_the_file(tmp_path: Path) -> N
     with pytest.raises(sqlite3.ProgrammingError), storage_errors(tmp_path / "shoal.db"):
         connection.execute("INSERT INTO thing (a) VALUES (?)", (object(),))
     connection.close()
+
+
+def test_inserts_batches_of_every_size_with_few_statements() -> None:
+    statements: list[str] = []
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("CREATE TABLE pair (left INTEGER PRIMARY KEY, right TEXT)")
+        database.set_trace_callback(statements.append)
+        rows = [(number, f"row {number}") for number in range(300)]
+        insert_rows(database, "INSERT INTO pair (left, right)", rows)
+        insert_rows(
+            database, "INSERT INTO pair (left, right)", [(0, "new")], " ON CONFLICT DO UPDATE SET right = 'kept'"
+        )
+        inserted = [statement for statement in statements if statement.startswith("INSERT")]
+        stored = dict(database.execute("SELECT left, right FROM pair"))
+    assert len(inserted) == 6  # 128, 128, 32, 8 and 4 rows, then one
+    assert stored == {**dict(rows), 0: "kept"}

@@ -12,11 +12,16 @@ from shoal.frontier.sqlite.expiry import known_ended
 from shoal.frontier.sqlite.frontier_rows import DEAD, LaneRow
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.model import PutReport, Task
+from shoal.sqlite_file import insert_rows
 
 SEQUENCES = 2**40  # task ids per crawl, and the distance of two priorities in a lane's order
 
 _ENCODER = msgspec.msgpack.Encoder()
-KNOWN = "SELECT value FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND seen.key = value"
+_DECODER = msgspec.json.Decoder(list[int])
+_SEEN = "INSERT INTO seen (crawl, key)"
+_TASK = "INSERT INTO task (id, crawl, key, lane, ord, state, at, max_attempts, payload)"
+_SHAPE = "INSERT INTO shape (lane, shape, known)"
+KNOWN = "SELECT json_group_array(value) FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND seen.key = value"
 
 
 def put(ledger: Ledger, tasks: list[Task]) -> PutReport:
@@ -33,7 +38,8 @@ def bury(ledger: Ledger, letters: Sequence[tuple[Task, str]]) -> PutReport:
 def _let_in(tasks: list[Task], intake: _Intake) -> PutReport:
     ledger = intake.ledger
     keys = msgspec.json.encode([task.key for task in tasks]).decode()
-    known = {key for (key,) in ledger.db.execute(KNOWN, (keys, ledger.crawl.id))}
+    (found,) = ledger.db.execute(KNOWN, (keys, ledger.crawl.id)).fetchone()
+    known = set(_DECODER.decode(found))
     if ledger.crawl.dedup_ttl:
         known |= known_ended(ledger, (task.key for task in tasks))
     for task in tasks:
@@ -88,21 +94,14 @@ class _Intake:
         if self._task_rows:
             if self._reasons is None:
                 ledger.revive()
-            ledger.db.executemany("INSERT INTO seen (crawl, key) VALUES (?, ?)", self._seen_rows)
-            ledger.db.executemany(
-                "INSERT INTO task (id, crawl, key, lane, ord, state, at, max_attempts, payload)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                self._task_rows,
-            )
+            insert_rows(ledger.db, _SEEN, self._seen_rows)
+            insert_rows(ledger.db, _TASK, self._task_rows)
             if self._reasons is not None:
                 reasons = [(self._reasons[row[2]], row[0]) for row in self._task_rows]
                 ledger.db.executemany("UPDATE task SET reason = ? WHERE id = ?", reasons)
         if self._shapes:
-            ledger.db.executemany(
-                "INSERT INTO shape (lane, shape, known) VALUES (?, ?, ?)"
-                " ON CONFLICT DO UPDATE SET known = excluded.known",
-                [(*lane_and_shape, known) for lane_and_shape, known in self._shapes.items()],
-            )
+            rows = [(*lane_and_shape, known) for lane_and_shape, known in self._shapes.items()]
+            insert_rows(ledger.db, _SHAPE, rows, " ON CONFLICT DO UPDATE SET known = excluded.known")
         return PutReport(new=len(self._task_rows), duplicates=self._duplicates, refused=self._refused)
 
     def _refuse(self, task: Task, reason: str) -> bool:

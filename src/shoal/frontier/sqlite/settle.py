@@ -16,20 +16,22 @@ from shoal.frontier.sqlite.moment import Moment
 from shoal.frontier.sqlite.put import put
 from shoal.model import Dead, Done, Lease, Released, Result, Retry, SettleReport, Task
 
+# One row of JSON instead of a row per task: fetching a row releases the interpreter lock.
 HELD = (
-    "SELECT task.key, task.id, task.lane, task.token, task.attempts, task.free_retries, task.max_attempts,"
-    " task.exit"
+    "SELECT json_group_array(json_array(task.key, task.id, task.lane, task.token, task.attempts, task.free_retries,"
+    " task.max_attempts, task.exit))"
     " FROM json_each(?) CROSS JOIN task ON task.crawl = ? AND task.key = value AND task.state = 2"
 )
 _PUT_BACK = (
     "UPDATE task SET state = ?, at = ?, attempts = ?, free_retries = ?, reason = ?, losses = iif(?, losses, 0),"
     " worker = '' WHERE id = ?"
 )
+_DELETE = "DELETE FROM task WHERE id IN (SELECT value FROM json_each(?))"
 _BURY = "UPDATE task SET state = 3, at = ?, reason = ?, detail = ?, losses = 0, worker = '' WHERE id = ?"
 
 
-class Held(msgspec.Struct):
-    """A leased task. Its token is below zero when its request has landed."""
+class Held(msgspec.Struct, array_like=True):
+    """A leased task, as HELD reads it. Its token is below zero when its request has landed."""
 
     key: int
     id: int
@@ -41,10 +43,14 @@ class Held(msgspec.Struct):
     exit: str
 
 
+_DECODER = msgspec.json.Decoder(list[Held])
+
+
 def held_tasks(ledger: Ledger, keys: Iterable[int]) -> dict[int, Held]:
     """The tasks with these keys that are leased now."""
     listed = msgspec.json.encode(list(keys)).decode()
-    return {row[0]: Held(*row) for row in ledger.db.execute(HELD, (listed, ledger.crawl.id))}
+    (found,) = ledger.db.execute(HELD, (listed, ledger.crawl.id)).fetchone()
+    return {task.key: task for task in _DECODER.decode(found)}
 
 
 def settle(db: sqlite3.Connection, results: Sequence[Result], *, at: Moment) -> SettleReport:
@@ -96,7 +102,7 @@ class _Settlement:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._done: list[tuple[int]] = []
+        self._done: list[int] = []
         self._ended: list[int] = []
         self._put_back: list[tuple[int, float, int, int, str, bool, int]] = []
         self._buried: list[tuple[float, str, str, int]] = []
@@ -120,10 +126,13 @@ class _Settlement:
     def flush(self) -> dict[int, str]:
         """Write everything; gives the found keys that a budget refused."""
         ledger = self._ledger
-        ledger.db.executemany("DELETE FROM task WHERE id = ?", self._done)
+        if self._done:
+            ledger.db.execute(_DELETE, (msgspec.json.encode(self._done).decode(),))
         retire(ledger, self._ended)
-        ledger.db.executemany(_PUT_BACK, self._put_back)
-        ledger.db.executemany(_BURY, self._buried)
+        if self._put_back:
+            ledger.db.executemany(_PUT_BACK, self._put_back)
+        if self._buried:
+            ledger.db.executemany(_BURY, self._buried)
         report = put(ledger, self._found)
         ledger.flush()
         return report.refused
@@ -154,7 +163,7 @@ class _Settlement:
         ledger.crawl.done += 1
         ledger.tally("outcome", result.outcome)
         ledger.reject(result.rejected, result.samples)
-        self._done.append((task.id,))
+        self._done.append(task.id)
         self._ended.append(task.key)
         self._found += result.found
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
 import msgspec
 
+from shoal.sqlite_file import insert_rows, parts, row_marks
 from shoal.store.base import FetchRow, ItemRow, ItemRule
 from shoal.store.folding import Folded, fingerprint, fingerprint_of, fold
 
-STATEMENT_ROWS = 128
 LARGE_BYTES = 64 * 1024
 
 _Identity = tuple[str, str]
@@ -50,7 +50,7 @@ _KEEP_FORMER = """
 _KEEP = "INSERT OR IGNORE INTO item_version (spider, key, version, crawl, url, data, changed_at) VALUES "
 
 _FETCH_COLUMNS = FetchRow.__struct_fields__
-_FETCH = f"INSERT INTO fetch ({', '.join(_FETCH_COLUMNS)}) VALUES "  # noqa: S608 -- field names of ours
+_FETCH = f"INSERT INTO fetch ({', '.join(_FETCH_COLUMNS)})"
 _KEPT = ("content_hash", "archived")
 _KEEPS = "excluded.archived = '' AND archived <> ''"
 _PLAIN = [column for column in _FETCH_COLUMNS if column not in ("crawl", "key", *_KEPT)]
@@ -66,20 +66,18 @@ def write_items(
 ) -> None:
     """Upsert rows with their decoded fields, inside the caller's transaction."""
     if rule.merge == "fill" or rule.keep_versions:
-        for part in _parts([row for row, _ in rows]):
+        for part in parts([row for row, _ in rows]):
             _write_folded(connection, part, rule=rule)
         return
     fresh = (rule.freshness,) if rule.freshness > 0 else ()
-    for part in _parts(rows):
+    for part in parts(rows):
         values = [(*msgspec.structs.astuple(row), row.at, row.at, fingerprint_of(fields)) for row, fields in part]
         connection.execute(_replace_statement(len(part), is_fresh=bool(fresh)), (*chain.from_iterable(values), *fresh))
 
 
 def write_fetches(connection: sqlite3.Connection, rows: Sequence[FetchRow]) -> None:
     """Upsert log lines, inside the caller's transaction."""
-    for part in _parts(rows):
-        values = tuple(chain.from_iterable(map(msgspec.structs.astuple, part)))
-        connection.execute(_FETCH + _marks(len(part), len(_FETCH_COLUMNS)) + _FETCH_CONFLICT, values)
+    insert_rows(connection, _FETCH, list(map(msgspec.structs.astuple, rows)), _FETCH_CONFLICT)
 
 
 def _write_folded(connection: sqlite3.Connection, rows: Sequence[ItemRow], *, rule: ItemRule) -> None:
@@ -94,17 +92,17 @@ def _write_folded(connection: sqlite3.Connection, rows: Sequence[ItemRow], *, ru
         if former is None or latest.version != former.version:
             versions.append((*identity, latest.version, latest.crawl, latest.url, latest.data, latest.changed_at))
     if rule.keep_versions and before:
-        statement = _KEEP_FORMER.format(marks=_marks(len(before), 2))
+        statement = _KEEP_FORMER.format(marks=row_marks(len(before), 2))
         connection.execute(statement, tuple(chain.from_iterable(before)))
     _upsert(connection, after, before=before)
     if rule.keep_versions:
-        for part in _parts(versions):
+        for part in parts(versions):
             marks = ", ".join(["(?, ?, ?, ?, ?, CAST(? AS TEXT), ?)"] * len(part))
             connection.execute(_KEEP + marks, tuple(chain.from_iterable(part)))
 
 
 def _upsert(connection: sqlite3.Connection, after: dict[_Identity, Folded], *, before: dict[_Identity, Folded]) -> None:
-    for part in _parts([name for name, item in after.items() if item is not before.get(name)]):
+    for part in parts([name for name, item in after.items() if item is not before.get(name)]):
         values = [_values(name, after[name], before.get(name)) for name in part]
         marks = ", ".join(["(?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?, ?, ?)"] * len(part))
         statement = f"INSERT INTO item ({_ITEM_COLUMNS}) VALUES {marks}{_FOLDED}"  # noqa: S608 -- only marks
@@ -122,7 +120,7 @@ def _values(name: _Identity, item: Folded, before: Folded | None) -> tuple[Any, 
 
 def _read(connection: sqlite3.Connection, identities: Sequence[_Identity]) -> dict[_Identity, Folded]:
     numbered = tuple(chain.from_iterable((index, *identity) for index, identity in enumerate(identities)))
-    (text,) = connection.execute(_READ.format(marks=_marks(len(identities), 3)), numbered).fetchone()
+    (text,) = connection.execute(_READ.format(marks=row_marks(len(identities), 3)), numbered).fetchone()
     found = {}
     for index, data, crawl, url, content, token, first_seen, last_seen, changed_at, version in msgspec.json.decode(
         text
@@ -148,23 +146,7 @@ def _large(connection: sqlite3.Connection, identity: _Identity) -> bytes:
     return bytes(data)
 
 
-def _parts(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Cut into powers of two, so that a few prepared statements serve batches of every size."""
-    start = 0
-    while left := len(rows) - start:
-        size = min(STATEMENT_ROWS, 1 << (left.bit_length() - 1))
-        yield rows[start : start + size]
-        start += size
-
-
-# Many rows per statement, not `executemany`: that releases the interpreter lock at every row, and beside a busy event
-# loop it waits a switch interval each time to get it back. Measured: a tenth of the rows per second.
 def _replace_statement(rows: int, *, is_fresh: bool) -> str:
     marks = ", ".join(["(?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?, ?, 1)"] * rows)
     conflict = _REPLACE + (_FRESH if is_fresh else "")
     return f"INSERT INTO item ({_ITEM_COLUMNS}) VALUES {marks}{conflict}"  # noqa: S608 -- only marks
-
-
-def _marks(rows: int, columns: int) -> str:
-    row = f"({', '.join('?' * columns)})"
-    return ", ".join([row] * rows)
