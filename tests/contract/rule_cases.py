@@ -166,6 +166,17 @@ TAKE_SLOT = [
     ((1000.0, 990.0, 2.0, 1030.0), (1000.0, 1030.0)),
 ]
 
+# next start, last start, interval, blocked until, missed by → start
+RESERVED_START = [
+    ((1002.0, 1000.0, 2.0, 0.0, 0.0), 1002.0),
+    ((990.0, 988.0, 2.0, 0.0, 0.0), 1000.0),
+    ((1001.5, 999.5, 2.0, 0.0, 0.5), 1000.0),  # the latest slot: it is moved
+    ((1001.5, 999.5, 2.0, 0.0, 0.9), 1000.0),  # also if the two clocks do not quite agree
+    ((1003.5, 1001.5, 2.0, 0.0, 0.5), 1003.5),  # a later one was lent
+    ((1005.0, 999.5, 2.0, 1005.0, 0.5), 1005.0),  # the lane rests
+    ((1000.0, 999.5, 0.0, 0.0, 0.5), 1000.0),
+]
+
 # A pace is (next start, last start, blocked until, interval, base interval, cap).
 # pace, then interval, if_interval, base_interval, cap, rest_seconds, and perhaps started, of the update → pace
 UPDATE_PACE = [

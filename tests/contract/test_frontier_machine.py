@@ -202,15 +202,15 @@ class FrontierMachine(RuleBasedStateMachine):
     def step_the_clock(self, seconds: float) -> None:
         self.clock.step(seconds)
 
-    @rule(crawl=crawl_names, lane=lane_names, update=updates, reserves=st.booleans())
-    def change_lane(self, crawl: str, lane: str, update: LaneUpdate, reserves: bool) -> None:
+    @rule(crawl=crawl_names, lane=lane_names, update=updates, missed=st.sampled_from([None, 0.0, 0.5]))
+    def change_lane(self, crawl: str, lane: str, update: LaneUpdate, missed: float | None) -> None:
         self.both(lambda frontier: frontier.update_lane(crawl, lane, update))
-        if reserves:
-            self.both(lambda frontier: self.reserved(frontier, crawl, lane))
+        if missed is not None:
+            self.both(lambda frontier: self.reserved(frontier, crawl, lane, missed))
 
-    async def reserved(self, frontier: Frontier, crawl: str, lane: str) -> float | None:
+    async def reserved(self, frontier: Frontier, crawl: str, lane: str, missed: float) -> float | None:
         """The wait for a slot. Where the clock is stepped, a frontier may take the answer for a late one."""
-        wait = await frontier.reserve(crawl, lane, exit="x")
+        wait = await frontier.reserve(crawl, lane, exit="x", missed=missed)
         return None if self.is_stepped else wait
 
     @rule(

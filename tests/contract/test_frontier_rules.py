@@ -122,6 +122,20 @@ def test_the_next_slot_of_a_lane_is_an_interval_later(given: Any, expected: Any)
     assert slot == expected
 
 
+@pytest.mark.parametrize(("given", "expected"), rule_cases.RESERVED_START)
+def test_a_missed_slot_is_moved_if_it_is_the_latest_of_its_lane(given: Any, expected: Any) -> None:
+    next_start, last_start, interval, blocked_until, missed = given
+    start = lanes.reserved_start(
+        next_start=next_start,
+        last_start=last_start,
+        interval=interval,
+        blocked_until=blocked_until,
+        missed=missed,
+        now=NOW,
+    )
+    assert start == expected
+
+
 @pytest.mark.parametrize(("given", "expected"), rule_cases.UPDATE_PACE)
 def test_an_update_changes_the_pace_that_its_response_saw(given: Any, expected: Any) -> None:
     pace, (interval, if_interval, base_interval, cap, rest_seconds, *started) = given

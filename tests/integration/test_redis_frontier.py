@@ -17,6 +17,7 @@ from shoal.frontier.base import Frontier
 from shoal.frontier.redis.address import new_connection, parse_address
 from shoal.frontier.redis.connection import Connection
 from shoal.frontier.redis.frontier import RedisFrontier
+from shoal.frontier.redis.lease import MAX_LEASES
 from shoal.frontier.rules.constants import FEEDER_SECONDS
 from shoal.model import Crawl, Dead, Done, LaneUpdate, Lease, Progress, Released, Result, Retry, Task, TaskState
 from shoal.processes.outages import until_reachable
@@ -26,6 +27,7 @@ from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.waiting import eventually
 
 CRAWL = "books"
+FROZEN_SECONDS = 0.05
 PREFIX = f"shoal:{{{CRAWL}.0}}:"
 
 
@@ -68,6 +70,23 @@ def recounted(server: RedisServer) -> dict[str, int]:
 
 def claimed(progress: Progress) -> dict[str, int]:
     return {name: getattr(progress, name) for name in ("queued", "delayed", "leased", "dead", "done")}
+
+
+async def test_the_waits_of_many_leases_count_from_one_moment(server: RedisServer) -> None:
+    asked: list[float] = []
+
+    def clock_of_a_process_that_is_frozen_between_scripts() -> float:
+        if asked:
+            time.sleep(FROZEN_SECONDS)
+        return time.time()
+
+    frontier = await opened(server, clock=clock_of_a_process_that_is_frozen_between_scripts, interval=5.0)
+    await frontier.put(CRAWL, [make_task(number, lane=f"{number}.test") for number in range(MAX_LEASES + 1)])
+    asked.append(time.monotonic())
+    batch = await frontier.lease([CRAWL], MAX_LEASES + 1, worker="w", seconds=60.0, horizon=0.0)
+    assert [lease.wait for lease in batch.leases[:MAX_LEASES]] == [0.0] * MAX_LEASES
+    assert batch.leases[-1].wait >= FROZEN_SECONDS
+    await frontier.close()
 
 
 async def test_opens_by_url(server: RedisServer) -> None:

@@ -114,6 +114,10 @@ DRIVERS = {
         "local lane = {next_start = b, interval = c, blocked_until = d} lane_rules.take_slot(lane, a)"
         " return lane.last_start, lane.next_start",
     ),
+    "RESERVED_START": (
+        "lane_rules",
+        "return lane_rules.reserved_start({next_start = a, last_start = b, interval = c, blocked_until = d}, e)",
+    ),
     "UPDATE_PACE": (
         "lane_rules",
         "local lane = lane_of(a) lane_rules.update_pace(lane, unpack(b, 1, 6))"

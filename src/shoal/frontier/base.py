@@ -142,9 +142,10 @@ class Frontier(Protocol):
     async def rules(self, crawl: str, lane: str) -> tuple[int, bytes]:
         """The version of the lane's rules, and the rules; version 0 when it has none that are still valid."""
 
-    async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT) -> float:  # noqa: A002 -- the word for it
+    async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT, missed: float = 0.0) -> float:  # noqa: A002 -- the word for it
         """Take the next start slot of the lane, and of the exit if there is one, for a request that is not a lease's
-        first; gives the seconds to wait. Below zero: the answer came so late that the slot is over."""
+        first, or that has `missed` its slot by so many seconds: the lane's latest slot is then moved, not left empty.
+        Gives the seconds to wait. Below zero: the answer came so late that the slot is over."""
 
     async def exits(self, crawl: str, *, limit: int = 1000) -> list[ExitStatus]:
         """Every exit towards every host it was used for, sorted by name."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-ANSWERS_COMPARED = 16
+COMPARED_SECONDS = 20.0
 
 
 def steady_seconds() -> float:
@@ -19,11 +18,15 @@ def steady_seconds() -> float:
 
 
 class _Ways(NamedTuple):
-    """How far the steady clock was ahead of the crawl's time when the last answers came. The least is what a short way
-    takes; a shift of the crawl's time ends the comparison."""
+    """How far the steady clock was ahead of the crawl's time, at least, when answers came: since a moment, and in the
+    time of the same length before it. The least is what a short way takes. Compared by time, not by the number of
+    answers: when a frozen process goes on, many answers come late together, and would pass for the usual. A shift of
+    the crawl's time ends the comparison."""
 
     shift: float
-    ahead: deque[float]
+    since: float
+    least: float
+    former: float
 
 
 class SteadyTimes:
@@ -56,8 +59,13 @@ class SteadyTimes:
         frozen meanwhile, or the way was long. Starts count from then, so that a late one is known to be late."""
         if self._steady is None:
             return 0.0
-        ways = self._ways.get(name)
+        arrived, ways = self._steady(), self._ways.get(name)
+        ahead = arrived - time_of_crawl
         if ways is None or ways.shift != shift:
-            ways = self._ways[name] = _Ways(shift, deque(maxlen=ANSWERS_COMPARED))
-        ways.ahead.append(self._steady() - time_of_crawl)
-        return ways.ahead[-1] - min(ways.ahead)
+            ways = _Ways(shift, arrived, ahead, ahead)
+        elif arrived - ways.since > COMPARED_SECONDS:
+            ways = _Ways(shift, arrived, ahead, ways.least)
+        elif ahead < ways.least:
+            ways = ways._replace(least=ahead)
+        self._ways[name] = ways
+        return ahead - min(ways.least, ways.former)

@@ -77,6 +77,11 @@ class Journey:
         # No step between the worker and the page unless it may be a start URL: it would cost every page half a µs.
         return self._take(lease) if lease.task.depth else self._take_start(lease)
 
+    async def prepare(self, lease: Lease) -> None:
+        """Do what takes time before the start slot of the lease comes: what is done after it makes the request late."""
+        if self._needs_rules and not lease.opens_lane:
+            await self._lane_rules.of(lease)
+
     async def _take_start(self, lease: Lease) -> Finished:
         return self._starts.added(await self._take(lease))
 

@@ -30,6 +30,7 @@ TICK_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 0.5
 ERROR_RETRY_SECONDS = 10.0
 ALONE_SECONDS = 0.05
+RESERVED_AT_ONCE = 8
 LAST_ANSWER_SECONDS = 2.0
 
 
@@ -81,6 +82,7 @@ class Worker:
         self._has_settled = asyncio.Event()
         self._is_alone = asyncio.Event()
         self._begun_alone = contextlib.ExitStack()
+        self._reserving = asyncio.Semaphore(RESERVED_AT_ONCE)
 
     async def run(self, stop: asyncio.Event) -> int:
         """Work until nothing is left or `stop` is set; gives the number of pages done."""
@@ -241,9 +243,16 @@ class Worker:
         """Wait for the start slot of the lane, or for a new one if it comes too late."""
         interval = max(lease.interval, lease.exit_interval)
         take = partial(self._frontier.reserve, lease.crawl, lease.task.lane, exit=lease.exit)
-        reserve = partial(self._reach, take)
+
+        async def reserve(*, missed: float) -> float:
+            slot = self._monotonic() - missed
+            # After a worker was frozen all its slots are missed: many calls at once would make each answer late.
+            async with self._reserving:
+                return await self._reach(lambda: take(missed=self._monotonic() - slot))
+
         self._waiting.add(lease.token)
         try:
+            await self._journey.prepare(lease)
             await wait_for_slot(start, interval=interval, reserve=reserve, monotonic=self._monotonic)
         finally:
             self._waiting.discard(lease.token)

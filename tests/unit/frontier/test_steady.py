@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.frontier.start_slots import slack_of, wait_for_slot
-from shoal.frontier.steady import SteadyTimes, steady_seconds
+from shoal.frontier.steady import COMPARED_SECONDS, SteadyTimes, steady_seconds
 from shoal.testing.clock import FakeClock
 
 
@@ -44,6 +44,25 @@ def test_an_answer_is_as_old_as_it_came_later_than_others() -> None:
     assert times.age("c", 1002.8, shift=-0.5) == 0.0  # the crawl's time stood still: nothing to compare with
 
 
+def test_many_answers_that_come_late_together_are_late_all_the_same() -> None:
+    clock = FakeClock()
+    times = SteadyTimes(clock.steady)
+    times.age("c", 1000.0, shift=0.0)
+    clock.advance(3.0)
+    assert [times.age("c", 1000.0, shift=0.0) for _ in range(100)] == pytest.approx([3.0] * 100)
+
+
+def test_a_way_that_has_become_longer_is_the_usual_one_after_a_while() -> None:
+    clock = FakeClock()
+    times = SteadyTimes(clock.steady)
+    times.age("c", clock.steady(), shift=0.0)
+    ages = []
+    for _ in range(5):
+        clock.advance(COMPARED_SECONDS)
+        ages.append(times.age("c", clock.steady() - 0.2, shift=0.0))
+    assert ages == pytest.approx([0.2, 0.2, 0.2, 0.0, 0.0], abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("interval", "slack"), [(1.0, 0.05), (0.25, 0.0125), (0.1, 0.01), (0.02, 0.01), (0.0, float("inf"))]
 )
@@ -55,7 +74,7 @@ async def test_a_slot_whose_answer_came_late_is_given_up_too() -> None:
     clock = FakeClock()
     waits = [-0.2, 0.0]
 
-    async def reserve() -> float:
+    async def reserve(*, missed: float) -> float:
         return waits.pop(0)
 
     start = clock()

@@ -83,6 +83,12 @@ async def test_a_robots_txt_that_cannot_be_had_rests_the_lane_and_is_asked_for_a
     assert (finished.result.lane.rules, finished.result.lane.rest_seconds) == (None, finished.result.delay)
 
 
+async def test_the_rules_of_a_lane_are_at_hand_before_its_page_may_start() -> None:
+    scripted = await ScriptedJourney({}, needs_rules=True).with_rules(b"user-agent:*\ndisallow:/x")
+    await scripted.journey.prepare(lease_for(URL, rules_version=1))
+    assert scripted.rules.cached("a.test") is not None
+
+
 async def opened_by_redirect(scripted: ScriptedJourney) -> Released | Retry:
     finished = await scripted.take(lease_for(URL, opens_lane=True))
     assert isinstance(finished.result, Released | Retry)

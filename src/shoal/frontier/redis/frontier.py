@@ -152,8 +152,8 @@ class RedisFrontier:
     async def rules(self, crawl: str, lane: str) -> tuple[int, bytes]:
         return await self._runner.readable(crawl, lambda: views.rules(self._runner, crawl, lane))
 
-    async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT) -> float:  # noqa: A002 -- as the contract has it
-        _, wait, time_of_crawl = await self._runner.change(crawl, "reserve", lane, exit, lane=lane)
+    async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT, missed: float = 0.0) -> float:  # noqa: A002 -- as the contract has it
+        _, wait, time_of_crawl = await self._runner.change(crawl, "reserve", lane, exit, number(missed), lane=lane)
         now, shift = map(float, time_of_crawl.split())
         shards = await self._runner.shards(crawl)
         prefix = shards[shard_of(lane, of=len(shards))].prefix

@@ -43,13 +43,18 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
     names = list(dict.fromkeys(crawls))
     leases: list[Lease] = []
     landed = terms.landed
+    at = 0.0
     while True:
         limit = min(MAX_LEASES, terms.limit - len(leases))
         part = msgspec.structs.replace(terms, limit=limit, may_be_alone=not leases, landed=landed)
         landed = ()
         shards = [shard for name in names for shard in await runner.shards(name)]
         batch = await (_lease_one(runner, shards[0], part) if len(shards) == 1 else _lease_many(runner, shards, part))
-        leases += batch.leases
+        # When the answer came, or should have come, not when the server lent: a start may come late by the way of an
+        # answer, never early.
+        answered = time.monotonic() - batch.age
+        at = at or answered
+        leases += batch.leases if at == answered else _later(batch.leases, answered - at)
         for shard in dict.fromkeys(batch.unreadable):
             await runner.mend(shard)
         if leases and leases[0].alone:
@@ -62,9 +67,6 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
             continue
         if len(leases) >= terms.limit or (len(batch.leases) < part.limit and not batch.was_overtaken):
             break
-    # When the answer came, or should have come, not when the server lent: a start may come late by the way of an
-    # answer, never early.
-    at = time.monotonic() - batch.age
     leases.sort(key=lambda lease: lease.wait)
     return LeaseBatch(
         leases=leases,
@@ -73,6 +75,14 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
         epoch=batch.epoch,
         finished=tuple(await _finished(runner, names, batch)),
     )
+
+
+def _later(leases: Sequence[Lease], seconds: float) -> list[Lease]:
+    """Leases of a later round: their waits begin later than those of the first."""
+    return [
+        msgspec.structs.replace(lease, wait=lease.wait + seconds) if lease.interval or lease.exit_interval else lease
+        for lease in leases
+    ]
 
 
 async def evict(

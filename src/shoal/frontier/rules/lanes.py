@@ -41,6 +41,16 @@ def take_slot(
     return last_start, max(last_start + interval, blocked_until)
 
 
+def reserved_start(
+    *, next_start: float, last_start: float, interval: float, blocked_until: float, missed: float, now: float
+) -> float:
+    """When a request may start that takes a slot beside those that were lent. One that `missed` a slot by so many
+    seconds starts at once, if that slot is the lane's latest: the lane's pace goes on from the new start."""
+    if missed > 0 and abs(now - missed - last_start) < interval / 2:
+        return max(now, blocked_until)
+    return max(now, next_start)
+
+
 def next_start_at(interval: float, *, next_start: float, last_start: float, blocked_until: float, now: float) -> float:
     """The next start of a lane that gets this interval: an interval after its last start, which may be earlier than
     before, but not in the past. A lane that is due already keeps its due time, which is its place in the queue."""

@@ -174,10 +174,10 @@ class SqliteFrontier:
     async def rules(self, crawl: str, lane: str) -> tuple[int, bytes]:
         return await self._look(crawl, lambda ledger: views.rules(ledger, lane))
 
-    async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT) -> float:  # noqa: A002 -- as the contract has it
+    async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT, missed: float = 0.0) -> float:  # noqa: A002 -- as the contract has it
         def work(ledger: Ledger) -> tuple[float, float]:
             row = ledger.lane(lane)
-            start = max(ledger.now, row.next_start)
+            start = row.reserved_start(missed, now=ledger.now)
             if row.has_pool:
                 start = ledger.exits_of(row).reserve(exit, start)
             row.start(start, now=ledger.now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from shoal.frontier.rules.exits import NOT_PARKED, Parking
-from shoal.frontier.rules.lanes import Pace, bring_back, take_slot, update_pace
+from shoal.frontier.rules.lanes import Pace, bring_back, reserved_start, take_slot, update_pace
 from shoal.model import VIA, LaneUpdate
 
 # The states of a task, as its row has them.
@@ -102,6 +102,17 @@ class LaneRow(msgspec.Struct):
         """A request starts at this time; the next one may start an interval later."""
         self.last_start, self.next_start = take_slot(
             at, next_start=self.next_start, interval=self.interval, blocked_until=self.blocked_until, now=now
+        )
+
+    def reserved_start(self, missed: float, *, now: float) -> float:
+        """When a request may start that takes a slot beside those that were lent."""
+        return reserved_start(
+            next_start=self.next_start,
+            last_start=self.last_start,
+            interval=self.interval,
+            blocked_until=self.blocked_until,
+            missed=missed,
+            now=now,
         )
 
     def wait(self, *, now: float) -> None:

@@ -72,6 +72,11 @@ class ModelLane:
         self.last_start = at if self.interval else min(at, max(now, self.next_start))
         self.next_start = max(self.last_start + self.interval, self.blocked_until)
 
+    def reserved_start(self, missed: float, now: float) -> float:
+        """When a request may start that has missed a slot, or that had none."""
+        is_latest = missed > 0 and abs(now - missed - self.last_start) < self.interval / 2
+        return max(now, self.blocked_until if is_latest else self.next_start)
+
     def follow(self, old: tuple[float, int], new: tuple[float, int], now: float) -> None:
         """The interval and cap of the crawl or the pool changed; the lane changes what it had from there."""
         if self.cap == old[1]:

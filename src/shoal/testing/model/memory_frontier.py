@@ -259,10 +259,10 @@ class MemoryFrontier:
         found = one.lanes.get(lane)
         return (found.rules_version, found.rules) if found and found.rules_until > one.now else (0, b"")
 
-    async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT) -> float:  # noqa: A002 -- as the contract has it
+    async def reserve(self, crawl: str, lane: str, *, exit: str = DIRECT, missed: float = 0.0) -> float:  # noqa: A002 -- as the contract has it
         one = self._crawl(crawl)
         found = lane_of(one, lane)
-        start = max(one.now, found.next_start)
+        start = found.reserved_start(missed, one.now)
         if found.has_pool:
             start = one.pools.reserve(lane, exit, start)
             one.pools.refresh(one.now)

@@ -273,6 +273,17 @@ class LeasePromises(FrontierCase):
         assert keys(await take(frontier)) == [1]
         assert await frontier.reserve(CRAWL, "new.test") == 0.0
 
+    async def test_a_missed_slot_is_moved_unless_a_later_one_was_lent(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=2.0))
+        assert await frontier.reserve(CRAWL, "a.test") == 0.0
+        clock.advance(0.5)
+        assert await frontier.reserve(CRAWL, "a.test", missed=0.5) == 0.0
+        assert await frontier.reserve(CRAWL, "a.test") == pytest.approx(2.0)
+        clock.advance(0.5)
+        assert await frontier.reserve(CRAWL, "a.test", missed=0.5) == pytest.approx(3.5)
+
     async def test_a_lane_without_rules_lends_one_lease_that_opens_it(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:

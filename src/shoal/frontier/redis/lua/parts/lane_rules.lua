@@ -17,6 +17,14 @@ function lane_rules.take_slot(lane, at)
   lane.last_start, lane.next_start = last_start, math.max(last_start + lane.interval, lane.blocked_until)
 end
 
+-- twin: rules/lanes.py reserved_start
+function lane_rules.reserved_start(lane, missed)
+  if missed > 0 and math.abs(now - missed - lane.last_start) < lane.interval / 2 then
+    return math.max(now, lane.blocked_until)
+  end
+  return math.max(now, lane.next_start)
+end
+
 -- twin: rules/lanes.py next_start_at
 function lane_rules.next_start_at(lane, interval)
   return math.max(lane.last_start + interval, lane.blocked_until, math.min(lane.next_start, now))

@@ -3,9 +3,10 @@
 --
 -- ARGV[3]  lane
 -- ARGV[4]  exit
+-- ARGV[5]  seconds by which the request has missed a slot; 0: it had none
 -- Reply    {"ok", seconds to wait, time of the crawl}
 local lane, exit = need_lane(ARGV[3]), ARGV[4]
-local start = math.max(now, lane.next_start)
+local start = lane_rules.reserved_start(lane, tonumber(ARGV[5]))
 if lane.via then
   local roster, pool = roster_of(lane), lane.pool
   local index = pool.exists and tonumber(call('HGET', P .. 'pool:' .. pool.name, 'e:' .. exit))
