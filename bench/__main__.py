@@ -9,6 +9,9 @@ from bench.case import Plan
 from bench.case_main import add_options, plan_of, run_case
 
 CASES: dict[str, str] = {
+    "A": "bench.cases.fast_host",
+    "B": "bench.cases.tls",
+    "C": "bench.cases.large_pages",
     "G": "bench.cases.kills",
 }
 

@@ -11,7 +11,8 @@ import json
 import sys
 from pathlib import Path
 
-from bench.crawl import HERE, WORK, Median, Run, crawl_with_shoal, fresh_folder, prepare_site, summarise
+from bench.crawl import Median, Run, crawl_with_shoal, prepare_site, summarise
+from bench.crawlers import HERE, WORK, fresh_folder
 from bench.measure import run_measured
 from bench.nginx import serve
 from shoal.archive import open_archive

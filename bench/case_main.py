@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +36,8 @@ def plan_of(options: argparse.Namespace) -> Plan:
 
 def run_case(run: Callable[[Plan], Case], plan: Plan) -> None:
     """Measure, show, and keep what was measured; a quick run is only shown."""
+    # As Ctrl-C: the servers and crawlers that a case has started end with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     case = run(plan)
     print(terminal_report(case), flush=True)
     if not plan.quick:

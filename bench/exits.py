@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.crawl import WORK
+from bench.crawlers import WORK
 from bench.redis_frontier import make_task
 from bench.redis_server import RedisServer, redis_server
 from shoal.frontier import open_frontier

@@ -24,7 +24,8 @@ import asyncpg
 import msgspec
 import uvloop
 
-from bench.crawl import HERE, WORK, fresh_folder, prepare_site
+from bench.crawl import prepare_site
+from bench.crawlers import HERE, WORK, fresh_folder
 from bench.measure import run_measured
 from bench.nginx import serve
 from shoal.store.base import ItemRow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,17 +18,30 @@ TEXT = (
 )
 WORDS = TEXT.split()
 SECTION_PAGES = 200
+ROBOTS = """\
+User-agent: *
+Disallow: /account/
+Disallow: /search
+Disallow: /*?sort=
+Allow: /account/help
+
+User-agent: GreedyBot
+Disallow: /
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SitePlan:
-    """What is generated. Without a `base` every link is relative, so that a copy under another path links to itself."""
+    """What is generated. Without a `base` every link is relative, so that a copy under another path links to itself.
+
+    `manner`: "article", running text; "portal", what large sites send: scripts, styles, drawings, deep nesting."""
 
     pages: int = 20_000
     page_bytes: int = 16 * 1024
     links: int = 32
     base: str = ""
     seed: int = 1
+    manner: str = "article"
 
     def path(self, number: int) -> str:
         return f"section-{number // SECTION_PAGES:03d}/page-{number:06d}.html"
@@ -42,15 +56,15 @@ class SitePlan:
 def build_site(plan: SitePlan, *, folder: Path) -> bool:
     """Write the site unless this very one is there already; says whether it had to."""
     manifest = folder / "manifest.json"
-    wanted = json.dumps(asdict(plan))
-    if manifest.exists() and manifest.read_text() == wanted:
+    if stored_plan(folder) == plan:
         return False
     shutil.rmtree(folder, ignore_errors=True)
     for first in range(0, plan.pages, SECTION_PAGES):
         (folder / plan.path(first)).parent.mkdir(parents=True, exist_ok=True)
     for number in range(plan.pages):
         (folder / plan.path(number)).write_text(page_html(plan, number), encoding="ascii")
-    manifest.write_text(wanted)
+    (folder / "robots.txt").write_text(ROBOTS)
+    manifest.write_text(json.dumps(asdict(plan)))
     return True
 
 
@@ -64,6 +78,10 @@ def page_html(plan: SitePlan, number: int) -> str:
     """One page of the site, as exactly as many bytes as the plan says."""
     draw = random.Random(f"{plan.seed}/page/{number}")
     anchors = [_anchor(plan, number, target, draw=draw) for target in plan.targets(number)]
+    return MANNERS[plan.manner](plan, number, anchors, draw)
+
+
+def _article(plan: SitePlan, number: int, anchors: list[str], draw: random.Random) -> str:
     navigation = "".join(f"<li>{anchor}</li>" for anchor in anchors[:6])
     related = "".join(f'<li class="related">{anchor}</li>' for anchor in anchors[-8:])
     title = f"Page {number}: {_words(draw, 4)}"
@@ -119,3 +137,70 @@ def _anchor(plan: SitePlan, number: int, target: int, *, draw: random.Random) ->
 
 def _words(draw: random.Random, count: int) -> str:
     return " ".join(draw.choices(WORDS, k=count))
+
+
+def _portal(plan: SitePlan, number: int, anchors: list[str], draw: random.Random) -> str:
+    """A third of it scripts and styles, cards with drawings, nested deep, and comments up to the wanted size."""
+    title = f"Page {number}: {_words(draw, 4)}"
+    head = (
+        f'<!doctype html>\n<html lang="en" class="no-js">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
+        f'<meta property="og:title" content="{title}">\n<meta name="description" content="{_words(draw, 24)}">\n'
+        f"<style>{_rules(draw, plan.page_bytes // 8)}</style>\n<script>{_state(draw, plan.page_bytes // 5)}</script>\n"
+        '</head>\n<body class="page page--detail" data-theme="light">\n'
+    )
+    menu = "".join(f'<li class="menu__item" role="none">{anchor}</li>' for anchor in anchors[:80])
+    cards = "".join(_card(draw, anchor) for anchor in anchors[80:])
+    top = f'<header class="header"><nav class="menu"><ul role="menubar">{menu}</ul></nav></header>\n<h1>{title}</h1>\n'
+    end = "</body>\n</html>\n"
+    body = f"{head}{top}<main><div class=grid><div class=grid__inner>{cards}</div></div>"
+    tail = f"</main>\n<script>{_state(draw, 2000)}</script>\n{end}"
+    room = plan.page_bytes - len(body) - len(tail) - len("<section></section>")
+    if room < 0:
+        raise ValueError("the links of a page do not fit into its size")
+    return f"{body}<section>{_comments(draw, room)}</section>{tail}"
+
+
+def _card(draw: random.Random, anchor: str) -> str:
+    name = draw.choice(WORDS)
+    return (
+        f'<article class="card card--{name}" data-id="{draw.randrange(10**9)}" data-track="{name}:list:{name}">'
+        f'<div class="card__media"><picture><source srcset="/img/{name}-2x.webp 2x" type="image/webp">'
+        f'<img class="card__image" src="/img/{name}.jpg" alt="{_words(draw, 3)}" width="320" loading="lazy">'
+        f'</picture></div><div class="card__body"><div class="card__head"><span class="badge">{name}</span>'
+        f'<h3 class="card__title">{anchor}</h3></div><p class="card__text">{_words(draw, 14)}.</p>'
+        f'<div class="card__foot"><button type="button" class="button" aria-label="save">{_drawing(draw)}</button>'
+        f'<time datetime="2026-01-{draw.randrange(10, 29)}">{draw.randrange(2, 23)} h</time></div></div></article>\n'
+    )
+
+
+def _drawing(draw: random.Random) -> str:
+    points = " ".join(f"L{draw.randrange(24)}.{draw.randrange(10)} {draw.randrange(24)}" for _ in range(12))
+    return f'<svg viewBox="0 0 24 24" width="24" height="24" aria-hidden="true"><path d="M0 0 {points}z"/></svg>'
+
+
+def _rules(draw: random.Random, size: int) -> str:
+    rule = ".{0}__{1}>.{1}:hover{{margin:{2}px auto;color:#{2:03d};display:flex}}"
+    return _filled(lambda: rule.format(draw.choice(WORDS), draw.choice(WORDS), draw.randrange(100, 999)), size)
+
+
+def _state(draw: random.Random, size: int) -> str:
+    entry = 'window.__state.push({{"id":{0},"slug":"{1}","tags":["{2}","<b>{1}</b>"],"score":0.{0}}});'
+    return _filled(lambda: entry.format(draw.randrange(10**6), draw.choice(WORDS), draw.choice(WORDS)), size)
+
+
+def _comments(draw: random.Random, room: int) -> str:
+    """Comments as readers leave them, exactly as long as the room."""
+    comments = _filled(lambda: f'<div class="comment"><p>{_words(draw, 22)}</p></div>', max(0, room - 300))
+    return comments + _words(draw, room)[: room - len(comments)]
+
+
+def _filled(make: Callable[[], str], size: int) -> str:
+    parts: list[str] = []
+    length = 0
+    while length < size:
+        parts.append(make())
+        length += len(parts[-1])
+    return "".join(parts)
+
+
+MANNERS = {"article": _article, "portal": _portal}

@@ -1,0 +1,152 @@
+"""The peers and their crawls: each in an environment of its own, in the versions that the repository names."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from bench.contest import Crawl
+from bench.crawlers import HERE, WORK, fresh_folder
+from bench.grounds import Ground
+from bench.measure import Cost, run_measured
+from bench.postgres_cpu import postgres_cpu_seconds
+from bench.redis_server import redis_server
+from shoal.testing.servers.postgres_server import PostgresServer
+
+ITEMS_TABLE = "DROP TABLE IF EXISTS scraped; CREATE TABLE scraped (url text PRIMARY KEY, title text, links integer)"
+ROOT = HERE.parent
+# These two are read before the spider's own settings.
+FASTER_LOOP = (
+    "TWISTED_REACTOR=twisted.internet.asyncioreactor.AsyncioSelectorReactor",
+    "ASYNCIO_EVENT_LOOP=uvloop.Loop",
+)
+
+
+def is_installed(name: str) -> bool:
+    """Whether the peer is there, in the version that is wanted now."""
+    marker = WORK / _folder(name) / "installed.txt"
+    return marker.exists() and marker.read_text() == _pins(name).read_text()
+
+
+def install(name: str) -> Path:
+    """The folder of the peer's environment, made when it is not there: `python` and `scrapy` in bin/, or node's."""
+    folder = WORK / _folder(name)
+    if not is_installed(name):
+        print(f"installing {name} into {folder}", flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        if name == "crawlee-node":
+            _install_node(folder)
+        else:
+            venv.create(folder, with_pip=True)
+            subprocess.run([folder / "bin" / "pip", "install", "-q", "-r", _pins(name)], check=True, cwd=WORK)
+        (folder / "installed.txt").write_text(_pins(name).read_text())
+    return folder
+
+
+def _install_node(folder: Path) -> None:
+    if shutil.which("npm") is None:
+        raise SystemExit("npm is missing: install it with `sudo apt-get install nodejs npm`")
+    folder.mkdir(parents=True)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(HERE / "crawlee-node" / name, folder)
+    # Not `npm ci`: the lock file lacks the builds of impit for other systems, which npm adds where they are needed.
+    subprocess.run(["npm", "install", "--no-save", "--no-audit", "--no-fund", "--silent"], cwd=folder, check=True)
+
+
+def _folder(name: str) -> str:
+    return name if name == "crawlee-node" else f"{name}-venv"
+
+
+def _pins(name: str) -> Path:
+    return HERE / name / "package-lock.json" if name == "crawlee-node" else HERE / f"{name}-requirements.txt"
+
+
+def scrapy(ground: Ground) -> Crawl:
+    return Crawl(_scrapy("scrapy", "scrapy_spider.py", ground))
+
+
+def scrapy_redis(ground: Ground) -> Crawl:
+    with redis_server(WORK / "redis-peers") as redis:
+        cost = _scrapy("scrapy-redis", "scrapy_redis_spider.py", ground, f"REDIS_URL={redis.url}")
+        return Crawl(cost, redis.cpu_seconds)
+
+
+def scrapy_redis_postgres(ground: Ground, *, postgres: PostgresServer) -> Crawl:
+    postgres.call(f"{ITEMS_TABLE}; CHECKPOINT")
+    before = postgres_cpu_seconds(postgres)
+    with redis_server(WORK / "redis-peers") as redis:
+        settings = (f"REDIS_URL={redis.url}", f"POSTGRES_URL={postgres.url()}")
+        cost = _scrapy("scrapy-redis", "scrapy_redis_spider.py", ground, *settings)
+        crawl = Crawl(cost, redis.cpu_seconds + postgres_cpu_seconds(postgres) - before)
+    stored = int(postgres.call("SELECT count(*) FROM scraped"))
+    if stored != ground.pages:
+        raise SystemExit(f"scrapy-redis stored {stored:,} items in PostgreSQL instead of {ground.pages:,}")
+    return crawl
+
+
+def _scrapy(name: str, spider: str, ground: Ground, *settings: str) -> Cost:
+    folder = fresh_folder(f"{name}-run")
+    items = folder / "items.jsonl"
+    program = install(name) / "bin" / "scrapy"
+    command = [str(program), "runspider", str(HERE / spider), "-a", f"url={ground.start}"]
+    for setting in (*FASTER_LOOP, *settings):
+        command += ["-s", setting]
+    if not any(setting.startswith("POSTGRES_URL=") for setting in settings):
+        command += ["-O", str(items)]
+    cost = run_measured(command, folder=folder)
+    if items.exists():
+        check_items(name, items, pages=ground.pages)
+    return cost
+
+
+def crawlee(ground: Ground, *, form: str = "selectolax") -> Crawl:
+    return Crawl(_crawlee(ground, form))
+
+
+def crawlee_redis(ground: Ground) -> Crawl:
+    with redis_server(WORK / "redis-peers") as redis:
+        return Crawl(_crawlee(ground, "selectolax", redis.url), redis.cpu_seconds)
+
+
+def _crawlee(ground: Ground, form: str, *redis_url: str) -> Cost:
+    folder = fresh_folder("crawlee-run")
+    items = folder / "items.jsonl"
+    python = install("crawlee") / "bin" / "python"
+    command = [str(python), str(HERE / "crawlee_crawl.py"), form, ground.start, str(items), *redis_url]
+    cost = run_measured(command, folder=folder)
+    check_items("Crawlee", items, pages=ground.pages)
+    return cost
+
+
+def crawlee_node(ground: Ground) -> Crawl:
+    folder = fresh_folder("crawlee-node-run")
+    items = folder / "items.jsonl"
+    # Node looks for packages beside the script.
+    script = shutil.copy(HERE / "crawlee-node" / "crawl.js", install("crawlee-node"))
+    cost = run_measured(["node", str(script), ground.start, str(items)], folder=folder)
+    check_items("Crawlee for Node", items, pages=ground.pages)
+    return Crawl(cost)
+
+
+def bare_loop(ground: Ground) -> Crawl:
+    folder = fresh_folder("bare-run")
+    items = folder / "items.jsonl"
+    command = [sys.executable, "-m", "bench.bare_loop", ground.start, "--concurrency", "64", "--out", str(items)]
+    command += ["--insecure"] if ground.start.startswith("https:") else []
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)
+    cost = run_measured(command, folder=folder, environment={"PYTHONPATH": path})
+    check_items("the bare loop", items, pages=ground.pages)
+    return Crawl(cost)
+
+
+def check_items(system: str, items: Path, *, pages: int) -> None:
+    """Exactly one item per page, or the run does not count."""
+    with items.open("rb") as lines:
+        urls = [json.loads(line)["url"] for line in lines]
+    if len(urls) != pages or len(set(urls)) != pages:
+        raise SystemExit(f"{system} has {len(urls):,} items of {len(set(urls)):,} pages instead of {pages:,}")
