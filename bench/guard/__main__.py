@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 from pathlib import Path
 
 import msgspec
 
 from bench.guard.counting import LARGE, SMALL, conditions_here, count, has_valgrind
-from bench.guard.hot_path import PARTS
 from bench.guard.rules import Baseline, Unit, Verdict, compare, incomparable, per_page
 
 BASELINE = Path(__file__).with_name("baseline.json")
@@ -18,7 +18,7 @@ BASELINE = Path(__file__).with_name("baseline.json")
 
 def measured(unit: Unit) -> dict[str, float]:
     """What a page costs here and now, by part."""
-    return per_page(count(unit), parts=list(PARTS), small=SMALL, large=LARGE)
+    return per_page(count(unit), small=SMALL, large=LARGE)
 
 
 def judged(unit: Unit) -> Verdict:
@@ -29,8 +29,9 @@ def judged(unit: Unit) -> Verdict:
 
 def renew() -> None:
     """Count anew and write the baseline."""
-    if not has_valgrind():
-        raise SystemExit("guard: the baseline has instructions, too: install valgrind (sudo apt-get install valgrind)")
+    missing = [name for name in ("valgrind", "redis-server") if shutil.which(name) is None]
+    if missing:
+        raise SystemExit(f"guard: a baseline needs {' and '.join(missing)}: sudo apt-get install {' '.join(missing)}")
     baseline = Baseline(conditions=conditions_here(), instructions=measured("instructions"), calls=measured("calls"))
     BASELINE.write_bytes(msgspec.json.format(msgspec.json.encode(baseline), indent=2) + b"\n")
     for part, instructions in baseline.instructions.items():

@@ -11,9 +11,12 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
+from bench.guard.hot_path import PARTS, REDIS_PART
 from bench.guard.rules import Conditions, Unit
+from bench.redis_server import redis_server
 from bench.site import SitePlan, build_site
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,20 +44,27 @@ def conditions_here() -> Conditions:
     )
 
 
-def count(unit: Unit) -> list[int]:
-    """The counts of all crawls of `bench.guard.hot_path`, in order."""
-    with tempfile.TemporaryDirectory(prefix="guard") as name:
+def count(unit: Unit) -> dict[str, list[int]]:
+    """The counts of the crawls of `bench.guard.hot_path`: by part, that of the small and that of the large site. The
+    part over Redis is left out where there is no redis-server."""
+    with tempfile.TemporaryDirectory(prefix="guard") as name, ExitStack() as stack:
         folder = Path(name)
         sites = []
         for pages in (SMALL, LARGE):
             sites.append(str(folder / f"site-{pages}"))
             build_site(SitePlan(pages=pages), folder=Path(sites[-1]))
+        redis = stack.enter_context(redis_server(folder / "redis")).url if shutil.which("redis-server") else ""
         if unit == "calls":
-            return [int(found) for found in json.loads(_run([*PROGRAM, "calls", *sites]))]
-        out = folder / "counts"
-        command = ["valgrind", "--tool=callgrind", f"--dump-before={MARK}", f"--callgrind-out-file={out}"]
-        _run([*command, *PROGRAM, "instructions", *sites])
-        return _between_marks(out)
+            counts = [int(found) for found in json.loads(_run([*PROGRAM, "calls", redis, *sites]))]
+        else:
+            out = folder / "counts"
+            command = ["valgrind", "--tool=callgrind", f"--dump-before={MARK}", f"--callgrind-out-file={out}"]
+            _run([*command, *PROGRAM, "instructions", redis, *sites])
+            counts = _between_marks(out)
+    parts = [*PARTS, *([REDIS_PART] if redis else [])]
+    if len(counts) != 2 * len(parts):
+        raise SystemExit(f"guard: {len(counts)} counts instead of two for each of {len(parts)} parts")
+    return {part: counts[2 * index : 2 * index + 2] for index, part in enumerate(parts)}
 
 
 def _run(command: list[str]) -> str:

@@ -1,7 +1,8 @@
 """The program whose instructions are counted: a worker with all its parts crawls sites of prepared answers.
 
 Everything is real (journey, handlers, intake, writer, SQLite frontier and store) except the network, whose answers lie
-ready, and the clock, which stands still: so the same code does the same work, instruction by instruction."""
+ready, and the clock, which stands still: so the same code does the same work, instruction by instruction. Over
+Redis the frontier alone is driven."""
 
 from __future__ import annotations
 
@@ -108,6 +109,9 @@ PARTS: dict[str, type[Spider]] = {
 }
 
 
+REDIS_PART = "Redis, the frontier's client alone"
+
+
 async def crawl(spider: Spider, *, fetcher: ReadyFetcher, path: Path, loop: StillLoop) -> int:
     """A crawl from its start to its end in a new file; gives the number of pages."""
     frontier = await SqliteFrontier.open(path, clock=loop.wall, steady=loop.time)
@@ -125,9 +129,9 @@ async def crawl(spider: Spider, *, fetcher: ReadyFetcher, path: Path, loop: Stil
     return pages
 
 
-def run(sites: Sequence[Path], *, mark: Callable[[], None]) -> None:
-    """Crawl the sites, the small one and the large one, with each spider in turn. `mark` is called when a crawl that
-    counts begins and when it ends."""
+def run(sites: Sequence[Path], *, redis: str, mark: Callable[[], None]) -> None:
+    """Crawl the sites, the small one and the large one, with each spider in turn; then the same number of pages over
+    Redis, if there is one. `mark` is called when a crawl that counts begins and when it ends."""
     fetchers = [ReadyFetcher(site) for site in sites]
     keep_freed_memory()
     collect_rarely()
@@ -144,9 +148,22 @@ def run(sites: Sequence[Path], *, mark: Callable[[], None]) -> None:
             if done != len(fetcher.pages):
                 raise SystemExit(f"{spider.__name__} did {done:,} of {len(fetcher.pages):,} pages: not counted")
     loop.close()
+    if redis:
+        _run_over_redis(redis, [len(fetcher.pages) for fetcher in fetchers], mark=mark)
 
 
-def count_calls(sites: Sequence[Path]) -> list[int]:
+def _run_over_redis(url: str, sizes: Sequence[int], *, mark: Callable[[], None]) -> None:
+    from bench.guard.redis_side import RedisSide
+
+    side = RedisSide(url, most=max(sizes))
+    side.run("warm-1", pages=min(sizes))
+    for number, pages in enumerate(sizes):
+        mark()
+        side.run(f"guard-{number}", pages=pages)
+        mark()
+
+
+def count_calls(sites: Sequence[Path], *, redis: str) -> list[int]:
     """The calls of functions, of Python's and of C's, in each crawl."""
     counts: list[int] = []
     is_counting = False
@@ -162,18 +179,20 @@ def count_calls(sites: Sequence[Path]) -> list[int]:
             counts.append(0)
         sys.setprofile(note if is_counting else None)
 
-    run(sites, mark=mark)
+    run(sites, redis=redis, mark=mark)
     return counts
 
 
 def main() -> None:
-    """`calls SMALL LARGE` prints how many calls each crawl made; `instructions SMALL LARGE` is run under valgrind."""
-    what, *sites = sys.argv[1:]
+    """`calls REDIS SMALL LARGE` prints how many calls each crawl made; `instructions …` is run under valgrind. REDIS is
+    the URL of an empty server, or empty."""
+    what, redis, *names = sys.argv[1:]
+    sites = [Path(name) for name in names]
     if what == "calls":
-        print(json.dumps(count_calls([Path(site) for site in sites])))
+        print(json.dumps(count_calls(sites, redis=redis)))
     else:
         # A function of the C library that nothing else here calls: valgrind writes its counts down at each call.
-        run([Path(site) for site in sites], mark=os.getloadavg)
+        run(sites, redis=redis, mark=os.getloadavg)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ class StillLoop(asyncio.SelectorEventLoop):
         return future
 
 
-class _Skipping(selectors.DefaultSelector):  # type: ignore[misc] -- which class this is depends on the system
+class _Skipping(selectors.DefaultSelector):
     """Never waits: it moves the loop's time ahead instead."""
 
     def __init__(self, loop: StillLoop) -> None:
