@@ -31,7 +31,7 @@ from shoal.testing.waiting import eventually
 from shoal.urls import lane_of
 
 PAGES = 60
-SECONDS = 60.0
+SECONDS = 120.0
 RATE = 40
 
 

@@ -252,7 +252,7 @@ async def test_a_week_that_is_being_read_is_dropped_the_next_time(
     await store.write([], [fetch(1, at=time.time() - 2 * A_WEEK)])
     with _locked(postgres, "SELECT count(*) FROM shoal.fetches", database=database):
         assert await store.tidy(retention=A_DAY) == 0
-        await asyncio.wait_for(store.write([], [fetch(2, at=time.time())]), 10)
+        await asyncio.wait_for(store.write([], [fetch(2, at=time.time())]), 60)
     assert await store.tidy(retention=A_DAY) > 0
 
 
