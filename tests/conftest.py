@@ -1,13 +1,18 @@
-"""Servers that several tests share, one of each per test process, and the seed of random moments."""
+"""Servers that several tests share, one of each per test process, and how Hypothesis makes its examples."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from shoal.testing.servers.object_server import MotoServer
 from shoal.testing.servers.postgres_server import PostgresServer
+
+# A busy machine makes every example slow, and that is no failure.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

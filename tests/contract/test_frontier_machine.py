@@ -333,18 +333,18 @@ class ShardsMachine(RedisMachine):
 # The machines take ten to sixteen seconds each: thousands of random calls to a real frontier and to the model find the
 # orders of calls that no written test has. Hypothesis prints the calls of a failure and replays them in the next run.
 class TestSqliteMachine(SqliteMachine.TestCase):  # type: ignore[name-defined, misc]
-    settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=60, stateful_step_count=40)
 
 
 class TestSteppedSqliteMachine(SteppedSqliteMachine.TestCase):  # type: ignore[name-defined, misc]
-    settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=30, stateful_step_count=40)
 
 
 class OnRedis:
     """A server for all examples of one machine."""
 
     folder: ClassVar[Path]
-    settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=40, stateful_step_count=40)
     machine: ClassVar[type[RedisMachine]]
 
     @classmethod
@@ -364,9 +364,9 @@ class TestRedisMachine(OnRedis, RedisMachine.TestCase):  # type: ignore[name-def
 
 class TestSteppedRedisMachine(OnRedis, SteppedRedisMachine.TestCase):  # type: ignore[name-defined, misc]
     machine = SteppedRedisMachine
-    settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=20, stateful_step_count=40)
 
 
 class TestShardsMachine(OnRedis, ShardsMachine.TestCase):  # type: ignore[name-defined, misc]
     machine = ShardsMachine
-    settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=15, stateful_step_count=40)

@@ -90,7 +90,7 @@ class GraphCrawl:
         async with opened(Places(frontier=self.frontier, store=self.store)) as parts:
             yield parts
 
-    async def finish(self, seconds: float = 60.0) -> None:
+    async def finish(self, seconds: float = 120.0) -> None:
         """One worker that is not killed works to the end."""
         worker = self.start_worker()
         async with asyncio.timeout(seconds):

@@ -25,7 +25,7 @@ from shoal.store.base import Store, StoredItem
 from shoal.testing.sites.loopback import Hit, LoopbackServer, Reply, Request, busiest_window, reply
 from shoal.testing.waiting import eventually
 
-SECONDS = 40.0
+SECONDS = 120.0
 
 Answer = Callable[[Request], Reply]
 Meanwhile = Callable[[Frontier], Awaitable[None]]

@@ -27,7 +27,7 @@ from shoal.testing.waiting import eventually
 S = TypeVar("S")
 T = TypeVar("T")
 
-SECONDS = 30.0
+SECONDS = 120.0
 SPIDER = """
 from shoal import Item, Spider
 

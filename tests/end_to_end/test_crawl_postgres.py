@@ -26,7 +26,7 @@ from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import eventually
 
 PAGES = 300
-SECONDS = 60.0
+SECONDS = 120.0
 LEASE_SECONDS = 2.0
 MIB = 1024 * 1024
 SPIDER = """

@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 # Where the examples expect the shop, and books.py a site that looks like it.
 ADDRESS = "http://127.0.0.1:8000/"
 BOOKS = "https://books.toscrape.com/"
-SECONDS = 30.0
+SECONDS = 120.0
 # On a busy machine answers are slow now and then, and an adaptive pace would take that for a struggling site.
 STEADY = os.environ | {"SHOAL_PACE": "fixed"}
 

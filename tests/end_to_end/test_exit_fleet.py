@@ -21,7 +21,7 @@ from shoal.testing.servers.proxy_servers import Gateway, Tinyproxy
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, reply
 
-SECONDS = 60.0
+SECONDS = 120.0
 PAGES = 24
 PROXY_WORD, WRONG_WORD, GATEWAY_KEY, ACCOUNT_WORD = "Pr0xyW0rd17", "Wr0ngW0rd17", "G4tewayK3y17", "Acc0untW0rd17"
 COOKIE = "c00kie-of-anna-17"

@@ -29,7 +29,7 @@ from shoal.testing.sites.site import CatalogueSite
 from shoal.testing.waiting import eventually
 from shoal.urls import lane_of
 
-SECONDS = 60.0
+SECONDS = 120.0
 SLOTS = 4
 EVERYTHING = b"User-agent: *\n"
 

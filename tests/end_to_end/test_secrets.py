@@ -15,7 +15,7 @@ from shoal.cli.main import shoal
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.hostile import HostileSite, answer
 
-SECONDS = 60.0
+SECONDS = 120.0
 HEADER, COOKIE, TOKEN = "planted-header-1f3a", "planted-cookie-77b0", "planted-environment-c41d"
 USERINFO, LOCATION, PASSWORD = "planted-userinfo-9e2c", "planted-location-5d60", "planted-password-e8f4"
 FOR_THE_SITE = (HEADER, COOKIE, TOKEN)

@@ -21,7 +21,7 @@ from typing import Any
 from shoal.frontier import open_frontier
 from shoal.testing.waiting import eventually
 
-SECONDS = 60.0
+SECONDS = 120.0
 TERMINAL_VARIABLES = {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TERM"}
 SHOP = """
 from shoal import Item, Spider

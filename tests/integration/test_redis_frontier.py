@@ -1,4 +1,4 @@
-"""The Redis frontier on a real server that is killed, restarted, filled up and reset."""
+"""The Redis frontier on a real server: how it is opened, filled up and grown."""
 
 from __future__ import annotations
 
@@ -6,29 +6,23 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from redis_crawls import CRAWL, PREFIX, claimed, opened, take
 
 from shoal.errors import ServerUnreachable, UsageError
 from shoal.frontier import open_frontier
-from shoal.frontier.base import Frontier
 from shoal.frontier.redis.address import new_connection, parse_address
 from shoal.frontier.redis.connection import Connection
-from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.lease import MAX_LEASES
-from shoal.frontier.rules.constants import FEEDER_SECONDS
-from shoal.model import Crawl, Dead, Done, LaneUpdate, Lease, Progress, Released, Result, Retry, Task, TaskState
-from shoal.processes.outages import until_reachable
+from shoal.model import Crawl, Done
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
-from shoal.testing.waiting import eventually
 
-CRAWL = "books"
 FROZEN_SECONDS = 0.05
-PREFIX = f"shoal:{{{CRAWL}.0}}:"
 
 
 @pytest.fixture
@@ -36,40 +30,6 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
     server = RedisServer(tmp_path / "redis").start()
     yield server
     server.kill()
-
-
-async def opened(server: RedisServer, *, clock: Callable[[], float] = time.time, **fields: float) -> RedisFrontier:
-    frontier = await RedisFrontier.open(server.url, clock=clock)
-    await frontier.open_crawl(Crawl(id=CRAWL, spider="s", **{"interval": 0.0, "cap": 1000, **fields}))  # type: ignore[arg-type]
-    return frontier
-
-
-async def take(frontier: Frontier, limit: int = 100, *, seconds: float = 60.0) -> list[Lease]:
-    return (await frontier.lease([CRAWL], limit, worker="w", seconds=seconds, horizon=0.0)).leases
-
-
-async def take_when_rested(frontier: Frontier, limit: int = 100) -> list[Lease]:
-    """The first leases after a restart: the lanes rest for a horizon before they lend."""
-    return await eventually(lambda: until_reachable(lambda: take(frontier, limit), say=str), pause=0.05)
-
-
-def recounted(server: RedisServer) -> dict[str, int]:
-    """What the keys themselves say, whatever the counters claim."""
-    lanes = [name.decode() for name in server.call("HKEYS", PREFIX + "lanes")]
-    buckets = int(server.call("HGET", PREFIX + "crawl", "buckets"))
-    waiting = {
-        "queued": sum(server.call("ZCARD", f"{PREFIX}q:{lane}") for lane in lanes),
-        "delayed": server.call("ZCARD", PREFIX + "later"),
-        "leased": server.call("HLEN", PREFIX + "held"),
-        "dead": server.call("HLEN", PREFIX + "dead"),
-    }
-    families = ["seen", *(f"past:{generation}" for generation in range(3))]
-    known = sum(server.call("SCARD", f"{PREFIX}{name}:{bucket}") for name in families for bucket in range(buckets))
-    return {**waiting, "done": known - sum(waiting.values())}
-
-
-def claimed(progress: Progress) -> dict[str, int]:
-    return {name: getattr(progress, name) for name in ("queued", "delayed", "leased", "dead", "done")}
 
 
 async def test_the_waits_of_many_leases_count_from_one_moment(server: RedisServer) -> None:
@@ -196,208 +156,6 @@ async def test_a_result_that_went_through_before_the_limit_is_not_stale_when_sen
     progress = await frontier.progress(CRAWL)
     assert (progress.done, progress.queued, progress.stale) == (101, 1, 0)
     assert (await frontier.settle(results)).stale == leases
-    await frontier.close()
-
-
-async def test_goes_on_after_the_server_was_away(server: RedisServer) -> None:
-    frontier = await opened(server)
-    await frontier.put(CRAWL, [make_task(number) for number in range(4)])
-    lease = (await take(frontier, 1))[0]
-    before = (await frontier.progress(CRAWL)).epoch
-    server.stop()
-    with pytest.raises(ServerUnreachable, match="cannot reach Redis"):
-        await frontier.progress(CRAWL)
-    said: list[str] = []
-    settling = asyncio.create_task(until_reachable(lambda: frontier.settle([Done(lease=lease)]), say=said.append))
-    await eventually(lambda: said)
-    server.start()
-    report = await settling
-    assert (report.stale, len(said)) == ([], 1)
-    assert report.epoch > before
-    assert len(await take_when_rested(frontier)) == 3
-    await frontier.close()
-
-
-async def test_lanes_rest_after_a_restart(server: RedisServer) -> None:
-    frontier = await opened(server)
-    await frontier.put(CRAWL, [make_task(1)])
-    server.restart()
-    assert await until_reachable(lambda: take(frontier), say=str) == []
-    assert (await frontier.lanes(CRAWL))[0].starts_in > 0.5
-    await frontier.close()
-
-
-async def test_feeders_that_could_not_say_that_they_go_on_while_the_server_was_away_get_time(
-    server: RedisServer,
-) -> None:
-    clock = FakeClock()
-    frontier = await RedisFrontier.open(server.url, clock=clock)
-    await frontier.open_crawl(Crawl(id="c", spider="s", feeding=True))
-    await frontier.set_feeding("c", "feeder", seconds=FEEDER_SECONDS)
-    server.restart()
-    clock.advance(3 * FEEDER_SECONDS)
-
-    async def is_finished() -> bool:
-        return bool((await frontier.lease(["c"], 1, worker="w", seconds=60.0, horizon=0.0)).finished)
-
-    assert not await until_reachable(is_finished, say=str)
-    assert (await frontier.progress("c")).feeders_lost == 0
-    clock.advance(FEEDER_SECONDS)
-    assert await is_finished()
-    assert (await frontier.progress("c")).feeders_lost == 1
-    await frontier.close()
-
-
-async def test_requests_that_have_landed_stay_landed_over_a_restart(server: RedisServer) -> None:
-    frontier = await opened(server, interval=0.0)
-    await frontier.put(CRAWL, [make_task(number) for number in range(4)])
-    leases = await take(frontier)
-    await frontier.lease([CRAWL], 1, worker="w", seconds=60.0, horizon=0.0, landed=leases[:3])
-    server.restart()
-    await until_reachable(lambda: frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=0.0)), say=str)
-    assert [lane.in_flight for lane in await frontier.lanes(CRAWL)] == [1]
-    await frontier.settle([Done(lease=lease) for lease in leases])
-    assert await frontier.lanes(CRAWL) == []
-    await frontier.close()
-
-
-async def test_leases_of_living_workers_outlast_a_restart_that_lost_their_renewals(server: RedisServer) -> None:
-    """A power cut takes the end of the file: renewals are lost, and a lease may have no end at all."""
-    clock = FakeClock()
-    frontier = await opened(server, clock=clock)
-    await frontier.put(CRAWL, [make_task(1, max_attempts=1), make_task(2, max_attempts=1)])
-    leases = await take(frontier, seconds=30.0)
-    key = server.call("ZRANGE", PREFIX + "leases", 0, 0)[0]
-    server.call("ZREM", PREFIX + "leases", key)
-    clock.advance(40.0)
-    server.restart()
-    assert await until_reachable(lambda: take(frontier, seconds=30.0), say=str) == []
-    clock.advance(20.0)
-    assert await take(frontier, seconds=30.0) == []
-    assert await frontier.extend(leases, seconds=30.0) == []
-    await frontier.settle([Done(lease=lease) for lease in leases])
-    progress = await frontier.progress(CRAWL)
-    assert (progress.done, progress.lost, progress.dead) == (2, 0, 0)
-    await frontier.close()
-
-
-async def test_two_workers_that_meet_a_restarted_server_repair_it_once(server: RedisServer) -> None:
-    first, second = await opened(server), await opened(server)
-    await first.put(CRAWL, [make_task(number) for number in range(50)])
-    epoch = (await first.progress(CRAWL)).epoch
-    server.restart()
-    await asyncio.gather(*(until_reachable(lambda one=one: take(one), say=str) for one in (first, second, first)))  # type: ignore[misc]
-    assert (await second.progress(CRAWL)).epoch == epoch + 1
-    await first.close()
-    await second.close()
-
-
-async def test_repairs_what_a_torn_write_left(server: RedisServer) -> None:
-    """Each half of a script's writes that a crash can keep, made by hand."""
-    frontier = await opened(server)
-    keys = [*range(100, 400), -(2**63), -1, 0, 7, 2**31, 2**32 - 1, -(2**32), -(2**53) - 1, 2**63 - 1]
-    await frontier.put(CRAWL, [make_task(key, "a.test") for key in keys])
-    await frontier.put(CRAWL, [make_task(key, "b.test", delay=50.0) for key in range(1000, 1010)])
-    leases = await take(frontier, 40)
-    await frontier.settle([Done(lease=lease) for lease in leases[:10]])
-    await frontier.settle([Dead(lease=lease, reason="gone") for lease in leases[10:20]])
-    await frontier.settle([Retry(lease=lease, reason="timeout", delay=30.0) for lease in leases[20:25]])
-    expected = claimed(await frontier.progress(CRAWL))
-    for bucket in range(int(server.call("HGET", PREFIX + "crawl", "buckets"))):
-        for key in (-(2**63), -(2**53) - 1, -(2**32), -1, 2**32 - 1, 2**63 - 1, 115, 122, 130, 300, 1003):
-            server.call("SREM", f"{PREFIX}seen:{bucket}", key)
-    task = server.call("ZRANGE", PREFIX + "q:a.test", 0, 0)[0]
-    server.call("ZADD", PREFIX + "later", 1, bytes(8) + (6).to_bytes(2, "big") + b"a.test" + task)
-    server.call("HSET", PREFIX + "count", "done", 77, "queued", -3)
-    server.call("DEL", PREFIX + "ready", PREFIX + "busy", PREFIX + "graves")
-    server.call("ZADD", PREFIX + "leases", 5, "12345678")
-    server.restart()
-    assert len(await take_when_rested(frontier, 5)) == 5
-    expected["queued"] -= 5
-    expected["leased"] += 5
-    progress = await frontier.progress(CRAWL)
-    assert claimed(progress) == expected == recounted(server)
-    lanes = {lane.lane: lane for lane in await frontier.lanes(CRAWL)}
-    assert (lanes["a.test"].waiting, lanes["a.test"].in_flight) == (expected["queued"], expected["leased"])
-    assert (await frontier.put(CRAWL, [make_task(key) for key in keys])).new == 0
-    await frontier.close()
-
-
-class Site:
-    """A link graph that always is the same: page n leads to pages that follow from n."""
-
-    def __init__(self, pages: int) -> None:
-        self.pages = pages
-
-    def links(self, page: int) -> list[Task]:
-        draw = random.Random(page)
-        found = {
-            (page * 2 + 1) % self.pages,
-            (page * 2 + 2) % self.pages,
-            *(draw.randrange(self.pages) for _ in range(4)),
-        }
-        return [
-            make_task(number, f"{number % 7}.test", priority=number % 3, max_attempts=50) for number in sorted(found)
-        ]
-
-    def result(self, lease: Lease, draw: random.Random) -> Result:
-        dice = draw.random()
-        if dice < 0.05:
-            return Retry(lease=lease, reason="timeout", delay=0.05, free=draw.random() < 0.5)
-        if dice < 0.1:
-            return Released(lease=lease, lane=LaneUpdate(rest_seconds=0.01))
-        return Done(lease=lease, found=self.links(lease.task.key))
-
-
-async def work(server: RedisServer, site: Site, name: str, stop: asyncio.Event) -> set[int]:
-    """A worker that waits out the server and now and then drops what it holds."""
-    frontier = await until_reachable(lambda: RedisFrontier.open(server.url), say=str)
-    draw = random.Random(name)
-    stored: set[int] = set()
-    while not stop.is_set():
-        batch = await until_reachable(
-            lambda: frontier.lease([CRAWL], 20, worker=name, seconds=0.7, horizon=0.1), say=str
-        )
-        if batch.finished:
-            break
-        if draw.random() < 0.05:
-            continue
-        results = [site.result(lease, draw) for lease in batch.leases]
-        stored |= {result.lease.task.key for result in results if isinstance(result, Done)}
-        await until_reachable(lambda: frontier.settle(results), say=str)  # noqa: B023 -- awaited at once
-        await asyncio.sleep(0 if batch.leases else min(batch.ask_again, 0.05))
-    await frontier.close()
-    return stored
-
-
-async def rewritten(server: RedisServer) -> None:
-    """Until the append-only file was written anew: Redis itself does not start again when it is killed before that."""
-    run_id = server.call("INFO", "server")["run_id"]
-    await eventually(lambda: server.call("GET", "shoal:rewritten") == run_id.encode())
-
-
-@pytest.mark.parametrize(("seed", "ttl"), [(1, 0.0), (2, 0.0), (3, 3600.0)])
-async def test_nothing_is_lost_when_the_server_dies_and_its_files_tail_is_gone(
-    server: RedisServer, seed: int, ttl: float
-) -> None:
-    site, draw, stop = Site(1500), random.Random(seed), asyncio.Event()
-    frontier = await opened(server, dedup_ttl=ttl)
-    await frontier.put(CRAWL, [make_task(0, "0.test", max_attempts=50)])
-    server.wait_for_the_file()
-    safe = (server.append_only_file, server.append_only_file.stat().st_size)
-    workers = [asyncio.create_task(work(server, site, f"w{number}", stop)) for number in range(3)]
-    for _ in range(3):
-        await asyncio.sleep(draw.uniform(0.1, 0.3))  # a moment of the crawl that the seed chooses
-        assert not any(worker.done() for worker in workers)
-        server.kill()
-        server.lose_tail(draw, safe=safe)
-        server.start()
-        await rewritten(server)
-    stored = set[int]().union(*await asyncio.gather(*workers))
-    progress = await frontier.progress(CRAWL)
-    assert claimed(progress) == recounted(server) == {"queued": 0, "delayed": 0, "leased": 0, "dead": 0, "done": 1500}
-    assert stored == set(range(1500))
-    assert (await frontier.look_up(CRAWL, 77)).state == TaskState.DONE
     await frontier.close()
 
 

@@ -156,7 +156,7 @@ async def test_finds_a_master_with_tls_and_passwords_on_the_way(tls: TlsServer, 
     url = url.replace("rediss://", "rediss+sentinel://").replace(f":{tls.port}/", f":{port}/mymaster/")
     said: list[str] = []
     try:
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(60.0):
             frontier = await until_reachable(lambda: open_frontier(url), say=said.append)
             assert isinstance(await frontier.crawls(), list)
             await frontier.close()

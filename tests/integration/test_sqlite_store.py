@@ -167,7 +167,7 @@ async def test_old_log_lines_go_in_steps_that_let_others_in(tmp_path: Path, monk
     lines = [fetch(number, at=now - 1000 if number % 2 else now) for number in range(1050)]
     await store.write([], lines)
     tidying = asyncio.create_task(store.tidy(retention=500))
-    await asyncio.wait_for(store.write([item()], [fetch(2000, at=now)]), 10)
+    await asyncio.wait_for(store.write([item()], [fetch(2000, at=now)]), 60)
     assert not tidying.done()
     assert await tidying == 525
     assert len(await store.fetches("c1", range(3000))) == 526

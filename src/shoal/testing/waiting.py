@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import IO, Any, TypeVar, overload
 
 # Longer than any step takes on a busy machine. Only a test that fails waits this long.
-SECONDS = 30.0
+SECONDS = 120.0
 PAUSE_SECONDS = 0.01
 
 T = TypeVar("T")

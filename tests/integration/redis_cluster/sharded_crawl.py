@@ -17,7 +17,7 @@ from shoal.testing.waiting import eventually
 
 CRAWL = "books"
 SHARDS = 8
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 def sharded(url: str, shards: int = SHARDS) -> str:

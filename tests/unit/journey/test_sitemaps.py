@@ -6,7 +6,7 @@ import time
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.journey.sitemaps import Sitemap, parse_sitemap, sitemaps_in_robots
@@ -324,7 +324,6 @@ def test_elements_nested_without_end_are_given_up() -> None:
     assert "more elements, or deeper ones" in found.problem
 
 
-@settings(deadline=None)
 @given(st.binary() | st.text().map(str.encode) | st.binary().map(gzip.compress))
 def test_no_body_makes_it_raise(body: bytes) -> None:
     for variant in (body, urlset("https://example.com/a")[:-20] + body, RSS[:300] + body, ATOM[:200] + body):

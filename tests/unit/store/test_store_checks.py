@@ -83,7 +83,7 @@ _rules = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(batches=st.lists(st.tuples(st.lists(_rows, max_size=6), _rules), max_size=6))
 def test_sql_and_python_fold_items_alike(batches: list[tuple[list[ItemRow], ItemRule]]) -> None:
     asyncio.run(check_alike(batches))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ada_url import join_url
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from url_strategies import BASE, BASES, EVERYTHING, HREFS, rules
 
@@ -23,7 +23,6 @@ def test_pages_of_one_origin_share_the_links_they_have_in_common() -> None:
     assert subject.resolve("/p/1", "http://example.com/").url == "http://example.com/p/1"
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(HREFS, BASES), min_size=1, max_size=8))
 @example([("/\t/x", "https://example.com/"), ("\t/x", "https://example.com//")])
 @example([("x", "https://example.com/a/.."), ("/a/x", "https://example.com/")])

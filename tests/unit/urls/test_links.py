@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from url_strategies import BASE, BASES, EVERYTHING, HREFS, rules
 
@@ -125,7 +125,6 @@ def test_a_page_gives_each_key_once_in_order_without_what_is_no_page() -> None:
         assert [link.rejected for link in links if link.rejected] == ["out_of_scope", "scheme"]
 
 
-@settings(deadline=None)
 @given(st.lists(HREFS, max_size=8), BASES)
 @example(["/a?utm_source=x", "a", "/a", "https://example.com/a", "/b?y&x", "#top", "//other.example/"], BASE)
 def test_links_sorted_out_are_the_links_resolved(hrefs: list[str], base: str) -> None:
@@ -140,7 +139,6 @@ def test_links_sorted_out_are_the_links_resolved(hrefs: list[str], base: str) ->
         assert {link for link in resolved if not link.is_plain} <= set(others)
 
 
-@settings(deadline=None)
 @given(st.text() | HREFS, st.text() | BASES)
 @example("\ud800", "https://example.com/")
 @example("x", "\ud800")

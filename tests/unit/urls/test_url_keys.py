@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from url_strategies import rules
 
@@ -42,7 +42,6 @@ def test_what_may_be_another_page_has_another_key(other: str) -> None:
     assert key_of(other) != key_of("https://example.com/a/b?x=1&y=2")
 
 
-@settings(deadline=None)
 @given(parameters=PARAMETERS, tracking=TRACKING, seed=st.randoms(use_true_random=False))
 def test_the_key_ignores_the_order_of_parameters_and_tracking(
     parameters: list[str], tracking: list[str], seed: random.Random
@@ -54,7 +53,6 @@ def test_the_key_ignores_the_order_of_parameters_and_tracking(
     assert key_of("https://example.com/a?" + "&".join(shuffled)) == key_of(plain)
 
 
-@settings(deadline=None)
 @given(PARAMETERS, PARAMETERS)
 def test_the_key_ignores_nothing_else(left: list[str], right: list[str]) -> None:
     same = sorted(left, key=_name_of) == sorted(right, key=_name_of)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from url_strategies import HREFS
 
 from shoal.errors import UsageError
@@ -60,7 +60,6 @@ def test_a_url_typed_wrong_gets_one_line_that_says_what_to_do(given: str, messag
     assert str(caught.value) == message
 
 
-@settings(deadline=None)
 @given(HREFS)
 @example("%2%35")
 @example("%%37E")

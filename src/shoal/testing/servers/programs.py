@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from shoal.testing.waiting import wait_until
 
-START_SECONDS = 20.0
+START_SECONDS = 120.0  # only a server that does not start takes this long
 
 
 def find_program(name: str) -> str:
