@@ -13,6 +13,7 @@ CASES: dict[str, str] = {
     "B": "bench.cases.tls",
     "C": "bench.cases.large_pages",
     "G": "bench.cases.kills",
+    "J": "bench.cases.startup",
 }
 
 

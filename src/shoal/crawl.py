@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -51,7 +51,6 @@ from shoal.processes.sources import reads_input, start_lanes
 from shoal.processes.worker import Worker
 from shoal.processes.worker_parts import Shared, WorkerParts
 from shoal.processes.writer import rule_of
-from shoal.results.replay import Replay, ReplayParts
 from shoal.setting_values import parse_duration
 from shoal.settings import (
     CONFIG_FILE,
@@ -67,6 +66,9 @@ from shoal.settings import (
 from shoal.spider import Spider, own_attributes
 from shoal.store.base import Store
 from shoal.urls import UrlRules
+
+if TYPE_CHECKING:
+    from shoal.results.replay import Replay
 
 
 def settings_of(spider: type[Spider], flags: dict[str, Any], *, folder: Path = Path()) -> Resolved:
@@ -209,6 +211,8 @@ def _keeping(store: Store, archive: Archive | None) -> Keeping:
 
 def replay_for(crawl: str, spider: Spider, *, settings: Settings, archive: Archive, store: Store, say: Say) -> Replay:
     """A replay of a crawl's archived pages, with the spider and the settings as they are now."""
+    from shoal.results.replay import Replay, ReplayParts
+
     intake = Intake(UrlRules(settings, start_hosts=start_lanes(spider)), settings)
     parts = ReplayParts(
         spider=spider,

@@ -319,7 +319,10 @@ def _announced(headers: dict[str, str]) -> int:
 
 def _unknown_transfer(headers: dict[str, str]) -> str | None:
     """A transfer coding that the client did not undo (it undoes only chunks): its bytes would pass for the page."""
-    names = headers.get("transfer-encoding", "chunked").lower().split(",")
+    named = headers.get("transfer-encoding", "chunked")
+    if named == "chunked":
+        return None
+    names = named.lower().split(",")
     return next((name for name in map(str.strip, names) if name not in ("chunked", "identity", "")), None)
 
 

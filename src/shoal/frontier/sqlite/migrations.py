@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from importlib import resources
 from pathlib import Path
 
 from shoal.sqlite_file import VERSIONS, Migration, connect
@@ -26,4 +25,5 @@ def _from_2(connection: sqlite3.Connection) -> str:
 
 
 def _script(name: str) -> str:
-    return resources.files("shoal.frontier.sqlite").joinpath(f"{name}.sql").read_text(encoding="utf-8")
+    # Not importlib.resources: to load it takes as long as to make the tables.
+    return Path(__file__).with_name(f"{name}.sql").read_text(encoding="utf-8")

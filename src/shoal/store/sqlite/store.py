@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -166,4 +165,5 @@ def _connect(path: str | Path) -> FileConnection:
 
 
 def _script(name: str) -> str:
-    return files("shoal.store.sqlite").joinpath(f"{name}.sql").read_text(encoding="utf-8")
+    # Not importlib.resources: to load it takes as long as to make the tables.
+    return Path(__file__).with_name(f"{name}.sql").read_text(encoding="utf-8")
