@@ -18,5 +18,6 @@ def test_no_page_is_a_tenth_dearer_than_the_baseline():
     assert not verdict.is_dearer, "\n".join(verdict.lines)
 
 
+@pytest.mark.timeout(600)
 def test_counts_the_same_calls_again_to_a_hundredth():
     assert measured("calls") == pytest.approx(measured("calls"), rel=0.01)
