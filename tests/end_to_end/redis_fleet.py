@@ -8,8 +8,8 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from shoal.model import Progress, WorkerBeat
 from shoal.processes.opening import Places, opened
 from shoal.store.base import ItemFilter
 from shoal.testing.servers.redis_server import RedisServer
-from shoal.testing.sites.site_process import SiteProcess
+from shoal.testing.sites.site_process import SiteProcess, site_process
 from shoal.testing.waiting import eventually
 
 S = TypeVar("S")
@@ -171,6 +171,15 @@ class RedisFleet:
             assert len(rows) == pages
             assert {row.outcome for row in rows} == {"ok"}
             return progress
+
+
+@contextmanager
+def fleet_on_a_graph(folder: Path, server: RedisServer, *, pages: int) -> Iterator[RedisFleet]:
+    """A fleet for a site of so many pages; its processes end with the block."""
+    with site_process("--graph", str(pages), log=folder / "hits.jsonl") as site:
+        fleet = RedisFleet(folder, site, server.url)
+        yield fleet
+        fleet.end()
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[str, str, int]:

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from redis_fleet import RedisFleet, ended
+from redis_fleet import RedisFleet, ended, fleet_on_a_graph
 
 from shoal.testing.servers.line_relay import line_relay
 from shoal.testing.servers.redis_server import RedisServer
-from shoal.testing.sites.site_process import site_process
 from shoal.testing.waiting import wait_for_line
 
 PAGES = 120
@@ -30,10 +29,8 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 
 @pytest.fixture
 def fleet(tmp_path: Path, server: RedisServer) -> Iterator[RedisFleet]:
-    with site_process("--graph", str(PAGES), log=tmp_path / "hits.jsonl") as site:
-        fleet = RedisFleet(tmp_path, site, server.url)
+    with fleet_on_a_graph(tmp_path, server, pages=PAGES) as fleet:
         yield fleet
-        fleet.end()
 
 
 def test_no_reset_line_ends_a_coordinator_or_a_worker(fleet: RedisFleet, server: RedisServer) -> None:

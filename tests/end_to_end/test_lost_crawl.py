@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 from redis.exceptions import OutOfMemoryError
-from redis_fleet import RedisFleet, ended
+from redis_fleet import RedisFleet, ended, fleet_on_a_graph
 
 from shoal.testing.servers.redis_server import RedisServer
-from shoal.testing.sites.site_process import site_process
 from shoal.testing.waiting import wait_for_line
 
 PAGES = 400
@@ -26,10 +25,8 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 
 @pytest.fixture
 def fleet(tmp_path: Path, server: RedisServer) -> Iterator[RedisFleet]:
-    with site_process("--graph", str(PAGES), log=tmp_path / "hits.jsonl") as site:
-        fleet = RedisFleet(tmp_path, site, server.url)
+    with fleet_on_a_graph(tmp_path, server, pages=PAGES) as fleet:
         yield fleet
-        fleet.end()
 
 
 def test_a_server_that_was_emptied_ends_the_run_with_the_reason(fleet: RedisFleet, server: RedisServer) -> None:
