@@ -12,6 +12,7 @@ CASES: dict[str, str] = {
     "A": "bench.cases.fast_host",
     "B": "bench.cases.tls",
     "C": "bench.cases.large_pages",
+    "E": "bench.cases.latency",
     "G": "bench.cases.kills",
     "J": "bench.cases.startup",
 }

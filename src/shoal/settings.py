@@ -76,7 +76,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     pace: Annotated[
         Literal["fixed", "adaptive"], _help("adaptive: slower when a host struggles, back to `rate` slowly")
     ] = "adaptive"
-    concurrency: Annotated[Positive, _help("tasks a worker works on at once")] = 32
+    concurrency: Annotated[Positive, _help("requests that a worker has on their way at once")] = 32
 
     allow: Annotated[
         tuple[str, ...],

@@ -36,6 +36,12 @@ LINKS_CHECKED_SECONDS = 0.25
 # Older crawls hold bad entries of the inbox as tasks with this handler: their URLs must not be fetched.
 OLD_INBOX = "@inbox"
 
+Landed = Callable[[Lease], Awaitable[None] | None]
+
+
+def _nobody(_: Lease) -> None:
+    """Nobody wants to know that a page is there."""
+
 
 class Journey:
     """Takes leases from start to finish, one at a time each, with everything a worker knows."""
@@ -72,20 +78,21 @@ class Journey:
         self._clock = clock
         self._rng = rng or random.Random()  # noqa: S311 -- jitter, not secrets
 
-    def take(self, lease: Lease) -> Awaitable[Finished]:
-        """Work on the lease. Never raises, whatever a site or a handler does."""
+    def take(self, lease: Lease, landed: Landed = _nobody) -> Awaitable[Finished]:
+        """Work on the lease. Never raises, whatever a site or a handler does. `landed` is called as soon as the page is
+        there, and no request for it will follow; not where it never comes. The page is handled after what it gives."""
         # No step between the worker and the page unless it may be a start URL: it would cost every page half a µs.
-        return self._take(lease) if lease.task.depth else self._take_start(lease)
+        return self._take(lease, landed) if lease.task.depth else self._take_start(lease, landed)
 
     async def prepare(self, lease: Lease) -> None:
         """Do what takes time before the start slot of the lease comes: what is done after it makes the request late."""
         if self._needs_rules and not lease.opens_lane:
             await self._lane_rules.of(lease)
 
-    async def _take_start(self, lease: Lease) -> Finished:
-        return self._starts.added(await self._take(lease))
+    async def _take_start(self, lease: Lease, landed: Landed) -> Finished:
+        return self._starts.added(await self._take(lease, landed))
 
-    async def _take(self, lease: Lease) -> Finished:
+    async def _take(self, lease: Lease, landed: Landed) -> Finished:
         if self.failing.reason:
             return Finished(Released(lease=lease, exit=unused(lease)))
         if lease.task.handler == OLD_INBOX:
@@ -100,9 +107,9 @@ class Journey:
             return disallowed
         if self._repeats.exhausted(lease.task) and self._is_plain(lease.task):
             return self._given_up(lease)
-        return await self._visit(lease, passage)
+        return await self._visit(lease, passage, landed)
 
-    async def _visit(self, lease: Lease, passage: Passage) -> Finished:
+    async def _visit(self, lease: Lease, passage: Passage, landed: Landed) -> Finished:
         """Fetch, judge, handle. A page that is refused because of its exit does not change the lane's pace."""
         task = lease.task
         request = Fetch(url=task.url, method=task.method, headers=task.headers, body=task.body, exit=lease.exit)
@@ -113,6 +120,8 @@ class Journey:
             answer = await self._walls.behind(lease, passage, answer)
         if isinstance(answer, Fault) and answer.kind is FaultKind.SHORTAGE:
             return await self._short(lease, passage, Shortage(answer.message))
+        if (turn := landed(lease)) is not None:
+            await turn
         verdict = judge(answer, handle_statuses=self._settings.handle_statuses)
         refused = passage.refused_by_answer(answer, verdict)
         if refused is not None:

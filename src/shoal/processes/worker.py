@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TypeVar
@@ -19,7 +20,9 @@ from shoal.processes.black_box import BlackBox
 from shoal.processes.outages import STORAGE_PATIENCE_SECONDS, Outages, until_reachable
 from shoal.processes.renewals import Renewals
 from shoal.processes.signs_of_life import Doing, Identity, SignsOfLife
+from shoal.processes.slots import Slots
 from shoal.processes.solitude import Solitude
+from shoal.processes.turns import Turns
 from shoal.processes.worker_parts import WorkerParts
 from shoal.processes.writer import Writer, rule_of
 from shoal.settings import Settings
@@ -32,6 +35,10 @@ ERROR_RETRY_SECONDS = 10.0
 ALONE_SECONDS = 0.05
 RESERVED_AT_ONCE = 8
 LAST_ANSWER_SECONDS = 2.0
+# Between two lease calls, unless a quarter of the slots is free: a call costs as much as several leases.
+ASK_SECONDS = 0.01
+# After a call that gave too few leases, caps may bind: so long the frontier is told which requests have landed.
+CAPPED_SECONDS = 1.0
 
 
 class Worker:
@@ -61,6 +68,8 @@ class Worker:
             outages=self._outages,
         )
         self._working: dict[int, asyncio.Task[None]] = {}
+        self._slots = Slots(settings.concurrency, in_hand=self._working)
+        self._turns = Turns()
         self._held: dict[int, Lease] = {}
         self._box = parts.box or BlackBox.private().worker(name, patience=settings.handler_seconds)
         self._renewals = Renewals(
@@ -74,11 +83,12 @@ class Worker:
         self._waiting: set[int] = set()
         self._lacks_work = False
         self._awaits_leases = False
+        self._landings_pay = False
+        self._capped_until = self._ask_at = -math.inf
         self._epoch = 0
         self._pages = 0
         who = Identity(name, crawl, self._box.box.pid, settings.concurrency)
         self._signs = SignsOfLife(who, parts=parts, reach=self._reach, look=self._doing)
-        self._slot_free = asyncio.Event()
         self._has_settled = asyncio.Event()
         self._is_alone = asyncio.Event()
         self._begun_alone = contextlib.ExitStack()
@@ -119,15 +129,11 @@ class Worker:
         return self._pages
 
     async def _lease_until(self, stop: asyncio.Event) -> None:
-        slots = self._settings.concurrency
-        refill = max(1, slots // 4)
         while not stop.is_set():
             if self._journey.failing.reason:
                 await self._pause_crawl(self._journey.failing.reason)
-            free = slots - len(self._working)
-            if free < refill or not self._writer.has_room:
-                self._slot_free.clear()
-                await _wait(self._slot_free, LONGEST_WAIT_SECONDS)
+            free = self._slots.free
+            if not await self._is_time_to_ask(free):
                 continue
             if not self._solitude.is_free.is_set():
                 self._writer.flush()
@@ -143,14 +149,35 @@ class Worker:
                     return
                 for lease in batch.leases:
                     self._held[lease.token] = lease
+                    self._slots.take(lease)
                     self._working[lease.token] = asyncio.create_task(self._work(lease, batch.at + lease.wait))
             self._lacks_work = len(batch.leases) < free
             if batch.leases and batch.leases[0].alone:
                 await self._until_settled(batch.leases[0], stop)
             elif self._lacks_work:
                 self._flush_if_idle()
-                await _wait(self._has_settled, min(batch.ask_again, LONGEST_WAIT_SECONDS))
+                await self._until_more(min(batch.ask_again, LONGEST_WAIT_SECONDS))
                 await self._let_others_ask(stop)
+
+    async def _is_time_to_ask(self, free: int) -> bool:
+        """Whether so many free slots are to be filled now; if not, after a wait until that may have changed."""
+        if free <= 0 or not self._writer.has_room:
+            await self._slots.until_free(LONGEST_WAIT_SECONDS)
+            return False
+        pause, refill = self._ask_at - self._monotonic(), max(1, self._slots.size // 4)
+        if free < refill and pause > 0:
+            await self._slots.until_free(pause, enough=refill)
+            return False
+        return True
+
+    async def _until_more(self, seconds: float) -> None:
+        """There was too little to lease: wait for what the next settles find and free, or, where a cap binds, for the
+        next requests that land."""
+        until = self._monotonic() + seconds
+        while not self._has_settled.is_set() and (left := until - self._monotonic()) > 0:
+            await _wait(self._has_settled, min(left, ASK_SECONDS) if self._landings_pay else left)
+            if self._landings_pay and self._slots.landed:
+                return
 
     async def _let_others_ask(self, stop: asyncio.Event) -> None:
         """Work is scarce: while this worker holds more than its share, it does not ask for what its settles free.
@@ -160,8 +187,7 @@ class Worker:
             left = until - self._monotonic()
             if left <= 0:
                 return
-            self._slot_free.clear()
-            await _wait(self._slot_free, left)
+            await self._slots.until_free(left)
 
     async def _until_settled(self, lease: Lease, stop: asyncio.Event) -> None:
         """A page that was lent alone may take the process down: it begins when all others of the process are settled,
@@ -217,26 +243,36 @@ class Worker:
             # The answer to the last call was lost: whatever it lent would wait until its leases run out.
             await self._frontier.evict(self._name, known=list(self._held))
         self._awaits_leases = True
+        landed = list(self._slots.landed.values()) if self._monotonic() < self._capped_until else []
         batch = await self._frontier.lease(
             [self._crawl],
             limit,
             worker=self._name,
             seconds=self._settings.lease_seconds,
             horizon=self._settings.horizon_seconds,
+            landed=landed,
         )
         self._awaits_leases = False
+        self._ask_at = self._monotonic() + ASK_SECONDS
+        if len(batch.leases) < limit:
+            self._capped_until = self._monotonic() + CAPPED_SECONDS
+        self._slots.forget(lease.token for lease in landed)
+        freed = {lease.task.lane for lease in landed}
+        self._landings_pay = any(lease.task.lane in freed for lease in batch.leases)
         return batch
 
     async def _work(self, lease: Lease, start: float) -> None:
         try:
-            await self._writer.add(await self._finish(lease, start))
+            finished = await self._finish(lease, start)
+            self._slots.land(lease)
+            await self._writer.add(finished)
         except BaseException:
             # The lease is lost or released, or shoal itself failed: either way it is not this worker's to renew.
             self._held.pop(lease.token, None)
             raise
         finally:
             self._working.pop(lease.token, None)
-            self._slot_free.set()
+            self._slots.leave(lease.token)
             self._flush_if_idle()
 
     async def _wait_for_start(self, lease: Lease, start: float) -> None:
@@ -259,7 +295,7 @@ class Worker:
 
     def _flush_if_idle(self) -> None:
         """Idle: flush now, unsettled pages may hold new links."""
-        if self._lacks_work and len(self._working) <= self._settings.concurrency // 2:
+        if self._lacks_work and self._slots.taken <= self._slots.size // 2:
             self._writer.flush()
 
     async def _finish(self, lease: Lease, start: float) -> Finished:
@@ -270,7 +306,7 @@ class Worker:
                 await self._wait_for_start(lease, start)
             if lease.alone:
                 self._begun_alone.enter_context(self._box.alone_with(lease.token, lease.task.url))
-            return await self._journey.take(lease)
+            return await self._journey.take(lease, self._land)
         except BaseException as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
@@ -278,6 +314,10 @@ class Worker:
             # An error in shoal itself must end like any other: shown, retried, and no task lost. Also a panic in a
             # library written in Rust, which is no Exception.
             return _failed_by(error, lease)
+
+    def _land(self, lease: Lease) -> Awaitable[None] | None:
+        self._slots.land(lease)
+        return self._turns.next()
 
     def _settled(self, results: list[Result], report: SettleReport) -> None:
         """The frontier has confirmed these results: only now may the keys they found count as known."""
@@ -293,8 +333,10 @@ class Worker:
                 for task in result.found:
                     if task.key not in report.refused:
                         self._known.add(task.key)
+        self._slots.forget(result.lease.token for result in results)
         self._box.box.settle(len(results) - sum(isinstance(result, Released) for result in results))
         self._has_settled.set()
+        self._slots.wake()
 
     def _check_epoch(self, epoch: int) -> None:
         """Forget the known keys when the crawl may have forgotten some of them."""
@@ -316,11 +358,14 @@ class Worker:
             await asyncio.sleep(TICK_SECONDS)
 
     def _doing(self) -> Doing:
-        return Doing(len(self._working), self._pages, (*self._outages.lines(), *self._troubles.lines()))
+        # What has landed is not on the way any more, but in hand: it counts as well, up to what people gave.
+        return Doing(
+            min(len(self._working), self._slots.size), self._pages, (*self._outages.lines(), *self._troubles.lines())
+        )
 
     async def _stop_leasing_on(self, stop: asyncio.Event, leasing: asyncio.Task[None]) -> None:
         await stop.wait()
-        self._slot_free.set()
+        self._slots.wake()
         self._has_settled.set()
         # A server that does not answer must not delay the end; leases that it may have lent run out.
         await asyncio.wait([leasing], timeout=LAST_ANSWER_SECONDS)

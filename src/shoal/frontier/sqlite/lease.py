@@ -50,10 +50,13 @@ FAR_AHEAD = (
     f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"  # noqa: S608 -- constant
     " AND max(next_start, exits_next) > ? ORDER BY max(next_start, exits_next) DESC, id LIMIT ?"
 )
+# Many rows with one statement: each step releases the interpreter lock, and waits for it beside a busy event loop.
 ON_THEIR_WAY = (
-    "SELECT task.key, task.token, task.id, task.lane FROM json_each(?)"
-    " CROSS JOIN task ON task.crawl = ? AND task.key = value AND task.state = 2 WHERE task.token > 0"
+    "SELECT json_group_array(json_array(task.id, task.lane)) FROM json_each(?) AS given"
+    " CROSS JOIN task ON task.crawl = ? AND task.key = json_extract(given.value, '$[0]') AND task.state = 2"
+    " WHERE task.token = json_extract(given.value, '$[1]') AND typeof(task.lane) = 'integer'"
 )
+_LAND = "UPDATE task SET token = -token WHERE id IN (SELECT value FROM json_each(?))"
 NEXT_TASKS = (
     "SELECT id, attempts, losses, free_retries, payload FROM task WHERE lane = ? AND state = 0 ORDER BY ord LIMIT ?"
 )
@@ -63,7 +66,12 @@ NEXT_LANE = (
 )
 NEXT_DUE = "SELECT at FROM task WHERE crawl = ? AND state = 1 ORDER BY at LIMIT 1"
 NEXT_EXPIRY = "SELECT at FROM task WHERE crawl = ? AND state = 2 ORDER BY at LIMIT 1"
-_LEND = "UPDATE task SET state = 2, at = ?, token = ?, attempts = ?, worker = ?, exit = ? WHERE id = ?"
+_LEND = (
+    "UPDATE task SET state = 2, at = json_extract(lent.value, '$[0]'), token = json_extract(lent.value, '$[1]'),"
+    " attempts = json_extract(lent.value, '$[2]'), worker = json_extract(lent.value, '$[3]'),"
+    " exit = json_extract(lent.value, '$[4]')"
+    " FROM json_each(?) AS lent WHERE task.id = json_extract(lent.value, '$[5]')"
+)
 _GIVE_UP = "UPDATE task SET state = 3, at = ?, reason = ?, detail = '', worker = '', losses = 0 WHERE id = ?"
 _LOSE = "UPDATE task SET state = ?, at = ?, attempts = ?, losses = ?, reason = ?, detail = ?, worker = '' WHERE id = ?"
 
@@ -111,7 +119,8 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
         is_first = False
         if leases and leases[0].alone:
             break
-    db.executemany(_LEND, changes)
+    if changes:
+        db.execute(_LEND, (msgspec.json.encode(changes).decode(),))
     leases.sort(key=lambda lease: lease.wait)
     finished = [name for name, ledger in found.items() if ledger is None or _finish(ledger)]
     for ledger in ledgers:
@@ -163,13 +172,13 @@ def _land(ledger: Ledger, leases: Sequence[Lease]) -> int:
     given = {(lease.task.key, lease.token) for lease in leases if lease.crawl == ledger.crawl.name}
     if not given:
         return 0
-    keys = msgspec.json.encode({key for key, _ in given}).decode()
-    rows = ledger.db.execute(ON_THEIR_WAY, (keys, ledger.crawl.id))
-    landed = [(row_id, lane_id) for key, token, row_id, lane_id in rows if (key, token) in given]
+    listed = msgspec.json.encode(list(given)).decode()
+    (found,) = ledger.db.execute(ON_THEIR_WAY, (listed, ledger.crawl.id)).fetchone()
+    landed = msgspec.json.decode(found, type=list[tuple[int, int]])
     ledger.read_lanes({lane_id for _, lane_id in landed})
     for _, lane_id in landed:
         ledger.lane_by_id(lane_id).in_flight -= 1
-    ledger.db.executemany("UPDATE task SET token = -token WHERE id = ?", [(row_id,) for row_id, _ in landed])
+    ledger.db.execute(_LAND, (msgspec.json.encode([row_id for row_id, _ in landed]).decode(),))
     return len(landed)
 
 

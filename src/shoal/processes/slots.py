@@ -1,0 +1,69 @@
+"""The slots of a worker: requests that wait for their start or are on their way. A page that has landed holds none."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Sized
+
+from shoal.model import Lease
+
+
+class Slots:
+    """`size` requests at once, and at most twice as many pages in hand: those that have landed wait in memory until
+    they are handled and written."""
+
+    def __init__(self, size: int, *, in_hand: Sized) -> None:
+        self.size = size
+        # The leases whose requests have landed, unless the frontier was told or has them settled.
+        self.landed: dict[int, Lease] = {}
+        self._in_hand = in_hand
+        self._taken: set[int] = set()
+        self._is_free = asyncio.Event()
+        self._enough = 1
+
+    @property
+    def free(self) -> int:
+        """How many requests more there may be."""
+        return min(self.size - len(self._taken), 2 * self.size - len(self._in_hand))
+
+    @property
+    def taken(self) -> int:
+        return len(self._taken)
+
+    def take(self, lease: Lease) -> None:
+        self._taken.add(lease.token)
+
+    def land(self, lease: Lease) -> None:
+        """The request was answered, or will not be sent."""
+        token = lease.token
+        if token in self._taken:
+            self._taken.remove(token)
+            self.landed[token] = lease
+            if self.size - len(self._taken) >= self._enough:
+                self._is_free.set()
+
+    def leave(self, token: int) -> None:
+        """The page is no longer in hand: it waits to be written, or its lease was lost or released."""
+        self._taken.discard(token)
+        self._is_free.set()
+
+    def forget(self, tokens: Iterable[int]) -> None:
+        """The frontier knows that these have landed, or their leases are over."""
+        for token in tokens:
+            self.landed.pop(token, None)
+
+    def wake(self) -> None:
+        """Let the one who waits look again."""
+        self._is_free.set()
+
+    async def until_free(self, seconds: float, *, enough: int = 1) -> None:
+        """Wait until so many slots may be free, at most this long. Also ends early: look again."""
+        self._enough = enough
+        self._is_free.clear()
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._is_free.wait()
+        finally:
+            self._enough = 1
