@@ -12,7 +12,9 @@ CASES: dict[str, str] = {
     "A": "bench.cases.fast_host",
     "B": "bench.cases.tls",
     "C": "bench.cases.large_pages",
+    "D": "bench.cases.broad",
     "G": "bench.cases.kills",
+    "I": "bench.cases.proxies",
     "J": "bench.cases.startup",
 }
 
