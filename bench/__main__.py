@@ -13,7 +13,9 @@ CASES: dict[str, str] = {
     "B": "bench.cases.tls",
     "C": "bench.cases.large_pages",
     "E": "bench.cases.latency",
+    "D": "bench.cases.broad",
     "G": "bench.cases.kills",
+    "I": "bench.cases.proxies",
     "J": "bench.cases.startup",
 }
 

@@ -113,7 +113,7 @@ def serve(
     process = subprocess.Popen([program, "-p", str(work), "-c", str(config.resolve())], stderr=subprocess.DEVNULL)
     try:
         url = f"{'http' if tls is None else 'https'}://127.0.0.1:{port}"
-        _wait_until_up(process, url, work=work)
+        wait_until_up(process, url, work=work)
         yield url
     finally:
         process.terminate()
@@ -133,7 +133,7 @@ def requests_served(address: str) -> int:
     return int(lines[2].split()[2])
 
 
-def _wait_until_up(process: subprocess.Popen[bytes], address: str, *, work: Path) -> None:
+def wait_until_up(process: subprocess.Popen[bytes], address: str, *, work: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         # By its pid first: what answers at the address may be another server that was there before.
