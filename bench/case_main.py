@@ -40,7 +40,9 @@ def run_case(run: Callable[[Plan], Case], plan: Plan) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     case = run(plan)
     print(terminal_report(case), flush=True)
-    if not plan.quick:
+    if plan.quick:
+        print("  a quick run: starting and ending weigh most in it, so its figures say little", flush=True)
+    else:
         date = datetime.now(UTC).date().isoformat()
         record = Record(case=case, date=date, rounds=plan.rounds, machine=this_machine(), versions=versions())
         save(record, folder=HERE / "results")

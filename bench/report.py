@@ -67,7 +67,7 @@ def results_page(records: list[Record]) -> str:
         reached = sum(figure.is_reached for figure in record.case.figures)
         total = f"{reached} of {len(record.case.figures)}" if record.case.figures else "none asked"
         overview.append([record.case.letter, f"[{record.case.title}](#{_anchor(record.case)})", total, record.date])
-    parts = [INTRODUCTION, _markdown_table(overview), *map(_section, records)]
+    parts = [INTRODUCTION, _markdown_table(overview, texts=4), *map(_section, records)]
     return "\n".join(parts)
 
 
@@ -77,7 +77,7 @@ def _section(record: Record) -> str:
     parts.append(_markdown_table([case.columns, *case.rows]))
     if case.figures:
         rows = [[figure.what, _measured(figure), _wanted(figure), _verdict(figure)] for figure in case.figures]
-        parts.append(_markdown_table([["figure", "measured", "wanted", ""], *rows]))
+        parts.append(_markdown_table([["figure", "measured", "wanted", ""], *rows], texts=4))
     parts += [*[f"Note: {note}\n" for note in case.notes]]
     rounds = "1 round" if record.rounds == 1 else f"{record.rounds} rounds"
     parts.append(f"Measured on {record.date}, {rounds}: {record.machine}.")
@@ -128,7 +128,8 @@ def _aligned(rows: list[list[str]]) -> list[str]:
     return lines
 
 
-def _markdown_table(rows: list[list[str]]) -> str:
+def _markdown_table(rows: list[list[str]], *, texts: int = 1) -> str:
+    """The first columns are texts, to the left; the others are numbers, to the right."""
     head, *body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    ruler = ["---", *["---:" for _ in head[1:]]]
+    ruler = ["---" if number < texts else "---:" for number, _ in enumerate(head)]
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, ruler, *body))
