@@ -12,8 +12,11 @@ CASES: dict[str, str] = {
     "A": "bench.cases.fast_host",
     "B": "bench.cases.tls",
     "C": "bench.cases.large_pages",
+    "F": "bench.cases.frontier",
     "G": "bench.cases.kills",
+    "H": "bench.cases.memory",
     "J": "bench.cases.startup",
+    "K": "bench.cases.scale",
 }
 
 
