@@ -16,6 +16,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 START_SECONDS = 20.0
+LOAD_SECONDS = 300.0  # with a dump of millions of URLs
 
 
 class RedisServer:
@@ -115,7 +116,8 @@ def redis_server(folder: Path, *options: str, dump: Path | None = None) -> Itera
         )  # fmt: skip
     server = RedisServer(port)
     try:
-        _wait_until_up(process, server, log=folder / "redis.log")
+        seconds = START_SECONDS if dump is None else LOAD_SECONDS
+        _wait_until_up(process, server, log=folder / "redis.log", seconds=seconds)
         if dump is not None:
             server.append_only()
         yield server
@@ -134,8 +136,8 @@ def any_port() -> int:
     return port
 
 
-def _wait_until_up(process: subprocess.Popen[bytes], server: RedisServer, *, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
+def _wait_until_up(process: subprocess.Popen[bytes], server: RedisServer, *, log: Path, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:
         if server.is_up():
             return
