@@ -12,11 +12,14 @@ CASES: dict[str, str] = {
     "A": "bench.cases.fast_host",
     "B": "bench.cases.tls",
     "C": "bench.cases.large_pages",
-    "E": "bench.cases.latency",
     "D": "bench.cases.broad",
+    "E": "bench.cases.latency",
+    "F": "bench.cases.frontier",
     "G": "bench.cases.kills",
+    "H": "bench.cases.memory",
     "I": "bench.cases.proxies",
     "J": "bench.cases.startup",
+    "K": "bench.cases.scale",
 }
 
 

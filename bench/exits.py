@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.crawlers import WORK
-from bench.redis_frontier import make_task
+from bench.frontier_subject import make_task
 from bench.redis_server import RedisServer, redis_server
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
@@ -141,7 +141,7 @@ class Subject:
 
     def _task(self, number: int) -> Task:
         host = f"host-{number % self._case.hosts:03}.example.com"
-        return make_task(number, lanes=self._case.hosts, lane=host + self._via)
+        return make_task(number, lane=host + self._via)
 
 
 async def measure(place: Place, case: Case, *, pool: Pool | None, tasks: int) -> Rate:

@@ -16,12 +16,14 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 START_SECONDS = 20.0
+LOAD_SECONDS = 300.0  # with a dump of millions of URLs
 
 
 class RedisServer:
     """A running server: its address and what it says about itself."""
 
     def __init__(self, port: int) -> None:
+        self.port = port
         self.url = f"redis://127.0.0.1:{port}/0"
         self._client = Redis(port=port, protocol=2, socket_timeout=60.0, driver_info=None)
 
@@ -43,6 +45,20 @@ class RedisServer:
     def cpu_seconds(self) -> float:
         cpu = self.info("cpu")
         return float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
+
+    def call(self, *command: str | int) -> Any:
+        """Any command, and its answer."""
+        return self._client.execute_command(*command)
+
+    def save(self) -> None:
+        """Write the data to dump.rdb in the server's folder."""
+        self._client.save()
+
+    def append_only(self) -> None:
+        """Switch the append-only file on and wait until all data is in it."""
+        self._client.config_set("appendonly", "yes")
+        while self.info("persistence")["aof_rewrite_in_progress"] or self.info("persistence")["aof_rewrite_scheduled"]:
+            time.sleep(0.05)
 
     @property
     def commands(self) -> dict[str, dict[str, Any]]:
@@ -79,23 +95,31 @@ def find_redis() -> str:
 
 
 @contextlib.contextmanager
-def redis_server(folder: Path) -> Iterator[RedisServer]:
-    """An empty server until the block ends; its files go into the folder and are deleted with it."""
+def redis_server(folder: Path, *options: str, dump: Path | None = None) -> Iterator[RedisServer]:
+    """A server until the block ends: empty, or with the data of a dump. Its files go into the folder, and the
+    append-only file is deleted at the end."""
     program = find_redis()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    port = _free_port()
+    if dump is not None:
+        # With the append-only file on, a server does not read its dump.
+        shutil.copy(dump, folder / "dump.rdb")
+        options = ("--appendonly", "no", *options)
+    port = any_port()
     with (folder / "redis.log").open("wb") as log:
         process = subprocess.Popen(
             [
                 program, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder.resolve()), "--save", "",
-                "--appendonly", "yes", "--appendfsync", "everysec",
+                "--appendonly", "yes", "--appendfsync", "everysec", *options,
             ],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         )  # fmt: skip
     server = RedisServer(port)
     try:
-        _wait_until_up(process, server, log=folder / "redis.log")
+        seconds = START_SECONDS if dump is None else LOAD_SECONDS
+        _wait_until_up(process, server, log=folder / "redis.log", seconds=seconds)
+        if dump is not None:
+            server.append_only()
         yield server
     finally:
         server.close()
@@ -104,7 +128,7 @@ def redis_server(folder: Path) -> Iterator[RedisServer]:
         shutil.rmtree(folder / "appendonlydir", ignore_errors=True)
 
 
-def _free_port() -> int:
+def any_port() -> int:
     """Any free port: unlike the site's, it may differ from run to run."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -112,8 +136,8 @@ def _free_port() -> int:
     return port
 
 
-def _wait_until_up(process: subprocess.Popen[bytes], server: RedisServer, *, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
+def _wait_until_up(process: subprocess.Popen[bytes], server: RedisServer, *, log: Path, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:
         if server.is_up():
             return

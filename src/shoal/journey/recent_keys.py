@@ -11,7 +11,7 @@ Key = TypeVar("Key", int, int | None)
 class RecentKeys:
     """Keys that the frontier has confirmed: links to them need not be sent. Bounded: the older half goes first."""
 
-    def __init__(self, limit: int = 400_000) -> None:
+    def __init__(self, limit: int = 100_000) -> None:
         self._half = max(1, limit // 2)
         self._young: set[int] = set()
         self._old: set[int] = set()

@@ -1,5 +1,5 @@
-"""The spider of `bench.hosts`: one item per page. Takes its start from the file BENCH_STARTS; follows links if
-BENCH_DEEP is set, at full speed."""
+"""The spider of case H: one item per page. Takes its start from the file BENCH_STARTS; follows links if BENCH_DEEP is
+set, at full speed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from shoal import Item, Page, Spider
 IS_DEEP = bool(os.environ["BENCH_DEEP"])
 
 
-class Hosts(Spider):
+class Memory(Spider):
     start = Path(os.environ["BENCH_STARTS"]).read_text().split()
     allow_private = True
     max_per_shape = 0
+    max_equal_pages = 0
     if IS_DEEP:
         rate = "unlimited"
-        per_host = 32
+        per_host = 64
 
     def parse(self, page: Page) -> Iterator[Any]:
-        links = page.hrefs()
-        yield Item(url=page.url, title=page.text("title"), links=len(links))
+        yield Item(url=page.url, title=page.text("title"))
         if IS_DEEP:
-            yield page.follow(links)
+            yield from page.follow("a[href]")
