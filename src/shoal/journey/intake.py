@@ -71,7 +71,7 @@ class Intake:
         self._pool = pool
         # The suffix that a pool adds to the lanes of its tasks.
         self._via = {DIRECT: "", **{name: f"{VIA}{name}" for name in pools}}
-        self.known = known if known is not None else RecentKeys()
+        self.known = known if known is not None else RecentKeys(limit=1)
         self.settings = settings
         self._clock = clock
 

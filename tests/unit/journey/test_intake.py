@@ -241,17 +241,6 @@ def test_an_unknown_pool_is_refused_in_the_spider(pool: Any) -> None:
         follow("<a href=/1>", pool=pool)
 
 
-def test_recent_keys_forget_the_older_half() -> None:
-    known = RecentKeys(limit=10)
-    for key in range(12):
-        known.add(key)
-    assert 11 in known
-    assert 5 in known
-    assert 0 not in known
-    known.clear()
-    assert 11 not in known
-
-
 @pytest.mark.parametrize("options", [{}, {"dedup": False}])
 def test_secret_headers_follow_links_of_the_pages_own_origin_only(options: dict[str, Any]) -> None:
     links = "<a href=/one>b</a><a href=https://a.test/two>a</a><a href=http://a.test/>c</a>"
