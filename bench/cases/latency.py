@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from bench.case import Bar, Case, Figure, Plan, spread_of
 from bench.crawlers import HERE, WORK, fresh_folder
-from bench.hosts import host_names
 from bench.measure import Cost, run_measured
+from bench.paced_site import host_names
 from bench.redis_server import redis_server
 
 DELAY_SECONDS = 0.3

@@ -19,7 +19,7 @@ from shoal.testing.servers.proxy_servers import Tinyproxy
 
 SIZES = (10, 50, 100)
 INTERVAL = 1.0
-CONCURRENCY = 128
+CONCURRENCY = 256
 BEGIN_SECONDS = 2.0
 END_SECONDS = 1.0
 SITE = "127.0.0.1"

@@ -179,7 +179,7 @@ class SqliteFrontier:
             row = ledger.lane(lane)
             start = row.reserved_start(missed, now=ledger.now)
             if row.has_pool:
-                start = ledger.exits_of(row).reserve(exit, start)
+                start = ledger.exits_of(row).reserve(exit, start, missed=missed)
             row.start(start, now=ledger.now)
             ledger.flush()
             return start - ledger.now, self._times.now()

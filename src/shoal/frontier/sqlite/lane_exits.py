@@ -16,6 +16,7 @@ from shoal.frontier.rules.constants import (
     REMOVED,
 )
 from shoal.frontier.rules.exits import gives_up, is_out_of_patience, keeps_exit, look_again_at, put_off, starved_since
+from shoal.frontier.rules.lanes import reserved_start
 from shoal.frontier.sqlite.crawl_exits import CrawlExits
 from shoal.frontier.sqlite.frontier_rows import LaneRow
 from shoal.frontier.sqlite.pool_exits import end_rest, first_rested, rest
@@ -154,12 +155,22 @@ class LaneExits:
             heapq.heappush(self._later, (next_start, index))
         return name, exits.use(name, pool, token)
 
-    def reserve(self, name: str, start: float) -> float:
-        """Take the exit's next slot, not before `start`; gives its time. An exit that rests has no slots."""
+    def reserve(self, name: str, start: float, *, missed: float) -> float:
+        """Take the exit's next slot, not before `start`, or move its latest one if that was missed; gives its time. An
+        exit that rests has no slots."""
         index, roster = self._indexes.get(name), self.roster
         if self.pool is None or index is None or roster.mark_of(index) != HEALTHY:
             return start
-        start = max(start, roster.next_starts.get(index, 0.0))
+        next_start, interval = roster.next_starts.get(index, 0.0), self.pool.interval
+        own = reserved_start(
+            next_start=next_start,
+            last_start=next_start - interval,
+            interval=interval,
+            blocked_until=0.0,
+            missed=missed,
+            now=self._exits.now,
+        )
+        start = max(start, own)
         roster.next_starts[index] = start + self.pool.interval
         self.has_changed = True
         return start

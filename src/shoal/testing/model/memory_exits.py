@@ -212,14 +212,16 @@ class ModelPools:
         if found.has_struck_out:
             found.parked_until, found.trial = now + pool.quarantine, token
 
-    def reserve(self, lane: str, name: str, start: float) -> float:
-        """Take the exit's next slot, not before `start`; gives its time. An exit that rests has no slots."""
+    def reserve(self, lane: str, name: str, start: float, *, missed: float, now: float) -> float:
+        """Take the exit's next slot, not before `start`, or move its latest one if that was missed; gives its time. An
+        exit that rests has no slots."""
         pool, exits = self.pool_of(lane), self.of(lane)
         if pool is None or name not in self.members[pool.name]:
             return start
         use = exits.uses.setdefault(name, ModelUse(name))
         if not use.rests:
-            start = max(start, use.next_start)
+            is_latest = missed > 0 and abs(now - missed - (use.next_start - pool.interval)) < pool.interval / 2
+            start = max(start, now if is_latest else use.next_start)
             use.next_start = start + pool.interval
             self.changed.add(lane)
         return start

@@ -264,7 +264,7 @@ class MemoryFrontier:
         found = lane_of(one, lane)
         start = found.reserved_start(missed, one.now)
         if found.has_pool:
-            start = one.pools.reserve(lane, exit, start)
+            start = one.pools.reserve(lane, exit, start, missed=missed, now=one.now)
             one.pools.refresh(one.now)
         found.start(start, one.now)
         return start - one.now

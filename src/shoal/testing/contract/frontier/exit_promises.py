@@ -349,6 +349,17 @@ class ExitPromises(FrontierCase):
         assert await frontier.reserve(CRAWL, LANE, exit=lease.exit) == pytest.approx(10.0)
         assert await frontier.reserve(CRAWL, LANE, exit=lease.exit) == pytest.approx(20.0)
 
+    async def test_a_missed_slot_of_an_exit_is_moved_unless_a_later_one_was_lent(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await open_pools(frontier, make_pool("x", interval=10.0))
+        await fill(frontier, 2)
+        lease = await take_one(frontier)
+        clock.advance(2.0)
+        assert await frontier.reserve(CRAWL, LANE, exit=lease.exit, missed=2.0) == pytest.approx(0.0)
+        assert await frontier.reserve(CRAWL, LANE, exit=lease.exit) == pytest.approx(10.0)
+        assert await frontier.reserve(CRAWL, LANE, exit=lease.exit, missed=2.0) == pytest.approx(20.0)
+
     async def test_leases_for_later_do_not_delay_an_exit_that_becomes_free(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:

@@ -6,13 +6,16 @@
 -- ARGV[5]  seconds by which the request has missed a slot; 0: it had none
 -- Reply    {"ok", seconds to wait, time of the crawl}
 local lane, exit = need_lane(ARGV[3]), ARGV[4]
-local start = lane_rules.reserved_start(lane, tonumber(ARGV[5]))
+local missed = tonumber(ARGV[5])
+local start = lane_rules.reserved_start(lane, missed)
 if lane.via then
   local roster, pool = roster_of(lane), lane.pool
   local index = pool.exists and tonumber(call('HGET', P .. 'pool:' .. pool.name, 'e:' .. exit))
   -- An exit that rests has no slots.
   if index and mark_at(roster, index) == HEALTHY then
-    start = math.max(start, roster.next_starts[index] or 0)
+    local next_start = roster.next_starts[index] or 0
+    local slots = {next_start = next_start, last_start = next_start - pool.interval, interval = pool.interval, blocked_until = 0}
+    start = math.max(start, lane_rules.reserved_start(slots, missed))
     set_next_start(roster, index, start + pool.interval)
     lane.exits_changed = true
   end
