@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,7 +13,7 @@ from functools import partial
 
 from shoal.frontier.base import Frontier
 from shoal.model import Lease
-from shoal.processes.black_box import BlackBox, Reading
+from shoal.processes.black_box import Reading, WorkerBox
 from shoal.processes.silence import Pulse, longest_silence
 
 # The event loop renews after a third of a lease. After this share of it the loop must be blocked.
@@ -29,7 +30,10 @@ OpenFrontier = Callable[[], AbstractAsyncContextManager[Frontier]]
 class Renewals:
     """Renews the leases in `held` until cancelled, each for `seconds`; `lost` gets those that are lost.
 
-    `beside` opens a second connection to the frontier, for the thread; without it only the event loop renews."""
+    `beside` opens a second connection to the frontier, for the thread; without it only the event loop renews.
+
+    What an answer lends that a blocked event loop has not read is in nobody's hand: nobody renews it. The thread gives
+    it back, if `asks` says that a lease call is open; see `gave_back_since`."""
 
     def __init__(
         self,
@@ -37,14 +41,17 @@ class Renewals:
         *,
         frontier: Frontier,
         seconds: float,
-        box: BlackBox,
+        box: WorkerBox,
+        asks: Callable[[], bool] = bool,
         beside: OpenFrontier | None = None,
     ) -> None:
         self._held = held
         self._frontier = frontier
         self._seconds = seconds
         self._box = box
+        self._asks = asks
         self._beside = beside
+        self._gave_back = -math.inf
         self._renewed = time.monotonic()
         self._is_over = threading.Event()
 
@@ -65,16 +72,20 @@ class Renewals:
             if thread.is_alive():
                 thread.join(LAST_RENEWAL_SECONDS)
 
+    def gave_back_since(self, asked: float) -> bool:
+        """Whether the thread may have given back what a lease call has lent that began at this time."""
+        return self._gave_back >= asked
+
     def _watch(self) -> None:
         """In a thread: renew when the event loop does not, for as long as a handler may block it. After that nobody
         works on these leases."""
         pulse, before = Pulse(), time.monotonic()
         while not self._is_over.wait(min(self._seconds * LOOKS, LONGEST_LOOK_SECONDS)):
-            now, reading = time.monotonic(), self._box.read()
+            now, reading = time.monotonic(), self._box.box.read()
             pulse.look(reading, elapsed=now - before)
             before = now
             is_overdue = now - self._renewed > OVERDUE * self._seconds
-            if self._held and is_overdue and self.may_renew(pulse.silent, reading):
+            if (self._held or self._asks()) and is_overdue and self.may_renew(pulse.silent, reading):
                 # A frontier that cannot be reached is asked again at the next look.
                 with contextlib.suppress(Exception):
                     asyncio.run(self._renew_beside())
@@ -88,5 +99,8 @@ class Renewals:
         if self._beside is None:
             return
         async with asyncio.timeout(self._seconds), self._beside() as frontier:
+            if self._asks():
+                self._gave_back = time.monotonic()
+                await frontier.evict(self._box.name, known=list(self._held))
             await frontier.extend(list(self._held.values()), seconds=self._seconds)
         self._renewed = time.monotonic()

@@ -1,4 +1,4 @@
-"""How scarce work is shared: how many leases a worker holds before it lets the others ask. Pure."""
+"""How scarce work is shared: how much of it a worker leaves to the others. Pure."""
 
 from __future__ import annotations
 
@@ -15,3 +15,9 @@ def share_of(mine: int, others: Iterable[WorkerBeat]) -> int | None:
     if not with_room:
         return None
     return max(1, (mine + sum(beat.busy for beat in with_room)) // (1 + len(with_room)))
+
+
+def portion_of(mine: int, share: int | None) -> float:
+    """The part of the places freed by its own landed requests that a worker takes again, where caps bind: less than
+    all of them while it holds more than its share."""
+    return 1.0 if share is None or mine <= share else share / mine

@@ -14,7 +14,7 @@ from shoal.exits.troubles import MOST_LINES
 from shoal.model import WorkerBeat
 from shoal.processes.machine import this_machine
 from shoal.processes.memory import resident_bytes
-from shoal.processes.shares import share_of
+from shoal.processes.shares import portion_of, share_of
 from shoal.processes.stats import CpuLoad, RecentRate
 from shoal.processes.worker_parts import WorkerParts
 from shoal.version import __version__
@@ -48,7 +48,8 @@ class SignsOfLife:
     """Sends them every second until cancelled. `look` says what the worker does; `reach` repeats a step until the
     frontier can be reached.
 
-    `share` is how many leases the worker holds, while work is scarce, before it lets the others ask; None: no limit."""
+    `share` is how many leases the worker holds, while work is scarce, before it lets the others ask; None: no limit.
+    `portion` is the part that it takes again of the places which its own landed requests free."""
 
     def __init__(self, who: Identity, *, parts: WorkerParts, reach: Reach, look: Callable[[], Doing]) -> None:
         self._who = who
@@ -59,6 +60,7 @@ class SignsOfLife:
         self._look = look
         self._started = parts.clock()
         self.share: int | None = None
+        self.portion = 1.0
 
     async def run(self) -> None:
         """Send one after the other, and look at those of the others now and then."""
@@ -86,7 +88,9 @@ class SignsOfLife:
         there are, the more a look costs."""
         beats = await self._reach(partial(self._frontier.workers, within=OTHERS_SECONDS))
         others = [beat for beat in beats if beat.crawl == self._who.crawl and beat.worker != self._who.worker]
-        self.share = share_of(self._look().busy, others)
+        mine = self._look().busy
+        self.share = share_of(mine, others)
+        self.portion = portion_of(mine, self.share)
         return 1 + len(beats) // OTHERS_PER_BEAT
 
     def _beat(self, rate: float, load: float, *, left: float = 0.0) -> WorkerBeat:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TypeVar
+
+import msgspec
 
 from shoal.error_text import line_of, several, traceback_of
 from shoal.errors import ServerUnreachable, StorageError
@@ -17,6 +19,7 @@ from shoal.frontier.start_slots import wait_for_slot
 from shoal.journey.results import Finished
 from shoal.model import CrawlState, Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport
 from shoal.processes.black_box import BlackBox
+from shoal.processes.lease_calls import LeaseCalls
 from shoal.processes.outages import STORAGE_PATIENCE_SECONDS, Outages, until_reachable
 from shoal.processes.renewals import Renewals
 from shoal.processes.signs_of_life import Doing, Identity, SignsOfLife
@@ -35,10 +38,6 @@ ERROR_RETRY_SECONDS = 10.0
 ALONE_SECONDS = 0.05
 RESERVED_AT_ONCE = 8
 LAST_ANSWER_SECONDS = 2.0
-# Between two lease calls, unless a quarter of the slots is free: a call costs as much as several leases.
-ASK_SECONDS = 0.01
-# After a call that gave too few leases, caps may bind: so long the frontier is told which requests have landed.
-CAPPED_SECONDS = 1.0
 
 
 class Worker:
@@ -76,19 +75,19 @@ class Worker:
             self._held,
             frontier=parts.frontier,
             seconds=settings.lease_seconds,
-            box=self._box.box,
+            box=self._box,
+            asks=lambda: self._awaits_leases,
             beside=parts.beside,
         )
         self._solitude = parts.solitude or Solitude()
         self._waiting: set[int] = set()
         self._lacks_work = False
         self._awaits_leases = False
-        self._landings_pay = False
-        self._capped_until = self._ask_at = -math.inf
         self._epoch = 0
         self._pages = 0
         who = Identity(name, crawl, self._box.box.pid, settings.concurrency)
         self._signs = SignsOfLife(who, parts=parts, reach=self._reach, look=self._doing)
+        self._calls = LeaseCalls(self._slots, signs=self._signs, monotonic=parts.monotonic)
         self._has_settled = asyncio.Event()
         self._is_alone = asyncio.Event()
         self._begun_alone = contextlib.ExitStack()
@@ -156,7 +155,7 @@ class Worker:
                 await self._until_settled(batch.leases[0], stop)
             elif self._lacks_work:
                 self._flush_if_idle()
-                await self._until_more(min(batch.ask_again, LONGEST_WAIT_SECONDS))
+                await self._calls.until_more(self._has_settled, min(batch.ask_again, LONGEST_WAIT_SECONDS))
                 await self._let_others_ask(stop)
 
     async def _is_time_to_ask(self, free: int) -> bool:
@@ -164,24 +163,14 @@ class Worker:
         if free <= 0 or not self._writer.has_room:
             await self._slots.until_free(LONGEST_WAIT_SECONDS)
             return False
-        pause, refill = self._ask_at - self._monotonic(), max(1, self._slots.size // 4)
-        if free < refill and pause > 0:
-            await self._slots.until_free(pause, enough=refill)
-            return False
-        return True
-
-    async def _until_more(self, seconds: float) -> None:
-        """There was too little to lease: wait for what the next settles find and free, or, where a cap binds, for the
-        next requests that land."""
-        until = self._monotonic() + seconds
-        while not self._has_settled.is_set() and (left := until - self._monotonic()) > 0:
-            await _wait(self._has_settled, min(left, ASK_SECONDS) if self._landings_pay else left)
-            if self._landings_pay and self._slots.landed:
-                return
+        return await self._calls.is_time(free)
 
     async def _let_others_ask(self, stop: asyncio.Event) -> None:
         """Work is scarce: while this worker holds more than its share, it does not ask for what its settles free.
         No longer than slots are taken ahead: the others may not ask."""
+        if self._calls.landings_pay:
+            # They get places that its landed requests free.
+            return
         until = self._monotonic() + self._settings.horizon_seconds
         while self._signs.share is not None and len(self._working) > self._signs.share and not stop.is_set():
             left = until - self._monotonic()
@@ -225,10 +214,10 @@ class Worker:
         self._writer.flush()
         self._journey.failing.begin_again()
 
-    async def _lease_when_reachable(self, limit: int, stop: asyncio.Event) -> LeaseBatch | None:
+    async def _lease_when_reachable(self, free: int, stop: asyncio.Event) -> LeaseBatch | None:
         """Lease, and wait as long as the frontier cannot be reached; None when told to stop meanwhile."""
         try:
-            return await self._reach(partial(self._lease, limit), stop=stop)
+            return await self._reach(partial(self._lease, free), stop=stop)
         except (ServerUnreachable, StorageError):
             if not stop.is_set():
                 raise
@@ -238,12 +227,13 @@ class Worker:
         """A step that the frontier does, as soon as it can be reached."""
         return await until_reachable(step, say=self._say, stop=stop, outage=self._outages.frontier)
 
-    async def _lease(self, limit: int) -> LeaseBatch:
+    async def _lease(self, free: int) -> LeaseBatch:
         if self._awaits_leases:
             # The answer to the last call was lost: whatever it lent would wait until its leases run out.
             await self._frontier.evict(self._name, known=list(self._held))
-        self._awaits_leases = True
-        landed = list(self._slots.landed.values()) if self._monotonic() < self._capped_until else []
+        self._awaits_leases, asked = True, time.monotonic()
+        landed = self._calls.landed()
+        limit = self._calls.limit(free, landed)
         batch = await self._frontier.lease(
             [self._crawl],
             limit,
@@ -252,13 +242,11 @@ class Worker:
             horizon=self._settings.horizon_seconds,
             landed=landed,
         )
+        if self._renewals.gave_back_since(asked):
+            # The event loop was blocked for longer than a lease may wait: what was lent meanwhile is not ours any more.
+            return msgspec.structs.replace(batch, leases=[])
         self._awaits_leases = False
-        self._ask_at = self._monotonic() + ASK_SECONDS
-        if len(batch.leases) < limit:
-            self._capped_until = self._monotonic() + CAPPED_SECONDS
-        self._slots.forget(lease.token for lease in landed)
-        freed = {lease.task.lane for lease in landed}
-        self._landings_pay = any(lease.task.lane in freed for lease in batch.leases)
+        self._calls.answered(batch, free=free, limit=limit, landed=landed)
         return batch
 
     async def _work(self, lease: Lease, start: float) -> None:
@@ -294,8 +282,9 @@ class Worker:
             self._waiting.discard(lease.token)
 
     def _flush_if_idle(self) -> None:
-        """Idle: flush now, unsettled pages may hold new links."""
-        if self._lacks_work and self._slots.taken <= self._slots.size // 2:
+        """Idle: flush now, unsettled pages may hold new links. Not where tasks wait for places that landings free."""
+        is_idle = self._lacks_work and not self._calls.landings_pay
+        if is_idle and self._slots.taken <= self._slots.size // 2:
             self._writer.flush()
 
     async def _finish(self, lease: Lease, start: float) -> Finished:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -170,8 +171,8 @@ async def test_leases_are_renewed_while_the_event_loop_is_blocked(patience: floa
     async def beside() -> AsyncIterator[Any]:
         yield bench.frontier
 
-    box = BlackBox.private()
-    box.worker("w", patience=patience).open()
+    box = BlackBox.private().worker("w", patience=patience)
+    box.open()
     renewals = Renewals({lease.token: lease}, frontier=bench.memory, seconds=0.5, box=box, beside=beside)
     running = asyncio.create_task(renewals.run(lambda step: step(), lambda _: None))
     await loop_turns()
@@ -180,6 +181,39 @@ async def test_leases_are_renewed_while_the_event_loop_is_blocked(patience: floa
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert await bench.memory.evict("w") == 1
+
+
+async def test_what_a_blocked_event_loop_was_lent_and_has_not_read_is_given_back() -> None:
+    bench = Bench({})
+    await bench.begin("/known", "/unread")
+    known, unread = (await bench.memory.lease(["c"], 2, worker="w", seconds=0.5, horizon=1.0)).leases
+
+    @asynccontextmanager
+    async def beside() -> AsyncIterator[Any]:
+        yield bench.frontier
+
+    box = BlackBox.private().worker("w", patience=30.0)
+    box.open()
+    is_asking = [True]
+    renewals = Renewals(
+        {known.token: known},
+        frontier=bench.memory,
+        seconds=0.5,
+        box=box,
+        asks=lambda: is_asking[0],
+        beside=beside,
+    )
+    running = asyncio.create_task(renewals.run(lambda step: step(), lambda _: None))
+    await loop_turns()
+    asked = time.monotonic()
+    wait_until(lambda: bench.count("extend") >= 1, otherwise="nobody has renewed the lease")
+    is_asking[0] = False
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert renewals.gave_back_since(asked)
+    assert not renewals.gave_back_since(time.monotonic())
+    states = [(await bench.memory.look_up("c", lease.task.key)).state for lease in (known, unread)]
+    assert states == [TaskState.LEASED, TaskState.QUEUED]
 
 
 async def test_nobody_renews_leases_of_a_worker_that_hangs() -> None:
@@ -200,8 +234,8 @@ async def test_nobody_renews_leases_of_a_worker_that_hangs() -> None:
     async def beside() -> AsyncIterator[Any]:
         yield bench.frontier
 
-    box = BlackBox.private()
-    box.worker("w", patience=1.0).open()
+    box = BlackBox.private().worker("w", patience=1.0)
+    box.open()
     renewals = Hung({lease.token: lease}, frontier=bench.memory, seconds=0.3, box=box, beside=beside)
     running = asyncio.create_task(renewals.run(lambda step: step(), lambda _: None))
     await loop_turns()

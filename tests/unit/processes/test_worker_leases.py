@@ -9,11 +9,11 @@ import pytest
 from worker_in_memory import HOST, Bench
 
 from shoal.fetch.base import Fetch
-from shoal.model import Crawl, Pool, WorkerBeat
-from shoal.processes.shares import share_of
+from shoal.model import Crawl, Done, Lease, Pool, WorkerBeat
+from shoal.processes.shares import portion_of, share_of
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import Answer, ScriptedFetcher, respond, task_for
-from shoal.testing.waiting import eventually, loop_turns
+from shoal.testing.waiting import eventually
 
 
 async def test_the_work_of_a_lost_lease_is_dropped_at_once() -> None:
@@ -120,20 +120,17 @@ def another_worker(**fields: Any) -> WorkerBeat:
     )
 
 
-def settled(bench: Bench) -> int:
-    """How many results the worker has settled."""
-    return sum(len(results) for verb, results in bench.calls if verb == "settle")
-
-
-async def test_a_worker_with_more_than_its_share_lets_the_others_ask_first() -> None:
+async def test_a_worker_with_more_than_its_share_leaves_places_to_the_others() -> None:
     bench, fetcher, running = await scarce_work(another_worker(), in_hand=8)
-    asked = bench.count("lease")
-    fetcher.let_go(3)
-    await eventually(lambda: settled(bench) == 3)
-    await loop_turns()
-    assert bench.count("lease") == asked
+    fetcher.let_go(4)
+
+    async def lent_to_the_other() -> list[Lease]:
+        return (await bench.memory.lease(["c"], 8, worker="other", seconds=60.0, horizon=0.0)).leases
+
+    leases = await eventually(lent_to_the_other)
     fetcher.let_go(100)
-    assert await running == 24
+    await bench.memory.settle([Done(lease=lease) for lease in leases])
+    assert await running == 24 - len(leases)
 
 
 @pytest.mark.parametrize("other", [another_worker(busy=32), another_worker(crawl="another")])
@@ -144,6 +141,13 @@ async def test_a_worker_asks_at_once_when_no_other_has_room_for_its_work(other: 
     await eventually(lambda: bench.count("lease") > asked and len(fetcher.requests) == 9)
     fetcher.let_go(100)
     assert await running == 24
+
+
+@pytest.mark.parametrize(("mine", "share", "portion"), [(8, None, 1.0), (4, 4, 1.0), (1, 4, 1.0), (8, 2, 0.25)])
+def test_who_holds_more_than_its_share_takes_a_part_of_its_places_again(
+    mine: int, share: int | None, portion: float
+) -> None:
+    assert portion_of(mine, share) == portion
 
 
 def test_the_share_is_that_of_the_workers_with_room() -> None:

@@ -52,9 +52,9 @@ FAR_AHEAD = (
 )
 # Many rows with one statement: each step releases the interpreter lock, and waits for it beside a busy event loop.
 ON_THEIR_WAY = (
-    "SELECT json_group_array(json_array(task.id, task.lane)) FROM json_each(?) AS given"
-    " CROSS JOIN task ON task.crawl = ? AND task.key = json_extract(given.value, '$[0]') AND task.state = 2"
-    " WHERE task.token = json_extract(given.value, '$[1]') AND typeof(task.lane) = 'integer'"
+    "SELECT json_group_array(json_array(task.id, task.lane)) FROM json_each(?)"
+    " CROSS JOIN task ON task.crawl = ? AND task.key = json_extract(json_each.value, '$[0]') AND task.state = 2"
+    " WHERE task.token = json_extract(json_each.value, '$[1]') AND typeof(task.lane) = 'integer'"
 )
 _LAND = "UPDATE task SET token = -token WHERE id IN (SELECT value FROM json_each(?))"
 NEXT_TASKS = (
