@@ -364,7 +364,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
 
     `troubles` says what hinders the worker now, a line each. `load` is the share of a core that its process needed
     lately: used it, or waited for its turn. `left` is when the worker ended its work on the crawl in good order, 0
-    before that."""
+    before that. `most` is how many requests it had on their way at once since its last sign."""
 
     worker: str
     crawl: str
@@ -382,6 +382,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     troubles: tuple[str, ...] = ()
     load: float = 0.0
     left: float = 0.0
+    most: int = 0
 
 
 def random_key() -> int:

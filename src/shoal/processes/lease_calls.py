@@ -55,9 +55,11 @@ class LeaseCalls:
         share = self._signs.share
         if share is None or not self._names_landed:
             return free
-        self._places = min(self._places + len(landed) * self._signs.portion, self._slots.size)
-        # One more than its share: a worker that never asked for more would not see that there is more.
-        return max(0, min(free, max(share + 1 - self._slots.taken, int(self._places))))
+        portion = self._signs.portion
+        self._places = min(self._places + len(landed) * portion, self._slots.size)
+        # One more, unless others have less: who never asked for more would not see that there is more.
+        limit = max(share - self._slots.taken, int(self._places)) + (portion == 1.0)
+        return max(0, min(free, limit))
 
     def answered(self, batch: LeaseBatch, *, free: int, limit: int, landed: Sequence[Lease]) -> None:
         """A call with so many free slots, for so many leases, which named these landed requests, has given this."""

@@ -8,13 +8,14 @@ from shoal.model import WorkerBeat
 
 
 def share_of(mine: int, others: Iterable[WorkerBeat]) -> int | None:
-    """The leases in hand, divided by the workers that have room for more; None: there is no other such worker.
+    """The requests that workers with room for more have on their way, divided by these workers; None: no other has it.
 
-    `mine` is how many this worker holds. A worker that holds nothing may always ask: the share is at least one."""
-    with_room = [beat for beat in others if beat.busy < beat.slots]
+    `mine` is how many this worker had at once lately: at a single moment most of a fast host's may have landed. One
+    that has none may always ask: the share is at least one."""
+    with_room = [most for beat in others if (most := max(beat.busy, beat.most)) < beat.slots]
     if not with_room:
         return None
-    return max(1, (mine + sum(beat.busy for beat in with_room)) // (1 + len(with_room)))
+    return max(1, (mine + sum(with_room)) // (1 + len(with_room)))
 
 
 def portion_of(mine: int, share: int | None) -> float:

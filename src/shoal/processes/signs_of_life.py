@@ -28,9 +28,11 @@ Reach = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 class Doing(NamedTuple):
-    """What a worker does right now: pages in hand, pages done, what hinders it."""
+    """What a worker does right now: pages in hand, requests on their way at once since the last look, pages done, what
+    hinders it."""
 
     busy: int
+    most: int
     pages: int
     troubles: tuple[str, ...]
 
@@ -67,34 +69,33 @@ class SignsOfLife:
         rate, load = RecentRate(), CpuLoad()
         looks_in = 0
         while True:
-            beat = self._beat(rate.read(self._monotonic(), self._look().pages), load.read())
+            doing = self._look()
+            beat = self._beat(doing, rate.read(self._monotonic(), doing.pages), load.read())
             await self._reach(partial(self._frontier.beat, beat))
             if looks_in <= 0:
-                looks_in = await self._look_at_others()
+                looks_in = await self._look_at_others(doing.most)
             looks_in -= 1
             await asyncio.sleep(BEAT_SECONDS)
 
     async def leave(self) -> None:
         """Send the last one: all pages, and their rate from the start on. Not for long: the server may be away, and a
         worker that is silent counts as gone."""
-        left = self._clock()
-        rate = self._look().pages / (left - self._started) if left > self._started else 0.0
+        left, doing = self._clock(), self._look()
+        rate = doing.pages / (left - self._started) if left > self._started else 0.0
         with contextlib.suppress(TimeoutError, ServerUnreachable, StorageError):
             async with asyncio.timeout(LAST_BEAT_SECONDS):
-                await self._frontier.beat(self._beat(rate, 0.0, left=left))
+                await self._frontier.beat(self._beat(doing, rate, 0.0, left=left))
 
-    async def _look_at_others(self) -> int:
+    async def _look_at_others(self, mine: int) -> int:
         """Learn this worker's share of the work in hand; gives after how many beats to look again: the more workers
         there are, the more a look costs."""
         beats = await self._reach(partial(self._frontier.workers, within=OTHERS_SECONDS))
         others = [beat for beat in beats if beat.crawl == self._who.crawl and beat.worker != self._who.worker]
-        mine = self._look().busy
         self.share = share_of(mine, others)
         self.portion = portion_of(mine, self.share)
         return 1 + len(beats) // OTHERS_PER_BEAT
 
-    def _beat(self, rate: float, load: float, *, left: float = 0.0) -> WorkerBeat:
-        doing = self._look()
+    def _beat(self, doing: Doing, rate: float, load: float, *, left: float = 0.0) -> WorkerBeat:
         return WorkerBeat(
             worker=self._who.worker,
             crawl=self._who.crawl,
@@ -111,4 +112,5 @@ class SignsOfLife:
             troubles=doing.troubles[:MOST_LINES],
             load=load,
             left=left,
+            most=doing.most,
         )

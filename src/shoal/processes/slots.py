@@ -19,6 +19,7 @@ class Slots:
         self.landed: dict[int, Lease] = {}
         self._in_hand = in_hand
         self._taken: set[int] = set()
+        self._most = 0
         self._is_free = asyncio.Event()
         self._enough = 1
 
@@ -33,6 +34,13 @@ class Slots:
 
     def take(self, lease: Lease) -> None:
         self._taken.add(lease.token)
+        if len(self._taken) > self._most:
+            self._most = len(self._taken)
+
+    def most_since(self) -> int:
+        """How many slots were taken at once since the last such question."""
+        most, self._most = self._most, len(self._taken)
+        return most
 
     def land(self, lease: Lease) -> None:
         """The request was answered, or will not be sent."""

@@ -348,9 +348,8 @@ class Worker:
 
     def _doing(self) -> Doing:
         # What has landed is not on the way any more, but in hand: it counts as well, up to what people gave.
-        return Doing(
-            min(len(self._working), self._slots.size), self._pages, (*self._outages.lines(), *self._troubles.lines())
-        )
+        busy = min(len(self._working), self._slots.size)
+        return Doing(busy, self._slots.most_since(), self._pages, (*self._outages.lines(), *self._troubles.lines()))
 
     async def _stop_leasing_on(self, stop: asyncio.Event, leasing: asyncio.Task[None]) -> None:
         await stop.wait()
