@@ -54,16 +54,18 @@ class GraphCrawl:
     store: str
     crawl: str = ""
     archive: str = ""
+    spider: str = SPIDER
+    start: str = ""
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     async def prepare(self) -> None:
         """Open the crawl and put its start page."""
-        spider_class = load_spider(SPIDER)
+        spider_class = load_spider(self.spider)
         spider = spider_class()
-        spider.start = [self.site.url]  # type: ignore[misc]  # an instance may have a start of its own
+        spider.start = [self.start or self.site.url]  # type: ignore[misc]  # an instance may have a start of its own
         settings = settings_of(spider_class, {"allow_private": True, "obey_robots": False, **self.settings}).values
         async with self.opened() as (frontier, _):
-            crawl, _ = await begin(frontier, spider, settings=settings, reference=SPIDER)
+            crawl, _ = await begin(frontier, spider, settings=settings, reference=self.spider)
             self.crawl = crawl.id
             await feed(frontier, crawl.id, requests_of(spider), intake=intake_of(crawl), max_pending=10**6, say=print)
             await frontier.set_feeding(crawl.id, "feeder", seconds=0)
@@ -78,7 +80,7 @@ class GraphCrawl:
             await eventually(is_so)
 
     def start_worker(self, *, at: str = "never", call: int = 1) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "shoal.testing.killing", str(self.db), self.crawl, SPIDER]
+        command = [sys.executable, "-m", "shoal.testing.killing", str(self.db), self.crawl, self.spider]
         kept = ["--archive", self.archive] if self.archive else []
         where = ["--frontier", self.frontier, "--store", self.store, *kept]
         worker = subprocess.Popen([*command, *where, "--at", at, "--call", str(call)])
@@ -135,9 +137,11 @@ class GraphCrawl:
 def new_crawl(tmp_path: Path, graph: SiteProcess) -> Iterator[Any]:
     crawls: list[GraphCrawl] = []
 
-    async def make(frontier: str = "", store: str = "", **settings: Any) -> GraphCrawl:
+    async def make(
+        frontier: str = "", store: str = "", *, spider: str = SPIDER, start: str = "", **settings: Any
+    ) -> GraphCrawl:
         db = tmp_path / "shoal.db"
-        crawl = GraphCrawl(db, graph, settings, frontier or str(db), store or str(db))
+        crawl = GraphCrawl(db, graph, settings, frontier or str(db), store or str(db), spider=spider, start=start)
         crawls.append(crawl)
         await crawl.prepare()
         return crawl

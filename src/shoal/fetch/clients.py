@@ -4,6 +4,7 @@ of hosts that were visited once and did not come back goes first."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import math
 import os
@@ -14,6 +15,7 @@ from typing import Final
 
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import BuilderError
+from pyreqwest.runtime import runtime_worker_threads
 
 from shoal.fetch.descriptors import idle_within, is_short, is_used_up, open_limit
 from shoal.settings import Settings
@@ -36,6 +38,9 @@ MAX_SEEN: Final = 10_000
 BATCH_SECONDS: Final = 300.0
 # Building a client for HTTPS reads the system's certificates: origins that come faster than this share one.
 GATHER_SECONDS: Final = 0.05
+# A thread of the clients that hands over an answer waits for the interpreter lock, and with it whatever it was to send.
+# With one thread, requests beside a busy event loop start in bunches.
+SENDING_THREADS: Final = 4
 READING_ROOTS: Final = 4  # descriptors that reading the system's certificates takes (a folder, a file), and some more
 
 
@@ -111,6 +116,9 @@ class Clients:
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._gathering: dict[Tier, tuple[dict[str, str], asyncio.Task[Batch]]] = {}
         self._gathered_at = -math.inf
+        # Refused if the spider has begun to use such threads itself: then those do.
+        with contextlib.suppress(RuntimeError):
+            runtime_worker_threads(SENDING_THREADS)
         # Built now: the first request would start late if it waited for its client.
         self._plain(self._new)
 
@@ -256,6 +264,7 @@ def _no_client(number: int) -> OSError:
 def client_builder(settings: Settings) -> ClientBuilder:
     """A client that does nothing by itself: no redirects, proxies, cookies, referers or decompression."""
     builder = ClientBuilder().no_proxy().follow_redirects(False).referer(False).default_cookie_store(False)
+    builder.runtime_multithreaded(True)
     builder.gzip(False).brotli(False).zstd(False).deflate(False)
     # As browsers do: a header over several lines, a space before its colon, a line that is no header.
     builder.http1_allow_obsolete_multiline_headers_in_responses(True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from worker_in_memory import HOST, Bench, Links
@@ -12,8 +13,9 @@ from worker_in_memory import HOST, Bench, Links
 from shoal import Item, Page
 from shoal.fetch.base import Fetch
 from shoal.model import Crawl, Lease, LeaseBatch
+from shoal.processes.lease_calls import CAPPED_SECONDS, LeaseCalls
 from shoal.processes.slots import Slots
-from shoal.processes.turns import PAGES_PER_ROUND, Turns
+from shoal.processes.turns import CROWD, PAGES_IN_A_CROWD, PAGES_PER_ROUND, Turns
 from shoal.testing.fakes import Answer, ScriptedFetcher, Watched, respond, task_for
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import eventually, loop_turns
@@ -189,6 +191,37 @@ async def test_pages_that_landed_together_are_handled_a_few_per_round_in_their_o
         most, before = max(most, len(handled) - before), len(handled)
     assert handled == list(range(len(tasks)))
     assert most <= 2 * PAGES_PER_ROUND
+
+
+async def test_of_a_crowd_fewer_pages_are_handled_per_round() -> None:
+    turns = Turns()
+    waiting = [turn for _ in range(PAGES_PER_ROUND + CROWD + 20) if (turn := turns.next()) is not None]
+    before = 0
+    while len(waiting) - before > CROWD:
+        await asyncio.sleep(0)
+        begun = sum(turn.done() for turn in waiting)
+        assert begun - before == PAGES_IN_A_CROWD
+        before = begun
+    await asyncio.sleep(0)
+    assert sum(turn.done() for turn in waiting) - before == PAGES_PER_ROUND
+    await asyncio.gather(*waiting)
+
+
+async def test_a_call_that_named_no_landings_and_got_too_little_is_soon_followed_by_one_that_does() -> None:
+    now, slots = 100.0, Slots(4, in_hand={})
+    signs: Any = SimpleNamespace(share=None, portion=1.0)
+    calls = LeaseCalls(slots, signs=signs, monotonic=lambda: now)
+    nothing = LeaseBatch(leases=[], ask_again=60.0, at=0.0)
+    slots.take(lease(1))
+    slots.land(lease(1))
+    assert calls.landed() == []
+    calls.answered(nothing, free=1, limit=1, landed=[])
+    async with asyncio.timeout(30):
+        await calls.until_more(asyncio.Event(), 60.0)
+    assert calls.landed() == [lease(1)]
+    calls.answered(nothing, free=1, limit=1, landed=[lease(1)])
+    now += CAPPED_SECONDS
+    assert (calls.landed(), slots.landed) == ([], {})
 
 
 async def test_a_page_that_was_given_up_while_it_waited_takes_no_turn() -> None:
