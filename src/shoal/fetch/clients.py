@@ -39,8 +39,10 @@ BATCH_SECONDS: Final = 300.0
 # Building a client for HTTPS reads the system's certificates: origins that come faster than this share one.
 GATHER_SECONDS: Final = 0.05
 # A thread of the clients that hands over an answer waits for the interpreter lock, and with it whatever it was to send.
-# With one thread, requests beside a busy event loop start in bunches.
+# With one thread, many requests beside a busy event loop start in bunches. A few do not need more threads, which cost
+# a page a twentieth of its CPU.
 SENDING_THREADS: Final = 4
+MANY_AT_ONCE: Final = 256
 READING_ROOTS: Final = 4  # descriptors that reading the system's certificates takes (a folder, a file), and some more
 
 
@@ -264,7 +266,7 @@ def _no_client(number: int) -> OSError:
 def client_builder(settings: Settings) -> ClientBuilder:
     """A client that does nothing by itself: no redirects, proxies, cookies, referers or decompression."""
     builder = ClientBuilder().no_proxy().follow_redirects(False).referer(False).default_cookie_store(False)
-    builder.runtime_multithreaded(True)
+    builder.runtime_multithreaded(settings.concurrency >= MANY_AT_ONCE)
     builder.gzip(False).brotli(False).zstd(False).deflate(False)
     # As browsers do: a header over several lines, a space before its colon, a line that is no header.
     builder.http1_allow_obsolete_multiline_headers_in_responses(True)

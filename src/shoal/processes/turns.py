@@ -8,9 +8,9 @@ from collections import deque
 # Handled in one round of the event loop: a few milliseconds. All at once, when hundreds have landed together, would let
 # no request start meanwhile: the next answers would come together as well.
 PAGES_PER_ROUND = 8
-# So many pages that wait are a crowd: answers and starts then go first, so that the next pages come spread out. Not
+# More pages that wait are a crowd: answers and starts then go first, so that the next pages come spread out. Not
 # always: a round of the event loop costs as much as a tenth of a page.
-CROWD = 32
+CROWD = 128
 PAGES_IN_A_CROWD = 2
 
 
