@@ -21,7 +21,7 @@ from bench.redis_server import RedisServer, find_redis, redis_server
 from shoal.model import Done
 
 SIZES = (10_000, 1_000_000, 10_000_000)
-QUICK_SIZES = (10_000, 100_000)
+QUICK_SIZES = (10_000, 30_000)
 BLOOM_MOST = 1_000_000
 FRESH = 100_000
 TASKS = 1_000

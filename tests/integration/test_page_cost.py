@@ -19,5 +19,6 @@ def test_no_page_is_a_tenth_dearer_than_the_baseline():
 
 
 @pytest.mark.timeout(600)
-def test_counts_the_same_calls_again_to_a_hundredth():
-    assert measured("calls") == pytest.approx(measured("calls"), rel=0.01)
+def test_counts_the_same_calls_again_to_three_hundredths():
+    # In how many pieces the answers of Redis arrive differs a little from run to run.
+    assert measured("calls") == pytest.approx(measured("calls"), rel=0.03)
