@@ -6,7 +6,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 
 PACKAGES ?=
 
-.PHONY: install dev apt servers demo test check format bench guard guard-renew docs clean
+.PHONY: install dev apt servers demo test check check-page screenshots format bench guard guard-renew docs clean
 
 install: $(VENV)/.installed
 dev: $(VENV)/.developing
@@ -21,7 +21,7 @@ $(VENV)/bin/python:
 apt:
 	@test "$$(id -u)" = 0 || (echo "missing: ask for it with 'sudo apt-get install $(PACKAGES)'"; exit 1)
 	@echo "installing $(PACKAGES)"
-	@apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(PACKAGES) >/dev/null
+	@apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PACKAGES) >/dev/null
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "installing shoal"
@@ -38,22 +38,41 @@ demo: install
 
 # Servers that the tests start by themselves. Where we may not install them, tests that need a missing one are skipped.
 servers:
-	@for pair in redis-server:redis-server ip:iproute2 tinyproxy:tinyproxy microsocks:microsocks faketime:faketime valgrind:valgrind; do \
+	@for pair in redis-server:redis-server ip:iproute2 tinyproxy:tinyproxy microsocks:microsocks faketime:faketime valgrind:valgrind chromium:chromium npm:npm; do \
 	  command -v $${pair%%:*} >/dev/null || PATH=$$PATH:/usr/sbin:/sbin command -v $${pair%%:*} >/dev/null || missing="$$missing $${pair##*:}"; \
 	done; \
 	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory apt PACKAGES="$$missing"; \
 	elif [ -n "$$missing" ]; then echo "tests that need$$missing are skipped"; fi
 
+# Three at a time on two cores: tests of whole crawls mostly wait, for paces and for leases that run out.
 test: dev servers
-	$(BIN)/pytest -n 2 --dist worksteal
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(VENV)/page_tools/.installed || echo "the page's accessibility is not tested: npm cannot install what that takes"; fi
+	$(BIN)/pytest -n 3 --dist worksteal
 
-check: dev
+check: dev check-page
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m checks
+
+# What checks the page, in the versions of checks/page_tools/package-lock.json.
+$(VENV)/page_tools/.installed: checks/page_tools/package-lock.json $(VENV)/bin/python
+	@mkdir -p $(@D) && cp checks/page_tools/package.json checks/page_tools/package-lock.json $(@D)
+	@npm ci --prefix $(@D) --no-audit --no-fund --silent
+	@touch $@
+
+# The types of the page's modules. Without npm there is nothing to check them with, and the page needs neither.
+check-page: dev
+	@if command -v npm >/dev/null; then \
+	  if $(MAKE) --no-print-directory $(VENV)/page_tools/.installed; then $(VENV)/page_tools/node_modules/.bin/tsc --project checks/page_tools && echo "tsc: the page's types are right"; \
+	  else echo "npm cannot install TypeScript, so the types of the page's modules are not checked"; fi; \
+	else echo "npm is missing, so the types of the page's modules are not checked: sudo apt-get install npm"; fi
+
+# Pictures of the page for the documents, in docs/images/.
+screenshots: dev servers
+	SHOAL_SCREENSHOTS=1 $(BIN)/pytest tests/browser/test_screenshots.py
 
 format: dev
 	$(BIN)/ruff format .
@@ -74,7 +93,7 @@ guard: dev servers
 guard-renew: dev servers
 	$(BIN)/python -m bench.guard --renew
 
-docs: install
+docs: dev
 	$(BIN)/python docs/generate.py
 
 clean:

@@ -10,6 +10,7 @@ from pathlib import Path
 from checks.cycles import import_cycles
 from checks.finding import ROOT, Finding
 from checks.lengths import long_functions
+from checks.markup import unsafe_page_code
 from checks.module_names import twin_modules
 from checks.words import documents, glossary_rules, printed_texts, wrong_words
 
@@ -25,6 +26,7 @@ def findings() -> Iterator[Finding]:
     yield from import_cycles("shoal")
     yield from long_functions(_python_files())
     yield from twin_modules(PACKAGE)
+    yield from unsafe_page_code(PACKAGE / "serve" / "static")
     rules = glossary_rules((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
     yield from wrong_words(rules, documents([ROOT / "README.md", *_files("docs", "*.md")]))
     yield from wrong_words(rules, printed_texts(_files("src/shoal", "*.py")))

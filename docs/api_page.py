@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -24,8 +25,10 @@ INTERNAL = {
     "Page": {
         "encoded",
         "fillings",
+        "first_absolute",
         "follows",
         "unused_follows",
+        "parsed",
         "parsed_text",
         "response",
         "rooted",
@@ -37,6 +40,7 @@ INTERNAL = {
 # A field or plain attribute, described in the docstring of its class: - `name`: text
 _DESCRIBED = re.compile(r"^- `(\w+)`: (.+(?:\n  .+)*)", re.MULTILINE)
 SIMPLER = (("Callable[..., Any]", "Handler"), ("Mapping[", "dict["), ("NoReturn", "never returns"))
+PROPERTIES = (property, functools.cached_property)
 
 
 def api_page() -> str:
@@ -111,8 +115,9 @@ def _attribute_rows(name: str, kind: type, members: dict[str, Any]) -> Iterator[
         if attribute not in INTERNAL.get(name, ()):
             yield f"`{attribute}`", f"`{_written_type(annotation)}`", _attribute_text(kind, attribute)
     for member, value in members.items():
-        if isinstance(value, property):
-            returned = _written_type(inspect.get_annotations(value.fget)["return"]) if value.fget else ""
+        if isinstance(value, PROPERTIES):
+            read = value.fget if isinstance(value, property) else value.func
+            returned = _written_type(inspect.get_annotations(read)["return"]) if read else ""
             yield f"`{member}`", f"`{returned}`", _one_line(value)
 
 
@@ -126,7 +131,7 @@ def _members(kind: type) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(kind).items()
-        if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
+        if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, PROPERTIES))
     }
 
 

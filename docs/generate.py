@@ -1,11 +1,13 @@
 """Writes docs/reference/ from the code: `python docs/generate.py`. With `--check` it only says what is stale.
 
 What can be told from the code is not written by hand: the Python API from its docstrings, the commands from click's
-help, the settings from their table, the reasons and outcomes from the tables that decide them.
+help, the settings from their table, the reasons and outcomes from the tables that decide them, the HTTP
+API from its types.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import types
 import typing
@@ -22,6 +24,8 @@ from shoal.exits.refusals import FAILURES, REFUSALS
 from shoal.fetch.base import REDIRECTS, FaultKind
 from shoal.policy import politeness
 from shoal.policy.retries import FAULTS, RETRIED_STATUSES, Verdict
+from shoal.serve.openapi import document
+from shoal.serve.operation_table import OPERATIONS
 from shoal.settings import FIELDS
 from shoal.urls import REASONS
 
@@ -57,6 +61,7 @@ def main(arguments: list[str]) -> int:
         "cli.md": cli_page(),
         "settings.md": settings_page(),
         "reasons.md": reasons_page(),
+        "openapi.json": json.dumps(document(OPERATIONS), indent=1) + "\n",
     }
     stale = [name for name, text in pages.items() if _read(FOLDER / name) != text]
     if "--check" in arguments:

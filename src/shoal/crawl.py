@@ -34,6 +34,7 @@ from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping
 from shoal.model import Crawl
+from shoal.processes.alerts.alert_config import AlertConfig
 from shoal.processes.black_box import BlackBox
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import (
@@ -48,6 +49,8 @@ from shoal.processes.listener import Listener
 from shoal.processes.opening import Places, Say, archive_of, frontier_at, inbox_at
 from shoal.processes.solitude import Solitude
 from shoal.processes.sources import reads_input, start_lanes
+from shoal.processes.tally import CountedFetcher, Tally
+from shoal.processes.traces import Traces, wants_traces
 from shoal.processes.worker import Worker
 from shoal.processes.worker_parts import Shared, WorkerParts
 from shoal.processes.writer import rule_of
@@ -121,14 +124,17 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     settings, shortage = within_limit(record_of(crawl).settings)
     shared = shared or Shared(BlackBox.private(), Solitude())
     own_box = shared.box.worker(name, patience=settings.handler_seconds)
-    known, troubles = RecentKeys(), _troubles(say, shortage)
+    known, troubles, tally = RecentKeys(), _troubles(say, shortage), Tally()
+    traces, keeping = _traces_of(settings, worker=own_box.name, say=say), _keeping(store, archive)
     intake = intake_of(crawl, known=known)
-    common = _Common(crawl, settings, frontier, intake, say, troubles)
+    common = _Common(crawl, settings, frontier, intake, say, troubles, tally)
     exits = exits_by_name(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
-    fetcher = fetcher or HttpFetcher(settings, exits=exits)
+    fetcher = CountedFetcher(fetcher or HttpFetcher(settings, exits=exits), tally)
     handlers = _handlers_of(spider, intake, witness=own_box)
+    if traces is not None:
+        frontier, store = traces.frontier(frontier), traces.store(store)
+        fetcher, handlers = traces.fetcher(fetcher), traces.handlers(handlers)
     passages = _passages_of(common, exits=exits, fetcher=fetcher, handlers=handlers)
-    keeping = _keeping(store, archive)
     parts = WorkerParts(
         spider=spider,
         frontier=frontier,
@@ -141,12 +147,24 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         box=own_box,
         beside=shared.beside,
         solitude=shared.solitude,
+        tally=tally,
     )
     try:
         yield Worker(crawl.id, name=own_box.name, settings=settings, parts=parts)
     finally:
         handlers.close()
         await fetcher.close()
+        if traces is not None:
+            await traces.close()
+
+
+def _traces_of(settings: Settings, *, worker: str, say: Say) -> Traces | None:
+    """Traces of a share of a worker's pages, where a collector is named. Nothing of OpenTelemetry is loaded else."""
+    if not wants_traces(settings.trace_share, environ=os.environ):
+        return None
+    from shoal.processes.otlp import Collector
+
+    return Traces(Collector.open(say=say), share=settings.trace_share, worker=worker)
 
 
 class _Common(NamedTuple):
@@ -158,6 +176,7 @@ class _Common(NamedTuple):
     intake: Intake
     say: Say
     troubles: Troubles
+    tally: Tally
 
 
 def _passages_of(common: _Common, *, exits: Mapping[str, ExitConfig], fetcher: Fetcher, handlers: Handlers) -> Passages:
@@ -185,6 +204,7 @@ def _journey_of(common: _Common, *, worker: str, handlers: Handlers, passages: P
         lane_rules=LaneRules(frontier=common.frontier, settings=common.settings),
         passages=passages,
         keeping=keeping,
+        shares=common.tally.shares,
     )
 
 
@@ -262,11 +282,35 @@ def fleet_for(
 
 
 class WorkPlace(NamedTuple):
-    """Where a crawl's results go: its places, and its store, opened; and who watches this process, if anybody does."""
+    """Where a crawl's results go: its places, and its store, opened; who watches this process, if anybody does; and
+    which alerts are watched for."""
 
     places: Places
     store: Store
     watched: Watched | None = None
+    alerts: AlertConfig | None = None
+
+
+@asynccontextmanager
+async def watching(
+    alerts: AlertConfig | None, places: Places, *, frontier: Frontier, say: Say, stop: asyncio.Event
+) -> AsyncIterator[None]:
+    """A watchman at work meanwhile, if there are alerts to watch for. It looks a last time at the end of the crawl, not
+    where people or an error ended the run."""
+    if alerts is None:
+        yield
+        return
+    from shoal.processes.alerts.watchman import Watchman, local_paths
+
+    watchman = Watchman(alerts, frontier=frontier, say=say, paths=local_paths(places))
+    running, is_over = asyncio.create_task(watchman.run()), False
+    try:
+        yield
+        is_over = not stop.is_set()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await watchman.finish(looks=is_over)
 
 
 async def run_crawl(
@@ -297,7 +341,10 @@ async def run_crawl(
     await reclaim_former(at.watched, frontier=frontier, say=say)
     await coordinator.reclaim_from_exited_workers()
     await coordinator.feeder.begin()
-    async with listener_at(places, frontier=frontier, say=say) as listener:
+    async with (
+        watching(at.alerts, places, frontier=frontier, say=say, stop=stop),
+        listener_at(places, frontier=frontier, say=say) as listener,
+    ):
         feeding = asyncio.create_task(coordinator.feeder.feed(spider, intake=intake_of(crawl)))
         if box is not None and reads_input(spider):
             box.read_input(is_reading=True)
@@ -305,6 +352,7 @@ async def run_crawl(
         retention = parse_duration(record_of(crawl).settings.retention)
         parts = (
             coordinator.watch(),
+            coordinator.keep_history(),
             coordinator.feeder.make_up(),
             listener.listen(crawl),
             coordinator.tidy(at.store, retention=retention),
@@ -320,6 +368,7 @@ async def run_crawl(
             await asyncio.gather(feeding, *beside, return_exceptions=True)
             if not coordinator.feeder.has_ended:
                 await coordinator.feeder.give_up()
+            await coordinator.end_history()
 
 
 async def _has_more(

@@ -24,6 +24,22 @@ def several(number: int, noun: str) -> str:
     return f"{number:,} {noun}s" if is_regular else f"{number:,} {noun[:-1]}ies"
 
 
+def duration(seconds: float) -> str:
+    """The two largest units: 95 is 1 m 35 s."""
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{round(seconds, 1):g} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02d} s"
+    if whole < 86_400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
+    return f"{whole // 86_400} d {whole % 86_400 // 3600:02d} h"
+
+
 def line_of(error: BaseException, *, secrets: Iterable[str] = ()) -> str:
     """An error in one line, for a reason. Secrets that it quotes are masked."""
     try:

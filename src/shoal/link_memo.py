@@ -10,6 +10,8 @@ import msgspec
 
 WEB = ("https://", "http://")
 MAKES_A_HOST = frozenset("/\\\t\n\r")  # after one slash: then the next word would be read as a host
+# What most relative hrefs begin with, before or after one "../".
+_USUAL = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~")
 
 
 class Link(msgspec.Struct, frozen=True, gc=False):
@@ -51,15 +53,16 @@ class LinkBase:
     """The URL that the hrefs of a page are relative to, taken apart for looking them up in the memo of its origin.
 
     `given` is the URL as it was given, `base` its canonical form. `folder` and `page` are its path up to the last
-    slash and as a whole; empty where relative hrefs are not remembered."""
+    slash and as a whole, `above` the folder that ".." stands for; empty where relative hrefs are not remembered."""
 
-    __slots__ = ("base", "folder", "given", "memo", "origin", "page")
+    __slots__ = ("above", "base", "folder", "given", "memo", "origin", "page")
 
     def __init__(self, given: str, base: str, origin: str, folder: str, page: str, memo: Memo) -> None:
         self.given = given
         self.base = base
         self.origin = origin
         self.folder = folder
+        self.above = folder[: folder.rfind("/", 0, -1) + 1] or folder
         self.page = page
         self.memo = memo
 
@@ -69,6 +72,22 @@ class LinkBase:
         if not self.folder or rooted[:1] != "/" or rooted[1:2] in MAKES_A_HOST:
             return ""
         return rooted if rooted != name else self.origin + name
+
+
+def names_of(hrefs: list[str], link_base: LinkBase) -> list[str]:
+    """The names of hrefs in the memo, as `name_of` gives them."""
+    folder, above = link_base.folder, link_base.above
+    if not folder:
+        return [name_of(href, link_base) for href in hrefs]
+    # In one expression, because this is done for every relative link of every page.
+    return [
+        folder + href
+        if href[:1] in _USUAL and ":" not in href
+        else above + href[3:]
+        if href[:3] == "../" and href[3:4] in _USUAL and ":" not in href
+        else name_of(href, link_base)
+        for href in hrefs
+    ]
 
 
 def name_of(href: str, link_base: LinkBase) -> str:

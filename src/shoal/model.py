@@ -12,6 +12,8 @@ DIRECT = "direct"
 DUPLICATE = "duplicate"  # the reason under which links to known pages are counted
 VIA = " via "  # between a lane's host and its pool; a lane without it goes out directly
 NO_EXIT = "no_exit"
+# Upper bounds, in seconds, of the groups into which fetches are counted by how long they took; one group more: above.
+FETCH_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Task(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -357,6 +359,36 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None  # a prefix
     since: float | None = None
     key: int | None = None
+    until: float | None = None  # given up at that time or before
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker has done for a crawl so far and what it cost: totals since its start.
+
+    `fetches` are requests that ended, with an answer or a fault. `fetch_times` counts them by how long they took, by
+    FETCH_BUCKETS, not cumulative; `body_seconds` is the part of their time in which bodies came. `statuses` counts them
+    by class: "2xx", "3xx", "4xx", "5xx", "fault". `settles` and `writes` are calls of `frontier.settle` and
+    `store.write`, `lease_calls` those of `frontier.lease`; their seconds are from call to answer. `cpu_seconds` is of
+    the whole process; `parse_cpu`, `handler_cpu` and `store_cpu` are estimates of parts of it, the rest is fetching and
+    shoal. `waiting_for_slots`: seconds in which all slots were taken."""
+
+    fetches: int = 0
+    fetch_seconds: float = 0.0
+    fetch_times: tuple[int, ...] = ()
+    body_seconds: float = 0.0
+    received_bytes: int = 0
+    statuses: dict[str, int] = msgspec.field(default_factory=dict)
+    lease_calls: int = 0
+    lease_seconds: float = 0.0
+    settles: int = 0
+    settle_seconds: float = 0.0
+    writes: int = 0
+    write_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    parse_cpu: float = 0.0
+    handler_cpu: float = 0.0
+    store_cpu: float = 0.0
+    waiting_for_slots: float = 0.0
 
 
 class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
@@ -364,7 +396,8 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
 
     `troubles` says what hinders the worker now, a line each. `load` is the share of a core that its process needed
     lately: used it, or waited for its turn. `left` is when the worker ended its work on the crawl in good order, 0
-    before that. `most` is how many requests it had on their way at once since its last sign."""
+    before that. `most` is how many requests it had on their way at once since its last sign. `figures` are those of
+    its work on this crawl, `cores` those that its machine lets it use, 0 where that is not known."""
 
     worker: str
     crawl: str
@@ -383,6 +416,31 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     load: float = 0.0
     left: float = 0.0
     most: int = 0
+    figures: Figures = msgspec.field(default_factory=Figures)
+    cores: int = 0
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """A crawl at one moment of its history. Counts are totals so far: the difference of two points is what happened
+    between them.
+
+    `at`, in seconds since 1970, is set by the frontier. `outcomes` are the commonest ones, the rest counts as "other".
+    `fetch_times` and `received_bytes` are summed over the latest workers of the crawl, `workers` counts those at
+    work."""
+
+    at: float = 0.0
+    queued: int
+    delayed: int
+    leased: int
+    done: int
+    dead: int
+    retried: int
+    lost: int
+    outcomes: dict[str, int]
+    fetch_times: tuple[int, ...]
+    received_bytes: int
+    workers: int
+    cost: float
 
 
 def random_key() -> int:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import codecs
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
-from typing import Any, Literal, NoReturn, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NoReturn
 from xml.etree import ElementTree
 
 import msgspec
@@ -14,24 +12,21 @@ from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser
 
 from shoal.charset.queries import with_query_in
 from shoal.charset.text import charset_of, text_of
-from shoal.css_text import href_given, may_be_href, refuse_url
+from shoal.css_text import refuse_url
 from shoal.element import Element, all_matches, first_match, folded
 from shoal.errors import UsageError
 from shoal.fetch.base import Response
+from shoal.follow import HREFS, Follow, listed
 from shoal.markup import MarkupLimits, check_markup
 from shoal.model import Task
-from shoal.secrecy import has_secrets, without_secrets
-from shoal.spider import Request, handler_name
-from shoal.urls import UrlRules, lane_of, origin_of
+from shoal.spider import handler_name
+from shoal.urls import UrlRules, lane_of
 from shoal.xml import parse_xml
 
 HEAD_BYTES = 8192
 LONGEST_REASON = 500
 DEFAULT_LIMITS = MarkupLimits()
-_BASE = re.compile(rb"<\0?[bB]\0?[aA]\0?[sS]\0?[eE]")  # in UTF-16, too
 ALL_LINKS = "a[href]"
-HREFS = "url=…"  # stands for a `follow` of hrefs and elements where its selector would
-_ONLY_TEXT = frozenset({str})
 
 
 class TurnedAway(Exception):  # noqa: N818 -- reads as what happened
@@ -58,6 +53,7 @@ class Page:
     __slots__ = (
         "_base",
         "_encoding",
+        "_hrefs",
         "_limits",
         "_resolver",
         "_tree",
@@ -85,6 +81,9 @@ class Page:
         self._tree: LexborHTMLParser | None = None
         self._encoding: str | None = None
         self._base: str | None = None
+        # The hrefs of the last selector: handlers count the links that they follow, say. None as soon as the handler
+        # has nodes of the tree in its hands, which it may change.
+        self._hrefs: tuple[str, list[str]] | None = ("", [])
 
     @property
     def url(self) -> str:
@@ -154,6 +153,11 @@ class Page:
         """The parsed document (selectolax), for anything that the methods here lack.
 
         Raises ValueError for a document that would take too long to parse; so do `css`, `text` and their like."""
+        self._hrefs = None
+        return self.parsed()
+
+    def parsed(self) -> LexborHTMLParser:
+        """The document, for those who do not change it. For shoal itself."""
         if self._tree is None:
             markup = self._utf8()
             check_markup(markup, self._limits)
@@ -169,12 +173,12 @@ class Page:
         """The text of the first match with white space folded, `default` if none; without a selector, all text."""
         if selector is None:
             return self._whole_text()
-        node = first_match(self.tree, selector)
+        node = first_match(self.parsed(), selector)
         return default if node is None else folded(node)
 
     def attr(self, selector: str, name: str, default: str = "") -> str:
         """An attribute of the first match; `default` if there is no match, or none with that attribute."""
-        node = first_match(self.tree, selector)
+        node = first_match(self.parsed(), selector)
         value = None if node is None else node.attrs.get(name)
         return default if value is None else value
 
@@ -186,10 +190,25 @@ class Page:
         """These hrefs as absolute canonical URLs, each once; those that are neither http nor https are left out."""
         return [link.url for link in self._resolver.resolve_all(self.encoded(hrefs), self.base) if link.lane]
 
+    def first_absolute(self, hrefs: list[str]) -> str:
+        """The first of the URLs that `absolute` gives for hrefs in the page's charset; empty if it gives none.
+
+        For shoal itself."""
+        resolve, base = self._resolver.resolve_page, self.base
+        return next((link.url for href in hrefs if (link := resolve(href, base)) and link.lane), "")
+
     def hrefs(self, selector: str = ALL_LINKS) -> list[str]:
         """The href attributes of the matching elements, as they stand in the page."""
+        kept = self._hrefs
+        if kept is not None and kept[0] == selector:
+            return kept[1].copy()
+        # All elements with one name are found at half the cost of a selector.
+        nodes = self.parsed().tags("a") if selector == ALL_LINKS else all_matches(self.parsed(), selector)
         # `attrs` looks up one attribute; `attributes` would make a dict of all, at three times the cost.
-        return [href for node in all_matches(self.tree, selector) if (href := node.attrs.get("href"))]
+        hrefs = [href for node in nodes if (href := node.attrs.get("href"))]
+        if kept is not None:
+            self._hrefs = selector, hrefs.copy()
+        return hrefs
 
     def encoded(self, hrefs: list[str]) -> list[str]:
         """These hrefs with their queries in the page's charset, as a browser would ask for them.
@@ -207,8 +226,9 @@ class Page:
         return self._base
 
     def _find_base(self) -> str:
-        # Searched in the first bytes before the document is parsed: most pages have no <base>.
-        if not _BASE.search(self.body, 0, HEAD_BYTES):
+        # Searched in the first bytes before the document is parsed: most pages have no <base>. In UTF-16, too.
+        head = self.body[:HEAD_BYTES].lower()
+        if b"<base" not in head and b"<\0b\0a\0s\0e" not in head:
             return self.url
         href = self.attr("base[href]", "href")
         link = self._resolver.resolve(href, self.url)
@@ -243,13 +263,13 @@ class Page:
         if url is not msgspec.UNSET:
             if selector is not ALL_LINKS:
                 raise UsageError("page.follow takes a selector or url=, not both")
-            selector = _listed(url)
+            selector = listed(url)
         elif isinstance(selector, str):
             refuse_url(selector)
         elif selector is None:
             raise UsageError("page.follow(None): no selector; if it is the href of a link, write page.follow(url=…)")
         else:
-            selector = _listed(selector)
+            selector = listed(selector)
         self.unused_follows.append(selector if isinstance(selector, str) else HREFS)
         return Follow(self, selector, handler_name(handler), options)
 
@@ -262,8 +282,8 @@ class Page:
     @property
     def fillings(self) -> list[str]:
         """Content of a page besides its text: URLs of pictures, texts of meta elements. For shoal itself."""
-        sources = [node.attributes.get("src") or "" for node in self.tree.css("[src]")]
-        metas = [node.attributes.get("content") or "" for node in self.tree.css("meta[content]")]
+        sources = [node.attributes.get("src") or "" for node in self.parsed().css("[src]")]
+        metas = [node.attributes.get("content") or "" for node in self.parsed().css("meta[content]")]
         # URLs among the meta texts are mostly the page's own.
         return sources + [text for text in metas if "://" not in text]
 
@@ -291,7 +311,7 @@ class Page:
     def _whole_text(self) -> str:
         if not self.is_html:
             return self.content
-        body = self.tree.body
+        body = self.parsed().body
         return "" if body is None else folded(body, separator=" ")
 
     def __repr__(self) -> str:
@@ -299,115 +319,3 @@ class Page:
 
 
 Handler = Callable[[Page], Any]
-
-
-class Follow:
-    """The links of one `page.follow`. Iterating over it gives a request for each."""
-
-    __slots__ = ("_target", "handler", "options", "page")
-
-    def __init__(self, page: Page, target: Any, handler: str | None, options: dict[str, Any]) -> None:
-        self.page = page
-        self._target = target
-        self.handler = handler
-        self.options = options
-
-    def hrefs(self) -> list[str]:
-        """The hrefs that the target names, with their queries in the page's charset."""
-        target = self._target
-        if isinstance(target, str):
-            return self.page.encoded(self._selected(target))
-        hrefs = [part.attr("href") if isinstance(part, Element) else part for part in target]
-        self._use(HREFS, has_found=any(hrefs))
-        return self.page.encoded(hrefs if _ONLY_TEXT.issuperset(map(type, hrefs)) else _texts(hrefs))
-
-    def _use(self, selector: str, *, has_found: bool) -> None:
-        page = self.page
-        page.follows.append((selector, has_found))
-        if selector in page.unused_follows:
-            page.unused_follows.remove(selector)
-
-    def _selected(self, selector: str) -> list[str]:
-        hrefs = self.page.hrefs(selector)
-        self._use(selector, has_found=bool(hrefs))
-        if not hrefs and may_be_href(selector) and first_match(self.page.tree, f'[href="{selector}"]') is not None:
-            raise href_given(selector)
-        return hrefs
-
-    def __iter__(self) -> Iterator[Request]:
-        iteration = Iteration(self)
-        requests = cast("FollowRequests", FollowRequests.from_iterable(iteration.parts()))
-        requests.iteration = iteration
-        return requests
-
-    def requests(self, urls: Iterable[str]) -> Iterator[Request]:
-        """A request for each of these absolute URLs."""
-        handler, options = self.handler, self.options
-        if not options:
-            return (Request(url, handler) for url in urls)
-        elsewhere = self.options_elsewhere
-        origin = origin_of(self.page.url) + "/"
-        return (Request(url, handler, **(options if url.startswith(origin) else elsewhere)) for url in urls)
-
-    @property
-    def options_elsewhere(self) -> dict[str, Any]:
-        """The options for links to other origins, without secret headers: the page must not choose who gets them."""
-        headers = self.options.get("headers")
-        if headers is None or not has_secrets(headers):
-            return self.options
-        return {**self.options, "headers": without_secrets(headers)}
-
-
-class Iteration:
-    """One iteration over a `Follow`, for shoal itself.
-
-    `hrefs` are there after the first request, which is `first`. Who takes in all the hrefs at that moment sets
-    `is_taken`: then the iteration is over."""
-
-    __slots__ = ("first", "follow", "hrefs", "is_taken")
-
-    def __init__(self, follow: Follow) -> None:
-        self.follow = follow
-        self.hrefs: list[str] = []
-        self.first: Request | None = None
-        self.is_taken = False
-
-    def parts(self) -> Iterator[Iterable[Request]]:
-        """The first request, then the others: most handlers yield from all of them, and then none is made."""
-        follow, page = self.follow, self.follow.page
-        self.hrefs = follow.hrefs()
-        url = next((url for href in self.hrefs for url in page.absolute([href])), None)
-        if url is None:
-            return
-        [self.first] = follow.requests([url])
-        yield (self.first,)
-        if not self.is_taken:
-            yield follow.requests(page.absolute(self.hrefs)[1:])
-
-
-class FollowRequests(chain[Request]):
-    """The requests of a `Follow`. A handler that yields from it is known by that, see `journey/handlers.py`."""
-
-    __slots__ = ("iteration",)
-
-    iteration: Iteration
-
-
-def _listed(target: Any) -> list[Any]:
-    """The hrefs and elements given to `page.follow`, where they are not text."""
-    if target is None or isinstance(target, str | Element):
-        return [target]
-    if callable(target):
-        name = getattr(target, "__name__", target)
-        raise UsageError(f"page.follow({name}): the handler comes second, as in page.follow('a[href]', self.{name})")
-    if not isinstance(target, Iterable):
-        raise UsageError(f"page.follow takes a selector, elements or url=, not {type(target).__name__}")
-    return list(target)
-
-
-def _texts(hrefs: list[Any]) -> list[str]:
-    """The hrefs without those that are None; anything else that is no text is refused."""
-    for href in hrefs:
-        if href is not None and not isinstance(href, str):
-            raise UsageError(f"page.follow takes hrefs and elements, not {type(href).__name__}")
-    return [str(href) for href in hrefs if href is not None]

@@ -24,6 +24,11 @@ _USERINFO: Final = re.compile(r"(?<=//)[^/?#\s\"']*@")
 _SECRET_OPTION: Final = re.compile(
     r"([?&;][^=&;#]*(?:password|passwd|secret|token|key|credential|signature)[^=&;#]*=)[^&;#]*", re.IGNORECASE
 )
+_SECRET_PARAMETER: Final = re.compile(
+    r"([?&;](?:[^=&;#]*(?:password|passwd|secret|token|signature|credentials?)|(?:[^=&;#]*[_.-])?(?:key|sig|pwd)|apikey)=)"
+    r"[^&;#\s\"']*",
+    re.IGNORECASE,
+)
 _BARE_USERINFO: Final = re.compile(r"^(?!mailto:)[^/?#\s@]*:[^/?#\s@]*@")
 
 
@@ -72,6 +77,11 @@ def masked(url: str) -> str:
     name, colon, _ = who.partition(":")
     shown = _SECRET_OPTION.sub(r"\1***", where)
     return f"{scheme}{separator}{name}{colon and ':***'}{at}{shown}"
+
+
+def masked_page_url(url: str) -> str:
+    """The URL of a page, or a text with some, without users, passwords and parameters that are secret by their name."""
+    return _SECRET_PARAMETER.sub(rf"\1{MASK}", _USERINFO.sub("", url))
 
 
 def visible_origin(url: str) -> str:

@@ -23,6 +23,20 @@ MIB = 1024 * 1024
 # The addresses of frontier and store are no settings of a crawl; the command line reads these variables itself.
 CONFIG_FILE: Final = "shoal.toml"
 FRONTIER_VARIABLE, STORE_VARIABLE = "SHOAL_FRONTIER", "SHOAL_STORE"
+TOKEN_VARIABLE, READER_VARIABLE = "SHOAL_TOKEN", "SHOAL_READER_TOKEN"
+# Nor is how a process logs: its workers do it in the same way.
+LOG_FORMAT_VARIABLE, LOG_LEVEL_VARIABLE, LOG_MARK_VARIABLE = "SHOAL_LOG_FORMAT", "SHOAL_LOG_LEVEL", "SHOAL_LOG_MARK"
+NO_SETTINGS: Final = frozenset(
+    {
+        FRONTIER_VARIABLE,
+        STORE_VARIABLE,
+        TOKEN_VARIABLE,
+        READER_VARIABLE,
+        LOG_FORMAT_VARIABLE,
+        LOG_LEVEL_VARIABLE,
+        LOG_MARK_VARIABLE,
+    }
+)
 TRACKING_PARAMETERS = (
     "utm_*",
     "fbclid",
@@ -55,7 +69,8 @@ TRACKING_PARAMETERS = (
     "sessid",
 )
 
-OTHER_TABLES = ("proxies", "accounts")  # in a shoal.toml; `exits/configuration.py` reads them
+# Of a shoal.toml: `exits/configuration.py` and `processes/alerts/alert_config.py` read them.
+OTHER_TABLES = ("proxies", "accounts", "alerts")
 
 
 SamePage = Literal["trailing_slash", "index"]
@@ -228,6 +243,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     keep_versions: Annotated[bool, _help("keep every version of an item")] = False
     retention: Annotated[str, _help('how long lines of the fetch log are kept, such as "90d"; empty: for ever')] = ""
     store_connections: Annotated[Positive, _help("connections of one worker to a database server")] = 2
+    trace_share: Annotated[
+        Annotated[float, Meta(ge=0, le=1)],
+        _help("share of the pages whose journey is traced, where OTEL_EXPORTER_OTLP_ENDPOINT names a collector"),
+    ] = 0.01
+
+    price_core: Annotated[Annotated[float, Meta(ge=0)], _help("what a core costs per hour, for `shoal advise`")] = 0.05
+    price_gigabyte: Annotated[
+        Annotated[float, Meta(ge=0)], _help("what a gigabyte of memory costs per hour, for `shoal advise`")
+    ] = 0.005
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -275,7 +299,7 @@ def environment_layer(environ: Mapping[str, str] = os.environ) -> tuple[str, dic
 
 
 def _is_setting(variable: str) -> bool:
-    return variable.startswith("SHOAL_") and variable not in (FRONTIER_VARIABLE, STORE_VARIABLE)
+    return variable.startswith("SHOAL_") and variable not in NO_SETTINGS
 
 
 _CHECKS: dict[str, Callable[[str], object]] = {

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import msgspec
 
 from shoal.errors import UsageError
+from shoal.logs.spider_log import SpiderLog
 from shoal.near_names import did_you_mean
 
 if TYPE_CHECKING:
@@ -123,6 +126,7 @@ class Spider:
     - `name`: what commands call the spider; empty: the class name in small letters
     - `start`: where to begin: a URL, a request, a source, a list of these, or a method that yields them
     - `settings`: settings by name, for those that are no attribute here
+    - `arguments`: what `-a NAME=VALUE` gave, the same in every worker of the crawl
     """
 
     name: ClassVar[str] = ""
@@ -140,6 +144,13 @@ class Spider:
     obey_robots: ClassVar[bool]
     pool: ClassVar[str]
     settings: ClassVar[dict[str, Any]] = {}
+    arguments: Mapping[str, str] = MappingProxyType({})
+
+    @functools.cached_property
+    def log(self) -> SpiderLog:
+        """A standard logger. Each line has the crawl, the worker and the page that is handled; warnings are always
+        shown, INFO with `-v`."""
+        return SpiderLog(spider_name(type(self)))
 
     def parse(self, page: Page) -> Any:
         """Handle a page that no other handler was named for."""

@@ -8,12 +8,19 @@ import inspect
 import sys
 import sysconfig
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
+from typing import Any, Final
+
+import msgspec
 
 from shoal.errors import UsageError
 from shoal.near_names import nearest
+from shoal.settings import FIELDS
 from shoal.spider import Spider, spider_name
+
+NO_ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def load_spider(reference: str) -> type[Spider]:
@@ -57,22 +64,68 @@ def _refuse_shared_names(spiders: list[type[Spider]], source: str) -> None:
         names[name] = spider.__name__
 
 
-def made(spider: type[Spider]) -> Spider:
-    """A spider of this class. Refuses a class whose `__init__` needs arguments, or raises."""
-    parameters = inspect.signature(spider).parameters.values()
-    needed = [
-        one.name
-        for one in parameters
-        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-    ]
-    if needed:
-        what = f"{spider.__name__}.__init__ needs {', '.join(needed)}"
-        raise UsageError(f"{what}, and spiders are made without arguments: give them defaults")
+def made(spider: type[Spider], arguments: Mapping[str, str] = NO_ARGUMENTS) -> Spider:
+    """A spider of this class, with these arguments: passed to its `__init__` where that takes them, else set as the
+    attribute of that name. Refuses arguments that it does not take, a class that needs others, or one that raises."""
+    parameters = inspect.signature(spider).parameters
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    passed = {name: text for name, text in arguments.items() if takes_all or _is_passed(name, parameters)}
+    _refuse_missing(spider, parameters, passed)
+    assigned = {name: _value(spider, name, text) for name, text in arguments.items() if name not in passed}
     try:
-        return spider()
+        instance = spider(**passed)
     except (Exception, SystemExit) as error:
         file = Path(inspect.getfile(spider))
         raise UsageError(f"{file.name}: {spider.__name__} cannot be made: {_where(error, file)}") from error
+    for name, value in assigned.items():
+        setattr(instance, name, value)
+    if arguments:
+        instance.arguments = dict(arguments)
+    return instance
+
+
+def _is_passed(name: str, parameters: Mapping[str, inspect.Parameter]) -> bool:
+    one = parameters.get(name)
+    return one is not None and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+
+
+def _refuse_missing(
+    spider: type[Spider], parameters: Mapping[str, inspect.Parameter], passed: Mapping[str, str]
+) -> None:
+    needed = [
+        one.name
+        for one in parameters.values()
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+    missing = [name for name in needed if name not in passed]
+    if missing:
+        given = " ".join(f"-a {name}=…" for name in missing)
+        raise UsageError(f"{spider.__name__}.__init__ needs {', '.join(missing)}: give {given}, or give them defaults")
+
+
+def _value(spider: type[Spider], name: str, text: str) -> Any:
+    """An argument as the attribute of that name has it: a number where that is one."""
+    if name in FIELDS:
+        raise UsageError(f"{name} is a setting, no argument of {spider.__name__}: write --set {name}={text}")
+    own = [known for known in dir(spider) if _is_attribute(spider, known)]
+    if name not in own:
+        near = nearest(name, own)
+        what = f"did you mean {near}?" if near else f"it has {', '.join(own) or 'none'}"
+        raise UsageError(f"{spider.__name__} takes no argument {name!r}: {what} (an attribute, or one of __init__)")
+    default = getattr(spider, name)
+    kind = type(default) if isinstance(default, bool | int | float) else str
+    try:
+        return msgspec.convert(text, kind, strict=False)
+    except msgspec.ValidationError:
+        raise UsageError(f"-a {name}={text}: {spider.__name__}.{name} is {_KINDS[kind]}") from None
+
+
+def _is_attribute(spider: type[Spider], name: str) -> bool:
+    """Whether people may set this attribute of a spider: one of their own, and no method."""
+    return not name.startswith("_") and not hasattr(Spider, name) and not callable(getattr(spider, name, None))
+
+
+_KINDS: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
 def _named(spiders: list[type[Spider]], name: str, source: str) -> type[Spider]:

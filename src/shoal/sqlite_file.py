@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -24,8 +25,11 @@ APPLICATION_ID = 0x53484F4C
 BUSY_SECONDS = 30.0
 LONGEST_ERROR = 300
 STATEMENT_ROWS = 128
+# Large enough for the pages that one transaction of the frontier changes; a larger one fills up as the file grows
+# and is no faster: in a file with two writers SQLite empties it at every change of hands.
+CACHE_BYTES = 4 * 1024 * 1024
 # The version of each part's tables. Raised with a migration from the version before.
-VERSIONS = MappingProxyType({"frontier": 6, "store": 3, "segments": 1})
+VERSIONS = MappingProxyType({"frontier": 7, "store": 3, "segments": 1})
 
 # Statements that lead from one version to the next, or a function that chooses them by the tables it finds.
 Migration = str | Callable[[sqlite3.Connection], str]
@@ -197,6 +201,27 @@ def insert_rows(connection: sqlite3.Connection, insert: str, rows: Sequence[tupl
         connection.execute(statement, tuple(chain.from_iterable(part)))
 
 
+def update_rows(connection: sqlite3.Connection, update: str, rows: Sequence[tuple[Any, ...]], *first: Any) -> int:
+    """Update many rows with one statement, for the reason that `insert_rows` has; gives how many it has changed.
+
+    `update` has {rows} where the values go, of which column1 is the id of a row; the `first` ones come before them."""
+    changed = 0
+    for start in range(0, len(rows), STATEMENT_ROWS):
+        part = rows[start : start + STATEMENT_ROWS]
+        columns = len(part[0])
+        # Filled up to a power of two with rows that match nothing: so a few prepared statements serve every size.
+        size = 1 << (len(part) - 1).bit_length()
+        values = (*first, *chain.from_iterable(part), *(None,) * (columns * (size - len(part))))
+        changed += connection.execute(update_of(update, size, columns), values).rowcount
+    return changed
+
+
+@cache
+def update_of(update: str, rows: int, columns: int) -> str:
+    """The update with marks for so many rows of new values."""
+    return update.format(rows=row_marks(rows, columns))
+
+
 def parts(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
     """Cut into powers of two, so that a few prepared statements serve batches of every size."""
     start = 0
@@ -241,7 +266,7 @@ def _configure(connection: sqlite3.Connection, busy_seconds: float) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
     # Keys are random: a checkpoint writes each changed page of the file once, so rare checkpoints write much less.
     connection.execute("PRAGMA wal_autocheckpoint = 16000")
-    connection.execute("PRAGMA cache_size = -65536")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_BYTES // 1024}")
     connection.execute("PRAGMA temp_store = MEMORY")
 
 

@@ -18,7 +18,7 @@ from ada_url import join_url
 
 from shoal.errors import SettingError, UsageError
 from shoal.key_forms import KEY_RULES, KeyForms
-from shoal.link_memo import WEB, Link, LinkBase, Memo, name_of
+from shoal.link_memo import WEB, Link, LinkBase, Memo, name_of, names_of
 from shoal.scope import REASONS, Facets, Limits, Scope, Shapes, fingerprint
 from shoal.secrecy import masked_text
 from shoal.settings import MIB, TRACKING_PARAMETERS, Settings
@@ -161,6 +161,13 @@ class UrlRules:
             link_base = self._use_base(base)
         return link_base.memo.links.get(href) or self._find(href, link_base) or self._link(href, link_base.base)
 
+    def resolve_page(self, href: str, base: str) -> Link | None:
+        """The same, but None for an href that leads to no other page (#top, mailto:)."""
+        link_base = self._link_base
+        if link_base.given != base:
+            link_base = self._use_base(base)
+        return link_base.memo.links.get(href) or self._find(href, link_base)
+
     def resolve_all(self, hrefs: Iterable[str], base: str) -> list[Link]:
         """The links of one page, each key once, in order, without hrefs that lead to no other page (#top, mailto:)."""
         link_base = self._link_base
@@ -171,8 +178,10 @@ class UrlRules:
         if all(known):
             links = cast("list[Link]", known)
         else:
+            relative = [href for href, hit in zip(unique, known, strict=True) if hit is None]
+            named = dict(zip(relative, map(link_base.memo.links.get, names_of(relative, link_base)), strict=True))
             pairs = zip(unique, known, strict=True)
-            links = [link for href, hit in pairs if (link := hit or self._find(href, link_base))]
+            links = [link for href, hit in pairs if (link := hit or named[href] or self._find(href, link_base))]
         by_key = dict(zip(map(_KEY, links), links, strict=True))
         return links if len(by_key) == len(links) else _first_of_each_key(links)
 
@@ -187,19 +196,25 @@ class UrlRules:
         hits = list(map(link_base.memo.keys.get, unique))
         # Backwards: of several hrefs with one key the first is kept.
         plain = dict(zip(reversed(hits), reversed(unique), strict=True))
-        others = []
+        others: list[Link] = []
         if None in plain:
             del plain[None]
-            for href in [href for href, hit in zip(unique, hits, strict=True) if hit is None]:
-                key = link_base.memo.keys.get(name_of(href, link_base))
-                if key is not None:
-                    plain.setdefault(key, href)
-                elif link := self._find(href, link_base):
-                    if link.is_plain:
-                        plain.setdefault(link.key, href)
-                    else:
-                        others.append(link)
+            relative = [href for href, hit in zip(unique, hits, strict=True) if hit is None]
+            hits = list(map(link_base.memo.keys.get, names_of(relative, link_base)))
+            plain = dict(zip(reversed(hits), reversed(relative), strict=True)) | plain
+            if None in plain:
+                del plain[None]
+                self._sort_new([href for href, hit in zip(relative, hits, strict=True) if hit is None], plain, others)
         return cast("dict[int, str]", plain), others
+
+    def _sort_new(self, hrefs: list[str], plain: dict[int | None, str], others: list[Link]) -> None:
+        """Sort out hrefs that the memo does not know as plain, on the page whose base is in use."""
+        for href in hrefs:
+            link = self._find(href, self._link_base)
+            if link is not None and link.is_plain:
+                plain.setdefault(link.key, href)
+            elif link is not None:
+                others.append(link)
 
     def plain_keys(self, urls: Sequence[str], base: str) -> list[int | None]:
         """The key of each of these URLs, in their order; None where the link is not plain."""

@@ -48,6 +48,7 @@ from shoal.model import (
     Task,
 )
 from shoal.testing.clock import FakeClock
+from shoal.testing.contract.frontier.history_promises import point_of
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.servers.redis_server import RedisServer
 
@@ -238,7 +239,7 @@ class FrontierMachine(RuleBasedStateMachine):
     @rule(data=st.data(), crawl=crawl_names)
     def control(self, data: st.DataObject, crawl: str) -> None:
         """One of the rare verbs: they share a rule so that a run is mostly work."""
-        match data.draw(st.sampled_from(["state", "resume", "feeding", "extend", "reopen", "delete"])):
+        match data.draw(st.sampled_from(["state", "resume", "feeding", "extend", "reopen", "point", "delete"])):
             case "state":
                 state = data.draw(st.sampled_from([CrawlState.PAUSED, CrawlState.CANCELLED]))
                 reason = data.draw(st.sampled_from(["", "the handler fails"]))
@@ -254,6 +255,10 @@ class FrontierMachine(RuleBasedStateMachine):
             case "reopen":
                 again = self.openable(data.draw(changed_crawls))
                 self.both(lambda frontier: frontier.open_crawl(again))
+            case "point":
+                point, holder = point_of(data.draw(st.integers(0, 9))), data.draw(st.sampled_from("fg"))
+                self.both(lambda frontier: frontier.keep_point(crawl, point))
+                self.both(lambda frontier: frontier.hold_duty("d", holder, seconds=5.0, notes=holder.encode()))
             case _:
                 self.both(lambda frontier: frontier.delete_crawl(PLAIN))
                 self.both(lambda frontier: frontier.open_crawl(self.plain))
@@ -283,6 +288,7 @@ class FrontierMachine(RuleBasedStateMachine):
             # A put into several shards gathers them shard by shard.
             seen.append([sorted(urls) for urls in samples] if self.is_sharded else samples)
             seen.append(await frontier.exits(crawl.id))
+            seen.append([await frontier.points(crawl.id, seconds=300.0, most=most) for most in (3, 500)])
             seen.append(await asyncio.gather(*(frontier.session(crawl.id, name) for name in [*EXITS, *SITES])))
         return seen
 

@@ -52,6 +52,16 @@ def halve(server: RedisServer, crawl: str, key: bytes) -> int:
     return changed
 
 
+def spoil_latest_point(server: RedisServer, crawl: str) -> int:
+    """Let the latest point be of another version, if this server has it; gives whether it does."""
+    names = server.call("KEYS", f"shoal:{{{crawl}.*}}:points")
+    for name in names:
+        member, score = server.call("ZREVRANGE", name, 0, 0, "WITHSCORES")
+        server.call("ZREM", name, member)
+        server.call("ZADD", name, score, member[:8] + b'{"at": 1}')
+    return len(names)
+
+
 class TestSqliteFrontier(FrontierContract):
     _path = Path()
 
@@ -62,6 +72,11 @@ class TestSqliteFrontier(FrontierContract):
     async def damage(self, frontier: Frontier, crawl: str, key: int) -> None:
         with contextlib.closing(sqlite3.connect(self._path, isolation_level=None)) as db:
             assert db.execute("UPDATE task SET payload = x'ff00ff' WHERE key = ?", (key,)).rowcount == 1
+
+    async def write_unreadable_point(self, frontier: Frontier, crawl: str) -> None:
+        with contextlib.closing(sqlite3.connect(self._path, isolation_level=None)) as db:
+            damaged = "UPDATE point SET point = '{\"at\": 1}' WHERE at = (SELECT max(at) FROM point)"
+            assert db.execute(damaged).rowcount == 2
 
 
 class TestMemoryFrontier(FrontierContract):
@@ -88,6 +103,9 @@ class TestRedisFrontier(FrontierContract):
     async def damage(self, frontier: Frontier, crawl: str, key: int) -> None:
         """Wherever its record is, only the first half of it is left."""
         assert sum(halve(server, crawl, struct.pack(">q", key)) for server in self._servers) == 1
+
+    async def write_unreadable_point(self, frontier: Frontier, crawl: str) -> None:
+        assert sum(spoil_latest_point(server, crawl) for server in self._servers) == 1
 
 
 class TestRedisShards(TestRedisFrontier):

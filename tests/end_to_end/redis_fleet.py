@@ -82,6 +82,11 @@ class RedisFleet:
         self.processes.append(process)
         return process
 
+    @property
+    def lane(self) -> str:
+        """The site's lane, as commands name it."""
+        return self.site.url.split("/")[2]
+
     def shoal(self, *arguments: str) -> str:
         """A command that ends well; what it prints."""
         out, err, code = ended(self.start(*arguments))

@@ -39,19 +39,20 @@ def fleet(tmp_path: Path, server: RedisServer) -> Iterator[RedisFleet]:
         fleet.end()
 
 
-# Ten seconds: at 50 pages a second, so that the joining worker starts long before the end and shares the work.
 def waits_for(errors: Path, why: str) -> list[str]:
     """The messages that say that somebody waits for this reason; the progress line may say so as well."""
     return [line for line in errors.read_text().splitlines() if why in line and line.endswith(WAITING)]
 
 
+# Four processes that see one crawl to its end: slow until all of them work, so that the last one joins in time.
 def test_a_fleet_fetches_every_page_once_and_another_worker_may_join(fleet: RedisFleet) -> None:
-    spider = fleet.spider(rate="50/s")
+    spider = fleet.spider(rate="10/s")
     run = fleet.start("run", spider, "--workers", "2", "--json")
     fleet.wait_for_pages(5)
     joined = fleet.start("worker", spider, "--burst")
     fleet.wait_for_worker(joined)
     status = fleet.status()
+    fleet.shoal("pace", fleet.lane, "200/s", fleet.crawl)
     out, err, code = ended(run)
     assert code == 0, err
     assert ended(joined)[2] == 0
@@ -80,9 +81,9 @@ def test_no_process_of_a_fleet_shows_the_password_of_its_server(fleet: RedisFlee
     fleet.check(PAGES)
 
 
-# Nine seconds: the crawl is slow enough that a second worker joins it, does pages and leaves before its end.
+# The crawl is slow until a second worker has joined it, done pages and left: so it leaves before the end.
 def test_a_worker_that_is_told_to_stop_loses_nothing_and_leaves_nothing_to_be_done_again(fleet: RedisFleet) -> None:
-    spider = fleet.spider(rate="40/s")
+    spider = fleet.spider(rate="10/s")
     run = fleet.start("run", spider)
     fleet.wait_for_pages(5)
     worker = fleet.start("worker", spider)
@@ -90,6 +91,7 @@ def test_a_worker_that_is_told_to_stop_loses_nothing_and_leaves_nothing_to_be_do
     worker.send_signal(signal.SIGTERM)
     assert ended(worker)[2] == 0
     assert not fleet.progress().is_finished
+    fleet.shoal("pace", fleet.lane, "200/s", fleet.crawl)
     assert ended(run)[2] == 0
     progress = fleet.check(PAGES)
     assert (progress.lost, progress.stale, progress.retried) == (0, 0, 0)
@@ -129,16 +131,15 @@ def test_a_server_without_memory_is_waited_for(fleet: RedisFleet, server: RedisS
 
 # Thirteen seconds: four commands in processes of their own, each with its effect on two workers.
 def test_pause_resume_pace_and_cancel_reach_every_worker(fleet: RedisFleet) -> None:
-    run = fleet.start("run", fleet.spider(rate="30/s"), "--workers", "2")
-    fleet.wait_for_pages(20)
+    run = fleet.start("run", fleet.spider(rate="15/s"), "--workers", "2")
+    fleet.wait_for_pages(10)
     assert "is paused" in fleet.shoal("pause", fleet.crawl)
     paused = fleet.wait_for(lambda progress: progress.leased == 0)
     time.sleep(0.5)  # both workers ask for tasks meanwhile
     assert fleet.progress().done == paused.done
     assert "is running" in fleet.shoal("resume", fleet.crawl)
     fleet.wait_for(lambda progress: progress.done > paused.done)
-    lane = fleet.site.url.split("/")[2]
-    assert "at 10/s" in fleet.shoal("pace", lane, "10/s", fleet.crawl)
+    assert "at 10/s" in fleet.shoal("pace", fleet.lane, "10/s", fleet.crawl)
     # Tasks that were lent before may start within the horizon of a second.
     since = time.monotonic() + 1.2
 
@@ -160,8 +161,9 @@ def test_pause_resume_pace_and_cancel_reach_every_worker(fleet: RedisFleet) -> N
 def test_crawls_on_one_server_do_not_see_each_other_and_a_deleted_one_leaves_no_key(
     fleet: RedisFleet, server: RedisServer
 ) -> None:
-    first = fleet.start("run", fleet.spider(rate="80/s"))
-    fleet.wait_for_pages(20)
+    # Slow: it must not be over when the other one is, and `--fresh` deletes only what is unfinished.
+    first = fleet.start("run", fleet.spider(rate="10/s"))
+    fleet.wait_for_pages(5)
     fleet.shoal("run", fleet.spider(name="Other"))
     other = fleet.wait_for(lambda progress: progress.is_finished, crawl="other-1")
     assert (other.done, other.duplicates > 0) == (PAGES, True)

@@ -13,7 +13,6 @@ import pytest
 from hostile_crawl import GOOD, LIMITS, NASTY
 
 from shoal import Item, Page, Spider
-from shoal.cli.url_fate import fate_of
 from shoal.crawl import intake_of, settings_of, worker_for
 from shoal.frontier.base import Frontier
 from shoal.journey.lane_rules import LONGEST_CRAWL_DELAY
@@ -22,6 +21,7 @@ from shoal.policy.politeness import lent_interval
 from shoal.processes.beginning import begin
 from shoal.processes.opening import Places, opened
 from shoal.processes.sources import feed, requests_of
+from shoal.processes.url_fate import fate_of
 from shoal.store.base import ItemFilter, Store
 from shoal.testing.fakes import store_for_all
 from shoal.testing.sites.hostile import HostileSite, answer

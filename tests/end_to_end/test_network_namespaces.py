@@ -167,7 +167,11 @@ def test_a_worker_cut_off_for_longer_than_its_lease_changes_nothing_when_it_is_b
     steady, unlucky = (network.host(address) for address in WORKERS)
     run = fleet.start("run", "graph.py", prefix=steady, frontier=there)
     fleet.wait_for_pages(5)
+    # Paused, so that enough pages are left for the second worker, however long its start takes.
+    fleet.shoal("pause", fleet.crawl)
     worker = fleet.start("worker", "graph.py", "--burst", prefix=unlucky, frontier=there)
+    fleet.wait_for_workers(2)
+    fleet.shoal("resume", fleet.crawl)
     fleet.wait_for_worker(worker)
     with network.cut(WORKERS[1]):
         before = fleet.progress()

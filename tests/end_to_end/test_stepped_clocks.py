@@ -62,6 +62,7 @@ def test_the_clock_of_a_server_is_stepped_while_it_runs_and_stays_so_after_a_res
     assert abs(ahead() + HOUR) < 60
 
 
+# 130 pages at 20 a second: before, between and after two steps of the clock the pace must be seen for two seconds each.
 def test_a_crawl_keeps_its_pace_when_the_clock_of_redis_is_stepped(
     tmp_path: Path, server: RedisServer, fleet: Callable[[SiteProcess], RedisFleet]
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_crawl_keeps_its_pace_when_the_clock_of_redis_is_stepped(
         assert all(count == 1 for count in crawl.fetches().values())
 
 
+# Twice for four seconds: a server that stands still for less than a lease would lose none anyway.
 def test_no_lease_is_lost_when_redis_stands_still_for_longer_than_a_lease(
     tmp_path: Path, server: RedisServer, fleet: Callable[[SiteProcess], RedisFleet]
 ) -> None:
@@ -103,6 +105,7 @@ def test_no_lease_is_lost_when_redis_stands_still_for_longer_than_a_lease(
         assert all(count == 1 for count in crawl.fetches().values())
 
 
+# A dozen starts at two a second: late ones need an interval that is much longer than what a busy machine delays.
 def test_starts_keep_their_distance_after_a_worker_was_frozen(
     tmp_path: Path, fleet: Callable[[SiteProcess], RedisFleet]
 ) -> None:

@@ -66,7 +66,7 @@ class Folder:
         command = [sys.executable, "-m", "shoal", *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
-        return Started(command, cwd=self.path, env=environ, **{**pipes, **options})
+        return Started(command, cwd=self.path, **{"env": environ, **pipes, **options})
 
     def run(self, *arguments: str, code: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run to the end; the exit code must be this one."""

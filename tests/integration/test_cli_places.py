@@ -31,13 +31,6 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     server.kill()
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    server = PostgresServer().start()
-    yield server
-    server.remove()
-
-
 @pytest.fixture
 def frontier(redis: RedisServer) -> Iterator[list[str]]:
     """The options for an empty Redis frontier."""

@@ -130,7 +130,7 @@ def test_an_element_as_a_field_is_a_dead_letter_that_names_the_field(folder: Fol
         ),
         (
             ["def __init__(self, shop): ...", "def parse(self, page): ..."],
-            "Books.__init__ needs shop, and spiders are made without arguments: give them defaults",
+            "Books.__init__ needs shop: give -a shop=…, or give them defaults",
         ),
         (["raet = '4/s'", "def parse(self, page): ..."], "unknown setting 'raet' (spider Books); did you mean 'rate'?"),
     ],

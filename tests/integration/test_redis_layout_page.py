@@ -13,6 +13,7 @@ from redis_keys import CLIENTS, watched
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.inbox import RedisInbox, inbox_keys
 from shoal.frontier.redis.lost_crawl import CRAWLS, LAST_NUMBER
+from shoal.frontier.redis.points import DUTIES
 from shoal.frontier.redis.repair import REWRITTEN
 from shoal.frontier.redis.scripts import LuaFolder
 from shoal.frontier.redis.shard_runner import SHARDS, WORKERS
@@ -34,12 +35,13 @@ from shoal.model import (
 )
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
+from shoal.testing.contract.frontier.history_promises import point_of
 from shoal.testing.servers.redis_server import RedisServer
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "redis-layout.md"
 ROW = re.compile(r"^\| `(?P<key>[^`]+)` \| (?P<type>\w+) \| (?P<fields>.*) \| (?P<writers>[^|]+) \|$", re.MULTILINE)
-PREFIX = re.compile(r"^shoal:\{(?!workers\})(?!shoal:inbox:)[^}]*\}:")
+PREFIX = re.compile(r"^shoal:\{(?!workers\})(?!duties\})(?!shoal:inbox:)[^}]*\}:")
 PROXIES = Pool(name="proxies", exits=("x", "y", "z"), interval=0.0, quarantine=1.0, max_quarantine=2.0, patience=60.0)
 ACCOUNTS = Pool(name="accounts", exits=("anna",), interval=0.0, exclusive=True, quarantine=1.0)
 FIXED_FIELDS = {"crawl", "count", "turns", "pool:NAME"}  # the fields of other hashes are names of lanes, exits, …
@@ -152,6 +154,8 @@ async def crawl_with_exits(frontier: RedisFrontier, clock: FakeClock) -> None:
     await frontier.set_feeding("books", "feeder", seconds=10.0)
     await frontier.exits("books")
     await frontier.beat(WorkerBeat(worker="w", host="h", pid=1, crawl="books", version="1", slots=1))
+    await frontier.keep_point("books", point_of(1))
+    await frontier.hold_duty("alerts", "w", seconds=10.0)
 
 
 async def crawl_in_shards(server: RedisServer, clock: FakeClock) -> None:
@@ -237,7 +241,7 @@ def test_every_key_in_the_code_is_on_the_page_and_every_key_of_the_page_in_the_c
 
 def is_of_a_script(key: str) -> bool:
     """Whether scripts put the key together, from its beginning and a name."""
-    return ":" in key and (key.startswith(WORKERS) or not key.startswith("shoal:"))
+    return ":" in key and (key.startswith((WORKERS, DUTIES)) or not key.startswith("shoal:"))
 
 
 def keys_in_lua() -> set[str]:
@@ -247,8 +251,8 @@ def keys_in_lua() -> set[str]:
         for name in LuaFolder().names(kind):
             text = LuaFolder().text(kind, name)
             keys = re.findall(r"P \.\. '([\w:]+)'|(?:read_fields|tally)\('([\w:]+)'", text)
-            # The keys of workers have a prefix of their own.
-            prefix = WORKERS if name in ("beat", "workers") else ""
+            # The keys of workers and of duties have prefixes of their own.
+            prefix = {"beat": WORKERS, "workers": WORKERS, "hold_duty": DUTIES}.get(name, "")
             found |= {prefix + (one or other) for one, other in keys}
     return found
 

@@ -10,6 +10,7 @@ import pytest
 from checks.cycles import import_cycles
 from checks.finding import ROOT
 from checks.lengths import LONGEST, long_functions
+from checks.markup import unsafe_page_code
 from checks.module_names import twin_modules
 from checks.words import documents, glossary_rules, printed_texts, wrong_words
 
@@ -135,3 +136,28 @@ def test_our_own_glossary_rules_something_out() -> None:
 def test_make_check_runs_the_checks() -> None:
     plan = subprocess.run(["make", "-n", "check"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30)
     assert "python -m checks" in plan.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "says"),
+    [
+        ("view.js", "cell.innerHTML = item.title;", "innerHTML lets text become markup"),
+        ("view.js", "link.href = row.url;", "belongs into dom.js"),
+        ("view.js", 'const made = document.createElement("a");', "belongs into dom.js"),
+        ("index.html", "<script>start()</script>", "is inline"),
+        ("index.html", '<p style="color: red">', "is inline"),
+        ("app.css", "@import url(https://fonts.test/a.css);", "is fetched from elsewhere"),
+    ],
+)
+def test_a_way_for_text_to_become_markup_is_found(tmp_path: Path, name: str, line: str, says: str) -> None:
+    (tmp_path / name).write_text(f"\n{line}\n", encoding="utf-8")
+    (finding,) = unsafe_page_code(tmp_path)
+    assert says in str(finding)
+    assert finding.line == 2
+
+
+def test_code_that_makes_elements_from_text_nodes_is_accepted(tmp_path: Path) -> None:
+    (tmp_path / "dom.js").write_text("const made = document.createElement(tag);\n", encoding="utf-8")
+    (tmp_path / "view.js").write_text('fill(root, h("p", {}, item.title));\n', encoding="utf-8")
+    (tmp_path / "index.html").write_text('<script src="/static/app.js"></script>\n', encoding="utf-8")
+    assert list(unsafe_page_code(tmp_path)) == []

@@ -36,7 +36,7 @@ STEADY = os.environ | {"SHOAL_PACE": "fixed"}
 
 # Files and code that documents name and that are not in this repository.
 YOURS = {"books.py", "shop.py", "shoal.db", "shoal.toml", "logins.toml", "bench/.work/"}
-NOT_OURS = {"example.com", "www.example.com", "mock.patch", "response.css", "os._exit", "sys.exit"}
+NOT_OURS = {"example.com", "www.example.com", "mock.patch", "response.css", "os._exit", "sys.exit", "self.log"}
 
 FENCE = re.compile(r"^( *)```(\w*)(?: +(\S+))?\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from shoal.follow import Follow
 from shoal.generic import LINKS_LISTED, SitePages
-from shoal.page import Follow
 from shoal.spider import Item
 from shoal.testing.fakes import make_page
 

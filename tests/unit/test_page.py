@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import re
 import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from shop_page import SHOP, urls
 
 from shoal.element import Element
@@ -43,6 +46,35 @@ def test_text_is_folded_and_has_a_default() -> None:
     assert page.attr("a", "rel", "none") == page.attr("h9", "rel", "none") == "none"
 
 
+def test_hrefs_are_those_of_the_tree_as_the_handler_has_changed_it() -> None:
+    page = make_page("<a href=1>1</a><a href=2>2</a>")
+    page.hrefs().clear()
+    assert page.hrefs() == ["1", "2"]
+    page.css("a")[0].node.decompose()
+    assert page.hrefs() == ["2"]
+    page.tree.css("a")[0].decompose()
+    assert page.hrefs() == []
+
+
+def test_hrefs_of_two_selectors_are_not_mixed_up() -> None:
+    page = make_page("<a href=1>1</a><b><a href=2>2</a></b>")
+    assert [page.hrefs(), page.hrefs("b a"), page.hrefs(), page.hrefs("b a")] == [["1", "2"], ["2"], ["1", "2"], ["2"]]
+
+
+TAGS = """\
+<a href=1>|<A HREF='2'>|</a>|<a>|<a name=x>|<a href>|<p>|</p>|<div>|</div>|<svg>|</svg>|<a xlink:href=3>|<math>
+<template>|</template>|<table>|<tr>|<td>|</table>|<select>|<option>|</select>|<b>|</b>|<script>|</script>|<noscript>
+</noscript>|<!--|-->|<iframe>|</iframe>|<textarea>|</textarea>|<foreignObject>|<abbr href=4>|<frameset>|<html>|<body>
+<form>|</form>|<button>|<area href=5>|<a/href=6>|text"""
+SOUP = st.lists(st.sampled_from(re.split(r"[|\n]", TAGS)), max_size=25).map(" ".join)
+
+
+@given(SOUP)
+def test_all_links_are_those_that_a_selector_finds(soup: str) -> None:
+    page = make_page(soup)
+    assert page.hrefs() == page.hrefs("a[ href ]") == [href for a in page.css("a[href]") if (href := a.attr("href"))]
+
+
 def test_an_attribute_without_a_value_reads_as_the_default() -> None:
     page = make_page("<input checked><a href>x</a>")
     assert page.attr("input", "checked", "no") == "no"
@@ -63,6 +95,7 @@ def test_links_are_absolute_and_once_each() -> None:
     ("base", "expected"),
     [
         ("<base href='/root/'>", "https://a.test/root/x"),
+        ("<BaSe href='/root/'>", "https://a.test/root/x"),
         ("<BASE HREF='https://cdn.test/y/z'>", "https://cdn.test/y/x"),
         ("<Base href='/root/'>", "https://a.test/root/x"),
         ("<base href='javascript:1'>", "https://a.test/dir/x"),

@@ -163,7 +163,7 @@ def test_a_file_named_from_its_own_folder_names_its_lines(tmp_path: Path, monkey
     [
         (
             "def __init__(self, shop, *, depth): ...",
-            r"^Books\.__init__ needs shop, depth, and spiders are made without arguments: give them defaults$",
+            r"^Books\.__init__ needs shop, depth: give -a shop=… -a depth=…, or give them defaults$",
         ),
         (
             "def __init__(self):\n        self.x = {}['shop']",

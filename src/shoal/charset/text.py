@@ -22,6 +22,7 @@ MULTI_BYTE: Final = frozenset(
     ("utf-16le", "utf-16be", "gbk", "gb18030", "big5", "euc-jp", "iso-2022-jp", "shift_jis", "euc-kr", "replacement")
 )
 _MARKS: Final = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16le"), (codecs.BOM_UTF16_BE, "utf-16be"))
+_ANY_MARK: Final = tuple(mark for mark, _ in _MARKS)
 _MARKUP_START: Final = re.compile(rb"[\x00-\x20]*+<")
 _HEADER: Final = re.compile(r"(?<![\w-])charset\s*=\s*[\"']?\s*([^\s\"';,]+)", re.IGNORECASE)
 
@@ -44,10 +45,9 @@ def charset_of(body: bytes, content_type: str | None) -> str:
 
 def marked_charset(body: bytes) -> str | None:
     """The charset of a byte order mark, if the body begins with one."""
-    for mark, name in _MARKS:
-        if body.startswith(mark):
-            return name
-    return None
+    if not body.startswith(_ANY_MARK):
+        return None
+    return next(name for mark, name in _MARKS if body.startswith(mark))
 
 
 def is_utf8(body: bytes) -> bool:

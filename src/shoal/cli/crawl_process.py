@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
@@ -35,6 +36,7 @@ from shoal.frontier.rules.tasks import WORKER_LOST
 from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter, Progress
 from shoal.policy.notes import SITEMAP
 from shoal.policy.verdicts import Failure, failures_of, faults_of, is_stopped, set_aside, shown_failures
+from shoal.processes.alerts.alert_config import AlertConfig, load_alerts
 from shoal.processes.beginning import begin, begin_afresh, crawls_of, own_crawls, unfinished_crawl
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import is_unfinished, owner_of, record_of
@@ -48,7 +50,7 @@ from shoal.processes.stored_pages import compiled, skip_stored, skipped_line
 from shoal.results.export import STDOUT, Wanted, check_targets, export
 from shoal.secrecy import masked
 from shoal.setting_values import parse_duration
-from shoal.settings import Settings
+from shoal.settings import CONFIG_FILE, Settings
 from shoal.spider import Spider
 from shoal.store.base import ItemFilter, Store
 
@@ -62,7 +64,8 @@ class Job:
 
     `anew`: begin a new crawl though the last one is finished. `skip_stored`: an expression for pages that are not
     fetched if the store has their items. `strict`: any dead letter is a failure. `again` is the command that resumes
-    the crawl, without `shoal`. `watched`: a guardian watches this process, and may have watched others before it."""
+    the crawl, without `shoal`. `dashboard`: with a page to watch it. `watched`: a guardian watches this process, and
+    may have watched others before it."""
 
     spider: Spider
     reference: str
@@ -78,6 +81,8 @@ class Job:
     strict: bool = False
     again: str = ""
     watched: Watched | None = None
+    alerts: AlertConfig | None = None
+    dashboard: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +124,12 @@ def exit_code(summary: Summary) -> int:
 
 async def work(job: Job, screen: Screen) -> Summary:
     """Run to the end, or until told to stop; the items are written to a file then, if one was named."""
+    beside = _dashboard(screen.say) if job.dashboard else contextlib.nullcontext
     check_start(job.spider)
     check_targets(job.output)
     compiled(job.skip_stored)
+    # A mistake in them is refused before anything begins.
+    job = replace(job, alerts=load_alerts(Path(CONFIG_FILE)))
     say = SaidOnce(screen.say)
     # An archive that cannot be used is refused before a file is made for the first crawl.
     trial = contextlib.nullcontext() if has_frontier(job.places) else _archive(job.places, say)
@@ -140,8 +148,18 @@ async def work(job: Job, screen: Screen) -> Summary:
             # Opened here, too: it is refused before a crawl begins.
             _archive(places, say),
             store_at(places.store, wait=wait, connections=connections) as store,
+            beside(places),
         ):
             return await _work(job, screen, frontier=frontier, store=store, wait=say)
+
+
+def _dashboard(say: Say) -> Callable[[Places], AbstractAsyncContextManager[None]]:
+    """What serves the dashboard. Refused at once where it cannot be."""
+    # Loaded here: a run without it does not wait for it.
+    from shoal.cli.dashboard import check_extra, dashboard_beside
+
+    check_extra()
+    return partial(dashboard_beside, say=say)
 
 
 def _archive(places: Places, say: Say) -> AbstractAsyncContextManager[Archive | None]:
@@ -288,7 +306,7 @@ async def _run(crawl: Crawl, job: Job, coordinator: Coordinator, *, watch: Watch
             await run_crawl(
                 crawl,
                 job.spider,
-                at=WorkPlace(job.places, store, job.watched),
+                at=WorkPlace(job.places, store, job.watched, job.alerts),
                 workers=job.workers,
                 coordinator=coordinator,
                 stop=stopping.stop,

@@ -65,18 +65,24 @@ def run_again(crawl: Crawl, places: Places, **changes: Any) -> str:
     if record is None or not record.spider or record.spider.startswith(OWN_SPIDERS):
         asked = " ".join(f"--set {name}={quote(_written(value))}" for name, value in changes.items())
         return f"the command that began it, with {asked}"
-    return command(" ".join(["run", quote(record.spider), *_settings(record.settings, changes)]), places)
+    words = ["run", quote(record.spider), *_arguments(record.arguments), *_settings(record.settings, changes)]
+    return command(" ".join(words), places)
 
 
 def run_line(spider: str, flags: Mapping[str, Any], **options: Any) -> str:
     """The command that runs a spider with the settings and options as they were given now, without `shoal`. What
     discards a crawl is left out: the line resumes one."""
     words = ["run", quote(spider)]
+    words += _arguments(options["arguments"])
     words += [] if options["workers"] == 1 else [f"--workers {options['workers']}"]
     words += [f"-o {quote(target)}" for target in options["output"]]
     words += [f"--skip-stored {quote(options['skip_stored'])}"] if options.get("skip_stored") else []
     words += [flag for flag, name in (("--strict", "strict"), ("--json", "as_json")) if options[name]]
     return " ".join([*words, *_options(flags)])
+
+
+def _arguments(arguments: Mapping[str, str]) -> list[str]:
+    return [f"-a {quote(f'{name}={text}')}" for name, text in arguments.items()]
 
 
 def begin_again(line: str, places: Places) -> str:

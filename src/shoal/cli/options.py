@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.errors import UsageError
-from shoal.processes.result_places import DEFAULT_FILE, file_of, path_of
-from shoal.settings import FIELDS, FRONTIER_VARIABLE, STORE_VARIABLE
+from shoal.processes.result_places import DEFAULT_FILE, check_store_exists, file_of
+from shoal.settings import FIELDS, FRONTIER_VARIABLE, LOG_FORMAT_VARIABLE, LOG_LEVEL_VARIABLE, STORE_VARIABLE
 
 if TYPE_CHECKING:
     from shoal.processes.opening import Places
@@ -137,6 +137,7 @@ def run_options(command: Command) -> Command:
             "--strict", is_flag=True, help="Exit with 1 if any page is a dead letter, as max_failures=0 does."
         ),
         yes_option,
+        dashboard_option,
         click.option("--fresh", is_flag=True, help="Discard the unfinished crawl and begin a new one."),
         click.option(
             "--skip-stored",
@@ -163,6 +164,67 @@ def run_options(command: Command) -> Command:
     ):
         command = decorate(command)
     return command
+
+
+def dashboard_option(command: Command) -> Command:
+    """--dashboard, passed as `dashboard`."""
+    text = "Also serve the dashboard on this machine until the crawl ends: see `shoal serve`."
+    return click.option("--dashboard", is_flag=True, help=text)(command)
+
+
+def argument_option(command: Command) -> Command:
+    """-a, passed as `arguments`: those of the spider, by name."""
+
+    def parsed(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for one in given:
+            name, sign, text = one.partition("=")
+            if not sign or not name.isidentifier():
+                raise UsageError(f"-a {one}: write it as -a NAME=VALUE")
+            if name in found:
+                raise UsageError(f"-a {name} is given twice: give it once")
+            found[name] = text
+        return found
+
+    return click.option(
+        "-a",
+        "--argument",
+        "arguments",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=parsed,
+        help="An argument of the spider: of its __init__, or one of its attributes; repeatable.",
+    )(command)
+
+
+def log_options(command: Command) -> Command:
+    """--log-format, --log-level and -v: the process logs as they say from here on; the command gets none of them."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, log_format: str, log_level: str | None, verbose: int, **options: Any) -> Any:
+        from shoal.cli.display.log_lines import begin_logs
+
+        level = log_level or (None, "info", "debug")[min(verbose, 2)]
+        begin_logs("json" if log_format == "json" else "text", level, is_of_fleet=options.get("parent") is not None)
+        return command(*args, **options)
+
+    choices = click.Choice(["debug", "info", "warning", "error"], case_sensitive=False)
+    level_text = "Log lines from this level on.  [default: warning; json: info]"
+    format_text = "json: messages and log lines on stderr as one JSON object a line."
+    for decorate in (
+        click.option("-v", "--verbose", count=True, help="As --log-level info; -vv: as --log-level debug."),
+        click.option("--log-level", type=choices, envvar=LOG_LEVEL_VARIABLE, help=level_text),
+        click.option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            show_default=True,
+            envvar=LOG_FORMAT_VARIABLE,
+            help=format_text,
+        ),
+    ):
+        wrapped = decorate(wrapped)
+    return wrapped
 
 
 def yes_option(command: Command) -> Command:
@@ -227,15 +289,6 @@ def store_option(command: Command) -> Command:
     return click.option(
         "--store", metavar="URL", default=DEFAULT_FILE, show_default=True, callback=checked_place, help=text
     )(command)
-
-
-def check_store_exists(url: str) -> None:
-    """Refuse a store in a missing file or folder: opening it would create an empty one."""
-    path = path_of(url)
-    if path is not None and not Path(path).exists():
-        raise UsageError(
-            f"there is no {path} here: `shoal run FILE` or `shoal crawl URL` makes one, --store names another"
-        )
 
 
 def checked_place(context: click.Context, option: click.Parameter, url: str | None) -> str | None:

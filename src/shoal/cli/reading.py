@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from shoal.cli.options import check_store_exists
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
 from shoal.processes.crawl_record import belongs_to, owner_of, results_known, with_refusals
-from shoal.processes.joining import archive_to_read, places_of_new, store_to_read, stores_beside
-from shoal.processes.opening import Places, frontier_at, shared_results
+from shoal.processes.joining import archive_to_read, existing_store, places_of_new, store_to_read, stores_beside
+from shoal.processes.opening import Places, StoreOf, frontier_at, shared_results
 from shoal.processes.result_places import file_of
 from shoal.store.base import Store
-
-StoreOf = Callable[[Crawl], Awaitable[Store | None]]
-
-
-def existing_store(crawl: Crawl, places: Places) -> str:
-    """The store that a command named, else the crawl's own. Refuses one that is not there, or out of reach."""
-    url = store_to_read(crawl, places)
-    check_store_exists(url)
-    return url
 
 
 def has_frontier(places: Places) -> bool:

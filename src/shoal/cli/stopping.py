@@ -15,6 +15,7 @@ from shoal.cli.main import INTERRUPTED
 from shoal.processes.black_box import BlackBox
 
 LAST_SECONDS = 3.0
+LOOK_SECONDS = 0.5
 
 
 class Stopping:
@@ -64,3 +65,12 @@ class Stopping:
         self._say("stopping at once")
         if self._task is not None:
             self._task.cancel()
+
+
+async def stop_without(parent: object, stop: asyncio.Event) -> None:
+    """Ask for an end when the process that started this one has ended; None: nobody has to live."""
+    if parent is None:
+        return
+    while os.getppid() == parent:  # noqa: ASYNC110 -- the system does not report the end of a parent
+        await asyncio.sleep(LOOK_SECONDS)
+    stop.set()

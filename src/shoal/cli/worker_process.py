@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 import time
 from asyncio import FIRST_COMPLETED
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,7 @@ from shoal.cli.display.lines import Say, SpiderOutput, say_on
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.next_commands import begin_again, command, quote
 from shoal.cli.run_again import say_inboxes
-from shoal.cli.stopping import Stopping
+from shoal.cli.stopping import Stopping, stop_without
 from shoal.cli.which import choose
 from shoal.crawl import listener_at, settings_of, worker_for
 from shoal.error_text import several
@@ -37,6 +36,7 @@ from shoal.processes.opening import Places, SharedResults, frontier_at, shared_r
 from shoal.processes.outages import SaidOnce, until_reachable
 from shoal.processes.result_places import path_of
 from shoal.processes.solitude import Solitude
+from shoal.processes.states_seen import StatesSeen
 from shoal.processes.worker_parts import Shared
 from shoal.secrecy import masked
 from shoal.settings import Settings
@@ -64,6 +64,7 @@ class WorkerJob:
     store_connections: int | None = None
     parent: int | None = None
     burst: bool = False
+    metrics: str | None = None
     watched: Watched | None = None
 
     @property
@@ -77,7 +78,7 @@ async def work_on_crawls(job: WorkerJob) -> int:
     say = SaidOnce(say_on(sys.stderr))
     said = say if job.parent is None else _silent
     stopping = Stopping(say=said, grace_seconds=Settings().grace_seconds, box=job.box)
-    watching = asyncio.create_task(_watch(job.parent, stopping.stop))
+    watching = asyncio.create_task(stop_without(job.parent, stopping.stop))
     try:
         faults = await _work(job, spiders=spiders, stopping=stopping, say=say)
     except CrawlLost as error:
@@ -113,6 +114,8 @@ async def _work(job: WorkerJob, *, spiders: dict[str, type[Spider]], stopping: S
         stack.enter_context(contextlib.redirect_stderr(output))
         listener = await stack.enter_async_context(listener_at(places, frontier=frontier, say=say))
         await reclaim_former(job.watched, frontier=frontier, say=say)
+        if job.metrics is not None:
+            frontier = stack.enter_context(_metrics_told(job.metrics, frontier, say))
         process = WorkerProcess(job, spiders=spiders, frontier=frontier, results=results, say=say)
         await process.run(stop, listener=listener)
         # In a fleet the coordinator judges the crawl.
@@ -122,6 +125,21 @@ async def _work(job: WorkerJob, *, spiders: dict[str, type[Spider]], stopping: S
         if not stop.is_set():
             await process.say_inboxes()
         return faults
+
+
+@contextlib.contextmanager
+def _metrics_told(address: str, frontier: Frontier, say: Say) -> Iterator[Frontier]:
+    """The frontier, by which this process's own signs of life become metrics."""
+    # Loaded here: most workers tell none.
+    from shoal.cli.dashboard import check_extra
+
+    check_extra()
+    from shoal.serve.worker_metrics import OwnBeats, telling_metrics
+
+    beats = OwnBeats()
+    with telling_metrics(address, beats) as port:
+        say(f"metrics are told at port {port}")
+        yield beats.on(frontier)
 
 
 def _patience(job: WorkerJob, url: str, say: Say) -> Say | None:
@@ -154,6 +172,7 @@ class WorkerProcess:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._left_alone: set[str] = set()
         self._worked: dict[str, Crawl] = {}
+        self._states = StatesSeen()
         beside = partial(frontier_at, job.places.frontier)
         self._shared = Shared(job.box or BlackBox.private(), Solitude(), beside)
 
@@ -207,6 +226,9 @@ class WorkerProcess:
         crawls = await self._crawls(stop)
         if self._job.parent is not None:
             return crawls
+        for crawl in crawls:
+            if crawl.id in self._worked:
+                self._states.see(crawl.id, crawl.state)
         # Also for finished crawls: a pushed URL sets them running again.
         taken = await listener.take_in(self._mine(crawls))
         return await self._crawls(stop) if taken else crawls
@@ -229,6 +251,7 @@ class WorkerProcess:
         self._tell(f"took up {crawl.id} (store {masked(places.store)})")
         self._running[crawl.id] = asyncio.create_task(self._work_on(crawl, stop, store=store, archive=archive))
         self._worked[crawl.id] = crawl
+        self._states.see(crawl.id, crawl.state)
 
     def _patience(self, url: str) -> Say | None:
         return self._say if self._running else _patience(self._job, url, self._say)
@@ -243,7 +266,7 @@ class WorkerProcess:
             await until_reachable(lambda: self._frontier.open_crawl(changed), say=self._say)
 
     async def _work_on(self, crawl: Crawl, stop: asyncio.Event, *, store: Store, archive: Archive | None) -> None:
-        spider = made(self._spiders[crawl.spider])
+        spider = made(self._spiders[crawl.spider], record_of(crawl).arguments)
         async with worker_for(
             crawl,
             spider,
@@ -338,15 +361,6 @@ def _begin_again(job: WorkerJob) -> str:
 def pause_after(look: float) -> float:
     """How long to wait after a look that took `look` seconds: to look at thousands of crawls takes long."""
     return min(max(LOOK_SECONDS, look / LOOK_SHARE), LONGEST_LOOK_SECONDS)
-
-
-async def _watch(parent: int | None, stop: asyncio.Event) -> None:
-    """Stop in good order when the coordinator that started this worker has ended."""
-    if parent is None:
-        return
-    while os.getppid() == parent:  # noqa: ASYNC110 -- the system does not report the end of a parent
-        await asyncio.sleep(LOOK_SECONDS)
-    stop.set()
 
 
 def _silent(line: str) -> None:

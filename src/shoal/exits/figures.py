@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Final, Literal
 
 import msgspec
 
@@ -46,6 +47,19 @@ class EndedRequests(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def mean_seconds(self) -> float | None:
         return self.elapsed / self.total if self.total else None
+
+
+Health = Literal["healthy", "probation", "quarantined", "parked"]
+HEALTH: Final[tuple[Health, ...]] = ("healthy", "probation", "quarantined", "parked")
+
+
+def health_of(status: ExitStatus) -> Health:
+    """How an exit does towards a host, in one word."""
+    if status.parked_for > 0:
+        return "parked"
+    if status.rests_for > 0:
+        return "quarantined"
+    return "probation" if status.streak else "healthy"
 
 
 class Earnings(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,7 +47,8 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
     """A site's answer. Header names are lower case; bytes of their values beyond ASCII are read as Latin-1, as browsers
-    do. `body` is decompressed, `wire_size` its size before that."""
+    do. `body` is decompressed, `wire_size` its size before that. `body_elapsed` is the part of the time in which the
+    body came."""
 
     url: str
     status: int
@@ -55,6 +56,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     wire_size: int
     elapsed: float
+    body_elapsed: float = 0.0
 
 
 def location_of(headers: Mapping[str, str]) -> str:

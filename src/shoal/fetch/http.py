@@ -192,6 +192,7 @@ class HttpFetcher:
                         return too_large(self._max_bytes)
                     if (coding := _unknown_transfer(headers)) is not None:
                         return Fault(kind=FaultKind.BAD_ENCODING, message=f"unknown Transfer-Encoding {coding[:40]!r}")
+                    began_body = self._clock()
                     chunks = await self._read(answer.body_reader, deadline, until)
         except PyreqwestError:  # some of them are TimeoutErrors too
             raise
@@ -207,13 +208,15 @@ class HttpFetcher:
             if isinstance(plain, Fault):
                 return plain
             body = plain
+        ended = self._clock()
         return Response(
             url=request.url,
             status=status,
             headers=headers,
             body=body,
             wire_size=wire_size,
-            elapsed=self._clock() - started,
+            elapsed=ended - started,
+            body_elapsed=ended - began_body,
         )
 
     async def _with_headers(self, request: Fetch, route: Route, path: str) -> StreamRequest:

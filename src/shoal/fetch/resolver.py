@@ -91,9 +91,10 @@ def _is_short(error: OSError) -> bool:
 def _system_addresses(host: str) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
     try:
         return list(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
-    except socket.gaierror as error:
-        # Without a descriptor for its files or its socket, glibc says "try again", or that the name is not known. Asked
-        # here, in the thread: a moment later there may be some again.
+    except OSError as error:
+        # Without a descriptor for its files or its socket, glibc says "try again", that the name is not known, or that
+        # something is busy (where it asks by multicast as well). Asked here, in the thread: a moment later there may be
+        # some again.
         if is_used_up(needed=LOOKUP_FILES):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE)) from error
         raise

@@ -70,7 +70,10 @@ class Robots:
         if self.allows_all:
             return True
         slash = url.find("/", 8)
-        path = comparable(url[slash:] if slash > 0 else "/")
+        path = url[slash:] if slash > 0 else "/"
+        if not self._disallowed.may_fit(path):
+            return True
+        path = comparable(path)
         length = self._disallowed.longest(path)
         return length < 0 or self._allowed.longest(path) >= length or path == "/robots.txt"
 

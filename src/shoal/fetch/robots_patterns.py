@@ -57,6 +57,18 @@ class Patterns:
         self._fragments = tuple({wild.fragment for wild in wilds})
         self._by_gram = _indexed(self._wilds) if len(self._fragments) > _FEW else None
         self.count = len(prefixes) + len(self._wholes) + len(wilds)
+        heads = (*prefixes, *self._wholes)
+        is_short = len(heads) + len(self._fragments) <= _FEW and not any(
+            "%" in text for text in heads + self._fragments
+        )
+        self._heads = heads if is_short else None
+
+    def may_fit(self, path: str) -> bool:
+        """Whether a pattern may fit this path of a canonical URL. False is certain, and quick."""
+        # Without an escape on either side, the path and its comparable form agree wherever a pattern could fit.
+        if self._heads is None or "%" in path:
+            return True
+        return path.startswith(self._heads) or any(map(path.__contains__, self._fragments))
 
     def longest(self, path: str) -> int:
         """The length, as written, of the longest pattern that fits this comparable path; -1 if none does."""

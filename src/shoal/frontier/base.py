@@ -20,6 +20,7 @@ from shoal.model import (
     LaneUpdate,
     Lease,
     LeaseBatch,
+    Point,
     Progress,
     PutReport,
     Result,
@@ -55,7 +56,7 @@ class Frontier(Protocol):
         have left out, so those whose time is over within so many seconds are neither waited for nor counted."""
 
     async def delete_crawl(self, crawl: str) -> None:
-        """Remove a crawl with all its keys, lanes and letters."""
+        """Remove a crawl with all its keys, lanes, letters and its history."""
 
     async def put(
         self,
@@ -132,9 +133,10 @@ class Frontier(Protocol):
     async def progress(self, crawl: str) -> Progress:
         """Exact counts, read in one step."""
 
-    async def lanes(self, crawl: str, *, limit: int = 100) -> list[LaneStatus]:
+    async def lanes(self, crawl: str, *, limit: int = 100, skip: int = 0, search: str = "") -> list[LaneStatus]:
         """Lanes with waiting tasks or requests in flight, most waiting first. Requests that have landed (see `lease`)
-        are not in flight."""
+        are not in flight. `skip` leaves out so many of the first ones. `search`: only lanes that have this text in
+        their name, as it is written."""
 
     async def update_lane(self, crawl: str, lane: str, update: LaneUpdate) -> None:
         """Change a lane's pace, rest it, or give it rules; creates the lane if need be."""
@@ -192,6 +194,21 @@ class Frontier(Protocol):
     async def workers_of(self, crawl: str) -> list[WorkerBeat]:
         """The last signs of life of a crawl's latest 200 workers, newest first: also of those that left or were lost,
         for 90 days."""
+
+    async def keep_point(self, crawl: str, point: Point) -> bool:
+        """Add a point to the crawl's history; its `at` is set by the frontier. The latest of every 10 s is kept for a
+        day, the latest of every 5 min for 31 days. False: it took the place of one of the same 10 s."""
+
+    async def points(self, crawl: str, *, seconds: float, most: int = 500) -> list[Point]:
+        """The history of the last `seconds`, oldest first. Of more than `most` points, the latest of each of so many
+        equal parts of the time. Points that another version wrote and this one cannot read are left out."""
+
+    async def hold_duty(
+        self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None
+    ) -> tuple[bool, bytes]:
+        """Take or keep a duty of the whole frontier, such as sending alerts, for `seconds` from now; `notes` replaces
+        what its holders have noted so far. Gives whether the holder has it, and the notes; if another holder has it,
+        nothing changes. 0 seconds: give it up, the notes stay."""
 
     async def close(self) -> None:
         """Close the connections. Leases stay until they expire."""

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 # How long a handler may clean up after its deadline before it is interrupted again.
@@ -121,7 +122,12 @@ class Stepwise:
     abandoned: the one who cancelled it does not wait for ever."""
 
     def __init__(
-        self, work: Coroutine[Any, Any, None], *, alarm: Alarm, witness: Witness | None = None, slot: int = 0
+        self,
+        work: Coroutine[Any, Any, None],
+        *,
+        alarm: AbstractContextManager[None],
+        witness: Witness | None = None,
+        slot: int = 0,
     ) -> None:
         self._work = work
         self._alarm = alarm

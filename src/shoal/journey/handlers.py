@@ -8,20 +8,23 @@ import inspect
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from types import GeneratorType
-from typing import Any
+from typing import Any, TypeGuard
 
 from shoal.error_text import code_line_of, line_of
 from shoal.errors import UsageError
 from shoal.exits.accounts import LoginRefused
+from shoal.follow import Follow, FollowRequests
 from shoal.journey.alarm import Alarm, HandlerOverrun, HandlerTimeout, NoWitness, Stepwise, Witness
+from shoal.journey.cpu_shares import WatchedHarvest, WatchedPage
 from shoal.journey.harvest import Harvest
 from shoal.journey.intake import Intake
 from shoal.journey.item_fields import is_item
 from shoal.journey.listings import PAGES, SITEMAP, take_page_range, take_sitemap
 from shoal.journey.page_notes import PageNotes
 from shoal.journey.plain_requests import HandlerNames
-from shoal.page import Follow, FollowRequests, Page
+from shoal.page import Page
 from shoal.session import Session
 from shoal.spider import Request, Spider
 
@@ -52,7 +55,11 @@ class Handlers:
     async def run(self, page: Page, *, token: int = 0) -> Harvest:
         """Everything the page's handler gives. Raises what the handler raises. The witness hears of the page as the
         one with this token."""
-        harvest = Harvest(page, intake=self._intake, item_key=self._item_key, names=self._names)
+        intake, item_key = self._intake, self._item_key
+        if isinstance(page, WatchedPage):
+            harvest: Harvest = WatchedHarvest(page, intake=intake, item_key=item_key, names=self._names)
+        else:
+            harvest = Harvest(page, intake=intake, item_key=item_key, names=self._names)
         name = page.task.handler
         if name == SITEMAP:
             harvest.problem = await take_sitemap(page, harvest.found, intake=self._intake)
@@ -101,16 +108,20 @@ class Handlers:
 
     async def _call(self, name: str, page: Page, token: int, harvest: Harvest) -> None:
         handler, witness = self._handler(name), self._witness
+        alarm = page.watch.beside(self._alarm) if isinstance(page, WatchedPage) else self._alarm
         witness.begin(token, name, page.task.url)
         try:
-            with self._alarm:
+            with alarm:
                 output = handler(page)
+                if _is_generator(output):
+                    _collect_from(output, harvest)
+                    return
                 if not inspect.isawaitable(output) and not hasattr(output, "__aiter__"):
                     _collect(output, harvest)
                     return
             slot = witness.wait(token, name, page.task.url)
             try:
-                await self._finish(output, harvest, slot=slot)
+                await self._finish(output, harvest, slot=slot, alarm=alarm)
             finally:
                 witness.finish(slot, token)
         except Exception:
@@ -123,12 +134,12 @@ class Handlers:
         finally:
             witness.rest()
 
-    async def _finish(self, output: Any, harvest: Harvest, *, slot: int) -> None:
+    async def _finish(self, output: Any, harvest: Harvest, *, slot: int, alarm: AbstractContextManager[None]) -> None:
         """The rest of an async handler, within its deadline as a whole and at each of its steps."""
         deadline = asyncio.timeout(self._seconds or None)
         try:
             async with deadline:
-                await Stepwise(_drain(output, harvest), alarm=self._alarm, witness=self._witness, slot=slot)
+                await Stepwise(_drain(output, harvest), alarm=alarm, witness=self._witness, slot=slot)
         except TimeoutError as error:
             if not deadline.expired():
                 raise
@@ -175,23 +186,34 @@ async def _drain(output: Any, harvest: Harvest) -> None:
     harvest.take_in()
 
 
+def _is_generator(output: Any) -> TypeGuard[GeneratorType[Any, Any, Any]]:
+    """Whether this is what a handler that yields gives, and no coroutine of the old kind."""
+    return type(output) is GeneratorType and not output.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE
+
+
 def _collect(output: Any, harvest: Harvest) -> None:
     if output is None and harvest.has_unused_follow:
         # Nobody can yield it any more.
         raise UsageError("the handler calls page.follow and gives nothing back: write `yield page.follow(…)`")
     if isinstance(output, Request | Follow) or is_item(output) or not hasattr(output, "__iter__"):
         harvest.add(output)
-        return
-    generator = output if inspect.isgenerator(output) else None
-    for part in output:
+    elif isinstance(output, GeneratorType):
+        _collect_from(output, harvest)
+    else:
+        for part in output:
+            harvest.add(part)
+        harvest.take_in()
+
+
+def _collect_from(generator: GeneratorType[Any, Any, Any], harvest: Harvest) -> None:
+    for part in generator:
         try:
-            if generator is None or generator.gi_yieldfrom is None or not _is_whole(generator, part, harvest):
+            if generator.gi_yieldfrom is None or not _is_whole(generator, part, harvest):
                 harvest.add(part)
         except (UsageError, TypeError) as error:
             # Raised at the handler's yield, so that the traceback shows the line that yields it.
-            if generator is not None:
-                with contextlib.suppress(StopIteration):
-                    generator.throw(error)
+            with contextlib.suppress(StopIteration):
+                generator.throw(error)
             raise
     harvest.take_in()
 

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shoal.errors import UsageError
+from shoal.follow import Follow, Iteration
 from shoal.journey.plain_requests import Asked, PlainRequests
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import DIRECT, DUPLICATE, VIA, Task, random_key
-from shoal.page import Follow, Iteration, Page
+from shoal.page import Page
 from shoal.settings import Settings
 from shoal.spider import Request, handler_name
 from shoal.urls import Link, UrlRules, named_key, origin_of

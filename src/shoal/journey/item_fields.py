@@ -14,7 +14,8 @@ from selectolax.lexbor import LexborNode
 
 from shoal.element import Element
 from shoal.errors import UsageError
-from shoal.page import Follow, Page
+from shoal.follow import Follow
+from shoal.page import Page
 
 
 class NoJson(Exception):  # noqa: N818 -- reads as what is wrong
@@ -50,7 +51,7 @@ def fields_of(output: Any) -> Mapping[str, Any]:
 def encoded(fields: Mapping[str, Any]) -> bytes | str:
     """The fields as JSON; or, as text, why they have no JSON: an exception would try the page again in vain."""
     try:
-        data = msgspec.json.encode(fields, enc_hook=_plain)
+        data = _ENCODER.encode(fields)
     except NoJson as error:
         return _no_json(fields, error.value)
     except UnicodeEncodeError:
@@ -115,6 +116,9 @@ def _plain(value: Any) -> Any:
     if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
         return value.tolist()
     raise NoJson(value)
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def _no_json(fields: Mapping[str, Any], value: Any) -> str:

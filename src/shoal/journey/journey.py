@@ -14,7 +14,9 @@ from shoal.exits.passage import Passage, Passages
 from shoal.exits.refusals import Refused, unused
 from shoal.exits.shortages import Shortage, wait_out
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
+from shoal.fetch.robots import Robots
 from shoal.journey.cookie_walls import WALL_STATUSES, CookieWalls
+from shoal.journey.cpu_shares import CpuShares, WatchedPage
 from shoal.journey.failing_handlers import LONGEST_TEXT, FailingHandlers
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Found, Intake
@@ -58,6 +60,7 @@ class Journey:
         lane_rules: LaneRules,
         passages: Passages,
         keeping: Keeping = "nothing",
+        shares: CpuShares | None = None,
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
@@ -75,6 +78,7 @@ class Journey:
         self.failing = FailingHandlers(settings.stop_after_failures)
         self._starts = StartNotes(handle_statuses=settings.handle_statuses)
         self._raised = NoteNames(RAISED)
+        self._shares = shares or CpuShares()
         self._clock = clock
         self._rng = rng or random.Random()  # noqa: S311 -- jitter, not secrets
 
@@ -103,8 +107,10 @@ class Journey:
         if lease.opens_lane:
             opened = await self._lane_rules.open(lease, passage)
             return await self._short(lease, passage, opened) if isinstance(opened, Shortage) else Finished(opened)
-        if self._needs_rules and (disallowed := await self._disallowed(lease)):
-            return disallowed
+        if self._needs_rules:
+            robots = self._lane_rules.at_hand(lease) or await self._lane_rules.of(lease)
+            if robots is None or not robots.allows(lease.task.url):
+                return self._kept_out(lease, robots)
         if self._repeats.exhausted(lease.task) and self._is_plain(lease.task):
             return self._given_up(lease)
         return await self._visit(lease, passage, landed)
@@ -152,13 +158,11 @@ class Journey:
         await wait_out(shortage, troubles=self._passages.troubles, rng=self._rng)
         return _reported(Finished(Released(lease=lease)), passage)
 
-    async def _disallowed(self, lease: Lease) -> Finished | None:
-        """How the lease ends if robots.txt keeps its page out; None: the page may be fetched."""
-        robots, url = await self._lane_rules.of(lease), lease.task.url
+    def _kept_out(self, lease: Lease, robots: Robots | None) -> Finished:
+        """How the lease of a page ends that robots.txt forbids, or whose rules have expired since it was lent."""
         if robots is None:
             return Finished(Released(lease=lease, exit=unused(lease)))
-        if robots.allows(url):
-            return None
+        url = lease.task.url
         reason = "robots_unavailable" if robots.are_unavailable else "robots"
         rejected = Done(lease=lease, outcome=reason, rejected={reason: 1}, samples=[(reason, url)], exit=unused(lease))
         return self._records.finished(rejected, reason)
@@ -191,7 +195,11 @@ class Journey:
     ) -> Finished | Refused:
         if self.failing.reason:
             return Finished(Released(lease=lease, lane=update))
-        page = Page(response, task=lease.task, resolver=self._intake.rules, limits=self._limits)
+        watch, rules = self._shares.next(), self._intake.rules
+        if watch is None:
+            page = Page(response, task=lease.task, resolver=rules, limits=self._limits)
+        else:
+            page = WatchedPage(response, task=lease.task, resolver=rules, limits=self._limits, watch=watch)
         try:
             harvest = await self._handlers.run(page, token=lease.token)
         except UnfitMarkup as error:

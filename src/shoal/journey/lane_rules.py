@@ -39,12 +39,14 @@ class LaneRules:
         entry = self._parsed.get(lane)
         return entry[1] if entry else None
 
+    def at_hand(self, lease: Lease) -> Robots | None:
+        """The rules under which this lease was lent, if this worker has parsed them."""
+        entry = self._parsed.get(lease.task.lane)
+        return entry[1] if entry is not None and entry[0] == lease.rules_version else None
+
     async def of(self, lease: Lease) -> Robots | None:
         """The rules under which this lease was lent; None when they have expired since."""
-        entry = self._parsed.get(lease.task.lane)
-        if entry is None or entry[0] != lease.rules_version:
-            return await self._read(lease.crawl, lease.task.lane)
-        return entry[1]
+        return self.at_hand(lease) or await self._read(lease.crawl, lease.task.lane)
 
     async def of_lane(self, crawl: str, lane: str) -> Robots | None:
         """The rules of any lane; None when it has none that are still valid."""

@@ -13,6 +13,7 @@ from shoal.model import Crawl, CrawlState
 from shoal.processes.crawl_record import (
     Origin,
     belongs_to,
+    check_arguments,
     describe_crawl,
     is_readable,
     is_unfinished,
@@ -45,6 +46,8 @@ async def begin(
     crawl remembers the store and the archive of `places`; a new one gets an id that `store` has no items of."""
     crawls = await crawls_of(spider, frontier=frontier)
     former = unfinished_crawl(crawls, reference=reference, places=places)
+    if former is not None:
+        check_arguments(former, spider)
     origin = _origin(reference, places=places, former=former)
     crawl_id = await _next_id(spider, crawls, store=store) if former is None else former.id
     crawl = _described(crawl_id, spider, settings=settings, origin=origin, former=former)

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
-from shoal.fetch.robots import Robots
+from shoal.errors import ShoalError, StorageError
 from shoal.frontier.base import Frontier
+from shoal.frontier.rules.constants import POINT_SECONDS
 from shoal.journey.intake import Intake
-from shoal.model import Crawl, CrawlState, LaneStatus, Progress, WorkerBeat
-from shoal.processes.bounds import Look, bound_of, is_repaced, paced_lane
-from shoal.processes.crawl_record import record_of
-from shoal.processes.crew import SILENT_SECONDS, is_at_work
+from shoal.model import Crawl, CrawlState, Progress, WorkerBeat
 from shoal.processes.feeder import Feeder
+from shoal.processes.history import Historian
+from shoal.processes.looking import LANES_SHOWN, Looker
 from shoal.processes.machine import is_running, this_machine
 from shoal.processes.outages import is_outage, until_reachable
-from shoal.processes.stats import Meter, Silence, Snapshot
+from shoal.processes.states_seen import StatesSeen
+from shoal.processes.stats import Snapshot
 from shoal.spider import Spider
 from shoal.store.base import Store
 
 WATCH_SECONDS = 0.4
-LANES_SHOWN = 50
 A_WEEK = 7 * 86_400.0
 TIDY_SECONDS = 3600.0
+LAST_POINT_SECONDS = 2.0
+
+T = TypeVar("T")
 
 
 class Coordinator:
@@ -46,12 +50,11 @@ class Coordinator:
         self.say = say
         self.feeder = Feeder(crawl.id, frontier=frontier, say=say)
         self._show = show
-        self._meter = Meter()
+        self._historian = Historian(frontier, crawl.id)
+        self._looker = Looker(crawl, frontier=frontier, reach=self._reach, waiting=waiting)
         self._has_said_spent = False
-        self._waiting = waiting
-        self._silence = Silence()
+        self._states = StatesSeen()
         self._troubles: dict[str, None] = {}
-        self._rules: dict[tuple[str, float], tuple[int, float | None]] = {}
 
     async def reclaim_from_exited_workers(self) -> None:
         """Reclaim the leases of this machine's workers whose process has exited, before their deadline."""
@@ -78,40 +81,31 @@ class Coordinator:
             await until_reachable(lambda: store.tidy(retention=retention), say=self.say)
             await asyncio.sleep(TIDY_SECONDS)
 
+    async def keep_history(self) -> None:
+        """Keep a point of the crawl's history at once and then every 10 s, until cancelled. A frontier that refuses is
+        asked again at the next one: those who cannot work without it say so."""
+        while True:
+            with contextlib.suppress(StorageError):
+                await until_reachable(self._historian.keep, say=self.say)
+            await asyncio.sleep(POINT_SECONDS)
+
+    async def end_history(self) -> None:
+        """Keep the last point. Not for long: the frontier may be away or the crawl deleted, and nothing depends on
+        it."""
+        with contextlib.suppress(TimeoutError, ShoalError):
+            async with asyncio.timeout(LAST_POINT_SECONDS):
+                await self._historian.keep()
+
     async def look(self, *, lanes: int = LANES_SHOWN) -> Snapshot:
         """One snapshot, with the lanes in which most tasks wait."""
-        progress = await self.progress()
-        self._say_if_spent(progress)
-        busy = await until_reachable(lambda: self.frontier.lanes(self.crawl.id, limit=lanes), say=self.say)
-        workers = await until_reachable(lambda: self.frontier.workers(within=SILENT_SECONDS), say=self.say)
-        mine = [worker for worker in workers if worker.crawl == self.crawl.id and is_at_work(worker)]
-        self._say_troubles(mine)
-        now = time.monotonic()
-        version, delay = await self._rules_of_bound_lane(busy)
-        look = Look(
-            crawl=self.crawl,
-            progress=progress,
-            lanes=busy,
-            workers=mine,
-            rules_version=version,
-            crawl_delay=delay,
-            quiet_seconds=self._silence.read(mine, now=now),
-            waiting=self._waiting(),
-        )
-        return self._meter.read(self.crawl, progress, lanes=busy, workers=mine, now=now, bound=bound_of(look))
+        snapshot = await self._looker.look(lanes=lanes)
+        self._states.see(self.crawl.id, snapshot.progress.state, reason=snapshot.progress.reason)
+        self._say_if_spent(snapshot.progress)
+        self._say_troubles(snapshot.workers)
+        return snapshot
 
-    async def _rules_of_bound_lane(self, lanes: Sequence[LaneStatus]) -> tuple[int, float | None]:
-        """The version of the rules of the lane that bounds the crawl, and their Crawl-delay, if it is to be explained
-        why that lane has not the pace that was asked for. Read once for every pace."""
-        lane = paced_lane(lanes, self.crawl)
-        if lane is None or not is_repaced(lane, self.crawl):
-            return 0, None
-        about = (lane.lane, lane.base_interval)
-        if about not in self._rules:
-            version, rules = await until_reachable(lambda: self.frontier.rules(self.crawl.id, lane.lane), say=self.say)
-            agent = record_of(self.crawl).settings.user_agent if version else ""
-            self._rules = {about: (version, Robots(rules, agent).crawl_delay if version else None)}
-        return self._rules[about]
+    async def _reach(self, step: Callable[[], Awaitable[T]]) -> T:
+        return await until_reachable(step, say=self.say)
 
     def _say_troubles(self, workers: Sequence[WorkerBeat]) -> None:
         """Say the troubles that workers newly report. Outages are said by those who wait."""
@@ -130,4 +124,6 @@ class Coordinator:
 
     async def progress(self, *, stop: asyncio.Event | None = None) -> Progress:
         """The crawl's counters. Once `stop` is set, a frontier that cannot be reached is not waited for."""
-        return await until_reachable(lambda: self.frontier.progress(self.crawl.id), say=self.say, stop=stop)
+        progress = await until_reachable(lambda: self.frontier.progress(self.crawl.id), say=self.say, stop=stop)
+        self._states.see(self.crawl.id, progress.state, reason=progress.reason)
+        return progress

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from shoal.errors import StorageBroken
+from shoal.errors import StorageBroken, UsageError
 from shoal.exits.configuration import PoolSpec
 from shoal.exits.pools import default_pool, pool_of, usable_pools
 from shoal.key_forms import KEY_RULES
@@ -29,7 +30,8 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `spider` is the reference by which worker processes load the spider, `source` the file that it leads to. `key_rules`
     says how its keys are made: a crawl that a former release began has none stored, and goes on with the first.
-    `start` marks the start as it was written, empty where it cannot be told."""
+    `start` marks the start as it was written, empty where it cannot be told. `arguments` are those that the spider was
+    made with, and that every worker makes it with."""
 
     settings: Settings
     start_lanes: list[str] = msgspec.field(default_factory=list)
@@ -39,6 +41,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     results: ResultPlaces = ResultPlaces()
     source: SpiderSource = SpiderSource()
     start: str = ""
+    arguments: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def record_of(crawl: Crawl) -> CrawlRecord:
@@ -94,6 +97,17 @@ def owner_of(crawl: Crawl) -> str:
     return f"{crawl.id} belongs to {shown_source(record.spider, record.source)}"
 
 
+def check_arguments(crawl: Crawl, spider: Spider) -> None:
+    """Refuse to go on with a crawl that was begun with other arguments: its pages and those that follow would mix."""
+    begun = record_of(crawl).arguments if crawl.settings else {}
+    if begun != dict(spider.arguments):
+        given = " ".join(f"-a {shlex.quote(f'{name}={text}')}" for name, text in begun.items()) or "no -a"
+        raise UsageError(
+            f"{crawl.id} is unfinished and was begun with {given}: run it with the same arguments, or --fresh discards"
+            " it and begins a new one"
+        )
+
+
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Where a crawl comes from and its results go: the reference by which worker processes load the spider, the file
     that it leads to, the places."""
@@ -124,6 +138,7 @@ def describe_crawl(
         results=origin.results,
         source=origin.source,
         start=start_mark(spider),
+        arguments=dict(spider.arguments),
     )
     return Crawl(
         id=crawl_id,

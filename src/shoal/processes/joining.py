@@ -15,6 +15,7 @@ from shoal.processes.result_places import (
     OutOfReach,
     RememberedPlace,
     ResultPlaces,
+    check_store_exists,
     default_store,
     is_first,
     is_missing,
@@ -64,6 +65,13 @@ def store_to_read(crawl: Crawl, places: Places) -> str:
     if places.store or store is None:
         return places_of_new(places).store
     return _recalled(crawl.id, STORE, store, places)
+
+
+def existing_store(crawl: Crawl, places: Places) -> str:
+    """The store that a command named, else the crawl's own. Refuses one that is not there, or out of reach."""
+    url = store_to_read(crawl, places)
+    check_store_exists(url)
+    return url
 
 
 def archive_to_read(crawl: Crawl, places: Places) -> str | None:

@@ -69,10 +69,13 @@ class LeaseCalls:
             self._capped_until = now + CAPPED_SECONDS
         self._places = max(0.0, self._places - len(batch.leases))
         self._slots.forget(lease.token for lease in landed)
-        freed = {lease.task.lane for lease in landed}
-        # A call that named none, or left some to the others, says nothing about it: the next one does.
-        says_nothing = not self._names_landed or limit < free
-        self.landings_pay = says_nothing or any(lease.task.lane in freed for lease in batch.leases)
+        if not self._names_landed:
+            # Says nothing about landings: the next call does, and comes soon.
+            self.landings_pay = True
+        elif limit:
+            freed = {lease.task.lane for lease in landed}
+            has_more = len(batch.leases) == limit
+            self.landings_pay = has_more or any(lease.task.lane in freed for lease in batch.leases)
 
     async def until_more(self, has_settled: asyncio.Event, seconds: float) -> None:
         """There was too little to lease: wait for what the next settles find and free, or, where a cap binds, for the

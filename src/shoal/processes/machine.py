@@ -18,6 +18,17 @@ def this_machine() -> str:
         return socket.gethostname()
 
 
+def usable_cores() -> int:
+    """The cores that this process may use: those it may run on, and no more than its container is given."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        return max(1, min(cores, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        return int(cores)
+
+
 def is_running(pid: int) -> bool:
     """Whether a process with this id runs on this machine."""
     try:

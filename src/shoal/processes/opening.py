@@ -13,6 +13,7 @@ from shoal.archive import open_archive
 from shoal.archive.base import Archive
 from shoal.frontier import REDIS_SCHEMES, open_frontier
 from shoal.frontier.base import Frontier
+from shoal.model import Crawl
 from shoal.processes.outages import until_reachable
 from shoal.store import STORE_CONNECTIONS, open_store
 from shoal.store.base import Store
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from shoal.processes.listener import Inbox
 
 Say = Callable[[str], None]
+StoreOf = Callable[[Crawl], Awaitable[Store | None]]
 _FILES = ("sqlite", "files", "file")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -10,6 +11,7 @@ from typing import TypeVar
 
 from shoal.errors import ServerUnreachable, StorageBroken, StorageError
 from shoal.exits.troubles import LONGEST_LINE, is_trouble
+from shoal.logs.log_events import Events
 
 STORAGE_PATIENCE_SECONDS = 10.0
 LONGEST_PAUSE_SECONDS = 5.0
@@ -24,9 +26,10 @@ T = TypeVar("T")
 class Outage:
     """How long the parts of a worker have waited for one thing, and why."""
 
-    def __init__(self, what: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, what: str, *, clock: Callable[[], float] = time.monotonic, events: Events | None = None) -> None:
         self._what = what
         self._clock = clock
+        self._events = events or Events()
         self._waits = 0
         self._since = 0.0
         self._error = ""
@@ -44,13 +47,18 @@ class Outage:
 
     def begin(self, error: Exception) -> None:
         """One more part waits."""
-        self._since = self._since if self._waits else self._clock()
+        if not self._waits:
+            self._since = self._clock()
+            self._events.tell_said(logging.WARNING, "outage begun", what=self._what, reason=str(error))
         self._waits += 1
         self._error = str(error)
 
     def end(self) -> None:
         """One of the parts waits no more."""
         self._waits -= 1
+        if not self._waits:
+            seconds = round(self._clock() - self._since, 3)
+            self._events.tell(logging.INFO, "outage ended", what=self._what, seconds=seconds)
 
     @property
     def line(self) -> str:
@@ -67,10 +75,10 @@ class Outage:
 class Outages:
     """What a worker waits for: its frontier, its store, its archive."""
 
-    def __init__(self) -> None:
-        self.frontier = Outage("the frontier")
-        self.store = Outage("the store")
-        self.archive = Outage("the archive")
+    def __init__(self, events: Events | None = None) -> None:
+        self.frontier = Outage("the frontier", events=events)
+        self.store = Outage("the store", events=events)
+        self.archive = Outage("the archive", events=events)
 
     def lines(self) -> tuple[str, ...]:
         """Each outage that lasts, in one line."""

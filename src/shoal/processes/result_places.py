@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import msgspec
 
+from shoal.errors import UsageError
 from shoal.processes.machine import this_machine
 from shoal.secrecy import masked
 from shoal.store.postgres.address import DEFAULT_SCHEMA
@@ -103,6 +104,15 @@ def path_of(url: str) -> str | None:
     if url.startswith("file://"):
         return url.removeprefix("file://")
     return file_of(url)
+
+
+def check_store_exists(url: str) -> None:
+    """Refuse a store in a missing file or folder: opening it would create an empty one."""
+    path = path_of(url)
+    if path is not None and not Path(path).exists():
+        raise UsageError(
+            f"there is no {path} here: `shoal run FILE` or `shoal crawl URL` makes one, --store names another"
+        )
 
 
 def default_store(frontier: str) -> str:

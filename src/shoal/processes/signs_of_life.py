@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from shoal.errors import ServerUnreachable, StorageError
 from shoal.exits.troubles import MOST_LINES
 from shoal.model import WorkerBeat
-from shoal.processes.machine import this_machine
+from shoal.processes.machine import this_machine, usable_cores
 from shoal.processes.memory import resident_bytes
 from shoal.processes.shares import portion_of, share_of
 from shoal.processes.stats import CpuLoad, RecentRate
@@ -61,6 +61,7 @@ class SignsOfLife:
         self._reach = reach
         self._look = look
         self._started = parts.clock()
+        self._tally = parts.tally
         self.share: int | None = None
         self.portion = 1.0
 
@@ -113,4 +114,6 @@ class SignsOfLife:
             load=load,
             left=left,
             most=doing.most,
+            figures=self._tally.figures(),
+            cores=usable_cores(),
         )

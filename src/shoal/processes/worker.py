@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
@@ -17,10 +18,13 @@ from shoal.exits.refusals import unused
 from shoal.exits.troubles import Troubles
 from shoal.frontier.start_slots import wait_for_slot
 from shoal.journey.results import Finished
+from shoal.logs.log_context import PAGE, WORK, Work
+from shoal.logs.log_events import Events
 from shoal.model import CrawlState, Dead, Done, Lease, LeaseBatch, Released, Result, Retry, SettleReport
 from shoal.processes.black_box import BlackBox
 from shoal.processes.lease_calls import LeaseCalls
 from shoal.processes.outages import STORAGE_PATIENCE_SECONDS, Outages, until_reachable
+from shoal.processes.page_log import PageLog
 from shoal.processes.renewals import Renewals
 from shoal.processes.signs_of_life import Doing, Identity, SignsOfLife
 from shoal.processes.slots import Slots
@@ -54,7 +58,11 @@ class Worker:
         self._say = parts.say
         self._monotonic = parts.monotonic
         self._troubles = parts.troubles or Troubles(parts.say)
-        self._outages = Outages()
+        self._tally = parts.tally
+        self._events = Events(crawl=crawl, worker=name)
+        # None at the default level: no page pays for lines that nobody reads.
+        self._log = PageLog.if_wanted(self._events)
+        self._outages = Outages(self._events)
         self._writer = Writer(
             store=parts.store,
             frontier=parts.frontier,
@@ -65,6 +73,8 @@ class Worker:
             archive=parts.archive,
             rule=rule_of(settings),
             outages=self._outages,
+            tally=parts.tally,
+            stored=None if self._log is None else self._log.stored,
         )
         self._working: dict[int, asyncio.Task[None]] = {}
         self._slots = Slots(settings.concurrency, in_hand=self._working)
@@ -95,6 +105,8 @@ class Worker:
 
     async def run(self, stop: asyncio.Event) -> int:
         """Work until nothing is left or `stop` is set; gives the number of pages done."""
+        WORK.set(Work(self._crawl, self._name))
+        self._events.tell(logging.INFO, "worker started", slots=self._settings.concurrency)
         await self._spider.started()
         writing = asyncio.create_task(self._writer.run())
         leasing = asyncio.create_task(self._lease_until(stop))
@@ -125,6 +137,7 @@ class Worker:
             self._box.close()
             self._solitude.quit(self._held)
             await self._spider.finished()
+            self._events.tell(logging.INFO, "worker left", pages=self._pages)
         return self._pages
 
     async def _lease_until(self, stop: asyncio.Event) -> None:
@@ -146,10 +159,7 @@ class Worker:
                 self._check_epoch(batch.epoch)
                 if batch.finished:
                     return
-                for lease in batch.leases:
-                    self._held[lease.token] = lease
-                    self._slots.take(lease)
-                    self._working[lease.token] = asyncio.create_task(self._work(lease, batch.at + lease.wait))
+                self._begin(batch)
             self._lacks_work = len(batch.leases) < free
             if batch.leases and batch.leases[0].alone:
                 await self._until_settled(batch.leases[0], stop)
@@ -158,8 +168,20 @@ class Worker:
                 await self._calls.until_more(self._has_settled, min(batch.ask_again, LONGEST_WAIT_SECONDS))
                 await self._let_others_ask(stop)
 
+    def _begin(self, batch: LeaseBatch) -> None:
+        """Begin to work on what was lent."""
+        for lease in batch.leases:
+            self._held[lease.token] = lease
+            self._slots.take(lease)
+            self._working[lease.token] = asyncio.create_task(self._work(lease, batch.at + lease.wait))
+        if batch.leases and self._slots.taken >= self._slots.size:
+            self._tally.waiting_for_slots.begin()
+
     async def _is_time_to_ask(self, free: int) -> bool:
         """Whether so many free slots are to be filled now; if not, after a wait until that may have changed."""
+        if not self._writer.has_room:
+            # Not for slots any more, but for the store.
+            self._tally.waiting_for_slots.end()
         if free <= 0 or not self._writer.has_room:
             await self._slots.until_free(LONGEST_WAIT_SECONDS)
             return False
@@ -232,9 +254,10 @@ class Worker:
             # The answer to the last call was lost: whatever it lent would wait until its leases run out.
             await self._frontier.evict(self._name, known=list(self._held))
         self._awaits_leases, asked = True, time.monotonic()
+        self._tally.waiting_for_slots.end()
         landed = self._calls.landed()
         limit = self._calls.limit(free, landed)
-        batch = await self._frontier.lease(
+        asking = self._frontier.lease(
             [self._crawl],
             limit,
             worker=self._name,
@@ -242,6 +265,7 @@ class Worker:
             horizon=self._settings.horizon_seconds,
             landed=landed,
         )
+        batch = await self._tally.leases.timed(asking)
         if self._renewals.gave_back_since(asked):
             # The event loop was blocked for longer than a lease may wait: what was lent meanwhile is not ours any more.
             return msgspec.structs.replace(batch, leases=[])
@@ -250,6 +274,7 @@ class Worker:
         return batch
 
     async def _work(self, lease: Lease, start: float) -> None:
+        PAGE.set(lease)
         try:
             finished = await self._finish(lease, start)
             self._slots.land(lease)
@@ -312,6 +337,8 @@ class Worker:
         """The frontier has confirmed these results: only now may the keys they found count as known."""
         stale = {lease.token for lease in report.stale}
         self._check_epoch(report.epoch)
+        if self._log is not None:
+            self._log.settled(results, stale=stale)
         failing = self._journey.failing if self._journey.failing.is_watching else None
         for result in results:
             self._held.pop(result.lease.token, None)
@@ -335,6 +362,8 @@ class Worker:
 
     def _lose(self, lease: Lease) -> None:
         """Cancel the work on a lease that was lost."""
+        if self._log is not None and lease.token in self._held:
+            self._log.lost(lease, reason="not renewed in time")
         self._held.pop(lease.token, None)
         task = self._working.get(lease.token)
         if task is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shoal.archive.base import Archive
@@ -15,6 +15,7 @@ from shoal.journey.recent_keys import RecentKeys
 from shoal.processes.black_box import BlackBox, WorkerBox
 from shoal.processes.renewals import OpenFrontier
 from shoal.processes.solitude import Solitude
+from shoal.processes.tally import Tally
 from shoal.spider import Spider
 from shoal.store.base import Store
 
@@ -35,7 +36,8 @@ class WorkerParts:
     `box` is where the worker leaves traces for the one who finds it dead; `beside` opens a second connection to the
     frontier, for renewals while a handler blocks the event loop. `solitude` is shared by the workers of one process.
 
-    `clock` gives the time of day, for signs of life; `monotonic` the time by which start slots are kept."""
+    `tally` counts what the worker does. `clock` gives the time of day, for signs of life; `monotonic` the time by which
+    start slots are kept."""
 
     spider: Spider
     frontier: Frontier
@@ -48,5 +50,6 @@ class WorkerParts:
     box: WorkerBox | None = None
     beside: OpenFrontier | None = None
     solitude: Solitude | None = None
+    tally: Tally = field(default_factory=Tally)
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic

@@ -16,6 +16,7 @@ from shoal.journey.results import Finished, unstorable_item
 from shoal.model import Dead, Done, PutReport, Result, Retry, SettleReport, Task
 from shoal.policy.notes import ITEMS, START_FAILED, START_OK
 from shoal.processes.outages import Outages, until_reachable
+from shoal.processes.tally import Tally
 from shoal.setting_values import parse_duration
 from shoal.settings import Settings
 from shoal.store.base import ItemRule, Store
@@ -37,7 +38,8 @@ def rule_of(settings: Settings) -> ItemRule:
 
 
 class Writer:
-    """Writes finished pages every `pages` pages or `seconds` seconds, whichever is first."""
+    """Writes finished pages every `pages` pages or `seconds` seconds, whichever is first. `stored` gets each batch
+    before it is settled, `settled` its results after that."""
 
     def __init__(  # noqa: PLR0913 -- store, frontier and archive, and how often they are written
         self,
@@ -51,7 +53,11 @@ class Writer:
         rule: ItemRule = ItemRule(),
         archive: Archive | None = None,
         outages: Outages | None = None,
+        tally: Tally | None = None,
+        stored: Callable[[list[Finished]], None] | None = None,
     ) -> None:
+        self._tally = tally or Tally()
+        self._stored = stored
         self._outages = outages or Outages()
         self._rule = rule
         self._archive = archive
@@ -134,9 +140,13 @@ class Writer:
         unstorable: dict[int, str] = {}
         if items or fetches:
             unstorable = await until_reachable(
-                lambda: self._store.write(items, fetches, rule=self._rule), say=self._say, outage=self._outages.store
+                lambda: self._tally.written(self._store.write(items, fetches, rule=self._rule)),
+                say=self._say,
+                outage=self._outages.store,
             )
         batch = await self._give_up_unstorable(batch, unstorable)
+        if self._stored is not None:
+            self._stored(batch)
         await self._settle([finished.result for finished in batch])
 
     async def _archived(self, batch: list[Finished]) -> list[Finished]:
@@ -167,7 +177,7 @@ class Writer:
         return ended
 
     async def _settle(self, results: list[Result]) -> None:
-        report = await self._reach(lambda: self._frontier.settle(results))
+        report = await self._reach(lambda: self._tally.settles.timed(self._frontier.settle(results)))
         self._settled([result for index, result in enumerate(results) if index not in report.failed], report)
         again = [_refused(results[index], why) for index, why in report.failed.items()]
         if again:

@@ -7,6 +7,8 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from shoal.errors import UsageError
+
 
 class ItemRow(msgspec.Struct, frozen=True, kw_only=True):
     """One result. `(spider, key)` is its identity; `token` fences older scrapes; `data` is JSON."""
@@ -70,6 +72,10 @@ class StoredItem(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
 
 
+# How many items a search for the newest ones looks through per call.
+LOOKED_THROUGH = 20_000
+
+
 class ItemFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which items are meant: those that match every field given. `crawl` is the crawl that wrote the item last."""
 
@@ -80,12 +86,31 @@ class ItemFilter(msgspec.Struct, frozen=True, kw_only=True):
     url_prefix: str | None = None
 
 
+class ItemPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some items, newest first. `after` leads to those that follow; empty: there are none."""
+
+    items: list[StoredItem]
+    after: str = ""
+
+
 class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a statement: at most as many rows as asked for, and whether there are more."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
     has_more: bool = False
+
+
+def wrong_position(after: str) -> UsageError:
+    """The error of a position that no page of this store has given."""
+    return UsageError(f"{after[:100]!r} is no position among items: give the one of the page before, or none")
+
+
+def like_pattern(text: str) -> str:
+    """The pattern of LIKE for texts that have this one in them; \\ escapes."""
+    for special in ("\\", "%", "_"):
+        text = text.replace(special, f"\\{special}")
+    return f"%{text}%"
 
 
 class Store(Protocol):
@@ -113,6 +138,15 @@ class Store(Protocol):
 
     async def count_by_crawl(self, spider: str) -> dict[str, int]:
         """How many items of the spider each crawl wrote last; crawls that have none are absent."""
+
+    async def newest(
+        self, which: ItemFilter = ItemFilter(), *, limit: int, after: str = "", search: str = ""
+    ) -> ItemPage:
+        """Up to `limit` items, those that came last first; one that is written again may keep its place. `after` is
+        that of the page before. Large items make a page shorter.
+
+        `search`: only items with this text in their key, URL or fields; ASCII letters match in upper and lower case. A
+        bounded number of items is looked through per call: a page may have few items, or none, and an `after`."""
 
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         """The latest log line of each of these tasks."""

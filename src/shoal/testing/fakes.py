@@ -19,7 +19,17 @@ from shoal.model import Crawl, Lease, Pool, Task
 from shoal.page import Page
 from shoal.session import Session
 from shoal.settings import Settings
-from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, Store, StoredItem
+from shoal.store.base import (
+    FetchRow,
+    ItemFilter,
+    ItemPage,
+    ItemRow,
+    ItemRule,
+    QueryAnswer,
+    Store,
+    StoredItem,
+    wrong_position,
+)
 from shoal.store.checks import mended, storable
 from shoal.store.folding import Folded, fold
 from shoal.testing.model.memory_frontier import MemoryFrontier
@@ -83,6 +93,20 @@ class MemoryStore:
 
     async def count_by_crawl(self, spider: str) -> dict[str, int]:
         return dict(Counter([item.crawl async for item in self.items(ItemFilter(spider=spider))]))
+
+    async def newest(
+        self, which: ItemFilter = ItemFilter(), *, limit: int, after: str = "", search: str = ""
+    ) -> ItemPage:
+        if after and (not after.isdigit() or len(after) > 19):
+            raise wrong_position(after)
+        found = [
+            item
+            async for item in self.items(which)
+            if any(search.lower() in text.lower() for text in (item.key, item.url, item.data.decode()))
+        ]
+        found, skipped = found[::-1], int(after or 0)
+        then = str(skipped + limit) if len(found) > skipped + limit else ""
+        return ItemPage(items=found[skipped : skipped + limit], after=then)
 
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         return [self.log[crawl, key] for key in dict.fromkeys(keys) if (crawl, key) in self.log]

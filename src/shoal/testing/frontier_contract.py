@@ -6,7 +6,8 @@ Subclass `FrontierContract` and let pytest (with pytest-asyncio in auto mode) co
         async def open(self, folder, clock, steady=None):
             return await MyFrontier.open(folder / "my.db", clock=clock, steady=steady)
 
-A backend that keeps tasks as bytes also says how one is damaged: see `BadRecordPromises.damage`.
+A backend that keeps tasks and points as bytes also says how one is damaged: see `BadRecordPromises.damage` and
+`HistoryPromises.write_unreadable_point`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from shoal.testing.contract.frontier.clock_promises import ClockPromises
 from shoal.testing.contract.frontier.control_promises import ControlPromises
 from shoal.testing.contract.frontier.exit_promises import ExitPromises
 from shoal.testing.contract.frontier.feeding_promises import FeedingPromises
+from shoal.testing.contract.frontier.history_promises import HistoryPromises
 from shoal.testing.contract.frontier.landing_promises import LandingPromises
 from shoal.testing.contract.frontier.lease_promises import LeasePromises
 from shoal.testing.contract.frontier.lost_promises import LostPromises
@@ -39,6 +41,7 @@ class FrontierContract(
     ControlPromises,
     FeedingPromises,
     TtlPromises,
+    HistoryPromises,
     BadRecordPromises,
 ):
     """All of them."""

@@ -18,7 +18,6 @@ from shoal.cli.display.progress import line_of, picture
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.summary import Summary, headline, show_summary
 from shoal.cli.display.tables import FORMER_SHOWN, LANES_SHOWN, show_crew, show_lanes
-from shoal.cli.url_fate import Fate
 from shoal.exits.refusals import ExitRefusal, ending_of
 from shoal.model import Crawl, CrawlState, Dead, LaneStatus, Progress, TaskState, TaskStatus, WorkerBeat
 from shoal.policy.retries import judge, plan
@@ -26,6 +25,7 @@ from shoal.processes.crew import Member, Presence
 from shoal.processes.opening import Places
 from shoal.processes.result_places import ResultPlaces
 from shoal.processes.stats import Meter, Snapshot
+from shoal.processes.url_fate import Fate
 from shoal.settings import Settings
 from shoal.testing.fakes import lease_for, respond
 

@@ -126,12 +126,13 @@ def test_the_command_that_resumes_a_crawl_gives_it_the_same_settings_and_the_cha
 def test_the_command_that_runs_a_spider_again_has_the_options_that_were_given() -> None:
     flags = {"rate": "30/m", "deny": ["/a,b", "it's"], "obey_robots": False, "allow": "x.test,y.test"}
     given: dict[str, object] = {"workers": 4, "output": ("my books.csv",), "strict": True, "as_json": False}
+    given["arguments"] = {"city": "New York"}
     line = run_line("my books.py", flags, fresh=True, **given)
     assert line == (
-        "run 'my books.py' --workers 4 -o 'my books.csv' --strict --set rate=30/m --deny /a,b --deny 'it'\"'\"'s'"
-        " --set obey_robots=false --set allow=x.test,y.test"
+        "run 'my books.py' -a 'city=New York' --workers 4 -o 'my books.csv' --strict --set rate=30/m --deny /a,b"
+        " --deny 'it'\"'\"'s' --set obey_robots=false --set allow=x.test,y.test"
     )
-    plain: dict[str, object] = {"workers": 1, "output": (), "strict": False, "as_json": False}
+    plain: dict[str, object] = {"workers": 1, "output": (), "strict": False, "as_json": False, "arguments": {}}
     assert run_line("books.py", {}, fresh=False, **plain) == "run books.py"
 
 

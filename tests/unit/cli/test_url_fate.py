@@ -9,12 +9,12 @@ import pytest
 
 from shoal.cli.commands.why import sentence
 from shoal.cli.display.numbers import key_given, key_shown
-from shoal.cli.url_fate import TASKS_SHOWN, Choice, Fate, fate_of, fates_of
 from shoal.errors import UsageError
 from shoal.journey.results import request_of
 from shoal.key_forms import KEY_RULES
 from shoal.model import Crawl, Dead, Done, Pool, Task, TaskState
 from shoal.processes.crawl_record import CrawlRecord, url_rules_of
+from shoal.processes.url_fate import TASKS_SHOWN, Choice, Fate, fate_of, fates_of
 from shoal.settings import Settings
 from shoal.store.base import FetchRow
 from shoal.testing.clock import FakeClock

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import multiprocessing
 import os
 import sqlite3
@@ -14,12 +15,14 @@ import pytest
 from shoal.errors import StorageError, UsageError
 from shoal.frontier import open_frontier
 from shoal.frontier.rules.constants import MAX_PUT_OFF
-from shoal.frontier.sqlite import expiry
+from shoal.frontier.sqlite import expiry, lease_rows
 from shoal.frontier.sqlite import lease as sqlite_lease
 from shoal.frontier.sqlite import put as sqlite_put
 from shoal.frontier.sqlite import settle as sqlite_settle
 from shoal.frontier.sqlite.frontier import SqliteFrontier
+from shoal.frontier.sqlite.ledger import WRITE_LANES
 from shoal.model import Crawl, Done, ExitUse, Pool, Retry, Task
+from shoal.sqlite_file import update_of
 from shoal.testing.clock import FakeClock
 
 CRAWL = "c"
@@ -27,12 +30,12 @@ HOT_QUERIES = {
     "expired leases": sqlite_lease.EXPIRED,
     "due tasks": sqlite_lease.DUE,
     "ready lanes": sqlite_lease.READY,
-    "next tasks": sqlite_lease.NEXT_TASKS,
+    "next tasks": lease_rows.NEXT_TASKS,
     "next lane": sqlite_lease.NEXT_LANE,
     "next due task": sqlite_lease.NEXT_DUE,
     "next expiry": sqlite_lease.NEXT_EXPIRY,
     "held tasks": sqlite_settle.HELD,
-    "requests on their way": sqlite_lease.ON_THEIR_WAY,
+    "requests on their way": lease_rows.ON_THEIR_WAY,
     "known keys": sqlite_put.KNOWN,
     "keys that ended": expiry.KNOWN_PAST,
     "keys that expired": expiry.EXPIRED_PAST,
@@ -51,13 +54,69 @@ async def test_no_hot_query_looks_through_all_rows(tmp_path: Path, query: str) -
         assert step.startswith("SEARCH") or step == "SCAN json_each VIRTUAL TABLE INDEX 1:"
 
 
-@pytest.mark.parametrize("query", [sqlite_settle.HELD, sqlite_lease.ON_THEIR_WAY], ids=["held", "on their way"])
+@pytest.mark.parametrize("query", [sqlite_settle.HELD, lease_rows.ON_THEIR_WAY], ids=["held", "on their way"])
 async def test_a_leased_task_is_found_by_its_key(tmp_path: Path, query: str) -> None:
     await (await SqliteFrontier.open(tmp_path / "shoal.db")).close()
     connection = sqlite3.connect(tmp_path / "shoal.db")
     *_, (*_, last) = connection.execute(f"EXPLAIN QUERY PLAN {query}", ("[1]", 1)).fetchall()
     connection.close()
     assert last == "SEARCH task USING INDEX task_held (crawl=? AND key=?)"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        lease_rows.tasks_select(128),
+        update_of(lease_rows.FREE, 128, 2),
+        update_of(lease_rows.LEND, 128, 4),
+        update_of(lease_rows.START, 128, 6),
+        update_of(WRITE_LANES, 128, 15),
+    ],
+    ids=["next tasks", "landed", "lent", "started", "lanes"],
+)
+async def test_no_statement_on_many_lanes_or_leases_looks_through_all_rows(tmp_path: Path, query: str) -> None:
+    await (await SqliteFrontier.open(tmp_path / "shoal.db")).close()
+    connection = sqlite3.connect(tmp_path / "shoal.db")
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", [1] * query.count("?")).fetchall()
+    connection.close()
+    assert any(step.startswith("SEARCH") for *_, step in plan)
+    assert not [step for *_, step in plan if step in ("SCAN task", "SCAN lane")]
+
+
+async def call_over(frontier: SqliteFrontier, *, lanes: int) -> list[str]:
+    """The statements of a lease call that names a landed request of each of these lanes and gets its next task."""
+    name = f"{lanes} lanes"
+    await frontier.open_crawl(Crawl(id=name, spider="s", interval=0.0, cap=1))
+    hosts = [f"{number}.test" for number in range(lanes)]
+    for page in (1, 2):
+        first_key = page * 1000
+        await frontier.put(
+            name, [Task(url=f"https://{host}/{page}", key=first_key + n, lane=host) for n, host in enumerate(hosts)]
+        )
+    ask = functools.partial(frontier.lease, [name], lanes, worker="w", seconds=60.0, horizon=0.0)
+    first = (await ask()).leases
+    assert sorted(lease.task.key for lease in first) == [1000 + number for number in range(lanes)]
+    assert (await ask()).leases == []
+    statements: list[str] = []
+    frontier._db.set_trace_callback(statements.append)
+    second = (await ask(landed=first)).leases
+    frontier._db.set_trace_callback(None)
+    assert sorted(lease.task.key for lease in second) == [2000 + number for number in range(lanes)]
+    assert {lane.in_flight for lane in await frontier.lanes(name, limit=lanes)} == {1}
+    report = await frontier.settle([Done(lease=lease) for lease in first + second])
+    assert report.stale == []
+    assert await frontier.lanes(name) == []
+    assert (await ask()).finished == (name,)
+    return statements
+
+
+async def test_a_lease_call_over_many_lanes_takes_no_more_statements_than_over_one(tmp_path: Path) -> None:
+    frontier = await SqliteFrontier.open(tmp_path / "shoal.db", clock=FakeClock())
+    one, many = [len(await call_over(frontier, lanes=lanes)) for lanes in (1, 100)]
+    assert one == many
+    # More lanes than one statement names.
+    assert len(await call_over(frontier, lanes=300)) > many
+    await frontier.close()
 
 
 async def test_a_finished_url_leaves_nothing_but_its_key(tmp_path: Path) -> None:
@@ -71,6 +130,22 @@ async def test_a_finished_url_leaves_nothing_but_its_key(tmp_path: Path) -> None
     assert connection.execute("SELECT * FROM seen").fetchall() == [(1, 2**62 + 1)]
     assert connection.execute("SELECT * FROM task").fetchall() == []
     connection.close()
+
+
+async def test_a_large_crawl_lets_in_new_tasks_once_and_in_their_order(tmp_path: Path) -> None:
+    frontier = await SqliteFrontier.open(tmp_path / "shoal.db")
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0))
+    with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db")) as connection:
+        connection.execute("UPDATE crawl SET done = ?", (sqlite_put.SORTED_FROM,))
+        connection.commit()
+    keys = [5, -(2**63), 2**63 - 1, 5, -7, 0, -7]
+    first = await frontier.put(CRAWL, [Task(url=f"https://a.test/{key}", key=key, lane="a.test") for key in keys])
+    again = await frontier.put(CRAWL, [Task(url=f"https://a.test/{key}", key=key, lane="a.test") for key in (9, 0, 5)])
+    batch = await frontier.lease([CRAWL], 10, worker="w", seconds=60.0, horizon=0.0)
+    await frontier.close()
+    assert (first.new, first.duplicates) == (5, 2)
+    assert (again.new, again.duplicates) == (1, 2)
+    assert [lease.task.key for lease in batch.leases] == [5, -(2**63), 2**63 - 1, -7, 0, 9]
 
 
 async def test_opens_by_scheme_or_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

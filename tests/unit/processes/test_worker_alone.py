@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -206,7 +206,7 @@ async def test_what_a_blocked_event_loop_was_lent_and_has_not_read_is_given_back
     running = asyncio.create_task(renewals.run(lambda step: step(), lambda _: None))
     await loop_turns()
     asked = time.monotonic()
-    wait_until(lambda: bench.count("extend") >= 1, otherwise="nobody has renewed the lease")
+    wait_until(lambda: bench.count("evict") >= 1, otherwise="nobody has given the lease back")
     is_asking[0] = False
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -214,6 +214,59 @@ async def test_what_a_blocked_event_loop_was_lent_and_has_not_read_is_given_back
     assert not renewals.gave_back_since(time.monotonic())
     states = [(await bench.memory.look_up("c", lease.task.key)).state for lease in (known, unread)]
     assert states == [TaskState.LEASED, TaskState.QUEUED]
+
+
+class Mute:
+    """A frontier that does not answer, and counts who asks it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        async def never(*_: Any, **__: Any) -> None:
+            self.asked.append(name)
+            await asyncio.Event().wait()
+
+        return never
+
+
+async def test_the_thread_does_nothing_while_the_event_loop_waits_for_a_frontier_that_does_not_answer() -> None:
+    mute, opened = Mute(), list[bool]()
+
+    @asynccontextmanager
+    async def beside() -> AsyncIterator[Any]:
+        opened.append(True)
+        yield mute
+
+    box = BlackBox.private().worker("w", patience=30.0)
+    box.open()
+    renewals = Renewals({}, frontier=cast(Any, mute), seconds=2.0, box=box, asks=lambda: True, beside=beside)
+    running = asyncio.create_task(renewals.run(lambda step: step(), lambda _: None))
+    ends = time.monotonic() + 3.0
+    await eventually(lambda: bool(mute.asked) and time.monotonic() > ends)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert (mute.asked, opened) == (["extend"], [])
+
+
+async def test_what_is_lent_while_leases_are_being_given_back_is_given_back_as_well() -> None:
+    mute, bench = Mute(), Bench({})
+    bench.memory.evict = mute.evict  # type: ignore[method-assign]  # its answer comes late
+
+    @asynccontextmanager
+    async def beside() -> AsyncIterator[Any]:
+        yield bench.memory
+
+    box = BlackBox.private().worker("w", patience=30.0)
+    box.open()
+    renewals = Renewals({}, frontier=bench.memory, seconds=0.5, box=box, asks=lambda: True, beside=beside)
+    running = asyncio.create_task(renewals.run(lambda step: step(), lambda _: None))
+    await loop_turns()
+    wait_until(lambda: bool(mute.asked), otherwise="nobody gives leases back")
+    assert renewals.gave_back_since(time.monotonic())
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert not renewals.gave_back_since(time.monotonic())
 
 
 async def test_nobody_renews_leases_of_a_worker_that_hangs() -> None:

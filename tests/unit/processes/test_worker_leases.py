@@ -133,6 +133,15 @@ async def test_a_worker_with_more_than_its_share_leaves_places_to_the_others() -
     assert await running == 24 - len(leases)
 
 
+async def test_links_that_are_all_the_work_there_is_do_not_wait_for_the_flush_time_beside_another_worker() -> None:
+    chain = {f"/{number}": f"/{number + 1}" for number in range(200)}
+    # More than the bench waits for its worker, and a clock by which the other worker's sign of life does not age.
+    bench = Bench({**chain, "/200": ""}, flush_seconds=60.0, clock=FakeClock())
+    await bench.begin("/0")
+    await bench.memory.beat(another_worker())
+    assert await bench.run() == 201
+
+
 @pytest.mark.parametrize("other", [another_worker(busy=32), another_worker(crawl="another")])
 async def test_a_worker_asks_at_once_when_no_other_has_room_for_its_work(other: WorkerBeat) -> None:
     bench, fetcher, running = await scarce_work(other, in_hand=8)

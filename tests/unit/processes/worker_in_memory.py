@@ -17,6 +17,7 @@ from shoal.journey.recent_keys import RecentKeys
 from shoal.model import Crawl
 from shoal.processes.black_box import BlackBox
 from shoal.processes.solitude import Solitude
+from shoal.processes.tally import CountedFetcher, Tally
 from shoal.processes.worker import Worker
 from shoal.processes.worker_parts import WorkerParts
 from shoal.settings import Settings
@@ -75,6 +76,7 @@ class Bench:
         self.stop = asyncio.Event()
         self.solitude = Solitude()
         self.box = BlackBox.private()
+        self.tally = Tally()
 
     def worker(self) -> Worker:
         intake = Intake(UrlRules(self.settings, start_hosts=["a.test"]), self.settings, known=self.known)
@@ -86,7 +88,10 @@ class Bench:
             handlers=Handlers(self.spider, intake=intake, item_key="", seconds=5.0),
             intake=intake,
             lane_rules=LaneRules(frontier=self.frontier, settings=self.settings),
-            passages=passages_for(self.fetcher, settings=self.settings, pools=self.crawl.pools),
+            passages=passages_for(
+                CountedFetcher(self.fetcher, self.tally), settings=self.settings, pools=self.crawl.pools
+            ),
+            shares=self.tally.shares,
         )
         parts = WorkerParts(
             spider=self.spider,
@@ -97,6 +102,7 @@ class Bench:
             say=self.said.append,
             solitude=self.solitude,
             box=self.box.worker("w", patience=30.0),
+            tally=self.tally,
             clock=self.clock,
             monotonic=self.monotonic,
         )

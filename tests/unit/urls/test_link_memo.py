@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from url_strategies import BASE, BASES, EVERYTHING, HREFS, rules
 
+from shoal.link_memo import LinkBase, Memo, name_of, names_of
 from shoal.urls import UrlRules, canonical
 
 
@@ -43,6 +44,24 @@ def test_what_is_remembered_is_what_a_parser_would_say(found: list[tuple[str, st
             assert canonical(link.url) == link.url
             assert link.url == UrlRules(EVERYTHING).resolve(join_url(base, href)).url
             assert shared.resolve_all([href], base) in ([link], [])
+
+
+@given(st.lists(HREFS), st.sampled_from(["/", "/a/", "/a/b/", ""]))
+@example(["x", "../x", "../../x", ".", "", "..", "../:", "x:y", "../x:y", "..//h"], "/a/")
+def test_the_names_of_many_hrefs_are_those_of_each(hrefs: list[str], folder: str) -> None:
+    base = LinkBase(BASE, BASE, "https://example.com", folder, folder and folder + "page", Memo())
+    assert names_of(hrefs, base) == [name_of(href, base) for href in hrefs]
+
+
+@given(st.lists(HREFS, max_size=12), BASES)
+def test_links_that_are_sorted_out_are_those_that_are_resolved(hrefs: list[str], base: str) -> None:
+    subject = UrlRules(EVERYTHING)
+    for _ in range(2):  # unknown to the memo, then known
+        links = [link for href in hrefs if (link := subject.resolve_page(href, base))]
+        plain, others = subject.sort_out(hrefs, base)
+        assert set(plain) == {link.key for link in links if link.is_plain}
+        assert {link.key for link in others} == {link.key for link in links if not link.is_plain}
+        assert all(subject.resolve(href, base).key == key for key, href in plain.items())
 
 
 def test_the_memo_forgets_before_it_outgrows_its_bound() -> None:

@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from shoal.cli.display.counting import Counting
 from shoal.cli.display.numbers import count
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import json_with, place_options
-from shoal.model import DUPLICATE
 
 if TYPE_CHECKING:
     from shoal.frontier.base import Frontier
     from shoal.model import Crawl
+    from shoal.processes.adding import Added
     from shoal.processes.opening import Places
 
 STDIN = "-"
-BATCH = 500
-
-
-class Added(msgspec.Struct, kw_only=True):
-    """What became of the URLs."""
-
-    crawl: str
-    new: int = 0
-    duplicates: int = 0
-    rejected: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 @click.command(short_help="Add URLs to a crawl, running or finished.")
@@ -79,21 +67,13 @@ async def _add(crawl_name: str | None, urls: Iterable[str], *, places: Places, s
 
 async def _put(urls: Iterable[str], crawl: Crawl, *, frontier: Frontier, counting: Counting) -> Added:
     from shoal.crawl import intake_of
-    from shoal.journey.intake import Found
+    from shoal.processes.adding import Added, add_requests
     from shoal.spider import Request
 
     intake = intake_of(crawl)
     added = Added(crawl=crawl.id)
     for batch in _batches(urls):
-        found = Found()
-        for url in batch:
-            intake.request(Request(url), found, parent=None, base=url, scoped=False)
-        report = await frontier.put(
-            crawl.id, list(found.tasks.values()), rejected=found.rejected, samples=found.samples
-        )
-        added.new += report.new
-        added.duplicates += report.duplicates + found.rejected.pop(DUPLICATE, 0)
-        added.rejected = dict(Counter(added.rejected) + Counter(found.rejected) + Counter(report.refused.values()))
+        await add_requests([Request(url) for url in batch], added, intake=intake, frontier=frontier)
         counting.show(partial(_line, added))
     return added
 
@@ -111,6 +91,8 @@ def _given(urls: Iterable[str]) -> Iterator[str]:
 
 
 def _batches(urls: Iterable[str]) -> Iterator[list[str]]:
+    from shoal.processes.adding import BATCH
+
     batch: list[str] = []
     for url in urls:
         batch.append(url)

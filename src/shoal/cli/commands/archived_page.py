@@ -105,8 +105,8 @@ async def _find(wanted: Wanted, places: Places, *, screen: Screen, with_body: bo
 async def _by_log(wanted: Wanted, places: Places, *, archive: Archive) -> list[Capture]:
     """Captures by way of the fetch log, which names the object with a page's capture: faster than a scan."""
     from shoal.cli.reading import has_frontier, stores_of_crawls
-    from shoal.cli.url_fate import known_key
     from shoal.processes.crawl_record import with_refusals
+    from shoal.processes.url_fate import known_key
 
     if not has_frontier(places):
         return []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import json_option, place_options, run_options, setting_options
+from shoal.cli.options import json_option, log_options, place_options, run_options, setting_options
 
 if TYPE_CHECKING:
     from shoal.processes.deaths import Watched
@@ -21,6 +21,7 @@ REFERENCE = "shoal.generic:SitePages"
 @run_options
 @place_options(exists=False, archive=True, works=True)
 @setting_options
+@log_options
 @json_option
 def crawl(urls: tuple[str, ...], *, places: Places, flags: dict[str, Any], **options: Any) -> int:
     """No code: title, text, links and status of every page in scope.

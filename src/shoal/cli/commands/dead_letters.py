@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from shoal.frontier.base import Frontier
     from shoal.model import Crawl, DeadFilter, DeadLetter
     from shoal.processes.opening import Places
-
-STEP = 500
 
 
 def filter_options(command: Command) -> Command:
@@ -84,7 +82,7 @@ def requeue(crawl: str | None, *, places: Places, which: dict[str, Any], as_json
     from shoal.cli.loop import run
 
     screen = Screen()
-    name, number = run(_change(crawl, which, "requeue_dead", places=places, screen=screen))
+    name, number = run(_change(crawl, which, "requeue", places=places, screen=screen))
     if as_json:
         screen.json({"crawl": name, "requeued": number})
         return
@@ -106,7 +104,7 @@ def drop(crawl: str | None, *, places: Places, which: dict[str, Any], as_json: b
     from shoal.cli.loop import run
 
     screen = Screen()
-    name, number = run(_change(crawl, which, "drop_dead", places=places, screen=screen))
+    name, number = run(_change(crawl, which, "drop", places=places, screen=screen))
     if as_json:
         screen.json({"crawl": name, "dropped": number})
         return
@@ -145,27 +143,19 @@ def _requeueing(crawl: Crawl, which: dict[str, Any], *, places: Places) -> str:
 
 
 async def _change(
-    name: str | None, which: dict[str, Any], verb: str, *, places: Places, screen: Screen
+    name: str | None, which: dict[str, Any], verb: Literal["requeue", "drop"], *, places: Places, screen: Screen
 ) -> tuple[str, int]:
     from shoal.cli.which import chosen_crawl
+    from shoal.processes.steering import clear_dead
 
     async with chosen_crawl(places, name) as (frontier, crawl):
         with Counting.on(screen) as counting:
             chosen = await _filter(which, crawl, frontier=frontier)
-            return crawl.id, await _in_steps(frontier, crawl, chosen, verb, counting=counting)
 
+            def told(number: int) -> None:
+                counting.show(partial(_so_far, crawl, number))
 
-async def _in_steps(frontier: Frontier, crawl: Crawl, which: DeadFilter, verb: str, *, counting: Counting) -> int:
-    # No more than there are now: tasks that are requeued here may die again meanwhile, without end.
-    left = (await frontier.progress(crawl.id)).dead
-    total = 0
-    while left > 0:
-        number = await getattr(frontier, verb)(crawl.id, which, limit=min(STEP, left))
-        if not number:
-            break
-        total, left = total + number, left - number
-        counting.show(partial(_so_far, crawl, total))
-    return total
+            return crawl.id, await clear_dead(crawl, chosen, verb, frontier=frontier, told=told)
 
 
 def _so_far(crawl: Crawl, number: int) -> str:
@@ -173,9 +163,9 @@ def _so_far(crawl: Crawl, number: int) -> str:
 
 
 async def _filter(which: dict[str, Any], crawl: Crawl, *, frontier: Frontier) -> DeadFilter:
-    from shoal.cli.commands.steer import lane_given
-    from shoal.cli.url_fate import known_key
     from shoal.model import DeadFilter
+    from shoal.processes.steering import lane_given
+    from shoal.processes.url_fate import known_key
     from shoal.urls import canonical
 
     key = None

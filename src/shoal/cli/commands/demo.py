@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import places_of
+from shoal.cli.options import dashboard_option, places_of
 from shoal.processes.result_places import DEFAULT_FILE
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ WINDOW_SECONDS = 5.0
 @click.option(
     "--workers", metavar="N", type=click.IntRange(1, 64), default=3, show_default=True, help="Worker processes."
 )
-def demo(products: int, workers: int) -> int:
+@dashboard_option
+def demo(products: int, workers: int, *, dashboard: bool) -> int:
     """See a crawl from start to results: a shop on loopback, crawled by three worker processes.
 
     \b
@@ -47,10 +49,13 @@ def demo(products: int, workers: int) -> int:
     """
     from shoal.cli.guardian import guarded
 
-    return guarded(lambda watched: _demo(products, workers, watched=watched), is_worker=workers == 1)
+    def whole(watched: Watched | None) -> int:
+        return _demo(products, workers, dashboard=dashboard, watched=watched)
+
+    return guarded(whole, is_worker=workers == 1)
 
 
-def _demo(products: int, workers: int, *, watched: Watched | None) -> int:
+def _demo(products: int, workers: int, *, dashboard: bool, watched: Watched | None) -> int:
     """The whole demo; one that takes over from a process that died begins anew, with a shop of its own."""
     from shoal.cli.crawl_process import exit_code, work
     from shoal.cli.loop import run
@@ -62,7 +67,7 @@ def _demo(products: int, workers: int, *, watched: Watched | None) -> int:
     log.unlink(missing_ok=True)
     with site_process("--products", str(products), log=log) as site:
         _introduce(site, screen, products=products)
-        job = _job(site, workers=workers, watched=watched)
+        job = replace(_job(site, workers=workers, watched=watched), dashboard=dashboard)
         summary = run(work(job, screen))
         _show(summary, job.places, site, screen)
     if not summary.interrupted:

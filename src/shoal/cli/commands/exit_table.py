@@ -12,7 +12,7 @@ from shoal.cli.display.numbers import count, duration, several, share, size
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, json_option, place_options
 from shoal.errors import UsageError
-from shoal.exits.figures import EndedRequests, clock_time, earnings_of, host_of, money, pool_of
+from shoal.exits.figures import EndedRequests, clock_time, earnings_of, health_of, host_of, money, pool_of
 
 if TYPE_CHECKING:
     from shoal.exits.figures import Earnings
@@ -205,11 +205,8 @@ def _exit_row(one: ExitStatus, *, now: float) -> tuple[str, ...]:
 
 def _state(one: ExitStatus) -> str:
     """The exit's health in one word, as scripts know it: "resting" is a quarantine."""
-    if one.parked_for > 0:
-        return "parked"
-    if one.rests_for > 0:
-        return "resting"
-    return "probation" if one.streak else "healthy"
+    health = health_of(one)
+    return "resting" if health == "quarantined" else health
 
 
 def _health(one: ExitStatus, *, now: float) -> str:
@@ -243,7 +240,7 @@ def _check_pool(crawl: Crawl, pool: str | None) -> None:
 
 
 def _chosen(found: Sequence[ExitStatus], *, host: str | None, pool: str | None) -> list[ExitStatus]:
-    from shoal.cli.commands.steer import lane_given
+    from shoal.processes.steering import lane_given
 
     wanted = None if host is None else lane_given(host)
     return [

@@ -13,13 +13,13 @@ from shoal.cli.display.screen import Screen
 from shoal.cli.options import (
     check_exists,
     check_json_output,
-    check_store_exists,
     crawl_argument,
     json_with,
     output_option,
     place_options,
 )
 from shoal.errors import UsageError
+from shoal.processes.result_places import check_store_exists
 from shoal.secrecy import masked
 
 if TYPE_CHECKING:
@@ -112,8 +112,9 @@ async def _export_crawl(
     name: str | None, output: str, wanted: Wanted, *, places: Places, screen: Screen, everything: bool
 ) -> tuple[Exported, str]:
     from shoal.cli.item_owners import owners_line, owners_of
-    from shoal.cli.reading import existing_store, say_what_is_elsewhere
+    from shoal.cli.reading import say_what_is_elsewhere
     from shoal.cli.which import choose
+    from shoal.processes.joining import existing_store
     from shoal.processes.opening import frontier_at, store_at
 
     async with frontier_at(places.frontier) as frontier:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import place_options
+from shoal.cli.options import log_options, place_options
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ BROKEN = 70
 @click.option("--store-connections", type=int, hidden=True, help="Connections to the store's server.")
 @click.option("--parent", type=int, hidden=True, help="Stop when this process is no longer the parent.")
 @click.option("--black-box", type=int, hidden=True, help="The descriptor of memory that the parent reads.")
+@click.option("--metrics", metavar="[HOST:]PORT", help="Tell metrics for Prometheus there.  [default: nowhere]")
 @click.option("--burst", is_flag=True, help="End when the crawl is finished instead of waiting for the next.")
+@log_options
 @click.pass_obj
 def worker(entry: Entry | None, /, spider: str, *, places: Places, black_box: int | None, **options: Any) -> int:
     """Join the fleet and work until told to stop.

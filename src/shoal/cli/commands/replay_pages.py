@@ -15,7 +15,7 @@ from shoal.cli.display.counting import Counting, counting_export
 from shoal.cli.display.lines import SpiderOutput, one_line
 from shoal.cli.display.numbers import count, several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import check_json_output, json_option, output_option, place_options
+from shoal.cli.options import argument_option, check_json_output, json_option, output_option, place_options
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ FAILURES_SHOWN = 20
 @click.argument("spider", metavar="FILE[:SPIDER]")
 @click.option("--crawl", metavar="ID", help="Which crawl's pages.  [default: the spider's newest]")
 @click.option("--limit", type=click.IntRange(0), default=0, metavar="N", help="Stop after this many pages; 0: all.")
+@argument_option
 @output_option("Also write the items to a .jsonl, .csv, .json or .parquet file.")
 @place_options(exists=False, archive=True)
 @json_option
@@ -52,7 +53,7 @@ def replay(spider: str, *, places: Places, as_json: bool, **options: Any) -> int
 
 
 async def _replay(
-    reference: str, places: Places, *, screen: Screen, crawl: str | None, limit: int, output: str | None
+    reference: str, places: Places, *, screen: Screen, crawl: str | None, limit: int, **options: Any
 ) -> ReplayReport:
     from shoal.cli.reading import with_archive
     from shoal.crawl import replay_for, settings_of
@@ -63,7 +64,7 @@ async def _replay(
     from shoal.spider_file import load_spider, made
     from shoal.store.base import ItemFilter
 
-    kind = load_spider(reference)
+    kind, output = load_spider(reference), options["output"]
     if output is not None:
         check_target(output)
     places = await with_archive(places, crawl, spider=spider_name(kind), reference=reference)
@@ -72,7 +73,8 @@ async def _replay(
         chosen = choose_crawl(await archive.crawls(), crawl, spider=spider_name(kind))
         async with store_at(places.store) as items:
             settings = settings_of(kind, {}).values
-            job = replay_for(chosen, made(kind), settings=settings, archive=archive, store=items, say=screen.say)
+            again = made(kind, options["arguments"])
+            job = replay_for(chosen, again, settings=settings, archive=archive, store=items, say=screen.say)
             report = await _run(job, limit=limit, screen=screen)
             if output is not None:
                 which = ItemFilter(spider=spider_of(chosen), crawl=chosen)

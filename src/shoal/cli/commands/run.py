@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import json_option, place_options, run_options, setting_options
+from shoal.cli.options import argument_option, json_option, log_options, place_options, run_options, setting_options
 
 if TYPE_CHECKING:
     from shoal.processes.deaths import Watched
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Run a spider to the end; run it again to resume.")
 @click.argument("spider", metavar="FILE[:SPIDER]")
+@argument_option
 @run_options
 @place_options(exists=False, archive=True, works=True)
 @setting_options
+@log_options
 @json_option
-def run(spider: str, *, places: Places, flags: dict[str, Any], **options: Any) -> int:
+def run(spider: str, *, places: Places, flags: dict[str, Any], arguments: dict[str, str], **options: Any) -> int:
     """Run a spider to the end; run it again to resume.
 
     \b
@@ -37,11 +39,11 @@ def run(spider: str, *, places: Places, flags: dict[str, Any], **options: Any) -
         kind = load_spider(spider)
         settings = settings_of(kind, flags).values
         job = Job(
-            spider=made(kind),
+            spider=made(kind, arguments),
             reference=spider,
             settings=settings,
             places=places,
-            again=run_line(spider, flags, **options),
+            again=run_line(spider, flags, arguments=arguments, **options),
             watched=watched,
             **options,
         )

@@ -8,7 +8,8 @@ import click
 
 from shoal.cli.display.lines import shown
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import check_store_exists, store_option
+from shoal.cli.options import store_option
+from shoal.processes.result_places import check_store_exists
 
 if TYPE_CHECKING:
     from shoal.store.base import QueryAnswer

@@ -15,11 +15,10 @@ from shoal.cli.options import crawl_argument, json_option, place_options
 from shoal.errors import UsageError
 
 if TYPE_CHECKING:
-    from shoal.cli.reading import StoreOf
     from shoal.frontier.base import Frontier
     from shoal.model import Crawl, Progress
     from shoal.processes.crew import Member
-    from shoal.processes.opening import Places
+    from shoal.processes.opening import Places, StoreOf
     from shoal.processes.result_places import RememberedPlace, ResultPlaces
     from shoal.processes.stats import Snapshot
 

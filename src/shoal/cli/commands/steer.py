@@ -13,7 +13,7 @@ from shoal.cli.display.numbers import several
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, json_with, place_options, yes_option
 from shoal.errors import UsageError
-from shoal.model import VIA, CrawlState, LaneUpdate
+from shoal.model import VIA, CrawlState
 
 if TYPE_CHECKING:
     from shoal.frontier.base import Frontier
@@ -106,17 +106,6 @@ def pace(host: str, rate: str, crawl: str | None, *, places: Places, as_json: bo
     run(_pace(host, rate, crawl, places=places, as_json=as_json))
 
 
-def lane_given(host: str) -> str:
-    """The lane of a host, a host with its port, or a URL; with " via POOL" after it, the lane via that pool."""
-    from shoal.urls import canonical, lane_of
-
-    host, via, pool = host.partition(VIA)
-    try:
-        return lane_of(canonical(host if "://" in host else f"https://{host}/")) + via + pool
-    except UsageError:
-        raise UsageError(f"{host!r} is no host: write it as example.com or example.com:8080") from None
-
-
 def _steer(crawl: str | None, state: CrawlState, *, places: Places, as_json: bool, yes: bool = False) -> None:
     from shoal.cli.loop import run
 
@@ -140,15 +129,15 @@ async def _set_state(name: str | None, state: CrawlState, *, places: Places, yes
     from shoal.cli.next_commands import run_again
     from shoal.cli.which import chosen_crawl
     from shoal.processes.stats import raised_budget, spent_budget
+    from shoal.processes.steering import check_change
 
     async with chosen_crawl(places, name) as (frontier, crawl):
         former = await frontier.progress(crawl.id)
         before = former.state
-        if before is CrawlState.FINISHED:
-            raise UsageError(f"{crawl.id} is finished: there is nothing to {_VERBS[state]}")
         if state is CrawlState.RUNNING and (spent := spent_budget(crawl, former)):
             again = run_again(crawl, places, budget=raised_budget(crawl))
             raise UsageError(f"{crawl.id}: {spent}: {again}")
+        check_change(crawl, former, state)
         if state is CrawlState.CANCELLED:
             await ask_if_others_work_on(crawl, frontier=frontier, deed="cancel", yes=yes)
         await frontier.set_state(crawl.id, state)
@@ -165,16 +154,17 @@ async def _set_state(name: str | None, state: CrawlState, *, places: Places, yes
 async def _pace(host: str, rate: str, name: str | None, *, places: Places, as_json: bool) -> None:
     from shoal.cli.next_commands import command, quote
     from shoal.cli.which import chosen_crawl
-    from shoal.policy.politeness import lent_interval
     from shoal.processes.stats import describe_interval
+    from shoal.processes.steering import check_pool, lane_given, set_pace
     from shoal.setting_values import parse_rate
 
-    lane, interval = lane_given(host), lent_interval(parse_rate(rate))
+    lane = lane_given(host)
+    parse_rate(rate)
     async with chosen_crawl(places, name) as (frontier, crawl):
-        _check_pool(lane, crawl)
+        check_pool(lane, crawl)
         hosts = await _hosts(frontier, crawl)
         is_known = lane in hosts or bool((await frontier.rules(crawl.id, lane))[0])
-        await frontier.update_lane(crawl.id, lane, LaneUpdate(interval=interval, base_interval=interval))
+        interval = await set_pace(crawl, lane, rate, frontier=frontier)
     paced = Paced(crawl=crawl.id, lane=lane, rate=describe_interval(interval), is_known=is_known)
     if not is_known:
         paced = replace(paced, near=get_close_matches(lane, dict.fromkeys(hosts), n=NEAR_SHOWN))
@@ -200,14 +190,3 @@ async def _hosts(frontier: Frontier, crawl: Crawl) -> list[str]:
 
     first = record_of(crawl).start_lanes if crawl.settings else []
     return [*first, *(one.lane for one in await frontier.lanes(crawl.id, limit=LANES_READ))]
-
-
-def _check_pool(lane: str, crawl: Crawl) -> None:
-    """Refuse a pool that the crawl does not have: pacing it would do nothing."""
-    _, via, pool = lane.partition(VIA)
-    names = [known.name for known in crawl.pools]
-    if via and pool not in names:
-        raise UsageError(f"{crawl.id} has no pool {pool!r}, only {', '.join(names) or 'direct requests'}")
-
-
-_VERBS = {CrawlState.PAUSED: "pause", CrawlState.RUNNING: "resume", CrawlState.CANCELLED: "cancel"}

@@ -7,8 +7,9 @@ import click
 from shoal.cli.display.counting import Counting
 from shoal.cli.display.numbers import several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import check_store_exists, json_with, store_option
+from shoal.cli.options import json_with, store_option
 from shoal.errors import UsageError
+from shoal.processes.result_places import check_store_exists
 from shoal.secrecy import masked
 
 

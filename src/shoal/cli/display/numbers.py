@@ -7,11 +7,12 @@ import re
 import time
 from datetime import datetime
 
+from shoal.error_text import duration as duration
 from shoal.error_text import several as several
 from shoal.errors import SettingError, UsageError
+from shoal.frontier.rules.key_text import key_given as key_given
+from shoal.frontier.rules.key_text import key_shown as key_shown
 from shoal.setting_values import parse_duration
-
-KEYS = 1 << 64
 
 
 def count(number: int) -> str:
@@ -24,22 +25,6 @@ def per_second(rate: float) -> str:
     if rate >= 100:
         return f"{rate:,.0f}/s"
     return f"{rate:.1f}/s" if rate >= 1 or rate == 0 else f"{rate:.2f}/s"
-
-
-def duration(seconds: float) -> str:
-    """The two largest units: 95 is 1 m 35 s."""
-    if 0 < seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 10:
-        return f"{round(seconds, 1):g} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} m {whole % 60:02d} s"
-    if whole < 86_400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
-    return f"{whole // 86_400} d {whole % 86_400 // 3600:02d} h"
 
 
 def size(octets: int) -> str:
@@ -77,19 +62,3 @@ def moment_given(text: str, *, now: float | None = None) -> float:
         raise UsageError(
             f"the time {text!r} is not understood: write 30m, 2h or 7d for how long ago, or 2026-05-12T14:00"
         ) from None
-
-
-def key_shown(key: int) -> str:
-    """The key of a task: 16 characters."""
-    return f"{key % KEYS:016x}"
-
-
-def key_given(text: str) -> int:
-    """The key of a task as people copy it."""
-    try:
-        number = int(text, 16)
-    except ValueError:
-        number = -1
-    if not 0 <= number < KEYS:
-        raise UsageError(f"{text!r} is no key: `shoal why URL` shows keys, 16 characters of 0-9 and a-f")
-    return number - KEYS if number >= KEYS // 2 else number

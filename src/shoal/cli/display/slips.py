@@ -8,7 +8,8 @@ import msgspec
 
 from shoal.cli.display.lines import one_line
 from shoal.cli.display.numbers import count, several
-from shoal.page import ALL_LINKS, HREFS
+from shoal.follow import HREFS
+from shoal.page import ALL_LINKS
 from shoal.policy.notes import FOLLOW, FOLLOWED, ITEMS, KEYLESS, SAME_KEY, UNUSED
 from shoal.setting_values import parse_duration
 from shoal.settings import Settings

@@ -317,10 +317,11 @@ async def _walk(runner: ShardRunner, shard: Shard, how: str, *args: Argument) ->
             return
 
 
-def _filter(which: DeadFilter) -> tuple[Argument, Argument, Argument, Argument]:
+def _filter(which: DeadFilter) -> tuple[Argument, ...]:
     return (
         "" if which.lane is None else f"={which.lane}",
         "" if which.reason is None else f"={which.reason}",
         "-inf" if which.since is None else number(which.since),
         "" if which.key is None else KEY.pack(which.key),
+        "+inf" if which.until is None else number(which.until),
     )

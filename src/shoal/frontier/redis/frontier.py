@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from shoal.frontier.redis import control, views
+from shoal.frontier.redis import control, points, views
 from shoal.frontier.redis import exit_views as exits
 from shoal.frontier.redis.connections import RedisConnections
 from shoal.frontier.redis.lease import Terms, evict, lease
@@ -29,6 +29,7 @@ from shoal.model import (
     LaneUpdate,
     Lease,
     LeaseBatch,
+    Point,
     Progress,
     PutReport,
     Result,
@@ -143,8 +144,9 @@ class RedisFrontier:
     async def progress(self, crawl: str) -> Progress:
         return await self._runner.readable(crawl, lambda: views.progress(self._runner, crawl))
 
-    async def lanes(self, crawl: str, *, limit: int = 100) -> list[LaneStatus]:
-        return await self._runner.readable(crawl, lambda: views.lanes(self._runner, crawl, limit=limit))
+    async def lanes(self, crawl: str, *, limit: int = 100, skip: int = 0, search: str = "") -> list[LaneStatus]:
+        wanted = views.Wanted(limit, skip, search)
+        return await self._runner.readable(crawl, lambda: views.lanes(self._runner, crawl, wanted))
 
     async def update_lane(self, crawl: str, lane: str, update: LaneUpdate) -> None:
         await self._runner.change(crawl, "pace", lane, *encode_update(update), lane=lane)
@@ -194,6 +196,19 @@ class RedisFrontier:
 
     async def workers_of(self, crawl: str) -> list[WorkerBeat]:
         return await views.workers_of(self._runner, crawl)
+
+    async def keep_point(self, crawl: str, point: Point) -> bool:
+        return await points.keep_point(self._runner, crawl, point)
+
+    async def points(self, crawl: str, *, seconds: float, most: int = 500) -> list[Point]:
+        return await self._runner.readable(
+            crawl, lambda: points.points(self._runner, crawl, seconds=seconds, most=most)
+        )
+
+    async def hold_duty(
+        self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None
+    ) -> tuple[bool, bytes]:
+        return await points.hold_duty(self._runner, duty, holder, seconds=seconds, notes=notes)
 
     async def close(self) -> None:
         await self._connections.close()

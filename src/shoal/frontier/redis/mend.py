@@ -37,7 +37,9 @@ _HASHES = (
 )  # fmt: skip
 _TYPES = {
     "bad": b"list", **dict.fromkeys(_HASHES, b"hash"),
-    **dict.fromkeys(("leases", "later", "graves", "ready", "busy", "outbox", "sent", "feeders"), b"zset"),
+    **dict.fromkeys(
+        ("leases", "later", "graves", "ready", "busy", "outbox", "sent", "feeders", "points", "points:long"), b"zset"
+    ),
     "repair": b"string",
 }  # fmt: skip
 _OF_A_LANE = {"q": b"zset", "rests": b"zset", "uses": b"hash", "shape": b"hash"}

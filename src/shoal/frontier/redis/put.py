@@ -68,7 +68,6 @@ class Chunk(msgspec.Struct, frozen=True):
         return [
             *counts,
             *self.batch.kinds,
-            len(self.batch.tasks),
             *self.tasks,
             len(self.reasons),
             *self.reasons,

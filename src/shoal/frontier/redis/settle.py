@@ -56,7 +56,7 @@ class Chunk:
     def add_part(self, result: Done, part: slice, *, of: int) -> None:
         """A part of a long list of found tasks, sent ahead of its result."""
         found = self.batch.encode(result.found[part])
-        self._append(-1, result, ["found", *_lease(result.lease), 0, "", len(found) // 3, *found], of=of)
+        self._append(-1, result, ["found", *_lease(result.lease), 0, "", *found], of=of)
 
     def _append(self, index: int, result: Result, args: Sequence[Argument], *, of: int) -> None:
         self.results.append((index, result))
@@ -74,7 +74,7 @@ class Chunk:
                 # Last: what it has taken in cannot be undone.
                 found = self.batch.encode(result.found[_last_part(result)])
                 self._carry(notes)
-                return ["done", *lease, *update, result.outcome, *counts, len(found) // 3, *found]
+                return ["done", *lease, *update, result.outcome, *counts, *found]
             case Retry():
                 result.reason.encode()
                 delay = number(result.delay)

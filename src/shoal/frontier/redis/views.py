@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -82,31 +82,46 @@ def _moves(answer: list[Any]) -> tuple[int, int]:
     return _numbers(answer[4]).get("moves", 0), int(answer[3])
 
 
-async def lanes(runner: ShardRunner, crawl: str, *, limit: int) -> list[LaneStatus]:
+class Wanted(NamedTuple):
+    """Which lanes are asked for."""
+
+    limit: int
+    skip: int = 0
+    search: str = ""
+
+    @property
+    def end(self) -> int:
+        return self.skip + self.limit
+
+
+async def lanes(runner: ShardRunner, crawl: str, wanted: Wanted) -> list[LaneStatus]:
     """Most waiting first, among equals the older lane."""
     shards = await runner.existing_shards(crawl)
     if len(shards) == 1:
-        return [lane for _, lane in await _lanes_in(runner, shards[0], limit=limit)]
-    found = [entry for shard in shards for entry in await _lanes_in(runner, shard, limit=limit)]
+        return [lane for _, lane in await _lanes_in(runner, shards[0], wanted)]
+    # Which lanes are to be skipped is known when all shards are read.
+    each = Wanted(wanted.end, 0, wanted.search)
+    found = [entry for shard in shards for entry in await _lanes_in(runner, shard, each)]
     found.sort(key=lambda entry: (-entry[1].waiting, -entry[1].in_flight, entry[0]))
-    return [lane for _, lane in found[:limit]]
+    return [lane for _, lane in found[wanted.skip : wanted.end]]
 
 
-async def _lanes_in(runner: ShardRunner, shard: Shard, *, limit: int) -> list[tuple[bytes, LaneStatus]]:
+async def _lanes_in(runner: ShardRunner, shard: Shard, wanted: Wanted) -> list[tuple[bytes, LaneStatus]]:
     """Most waiting first. Where nothing waits, as in a cancelled crawl, that is: most in flight first."""
     found: list[tuple[bytes, LaneStatus]] = []
-    rank, is_sorted = 0, True
-    while len(found) < limit or not is_sorted:
-        answer = await runner.read_in(shard, "busy", rank, LANES_PER_PAGE)
-        rank += answer[1]
+    rank, skip, is_sorted = 0, wanted.skip, True
+    while len(found) < wanted.limit or not is_sorted:
+        answer = await runner.read_in(shard, "busy", rank, LANES_PER_PAGE, skip, wanted.search)
+        rank, skip = answer[1], answer[3]
         is_sorted = is_sorted and answer[2] == b"1"
-        page = [_lane_status(answer[start : start + PER_LANE]) for start in range(3, len(answer), PER_LANE)]
+        page = [_lane_status(answer[start : start + PER_LANE]) for start in range(5, len(answer), PER_LANE)]
         found += [entry for entry in page if entry[1].waiting or entry[1].in_flight]
-        if answer[1] < LANES_PER_PAGE:
+        if answer[4] == b"1":
             break
-    if not is_sorted:
-        found.sort(key=lambda entry: (-entry[1].waiting, -entry[1].in_flight, entry[0]))
-    return found[:limit]
+    if is_sorted:
+        return found[: wanted.limit]
+    found.sort(key=lambda entry: (-entry[1].waiting, -entry[1].in_flight, entry[0]))
+    return found[wanted.skip : wanted.end]
 
 
 async def rules(runner: ShardRunner, crawl: str, lane: str) -> tuple[int, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -20,6 +21,8 @@ _REPORT = struct.Struct(">ddB")
 # key, most attempts, shape: scripts read these. Then flags, depth, parent, created.
 _HEADER = struct.Struct(">qHqBHqd")
 _LENGTH = struct.Struct(">I")
+_LINK = struct.Struct(">HI3sB")  # before each task of a packet: kind, length, low bits of the key, its digits
+MAX_PACKET = 1_000_000  # bytes of several tasks: the server takes no argument of any length
 _HAS_PARENT, _HAS_EXTRAS = 1, 2
 _MOST = 0xFFFF
 
@@ -125,6 +128,15 @@ def _clamped(number: int) -> int:
     return max(0, min(number, _MOST))
 
 
+def _packets(kinds: Sequence[int], keys: Sequence[bytes], tasks: Sequence[bytes]) -> list[bytes]:
+    """All tasks in one packet, or each in its own where they are large. The low bits of a key tell its bucket."""
+    heads = map(_LINK.pack, kinds, map(len, tasks), [task[5:8] for task in tasks], map(len, keys))
+    entries = zip(heads, keys, tasks, strict=True)
+    if sum(map(len, tasks)) > MAX_PACKET:
+        return [b"".join(entry) for entry in entries]
+    return [b"".join(chain.from_iterable(entries))]
+
+
 class Batch:
     """Tasks on their way into one script: values that they share are sent once, as a kind."""
 
@@ -134,23 +146,27 @@ class Batch:
         self._kinds: dict[tuple[str, int, float, bool], int] = {}
 
     def encode(self, tasks: Sequence[Task]) -> list[Argument]:
-        """The arguments of these tasks: key, kind and bytes of each. If one cannot be stored, none is."""
+        """The list of these tasks as scripts read it: their number, the number of packets, the packets. If one cannot
+        be stored, none is."""
         kinds = self._kinds
         known = len(kinds)
-        args: list[Argument] = []
+        numbers: list[int] = []
+        encoded: list[bytes] = []
         try:
             for task in tasks:
                 kind = (task.lane, task.priority, task.delay, task.merged)
                 number = kinds.get(kind)
                 if number is None:
                     number = self._new_kind(kind)
-                args += (task.key, number, encode_task(task))
+                numbers += (number,)
+                encoded += (encode_task(task),)
         except BaseException:
             for kind in list(kinds)[known:]:
                 del kinds[kind]
             raise
         self.tasks += tasks
-        return args
+        packets = _packets(numbers, [b"%d" % task.key for task in tasks], encoded)
+        return [len(tasks), len(packets), *packets]
 
     @property
     def kinds(self) -> list[Argument]:

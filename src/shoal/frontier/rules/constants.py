@@ -62,6 +62,12 @@ BEAT_SECONDS: Final = 86400  # among all workers: those that gave a sign of life
 WORKERS_KEPT: Final = 200  # among the workers of one crawl: so many of the latest
 WORKERS_KEPT_SECONDS: Final = 90 * 86400  # for so long after their last sign of life
 
+# The history of a crawl, in seconds.
+POINT_SECONDS: Final = 10  # one point in so many
+POINTS_KEPT_SECONDS: Final = 86400  # is kept for so long
+LONG_POINT_SECONDS: Final = 300  # and one in so many
+LONG_POINTS_KEPT_SECONDS: Final = 31 * 86400  # is kept for so long
+
 # Records that could not be read.
 LATEST_TIME: Final = 1e13  # seconds; a stored time beyond it is damaged
 LONGEST_BAD: Final = 65536  # bytes that are kept of one

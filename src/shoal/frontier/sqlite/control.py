@@ -171,7 +171,7 @@ def delete_crawl(db: sqlite3.Connection, name: str) -> None:
     db.execute(f"DELETE FROM shape WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
     for table in ("lane_rules", "lane_rest", "lane_exit"):
         db.execute(f"DELETE FROM {table} WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
-    for table in ("feeder", "exit", "pool_turn", "seen", "past", "lane", "counter", "sample", "crawl_about"):
+    for table in ("feeder", "exit", "pool_turn", "seen", "past", "lane", "counter", "sample", "point", "crawl_about"):
         db.execute(f"DELETE FROM {table} WHERE crawl = ?", (crawl,))  # noqa: S608 -- constant
     db.execute("DELETE FROM worker WHERE crawl = ?", (name,))
     db.execute("DELETE FROM crawl WHERE id = ?", (crawl,))
@@ -230,6 +230,7 @@ def dead_rows(
         "substr(task.reason, 1, length(:reason)) = :reason": which.reason,
         "task.at >= :since": which.since,
         "task.key = :key": which.key,
+        "task.at <= :until": which.until,
     }
     where = " AND ".join(["task.crawl = :crawl", "task.state = 3", *(t for t, v in tests.items() if v is not None)])
     if lendable:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from shoal.errors import StorageError
-from shoal.frontier.sqlite import control, pool_exits, views
+from shoal.frontier.sqlite import control, points, pool_exits, views
 from shoal.frontier.sqlite.expiry import expire_keys
 from shoal.frontier.sqlite.lease import Death, Stuck, Terms, evict, lease, reclaim_unknown
 from shoal.frontier.sqlite.ledger import Ledger
@@ -32,6 +32,7 @@ from shoal.model import (
     LaneUpdate,
     Lease,
     LeaseBatch,
+    Point,
     Progress,
     PutReport,
     Result,
@@ -161,8 +162,8 @@ class SqliteFrontier:
     async def progress(self, crawl: str) -> Progress:
         return await self._look(crawl, views.progress)
 
-    async def lanes(self, crawl: str, *, limit: int = 100) -> list[LaneStatus]:
-        return await self._look(crawl, lambda ledger: views.lanes(ledger, limit=limit))
+    async def lanes(self, crawl: str, *, limit: int = 100, skip: int = 0, search: str = "") -> list[LaneStatus]:
+        return await self._look(crawl, lambda ledger: views.lanes(ledger, limit=limit, skip=skip, search=search))
 
     async def update_lane(self, crawl: str, lane: str, update: LaneUpdate) -> None:
         def work(ledger: Ledger) -> None:
@@ -233,6 +234,19 @@ class SqliteFrontier:
 
     async def workers_of(self, crawl: str) -> list[WorkerBeat]:
         return await self._read(lambda db, _: views.workers_of(db, crawl))
+
+    async def keep_point(self, crawl: str, point: Point) -> bool:
+        return await self._change(crawl, lambda ledger: points.keep_point(ledger, point))
+
+    async def points(self, crawl: str, *, seconds: float, most: int = 500) -> list[Point]:
+        return await self._look(crawl, lambda ledger: points.points(ledger, seconds=seconds, most=most))
+
+    async def hold_duty(
+        self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None
+    ) -> tuple[bool, bytes]:
+        return await self._write(
+            lambda db, at: points.hold_duty(db, duty, holder, seconds=seconds, notes=notes, now=at.wall)
+        )
 
     async def close(self) -> None:
         if not self._closed:

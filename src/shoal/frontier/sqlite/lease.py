@@ -32,9 +32,10 @@ from shoal.frontier.rules.tasks import (
 from shoal.frontier.sqlite.expiry import expire_keys
 from shoal.frontier.sqlite.frontier_rows import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow
 from shoal.frontier.sqlite.lane_exits import LaneExits
+from shoal.frontier.sqlite.lease_rows import NEXT_TASKS, LentRow, TaskRow, land, next_tasks, write_lanes, write_leases
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.moment import Moment
-from shoal.model import DIRECT, NO_EXIT, CrawlState, ExitUse, Lease, LeaseBatch, Task
+from shoal.model import DIRECT, NO_EXIT, VIA, CrawlState, ExitUse, Lease, LeaseBatch, Task
 
 DECODER = msgspec.msgpack.Decoder(Task)
 
@@ -50,29 +51,18 @@ FAR_AHEAD = (
     f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"  # noqa: S608 -- constant
     " AND max(next_start, exits_next) > ? ORDER BY max(next_start, exits_next) DESC, id LIMIT ?"
 )
-# Many rows with one statement: each step releases the interpreter lock, and waits for it beside a busy event loop.
-ON_THEIR_WAY = (
-    "SELECT json_group_array(json_array(task.id, task.lane)) FROM json_each(?)"
-    " CROSS JOIN task ON task.crawl = ? AND task.key = json_extract(json_each.value, '$[0]') AND task.state = 2"
-    " WHERE task.token = json_extract(json_each.value, '$[1]') AND typeof(task.lane) = 'integer'"
-)
-_LAND = "UPDATE task SET token = -token WHERE id IN (SELECT value FROM json_each(?))"
-NEXT_TASKS = (
-    "SELECT id, attempts, losses, free_retries, payload FROM task WHERE lane = ? AND state = 0 ORDER BY ord LIMIT ?"
-)
 NEXT_LANE = (
     "SELECT max(next_start, exits_next) FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"
     " ORDER BY max(next_start, exits_next) LIMIT 1"
 )
 NEXT_DUE = "SELECT at FROM task WHERE crawl = ? AND state = 1 ORDER BY at LIMIT 1"
 NEXT_EXPIRY = "SELECT at FROM task WHERE crawl = ? AND state = 2 ORDER BY at LIMIT 1"
-_LEND = (
-    "UPDATE task SET state = 2, at = json_extract(lent.value, '$[0]'), token = json_extract(lent.value, '$[1]'),"
-    " attempts = json_extract(lent.value, '$[2]'), worker = json_extract(lent.value, '$[3]'),"
-    " exit = json_extract(lent.value, '$[4]')"
-    " FROM json_each(?) AS lent WHERE task.id = json_extract(lent.value, '$[5]')"
+NEXT_TIMES = f"SELECT ({NEXT_LANE}), ({NEXT_DUE}), ({NEXT_EXPIRY})"
+_WAKE = "UPDATE task SET state = 0, at = 0 WHERE id IN (SELECT value FROM json_each(?))"
+_GIVE_UP = (
+    "UPDATE task SET state = 3, at = ?, reason = ?, detail = '', worker = '', losses = 0"
+    " WHERE id IN (SELECT value FROM json_each(?))"
 )
-_GIVE_UP = "UPDATE task SET state = 3, at = ?, reason = ?, detail = '', worker = '', losses = 0 WHERE id = ?"
 _LOSE = "UPDATE task SET state = ?, at = ?, attempts = ?, losses = ?, reason = ?, detail = ?, worker = '' WHERE id = ?"
 
 
@@ -106,21 +96,11 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
         expire_keys(ledger)
         if ledger.note_presence(seconds=terms.seconds):
             _bring_back(ledger)
-        if _land(ledger, terms.landed) + _reclaim_expired(ledger) + _wake(ledger):
+        _land(ledger, terms.landed)
+        if _reclaim_expired(ledger) + _wake(ledger):
             ledger.flush()
         _pause_if_spent(ledger)
-    leases: list[Lease] = []
-    changes: list[tuple[float, int, int, str, str, int]] = []
-    is_first = True
-    for ledger, lane, count in _choose(ledgers, terms):
-        for row_id, lent in _lend(ledger, lane, count, latest=ledger.now + terms.horizon, is_first=is_first):
-            leases.append(lent)
-            changes.append((ledger.now + terms.seconds, lent.token, lent.attempt, terms.worker, lent.exit, row_id))
-        is_first = False
-        if leases and leases[0].alone:
-            break
-    if changes:
-        db.execute(_LEND, (msgspec.json.encode(changes).decode(),))
+    leases = _lend_from(_choose(ledgers, terms), terms, db=db)
     leases.sort(key=lambda lease: lease.wait)
     finished = [name for name, ledger in found.items() if ledger is None or _finish(ledger)]
     for ledger in ledgers:
@@ -167,26 +147,18 @@ def reclaim_unknown(db: sqlite3.Connection, worker: str, known: Set[int], *, at:
     return taken
 
 
-def _land(ledger: Ledger, leases: Sequence[Lease]) -> int:
-    """The requests of these leases were answered: their lanes have a request less in flight."""
-    given = {(lease.task.key, lease.token) for lease in leases if lease.crawl == ledger.crawl.name}
-    if not given:
-        return 0
-    listed = msgspec.json.encode(list(given)).decode()
-    (found,) = ledger.db.execute(ON_THEIR_WAY, (listed, ledger.crawl.id)).fetchone()
-    landed = msgspec.json.decode(found, type=list[tuple[int, int]])
-    ledger.read_lanes({lane_id for _, lane_id in landed})
-    for _, lane_id in landed:
-        ledger.lane_by_id(lane_id).in_flight -= 1
-    ledger.db.execute(_LAND, (msgspec.json.encode([row_id for row_id, _ in landed]).decode(),))
-    return len(landed)
+def _land(ledger: Ledger, leases: Sequence[Lease]) -> None:
+    given = [lease for lease in leases if lease.crawl == ledger.crawl.name]
+    if given:
+        land(ledger.db, ledger.crawl.id, given)
 
 
 def _reclaim_expired(ledger: Ledger) -> int:
     """End expired leases. Any worker's lease call does it: no other process has to be alive."""
     if not ledger.crawl.leased:
         return 0
-    return _lose(ledger, ledger.db.execute(EXPIRED, (ledger.crawl.id, ledger.now, MAX_RECLAIMED)).fetchall())
+    rows = ledger.db.execute(EXPIRED, (ledger.crawl.id, ledger.now, MAX_RECLAIMED)).fetchall()
+    return _lose(ledger, rows) if rows else 0
 
 
 def _lose(ledger: Ledger, rows: Sequence[tuple[Any, ...]], death: Death | None = None) -> int:
@@ -195,6 +167,7 @@ def _lose(ledger: Ledger, rows: Sequence[tuple[Any, ...]], death: Death | None =
     suspects = set(death.suspects) if death else set()
     reason = lost_reason(death.cause if death else "")
     changes: list[tuple[Any, ...]] = []
+    ledger.read_lanes({row[1] for row in rows})
     for row_id, lane_id, token, attempts, losses, max_attempts, worker, exit_name in rows:
         lane = end_lease(ledger, lane_id, token, exit_name)
         ledger.crawl.lost += 1
@@ -247,10 +220,13 @@ def _wake(ledger: Ledger) -> int:
     if not ledger.crawl.delayed:
         return 0
     rows = ledger.db.execute(DUE, (ledger.crawl.id, ledger.now, MAX_WOKEN)).fetchall()
+    if not rows:
+        return 0
+    ledger.read_lanes({lane_id for _, lane_id in rows})
     for _, lane_id in rows:
         ledger.count(DELAYED, -1)
         ledger.wait(ledger.lane_by_id(lane_id))
-    ledger.db.executemany("UPDATE task SET state = 0, at = 0 WHERE id = ?", [(row_id,) for row_id, _ in rows])
+    ledger.db.execute(_WAKE, (msgspec.json.encode([row_id for row_id, _ in rows]).decode(),))
     return len(rows)
 
 
@@ -264,10 +240,35 @@ def _choose(ledgers: Iterable[Ledger], terms: Terms) -> list[tuple[Ledger, LaneR
     # A row is as in LANE_COLUMNS: the next start is its third value, exits_next its last.
     # Each crawl has a time of its own.
     ready.sort(key=lambda entry: (max(entry[1][2], entry[1][-1]) - entry[0].crawl.clock_shift, entry[1][0]))
-    lanes = [(ledger, ledger.adopt(row)) for ledger, row in ready[: terms.limit]]
+    # The ledger writes lanes that go via a pool, with their exits; the others are written here, all together.
+    lanes = [(ledger, ledger.adopt(row) if VIA in row[1] else LaneRow(*row)) for ledger, row in ready[: terms.limit]]
     rooms = [_room(ledger, lane, terms) for ledger, lane in lanes]
     counts = share_out(rooms, terms.limit)
     return [(ledger, lane, count) for (ledger, lane), count in zip(lanes, counts, strict=True)]
+
+
+def _lend_from(chosen: Sequence[tuple[Ledger, LaneRow, int]], terms: Terms, *, db: sqlite3.Connection) -> list[Lease]:
+    """So many tasks of each of these lanes as leases, written."""
+    waiting = next_tasks(db, [(lane.id, count) for _, lane, count in chosen if count])
+    leases: list[Lease] = []
+    rows: list[LentRow] = []
+    started: list[LaneRow] = []
+    for index, (ledger, lane, count) in enumerate(chosen):
+        if not count:
+            continue
+        end = ledger.now + terms.seconds
+        tasks = waiting.get(lane.id, ())
+        lent = _lend(ledger, lane, tasks, latest=ledger.now + terms.horizon, is_first=index == 0)
+        # The first of its tasks, maybe not all of them.
+        rows += [(task[1], end, lease.token, lease.exit) for task, lease in zip(tasks, lent, strict=False)]
+        leases += lent
+        if lent and not lane.has_pool:
+            started.append(lane)
+        if leases and leases[0].alone:
+            break
+    write_leases(db, terms.worker, rows)
+    write_lanes(db, started)
+    return leases
 
 
 def _room(ledger: Ledger, lane: LaneRow, terms: Terms) -> int:
@@ -284,11 +285,9 @@ def _needs_opening(ledger: Ledger, lane: LaneRow) -> bool:
     return needs_opening(needs_rules=bool(ledger.crawl.needs_rules), rules_until=lane.rules_until, now=ledger.now)
 
 
-def _lend(ledger: Ledger, lane: LaneRow, count: int, *, latest: float, is_first: bool) -> list[tuple[int, Lease]]:
-    """The lane's next tasks as leases, each with its row. A suspect at its head is lent alone if this is the first lane
-    of the call; the lane stops before any other."""
-    if not count:
-        return []
+def _lend(ledger: Ledger, lane: LaneRow, tasks: Sequence[TaskRow], *, latest: float, is_first: bool) -> list[Lease]:
+    """The lane's next tasks as leases. A suspect at its head is lent alone if this is the first lane of the call; the
+    lane stops before any other."""
     exits = ledger.exits_of(lane) if lane.has_pool else None
     if exits is not None:
         exits.has_changed = True
@@ -296,19 +295,19 @@ def _lend(ledger: Ledger, lane: LaneRow, count: int, *, latest: float, is_first:
             _give_up(ledger, lane, exits)
             return []
     opens_lane = _needs_opening(ledger, lane)
-    lent: list[tuple[int, Lease]] = []
-    for row in ledger.db.execute(NEXT_TASKS, (lane.id, count)).fetchall():
-        alone = is_suspect(row[2])
+    lent: list[Lease] = []
+    for row in tasks:
+        alone = is_suspect(row[3])
         if alone and (lent or not is_first):
             break
         lease = _lease(ledger, lane, row, opens_lane=opens_lane, exits=exits, latest=latest)
         if lease is None:
             break
-        lent.append((row[0], lease))
+        lent.append(lease)
         if alone:
             break
-    ledger.count(QUEUED, -len(lent))
-    ledger.count(LEASED, len(lent))
+    ledger.crawl.queued -= len(lent)
+    ledger.crawl.leased += len(lent)
     lane.waiting -= len(lent)
     lane.in_flight += len(lent)
     if opens_lane and lent:
@@ -317,11 +316,11 @@ def _lend(ledger: Ledger, lane: LaneRow, count: int, *, latest: float, is_first:
 
 
 def _lease(
-    ledger: Ledger, lane: LaneRow, row: tuple[Any, ...], *, opens_lane: bool, exits: LaneExits | None, latest: float
+    ledger: Ledger, lane: LaneRow, row: TaskRow, *, opens_lane: bool, exits: LaneExits | None, latest: float
 ) -> Lease | None:
     """Lend one task in the next slot of the lane and of an exit; None when no exit has a slot in time."""
     now, crawl = ledger.now, ledger.crawl
-    _, attempts, losses, free_retries, payload = row
+    _, _, attempts, losses, free_retries, payload = row
     token = next_token(crawl.last_token, now=now)
     start, exit_name, exit_interval, session_version = max(now, lane.next_start), DIRECT, 0.0, 0
     if exits is not None:
@@ -354,7 +353,7 @@ def _give_up(ledger: Ledger, lane: LaneRow, exits: LaneExits) -> None:
     """Give up the lane's tasks, a bounded number at a time. When none is left, its patience starts again."""
     rows = ledger.db.execute(NEXT_TASKS, (lane.id, MAX_GIVEN_UP)).fetchall()
     reason = no_exit_reason(lane.name, is_known=exits.pool is not None)
-    ledger.db.executemany(_GIVE_UP, [(ledger.wall, reason, row[0]) for row in rows])
+    ledger.db.execute(_GIVE_UP, (ledger.wall, reason, msgspec.json.encode([row[1] for row in rows]).decode()))
     ledger.count(QUEUED, -len(rows))
     ledger.count(DEAD, len(rows))
     ledger.tally("outcome", NO_EXIT, len(rows))
@@ -387,9 +386,5 @@ def _ask_again(ledger: Ledger) -> float:
     crawl = ledger.crawl
     if crawl.state != CrawlState.RUNNING:
         return MAX_ASK_AGAIN
-    rows = [
-        ledger.db.execute(NEXT_LANE, (crawl.id,)).fetchone() if crawl.queued else None,
-        ledger.db.execute(NEXT_DUE, (crawl.id,)).fetchone() if crawl.delayed else None,
-        ledger.db.execute(NEXT_EXPIRY, (crawl.id,)).fetchone() if crawl.leased else None,
-    ]
-    return ask_again_in([row[0] for row in rows if row], now=ledger.now)
+    times = ledger.db.execute(NEXT_TIMES, [crawl.id] * 3).fetchone()
+    return ask_again_in([at for at in times if at is not None], now=ledger.now)

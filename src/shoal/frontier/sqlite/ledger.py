@@ -27,7 +27,15 @@ from shoal.frontier.sqlite.lane_exits import LaneExits, begin_roster
 from shoal.frontier.sqlite.moment import Moment
 from shoal.frontier.sqlite.roster import decode
 from shoal.model import DUPLICATE, VIA, CrawlState, LaneUpdate
+from shoal.sqlite_file import insert_rows, update_rows
 
+WRITE_LANES = (
+    "UPDATE lane SET next_start = new.column2, last_start = new.column3, blocked_until = new.column4,"
+    " interval = new.column5, base_interval = new.column6, cap = new.column7, in_flight = new.column8,"
+    " waiting = new.column9, known = new.column10, opener = new.column11, rules_until = new.column12,"
+    " rules_version = new.column13, exits = new.column14, exits_next = new.column15"
+    " FROM (VALUES {rows}) AS new WHERE lane.id = new.column1"
+)
 _SPARE = "UPDATE task SET at = ? WHERE crawl = ? AND state = 2 AND at > ? AND at <= ?"
 
 
@@ -212,27 +220,25 @@ class Ledger:
             self._flush_samples()
 
     def _flush_lanes(self) -> None:
-        self.db.executemany(
-            "UPDATE lane SET next_start = ?, last_start = ?, blocked_until = ?, interval = ?, base_interval = ?,"
-            " cap = ?, in_flight = ?, waiting = ?, known = ?, opener = ?, rules_until = ?, rules_version = ?,"
-            " exits = ?, exits_next = ? WHERE id = ?",
-            [
-                (
-                    lane.next_start, lane.last_start, lane.blocked_until, lane.interval, lane.base_interval,
-                    lane.cap, lane.in_flight, lane.waiting, lane.known, lane.opener, lane.rules_until,
-                    lane.rules_version, lane.exits, lane.exits_next, lane.id,
-                )
-                for lane in self._lanes.values()
-            ],
-        )  # fmt: skip
+        rows = [
+            (
+                lane.id, lane.next_start, lane.last_start, lane.blocked_until, lane.interval, lane.base_interval,
+                lane.cap, lane.in_flight, lane.waiting, lane.known, lane.opener, lane.rules_until, lane.rules_version,
+                lane.exits, lane.exits_next,
+            )
+            for lane in self._lanes.values()
+        ]  # fmt: skip
+        update_rows(self.db, WRITE_LANES, rows)
         self._lanes.clear()
         self._lane_ids.clear()
 
     def _flush_tallies(self) -> None:
-        self.db.executemany(
-            "INSERT INTO counter (crawl, kind, name, value) VALUES (?, ?, ?, ?)"
+        rows = [(self.crawl.id, kind, name, amount) for (kind, name), amount in self._tallies.items()]
+        insert_rows(
+            self.db,
+            "INSERT INTO counter (crawl, kind, name, value)",
+            rows,
             " ON CONFLICT DO UPDATE SET value = value + excluded.value",
-            [(self.crawl.id, kind, name, amount) for (kind, name), amount in self._tallies.items()],
         )
         self._tallies.clear()
 

@@ -225,3 +225,22 @@ CREATE TABLE worker (
     seen REAL NOT NULL,
     beat BLOB NOT NULL
 ) WITHOUT ROWID;
+
+-- The history of a crawl. step: seconds for which there is one point; slot: which of these steps since 1970.
+CREATE TABLE point (
+    crawl INTEGER NOT NULL,
+    step INTEGER NOT NULL,
+    slot INTEGER NOT NULL,
+    at REAL NOT NULL,
+    point BLOB NOT NULL,
+    PRIMARY KEY (crawl, step, slot)
+) WITHOUT ROWID;
+
+-- Duties of which one process at a time does each. The notes outlive their holder.
+CREATE TABLE duty (
+    name TEXT PRIMARY KEY,
+    holder TEXT NOT NULL,
+    since REAL NOT NULL,
+    until REAL NOT NULL,
+    notes BLOB NOT NULL
+) WITHOUT ROWID;

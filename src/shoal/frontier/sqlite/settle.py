@@ -26,6 +26,7 @@ _PUT_BACK = (
     "UPDATE task SET state = ?, at = ?, attempts = ?, free_retries = ?, reason = ?, losses = iif(?, losses, 0),"
     " worker = '' WHERE id = ?"
 )
+_EXTEND = "UPDATE task SET at = ? WHERE id IN (SELECT value FROM json_each(?))"
 _DELETE = "DELETE FROM task WHERE id IN (SELECT value FROM json_each(?))"
 _BURY = "UPDATE task SET state = 3, at = ?, reason = ?, detail = ?, losses = 0, worker = '' WHERE id = ?"
 
@@ -77,7 +78,6 @@ def settle(db: sqlite3.Connection, results: Sequence[Result], *, at: Moment) -> 
 def extend(db: sqlite3.Connection, leases: Sequence[Lease], *, seconds: float, at: Moment) -> list[Lease]:
     """Move the end of these leases; gives the leases that are lost already."""
     lost: list[Lease] = []
-    changes = []
     for name in dict.fromkeys(lease.crawl for lease in leases):
         group = [lease for lease in leases if lease.crawl == name]
         ledger = Ledger.load(db, name, at=at)
@@ -87,13 +87,14 @@ def extend(db: sqlite3.Connection, leases: Sequence[Lease], *, seconds: float, a
         if ledger.note_presence(seconds=seconds):
             ledger.flush()
         held = held_tasks(ledger, (lease.task.key for lease in group))
+        kept = []
         for lease in group:
             task = held.get(lease.task.key)
             if task is None or abs(task.token) != lease.token:
                 lost.append(lease)
             else:
-                changes.append((ledger.now + seconds, task.id))
-    db.executemany("UPDATE task SET at = ? WHERE id = ?", changes)
+                kept.append(task.id)
+        db.execute(_EXTEND, (ledger.now + seconds, msgspec.json.encode(kept).decode()))
     return lost
 
 

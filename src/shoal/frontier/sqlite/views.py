@@ -68,11 +68,11 @@ def _reason(ledger: Ledger) -> str:
     return str(row[0])
 
 
-def lanes(ledger: Ledger, *, limit: int) -> list[LaneStatus]:
+def lanes(ledger: Ledger, *, limit: int, skip: int = 0, search: str = "") -> list[LaneStatus]:
     rows = ledger.db.execute(
         f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND (waiting > 0 OR in_flight > 0)"  # noqa: S608 -- constant
-        " ORDER BY waiting DESC, in_flight DESC, id LIMIT ?",
-        (ledger.crawl.id, limit),
+        " AND instr(name, ?) > 0 ORDER BY waiting DESC, in_flight DESC, id LIMIT ? OFFSET ?",
+        (ledger.crawl.id, search, limit, skip),
     )
     return [
         LaneStatus(

@@ -17,7 +17,7 @@ import msgspec
 
 from shoal.errors import StorageBroken, StorageError
 from shoal.sqlite_file import VERSIONS, connect, storage_errors, transaction
-from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, Store, StoredItem
+from shoal.store.base import FetchRow, ItemFilter, ItemPage, ItemRow, ItemRule, QueryAnswer, Store, StoredItem
 from shoal.store.checks import mended, storable
 from shoal.store.files.segments import (
     FETCHES,
@@ -101,6 +101,12 @@ class FilesStore:
     async def count_by_crawl(self, spider: str) -> dict[str, int]:
         """How many items of the spider each crawl wrote last."""
         return await (await self._up_to_date()).count_by_crawl(spider)
+
+    async def newest(
+        self, which: ItemFilter = ItemFilter(), *, limit: int, after: str = "", search: str = ""
+    ) -> ItemPage:
+        """Items in the order in which they came into the index, the last first."""
+        return await (await self._up_to_date()).newest(which, limit=limit, after=after, search=search)
 
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         """The latest log line of each of these tasks."""

@@ -42,11 +42,12 @@ def _small(column: str) -> str:
     return f"CASE WHEN pg_column_size({column}) <= {LARGE_BYTES} THEN {column}::text END"
 
 
+ITEM_COLUMNS = f"""item.spider, item.key, item.version, item.crawl, item.url, {_small("item.data")},
+           {_seconds("item.first_seen")}, {_seconds("item.last_seen")}, {_seconds("item.changed_at")}"""
 _ITEMS = f"""
-    SELECT item.spider, item.key, item.version, item.crawl, item.url, {_small("item.data")},
-           {_seconds("item.first_seen")}, {_seconds("item.last_seen")}, {_seconds("item.changed_at")}
+    SELECT {ITEM_COLUMNS}
     FROM items AS item WHERE (item.spider, item.key) > ($1, $2) AND $3::int >= 0"""  # noqa: S608 -- columns of ours
-_LARGE_ITEM = "SELECT data::text FROM items WHERE spider = $1 AND key = $2 AND $3::int >= 0"
+LARGE_ITEM = "SELECT data::text FROM items WHERE spider = $1 AND key = $2 AND $3::int >= 0"
 _ITEM_ORDER = " ORDER BY item.spider, item.key"
 _VERSIONS = f"""
     SELECT kept.spider, kept.key, kept.version, kept.crawl, kept.url, {_small("kept.data")},
@@ -76,19 +77,19 @@ _Position = tuple[str, str, int]
 
 def items(link: PostgresLink, which: ItemFilter) -> AsyncIterator[StoredItem]:
     """Items by spider and key, a transaction per batch."""
-    where, arguments = _where(which)
-    return _stream(link, f"{_ITEMS}{where}{_ITEM_ORDER} LIMIT {BATCH_ROWS}", arguments, large=_LARGE_ITEM)
+    where, arguments = where_of(which)
+    return _stream(link, f"{_ITEMS}{where}{_ITEM_ORDER} LIMIT {BATCH_ROWS}", arguments, large=LARGE_ITEM)
 
 
 def versions(link: PostgresLink, which: ItemFilter) -> AsyncIterator[StoredItem]:
     """The kept versions, by spider, key and number."""
-    where, arguments = _where(which)
+    where, arguments = where_of(which)
     return _stream(link, f"{_VERSIONS}{where}{_VERSION_ORDER} LIMIT {BATCH_ROWS}", arguments, large=_LARGE_VERSION)
 
 
 async def count(link: PostgresLink, which: ItemFilter) -> int:
     """How many items match."""
-    where, arguments = _where(which)
+    where, arguments = where_of(which)
     query = f"SELECT count(*) FROM items AS item WHERE $1::text = $2 AND $3::int >= 0{where}"  # noqa: S608 -- columns of ours
     async with link.transaction(seconds=READ_SECONDS, reads=True) as connection:
         return int(await connection.fetchval(query, "", "", 0, *arguments))
@@ -120,7 +121,7 @@ async def fetches(link: PostgresLink, crawl: str, keys: list[int]) -> list[Fetch
 
 async def fetches_of(link: PostgresLink, crawls: Sequence[str], url: str, *, limit: int) -> list[FetchRow]:
     """The latest line of each task with this URL, newest first."""
-    if "\0" in url or not _is_text(url):
+    if "\0" in url or not is_text(url):
         return []
     async with link.transaction(reads=True) as connection:
         tasks = [(row["crawl"], row["key"]) for row in await connection.fetch(_OF_URL, list(crawls), url, limit)]
@@ -147,7 +148,7 @@ async def delete_crawl(link: PostgresLink, crawl: str) -> None:
 
 async def answer(link: PostgresLink, sql: str, *, limit: int, seconds: float) -> QueryAnswer:
     """Run one statement that only reads, within `seconds`. A statement that is wrong or writes is a UsageError."""
-    if "\0" in sql or not _is_text(sql):
+    if "\0" in sql or not is_text(sql):
         raise UsageError("the statement is not usable: it holds characters that are no text")
     async with link.transaction(seconds=seconds, reads=True, schemas=", public") as connection:
         try:
@@ -193,7 +194,8 @@ def _refusal(error: asyncpg.PostgresError, link: PostgresLink, seconds: float) -
     return UsageError(f"the statement is not usable: {text}")
 
 
-def _is_text(sql: str) -> bool:
+def is_text(sql: str) -> bool:
+    """Whether a text can be sent: half of a surrogate pair cannot."""
     try:
         sql.encode()
     except UnicodeEncodeError:
@@ -212,12 +214,13 @@ async def _stream(link: PostgresLink, query: str, arguments: Sequence[Any], *, l
             if text is None:
                 async with link.transaction(seconds=READ_SECONDS, reads=True) as connection:
                     text = await connection.fetchval(large, *position)
-            yield _stored(row, text)
+            yield stored(row, text)
         if len(batch) < BATCH_ROWS:
             return
 
 
-def _stored(row: Any, text: str) -> StoredItem:
+def stored(row: Any, text: str) -> StoredItem:
+    """A row of ITEM_COLUMNS with its data."""
     return StoredItem(
         spider=row[0],
         key=row[1],
@@ -252,7 +255,8 @@ def _with_floats(value: Any) -> Any:
     return value
 
 
-def _where(which: ItemFilter) -> tuple[str, list[Any]]:
+def where_of(which: ItemFilter, *, start: int = 4) -> tuple[str, list[Any]]:
+    """The conditions of a filter, and its arguments from number `start` on."""
     conditions: list[tuple[str, Any]] = [
         ("item.spider = ${}", which.spider),
         ("item.crawl = ${}", which.crawl),
@@ -261,5 +265,5 @@ def _where(which: ItemFilter) -> tuple[str, list[Any]]:
         ("starts_with(item.url, ${})", which.url_prefix or None),
     ]
     given = [(condition, value) for condition, value in conditions if value is not None]
-    clause = "".join(f" AND {condition.format(position)}" for position, (condition, _) in enumerate(given, start=4))
+    clause = "".join(f" AND {condition.format(position)}" for position, (condition, _) in enumerate(given, start=start))
     return clause, [value for _, value in given]

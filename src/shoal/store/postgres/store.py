@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import asyncpg
 
-from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, StoredItem
+from shoal.store.base import FetchRow, ItemFilter, ItemPage, ItemRow, ItemRule, QueryAnswer, StoredItem
 from shoal.store.checks import mended
 from shoal.store.postgres import migrations as postgres_schema
+from shoal.store.postgres import newest as postgres_newest
 from shoal.store.postgres import read as postgres_read
 from shoal.store.postgres.address import parse_address
 from shoal.store.postgres.connection import Connection, PostgresLink, RowRefused, in_our_words
@@ -69,6 +70,12 @@ class PostgresStore:
     async def count_by_crawl(self, spider: str) -> dict[str, int]:
         """How many items of the spider each crawl wrote last."""
         return await postgres_read.count_by_crawl(self._link, spider)
+
+    async def newest(
+        self, which: ItemFilter = ItemFilter(), *, limit: int, after: str = "", search: str = ""
+    ) -> ItemPage:
+        """Items by the time of their last change, the latest first."""
+        return await postgres_newest.newest(self._link, which, limit=limit, after=after, search=search)
 
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         """The latest log line of each of these tasks."""

@@ -8,9 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from shoal.errors import StorageError, UsageError
 from shoal.sqlite_file import storage_errors
-from shoal.store.base import FetchRow, ItemFilter, QueryAnswer, StoredItem
+from shoal.store.base import (
+    LOOKED_THROUGH,
+    FetchRow,
+    ItemFilter,
+    QueryAnswer,
+    StoredItem,
+    like_pattern,
+    wrong_position,
+)
 
 BATCH_ROWS = 1000
 BATCH_BYTES = 8 * 1024 * 1024
@@ -18,6 +28,7 @@ KEYS_PER_QUERY = 500
 LINES_PER_STEP = 20_000
 VALUE_BYTES = 64 * 1024 * 1024
 STEPS_BETWEEN_LOOKS = 10_000
+LATEST = 2**63 - 1
 
 _CHANGED_AT = "coalesce(item.changed_at, item.first_seen)"
 _ITEMS = f"""
@@ -69,10 +80,43 @@ def batch(connection: sqlite3.Connection, query: str, arguments: _Row) -> list[t
     return found
 
 
+def newest(
+    connection: sqlite3.Connection, which: ItemFilter, *, limit: int, after: str, search: str
+) -> tuple[list[StoredItem], str]:
+    """Items by their ids, the highest first, and where the next page begins."""
+    clause, arguments = _clause(which)
+    first = LATEST if not after else _position(after)
+    window = f"SELECT id FROM item WHERE {clause}item.id < ? ORDER BY item.id DESC LIMIT {LOOKED_THROUGH}"  # noqa: S608 -- column names of ours
+    last, looked = 0, 0
+    if search:
+        look = f"SELECT coalesce(min(id), 0), count(*) FROM ({window})"  # noqa: S608 -- column names of ours
+        last, looked = connection.execute(look, (*arguments, first)).fetchone()
+    finds = (
+        r"(item.key LIKE ? ESCAPE '\' OR item.url LIKE ? ESCAPE '\' OR item.data LIKE ? ESCAPE '\') AND "
+        if search
+        else ""
+    )
+    query = f"{_ITEMS} WHERE {clause}{finds}item.id < ? AND item.id >= ? ORDER BY item.id DESC LIMIT ?"
+    patterns = (like_pattern(search),) * 3 if search else ()
+    rows = batch(connection, query, (*arguments, *patterns, first, last, limit + 1))
+    items = [item for _, item in rows[:limit]]
+    if len(rows) > limit or sum(len(item.data) for item in items) > BATCH_BYTES:
+        return items, str(rows[:limit][-1][0])
+    return items, str(last) if looked == LOOKED_THROUGH else ""
+
+
+def _position(after: str) -> int:
+    if not after.isascii() or not after.isdigit() or len(after) > len(str(LATEST)):
+        raise wrong_position(after)
+    return min(int(after), LATEST)
+
+
 def count(connection: sqlite3.Connection, which: ItemFilter) -> int:
     """How many items match."""
+    if which.spider is not None and _is_only_spider(connection, which.spider):
+        which = msgspec.structs.replace(which, spider=None)
     clause, arguments = _clause(which)
-    # Without a condition SQLite counts an index, which is much smaller than the table.
+    # Without a condition on other columns SQLite counts an index, which is much smaller than the table.
     where = f" WHERE {clause}TRUE" if clause else ""
     query = f"SELECT count(*) FROM item{where}"  # noqa: S608 -- column names of ours
     (number,) = connection.execute(query, arguments).fetchone()
@@ -109,6 +153,13 @@ def fetches_of(connection: sqlite3.Connection, crawls: Sequence[str], url: str, 
         found += [line for line in lines if line.crawl in crawls]
         found = sorted(found, key=lambda row: (row.at, row.token), reverse=True)[:limit]
     return found
+
+
+def _is_only_spider(connection: sqlite3.Connection, spider: str) -> bool:
+    """Whether all items are this spider's: two looks into the index on (spider, key)."""
+    query = "SELECT (SELECT min(spider) FROM item) = ?1 AND (SELECT max(spider) FROM item) = ?1"
+    (found,) = connection.execute(query, (spider,)).fetchone()
+    return bool(found)
 
 
 def _clause(which: ItemFilter) -> tuple[str, _Row]:

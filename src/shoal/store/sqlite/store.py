@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from shoal.sqlite_file import VERSIONS, FileConnection, connect, storage_errors, transaction
-from shoal.store.base import FetchRow, ItemFilter, ItemRow, ItemRule, QueryAnswer, StoredItem
+from shoal.store.base import FetchRow, ItemFilter, ItemPage, ItemRow, ItemRule, QueryAnswer, StoredItem
 from shoal.store.checks import mended, storable
 from shoal.store.sqlite import read, write
 
 DELETED_PER_STEP = 5000
 LOOKED_AT_PER_STEP = 20_000
 QUERY_SECONDS = 60.0
+# Less than the frontier's: a batch of rows changes fewer pages, and counting or exporting fills the cache once.
+CACHE_BYTES = 2 * 1024 * 1024
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
@@ -68,6 +70,13 @@ class SqliteStore:
     async def count_by_crawl(self, spider: str) -> dict[str, int]:
         """How many items of the spider each crawl wrote last."""
         return await self._run(read.count_by_crawl, self._connection, spider)
+
+    async def newest(
+        self, which: ItemFilter = ItemFilter(), *, limit: int, after: str = "", search: str = ""
+    ) -> ItemPage:
+        """Items by the order of their first arrival, the last first."""
+        items, then = await self._run(read.newest, self._connection, which, limit=limit, after=after, search=search)
+        return ItemPage(items=items, after=then)
 
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         """The log lines of these tasks."""
@@ -155,13 +164,15 @@ class SqliteStore:
 
 def _connect(path: str | Path) -> FileConnection:
     tables, views, from_1, from_2 = (_script(name) for name in ("schema", "views", "from_1", "from_2"))
-    return connect(
+    connection = connect(
         path,
         part="store",
         version=VERSIONS["store"],
         schema_sql=tables + views + from_2,
         migrations={1: from_1 + views, 2: from_2},
     )
+    connection.execute(f"PRAGMA cache_size = -{CACHE_BYTES // 1024}")
+    return connection
 
 
 def _script(name: str) -> str:

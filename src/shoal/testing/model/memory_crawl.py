@@ -43,6 +43,7 @@ from shoal.model import (
     TaskState,
 )
 from shoal.testing.model.memory_exits import ModelPools
+from shoal.testing.model.memory_history import ModelHistory
 
 
 @dataclass(eq=False)
@@ -153,6 +154,7 @@ class ModelTask:
             and self.reason.startswith(which.reason or "")
             and (which.since is None or self.at >= which.since)
             and which.key in (None, self.task.key)
+            and (which.until is None or self.at <= which.until)
         )
 
 
@@ -196,6 +198,7 @@ class ModelCrawl:
     ended: dict[int, int] = field(default_factory=dict)
     generation: int = 0
     generation_began: float = 0.0
+    history: ModelHistory = field(default_factory=ModelHistory)
 
     def set_time(self, wall: float, *, expected: float | None) -> None:
         """A verb begins: the crawl's own time never goes back, nor further ahead than a caller can know."""

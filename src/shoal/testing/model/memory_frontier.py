@@ -28,6 +28,7 @@ from shoal.model import (
     LaneUpdate,
     Lease,
     LeaseBatch,
+    Point,
     Progress,
     PutReport,
     Result,
@@ -40,6 +41,7 @@ from shoal.model import (
 from shoal.testing.model import memory_views as views
 from shoal.testing.model.memory_control import apply, described, flaw_of, matching_dead, take_over
 from shoal.testing.model.memory_crawl import ModelCrawl, ModelTask
+from shoal.testing.model.memory_history import ModelDuty
 from shoal.testing.model.memory_lease import (
     Terms,
     ask_again,
@@ -74,6 +76,7 @@ class MemoryFrontier:
         self._crawl_ages: Iterator[int] = shared._crawl_ages if shared else itertools.count(1)
         self._lane_ages: Iterator[int] = shared._lane_ages if shared else itertools.count(1)
         self._beats: dict[str, WorkerBeat] = shared._beats if shared else {}
+        self._duties: dict[str, ModelDuty] = shared._duties if shared else {}
 
     async def open_crawl(self, crawl: Crawl) -> Crawl:
         check_exits(crawl.pools)
@@ -247,8 +250,8 @@ class MemoryFrontier:
     async def progress(self, crawl: str) -> Progress:
         return views.progress(self._look(crawl))
 
-    async def lanes(self, crawl: str, *, limit: int = 100) -> list[LaneStatus]:
-        return views.lanes(self._look(crawl), limit=limit)
+    async def lanes(self, crawl: str, *, limit: int = 100, skip: int = 0, search: str = "") -> list[LaneStatus]:
+        return views.lanes(self._look(crawl), limit=limit, skip=skip, search=search)
 
     async def update_lane(self, crawl: str, lane: str, update: LaneUpdate) -> None:
         one = self._crawl(crawl)
@@ -326,6 +329,20 @@ class MemoryFrontier:
         since = self._clock() - WORKERS_KEPT_SECONDS
         mine = [beat for beat in self._beats.values() if beat.crawl == crawl and beat.seen >= since]
         return sorted(mine, key=lambda beat: (-beat.seen, beat.worker))[:WORKERS_KEPT]
+
+    async def keep_point(self, crawl: str, point: Point) -> bool:
+        one = self._crawl(crawl)
+        return one.history.keep(point, now=one.wall)
+
+    async def points(self, crawl: str, *, seconds: float, most: int = 500) -> list[Point]:
+        one = self._look(crawl)
+        return one.history.points(seconds=seconds, most=most, now=one.wall)
+
+    async def hold_duty(
+        self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None
+    ) -> tuple[bool, bytes]:
+        found = self._duties.setdefault(duty, ModelDuty())
+        return found.hold(holder, seconds=seconds, notes=notes, now=self._clock())
 
     async def close(self) -> None:
         pass

@@ -33,7 +33,7 @@ def progress(one: ModelCrawl) -> Progress:
     )
 
 
-def lanes(one: ModelCrawl, *, limit: int) -> list[LaneStatus]:
+def lanes(one: ModelCrawl, *, limit: int, skip: int = 0, search: str = "") -> list[LaneStatus]:
     found = [
         LaneStatus(
             lane=lane.name,
@@ -52,8 +52,8 @@ def lanes(one: ModelCrawl, *, limit: int) -> list[LaneStatus]:
         )
         for lane in one.lanes.values()
     ]
-    busy = [lane for lane in found if lane.waiting or lane.in_flight]
-    return sorted(busy, key=lambda lane: (-lane.waiting, -lane.in_flight))[:limit]
+    busy = [lane for lane in found if (lane.waiting or lane.in_flight) and search in lane.lane]
+    return sorted(busy, key=lambda lane: (-lane.waiting, -lane.in_flight))[skip : skip + limit]
 
 
 def look_up(one: ModelCrawl, key: int) -> TaskStatus:

@@ -187,6 +187,36 @@ class ControlPromises(FrontierCase):
         assert lanes[0].starts_in == 5.0
         assert len(await frontier.lanes(CRAWL, limit=1)) == 1
 
+    async def test_pages_through_busy_lanes_and_finds_them_by_name(self, frontier: Frontier) -> None:
+        names = [f"{'shop' if number % 3 else 'blog'}-{number}.test" for number in range(12)]
+        tasks = [make_task(100 * n + m, name) for n, name in enumerate(names) for m in range(12 - n)]
+        await frontier.put(CRAWL, tasks)
+        pages = [await frontier.lanes(CRAWL, limit=5, skip=skip) for skip in (0, 5, 10, 15)]
+        assert [lane.lane for page in pages for lane in page] == names
+        assert [len(page) for page in pages] == [5, 5, 2, 0]
+        blogs = [name for name in names if name.startswith("blog")]
+        assert [lane.lane for lane in await frontier.lanes(CRAWL, search="blog-")] == blogs
+        assert [lane.lane for lane in await frontier.lanes(CRAWL, search="blog-", limit=2, skip=1)] == blogs[1:3]
+        assert [lane.lane for lane in await frontier.lanes(CRAWL, search="p-4.t")] == ["shop-4.test"]
+        for nothing in ("BLOG", "b.og", "%", "blog-0.test "):
+            assert await frontier.lanes(CRAWL, search=nothing) == []
+
+    async def test_pages_through_the_lanes_of_a_cancelled_crawl(self, frontier: Frontier) -> None:
+        await frontier.put(CRAWL, [make_task(number, f"{number}.test") for number in range(4)])
+        await take(frontier)
+        await frontier.set_state(CRAWL, CrawlState.CANCELLED)
+        pages = [await frontier.lanes(CRAWL, limit=3, skip=skip) for skip in (0, 3)]
+        assert sorted(lane.lane for page in pages for lane in page) == [f"{number}.test" for number in range(4)]
+
+    async def test_a_lane_whose_cap_is_zero_lends_nothing_until_it_has_one_again(self, frontier: Frontier) -> None:
+        await frontier.put(CRAWL, [make_task(1, "a.test"), make_task(2, "b.test")])
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(cap=0))
+        assert keys(await take(frontier)) == [2]
+        assert [(lane.lane, lane.cap) for lane in await frontier.lanes(CRAWL, search="a.")] == [("a.test", 0)]
+        assert keys(await take(frontier)) == []
+        await frontier.update_lane(CRAWL, "a.test", LaneUpdate(cap=8))
+        assert keys(await take(frontier)) == [1]
+
     async def test_shows_a_lanes_pace_and_the_pace_to_which_it_returns(self, frontier: Frontier) -> None:
         await frontier.put(CRAWL, [make_task(1, "a.test")])
         await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=3.0, base_interval=3.0))

@@ -47,6 +47,16 @@ class PutPromises(FrontierCase):
         assert keys(batch) == [-(2**63), 2**63 - 1]
         await again.close()
 
+    async def test_large_tasks_put_or_found_together_are_kept_whole(self, frontier: Frontier) -> None:
+        tasks = [make_task(number, body=bytes([number]) * 400_000) for number in range(1, 11)]
+        assert (await frontier.put(CRAWL, [make_task(0), *tasks[:5]])).new == 6
+        batch = await take(frontier, 1)
+        # The first five are known now, and stand in the way of the others.
+        settled = await frontier.settle([Done(lease=batch.leases[0], found=tasks)])
+        assert (settled.stale, settled.failed) == ([], {})
+        await check_counts(frontier, queued=10, done=1)
+        assert [lease.task for lease in (await take(frontier)).leases] == tasks
+
     async def test_gives_back_a_crawl_that_is_opened_again(self, frontier: Frontier) -> None:
         crawl = Crawl(id="other", spider="s", interval=2.0, needs_rules=True, settings={"a": [1]}, created=5.0)
         assert await frontier.open_crawl(crawl) == crawl

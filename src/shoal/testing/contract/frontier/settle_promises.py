@@ -191,7 +191,10 @@ class SettlePromises(FrontierCase):
             (DeadFilter(lane="b.test"), [2]),
             (DeadFilter(reason="http"), [3, 1]),
             (DeadFilter(since=clock() - 10.0), [3, 2]),
+            (DeadFilter(until=letters[1].at - 1.0), [1]),
+            (DeadFilter(since=letters[1].at, until=letters[1].at), [3, 2]),
             (DeadFilter(key=2), [2]),
+            (DeadFilter(key=2, until=letters[2].at), []),
             (DeadFilter(key=2, reason="http"), []),
         ):
             assert [letter.task.key for letter in await frontier.dead(CRAWL, which)] == found

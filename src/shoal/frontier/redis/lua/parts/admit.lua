@@ -4,9 +4,12 @@
 -- Letting tasks in: dedup and budgets. Shared by put and settle.
 --
 -- A kind of task is four values: lane, −priority · 2^31, delay, and the sum of 1 if its URL was merged and 2 if its lane
--- lives in another shard. A task is three: its key in decimals, the number of its kind, the task.
+-- lives in another shard. A list of tasks is: their number, the number of packets, the packets. In a packet each task stands behind
+-- the number of its kind (2 bytes), its own length (4), the low bits of its key (3), and the key in decimals after its length (1). A
+-- value for each task would be a string of its own for Redis and for Lua: known links, most of them, are never taken out.
 --
 -- shape:LANE  path shape → number of tasks accepted; only where max_per_shape is set
+local LINK, LINK_HEAD, LEAST_TASK = '>I2I4I3Bc0', '>I2I4I3B', 18
 local NO_SHAPE = string.rep('\0', 8)
 local kinds = {}
 -- The reasons of tasks that are buried at once, in the order of the tasks; nil: tasks wait.
@@ -28,7 +31,7 @@ function read_kinds(at)
   local total = tonumber(ARGV[at])
   for i = 1, total do
     local lane, offset, delay, flags = unpack(ARGV, at + 4 * i - 3, at + 4 * i)
-    kinds[tostring(i)] = {
+    kinds[i] = {
       lane = lane, offset = assert(tonumber(offset)), delay = assert(tonumber(delay)), is_merged = flags == '1' or flags == '3',
       is_foreign = flags > '1',
     }
@@ -36,11 +39,21 @@ function read_kinds(at)
   return at + 4 * total + 1
 end
 
--- Before the first write: scripts are atomic but do not roll back.
-function check_tasks(at, total)
-  for i = at, at + 3 * total - 1, 3 do
-    assert(kinds[ARGV[i + 1]] and #ARGV[i + 2] > 18)
+-- Before the first write: scripts are atomic but do not roll back. Gives the number of tasks, and the index behind the last packet.
+function check_tasks(at)
+  local total, packets, found = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), 0
+  for i = at + 2, at + 1 + packets do
+    local packet, first = ARGV[i], 1
+    local size = #packet
+    while first <= size do
+      local kind, length, _, digits, behind = unpack_struct(LINK_HEAD, packet, first)
+      first = behind + digits + length
+      assert(kinds[kind] and length > LEAST_TASK and first <= size + 1)
+      found = found + 1
+    end
   end
+  assert(found == total)
+  return total, at + 2 + packets
 end
 
 local function pass_on(kind, task)
@@ -95,41 +108,48 @@ local function accept(key, kind, task, learnt_in)
   end
 end
 
--- Take in the tasks from ARGV[at] on. Refused and merged tasks are noted by their index in the call.
-function admit(at, total)
-  local size = half * 2
-  for i = at, at + 3 * total - 1, 3 do
-    local key, kind, task = ARGV[i], kinds[ARGV[i + 1]], ARGV[i + 2]
+local function is_known(key, set, bucket, packet, first)
+  if admitted[key] then return true end
+  if bloom_error then return bloom_knows(string.sub(packet, first, first + 7)) end
+  return call('SISMEMBER', set, key) == 1 or (ttl and generation_of(bucket, key) ~= nil)
+end
+
+-- A task that is not known, or of another shard.
+local function take_in(key, kind, task, set)
+  local reason = kind.is_foreign and 'foreign' or has_budgets and refusal(kind, task)
+  if reason == 'foreign' or reason == 'allowance' then
+    pass_on(kind, task)
+  elseif reason then
+    refused[#refused + 1] = examined
+    refused[#refused + 1] = reason
+  else
+    accept(key, kind, task, bloom_error and key_of(task) or set)
+  end
+end
+
+local function admit_packet(packet)
+  local size, first, last = half * 2, 1, #packet
+  while first <= last do
+    local number, length, low, key, behind = unpack_struct(LINK, packet, first)
+    local kind = kinds[number]
     -- As bucket_at does it; a call for every link would cost more.
-    local bucket = low_of_task(task) % size
+    local bucket = low % size
     if bucket >= buckets then bucket = bucket - half end
-    local set = seen_prefix .. bucket
-    local is_known
-    if kind.is_foreign then
-      is_known = false
-    elseif admitted[key] then
-      is_known = true
-    elseif bloom_error then
-      is_known = bloom_knows(key_of(task))
-    else
-      is_known = call('SISMEMBER', set, key) == 1 or (ttl and generation_of(bucket, key) ~= nil)
-    end
-    if is_known then
+    local set = format(seen_format, bucket)
+    first = behind + length
+    if not kind.is_foreign and is_known(key, set, bucket, packet, behind) then
       duplicates = duplicates + 1
       if kind.is_merged then merged[#merged + 1] = examined end
     else
-      local reason = kind.is_foreign and 'foreign' or has_budgets and refusal(kind, task)
-      if reason == 'foreign' or reason == 'allowance' then
-        pass_on(kind, task)
-      elseif reason then
-        refused[#refused + 1] = examined
-        refused[#refused + 1] = reason
-      else
-        accept(key, kind, task, bloom_error and key_of(task) or set)
-      end
+      take_in(key, kind, string.sub(packet, behind, first - 1), set)
     end
     examined = examined + 1
   end
+end
+
+-- Take in the list of tasks that begins at ARGV[at]. Refused and merged tasks are noted by their index in the call.
+function admit(at)
+  for i = at + 2, at + 1 + tonumber(ARGV[at + 1]) do admit_packet(ARGV[i]) end
 end
 
 -- Call it after save_queues: a key may be unknown for a task that waits or is buried, never known without a task.

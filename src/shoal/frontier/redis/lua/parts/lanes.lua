@@ -99,21 +99,29 @@ function update_lane(lane, at)
   end
 end
 
--- Put the lane into `ready` with the time of its next start, or take it out; keep `busy` in step.
-local function index_lane(lane)
-  local ready, due = is_ready(lane), math.max(lane.next_start, lane.exits_next)
-  if ready and not (lane.was_ready and lane.was_due == due) then
-    call('ZADD', P .. 'ready', due, lane.member)
-  elseif lane.was_ready and not ready then
-    call('ZREM', P .. 'ready', lane.member)
+-- Note what puts the lane into `ready` with the time of its next start, or takes it out; the same for `busy`.
+local function index_lane(lane, ready, busy)
+  local is_due, due = is_ready(lane), math.max(lane.next_start, lane.exits_next)
+  if is_due and not (lane.was_ready and lane.was_due == due) then
+    ready.added[#ready.added + 1] = due
+    ready.added[#ready.added + 1] = lane.member
+  elseif lane.was_ready and not is_due then
+    ready.removed[#ready.removed + 1] = lane.member
   end
   if lane.waiting ~= lane.was_waiting or lane.in_flight ~= lane.was_in_flight then
     if lane.waiting > 0 or lane.in_flight > 0 then
-      call('ZADD', P .. 'busy', -(lane.waiting * IN_FLIGHT_ROOM + lane.in_flight), lane.member)
+      busy.added[#busy.added + 1] = -(lane.waiting * IN_FLIGHT_ROOM + lane.in_flight)
+      busy.added[#busy.added + 1] = lane.member
     else
-      call('ZREM', P .. 'busy', lane.member)
+      busy.removed[#busy.removed + 1] = lane.member
     end
   end
+end
+
+-- One command for all lanes: a call for each costs as much as what it changes.
+local function save_index(name, changes)
+  write_in_parts('ZADD', P .. name, changes.added)
+  write_in_parts('ZREM', P .. name, changes.removed)
 end
 
 -- Queue the tasks that were added to lanes. It must write first:
@@ -129,7 +137,7 @@ function save_queues()
 end
 
 function save_lanes()
-  local changed = {}
+  local changed, ready, busy = {}, {added = {}, removed = {}}, {added = {}, removed = {}}
   for i = 1, #lane_list do
     local lane = lane_list[i]
     if lane.exits_changed then refresh_exits(lane) end
@@ -139,8 +147,10 @@ function save_lanes()
       changed[#changed + 1] = lane.name
       changed[#changed + 1] = value
     end
-    index_lane(lane)
+    index_lane(lane, ready, busy)
   end
+  save_index('ready', ready)
+  save_index('busy', busy)
   write_in_parts('HSET', P .. 'lanes', changed)
   if spent ~= 0 then save_spent() end
 end

@@ -1,5 +1,5 @@
 -- needs: bloom expiry
--- gives: MAX_SPLITS buckets seen_prefix half bucket_at low_of_task low_of_decimals set_of grow_seen
+-- gives: MAX_SPLITS buckets seen_prefix seen_format half bucket_at low_of_task low_of_decimals set_of grow_seen
 -- Dedup: every key that a crawl accepted, as 64-bit integers in sets (buckets) small enough to stay intsets. Where keys expire,
 -- only the keys of tasks that have not ended; the others are in buckets of the same number, by generation (see expiry).
 -- The buckets grow one by one (linear hashing over the key's low 24 bits): one bucket is split for every 224 keys.
@@ -9,6 +9,8 @@ local PER_BUCKET, MAX_BUCKETS = 224, 16777216
 MAX_SPLITS = 8
 buckets = tonumber(crawl.buckets) or 1
 seen_prefix, half = P .. 'seen:', 1
+-- Written as an integer the number costs a third of what it costs as any number.
+seen_format = string.gsub(seen_prefix, '%%', '%%%%') .. '%d'
 while half * 2 <= buckets do half = half * 2 end
 
 -- The number of the bucket for keys with these low bits.

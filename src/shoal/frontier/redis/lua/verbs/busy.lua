@@ -3,13 +3,30 @@
 --
 -- ARGV[3]  rank to begin with
 -- ARGV[4]  limit
--- Reply    {"ok", number of lanes read, "1" if they come in order: those of a cancelled crawl do not; lane, waiting, in flight,
---          interval, cap, starts in, known, has rules ("1"), age (8 bytes), all its exits rest ("1"), base interval, it waits for
---          an exit ("1"), … for each}
-local first, limit = tonumber(ARGV[3]), tonumber(ARGV[4])
-local members = call('ZRANGE', P .. 'busy', first, first + limit - 1)
-local reply = {'ok', #members, is_cancelled and '0' or '1'}
-for _, member in ipairs(members) do
+-- ARGV[5]  how many lanes to leave out first; of a cancelled crawl none is left out
+-- ARGV[6]  a text that the lane's name must have, or ""
+-- Reply    {"ok", rank to go on with, "1" if they come in order: those of a cancelled crawl do not, how many are still to be left
+--          out, "1" when nothing is left to look at; lane, waiting, in flight, interval, cap, starts in, known, has rules ("1"), age
+--          (8 bytes), all its exits rest ("1"), base interval, it waits for an exit ("1"), … for each}
+local MAX_EXAMINED = 10000
+local first, limit, skip, search = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+if is_cancelled then skip = 0 end
+if search == '' then
+  first, skip = first + skip, 0
+end
+local examined = search == '' and limit or MAX_EXAMINED
+local members = call('ZRANGE', P .. 'busy', first, first + examined - 1)
+local wanted, looked_at = {}, 0
+while looked_at < #members and #wanted < limit do
+  looked_at = looked_at + 1
+  local name = string.sub(members[looked_at], 9)
+  if search == '' or string.find(name, search, 1, true) then
+    if skip > 0 then skip = skip - 1 else wanted[#wanted + 1] = members[looked_at] end
+  end
+end
+local is_last = looked_at == #members and #members < examined
+local reply = {'ok', first + looked_at, is_cancelled and '0' or '1', skip, is_last and '1' or '0'}
+for _, member in ipairs(wanted) do
   local lane = find_lane(string.sub(member, 9))
   if lane then
     local start = lane.exits_next < NEVER and math.max(lane.next_start, lane.exits_next) or lane.next_start

@@ -9,15 +9,17 @@
 -- ARGV[7]  "=" and the beginning of the reason, or ""
 -- ARGV[8]  earliest time of death, or "-inf"
 -- ARGV[9]  key (8 bytes), or ""
+-- ARGV[10] latest time of death, or "+inf"
 -- Reply    {"ok", how many to skip next time, "1" when nothing is left to look at, number found, letters when listing}
 local MAX_EXAMINED = 500
 local verb, skip, limit = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local wanted_lane, wanted_reason, since, wanted_key = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local wanted_lane, wanted_reason, since, wanted_key, until_then = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 
 local function matches(letter)
   return (wanted_lane == '' or string.sub(wanted_lane, 2) == letter.lane)
     and (wanted_reason == '' or string.sub(letter.reason, 1, #wanted_reason - 1) == string.sub(wanted_reason, 2))
     and (since == '-inf' or letter.at >= tonumber(since))
+    and (until_then == '+inf' or letter.at <= tonumber(until_then))
     and (verb ~= 'requeue' or max_attempts_of(letter.task) > 0)
 end
 
@@ -25,7 +27,7 @@ local keys = {}
 if wanted_key ~= '' then
   if skip == 0 then keys = {wanted_key} end
 else
-  for i, grave in ipairs(call('ZREVRANGEBYSCORE', P .. 'graves', '+inf', since, 'LIMIT', skip, MAX_EXAMINED)) do
+  for i, grave in ipairs(call('ZREVRANGEBYSCORE', P .. 'graves', until_then, since, 'LIMIT', skip, MAX_EXAMINED)) do
     keys[i] = string.sub(grave, 5)
   end
 end

@@ -3,7 +3,7 @@
 -- With reasons: store the tasks as dead letters; the state of the crawl does not change.
 --
 -- ARGV[3]  number of rejections, then for each: reason, count
--- then     number of kinds, the kinds; number of tasks, the tasks (see admit)
+-- then     number of kinds, the kinds; the list of tasks (see admit)
 -- then     number of reasons: none, or one for each task; the reasons
 -- then     of a shard, when the caller asked for allowance: generation, allowance, how much of it to keep, "1" if there
 --          will be no more (see grant)
@@ -11,11 +11,10 @@
 local FIRST_REJECTION = 4
 local rejections = tonumber(ARGV[3])
 local at = read_kinds(FIRST_REJECTION + 2 * rejections)
-local total = tonumber(ARGV[at])
-check_tasks(at + 1, total)
+local total, first_reason = check_tasks(at)
 for i = 1, rejections do assert(tonumber(ARGV[FIRST_REJECTION + 2 * i - 1])) end
-local first_reason = at + 2 + 3 * total
-local reasons = tonumber(ARGV[first_reason - 1])
+local reasons = tonumber(ARGV[first_reason])
+first_reason = first_reason + 1
 assert(reasons == 0 or reasons == total)
 if ttl then expire_keys() end
 if reasons > 0 then burial_reasons = {unpack(ARGV, first_reason, first_reason + reasons - 1)} end
@@ -29,7 +28,7 @@ if is_granted then
     call('HSET', P .. 'crawl', 'spent', format('%.0f', crawl.pages))
   end
 end
-admit(at + 1, total)
+admit(at)
 save_queues()
 save_admitted()
 for i = 1, rejections do

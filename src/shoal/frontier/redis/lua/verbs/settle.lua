@@ -4,8 +4,8 @@
 -- ARGV[3]  number of kinds, the kinds (see admit); then number of results, and for each:
 --          verb, key (8 bytes), token, lane's update: "0", or "1" and eight values (see update_lane), how the exit did: "" or
 --          the report (see exit_use); then by verb
---   done     outcome; number of rejections, for each: reason, count; number of found tasks, the tasks (see admit)
---   found    number of found tasks, the tasks: a part of a long list, sent ahead; the lease stands
+--   done     outcome; number of rejections, for each: reason, count; the list of found tasks (see admit)
+--   found    their list: a part of a long one, sent ahead; the lease stands
 --   retry    reason, delay, "1" if free
 --   dead     reason, detail
 --   release
@@ -44,9 +44,8 @@ local function read_result()
     at = at + 2 + 2 * rejections
   end
   if result.verb == 'done' or result.verb == 'found' then
-    result.total, result.found = tonumber(ARGV[at]), at + 1
-    check_tasks(result.found, result.total)
-    at = at + 1 + 3 * result.total
+    result.found = at
+    result.total, at = check_tasks(at)
   elseif result.verb == 'retry' then
     result.reason, result.delay, result.is_free = ARGV[at], assert(tonumber(ARGV[at + 1])), ARGV[at + 2] == '1'
     at = at + 3
@@ -89,7 +88,7 @@ local function finish(result)
   for i = first, first + 2 * tonumber(ARGV[first - 1]) - 1, 2 do
     rejected[ARGV[i]] = (rejected[ARGV[i]] or 0) + tonumber(ARGV[i + 1])
   end
-  admit(result.found, result.total)
+  admit(result.found)
 end
 
 local function retry(lane, held, result)
@@ -106,7 +105,7 @@ end
 
 local function apply(held, result, set)
   if result.verb == 'found' then
-    admit(result.found, result.total)
+    admit(result.found)
     return
   elseif result.verb == 'check' then
     return

@@ -8,7 +8,6 @@ from typing import Protocol
 
 import msgspec
 
-from shoal.cli.reading import StoreOf
 from shoal.fetch.robots import Robots
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import bad_record_key
@@ -16,6 +15,7 @@ from shoal.journey.results import request_of
 from shoal.model import DIRECT, VIA, Crawl, Progress, TaskState, TaskStatus
 from shoal.policy.verdicts import set_aside
 from shoal.processes.crawl_record import record_of, url_rules_of
+from shoal.processes.opening import StoreOf
 from shoal.settings import Settings
 from shoal.store.base import FetchRow
 from shoal.urls import REASONS, Link, canonical, named_key, spelling_names

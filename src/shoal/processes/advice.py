@@ -1,0 +1,262 @@
+"""What bounds a crawl, whether more workers, exits, pace or a faster store would help, and by how much. Pure.
+
+Everything has a share: how much of what it can do is asked of it now. What has the highest share bounds the crawl.
+With twice the workers a crawl is as many times as fast as the tightest thing allows, twice at most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from shoal.model import VIA, Crawl, CrawlState
+from shoal.processes.advice_words import NAMES, WORDS, hours
+from shoal.processes.crawl_record import record_of, results_known
+from shoal.processes.crawl_survey import LANES_READ, Measured, Survey, measured
+from shoal.processes.stats import pool_of
+from shoal.settings import Settings
+
+# From this share on a thing counts as saturated; a worker is loaded up to this share.
+SATURATED: Final = 0.8
+TARGET_SHARE: Final = 0.85
+# Of the cores of a machine so much is there for workers.
+USABLE_CORES: Final = 0.95
+MOST_TIMES: Final = 64.0
+# A line is told from slow sites by how long the bodies of answers take, as a share of the whole time.
+BODY_SHARE: Final = 0.6
+
+Thing = Literal["pace", "exits", "cpu", "slots", "store", "line"]
+
+
+class Shares(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of each thing is used: 1.0 is all of it.
+
+    `pace` is that of the hosts with work, `exits` that of the pools, `cpu` a core per worker, `slots` the requests that
+    workers may have on their way, `store` what the writers of the workers can take, `line` the network."""
+
+    pace: float = 0.0
+    exits: float = 0.0
+    cpu: float = 0.0
+    slots: float = 0.0
+    store: float = 0.0
+    line: float = 0.0
+
+    @property
+    def tightest(self) -> Thing:
+        """The thing with the highest share. A line that is full fills the slots as well: it is the cause."""
+        if self.line >= SATURATED and self.slots >= SATURATED:
+            return "line"
+        return max(THINGS, key=lambda name: float(getattr(self, name)))
+
+
+THINGS: Final[tuple[Thing, ...]] = ("exits", "pace", "store", "cpu", "slots", "line")
+# More workers bring more of these, and of what a store takes that has room for several writers.
+OF_WORKERS: Final[tuple[Thing, ...]] = ("cpu", "slots")
+
+
+class Prices(msgspec.Struct, frozen=True, kw_only=True):
+    """What machines cost per hour, in the currency of the settings."""
+
+    core: float = 0.05
+    gigabyte: float = 0.005
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What it takes to end within `seconds`. `workers` None: no number of workers can do it, `why` says why."""
+
+    seconds: float
+    workers: int | None
+    cores: float = 0.0
+    cost: float = 0.0
+    why: str = ""
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """What bounds a crawl, and what would help. `bound` is empty where nothing is saturated; `is_certain`: what bounds
+    it cannot be mistaken for something else."""
+
+    crawl: str
+    rate: float
+    workers: int
+    workers_wanted: int
+    bound: str = ""
+    is_certain: bool = True
+    shares: Shares = msgspec.field(default_factory=Shares)
+    gain_of_doubling: float = 1.0
+    lines: tuple[str, ...] = ()
+
+
+def advise(before: Survey, now: Survey) -> Advice:
+    """What bounds the crawl between two surveys, and what would help."""
+    crawl, progress, done = now.crawl, now.progress, measured(before, now)
+    nothing = Advice(crawl=crawl.id, rate=done.rate, workers=done.workers, workers_wanted=0)
+    if progress.state is not CrawlState.RUNNING:
+        return told(nothing, f"{crawl.id} is {progress.state}: no worker is needed")
+    if progress.left == 0:
+        return told(nothing, f"{crawl.id} has nothing left to do: no worker is needed")
+    if not done.workers:
+        line = f"no worker works on {crawl.id}: start one; what bounds it can be said when it has worked for a while"
+        return told(msgspec.structs.replace(nothing, workers_wanted=1), line)
+    if now.at <= before.at:
+        line = f"{crawl.id} is not measured yet: ask again in a few seconds"
+        return told(msgspec.structs.replace(nothing, workers_wanted=done.workers, is_certain=False), line)
+    shares = shares_of(now, done)
+    tightest = shares.tightest
+    bound = tightest if getattr(shares, tightest) >= SATURATED else ""
+    if not bound and is_scarce(now):
+        return _scarce(nothing, shares, now)
+    grows = growing(crawl)
+    advice = msgspec.structs.replace(
+        nothing,
+        shares=shares,
+        bound=bound,
+        is_certain=bound not in ("line", "slots", ""),
+        workers_wanted=wanted(shares, done, grows=grows),
+        gain_of_doubling=gain(shares, done, times=2.0, grows=grows, own_machines=False),
+    )
+    return told(advice, *WORDS[bound](now, done), *_doubling(advice, done, grows=grows), *_wanted_line(advice))
+
+
+def told(advice: Advice, *lines: str) -> Advice:
+    return msgspec.structs.replace(advice, lines=lines)
+
+
+def shares_of(survey: Survey, done: Measured) -> Shares:
+    """How much of each thing is used."""
+    figures, workers = done.figures, max(1, done.workers)
+    starts = figures.fetches / done.seconds
+    time = workers * done.seconds
+    pace, exits = _allowed(survey, done.fetch_seconds)
+    batch = 2 * settings_of(survey.crawl).flush_pages
+    write = (figures.write_seconds + figures.settle_seconds) / figures.writes if figures.writes else 0.0
+    slots = min(1.0, figures.waiting_for_slots / time)
+    body = figures.body_seconds / figures.fetch_seconds if figures.fetch_seconds else 0.0
+    return Shares(
+        pace=min(1.0, starts / pace) if pace else 0.0,
+        exits=min(1.0, starts / exits) if exits else 0.0,
+        cpu=min(1.0, done.load),
+        slots=slots,
+        store=min(1.0, done.rate * write / (workers * batch)),
+        line=slots if body >= BODY_SHARE else 0.0,
+    )
+
+
+def _allowed(survey: Survey, fetch_seconds: float) -> tuple[float, float]:
+    """Starts per second that the hosts with work allow by their pace, and that the exits of their pools allow; 0: any
+    number. More lanes than were read allow more than is known."""
+    pace = exits = 0.0
+    busy = [lane for lane in survey.lanes if lane.waiting or lane.in_flight]
+    for lane in busy:
+        pace += _per_second(lane.interval, lane.cap, fetch_seconds)
+        pool = pool_of(lane, survey.crawl)
+        if pool is not None:
+            exits += len(pool.exits) * _per_second(pool.interval, pool.cap, fetch_seconds)
+    is_whole = len(survey.lanes) < LANES_READ and math.isfinite(pace)
+    has_only_pools = bool(busy) and all(VIA in lane.lane for lane in busy)
+    return (pace if is_whole else 0.0), (exits if has_only_pools and math.isfinite(exits) else 0.0)
+
+
+def _per_second(interval: float, cap: int, fetch_seconds: float) -> float:
+    paced = 1 / interval if interval > 0 else math.inf
+    capped = cap / fetch_seconds if cap > 0 and fetch_seconds > 0 else math.inf
+    return min(paced, capped)
+
+
+def is_scarce(survey: Survey) -> bool:
+    """Whether hardly a page waits: links come as fast as pages do."""
+    progress, slots = survey.progress, sum(member.beat.slots for member in survey.at_work)
+    return progress.queued < max(1, slots // 4)
+
+
+def growing(crawl: Crawl) -> tuple[Thing, ...]:
+    """What there is more of with more workers. A file has one writer at a time, a database server several."""
+    store = results_known(crawl).store if crawl.settings else None
+    is_server = store is not None and store.url.startswith(("postgres://", "postgresql://"))
+    return (*OF_WORKERS, "store") if is_server else OF_WORKERS
+
+
+def gain(shares: Shares, done: Measured, *, times: float, grows: Sequence[Thing], own_machines: bool) -> float:
+    """How many times as fast the crawl would be with so many times the workers: on machines of their own, or on those
+    that are there."""
+    limits = [times]
+    for name in THINGS:
+        share = float(getattr(shares, name))
+        if share > 0:
+            limits.append((times if name in grows else 1.0) / share)
+    if not own_machines and done.cores and sum(done.loads) > 0:
+        limits.append(max(1.0, USABLE_CORES * done.cores / sum(done.loads)))
+    return max(min(limits), min(1.0, times))
+
+
+def wanted(shares: Shares, done: Measured, *, grows: Sequence[Thing]) -> int:
+    """The number of workers worth running: as many as it takes to reach what hosts, exits, line and store allow."""
+    fixed = [float(getattr(shares, name)) for name in THINGS if name not in grows]
+    most = min((1 / share for share in fixed if share > 1 / MOST_TIMES), default=2.0)
+    busiest = max(0.01, *(float(getattr(shares, name)) for name in grows))
+    return max(1, math.ceil(done.workers * most * busiest / TARGET_SHARE - 0.05))
+
+
+def plan_for(survey: Survey, advice: Advice, done: Measured, *, seconds: float, prices: Prices) -> Plan:
+    """What it takes to end the known tasks within so many seconds."""
+    needed = survey.progress.left / seconds if seconds > 0 else math.inf
+    if not done.rate:
+        return Plan(
+            seconds=seconds,
+            workers=None,
+            why="not known: no page was finished while it was measured, --for measures for longer",
+        )
+    times = needed / done.rate
+    grows = growing(survey.crawl)
+    fixed = {name: float(getattr(advice.shares, name)) for name in THINGS if name not in grows}
+    tight = max(fixed, key=lambda name: fixed[name])
+    if fixed[tight] > 0 and times > 1 / fixed[tight]:
+        soonest = survey.progress.left / (done.rate / fixed[tight])
+        return Plan(
+            seconds=seconds, workers=None, why=f"not possible: {NAMES[tight]} allow it in {hours(soonest)} at best"
+        )
+    busiest = max(0.01, *(float(getattr(advice.shares, name)) for name in grows))
+    workers = max(1, math.ceil(done.workers * times * busiest / TARGET_SHARE))
+    cores = needed * done.figures.cpu_seconds / max(1, done.pages) / TARGET_SHARE
+    memory = workers * done.memory_bytes / done.workers / 1e9
+    cost = seconds / 3600 * (math.ceil(cores) * prices.core + memory * prices.gigabyte)
+    return Plan(seconds=seconds, workers=workers, cores=cores, cost=cost)
+
+
+def _scarce(advice: Advice, shares: Shares, survey: Survey) -> Advice:
+    busy = max(shares.cpu, shares.slots, shares.store)
+    workers = max(1, math.ceil(advice.workers * busy / TARGET_SHARE))
+    line = (
+        f"work is scarce: {survey.progress.queued:,} pages wait, and each page that ends brings the next ones; more"
+        " workers, cores or exits do not help"
+    )
+    return told(msgspec.structs.replace(advice, bound="links", shares=shares, workers_wanted=workers), line)
+
+
+def _doubling(advice: Advice, done: Measured, *, grows: Sequence[Thing]) -> list[str]:
+    here, apart = advice.gain_of_doubling, gain(advice.shares, done, times=2.0, grows=grows, own_machines=True)
+    if here >= 1.1:
+        return [f"twice the workers would do about {here:.1f} times the pages ({done.rate * here:.3g}/s)"]
+    if apart >= 1.1:
+        return [
+            f"twice the workers: {here:.1f} times the pages on these machines, their cores are used up; {apart:.1f}"
+            " times with machines of their own"
+        ]
+    return ["twice the workers would do as many pages as now"]
+
+
+def _wanted_line(advice: Advice) -> list[str]:
+    some = "worker is" if advice.workers_wanted == 1 else "workers are"
+    return [f"{advice.workers_wanted} {some} worth running now; {advice.workers} at work"]
+
+
+def settings_of(crawl: Crawl) -> Settings:
+    """The settings that the crawl's workers work by."""
+    return record_of(crawl).settings if crawl.settings else Settings()
+
+
+def prices_of(crawl: Crawl) -> Prices:
+    """The prices that the crawl's settings name."""
+    settings = settings_of(crawl)
+    return Prices(core=settings.price_core, gigabyte=settings.price_gigabyte)

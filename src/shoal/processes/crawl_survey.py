@@ -1,0 +1,129 @@
+"""Everything that is measured of a crawl at one moment, and between two: for metrics and for advice."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from shoal.frontier.base import Frontier
+from shoal.model import FETCH_BUCKETS, Crawl, ExitStatus, Figures, LaneStatus, Progress, WorkerBeat
+from shoal.processes.crew import Member, Presence, crew_of
+
+LANES_READ = 1_000
+SHORTEST_SECONDS = 1.0
+EXITS_READ = 1_000
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
+    """A crawl as it was read at the time `at` of a monotonic clock. Of lanes and exits there are `LANES_READ` and
+    `EXITS_READ` at most, of workers the latest ones."""
+
+    crawl: Crawl
+    progress: Progress
+    lanes: Sequence[LaneStatus] = ()
+    members: Sequence[Member] = ()
+    exits: Sequence[ExitStatus] = ()
+    at: float = 0.0
+
+    @property
+    def at_work(self) -> list[Member]:
+        return [member for member in self.members if member.presence is Presence.WORKING]
+
+
+async def surveyed(crawl: Crawl, *, frontier: Frontier, clock: Callable[[], float] = time.monotonic) -> Survey:
+    """Read the crawl."""
+    return Survey(
+        crawl=crawl,
+        progress=await frontier.progress(crawl.id),
+        lanes=await frontier.lanes(crawl.id, limit=LANES_READ),
+        members=await crew_of(crawl.id, frontier=frontier),
+        exits=await frontier.exits(crawl.id, limit=EXITS_READ) if crawl.pools else (),
+        at=clock(),
+    )
+
+
+def summed(figures: Iterable[Figures]) -> Figures:
+    """The figures of several workers together."""
+    found = list(figures)
+    statuses: Counter[str] = Counter()
+    for one in found:
+        statuses.update(one.statuses)
+    numbers = {
+        name: sum(getattr(one, name) for one in found)
+        for name in Figures.__struct_fields__
+        if name not in ("statuses", "fetch_times")
+    }
+    return Figures(**numbers, statuses=dict(statuses), fetch_times=added(one.fetch_times for one in found))
+
+
+def added(groups: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    """Counts by FETCH_BUCKETS, added up. A worker that has counted nothing yet may have no groups."""
+    totals = [0] * (len(FETCH_BUCKETS) + 1)
+    for group in groups:
+        for index, count in enumerate(group[: len(totals)]):
+            totals[index] += count
+    return tuple(totals)
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What a crawl did between two surveys."""
+
+    seconds: float
+    pages: int
+    workers: int
+    figures: Figures
+    loads: tuple[float, ...]
+    cores: float
+    memory_bytes: int
+
+    @property
+    def rate(self) -> float:
+        return self.pages / self.seconds
+
+    @property
+    def fetch_seconds(self) -> float:
+        """How long a request takes, on average."""
+        return self.figures.fetch_seconds / self.figures.fetches if self.figures.fetches else 0.0
+
+    @property
+    def load(self) -> float:
+        return sum(self.loads) / len(self.loads) if self.loads else 0.0
+
+
+def measured(before: Survey, now: Survey) -> Measured:
+    """What was done between two surveys, by the workers that were at work at both times."""
+    earlier = {member.beat.worker: member.beat.figures for member in before.members}
+    beats = [member.beat for member in now.at_work]
+    both = [beat for beat in beats if beat.worker in earlier]
+    ended = (now.progress.done + now.progress.dead) - (before.progress.done + before.progress.dead)
+    return Measured(
+        seconds=max(now.at - before.at, SHORTEST_SECONDS),
+        pages=max(0, ended),
+        workers=len(beats),
+        figures=summed(difference(earlier[beat.worker], beat.figures) for beat in both),
+        loads=tuple(beat.load for beat in beats),
+        cores=cores_of(beats),
+        memory_bytes=sum(beat.memory_bytes for beat in beats),
+    )
+
+
+def difference(before: Figures, now: Figures) -> Figures:
+    """What was added since then."""
+    numbers = {
+        name: max(0, getattr(now, name) - getattr(before, name))
+        for name in Figures.__struct_fields__
+        if name not in ("statuses", "fetch_times")
+    }
+    return Figures(**numbers)
+
+
+def cores_of(beats: Sequence[WorkerBeat]) -> float:
+    """The cores of the machines that workers run on; those of a machine that does not tell: one per worker."""
+    machines: dict[str, float] = {}
+    for beat in beats:
+        untold = machines.get(beat.machine, 0.0) + 1.0
+        machines[beat.machine] = float(beat.cores) if beat.cores else untold
+    return sum(machines.values())

@@ -1,0 +1,51 @@
+"""Answers as JSON, and refusals as one line with a status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError, UsageError
+from shoal.secrecy import masked_text
+from shoal.serve.shapes import ErrorAnswer
+
+JSON = "application/json"
+RETRY_SECONDS = 2
+
+
+class Refusal(Exception):  # noqa: N818 -- an answer, not a defect
+    """A request is refused or fails with this status and line."""
+
+    def __init__(self, status: int, line: str, *, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(line)
+        self.status = status
+        self.headers = dict(headers or {})
+
+
+def json_answer(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """The value as JSON. It is never kept by a browser or a proxy: it is old within a second."""
+    kept = {"Cache-Control": "no-store", **(headers or {})}
+    return Response(msgspec.json.encode(value), status_code=status, media_type=JSON, headers=kept)
+
+
+def refused(refusal: Refusal) -> Response:
+    """The answer to a request that is refused."""
+    line = " ".join(masked_text(str(refusal)).split())
+    return json_answer(ErrorAnswer(error=line), status=refusal.status, headers=refusal.headers)
+
+
+def refusal_of(error: ShoalError) -> Refusal:
+    """An error of ours as an answer: what people must change, or what must come back first."""
+    if isinstance(error, UsageError):
+        return Refusal(422, str(error))
+    if isinstance(error, ServerUnreachable | StorageError | CrawlLost):
+        return out_of_reach(str(error))
+    return Refusal(500, str(error))
+
+
+def out_of_reach(line: str) -> Refusal:
+    """A server or a file does not answer now."""
+    return Refusal(503, line, headers={"Retry-After": str(RETRY_SECONDS)})

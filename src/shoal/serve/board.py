@@ -1,0 +1,185 @@
+"""What is known of all crawls: read at most once a second, however many people look."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from shoal.frontier.base import Frontier
+from shoal.model import Crawl, CrawlState, Progress
+from shoal.processes.crawl_record import record_of, results_known, with_refusals
+from shoal.processes.looking import Looker
+from shoal.processes.stats import Snapshot, describe_interval, seconds_left
+from shoal.secrecy import masked_text
+from shoal.serve.shapes import Counts, CrawlDetail, CrawlSummary, LastHost, ResultPlacesShown
+
+LOOK_SECONDS = 1.0
+ENDED_LOOK_SECONDS = 10.0
+# A look that takes long is taken so many times less often: looking must not become the frontier's work.
+LOOK_SHARE = 10.0
+
+
+class Seen(NamedTuple):
+    """A crawl as it was read, when, and how long that took."""
+
+    snapshot: Snapshot
+    at: float
+    took: float
+
+
+class Entry:
+    """One crawl of the board: who looks at it, one at a time, and what was seen last."""
+
+    def __init__(self, looker: Looker) -> None:
+        self.looker = looker
+        self.lock = asyncio.Lock()
+        self.seen: Seen | None = None
+
+
+class Board:
+    """The crawls of one frontier. Remembers what it read: a rate is the difference of two looks."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._entries: dict[str, Entry] = {}
+
+    async def crawls(self, frontier: Frontier) -> list[Crawl]:
+        """All crawls, newest first; those that this shoal cannot use have a refusal."""
+        found = with_refusals(await frontier.crawls())
+        known = {crawl.id for crawl in found}
+        for gone in self._entries.keys() - known:
+            self.forget(gone)
+        return found
+
+    async def summary(self, crawl: Crawl, frontier: Frontier) -> CrawlSummary:
+        """The crawl at a glance."""
+        snapshot = await self._look(crawl, frontier)
+        return summary_of(crawl, snapshot)
+
+    async def detail(self, crawl: Crawl, frontier: Frontier) -> CrawlDetail:
+        """The crawl with everything that is counted."""
+        snapshot = await self._look(crawl, frontier)
+        return detail_of(crawl, snapshot)
+
+    def forget(self, crawl: str) -> None:
+        """The crawl is gone."""
+        self._entries.pop(crawl, None)
+
+    def expire(self, crawl: str) -> None:
+        """The crawl was changed just now: the next look reads it again."""
+        if crawl in self._entries:
+            self._entries[crawl].seen = None
+
+    async def _look(self, crawl: Crawl, frontier: Frontier) -> Snapshot | None:
+        """What is known of the crawl; None if this shoal cannot use it."""
+        if crawl.refusal:
+            return None
+        if crawl.id not in self._entries:
+            self._entries[crawl.id] = Entry(Looker(crawl, frontier=frontier))
+        entry = self._entries[crawl.id]
+        async with entry.lock:
+            began = self._clock()
+            if entry.seen is None or not _is_fresh(entry.seen, crawl, now=began):
+                entry.looker.crawl, entry.looker.frontier = crawl, frontier
+                snapshot = await entry.looker.look()
+                ended = self._clock()
+                entry.seen = Seen(snapshot, ended, ended - began)
+            return entry.seen.snapshot
+
+
+def _is_fresh(seen: Seen, crawl: Crawl, *, now: float) -> bool:
+    return seen.snapshot.progress.state is crawl.state and now - seen.at < _freshness(seen)
+
+
+def _freshness(seen: Seen) -> float:
+    ended = seen.snapshot.progress.state in (CrawlState.FINISHED, CrawlState.CANCELLED)
+    return max(ENDED_LOOK_SECONDS if ended else LOOK_SECONDS, LOOK_SHARE * seen.took)
+
+
+def summary_of(crawl: Crawl, snapshot: Snapshot | None) -> CrawlSummary:
+    """A snapshot as the API gives it."""
+    return CrawlSummary(**_summary(crawl, snapshot))
+
+
+def detail_of(crawl: Crawl, snapshot: Snapshot | None) -> CrawlDetail:
+    """A snapshot with everything that is counted, and the settings."""
+    progress = snapshot.progress if snapshot is not None else Progress(state=crawl.state)
+    return CrawlDetail(
+        **_summary(crawl, snapshot),
+        outcomes=progress.outcomes,
+        rejected=progress.rejected,
+        notes=progress.notes,
+        arguments=_arguments(crawl),
+        settings=_settings(crawl),
+        places=_places(crawl),
+    )
+
+
+def _summary(crawl: Crawl, snapshot: Snapshot | None) -> dict[str, Any]:
+    if snapshot is None:
+        return {
+            "id": crawl.id,
+            "spider": crawl.spider,
+            "state": crawl.state,
+            "refusal": crawl.refusal,
+            "created": crawl.created,
+            "finished": crawl.finished,
+        }
+    progress = snapshot.progress
+    return {
+        "id": crawl.id,
+        "spider": crawl.spider,
+        "state": progress.state,
+        "reason": progress.reason,
+        "created": crawl.created,
+        "finished": crawl.finished,
+        "counts": Counts(**{name: getattr(progress, name) for name in Counts.__struct_fields__}),
+        "cost": progress.cost,
+        "budget": crawl.budgets.cost or None,
+        "rate": snapshot.rate,
+        "eta_seconds": snapshot.eta_seconds if progress.state is CrawlState.RUNNING else None,
+        "last_hosts": tuple(
+            LastHost(
+                host=lane.lane,
+                waiting=lane.waiting,
+                rate=describe_interval(lane.interval),
+                seconds_left=seconds_left(lane),
+            )
+            for lane in snapshot.last_lanes
+            if lane.waiting
+        ),
+        "bound": snapshot.bound,
+        "workers": len(snapshot.workers),
+        "errors": progress.dead + progress.retried,
+    }
+
+
+def _arguments(crawl: Crawl) -> dict[str, str]:
+    """The arguments of its spider."""
+    if crawl.refusal or not crawl.settings:
+        return {}
+    return {name: masked_text(text) for name, text in record_of(crawl).arguments.items()}
+
+
+def _settings(crawl: Crawl) -> dict[str, object]:
+    """The settings that its workers work by, as people may see them."""
+    if crawl.refusal or not crawl.settings:
+        return {}
+    values: dict[str, object] = msgspec.to_builtins(record_of(crawl).settings)
+    return {name: masked_text(value) if isinstance(value, str) else value for name, value in values.items()}
+
+
+def _places(crawl: Crawl) -> ResultPlacesShown:
+    if crawl.refusal:
+        return ResultPlacesShown()
+    results = results_known(crawl)
+    return ResultPlacesShown(
+        store=results.store.shown if results.store else None,
+        archive=results.archive.shown if results.archive else None,
+        other_stores=results.other_stores,
+        other_archives=results.other_archives,
+    )

@@ -1,0 +1,71 @@
+"""Keeps the history of every running crawl and watches for alerts, also where no coordinator is left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from shoal.errors import ShoalError
+from shoal.frontier.base import Frontier
+from shoal.frontier.rules.constants import POINT_SECONDS
+from shoal.model import CrawlState
+from shoal.processes.alerts.watchman import Watchman, alerts_now, local_paths
+from shoal.processes.history import Historian
+from shoal.serve.parts import Parts
+from shoal.serve.shapes import Alert
+
+# Messages are sent meanwhile, and each sender has its own deadline.
+LOOK_SECONDS = 120.0
+
+
+async def keep_histories(parts: Parts) -> None:
+    """Keep a point of each running crawl every 10 s, until cancelled. Others may do so as well: none counts twice."""
+    while True:
+        # What cannot be reached is noted where it is asked for: the next point is kept when it is back.
+        with contextlib.suppress(ShoalError, OSError):
+            await keep_points(parts)
+        await asyncio.sleep(POINT_SECONDS)
+
+
+async def keep_points(parts: Parts) -> None:
+    """Keep a point of each running crawl. One that cannot be read does not keep the others from theirs."""
+    async with parts.frontier.asking() as frontier:
+        crawls = await parts.board.crawls(frontier)
+    for crawl in crawls:
+        if crawl.state is CrawlState.RUNNING and not crawl.refusal:
+            with contextlib.suppress(ShoalError, OSError):
+                async with parts.frontier.asking() as frontier:
+                    await Historian(frontier, crawl.id).keep()
+
+
+async def keep_watch(parts: Parts, *, say: Callable[[str], None]) -> None:
+    """Watch for the alerts of shoal.toml until cancelled, if there are any. Of several processes that do, one sends."""
+    if parts.alerts is None:
+        return
+    watchman: Watchman | None = None
+    watched: Frontier | None = None
+    try:
+        while True:
+            # What cannot be reached is noted where it is asked for.
+            with contextlib.suppress(ShoalError, OSError):
+                async with parts.frontier.asking(seconds=LOOK_SECONDS) as frontier:
+                    if watchman is None or frontier is not watched:
+                        paths = local_paths(parts.places)
+                        watchman = Watchman(parts.alerts, frontier=frontier, say=say, paths=paths)
+                        watched = frontier
+                    await watchman.look()
+            await asyncio.sleep(parts.alerts.every)
+    finally:
+        if watchman is not None:
+            await watchman.finish(looks=False)
+
+
+async def firing(parts: Parts) -> list[Alert]:
+    """The alerts that fire; none where the frontier does not answer, which is a problem of its own."""
+    try:
+        async with parts.frontier.asking() as frontier:
+            found = await alerts_now(frontier)
+    except (ShoalError, OSError):
+        return []
+    return [Alert(name=one.alert, crawl=one.crawl, line=one.text, since=one.fired) for one in found if one.is_firing]

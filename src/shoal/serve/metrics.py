@@ -1,0 +1,218 @@
+"""Figures of all crawls for Prometheus. Label values are bounded: no URLs, the busiest hosts, the latest workers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+
+from shoal.exits.figures import HEALTH, health_of
+from shoal.model import FETCH_BUCKETS, CrawlState, LaneStatus
+from shoal.processes.advice import THINGS, Advice
+from shoal.processes.crawl_survey import Survey, summed
+from shoal.processes.crew import Presence
+from shoal.processes.history import OTHER, commonest
+from shoal.serve.surveyor import Surveyor
+from shoal.version import __version__
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+HOSTS_SHOWN = 50
+NAMES_SHOWN = 30
+
+
+class Collector:
+    """Turns surveys of crawls into metrics."""
+
+    def __init__(self, surveys: Sequence[Survey], *, advice: Mapping[str, Advice], reached: bool) -> None:
+        self._surveys = surveys
+        self._advice = advice
+        self._reached = reached
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics, each with the figures of every crawl."""
+        build = GaugeMetricFamily("shoal_build_info", "The version of shoal that serves.", labels=["version"])
+        build.add_metric([__version__], 1)
+        yield build
+        yield GaugeMetricFamily(
+            "shoal_frontier_up", "Whether the frontier answered when these figures were read.", value=int(self._reached)
+        )
+        for part in (self._crawls, self._counts, self._work, self._hosts, self._exits, self._workers):
+            yield from part()
+
+    def of_workers(self) -> Iterator[Metric]:
+        """Those that come from workers alone."""
+        yield from self._work()
+        yield from self._workers()
+
+    def _crawls(self) -> Iterator[Metric]:
+        states = GaugeMetricFamily(
+            "shoal_crawl_state", "The state of a crawl: 1 for the one it is in.", labels=["crawl", "spider", "state"]
+        )
+        tasks = GaugeMetricFamily(
+            "shoal_tasks", "Tasks of a crawl by state; done and dead ones stay.", labels=["crawl", "state"]
+        )
+        for survey in self._surveys:
+            crawl, progress = survey.crawl, survey.progress
+            for state in CrawlState:
+                states.add_metric([crawl.id, crawl.spider, state.value], int(state is progress.state))
+            for name in ("queued", "delayed", "leased", "done", "dead", "cancelled"):
+                tasks.add_metric([crawl.id, name], getattr(progress, name))
+        yield from (states, tasks)
+
+    def _counts(self) -> Iterator[Metric]:
+        plain = {
+            "retried": ("shoal_retries", "Attempts at pages that were put off to a later one."),
+            "lost": ("shoal_leases_lost", "Leases that ran out or were lost with their worker."),
+            "stale": ("shoal_stale_results", "Results that came after their lease was lost, and were refused."),
+            "duplicates": ("shoal_duplicates", "Links to pages that were known already."),
+            "feeders_lost": ("shoal_feeders_lost", "Feeders that ended before they had fed everything."),
+            "cost": ("shoal_cost", "What requests through pools have cost, in the currency of the settings."),
+        }
+        for field, (name, help_text) in plain.items():
+            yield self._per_crawl(name, help_text, field)
+        outcomes = CounterMetricFamily("shoal_pages", "Pages that ended, by outcome.", labels=["crawl", "outcome"])
+        rejected = CounterMetricFamily("shoal_rejected_links", "Links kept out, by rule.", labels=["crawl", "reason"])
+        for survey in self._surveys:
+            for name, count in commonest(survey.progress.outcomes, most=NAMES_SHOWN).items():
+                outcomes.add_metric([survey.crawl.id, name], count)
+            for name, count in commonest(survey.progress.rejected, most=NAMES_SHOWN).items():
+                rejected.add_metric([survey.crawl.id, name], count)
+        yield from (outcomes, rejected)
+
+    def _work(self) -> Iterator[Metric]:
+        """What workers measured: sums over the latest workers of each crawl."""
+        fetches = CounterMetricFamily(
+            "shoal_fetches", "Requests that ended, by class of status.", labels=["crawl", "status"]
+        )
+        times = HistogramMetricFamily("shoal_fetch_seconds", "How long requests took.", labels=["crawl"])
+        calls = {
+            "lease": SummaryMetricFamily("shoal_lease_call_seconds", "Lease calls of workers.", labels=["crawl"]),
+            "settle": SummaryMetricFamily("shoal_settle_seconds", "Settle calls of workers.", labels=["crawl"]),
+            "write": SummaryMetricFamily("shoal_store_write_seconds", "Writes to the store.", labels=["crawl"]),
+        }
+        parts = CounterMetricFamily(
+            "shoal_cpu_seconds", "CPU of workers, by what it was used for.", labels=["crawl", "part"]
+        )
+        received = CounterMetricFamily("shoal_received_bytes", "Bytes of answers.", labels=["crawl"])
+        for survey in self._surveys:
+            crawl, total = survey.crawl.id, summed(member.beat.figures for member in survey.members)
+            for status, count in sorted(total.statuses.items()):
+                fetches.add_metric([crawl, status], count)
+            times.add_metric([crawl], cumulative(total.fetch_times), total.fetch_seconds)
+            calls["lease"].add_metric([crawl], total.lease_calls, total.lease_seconds)
+            calls["settle"].add_metric([crawl], total.settles, total.settle_seconds)
+            calls["write"].add_metric([crawl], total.writes, total.write_seconds)
+            received.add_metric([crawl], total.received_bytes)
+            named = {"parse": total.parse_cpu, "handler": total.handler_cpu, "store": total.store_cpu}
+            for part, seconds in named.items():
+                parts.add_metric([crawl, part], seconds)
+            parts.add_metric([crawl, OTHER], max(0.0, total.cpu_seconds - sum(named.values())))
+        yield from (fetches, times, *calls.values(), parts, received)
+
+    def _hosts(self) -> Iterator[Metric]:
+        labels = ["crawl", "host"]
+        waiting = GaugeMetricFamily("shoal_host_waiting", "Tasks that wait, of the busiest hosts.", labels=labels)
+        flying = GaugeMetricFamily("shoal_host_in_flight", "Requests in flight, of the busiest hosts.", labels=labels)
+        allowed = GaugeMetricFamily(
+            "shoal_host_allowed_rate", "Starts per second that the pace of a host allows; +Inf: any.", labels=labels
+        )
+        rest = GaugeMetricFamily("shoal_host_starts_in_seconds", "Seconds until the next start.", labels=labels)
+        for survey in self._surveys:
+            for lane in busiest(survey.lanes):
+                names = [survey.crawl.id, lane.lane]
+                waiting.add_metric(names, lane.waiting)
+                flying.add_metric(names, lane.in_flight)
+                allowed.add_metric(names, 1 / lane.interval if lane.interval > 0 else float("inf"))
+                rest.add_metric(names, max(0.0, lane.starts_in))
+        yield from (waiting, flying, allowed, rest)
+
+    def _exits(self) -> Iterator[Metric]:
+        states = GaugeMetricFamily("shoal_exits", "Exits towards hosts, by state.", labels=["crawl", "state"])
+        requests = CounterMetricFamily(
+            "shoal_exit_requests", "Requests through exits, by verdict.", labels=["crawl", "verdict"]
+        )
+        for survey in self._surveys:
+            if not survey.crawl.pools:
+                continue
+            counted = Counter(health_of(one) for one in survey.exits)
+            for state in HEALTH:
+                states.add_metric([survey.crawl.id, state], counted[state])
+            for verdict in ("ok", "blocked", "failed"):
+                requests.add_metric([survey.crawl.id, verdict], sum(getattr(one, verdict) for one in survey.exits))
+        yield from (states, requests)
+
+    def _workers(self) -> Iterator[Metric]:
+        count = GaugeMetricFamily("shoal_workers", "The latest workers, by presence.", labels=["crawl", "presence"])
+        labels = ["crawl", "worker"]
+        kinds = {
+            "busy": GaugeMetricFamily("shoal_worker_busy", "Pages in hand.", labels=labels),
+            "slots": GaugeMetricFamily("shoal_worker_slots", "Requests that it may have on their way.", labels=labels),
+            "load": GaugeMetricFamily("shoal_worker_load", "The share of a core that it needs.", labels=labels),
+            "memory_bytes": GaugeMetricFamily("shoal_worker_memory_bytes", "Resident memory.", labels=labels),
+        }
+        pages = CounterMetricFamily("shoal_worker_pages", "Pages done by a worker.", labels=labels)
+        cpu = CounterMetricFamily("shoal_worker_cpu_seconds", "CPU used by the process of a worker.", labels=labels)
+        for survey in self._surveys:
+            counted = Counter(member.presence for member in survey.members)
+            for presence in Presence:
+                count.add_metric([survey.crawl.id, presence.value], counted[presence])
+            for member in survey.at_work:
+                names = [survey.crawl.id, member.beat.worker]
+                for field, family in kinds.items():
+                    family.add_metric(names, getattr(member.beat, field))
+                pages.add_metric(names, member.beat.pages)
+                cpu.add_metric(names, member.beat.figures.cpu_seconds)
+        yield from (count, *kinds.values(), pages, cpu, *self._told())
+
+    def _told(self) -> Iterator[Metric]:
+        """What advice says, for autoscalers and for people who watch."""
+        wanted = GaugeMetricFamily("shoal_workers_wanted", "How many workers are worth running.", labels=["crawl"])
+        used = GaugeMetricFamily(
+            "shoal_utilisation", "How much of each thing a crawl uses: 1 is all of it.", labels=["crawl", "thing"]
+        )
+        for crawl, advice in self._advice.items():
+            wanted.add_metric([crawl], advice.workers_wanted)
+            for thing in THINGS:
+                used.add_metric([crawl, thing], getattr(advice.shares, thing))
+        yield from (wanted, used)
+
+    def _per_crawl(self, name: str, help_text: str, field: str) -> Metric:
+        """A counter of the crawl's progress."""
+        family = CounterMetricFamily(name, help_text, labels=["crawl"])
+        for survey in self._surveys:
+            family.add_metric([survey.crawl.id], getattr(survey.progress, field))
+        return family
+
+
+def busiest(lanes: Iterable[LaneStatus]) -> list[LaneStatus]:
+    """The hosts with most to do."""
+    return sorted(lanes, key=lambda lane: (-lane.waiting, -lane.in_flight, lane.lane))[:HOSTS_SHOWN]
+
+
+def cumulative(times: Sequence[int]) -> list[tuple[str, float]]:
+    """Counts by FETCH_BUCKETS as Prometheus wants them: each with all before it."""
+    total, buckets = 0, []
+    for bound, count in zip((*FETCH_BUCKETS, float("inf")), times, strict=True):
+        total += count
+        buckets.append(("+Inf" if bound == float("inf") else f"{bound:g}", float(total)))
+    return buckets
+
+
+def metrics_text(surveyor: Surveyor, *, reached: bool) -> bytes:
+    """The figures of this process and of all crawls, in the format of Prometheus. Not reached: figures of crawls would
+    be old, there are none."""
+    registry = CollectorRegistry()
+    collector = Collector(
+        surveyor.surveys if reached else [], advice=surveyor.advice if reached else {}, reached=reached
+    )
+    registry.register(collector)
+    ProcessCollector(registry=registry)
+    return generate_latest(registry)

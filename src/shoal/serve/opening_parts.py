@@ -1,0 +1,42 @@
+"""The parts of a serving process, from the places that were named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from shoal.errors import StorageError
+from shoal.frontier import open_frontier
+from shoal.frontier.base import Frontier
+from shoal.processes.alerts.alert_config import AlertConfig
+from shoal.processes.opening import Places
+from shoal.processes.result_places import file_of
+from shoal.secrecy import masked
+from shoal.serve.access import Access
+from shoal.serve.parts import Parts
+from shoal.serve.reach import Reached
+from shoal.serve.starting import Spiders
+
+
+def parts_at(
+    places: Places, *, access: Access, spiders: Path | None = None, alerts: AlertConfig | None = None
+) -> Parts:
+    """The parts for these places. Nothing is opened yet."""
+    frontier = Reached(f"the frontier {masked(places.frontier)}", _opening(places.frontier))
+    return Parts(places=places, frontier=frontier, access=access, spiders=Spiders(spiders, places), alerts=alerts)
+
+
+def _opening(url: str) -> Callable[[], Awaitable[Frontier]]:
+    """What opens the frontier. A file is made at first; one that was there and is gone is not replaced by a new one."""
+    path, was_open = file_of(url), False
+
+    async def opening() -> Frontier:
+        nonlocal was_open
+        if was_open and path is not None and not os.path.exists(path):  # noqa: ASYNC240 -- a look at a local file
+            raise StorageError(f"{path} is gone: put it back, or restart `shoal serve` for a new one")
+        frontier = await open_frontier(url)
+        was_open = True
+        return frontier
+
+    return opening

@@ -1,0 +1,84 @@
+"""The serving process itself: its status, sign-in, health."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from shoal.errors import ShoalError
+from shoal.secrecy import masked
+from shoal.serve.access import SESSION_SECONDS, Role
+from shoal.serve.answers import json_answer
+from shoal.serve.gate import COOKIE, checked_token, client_of
+from shoal.serve.keeping import firing
+from shoal.serve.metrics import CONTENT_TYPE, metrics_text
+from shoal.serve.operations import Call
+from shoal.serve.shapes import Health, SignedIn, Status
+from shoal.version import __version__
+
+
+async def show_status(call: Call) -> Status:
+    """What this process serves, what it cannot reach, and what the caller may do."""
+    places = call.parts.places
+    return Status(
+        version=__version__,
+        frontier=masked(places.frontier),
+        store=masked(places.store) if places.store else None,
+        archive=masked(places.archive) if places.archive else None,
+        problems=await call.parts.probe(),
+        role=call.role,
+        spiders=call.parts.spiders.names(),
+        alerts=await firing(call.parts),
+    )
+
+
+async def sign_in(call: Call) -> Response:
+    """Open a session for a browser: the answer sets its cookie."""
+    access, request = call.parts.access, call.request
+    role: Role = "admin"
+    if not access.is_open:
+        role = checked_token(access, call.body.token, client_of(request))
+    answer = json_answer(SignedIn(role=role), status=201)
+    if not access.is_open:
+        answer.set_cookie(
+            COOKIE,
+            access.sign_in(role),
+            max_age=int(SESSION_SECONDS),
+            path="/",
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
+    return answer
+
+
+async def sign_out(call: Call) -> Response:
+    """End the session of this browser."""
+    call.parts.access.sign_out(call.request.cookies.get(COOKIE, ""))
+    answer = Response(status_code=204)
+    answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+    return answer
+
+
+async def show_health(call: Call) -> Health:
+    """The process lives."""
+    return Health(ok=True)
+
+
+async def show_readiness(call: Call) -> Response:
+    """The frontier and the store answer."""
+    problems = await call.parts.probe()
+    return json_answer(Health(ok=not problems, problems=problems), status=503 if problems else 200)
+
+
+async def show_metrics(call: Call) -> Response:
+    """Figures of this process and of all crawls, in the format of Prometheus."""
+    surveyor = call.parts.surveyor
+    try:
+        async with call.frontier() as frontier:
+            await surveyor.look(frontier)
+        reached = True
+    except (ShoalError, OSError):
+        # What the frontier is missed for is a figure, too: one who watches must not lose sight of everything.
+        reached = False
+    text = metrics_text(surveyor, reached=reached)
+    return Response(text, headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})

@@ -1,0 +1,173 @@
+"""Spiders that may be started: the files of one folder, each run as a process of its own session."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from shoal.errors import UsageError
+from shoal.processes.opening import Places
+from shoal.settings import FIELDS, FRONTIER_VARIABLE, READER_VARIABLE, STORE_VARIABLE, TOKEN_VARIABLE
+from shoal.spider_file import NO_ARGUMENTS
+
+LOGS = "shoal-logs"
+LONGEST_LOG = 64 * 1024
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.py(:[A-Za-z_]\w*)?")
+_BEGUN = re.compile(r"^(?:shoal: )?(?:beginning|resuming) (\S+) in ", re.MULTILINE)
+NO_FOLDER = "no spider may be started here: start `shoal serve` with --spiders FOLDER"
+
+
+class Run(NamedTuple):
+    """What to run: a spider of the folder, and how."""
+
+    spider: str
+    settings: Mapping[str, str | int | float | bool]
+    workers: int = 1
+    fresh: bool = False
+    arguments: Mapping[str, str] = NO_ARGUMENTS
+
+
+class Child:
+    """A run that was started: its process, and the file with its output."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, run: Run) -> None:
+        self._process = process
+        self.log = log
+        self.run = run
+        self.pid = process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is over. Asking lets the system forget it."""
+        return self._process.poll() is not None
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self._process.poll())
+
+    @property
+    def crawl(self) -> str | None:
+        """The crawl that it began or resumed, once it has said so."""
+        found = _BEGUN.search(self.output())
+        return found[1] if found else None
+
+    @property
+    def last_line(self) -> str:
+        """What it said last."""
+        lines = [line.strip() for line in self.output().splitlines() if line.strip()]
+        return lines[-1].removeprefix("shoal: ") if lines else "it said nothing"
+
+    def output(self) -> str:
+        """What it has said first, up to a limit."""
+        with self.log.open("rb") as file:
+            return file.read(LONGEST_LOG).decode("utf-8", "replace")
+
+
+class Spiders:
+    """The folder whose files may be started, and what was started. Without a folder nothing may be."""
+
+    def __init__(
+        self, folder: Path | None, places: Places, *, logs: Path | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        if folder is not None and not folder.is_dir():
+            raise UsageError(f"--spiders {folder} is no folder")
+        self._folder = None if folder is None else folder.resolve()
+        self._places = places
+        self._logs = Path(LOGS) if logs is None else logs
+        self._clock = clock
+        self._children: dict[int, Child] = {}
+        self.started: dict[str, Child] = {}
+
+    def names(self) -> list[str]:
+        """The files that may be started."""
+        if self._folder is None:
+            return []
+        found = (path.name for path in self._folder.glob("*.py"))
+        return sorted(name for name in found if _NAME.fullmatch(name) and self._is_inside(self._folder / name))
+
+    def name_of(self, path: str) -> str:
+        """The name by which a spider's file may be started. Refuses a file that lies elsewhere."""
+        folder = self._checked_folder()
+        name = Path(path).name
+        if not path or Path(path).resolve() != folder / name or name not in self.names():
+            raise UsageError(f"the file of this spider, {path or 'a module'}, is not in the folder of --spiders")
+        return name
+
+    def start(self, run: Run) -> Child:
+        """Run a spider in a process of its own, which goes on when this one ends."""
+        self.reap()
+        path = self._path(run.spider)
+        self._logs.mkdir(parents=True, exist_ok=True)
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(self._clock()))
+        log = self._free_log(f"{run.spider.partition(':')[0].removesuffix('.py')}-{stamp}")
+        command = [sys.executable, "-m", "shoal", "run", path, *_options(run)]
+        if self._places.archive:
+            command += ["--archive", self._places.archive]
+        with log.open("wb") as output:
+            process = subprocess.Popen(  # noqa: S603 -- a file of the folder, options that are checked
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=self._environment(),
+                start_new_session=True,
+            )
+        child = Child(process, log.resolve(), run)
+        self._children[child.pid] = child
+        return child
+
+    def reap(self) -> None:
+        """Let the system forget children that have ended."""
+        self._children = {pid: child for pid, child in self._children.items() if not child.has_ended}
+
+    def _checked_folder(self) -> Path:
+        if self._folder is None:
+            raise UsageError(NO_FOLDER)
+        return self._folder
+
+    def _path(self, spider: str) -> str:
+        folder = self._checked_folder()
+        name, colon, kind = spider.partition(":")
+        if not _NAME.fullmatch(spider) or not self._is_inside(folder / name):
+            known = ", ".join(self.names()[:20]) or "no file"
+            raise UsageError(f"{spider!r} is no spider of the folder of --spiders, which has {known}")
+        return f"{folder / name}{colon}{kind}"
+
+    def _is_inside(self, path: Path) -> bool:
+        """Whether this is a file of the folder itself: not one that a link leads to elsewhere."""
+        return path.is_file() and path.resolve().parent == self._folder
+
+    def _free_log(self, name: str) -> Path:
+        for number in range(1, 1000):
+            log = self._logs / f"{name}{'' if number == 1 else f'-{number}'}.log"
+            try:
+                os.close(os.open(log, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            except FileExistsError:
+                continue
+            return log
+        raise UsageError(f"{self._logs} has too many logs of this second")
+
+    def _environment(self) -> dict[str, str]:
+        """The places go by the environment: a command line shows its passwords to everybody. Tokens stay here."""
+        kept = {name: text for name, text in os.environ.items() if name not in (TOKEN_VARIABLE, READER_VARIABLE)}
+        kept[FRONTIER_VARIABLE] = self._places.frontier
+        if self._places.store:
+            kept[STORE_VARIABLE] = self._places.store
+        return kept
+
+
+def _options(run: Run) -> Sequence[str]:
+    options = ["--workers", str(run.workers), "--yes", *(["--fresh"] if run.fresh else ["--again"])]
+    options += [f"--argument={name}={text}" for name, text in run.arguments.items()]
+    for name, value in run.settings.items():
+        if name not in FIELDS:
+            raise UsageError(f"there is no setting {name!r}: `shoal settings` lists them")
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        options += ["--set", f"{name}={text}"]
+    return options

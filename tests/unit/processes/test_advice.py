@@ -1,0 +1,164 @@
+"""Advice on crawls that are bound by each thing, and what is said where nothing can be said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shoal.model import Crawl, CrawlState, Figures, LaneStatus, Pool, Progress, WorkerBeat
+from shoal.processes.advice import Prices, advise, gain, growing, plan_for, shares_of
+from shoal.processes.crawl_survey import Survey, measured
+from shoal.processes.crew import Member, Presence
+
+SECONDS = 10.0
+
+
+def beat(worker: str = "w1", *, load: float = 0.1, cores: int = 8, slots: int = 32, **figures: Any) -> WorkerBeat:
+    return WorkerBeat(
+        worker=worker, crawl="c-1", host="h", pid=1, version="0", slots=slots, machine="m", load=load, cores=cores,
+        memory_bytes=100_000_000, figures=Figures(**figures),
+    )  # fmt: skip
+
+
+def survey(
+    *workers: WorkerBeat, lanes: tuple[LaneStatus, ...] = (), done: int = 0, at: float = 0.0, **more: Any
+) -> Survey:
+    queued = more.pop("queued", 10_000)
+    state = more.pop("state", CrawlState.RUNNING)
+    return Survey(
+        crawl=Crawl(id="c-1", spider="c", **more),
+        progress=Progress(state=state, queued=queued, done=done),
+        lanes=lanes,
+        members=[Member(one, Presence.WORKING) for one in workers],
+        at=at,
+    )
+
+
+def lane(**more: Any) -> LaneStatus:
+    return LaneStatus(**{"lane": "a.example", "waiting": 1_000, "in_flight": 1, "interval": 0.0, "cap": 1_000, **more})
+
+
+def between(worker: WorkerBeat, *, pages: int, **more: Any) -> tuple[Survey, Survey]:
+    """Ten seconds in which one worker did so many pages."""
+    return survey(beat(), **more), survey(worker, done=pages, at=SECONDS, **more)
+
+
+def test_a_paced_host() -> None:
+    busy = beat(fetches=40, fetch_seconds=4.0, cpu_seconds=1.0, writes=10, write_seconds=0.1)
+    advice = advise(*between(busy, pages=40, lanes=(lane(interval=0.25),)))
+    assert (advice.bound, advice.is_certain) == ("pace", True)
+    assert advice.gain_of_doubling == pytest.approx(1.0, abs=0.05)
+    assert advice.workers_wanted == 1
+    assert "more workers, cores or a faster store do not" in " ".join(advice.lines)
+
+
+def test_few_exits() -> None:
+    pool = Pool(name="p", exits=("p/1", "p/2"), interval=1.0)
+    busy = beat(fetches=20, fetch_seconds=4.0, cpu_seconds=1.0)
+    advice = advise(*between(busy, pages=20, lanes=(lane(lane="a.example via p", interval=0.1),), pools=(pool,)))
+    assert advice.bound == "exits"
+    assert advice.gain_of_doubling == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_heavy_handler() -> None:
+    busy = beat(load=1.0, fetches=100, fetch_seconds=5.0, cpu_seconds=10.0, handler_cpu=8.0, parse_cpu=1.0)
+    advice = advise(*between(busy, pages=100, lanes=(lane(),)))
+    assert advice.bound == "cpu"
+    assert "handlers 80 %" in advice.lines[0]
+    assert advice.gain_of_doubling == pytest.approx(2.0, abs=0.05)
+    assert advice.workers_wanted > 1
+
+
+def test_a_heavy_handler_on_a_machine_whose_cores_are_used_up() -> None:
+    busy = beat(load=1.0, cores=1, fetches=100, fetch_seconds=5.0, cpu_seconds=10.0, handler_cpu=8.0)
+    advice = advise(*between(busy, pages=100, lanes=(lane(),)))
+    assert advice.gain_of_doubling == pytest.approx(1.0, abs=0.05)
+    assert any("2.0 times with machines of their own" in line for line in advice.lines)
+
+
+def test_slots_that_are_all_taken() -> None:
+    busy = beat(slots=32, fetches=320, fetch_seconds=320.0, body_seconds=3.0, waiting_for_slots=9.8)
+    advice = advise(*between(busy, pages=320, lanes=(lane(),)))
+    assert (advice.bound, advice.is_certain) == ("slots", False)
+    assert advice.gain_of_doubling == pytest.approx(2.0, abs=0.1)
+    assert "--concurrency" in advice.lines[1]
+
+
+def test_a_full_line() -> None:
+    busy = beat(fetches=320, fetch_seconds=320.0, body_seconds=300.0, received_bytes=10**8, waiting_for_slots=9.8)
+    advice = advise(*between(busy, pages=320, lanes=(lane(),)))
+    assert (advice.bound, advice.is_certain) == ("line", False)
+    assert advice.gain_of_doubling == pytest.approx(1.0, abs=0.05)
+    assert "10 MB/s" in advice.lines[0]
+
+
+def test_a_slow_store() -> None:
+    busy = beat(fetches=2_560, fetch_seconds=128.0, writes=10, write_seconds=9.5, settle_seconds=0.5)
+    advice = advise(*between(busy, pages=2_560, lanes=(lane(),)))
+    assert advice.bound == "store"
+    assert "a faster store helps" in advice.lines[1]
+
+
+def test_scarce_work() -> None:
+    busy = beat(fetches=10, fetch_seconds=1.0)
+    advice = advise(*between(busy, pages=10, lanes=(lane(waiting=1),), queued=1))
+    assert (advice.bound, advice.workers_wanted) == ("links", 1)
+
+
+@pytest.mark.parametrize(
+    ("state", "queued", "words"),
+    [(CrawlState.FINISHED, 0, "finished"), (CrawlState.PAUSED, 5, "paused"), (CrawlState.RUNNING, 0, "nothing left")],
+)
+def test_a_crawl_without_work_needs_no_worker(state: CrawlState, queued: int, words: str) -> None:
+    one = survey(beat(), state=state, queued=queued)
+    advice = advise(one, one)
+    assert advice.workers_wanted == 0
+    assert words in advice.lines[0]
+
+
+def test_a_crawl_without_workers_needs_one() -> None:
+    advice = advise(survey(), survey(at=SECONDS))
+    assert advice.workers_wanted == 1
+    assert "start one" in advice.lines[0]
+
+
+def test_what_was_looked_at_once_is_not_measured() -> None:
+    one = survey(beat(load=1.0), beat("w2", load=1.0), lanes=(lane(),))
+    advice = advise(one, one)
+    assert (advice.bound, advice.is_certain, advice.workers_wanted) == ("", False, 2)
+    assert "not measured yet" in advice.lines[0]
+
+
+def test_too_many_workers_on_a_paced_host_are_seen() -> None:
+    workers = [beat(f"w{number}") for number in range(10)]
+    later = [beat(f"w{number}", load=0.05, fetches=4, fetch_seconds=0.4) for number in range(10)]
+    before = survey(*workers, lanes=(lane(interval=0.25),))
+    advice = advise(before, survey(*later, lanes=(lane(interval=0.25),), done=40, at=SECONDS))
+    assert (advice.workers, advice.workers_wanted) == (10, 1)
+
+
+def test_a_deadline_that_the_pace_allows() -> None:
+    busy = beat(load=0.85, fetches=100, fetch_seconds=5.0, cpu_seconds=8.5)
+    before, now = between(busy, pages=100, lanes=(lane(),), queued=36_000)
+    advice, done = advise(before, now), measured(before, now)
+    plan = plan_for(now, advice, done, seconds=600.0, prices=Prices(core=6.0, gigabyte=0.0))
+    assert plan.workers == 6
+    assert plan.cores == pytest.approx(6.0, abs=0.1)
+    assert plan.cost == pytest.approx(6.0, abs=0.1)
+
+
+def test_a_deadline_that_the_pace_does_not_allow() -> None:
+    busy = beat(fetches=40, fetch_seconds=4.0, cpu_seconds=1.0)
+    before, now = between(busy, pages=40, lanes=(lane(interval=0.25),), queued=14_400)
+    plan = plan_for(now, advise(before, now), measured(before, now), seconds=600.0, prices=Prices())
+    assert plan.workers is None
+    assert plan.why == "not possible: the hosts' paces allow it in 60 min at best"
+
+
+def test_more_workers_never_promise_more_than_their_number() -> None:
+    before, now = between(beat(load=0.01, fetches=1, fetch_seconds=0.1), pages=1, lanes=(lane(),))
+    done = measured(before, now)
+    shares = shares_of(now, done)
+    for times in (1.0, 2.0, 5.0):
+        assert gain(shares, done, times=times, grows=growing(now.crawl), own_machines=True) <= times
