@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import IO, NamedTuple
 
 from bench.case import Plan
-from bench.case_main import add_options, plan_of, run_case
+from bench.case_main import add_options, end_all, plan_of
+from bench.environments import install
+from bench.progress import telling
 
+AT_ONCE_SECONDS = 5.0
 CASES: dict[str, str] = {
     "A": "bench.cases.fast_host",
     "B": "bench.cases.tls",
@@ -20,15 +33,43 @@ CASES: dict[str, str] = {
     "I": "bench.cases.proxies",
     "J": "bench.cases.startup",
     "K": "bench.cases.scale",
+    "L": "bench.cases.watching",
+    "M": "bench.cases.advice",
 }
+
+
+# They mostly wait: a quick run has them at the same time.
+WAITING = "DIM"
+
+
+class Ended(NamedTuple):
+    """A case that has run. Where others use the machine as well, the processor time says more than the seconds."""
+
+    seconds: float
+    cpu_seconds: float
+    is_well: bool = True
 
 
 def main() -> None:
     options = _options()
     plan = plan_of(options)
-    failed = [letter for letter in chosen(options.case) if not _runs(letter, plan)]
+    letters = chosen(options.case)
+    # First of all, so that the seconds of a case are its own.
+    for peer in dict.fromkeys(peer for letter in letters for peer in _peers(letter)):
+        install(peer)
+    signal.signal(signal.SIGTERM, end_all)
+    ended: dict[str, Ended] = {}
+    began = time.perf_counter()
+    for group in groups(letters, plan):
+        ended |= _run_at_once(group, plan) if len(group) > 1 else {group[0]: _run(group[0], plan)}
+    print(times_told(ended, seconds=time.perf_counter() - began), flush=True)
+    failed = [letter for letter, case in ended.items() if not case.is_well]
     if failed:
         raise SystemExit(f"failed: case {', '.join(failed)}; see above")
+
+
+def _peers(letter: str) -> tuple[str, ...]:
+    return getattr(importlib.import_module(CASES[letter]), "PEERS", ())
 
 
 def _options() -> argparse.Namespace:
@@ -47,15 +88,52 @@ def chosen(letters: str) -> list[str]:
     return sorted(wanted or CASES)
 
 
-def _runs(letter: str, plan: Plan) -> bool:
-    """Run one case. A case that fails says why and does not keep the others from running."""
+def groups(letters: list[str], plan: Plan) -> list[list[str]]:
+    """The cases as they run: one after another, but for those of a quick run that mostly wait."""
+    together = [letter for letter in letters if plan.quick and letter in WAITING]
+    return [[letter] for letter in letters if letter not in together] + ([together] if together else [])
+
+
+def _run(letter: str, plan: Plan) -> Ended:
+    """One case, in a process of its own: one that fails says why and does not keep the others from running."""
     print(f"== case {letter}", flush=True)
-    try:
-        run_case(importlib.import_module(CASES[letter]).run, plan)
-    except SystemExit as failure:
-        print(f"case {letter} failed: {failure}", flush=True)
-        return False
-    return True
+    return _end(letter, _start(letter, plan), began=time.perf_counter())
+
+
+def _run_at_once(letters: list[str], plan: Plan) -> dict[str, Ended]:
+    """These cases at the same time; what each says is shown when all have ended."""
+    with contextlib.ExitStack() as stack:
+        said = {letter: stack.enter_context(tempfile.TemporaryFile("w+")) for letter in letters}
+        with telling(f"cases {', '.join(letters)} at once, which mostly wait", every=AT_ONCE_SECONDS):
+            began = time.perf_counter()
+            processes = [_start(letter, plan, output=said[letter]) for letter in letters]
+            with ThreadPoolExecutor(len(letters)) as pool:
+                ended = dict(zip(letters, pool.map(partial(_end, began=began), letters, processes), strict=True))
+        for letter in letters:
+            said[letter].seek(0)
+            print(f"== case {letter}\n{said[letter].read()}", end="", flush=True)
+    return ended
+
+
+def _start(letter: str, plan: Plan, output: IO[str] | None = None) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", CASES[letter], "--rounds", str(plan.rounds), *(["--quick"] if plan.quick else [])]
+    return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+
+
+def _end(letter: str, process: subprocess.Popen[bytes], *, began: float) -> Ended:
+    """Wait for a case; its processor time is that of all processes that it has seen the end of, servers as well."""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        print(f"case {letter} failed with {process.returncode}", flush=True)
+    return Ended(time.perf_counter() - began, usage.ru_utime + usage.ru_stime, not process.returncode)
+
+
+def times_told(ended: dict[str, Ended], *, seconds: float) -> str:
+    """What each case took, and all of them, of which some may have run at once."""
+    lines = [f"case {letter} {one.seconds:.0f} s, {one.cpu_seconds:.0f} CPU-s" for letter, one in sorted(ended.items())]
+    total = sum(one.cpu_seconds for one in ended.values())
+    return "\n".join(["", *lines, f"in all {seconds:.0f} s, {total:.0f} CPU-s"])
 
 
 if __name__ == "__main__":

@@ -17,13 +17,16 @@ class Plan(NamedTuple):
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure that was to be reached: `value` beside `wanted`, of which it must be `sense`."""
+    """A figure that was to be reached: `value` beside `wanted`, of which it must be `sense`.
+
+    `bound_by`: where the case knows it, what keeps the value where it is; shown when it is not reached."""
 
     what: str
     value: float
     wanted: float
     sense: Literal["at least", "at most"]
     unit: str = ""
+    bound_by: str = ""
 
     @property
     def is_reached(self) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+
+import psutil
 
 from bench.case import Case, Plan
 from bench.machine import this_machine, versions
@@ -36,8 +39,7 @@ def plan_of(options: argparse.Namespace) -> Plan:
 
 def run_case(run: Callable[[Plan], Case], plan: Plan) -> None:
     """Measure, show, and keep what was measured; a quick run is only shown."""
-    # As Ctrl-C: the servers and crawlers that a case has started end with it.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, end_all)
     case = run(plan)
     print(terminal_report(case), flush=True)
     if plan.quick:
@@ -47,3 +49,11 @@ def run_case(run: Callable[[Plan], Case], plan: Plan) -> None:
         record = Record(case=case, date=date, rounds=plan.rounds, machine=this_machine(), versions=versions())
         save(record, folder=HERE / "results")
         write_documents(HERE)
+
+
+def end_all(_number: int, _frame: object) -> None:
+    """As Ctrl-C, which a terminal sends to all processes: what a case has started ends with it."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.terminate()
+    raise KeyboardInterrupt

@@ -1,7 +1,9 @@
-"""A chart of all cases as one SVG file: a group of horizontal bars per case, shoal's in colour."""
+"""A chart of all cases as one SVG file: a group of horizontal bars per case, shoal's in colour, and its ratio."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
@@ -9,7 +11,7 @@ from bench.case import Bar, Case
 
 WIDTH = 860
 LABEL_WIDTH = 330
-VALUE_WIDTH = 100
+VALUE_WIDTH = 170
 BAR_HEIGHT = 18
 BAR_STEP = 24
 TITLE_HEIGHT = 44
@@ -44,21 +46,41 @@ def _group(case: Case, *, top: int) -> str:
     title = f'{escape(f"{case.letter}. {case.title}")} <tspan class="unit">{escape(case.bar_unit)}</tspan>'
     lines = [f'<text class="title" x="{MARGIN}" y="{top + 26}">{title}</text>\n']
     longest = max(bar.value for bar in case.bars)
+    ours = [bar for bar in case.bars if bar.label.startswith("shoal")]
     for number, bar in enumerate(case.bars):
-        lines.append(_bar(bar, longest=longest, top=top + TITLE_HEIGHT + BAR_STEP * number - 4))
+        # Where none has shoal's name, all are shoal's.
+        rival = None if bar in ours or not ours else counterpart(bar, ours)
+        lines.append(_bar(bar, rival, longest=longest, top=top + TITLE_HEIGHT + BAR_STEP * number - 4))
     return "".join(lines)
 
 
-def _bar(bar: Bar, *, longest: float, top: int) -> str:
+def counterpart(bar: Bar, ours: Sequence[Bar]) -> Bar:
+    """The one of shoal's bars that a peer's is compared with: it has the most words in common, or is the first."""
+    words = _words(bar)
+    return max(ours, key=lambda our: len(words & _words(our)))
+
+
+def _words(bar: Bar) -> set[str]:
+    return set(re.findall(r"\w+", bar.label.lower()))
+
+
+def _bar(bar: Bar, rival: Bar | None, *, longest: float, top: int) -> str:
     room = WIDTH - LABEL_WIDTH - VALUE_WIDTH - MARGIN
     width = max(1.0, room * bar.value / longest) if longest > 0 else 1.0
-    colour = "ours" if bar.label.startswith("shoal") else "peer"
     middle = top + BAR_HEIGHT - 5
+    ratio = f' <tspan class="unit">shoal {times(rival.value / bar.value)} ×</tspan>' if rival and bar.value else ""
     return (
         f'<text x="{LABEL_WIDTH - 8}" y="{middle}" text-anchor="end">{escape(bar.label)}</text>'
-        f'<rect class="{colour}" x="{LABEL_WIDTH}" y="{top}" width="{width:.1f}" height="{BAR_HEIGHT}" rx="2"/>'
-        f'<text x="{LABEL_WIDTH + width + 6:.1f}" y="{middle}">{shown(bar.value)}</text>\n'
+        f'<rect class="{"peer" if rival else "ours"}" x="{LABEL_WIDTH}" y="{top}" width="{width:.1f}"'
+        f' height="{BAR_HEIGHT}" rx="2"/>'
+        f'<text x="{LABEL_WIDTH + width + 6:.1f}" y="{middle}">{shown(bar.value)}{ratio}</text>\n'
     )
+
+
+def times(ratio: float) -> str:
+    """Rounded down, as the figures beside the tables are: the chart never shows more than was reached."""
+    digits = 1 if ratio >= 1 else 2
+    return f"{math.floor(round(ratio * 10**digits, 6)) / 10**digits:.{digits}f}"
 
 
 def shown(value: float) -> str:

@@ -104,12 +104,15 @@ def measure(system: System) -> Run:
 
 
 class Rivalry(NamedTuple):
-    """Ours against theirs, and how many times as fast ours has to be. `is_share`: as a share, in percent."""
+    """Ours against theirs, and how many times as fast ours has to be. `is_share`: as a share, in percent.
+
+    `bound_by`: what keeps ours from being faster."""
 
     ours: str
     theirs: str
     wanted: float
     is_share: bool = False
+    bound_by: str = ""
 
 
 def figures_of(standings: dict[str, Standing], rivalries: Sequence[Rivalry]) -> list[Figure]:
@@ -132,6 +135,7 @@ def _figure(rivalry: Rivalry, ratio: float, measure: str) -> Figure:
         wanted=rivalry.wanted * factor,
         sense="at least",
         unit=unit,
+        bound_by=rivalry.bound_by,
     )
 
 

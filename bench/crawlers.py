@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import subprocess
 import sys
-import venv
 from contextlib import closing
 from pathlib import Path
 
@@ -26,19 +24,6 @@ def shoal_crawl(start: str, *flags: str, total: int, folder: Path) -> Cost:
     if found != total:
         raise SystemExit(f"shoal has items of {found:,} pages instead of {total:,}")
     return cost
-
-
-def scrapy_program(name: str) -> Path:
-    """Scrapy, as `NAME-requirements.txt` wants it, in a virtual environment of its own, made when it is not there."""
-    folder = WORK / f"{name}-venv"
-    requirements = HERE / f"{name}-requirements.txt"
-    marker = folder / "installed.txt"
-    if not marker.exists() or marker.read_text() != requirements.read_text():
-        print(f"installing {name} into {folder}")
-        venv.create(folder, clear=True, with_pip=True)
-        subprocess.run([folder / "bin" / "pip", "install", "-q", "-r", requirements], check=True, cwd=WORK)
-        marker.write_text(requirements.read_text())
-    return folder / "bin" / "scrapy"
 
 
 def fresh_folder(name: str) -> Path:

@@ -15,6 +15,7 @@ import msgspec
 
 from bench.crawlers import WORK, fresh_folder
 from bench.frontier_subject import LANES, PUTS, Subject
+from bench.progress import telling
 from bench.redis_server import redis_server
 from shoal.frontier.redis.layout import LAYOUT_VERSION
 from shoal.sqlite_file import VERSIONS
@@ -53,10 +54,10 @@ def prepared(kind: str, known: int) -> State:
         return msgspec.json.decode((folder / "state.json").read_bytes(), type=State)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    state = asyncio.run(_made(kind, known, folder=folder))
+    with telling(f"{kind}: growing a frontier of {known:,} known URLs under {folder}"):
+        state = asyncio.run(_made(kind, known, folder=folder))
     # Last: a state without this file is not whole.
     (folder / "state.json").write_bytes(msgspec.json.encode(state))
-    print(f"{kind}: {known:,} known after {state.seconds:.0f} s", flush=True)
     return state
 
 

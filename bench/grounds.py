@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 from bench.crawlers import WORK
 from bench.nginx import Tls, free_port, is_free, serve, server_pid
+from bench.progress import telling
 from bench.site import SitePlan, build_site, stored_plan
 
 CERTIFICATE_DAYS = 3650
@@ -34,9 +34,9 @@ def open_ground(name: str, plan: SitePlan, *, tls: Tls | None = None) -> Iterato
     if not port or not is_free(port):
         port = free_port()
     plan = replace(plan, base=f"{scheme}://127.0.0.1:{port}")
-    started = time.perf_counter()
-    if build_site(plan, folder=folder):
-        print(f"built {plan.pages:,} pages in {time.perf_counter() - started:.0f} s under {folder}", flush=True)
+    if stored_plan(folder) != plan:
+        with telling(f"building {plan.pages:,} pages under {folder}"):
+            build_site(plan, folder=folder)
     work = WORK / f"nginx-{name}"
     with serve(folder, port=port, work=work, tls=tls) as address:
         yield Ground(start=f"{address}/{plan.path(0)}", pages=plan.pages, server_pid=server_pid(work))

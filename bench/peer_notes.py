@@ -1,20 +1,9 @@
-"""What the cases say of the peers: their settings, and which of them were left out."""
+"""What the cases that hold a contest say of all systems, and of the peers' settings."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from bench.case import Plan
-from bench.contest import System
 from bench.grounds import Ground
-from bench.peers import is_installed
 
-ENVIRONMENTS = {
-    "scrapy-redis": "scrapy-redis",
-    "Scrapy": "scrapy",
-    "Crawlee for Python": "crawlee",
-    "Crawlee for Node": "crawlee-node",
-}
 BARE_LOOP = "Bare loop: pyreqwest, selectolax, ada-url and a set, without a crawler's promises (`bench/bare_loop.py`)."
 PEERS_HOW = [
     "Scrapy: queue in memory, items to JSON Lines; uvloop, robots.txt, cookies, telnet and autothrottle off; "
@@ -40,18 +29,3 @@ def same_for_all(ours: Ground, theirs: Ground) -> list[str]:
         'shoal: the README\'s form (`yield from page.follow("a[href]")`), robots.txt obeyed, default settings but for '
         "`rate`, `per_host`, `concurrency` and `allow_private`.",
     ]
-
-
-def without_missing(systems: Sequence[System], plan: Plan) -> list[System]:
-    """All of them, or in a quick run those that need not be installed first."""
-    return [system for system in systems if not plan.quick or _is_there(system.name)]
-
-
-def left_out(wanted: Sequence[System], ran: Sequence[System]) -> list[str]:
-    missing = [system.name for system in wanted if system not in ran]
-    return [f"not installed yet, so left out of this quick run: {', '.join(missing)}"] if missing else []
-
-
-def _is_there(name: str) -> bool:
-    environment = next((place for start, place in ENVIRONMENTS.items() if name.startswith(start)), None)
-    return environment is None or is_installed(environment)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
-import venv
 from pathlib import Path
 
 from bench.contest import Crawl
 from bench.crawlers import HERE, WORK, fresh_folder
+from bench.environments import NODE, install
 from bench.grounds import Ground
 from bench.measure import Cost, run_measured
 from bench.postgres_cpu import postgres_cpu_seconds
@@ -25,45 +24,6 @@ FASTER_LOOP = (
     "TWISTED_REACTOR=twisted.internet.asyncioreactor.AsyncioSelectorReactor",
     "ASYNCIO_EVENT_LOOP=uvloop.Loop",
 )
-
-
-def is_installed(name: str) -> bool:
-    """Whether the peer is there, in the version that is wanted now."""
-    marker = WORK / _folder(name) / "installed.txt"
-    return marker.exists() and marker.read_text() == _pins(name).read_text()
-
-
-def install(name: str) -> Path:
-    """The folder of the peer's environment, made when it is not there: `python` and `scrapy` in bin/, or node's."""
-    folder = WORK / _folder(name)
-    if not is_installed(name):
-        print(f"installing {name} into {folder}", flush=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        if name == "crawlee-node":
-            _install_node(folder)
-        else:
-            venv.create(folder, with_pip=True)
-            subprocess.run([folder / "bin" / "pip", "install", "-q", "-r", _pins(name)], check=True, cwd=WORK)
-        (folder / "installed.txt").write_text(_pins(name).read_text())
-    return folder
-
-
-def _install_node(folder: Path) -> None:
-    if shutil.which("npm") is None:
-        raise SystemExit("npm is missing: install it with `sudo apt-get install nodejs npm`")
-    folder.mkdir(parents=True)
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(HERE / "crawlee-node" / name, folder)
-    # Not `npm ci`: the lock file lacks the builds of impit for other systems, which npm adds where they are needed.
-    subprocess.run(["npm", "install", "--no-save", "--no-audit", "--no-fund", "--silent"], cwd=folder, check=True)
-
-
-def _folder(name: str) -> str:
-    return name if name == "crawlee-node" else f"{name}-venv"
-
-
-def _pins(name: str) -> Path:
-    return HERE / name / "package-lock.json" if name == "crawlee-node" else HERE / f"{name}-requirements.txt"
 
 
 def scrapy(ground: Ground) -> Crawl:
@@ -127,7 +87,7 @@ def crawlee_node(ground: Ground) -> Crawl:
     folder = fresh_folder("crawlee-node-run")
     items = folder / "items.jsonl"
     # Node looks for packages beside the script.
-    script = shutil.copy(HERE / "crawlee-node" / "crawl.js", install("crawlee-node"))
+    script = shutil.copy(HERE / NODE / "crawl.js", install(NODE))
     cost = run_measured(["node", str(script), ground.start, str(items)], folder=folder)
     check_items("Crawlee for Node", items, pages=ground.pages)
     return Crawl(cost)

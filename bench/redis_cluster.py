@@ -43,13 +43,12 @@ def redis_shards(count: int, *, crawl: str, folder: Path) -> Iterator[Cluster]:
             server = stack.enter_context(redis_server(folder / "0"))
             yield Cluster([server], server.url)
             return
-        buses = [any_port() for _ in range(count)]
-        nodes = [
-            stack.enter_context(
-                redis_server(folder / str(number), "--cluster-enabled", "yes", "--cluster-port", str(bus))
-            )
-            for number, bus in enumerate(buses)
-        ]
+        nodes, buses = list[RedisServer](), list[int]()
+        for number in range(count):
+            # Just before it is used: a port that is free now may be another node's a moment later.
+            buses.append(any_port())
+            options = ("--cluster-enabled", "yes", "--cluster-port", str(buses[-1]))
+            nodes.append(stack.enter_context(redis_server(folder / str(number), *options)))
         _join(nodes, buses, homes=_homes(crawl, count, any_node=nodes[0]))
         addresses = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
         yield Cluster(nodes, f"redis+cluster://{addresses}/?shards={count}")

@@ -51,8 +51,10 @@ class RedisServer:
         return self._client.execute_command(*command)
 
     def save(self) -> None:
-        """Write the data to dump.rdb in the server's folder."""
-        self._client.save()
+        """Write the data to dump.rdb in the server's folder, however long it takes: a client with a timeout would give
+        up and ask for the same again."""
+        with Redis(port=self.port, protocol=2, socket_timeout=None, driver_info=None) as patient:
+            patient.save()
 
     def append_only(self) -> None:
         """Switch the append-only file on and wait until all data is in it."""

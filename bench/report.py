@@ -1,19 +1,31 @@
 """What a case reached, for people: a table on the terminal, and RESULTS.md and chart.svg from all that is kept.
 
 Each case's last full run is kept in results/LETTER.json, so that a run of one case renews its part alone.
+`python -m bench.report` writes both files anew without measuring anything.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from bench.case import Case, Figure
 from bench.chart import chart
-from bench.machine import Machine
+from bench.machine import PROGRAMS, Machine
 
+HERE = Path(__file__).resolve().parent
+OURS, SERVERS = "shoal and its libraries", "servers and programs"
+# The peers' environments that cases use, and what people call them.
+PEERS = {
+    "scrapy": "Scrapy",
+    "scrapy-redis": "scrapy-redis",
+    "crawlee": "Crawlee for Python",
+    "crawlee-node": "Crawlee for Node",
+    "brpop": "BRPOP worker",
+}
 INTRODUCTION = """\
 # Results
 
@@ -66,23 +78,79 @@ def results_page(records: list[Record]) -> str:
     for record in records:
         reached = sum(figure.is_reached for figure in record.case.figures)
         total = f"{reached} of {len(record.case.figures)}" if record.case.figures else "none asked"
-        overview.append([record.case.letter, f"[{record.case.title}](#{_anchor(record.case)})", total, record.date])
-    parts = [INTRODUCTION, _markdown_table(overview, texts=4), *map(_section, records)]
+        overview.append(
+            [record.case.letter, f"[{record.case.title}](#{_anchor(_heading(record.case))})", total, record.date]
+        )
+    shared = _shared(records)
+    sections = [_section(record, shared=shared) for record in records]
+    parts = [INTRODUCTION, _markdown_table(overview, texts=4), _shared_section(shared), *sections]
+    return "\n".join([*filter(None, parts), _versions_section(records)])
+
+
+def _shared(records: list[Record]) -> dict[str, str]:
+    """The sentences that several cases say of themselves, each with the letters of these cases."""
+    said: dict[str, list[str]] = {}
+    for record in records:
+        for sentence in record.case.how:
+            said.setdefault(sentence, []).append(record.case.letter)
+    return {sentence: _listed(letters) for sentence, letters in said.items() if len(letters) > 1}
+
+
+def _shared_section(shared: dict[str, str]) -> str:
+    """What holds for several cases, said once."""
+    parts = []
+    for cases in dict.fromkeys(shared.values()):
+        parts += [f"## In common: cases {cases}", ""]
+        parts += [*[f"- {sentence}" for sentence, letters in shared.items() if letters == cases], ""]
     return "\n".join(parts)
 
 
-def _section(record: Record) -> str:
+def _section(record: Record, *, shared: dict[str, str]) -> str:
     case = record.case
-    parts = [f"## {_heading(case)}", "", *[f"- {sentence}" for sentence in case.how], ""]
+    own = [sentence for sentence in case.how if sentence not in shared]
+    common = dict.fromkeys(shared[sentence] for sentence in case.how if sentence in shared)
+    links = [
+        f"See also [what cases {cases} have in common](#{_anchor(f'In common: cases {cases}')})." for cases in common
+    ]
+    parts = [f"## {_heading(case)}", "", *[f"- {sentence}" for sentence in [*own, *links]], ""]
     parts.append(_markdown_table([case.columns, *case.rows]))
     if case.figures:
-        rows = [[figure.what, _measured(figure), _wanted(figure), _verdict(figure)] for figure in case.figures]
+        rows = [[figure.what, _measured(figure), _wanted(figure), _explained(figure)] for figure in case.figures]
         parts.append(_markdown_table([["figure", "measured", "wanted", ""], *rows], texts=4))
     parts += [*[f"Note: {note}\n" for note in case.notes]]
     rounds = "1 round" if record.rounds == 1 else f"{record.rounds} rounds"
-    parts.append(f"Measured on {record.date}, {rounds}: {record.machine}.")
-    parts.append(f"Versions: {', '.join(f'{name} {version}' for name, version in record.versions.items())}.\n")
+    parts.append(f"Measured on {record.date}, {rounds}: {record.machine}.\n")
     return "\n".join(parts)
+
+
+def _versions_section(records: list[Record]) -> str:
+    """The versions of all that took part; where they changed from case to case, a line for each."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for record in records:
+        for place, packages in _by_place(record).items():
+            found.setdefault((place, ", ".join(packages)), []).append(record.case.letter)
+    rows = [[place, packages, _listed(letters)] for (place, packages), letters in sorted(found.items(), key=_rank)]
+    return "\n".join(["## Versions", "", _markdown_table([["", "versions", "cases"], *rows], texts=3)])
+
+
+def _by_place(record: Record) -> dict[str, list[str]]:
+    """Names with their versions, by who uses them; those of peers that the case's table does not name are left out."""
+    found: dict[str, list[str]] = {}
+    for name, version in record.versions.items():
+        package, _, environment = name.partition(", for ")
+        place = PEERS.get(environment, "") if environment else SERVERS if package in PROGRAMS else OURS
+        if place in (OURS, SERVERS) or (place and any(row[0].startswith(place) for row in record.case.rows)):
+            found.setdefault(place, []).append(f"{package} {version}")
+    return found
+
+
+def _rank(entry: tuple[tuple[str, str], list[str]]) -> tuple[int, list[str]]:
+    (place, _), letters = entry
+    return [OURS, SERVERS, *PEERS.values()].index(place), letters
+
+
+def _listed(letters: Sequence[str]) -> str:
+    return " and ".join([*filter(None, [", ".join(letters[:-1])]), letters[-1]])
 
 
 def figure_text(figure: Figure) -> str:
@@ -93,28 +161,34 @@ def _measured(figure: Figure) -> str:
     """Rounded away from what was wanted: what is shown as 20 has reached 20."""
     towards = math.floor if figure.sense == "at least" else math.ceil
     # What is a hair off is a matter of binary fractions, not of the measurement.
-    return _number(towards(round(figure.value * 100, 6)) / 100) + figure.unit
+    return _with_unit(towards(round(figure.value * 100, 6)) / 100, figure.unit)
 
 
 def _wanted(figure: Figure) -> str:
-    return f"{figure.sense} {_number(figure.wanted)}{figure.unit}"
+    return f"{figure.sense} {_with_unit(figure.wanted, figure.unit)}"
 
 
 def _verdict(figure: Figure) -> str:
     return "reached" if figure.is_reached else "not reached"
 
 
-def _number(value: float) -> str:
-    return f"{value:,.2f}".removesuffix(".00")
+def _explained(figure: Figure) -> str:
+    """The verdict; where it is a bad one, with what bounds the figure."""
+    bound = "" if figure.is_reached or not figure.bound_by else f": {figure.bound_by}"
+    return f"{_verdict(figure)}{bound}"
+
+
+def _with_unit(value: float, unit: str) -> str:
+    return f"{value:,.2f}".removesuffix(".00") + f" {unit.strip()}".rstrip()
 
 
 def _heading(case: Case) -> str:
     return f"{case.letter}. {case.title}"
 
 
-def _anchor(case: Case) -> str:
-    """The heading's anchor, as GitHub makes it."""
-    kept = "".join(letter for letter in _heading(case).lower() if letter.isalnum() or letter in "-_ ")
+def _anchor(heading: str) -> str:
+    """A heading's anchor, as GitHub makes it."""
+    kept = "".join(letter for letter in heading.lower() if letter.isalnum() or letter in "-_ ")
     return kept.replace(" ", "-")
 
 
@@ -133,3 +207,7 @@ def _markdown_table(rows: list[list[str]], *, texts: int = 1) -> str:
     head, *body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     ruler = ["---" if number < texts else "---:" for number, _ in enumerate(head)]
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, ruler, *body))
+
+
+if __name__ == "__main__":
+    write_documents(HERE)

@@ -109,6 +109,7 @@ class Crowd(NamedTuple):
     wait: float
     links: int = LINKS
     leases: int = LEASES
+    processes: int = PROCESSES
 
 
 def task_of(number: int, *, hosts: int) -> Task:
@@ -119,7 +120,7 @@ def measure(shards: int, crowd: Crowd) -> list[Measured]:
     """Fill the shards, then measure at full speed and at a pace."""
     folder = WORK / "scale"
     shutil.rmtree(folder, ignore_errors=True)
-    processes = min(PROCESSES, crowd.workers)
+    processes = min(crowd.processes, crowd.workers)
     spawn = multiprocessing.get_context("spawn")
     with (
         redis_shards(shards, crawl=CRAWL, folder=folder) as cluster,

@@ -23,7 +23,7 @@ SAMPLE_SECONDS = 0.2
 
 
 class Sample(NamedTuple):
-    """What the largest process of the run had when nginx had served so many requests."""
+    """What the worker had when nginx had served so many requests."""
 
     requests: int
     resident_bytes: int
@@ -56,11 +56,16 @@ class Watched(NamedTuple):
         """The first sample at which so many requests were served, or the last one."""
         return next((sample for sample in self.samples if sample.requests >= requests), self.samples[-1])
 
+    def at_the_end(self, requests: int) -> Sample:
+        """The largest of the samples since so many requests were served: what the end of a crawl takes counts, too."""
+        late = [sample for sample in self.samples if sample.requests >= requests]
+        return max(late, key=lambda sample: sample.resident_bytes, default=self.samples[-1])
+
 
 def watch_crawl(spider: str, *, environment: Mapping[str, str], address: str, pages: int, folder: Path) -> Watched:
     """Crawl to the end. A crawl without an item for every page ends the benchmark."""
     command = [sys.executable, "-m", "shoal", "run", str(HERE / spider), "--workers", "1"]
-    asked = requests_served(address)
+    asked, looks = requests_served(address), 0
     samples: list[Sample] = []
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with (folder / "output.log").open("wb") as output:
@@ -71,9 +76,10 @@ def watch_crawl(spider: str, *, environment: Mapping[str, str], address: str, pa
         try:
             while process.poll() is None:
                 # The status page counts its own visits.
-                requests = requests_served(address) - asked - len(samples) - 1
-                with contextlib.suppress(psutil.Error, FileNotFoundError):
-                    samples.append(_sample(process.pid, requests))
+                looks += 1
+                requests = requests_served(address) - asked - looks
+                with contextlib.suppress(psutil.Error, FileNotFoundError, ProcessLookupError):
+                    samples += _sample(process.pid, requests)
                 time.sleep(SAMPLE_SECONDS)
         finally:
             process.kill()
@@ -82,20 +88,26 @@ def watch_crawl(spider: str, *, environment: Mapping[str, str], address: str, pa
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     _check(process.returncode, pages=pages, folder=folder)
     return Watched(
-        requests=requests_served(address) - asked - len(samples) - 1,
+        requests=requests_served(address) - asked - looks - 1,
         seconds=seconds,
         cpu_seconds=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
         samples=samples,
     )
 
 
-def _sample(pid: int, requests: int) -> Sample:
-    """The worker is a child of the command, and much larger."""
-    root = psutil.Process(pid)
-    largest = max([root, *root.children(recursive=True)], key=lambda process: process.memory_info().rss)
-    status = Path(f"/proc/{largest.pid}/status").read_text()
+def _sample(pid: int, requests: int) -> list[Sample]:
+    """The worker is the child of the command: before it is there, and when it has ended, there is nothing to see. The
+    command itself only waits, and its memory would pass for a worker's that has shrunk."""
+    workers = [(process.memory_info().rss, process) for process in psutil.Process(pid).children(recursive=True)]
+    if not workers:
+        return []
+    resident, worker = max(workers, key=lambda pair: pair[0])
+    status = Path(f"/proc/{worker.pid}/status").read_text()
+    # A process that has ended and was not yet waited for has no memory.
+    if "VmHWM:" not in status or not resident:
+        return []
     peak = int(status.partition("VmHWM:")[2].split()[0]) * 1024
-    return Sample(requests, largest.memory_info().rss, peak, largest.num_fds())
+    return [Sample(requests, resident, peak, worker.num_fds())]
 
 
 def _check(code: int, *, pages: int, folder: Path) -> None:

@@ -8,7 +8,9 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +19,7 @@ import psutil
 from bench.case import Case, Figure, Plan, spread_of
 from bench.crawlers import HERE, WORK, fresh_folder
 from bench.measure import Cost, run_measured
-from bench.paced_site import Arrival, arrivals, host_names, paced_site
+from bench.paced_site import Arrival, PacedSite, arrivals, host_names, paced_site
 from bench.redis_server import redis_server
 
 WORKERS = 2
@@ -26,6 +28,7 @@ INTERVAL = 1.0
 CLOSE = 0.9
 START_SECONDS = 1.5
 FROZEN_SECONDS = 3.0
+LOOK_SECONDS = 0.05
 SYSTEMS = ("SQLite", "Redis")
 
 
@@ -60,29 +63,44 @@ class Run(NamedTuple):
 
 def run(plan: Plan) -> Case:
     size = Size(200, 5) if plan.quick else Size(1000, 30)
-    both = list(itertools.product(SYSTEMS, (False, True)))
-    runs: list[Run] = []
-    for _ in range(plan.rounds):
-        for system, frozen in both[::3] if plan.quick else both:
-            runs.append(crawl(system, size, frozen=frozen))
-            print(_line(runs[-1]), flush=True)
+    forms = list(itertools.product(SYSTEMS, (False, True)))
+    # At a pace a crawl mostly waits: two of a few hosts leave room for each other.
+    groups = [forms[::3]] if plan.quick else [[form] for form in forms]
+    runs = [run for _ in range(plan.rounds) for group in groups for run in crawl(group, size)]
     return _case(runs, size)
 
 
-def crawl(system: str, size: Size, *, frozen: bool) -> Run:
-    """One crawl of all hosts to the end, and what they saw of it."""
-    folder = fresh_folder("broad-run")
-    site_folder = fresh_folder("broad-site")
-    with paced_site(site_folder, pages=size.pages) as site, _frontier(system) as flags:
-        hosts = host_names(size.hosts)
-        (folder / "starts.txt").write_text("\n".join(map(site.url, hosts)))
+def crawl(forms: Sequence[tuple[str, bool]], size: Size) -> list[Run]:
+    """These crawls at once, each of all hosts of a site of its own, to the end; and what the hosts saw."""
+    pages = size.hosts * size.pages
+    with contextlib.ExitStack() as stack:
+        # Before there is a thread: nginx gets its priority between fork and exec.
+        sites = [
+            stack.enter_context(paced_site(fresh_folder(f"broad-site-{number}"), pages=size.pages))
+            for number, _ in enumerate(forms)
+        ]
+        with ThreadPoolExecutor(len(forms)) as pool:
+            ended = list(pool.map(partial(_crawl, size=size), forms, sites, itertools.count()))
+    # A site that is down has written all of its log.
+    verdicts = [judge(arrivals(site.log)) for site in sites]
+    runs = [Run(*form, verdict, *end, pages) for form, verdict, end in zip(forms, verdicts, ended, strict=True)]
+    for run in runs:
+        print(_line(run), flush=True)
+    return runs
+
+
+def _crawl(form: tuple[str, bool], site: PacedSite, number: int, *, size: Size) -> tuple[Cost, float]:
+    """What the crawl cost, and how busy its site was."""
+    system, frozen = form
+    folder = fresh_folder(f"broad-run-{number}")
+    (folder / "starts.txt").write_text("\n".join(map(site.url, host_names(size.hosts))))
+    with _frontier(system) as flags:
         command = [sys.executable, "-m", "shoal", "run", str(HERE / "paced_spider.py"), "--workers", str(WORKERS)]
         command += ["--rate", "1/s", "--concurrency", str(CONCURRENCY), *flags]
-        with _freezing(after=START_SECONDS + size.pages / 2) if frozen else contextlib.nullcontext():
+        with _freezing(folder, after=START_SECONDS + size.pages / 2) if frozen else contextlib.nullcontext():
             cost = run_measured(command, folder=folder, environment={"BENCH_STARTS": str(folder / "starts.txt")})
-        site_cpu = _cpu_seconds(site.process)
     _check(folder, expected=size.hosts * size.pages)
-    return Run(system, frozen, judge(arrivals(site.log)), cost, site_cpu / cost.seconds, size.hosts * size.pages)
+    return cost, _cpu_seconds(site.process) / cost.seconds
 
 
 def judge(seen: Sequence[Arrival], *, interval: float = INTERVAL) -> Verdict:
@@ -110,21 +128,21 @@ def _frontier(system: str) -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def _freezing(*, after: float) -> Iterator[None]:
-    """Freeze one of the workers that are started in the block, once, after so many seconds."""
+def _freezing(folder: Path, *, after: float) -> Iterator[None]:
+    """Freeze one of the workers that the block starts in the folder, once, when they have run for so many seconds."""
     over = threading.Event()
-    said: list[str] = []
+    frozen: list[psutil.Process] = []
 
     def freeze() -> None:
+        while not (workers := _workers(folder)):
+            if over.wait(LOOK_SECONDS):
+                return
         if over.wait(after):
             return
-        workers = [child for child in psutil.Process().children(recursive=True) if "worker" in child.cmdline()]
-        if not workers:
-            said.append("no worker process was found to freeze")
-            return
-        workers[0].suspend()
-        over.wait(FROZEN_SECONDS)
         with contextlib.suppress(psutil.NoSuchProcess):
+            workers[0].suspend()
+            frozen.append(workers[0])
+            over.wait(FROZEN_SECONDS)
             workers[0].resume()
 
     thread = threading.Thread(target=freeze)
@@ -134,8 +152,18 @@ def _freezing(*, after: float) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-    if said:
-        raise SystemExit(said[0])
+    if not frozen:
+        raise SystemExit("the crawl was over before one of its workers was frozen")
+
+
+def _workers(folder: Path) -> list[psutil.Process]:
+    """The worker processes of the crawl in this folder."""
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if "worker" in child.cmdline() and child.cwd() == str(folder):
+                found.append(child)
+    return found
 
 
 def _cpu_seconds(pid: int) -> float:

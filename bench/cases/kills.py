@@ -7,6 +7,7 @@ import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
@@ -16,13 +17,15 @@ from redis import Redis
 
 from bench.case import Case, Figure, Plan, spread_of
 from bench.case_main import main
-from bench.crawlers import HERE, WORK, fresh_folder, scrapy_program
+from bench.crawlers import HERE, WORK, fresh_folder
+from bench.environments import install
 from bench.killing import Command, Ended, NotedSite, crawl_killed
 from bench.redis_server import redis_server
 from bench.site import SitePlan, build_site
 
-FULL_PAGES, QUICK_PAGES = 3000, 400
+FULL_PAGES, QUICK_PAGES = 3000, 200
 FULL_SHARES, QUICK_SHARES = (0.25, 0.5, 0.75), (0.5,)
+PEERS = ("scrapy", "scrapy-redis", "brpop")
 ANSWER_SECONDS = 0.02
 IN_FLIGHT = 16
 BRPOP_WORKERS = 4
@@ -60,22 +63,26 @@ def run(plan: Plan) -> Case:
     site = SitePlan(pages=pages)
     folder = WORK / f"kills-site-{pages}"
     build_site(site, folder=folder)
-    # Peers wait before they know that they are done: a quick run leaves them out.
-    systems = [system for system in SYSTEMS if not (plan.quick and system.peer)]
-    found: dict[str, list[Loss]] = {system.name: [] for system in systems}
-    for number in range(plan.rounds):
-        for system in systems:
-            noted = NotedSite(site, folder, delay=ANSWER_SECONDS)
-            loss = _killed(system, noted, start=site.path(0), at=[int(pages * share) for share in shares])
-            found[system.name].append(loss)
-            print(f"round {number + 1}, {system.name}: {_told(loss)}", flush=True)
+    at = [int(pages * share) for share in shares]
+    found: dict[str, list[Loss]] = {system.name: [] for system in SYSTEMS}
+
+    def run_one(system: System) -> None:
+        noted = NotedSite(site, folder, delay=ANSWER_SECONDS)
+        found[system.name].append(_killed(system, noted, start=site.path(0), at=at))
+        print(f"{system.name}: {_told(found[system.name][-1])}", flush=True)
+
+    # What is lost is no matter of speed, and peers wait for seconds until they know that they are done.
+    with ThreadPoolExecutor(len(SYSTEMS) if plan.quick else 1) as pool:
+        for _ in range(plan.rounds):
+            list(pool.map(run_one, SYSTEMS))
     return _case(found, pages=pages, shares=shares)
 
 
 def _killed(system: System, site: NotedSite, *, start: str, at: Sequence[int]) -> Loss:
-    folder = fresh_folder(f"kills-{system.name.replace(', ', '-').replace(' ', '-').lower()}")
+    name = system.name.replace(", ", "-").replace(" ", "-").lower()
+    folder = fresh_folder(f"kills-{name}")
     with ExitStack() as stack:
-        redis = stack.enter_context(redis_server(WORK / "kills-redis")).url if system.wants_redis else ""
+        redis = stack.enter_context(redis_server(WORK / f"kills-redis-{name}")).url if system.wants_redis else ""
         scene = Scene(f"{stack.enter_context(site.served())}/{start}", folder, redis)
         command = Command(system.command(scene), folder, {"BENCH_URL": scene.start})
         ended = crawl_killed(command, site=site, at=at)
@@ -109,7 +116,7 @@ def _shoal_items(scene: Scene) -> list[str]:
 
 def _scrapy(scene: Scene) -> list[str]:
     settings = ["JOBDIR=job", f"CONCURRENT_REQUESTS={IN_FLIGHT}", f"CONCURRENT_REQUESTS_PER_DOMAIN={IN_FLIGHT}"]
-    command = [str(scrapy_program("scrapy")), "runspider", str(HERE / "scrapy_spider.py")]
+    command = [str(install("scrapy") / "bin" / "scrapy"), "runspider", str(HERE / "scrapy_spider.py")]
     return [*command, "-a", f"url={scene.start}", "-o", "items.jsonl", *_set(settings)]
 
 
@@ -127,12 +134,12 @@ def _scrapy_redis(scene: Scene) -> list[str]:
         f"CONCURRENT_REQUESTS={IN_FLIGHT}",
         f"CONCURRENT_REQUESTS_PER_DOMAIN={IN_FLIGHT}",
     ]
-    command = [str(scrapy_program("scrapy-redis")), "runspider", str(HERE / "kills_redis_spider.py")]
+    command = [str(install("scrapy-redis") / "bin" / "scrapy"), "runspider", str(HERE / "kills_redis_spider.py")]
     return [*command, *_set(settings)]
 
 
 def _brpop(scene: Scene) -> list[str]:
-    python = scrapy_program("brpop").with_name("python")
+    python = install("brpop") / "bin" / "python"
     return [str(python), str(HERE / "brpop_worker.py"), scene.start, scene.redis, str(BRPOP_WORKERS)]
 
 

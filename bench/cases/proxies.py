@@ -51,7 +51,7 @@ class Run(NamedTuple):
 
 
 def run(plan: Plan) -> Case:
-    sizes, seconds = ((10,), 6) if plan.quick else (SIZES, 30)
+    sizes, seconds = ((10,), 5) if plan.quick else (SIZES, 30)
     runs: list[Run] = []
     for _ in range(plan.rounds):
         for proxies in sizes:

@@ -11,7 +11,7 @@ SHARDS = (1, 2, 4, 8, 16)
 MANY_URLS, MANY_LEASES, ALL_LINKS = 10_000_000, 64, 32
 CROWD = Crowd(workers=200, urls=1_000_000, seconds=20.0, wait=8.0)
 QUICK_SHARDS = (1, 2)
-QUICK_CROWD = Crowd(workers=20, urls=50_000, seconds=1.5, wait=0.8)
+QUICK_CROWD = Crowd(workers=20, urls=20_000, seconds=1.0, wait=0.4, processes=2)
 COLUMNS = [
     "Redis shards", "workers", "URLs", "leases", "links", "pages take", "pages/s here", "pages per CPU-second of Redis",
     "client CPU µs", "links to other shards", "lease ms", "99 %", "bytes on the wire per page", "bytes per waiting URL",

@@ -10,11 +10,13 @@ from pathlib import Path
 
 from bench.case import Bar, Case, Figure, Plan, spread_of
 from bench.case_main import main
-from bench.crawlers import HERE, WORK, fresh_folder, scrapy_program
+from bench.crawlers import HERE, WORK, fresh_folder
+from bench.environments import install
 from bench.measure import Cost, run_measured
 from bench.nginx import free_port, serve
 from bench.site import SitePlan, build_site
 
+PEERS = ("scrapy",)
 PAGES = 10
 LINKS = 8
 ROUNDS = 5  # a run takes a second: five of each, however few are asked for
@@ -26,7 +28,7 @@ def run(plan: Plan) -> Case:
     site = SitePlan(pages=PAGES, links=LINKS)
     folder = WORK / "site-startup"
     build_site(site, folder=folder)
-    scrapy = scrapy_program("scrapy")
+    scrapy = install("scrapy") / "bin" / "scrapy"
     costs: dict[str, list[Cost]] = {"shoal": [], "Scrapy": []}
     with serve(folder, port=free_port(), work=WORK / "nginx-startup") as address:
         start = f"{address}/{site.path(0)}"

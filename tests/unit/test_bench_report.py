@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
 from bench import __main__ as bench_main
-from bench.case import Bar, Case, Figure, spread_of
-from bench.chart import LABEL_WIDTH, WIDTH, chart
+from bench.case import Bar, Case, Figure, Plan, spread_of
+from bench.chart import LABEL_WIDTH, WIDTH, chart, counterpart
 from bench.idle import ServerWatch, busy_note, cpu_seconds, idle_share
 from bench.machine import Machine
+from bench.progress import telling
 from bench.report import Record, figure_text, load, results_page, save, terminal_report, write_documents
 
 MACHINE = Machine(processor="Abacus", cores=2, memory_bytes=24 * 1024**3, kernel="Linux 6.1", python="3.11.7")
@@ -93,6 +95,50 @@ def test_the_page_says_which_figures_were_reached() -> None:
     assert "Note: the server was busy" in page
 
 
+def test_a_figure_that_was_not_reached_says_what_bounds_it() -> None:
+    slow, fast = (msgspec.structs.replace(figure(value), bound_by="the parser") for value in (15.9, 20.0))
+    page = results_page([record(case(figures=[slow, fast]))])
+    assert "| 15.90 times | at least 20 times | not reached: the parser |" in page
+    assert "| 20 times | at least 20 times | reached |" in page
+
+
+def test_a_unit_stands_apart_from_its_number() -> None:
+    odd = Figure(what="memory", value=1.74, wanted=1.05, sense="at most", unit="times")
+    assert figure_text(odd) == "memory 1.74 times, wanted at most 1.05 times"
+    assert figure_text(msgspec.structs.replace(odd, unit="")) == "memory 1.74, wanted at most 1.05"
+
+
+def test_what_several_cases_say_stands_once() -> None:
+    page = results_page([record(case(letter)) for letter in "ABC"])
+    assert page.count("- 64 requests in flight\n") == 1
+    assert "## In common: cases A, B and C\n" in page
+    assert page.count("[what cases A, B and C have in common](#in-common-cases-a-b-and-c)") == 3
+    alone = results_page([record(case())])
+    assert "64 requests in flight" in alone
+    assert "In common" not in alone
+
+
+def test_versions_stand_once_with_the_cases_that_they_matter_for() -> None:
+    versions = {"shoal": "0.1.0", "nginx": "1.22", "scrapy, for scrapy": "2.19", "requests, for brpop": "2.34"}
+    first, second = (msgspec.structs.replace(record(case(letter)), versions=versions) for letter in "AB")
+    third = msgspec.structs.replace(record(case("C")), versions=versions | {"shoal": "0.2.0"})
+    rows = results_page([first, second, third]).partition("## Versions")[2].splitlines()[4:]
+    assert rows == [
+        "| shoal and its libraries | shoal 0.1.0 | A and B |",
+        "| shoal and its libraries | shoal 0.2.0 | C |",
+        "| servers and programs | nginx 1.22 | A, B and C |",
+        "| Scrapy | scrapy 2.19 | A, B and C |",
+    ]
+
+
+def test_what_is_kept_is_enough_for_the_page_and_the_chart_of_the_repository() -> None:
+    """Whoever changes how they look writes them anew: `python -m bench.report`."""
+    folder = Path(bench_main.__file__).parent
+    records = load(folder / "results")
+    assert (folder / "RESULTS.md").read_text(encoding="utf-8") == results_page(records)
+    assert (folder / "chart.svg").read_text(encoding="utf-8") == chart([kept.case for kept in records])
+
+
 def test_a_bar_in_a_cell_does_not_break_the_table() -> None:
     odd = Case(letter="A", title="t", how=[], columns=["", "a|b"], rows=[["x", "1"]])
     assert "|  | a\\|b |" in results_page([record(odd)])
@@ -111,8 +157,25 @@ def test_bars_are_as_long_as_their_values_within_a_case_and_shoals_stand_out() -
     ours, theirs = [rect for rect in root.iter(f"{SVG}rect") if rect.get("class") != "ground"]
     assert (ours.get("class"), theirs.get("class")) == ("ours", "peer")
     assert float(theirs.attrib["width"]) / float(ours.attrib["width"]) == pytest.approx(143 / 2271, abs=0.001)
+    values = ["".join(text.itertext()) for text in root.iter(f"{SVG}text")][2::2]
+    assert values == ["2,271", "143 shoal 15.8 ×"]
     assert LABEL_WIDTH + float(ours.attrib["width"]) < WIDTH
     assert "no bars" not in chart([case(), empty])
+
+
+@pytest.mark.parametrize(
+    ("peer", "ours"),
+    [
+        ("Scrapy", "shoal, SQLite, one host"),
+        ("scrapy-redis", "shoal, Redis, one host"),
+        ("scrapy-redis + PostgreSQL", "shoal, Redis + PostgreSQL"),
+        ("bare loop, 100 hosts", "shoal, SQLite, 100 hosts"),
+    ],
+)
+def test_a_peer_is_compared_with_shoal_in_the_same_form(peer: str, ours: str) -> None:
+    names = ["SQLite, one host", "Redis, one host", "Redis + PostgreSQL", "SQLite, 100 hosts", "Redis, 100 hosts"]
+    bars = [Bar(label=f"shoal, {name}", value=1) for name in names]
+    assert counterpart(Bar(label=peer, value=1), bars).label == ours
 
 
 def test_a_chart_of_nothing_is_a_chart() -> None:
@@ -127,6 +190,27 @@ def test_a_case_that_does_not_exist_is_named_with_those_that_do(monkeypatch: pyt
     assert bench_main.chosen("ja") == ["A", "J"]
     with pytest.raises(SystemExit, match=r"^there is no case X; there are A, C, J$"):
         bench_main.chosen("AX")
+
+
+def test_the_end_of_a_run_says_what_each_case_took() -> None:
+    ended = {"J": bench_main.Ended(2.4, 2.0), "A": bench_main.Ended(14.2, 12.0)}
+    lines = ["", "case A 14 s, 12 CPU-s", "case J 2 s, 2 CPU-s", "in all 15 s, 14 CPU-s"]
+    assert bench_main.times_told(ended, seconds=15.1).splitlines() == lines
+
+
+def test_cases_that_mostly_wait_run_at_once_in_a_quick_run_alone() -> None:
+    letters = list("ADEGI")
+    assert bench_main.groups(letters, Plan(quick=True, rounds=1)) == [["A"], ["E"], ["G"], ["D", "I"]]
+    assert bench_main.groups(letters, Plan(quick=False, rounds=3)) == [["A"], ["D"], ["E"], ["G"], ["I"]]
+
+
+def test_what_takes_its_time_says_so_while_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = ""
+    with telling("building", every=0.01):
+        while "so far" not in seen:
+            seen += capsys.readouterr().out
+    assert seen.splitlines()[:2] == ["building ...", "building: 0 s so far"]
+    assert capsys.readouterr().out.splitlines()[-1] == "building: done after 0 s"
 
 
 def test_the_spread_of_equal_runs_is_one_number() -> None:
