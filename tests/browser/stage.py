@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from shoal import Spider
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
@@ -151,33 +153,39 @@ class Stage:
         self.run(lambda frontier: frontier.beat(beat), clock=lambda: at)
 
     def store(self, name: str, items: Sequence[tuple[str, str, dict[str, Any]]]) -> None:
-        """Items (key, URL, fields), each with the fetch of its page."""
+        """Items (key, URL, fields), each with the two attempts at its page: the first one failed."""
         rules = _rules()
         at = time.time() - len(items)
         rows = [
             ItemRow(spider="shop", key=key, crawl=name, url=url, data=json.dumps(data).encode(), token=1, at=at + index)
             for index, (key, url, data) in enumerate(items)
         ]
-        fetches = {
-            url: FetchRow(
+        fetches = [
+            FetchRow(
                 crawl=name,
                 key=rules.resolve(url).key,
                 url=url,
                 outcome="ok",
-                token=1,
-                attempt=1,
+                token=2,
+                attempt=2,
                 at=at,
                 status=200,
                 worker="test-1",
                 size=48_213,
                 elapsed=0.231,
+                item_keys=json.dumps([key]),
             )
-            for _, url, _ in items
-        }
+            for key, url, _ in items
+        ]
+        failed = {
+            "token": 1, "attempt": 1, "at": at - 5, "outcome": "retry:timeout", "status": 0, "size": 0,
+            "elapsed": 30.0, "error": "timeout: no answer within 30 s", "item_keys": "",
+        }  # fmt: skip
+        earlier = [msgspec.structs.replace(line, **failed) for line in fetches]
 
         async def act() -> None:
             store = await open_store(str(self.path))
-            await store.write(rows, list(fetches.values()))
+            await store.write(rows, [*earlier, *fetches])
             await store.close()
 
         _run(act)

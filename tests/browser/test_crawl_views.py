@@ -138,13 +138,15 @@ def test_rejected_urls_lead_to_why(server: str, page: Page) -> None:
     expect(page.get_by_text("Kept out by")).to_be_visible()
 
 
-def test_why_tells_of_a_done_page(server: str, page: Page) -> None:
+def test_why_tells_of_every_attempt_and_of_the_item(server: str, page: Page) -> None:
     page.goto(f"{server}/crawls/{CRAWL}/why")
     page.get_by_label("URL").fill("https://shop.test/catalogue/0.html")
     page.get_by_role("button", name="Tell").click()
     attempts = page.get_by_role("table", name="Attempts")
     expect(attempts).to_contain_text("200")
     expect(attempts).to_contain_text("231 ms")
+    expect(attempts.get_by_role("row").nth(2)).to_contain_text("timeout: no answer within 30 s")
+    expect(page.get_by_label("Item sku-0")).to_contain_text('"title"')
 
 
 def test_lists_are_read_at_most_every_two_seconds_and_not_while_hidden(server: str, page: Page) -> None:

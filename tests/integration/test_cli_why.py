@@ -57,3 +57,44 @@ async def test_why_tells_of_every_task_of_a_url(tmp_path: Path) -> None:
     waiting = folder.json("why", url, "--key", dead_key)
     assert (waiting["state"], waiting["request"][:8]) == ("queued", "POST 5 B")
     assert "is no key" in folder.refusal("why", url, "--key", "x")
+
+
+FAILS_TWICE = """
+from shoal import Item, Spider
+
+class Shaky(Spider):
+    start = {start!r}
+    rate = "unlimited"
+    obey_robots = False
+    allow_private = True
+    retry_seconds = 0.05
+    attempts = 0
+
+    def parse(self, page):
+        self.attempts += 1
+        if self.attempts < 3:
+            raise ValueError(f"failure {{self.attempts}}")
+        yield Item(key="the one", title="A")
+        yield Item(key="the other", title="B")
+"""
+
+
+async def test_why_tells_of_every_attempt_and_of_the_items(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    async with HostileSite() as site:
+        site.pages = {"/page": answer(b"<p>found")}
+        url = site.url("/page")
+        (tmp_path / "shaky.py").write_text(FAILS_TWICE.format(start=url))
+        await asyncio.to_thread(folder.run, "run", "shaky.py")
+    document = folder.json("why", url)
+    attempts = [(line["attempt"], line["outcome"], line["status"]) for line in document["attempts"]]
+    assert attempts == [(3, "ok", 200), (2, "handler", 200), (1, "handler", 200)]
+    assert [line["error"][-9:] for line in document["attempts"]] == ["", "failure 2", "failure 1"]
+    assert all(line["worker"] and line["exit"] == "direct" for line in document["attempts"])
+    assert [(item["key"], item["data"]) for item in document["items"]] == [
+        ("the one", {"title": "A"}),
+        ("the other", {"title": "B"}),
+    ]
+    told = folder.run("why", url).stdout
+    assert re.search(r"^ *1 .* handler +200 .* direct .* ValueError: failure 1$", told, re.MULTILINE)
+    assert re.search(r"items\s+the one, 13 B\n\s+the other, 13 B\n", told)

@@ -212,7 +212,7 @@ class Journey:
             harvest.found.reject_all("equal_pages")
         self._drop_disallowed(lease.task.lane, harvest.found)
         items = self._records.item_rows(harvest.items, lease=lease, url=response.url)
-        row = self._records.fetch_row(lease, outcome, response, error=harvest.problem)
+        row = self._records.fetch_row(lease, outcome, response, error=harvest.problem, items=harvest.items)
         reason = unstorable_item(*harvest.unstorable[0]) if harvest.unstorable else ""
         if reason:
             self.failing.failed(lease.task, reason)

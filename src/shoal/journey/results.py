@@ -12,7 +12,7 @@ from shoal.archive.base import Capture, RawPage, packed
 from shoal.fetch.base import Fault, Response
 from shoal.journey.harvest import KeyedItem
 from shoal.model import Dead, Lease, Result, Retry, Task
-from shoal.store.base import FetchRow, ItemRow
+from shoal.store.base import ITEMS_NAMED, FetchRow, ItemRow
 
 KEY_SHOWN = 60
 
@@ -52,9 +52,15 @@ class Records:
         return self.finished(result, outcome if isinstance(result, Dead) else f"retry:{outcome}", answer)
 
     def fetch_row(
-        self, lease: Lease, outcome: str, answer: Response | Fault | None = None, *, error: str = ""
+        self,
+        lease: Lease,
+        outcome: str,
+        answer: Response | Fault | None = None,
+        *,
+        error: str = "",
+        items: Sequence[KeyedItem] = (),
     ) -> FetchRow:
-        """The line of a lease in the fetch log."""
+        """The line of a lease in the fetch log, which names the first of its items."""
         task = lease.task
         status, size, content_hash, final_url = 0, 0, "", ""
         if isinstance(answer, Response):
@@ -79,6 +85,7 @@ class Records:
             final_url=final_url,
             content_hash=content_hash,
             request="" if task.method == "GET" and not task.body else request_of(task),
+            item_keys=_named(items) if items else "",
         )
 
     def item_rows(self, items: Sequence[KeyedItem], *, lease: Lease, url: str) -> list[ItemRow]:
@@ -125,6 +132,15 @@ class Records:
             **packed(task.meta),
         )
         return msgspec.structs.replace(finished, page=RawPage(capture, response.body))
+
+
+def _named(items: Sequence[KeyedItem]) -> str:
+    """The keys of the first items as a JSON array."""
+    try:
+        return msgspec.json.encode([item.key for item in items[:ITEMS_NAMED]]).decode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair: no store takes such an item, and the page ends as a dead letter that names it.
+        return ""
 
 
 def request_of(task: Task) -> str:

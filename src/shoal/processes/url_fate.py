@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -17,21 +17,38 @@ from shoal.policy.verdicts import set_aside
 from shoal.processes.crawl_record import record_of, url_rules_of
 from shoal.processes.opening import StoreOf
 from shoal.settings import Settings
-from shoal.store.base import FetchRow
+from shoal.store.base import FetchRow, StoredItem
 from shoal.urls import REASONS, Link, canonical, named_key, spelling_names
 
 # Rules that depend on where and when a link was found: only their counters show that they kept out something.
 CIRCUMSTANCES = ("max_pages", "max_per_host", "max_per_shape", "facets", "equal_pages", "depth", "too_many_links")
 MERGED_SHOWN = 10
 TASKS_SHOWN = 20
+DATA_SHOWN = 64 * 1024  # bytes of an item
 PLAIN = "GET"
 UNKNOWN_REQUEST = "?"  # of a line in the log that an older shoal wrote
 
 
+class PageItem(msgspec.Struct, frozen=True, kw_only=True):
+    """An item that a page yielded, as it is stored now. `data` is None where it is larger than DATA_SHOWN."""
+
+    key: str
+    url: str
+    crawl: str
+    last_seen: float
+    version: int
+    size: int
+    data: Any
+
+
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one task of a URL in one crawl. `kept_out` names the rule that kept it out, `maybe` rules that may
-    have. `request` is its method, with size and hash of its body; `is_plain`: its key comes from the URL alone.
-    `set_aside` tells of records that could not be read, where nothing else is known of the task."""
+    """What became of one task of a URL in one crawl.
+
+    - `attempts`: the lines of the fetch log that are kept, newest first; `fetch` is the latest
+    - `items`: those of the latest attempt that yielded any, the first few of them
+    - `kept_out`: the rule that kept it out; `maybe`: rules that may have
+    - `request`: its method, with size and hash of its body; `is_plain`: its key comes from the URL alone
+    - `set_aside`: records that could not be read, where nothing else is known of the task"""
 
     url: str
     crawl: str
@@ -48,6 +65,8 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     pool: str = ""
     is_plain: bool = True
     set_aside: str = ""
+    attempts: list[FetchRow] = msgspec.field(default_factory=list)
+    items: list[PageItem] = msgspec.field(default_factory=list)
 
     @property
     def state(self) -> TaskState:
@@ -61,6 +80,10 @@ class Log(Protocol):
 
     async def fetches_of(self, crawls: Sequence[str], url: str) -> list[FetchRow]: ...
 
+    async def attempts(self, crawl: str, key: int) -> list[FetchRow]: ...
+
+    async def items_named(self, spider: str, keys: Sequence[str]) -> list[StoredItem]: ...
+
 
 class NoLog:
     """Stands for the log of a crawl whose store is out of reach: the frontier alone tells less."""
@@ -70,6 +93,14 @@ class NoLog:
         return []
 
     async def fetches_of(self, crawls: Sequence[str], url: str) -> list[FetchRow]:
+        """None."""
+        return []
+
+    async def attempts(self, crawl: str, key: int) -> list[FetchRow]:
+        """None."""
+        return []
+
+    async def items_named(self, spider: str, keys: Sequence[str]) -> list[StoredItem]:
         """None."""
         return []
 
@@ -173,6 +204,7 @@ class UrlTasks:
         taken = status.task.url if status.task else fetch.url if fetch else self.url
         is_plain = key == self.link.key
         is_traceless = status.state is TaskState.DONE and fetch is None
+        attempts = await store.attempts(crawl.id, key) if fetch else []
         return Fate(
             url=self.url,
             crawl=crawl.id,
@@ -186,7 +218,28 @@ class UrlTasks:
             pool=status.task.pool if status.task else fetch.exit.partition("/")[0] if fetch else "",
             is_plain=is_plain,
             set_aside=set_aside(await self.frontier.progress(crawl.id)) if is_traceless else "",
+            attempts=attempts,
+            items=await _items(attempts, crawl, store=store),
         )
+
+
+async def _items(attempts: Sequence[FetchRow], crawl: Crawl, *, store: Log) -> list[PageItem]:
+    """The items of the latest attempt that yielded any."""
+    named = next((line.item_keys for line in attempts if line.item_keys), "")
+    if not named:
+        return []
+    return [
+        PageItem(
+            key=item.key,
+            url=item.url,
+            crawl=item.crawl,
+            last_seen=item.last_seen,
+            version=item.version,
+            size=len(item.data),
+            data=msgspec.json.decode(item.data) if len(item.data) <= DATA_SHOWN else None,
+        )
+        for item in await store.items_named(crawl.spider, msgspec.json.decode(named, type=list[str]))
+    ]
 
 
 def _request(status: TaskStatus | None, fetch: FetchRow | None, *, is_plain: bool) -> str:

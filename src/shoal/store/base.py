@@ -36,7 +36,7 @@ class ItemRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FetchRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The latest attempt at one task: the line of the fetch log that `shoal why` reads."""
+    """One attempt at one task: the line of the fetch log that `shoal why` reads."""
 
     crawl: str
     key: int
@@ -56,6 +56,7 @@ class FetchRow(msgspec.Struct, frozen=True, kw_only=True):
     content_hash: str = ""  # SHA-256 of the body in hex; empty where no hashes are wanted
     archived: str = ""  # the name of the archive's object with the capture of this page
     request: str = ""  # method, and size and hash of the body; empty: a plain GET, or a line of an older shoal
+    item_keys: str = ""  # the keys of the first ITEMS_NAMED items that the page yielded, as a JSON array
 
 
 class StoredItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +73,10 @@ class StoredItem(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
 
 
+# How many items of a page its log line names.
+ITEMS_NAMED = 10
+# How many attempts at a task the log keeps at least.
+ATTEMPTS_KEPT = 20
 # How many items a search for the newest ones looks through per call.
 LOOKED_THROUGH = 20_000
 
@@ -148,14 +153,23 @@ class Store(Protocol):
         `search`: only items with this text in their key, URL or fields; ASCII letters match in upper and lower case. A
         bounded number of items is looked through per call: a page may have few items, or none, and an `after`."""
 
+    async def items_named(self, spider: str, keys: Sequence[str]) -> list[StoredItem]:
+        """The stored items of the spider with these keys, a few dozen at most, in the order of the keys."""
+
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
-        """The latest log line of each of these tasks."""
+        """The latest log line of each of these tasks. One that archived nothing names the latest archived capture."""
 
     async def fetches_of(self, crawls: Sequence[str], url: str, *, limit: int = 1000) -> list[FetchRow]:
         """The latest log line of each task of these crawls with exactly this URL, newest first.
 
         There may be several, with other methods, bodies or keys. A store may read its whole log for that: for people,
         not for crawls."""
+
+    async def attempts(self, crawl: str, key: int) -> list[FetchRow]:
+        """The log lines of the latest ATTEMPTS_KEPT attempts at a task, newest first. Each names what it archived
+        itself.
+
+        The line of an attempt that lost its lease is missing if a newer one was written before it."""
 
     async def tidy(self, *, retention: float) -> int:
         """Drop log lines older than `retention` seconds, in bounded steps; gives how many lines or partitions."""

@@ -46,6 +46,11 @@ def storable(items: Sequence[ItemRow]) -> tuple[list[tuple[ItemRow, _Fields]], d
     return good, refused
 
 
+def storable_keys(keys: Iterable[str]) -> list[str]:
+    """Those of the keys that an item can have, each once."""
+    return [key for key in dict.fromkeys(keys) if _key_fault(key) is None]
+
+
 def mended(row: FetchRow) -> FetchRow:
     """The log line with characters escaped that a store would refuse: a log line is always stored."""
     text = f"{row.url}{row.final_url}{row.outcome}{row.error}{row.worker}{row.exit}"

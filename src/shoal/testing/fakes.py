@@ -20,6 +20,7 @@ from shoal.page import Page
 from shoal.session import Session
 from shoal.settings import Settings
 from shoal.store.base import (
+    ATTEMPTS_KEPT,
     FetchRow,
     ItemFilter,
     ItemPage,
@@ -47,6 +48,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], ItemRow] = {}
         self.log: dict[tuple[str, int], FetchRow] = {}
+        self.lines: dict[tuple[str, int], dict[int, FetchRow]] = {}
         self.kept: dict[tuple[str, str, int], StoredItem] = {}
         self._folded: dict[tuple[str, str], Folded] = {}
 
@@ -59,6 +61,7 @@ class MemoryStore:
         for line in map(mended, fetches):
             earlier = self.log.get((line.crawl, line.key))
             if earlier is None or earlier.token <= line.token:
+                self.lines.setdefault((line.crawl, line.key), {})[line.token] = line
                 keeps = earlier is not None and earlier.archived and not line.archived
                 kept = {"content_hash": earlier.content_hash, "archived": earlier.archived} if earlier and keeps else {}
                 self.log[line.crawl, line.key] = msgspec.structs.replace(line, **kept)
@@ -108,6 +111,10 @@ class MemoryStore:
         then = str(skipped + limit) if len(found) > skipped + limit else ""
         return ItemPage(items=found[skipped : skipped + limit], after=then)
 
+    async def items_named(self, spider: str, keys: Sequence[str]) -> list[StoredItem]:
+        names = [(spider, key) for key in dict.fromkeys(keys)]
+        return [_stored(name, self._folded[name]) for name in names if name in self._folded]
+
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         return [self.log[crawl, key] for key in dict.fromkeys(keys) if (crawl, key) in self.log]
 
@@ -115,18 +122,26 @@ class MemoryStore:
         found = [line for line in self.log.values() if line.crawl in crawls and line.url == url]
         return sorted(found, key=lambda line: (line.at, line.token), reverse=True)[:limit]
 
+    async def attempts(self, crawl: str, key: int) -> list[FetchRow]:
+        lines = self.lines.get((crawl, key), {})
+        return [lines[token] for token in sorted(lines, reverse=True)][:ATTEMPTS_KEPT]
+
     async def tidy(self, *, retention: float) -> int:
-        before = time.time() - retention
-        old = [name for name, line in self.log.items() if line.at < before]
-        for name in old:
-            del self.log[name]
-        return len(old)
+        before, gone = time.time() - retention, 0
+        for name, lines in list(self.lines.items()):
+            kept = {token: line for token, line in lines.items() if line.at >= before}
+            gone += len(lines) - len(kept)
+            self.lines[name] = kept
+            if self.log[name].at < before:
+                del self.log[name], self.lines[name]
+        return gone
 
     async def query(self, sql: str, *, limit: int) -> QueryAnswer:
         raise UsageError("a store in memory takes no statements")
 
     async def delete_crawl(self, crawl: str) -> None:
         self.log = {name: row for name, row in self.log.items() if name[0] != crawl}
+        self.lines = {name: lines for name, lines in self.lines.items() if name[0] != crawl}
 
     async def close(self) -> None:
         pass

@@ -16,7 +16,7 @@ from shoal.processes.fate_text import document, sentence
 
 if TYPE_CHECKING:
     from shoal.processes.opening import Places
-    from shoal.processes.url_fate import Fate
+    from shoal.processes.url_fate import Fate, PageItem
     from shoal.store.base import FetchRow
 
 STORIES_TOLD = 5
@@ -74,8 +74,29 @@ def _tell(fate: Fate, screen: Screen, *, places: Places) -> None:
     """The life of one task."""
     screen.line(sentence(fate))
     screen.pairs((name, value) for name, value in _facts(fate) if value not in (None, ""))
+    if len(fate.attempts) > 1:
+        _show_attempts(fate.attempts, screen)
     if fate.state is TaskState.DEAD:
         screen.line(f"to queue it again: {_requeueing(fate, places)}")
+
+
+def _show_attempts(attempts: list[FetchRow], screen: Screen) -> None:
+    """The attempts that the log keeps, newest first."""
+    rows = [
+        (
+            line.attempt,
+            moment(line.at),
+            line.outcome,
+            line.status or "",
+            duration(line.elapsed) if line.elapsed else "",
+            line.exit,
+            line.worker,
+            line.error,
+        )
+        for line in attempts
+    ]
+    columns = ("attempt", "at", "outcome", "status", "took", "exit", "worker", "error")
+    screen.table(columns, rows, right=("attempt", "status"), spare=("worker", "exit", "took"), folds=("error",))
 
 
 async def _why(url: str, name: str | None, wanted: dict[str, Any], *, places: Places) -> list[Fate]:
@@ -117,8 +138,14 @@ def _facts(fate: Fate) -> Iterator[tuple[str, Any]]:
         yield "handler", f"{task.handler}, depth {task.depth}, priority {task.priority}"
     if fate.fetch is not None:
         yield from _fetch_facts(fate.fetch)
+    yield "items", "\n".join(_item_line(item, fate.crawl) for item in fate.items)
     yield "detail", fate.task.detail
     yield "also met as", "\n".join(fate.merged)
+
+
+def _item_line(item: PageItem, crawl: str) -> str:
+    since = f", written again by {item.crawl} since" if item.crawl != crawl else ""
+    return f"{item.key}, {size(item.size)}{since}"
 
 
 def _fetch_facts(fetch: FetchRow) -> Iterator[tuple[str, Any]]:

@@ -31,10 +31,12 @@
  * @typedef {{reason: string, count: number, meaning: string, samples: string[]}} Rejection
  * @typedef {{url: string, outcome: string, attempt: number, at: number, status: number, final_url: string, worker: string,
  *   exit: string, size: number, elapsed: number, error: string, archived: string, request: string}} FetchRow
+ * @typedef {{key: string, url: string, crawl: string, last_seen: number, version: number, size: number,
+ *   data: Record<string, unknown> | null}} PageItem
  * @typedef {{state: string, sentence: string, url: string, crawl: string, key: string | number, lane: string,
  *   task: {state: string, attempts: number, reason: string, detail: string, worker: string, due_in: number, losses: number},
  *   fetch: FetchRow | null, found_on: string | null, kept_out: string | null, maybe: string[], merged_with: string | null,
- *   merged: string[], request: string, pool: string, set_aside: string, fetches?: FetchRow[], items?: ItemRow[]}} Fate
+ *   merged: string[], request: string, pool: string, set_aside: string, attempts: FetchRow[], items: PageItem[]}} Fate
  */
 
 export {};

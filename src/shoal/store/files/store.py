@@ -108,6 +108,10 @@ class FilesStore:
         """Items in the order in which they came into the index, the last first."""
         return await (await self._up_to_date()).newest(which, limit=limit, after=after, search=search)
 
+    async def items_named(self, spider: str, keys: Sequence[str]) -> list[StoredItem]:
+        """The items with these keys."""
+        return await (await self._up_to_date()).items_named(spider, keys)
+
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         """The latest log line of each of these tasks."""
         return await (await self._up_to_date()).fetches(crawl, keys)
@@ -115,6 +119,10 @@ class FilesStore:
     async def fetches_of(self, crawls: Sequence[str], url: str, *, limit: int = 1000) -> list[FetchRow]:
         """The latest log line of each task with this URL."""
         return await (await self._up_to_date()).fetches_of(crawls, url, limit=limit)
+
+    async def attempts(self, crawl: str, key: int) -> list[FetchRow]:
+        """The log lines of one task, newest first."""
+        return await (await self._up_to_date()).attempts(crawl, key)
 
     async def tidy(self, *, retention: float) -> int:
         """Drop old lines from the index, and files of the log that have not grown for `retention` seconds."""

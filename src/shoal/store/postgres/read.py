@@ -10,7 +10,7 @@ import asyncpg
 import msgspec
 
 from shoal.errors import StorageError, UsageError
-from shoal.store.base import FetchRow, ItemFilter, QueryAnswer, StoredItem
+from shoal.store.base import ATTEMPTS_KEPT, FetchRow, ItemFilter, QueryAnswer, StoredItem
 from shoal.store.postgres.connection import Connection, PostgresLink
 
 BATCH_ROWS = 500
@@ -48,6 +48,9 @@ _ITEMS = f"""
     SELECT {ITEM_COLUMNS}
     FROM items AS item WHERE (item.spider, item.key) > ($1, $2) AND $3::int >= 0"""  # noqa: S608 -- columns of ours
 LARGE_ITEM = "SELECT data::text FROM items WHERE spider = $1 AND key = $2 AND $3::int >= 0"
+_NAMED_ITEMS = f"""
+    SELECT {ITEM_COLUMNS}
+    FROM items AS item WHERE item.spider = $1 AND item.key = ANY($2::text[])"""  # noqa: S608 -- columns of ours
 _ITEM_ORDER = " ORDER BY item.spider, item.key"
 _VERSIONS = f"""
     SELECT kept.spider, kept.key, kept.version, kept.crawl, kept.url, {_small("kept.data")},
@@ -64,6 +67,8 @@ _COLUMNS = ", ".join(_seconds("at") + " AS at" if name == "at" else name for nam
 _LATEST = f"""
     SELECT DISTINCT ON (key) {_COLUMNS} FROM fetches AS line WHERE crawl = $1 AND key = ANY($2::bigint[])
     ORDER BY key, token DESC, line.at DESC"""  # noqa: S608 -- columns of ours
+_ATTEMPTS = f"""
+    SELECT {_COLUMNS} FROM fetches AS line WHERE crawl = $1 AND key = $2 ORDER BY token DESC, line.at DESC LIMIT $3"""  # noqa: S608 -- columns of ours
 _ARCHIVED = """
     SELECT DISTINCT ON (key) key, content_hash, archived FROM fetches
     WHERE crawl = $1 AND key = ANY($2::bigint[]) AND archived <> '' ORDER BY key, token DESC, at DESC"""
@@ -100,6 +105,27 @@ async def count_by_crawl(link: PostgresLink, spider: str) -> dict[str, int]:
     query = "SELECT crawl, count(*) FROM items WHERE spider = $1 GROUP BY crawl"
     async with link.transaction(seconds=READ_SECONDS, reads=True) as connection:
         return {row[0]: int(row[1]) for row in await connection.fetch(query, spider)}
+
+
+async def items_named(link: PostgresLink, spider: str, keys: list[str]) -> list[StoredItem]:
+    """The items with these keys, in the order of the keys."""
+    async with link.transaction(reads=True) as connection:
+        rows = {row[1]: row for row in await connection.fetch(_NAMED_ITEMS, spider, keys)}
+    found = []
+    for row in (rows[key] for key in keys if key in rows):
+        text = row[5]
+        if text is None:
+            async with link.transaction(reads=True) as connection:
+                text = await connection.fetchval(LARGE_ITEM, row[0], row[1], 0)
+        if text is not None:
+            found.append(stored(row, text))
+    return found
+
+
+async def attempts(link: PostgresLink, crawl: str, key: int) -> list[FetchRow]:
+    """The lines of one task, newest first."""
+    async with link.transaction(reads=True) as connection:
+        return [FetchRow(**dict(row)) for row in await connection.fetch(_ATTEMPTS, crawl, key, ATTEMPTS_KEPT)]
 
 
 async def fetches(link: PostgresLink, crawl: str, keys: list[int]) -> list[FetchRow]:

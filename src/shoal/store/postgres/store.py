@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 import asyncpg
 
 from shoal.store.base import FetchRow, ItemFilter, ItemPage, ItemRow, ItemRule, QueryAnswer, StoredItem
-from shoal.store.checks import mended
+from shoal.store.checks import mended, storable_keys
 from shoal.store.postgres import migrations as postgres_schema
 from shoal.store.postgres import newest as postgres_newest
 from shoal.store.postgres import read as postgres_read
@@ -77,6 +77,10 @@ class PostgresStore:
         """Items by the time of their last change, the latest first."""
         return await postgres_newest.newest(self._link, which, limit=limit, after=after, search=search)
 
+    async def items_named(self, spider: str, keys: Sequence[str]) -> list[StoredItem]:
+        """The items with these keys."""
+        return await postgres_read.items_named(self._link, spider, storable_keys(keys))
+
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         """The latest log line of each of these tasks."""
         return await postgres_read.fetches(self._link, crawl, list(dict.fromkeys(keys)))
@@ -84,6 +88,10 @@ class PostgresStore:
     async def fetches_of(self, crawls: Sequence[str], url: str, *, limit: int = 1000) -> list[FetchRow]:
         """The latest log line of each task with this URL, found by the index on URLs."""
         return await postgres_read.fetches_of(self._link, crawls, url, limit=limit)
+
+    async def attempts(self, crawl: str, key: int) -> list[FetchRow]:
+        """The log lines of one task, newest first."""
+        return await postgres_read.attempts(self._link, crawl, key)
 
     async def tidy(self, *, retention: float) -> int:
         """Drop whole weeks of the log, and old lines that are in no week."""

@@ -45,7 +45,7 @@ _TYPES = {
     "crawl": "text", "key": "bigint", "url": "text", "host": "text", "final_url": "text", "status": "bigint",
     "outcome": "text", "attempt": "bigint", "token": "bigint", "worker": "text", "exit": "text", "size": "bigint",
     "content_hash": "text", "archived": "text", "elapsed": "float8", "error": "text", "parent": "bigint",
-    "at": "float8", "request": "text",
+    "at": "float8", "request": "text", "item_keys": "text",
 }  # fmt: skip
 _REST = [column for column in _TYPES if column not in _IDENTITY]
 _ARRAYS = ", ".join(f"${index}::{kind}[]" for index, kind in enumerate(_TYPES.values(), start=1))

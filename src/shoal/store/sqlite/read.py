@@ -128,6 +128,12 @@ def count_by_crawl(connection: sqlite3.Connection, spider: str) -> dict[str, int
     return dict(connection.execute("SELECT crawl, count(*) FROM item WHERE spider = ? GROUP BY crawl", (spider,)))
 
 
+def items_named(connection: sqlite3.Connection, spider: str, keys: list[str]) -> list[StoredItem]:
+    """The items with these keys, each by the index on (spider, key)."""
+    query = f"{_ITEMS} WHERE spider = ? AND key = ?"
+    return [item for key in keys for _, item in batch(connection, query, (spider, key))]
+
+
 def fetches(connection: sqlite3.Connection, crawl: str, keys: list[int]) -> list[FetchRow]:
     """The log lines of these tasks."""
     found: list[FetchRow] = []
@@ -153,6 +159,23 @@ def fetches_of(connection: sqlite3.Connection, crawls: Sequence[str], url: str, 
         found += [line for line in lines if line.crawl in crawls]
         found = sorted(found, key=lambda row: (row.at, row.token), reverse=True)[:limit]
     return found
+
+
+def attempts(connection: sqlite3.Connection, crawl: str, key: int) -> list[FetchRow]:
+    """The log lines of one task, newest first. A line keeps what an attempt before it archived: here only the first
+    of such lines names it."""
+    columns = ", ".join(_FETCH_COLUMNS)
+    query = f"SELECT {columns} FROM {{}} WHERE crawl = ? AND key = ? ORDER BY token"  # noqa: S608 -- columns of ours
+    found: list[FetchRow] = []
+    archived = ""
+    for table in ("earlier_fetch", "fetch"):
+        for row in connection.execute(query.format(table), (crawl, key)):
+            line = FetchRow(**dict(zip(_FETCH_COLUMNS, row, strict=True)))
+            if archived and line.archived == archived:
+                line = msgspec.structs.replace(line, archived="", content_hash="")
+            archived = line.archived or archived
+            found.append(line)
+    return found[::-1]
 
 
 def _is_only_spider(connection: sqlite3.Connection, spider: str) -> bool:

@@ -11,9 +11,10 @@ from typing import Any, ParamSpec, TypeVar
 
 from shoal.sqlite_file import VERSIONS, FileConnection, connect, storage_errors, transaction
 from shoal.store.base import FetchRow, ItemFilter, ItemPage, ItemRow, ItemRule, QueryAnswer, StoredItem
-from shoal.store.checks import mended, storable
+from shoal.store.checks import mended, storable, storable_keys
 from shoal.store.sqlite import read, write
 
+LOG_TABLES = ("fetch", "earlier_fetch")
 DELETED_PER_STEP = 5000
 LOOKED_AT_PER_STEP = 20_000
 QUERY_SECONDS = 60.0
@@ -78,6 +79,10 @@ class SqliteStore:
         items, then = await self._run(read.newest, self._connection, which, limit=limit, after=after, search=search)
         return ItemPage(items=items, after=then)
 
+    async def items_named(self, spider: str, keys: Sequence[str]) -> list[StoredItem]:
+        """The items with these keys."""
+        return await self._run(read.items_named, self._connection, spider, storable_keys(keys))
+
     async def fetches(self, crawl: str, keys: Sequence[int]) -> list[FetchRow]:
         """The log lines of these tasks."""
         return await self._run(read.fetches, self._connection, crawl, list(dict.fromkeys(keys)))
@@ -86,12 +91,18 @@ class SqliteStore:
         """The log lines of the tasks with this URL."""
         return await self._run(read.fetches_of, self._connection, crawls, url, limit=limit)
 
+    async def attempts(self, crawl: str, key: int) -> list[FetchRow]:
+        """The log lines of one task, newest first."""
+        return await self._run(read.attempts, self._connection, crawl, key)
+
     async def tidy(self, *, retention: float) -> int:
         """Drop log lines older than `retention` seconds, in steps that let other writers in between."""
         before = self._clock() - retention
-        last, gone = await self._run(self._last_line), 0
-        for start in range(0, last, LOOKED_AT_PER_STEP):
-            gone += await self._run(self._drop_old, before, start)
+        gone = 0
+        for table in LOG_TABLES:
+            last = await self._run(self._last_line, table)
+            for start in range(0, last, LOOKED_AT_PER_STEP):
+                gone += await self._run(self._drop_old, table, before, start)
         return gone
 
     async def query(self, sql: str, *, limit: int, seconds: float = QUERY_SECONDS) -> QueryAnswer:
@@ -109,8 +120,9 @@ class SqliteStore:
 
     async def delete_crawl(self, crawl: str) -> None:
         """Remove the crawl's fetch log, in steps that let other writers in between."""
-        while await self._run(self._delete_some, crawl):
-            pass
+        for table in LOG_TABLES:
+            while await self._run(self._delete_some, table, crawl):
+                pass
 
     async def close(self) -> None:
         """Wait for writes under way and close the file. Closing again is harmless."""
@@ -147,29 +159,30 @@ class SqliteStore:
             write.write_fetches(self._connection, lines)
         return refused
 
-    def _last_line(self) -> int:
-        (last,) = self._connection.execute("SELECT coalesce(max(rowid), 0) FROM fetch").fetchone()
+    def _last_line(self, table: str) -> int:
+        (last,) = self._connection.execute(f"SELECT coalesce(max(rowid), 0) FROM {table}").fetchone()  # noqa: S608 -- a table of ours
         return int(last)
 
-    def _drop_old(self, before: float, start: int) -> int:
-        query = "DELETE FROM fetch WHERE rowid > ? AND rowid <= ? AND at < ?"
+    def _drop_old(self, table: str, before: float, start: int) -> int:
+        query = f"DELETE FROM {table} WHERE rowid > ? AND rowid <= ? AND at < ?"  # noqa: S608 -- a table of ours
         with transaction(self._connection):
             return self._connection.execute(query, (start, start + LOOKED_AT_PER_STEP, before)).rowcount
 
-    def _delete_some(self, crawl: str) -> int:
-        query = "DELETE FROM fetch WHERE rowid IN (SELECT rowid FROM fetch WHERE crawl = ? LIMIT ?)"
+    def _delete_some(self, table: str, crawl: str) -> int:
+        query = f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE crawl = ? LIMIT ?)"  # noqa: S608 -- a table of ours
         with transaction(self._connection):
             return self._connection.execute(query, (crawl, DELETED_PER_STEP)).rowcount
 
 
 def _connect(path: str | Path) -> FileConnection:
-    tables, views, from_1, from_2 = (_script(name) for name in ("schema", "views", "from_1", "from_2"))
+    tables, views, *steps = (_script(name) for name in ("schema", "views", "from_1", "from_2", "from_3"))
+    from_1, from_2, from_3 = steps
     connection = connect(
         path,
         part="store",
         version=VERSIONS["store"],
-        schema_sql=tables + views + from_2,
-        migrations={1: from_1 + views, 2: from_2},
+        schema_sql=tables + views + from_2 + from_3,
+        migrations={1: from_1 + views, 2: from_2, 3: from_3},
     )
     connection.execute(f"PRAGMA cache_size = -{CACHE_BYTES // 1024}")
     return connection

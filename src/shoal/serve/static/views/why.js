@@ -9,13 +9,14 @@ import { bytes, duration, moment } from "../format.js";
 /** @typedef {import("../app.js").App} App */
 /** @typedef {import("../types.js").Fate} Fate */
 /** @typedef {import("../types.js").FetchRow} FetchRow */
+/** @typedef {import("../types.js").PageItem} PageItem */
 /** @typedef {import("../dom.js").Child} Child */
 
 /**
  * @param {FetchRow[]} rows
  */
 function attempts(rows) {
-  const titles = ["Attempt", "At", "Outcome", "Status", "Took", "Size", "Exit", "Worker"];
+  const titles = ["Attempt", "At", "Outcome", "Status", "Took", "Size", "Exit", "Worker", "Archived"];
   const cells = rows.map((row) =>
     h(
       "tr",
@@ -29,6 +30,7 @@ function attempts(rows) {
         bytes(row.size),
         row.exit || "direct",
         row.worker,
+        row.archived ? "yes" : "–",
       ].map((cell, index) => h("td", { role: "cell", "data-title": titles[index] }, ...(Array.isArray(cell) ? cell : [cell]))),
     ),
   );
@@ -57,8 +59,7 @@ function story(fate, id) {
   if (fate.task.reason) facts.push(["Reason", [h("span", { class: "bad" }, fate.task.reason)]]);
   if (fate.task.detail) facts.push(["Detail", [h("pre", { tabindex: 0, "aria-label": "Detail" }, fate.task.detail)]]);
   if (fate.set_aside) facts.push(["Set aside", [fate.set_aside]]);
-  const rows = fate.fetches ?? (fate.fetch ? [fate.fetch] : []);
-  const items = fate.items ?? [];
+  const { attempts: rows, items } = fate;
   const isArchived = rows.some((row) => row.archived);
   if (isArchived) {
     const path = address(`${crawlPath(id)}/page`, { key: String(fate.key) });
@@ -72,8 +73,18 @@ function story(fate, id) {
     rows.length > 0 && h("h3", {}, rows.length > 1 ? "Attempts" : "Latest attempt"),
     rows.length > 0 && attempts(rows),
     items.length > 0 && h("h3", {}, "Items"),
-    ...items.map((item) => h("pre", { tabindex: 0, "aria-label": `Item ${item.key}` }, JSON.stringify(item.data, null, 2))),
+    ...items.flatMap((item) => pageItem(item, id)),
   );
+}
+
+/**
+ * @param {PageItem} item
+ * @param {string} id of the crawl
+ */
+function pageItem(item, id) {
+  const about = [item.key, bytes(item.size), item.crawl !== id && `written again by ${item.crawl} since`].filter(Boolean).join(" · ");
+  const shown = item.data === null ? "too large to be shown here" : JSON.stringify(item.data, null, 2);
+  return [h("p", { class: "under" }, about), h("pre", { tabindex: 0, "aria-label": `Item ${item.key}` }, shown)];
 }
 
 /**
