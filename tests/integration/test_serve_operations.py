@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -251,10 +252,15 @@ def test_the_document_in_the_docs_is_the_one_that_is_served(server: Serving) -> 
 
 def test_keeps_the_history_of_a_crawl_without_a_coordinator(server: Serving, folder: Folder) -> None:
     started = start(server, "books.py", settings={"rate": "1/s"})
+    # A start is answered when the crawl has begun: its first URL may be fed later.
+    wait_until(lambda: server.get("/crawls/books-1").json["counts"]["known"], otherwise="no URL is fed", pause=0.1)
     os.killpg(started["pid"], signal.SIGKILL)
+    wait_until(lambda: not is_alive(started["pid"]), otherwise="the coordinator lives on")
+    killed = time.time()
 
     def read() -> Any:
-        return server.get("/crawls/books-1/history?seconds=600").json["points"]
+        points = server.get("/crawls/books-1/history?seconds=600").json["points"]
+        return [point for point in points if point["at"] > killed]
 
     points = wait_until(read, otherwise="no point is kept", pause=0.2)
     assert points[-1]["queued"] + points[-1]["leased"] + points[-1]["done"] + points[-1]["delayed"] >= 1
