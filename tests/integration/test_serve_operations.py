@@ -66,11 +66,16 @@ def start(server: Serving, spider: str, **options: Any) -> dict[str, Any]:
 
 
 def finished(server: Serving, crawl: str) -> dict[str, Any]:
+    """The crawl, once it is finished and the processes that were started have ended: a worker that is about to leave
+    would else work on what a test requeues or adds."""
+
     def read() -> dict[str, Any] | None:
         found: dict[str, Any] = server.get(f"/crawls/{crawl}").json
         return found if found["state"] == "finished" else None
 
-    return wait_until(read, otherwise=f"{crawl} does not finish", pause=0.1)  # type: ignore[return-value]  # it is not None
+    found = wait_until(read, otherwise=f"{crawl} does not finish", pause=0.1)
+    wait_until(lambda: not any(map(is_alive, server.started)), otherwise="a run does not end", pause=0.1)
+    return found  # type: ignore[return-value]  # it is not None
 
 
 def pages(server: Serving, path: str, rows: str) -> list[Any]:
