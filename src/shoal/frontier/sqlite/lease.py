@@ -94,9 +94,10 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
     ledgers = [ledger for ledger in found.values() if ledger]
     for ledger in ledgers:
         expire_keys(ledger)
+        # First: only a lane that has a place is brought back.
+        _land(ledger, terms.landed)
         if ledger.note_presence(seconds=terms.seconds):
             _bring_back(ledger)
-        _land(ledger, terms.landed)
         if _reclaim_expired(ledger) + _wake(ledger):
             ledger.flush()
         _pause_if_spent(ledger)

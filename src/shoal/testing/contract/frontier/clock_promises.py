@@ -233,3 +233,29 @@ class ClockPromises(FrontierCase):
         await take(frontier, 0)
         assert keys(await take(frontier)) == [1]
         await check_counts(frontier, queued=1, leased=1)
+
+    async def test_a_start_that_lies_too_far_ahead_is_brought_back_in_a_paused_crawl(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        """People see when its lanes would start, and they start as soon as it is resumed."""
+        clock.step(HOUR)
+        await frontier.put(CRAWL, [make_task(1)])
+        clock.step(-HOUR)
+        await frontier.set_state(CRAWL, CrawlState.PAUSED)
+        await take(frontier)
+        (lane,) = await frontier.lanes(CRAWL)
+        assert lane.starts_in == 0.0
+        await frontier.set_state(CRAWL, CrawlState.RUNNING)
+        assert keys(await take(frontier)) == [1]
+
+    async def test_a_start_that_lies_too_far_ahead_is_brought_back_with_a_place_that_came_free(
+        self, steady: Frontier, other: Frontier, clock: FakeClock
+    ) -> None:
+        await steady.update_lane(CRAWL, "a.test", LaneUpdate(cap=1))
+        await steady.put(CRAWL, [make_task(1), make_task(2)])
+        lease = await take_one(steady)
+        clock.step(HOUR)
+        # This process has not asked for leases before, and takes the clock for right.
+        await other.reserve(CRAWL, "a.test")
+        clock.advance(1.5)
+        assert keys(await take(steady, landed=[lease])) == [2]
