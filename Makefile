@@ -46,8 +46,10 @@ servers:
 	elif [ -n "$$missing" ]; then echo "tests that need$$missing are skipped"; fi
 
 # Three at a time on two cores: tests of whole crawls mostly wait, for paces and for leases that run out.
+# Compiled first: where PYTHONDONTWRITEBYTECODE is set, every process of a test would compile shoal again.
 test: dev servers
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(VENV)/page_tools/.installed || echo "the page's accessibility is not tested: npm cannot install what that takes"; fi
+	@$(BIN)/python -m compileall -q src
 	$(BIN)/pytest -n 3 --dist worksteal
 
 check: dev check-page

@@ -118,6 +118,7 @@ def test_charts_are_read_by_arrow_keys(server: str, page: Page) -> None:
     expect(chart.locator(".cursor")).to_have_count(1)
 
 
+# Slow because axe-core reads every view, in light and in dark: no other test sees contrast or missing labels.
 def test_has_no_serious_barrier(server: str, browser: Browser) -> None:
     if not AXE.is_file():
         missing("npm")

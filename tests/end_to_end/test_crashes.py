@@ -19,6 +19,10 @@ from shoal.testing.sites.loopback import busiest_window
 
 # Short leases: what a killed worker held comes back within the test.
 SHORT = {"rate": "unlimited", "per_host": 64, "lease_seconds": 1.0, "flush_pages": 16, "max_attempts": 50}
+# More pages than three workers settle that are killed at their first, third and sixth batch of eight.
+KILLED = {**SHORT, "flush_pages": 8}
+KILLED_PAGES = 140
+small_graph = pytest.mark.parametrize("graph", [KILLED_PAGES], indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -28,21 +32,24 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
     server.kill()
 
 
+@small_graph
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_kill_at_any_step_loses_and_doubles_nothing(new_crawl: Any, step: str) -> None:
-    crawl = await new_crawl(**SHORT)
+    crawl = await new_crawl(**KILLED)
     crawl.archive = str(crawl.db.with_name("pages"))
     await kill_at(crawl, step)
 
 
+@small_graph
 @pytest.mark.parametrize("step", ["leased", "settle", "settled"])
 async def test_a_kill_at_a_step_over_redis_loses_and_doubles_nothing(
     new_crawl: Any, redis_server: RedisServer, step: str
 ) -> None:
     redis_server.call("FLUSHALL")
-    await kill_at(await new_crawl(redis_server.url, **SHORT), step)
+    await kill_at(await new_crawl(redis_server.url, **KILLED), step)
 
 
+@small_graph
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_kill_at_any_step_over_redis_postgresql_and_s3_loses_and_doubles_nothing(
     new_crawl: Any,
@@ -54,7 +61,7 @@ async def test_a_kill_at_any_step_over_redis_postgresql_and_s3_loses_and_doubles
     redis_server.call("FLUSHALL")
     name = f"killed-{step}-{uuid.uuid4().hex}"
     moto.make_bucket(name)
-    crawl = await new_crawl(redis_server.url, postgres.new_database(name), **SHORT)
+    crawl = await new_crawl(redis_server.url, postgres.new_database(name), **KILLED)
     crawl.archive = moto.url(name)
     await kill_at(crawl, step)
 
@@ -67,7 +74,7 @@ async def kill_at(crawl: Any, step: str) -> None:
         worker = crawl.start_worker(at=step, call=call)
         assert await asyncio.to_thread(worker.wait, 30) == -signal.SIGKILL
     await crawl.finish()
-    await crawl.check()
+    await crawl.check(KILLED_PAGES)
 
 
 async def test_kills_at_random_moments_lose_and_double_nothing(new_crawl: Any, rng: random.Random) -> None:

@@ -130,6 +130,7 @@ def write_pools(folder: Path, *, ring: list[str], gateway: str) -> None:
 
 
 # Eight seconds: a fleet through every kind of exit, and then every command that could show a secret.
+# Five to seven seconds of CPU: a fleet of real processes, and a process for each command whose output is searched.
 @pytest.mark.parametrize("backend", ["sqlite", "redis"])
 async def test_a_fleet_shares_its_exits_and_leaves_no_secret_anywhere(
     backend: str,

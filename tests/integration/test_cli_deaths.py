@@ -132,6 +132,7 @@ def test_a_page_that_kills_its_process_is_given_up_on_redis_as_well(deadly: Dead
     assert deadly.letters(*place) == [(deadly.bad, "worker lost: SIGSEGV")]
 
 
+# Slow because nothing but its silence tells that a worker hangs.
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_page_on_which_a_handler_blocks_in_c_is_named_and_given_up(deadly: Deadly, workers: str) -> None:
     deadly.spider(HANG, handler_seconds=0.2)
@@ -172,6 +173,7 @@ def test_whatever_handlers_raise_ends_their_pages_and_no_worker(deadly: Deadly) 
     assert "a new one starts" not in said
 
 
+# More than six seconds: a handler blocks for two leases, in a real worker beside another.
 @pytest.mark.parametrize("frontier", ["sqlite", "redis"])
 def test_leases_are_renewed_while_a_handler_takes_longer_than_they_last(
     deadly: Deadly, frontier: str, redis: RedisServer

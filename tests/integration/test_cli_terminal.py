@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -25,10 +26,19 @@ LONG_HOST = "www.a-rather-long-name-of-a-host.example.com"
 POOL = Pool(name="cheap", exits=("dc-1", "dc-2"), interval=0.0, cap=9, quarantine=3600.0, cost=0.001)
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("filled") / "shoal.db"
+    asyncio.run(_fill(path))
+    return path
+
+
 @pytest.fixture
-def wide(folder: Folder) -> Folder:
+def wide(folder: Folder, filled: Path) -> Folder:
     """A folder with a crawl whose tables are wider than a narrow terminal, and a second crawl."""
-    asyncio.run(_fill(folder.path / "shoal.db"))
+    shutil.copy(filled, folder.path)
+    # Workers that were seen when the file was made may be gone for the test.
+    asyncio.run(_beat(folder.path / "shoal.db"))
     return folder
 
 
@@ -49,11 +59,18 @@ async def _fill(path: Path) -> None:
             reason = f"handler: ValueError: {lease.task.url} has no price"
             is_dead = lease.task.lane == LONG_HOST
             await frontier.settle([Dead(lease=lease, reason=reason) if is_dead else Done(lease=lease, exit=use)])
+    finally:
+        await frontier.close()
+
+
+async def _beat(path: Path) -> None:
+    frontier = await open_frontier(str(path))
+    try:
         for name in ("some-machine:1234:1", "other:7:1"):
             await frontier.beat(
                 WorkerBeat(
                     worker=name,
-                    crawl=wide.id,
+                    crawl="wide-1",
                     host="h",
                     pid=1,
                     busy=20,

@@ -47,6 +47,7 @@ async def put_all(frontier: RedisFrontier, crawl: str, keys: list[int]) -> int:
 
 
 # Five seconds: an error rate of one in a hundred needs this many keys to be measured.
+# Slow because 50,000 keys are put four times: among few, a filter's error cannot be told from chance.
 async def test_a_filter_misses_no_more_new_keys_than_asked_and_is_smaller(server: RedisServer) -> None:
     draw = random.Random(5)
     hashed = [draw.getrandbits(64) - 2**63 for _ in range(KEYS)]

@@ -18,6 +18,7 @@ SECONDS = 240.0
 NOT_CHECKED = "positive_data_acceptance"
 
 
+# Eight seconds of CPU beside the server's: every operation is asked in ways that no written test would think of.
 def test_answers_as_the_document_says(folder: Folder, site: SiteProcess) -> None:
     folder.run("run", folder.spider(site.url), "--max-pages", "20")
     with serving(folder) as server:

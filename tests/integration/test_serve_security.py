@@ -14,10 +14,25 @@ TOKEN = "a-token-of-some-length"
 READER = "another-token-that-reads"
 
 
-@pytest.fixture
-def open_server(folder: Folder) -> Iterator[Serving]:
-    with serving(folder) as running:
+@pytest.fixture(scope="module")
+def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """Without a token. It keeps nothing of one request for the next."""
+    with serving(Folder(tmp_path_factory.mktemp("open"))) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def among_spiders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Serving]]:
+    """A folder, and a server for its spiders, of which none may be started."""
+    folder = tmp_path_factory.mktemp("spiders")
+    spiders = folder / "spiders"
+    (spiders / "sub").mkdir(parents=True)
+    (spiders / "folder.py").mkdir()
+    for path in (folder / "outside.py", spiders / "sub" / "deep.py"):
+        path.write_text("raise SystemExit('it ran')")
+    (spiders / "link.py").symlink_to(folder / "outside.py")
+    with serving(Folder(folder), "--spiders", "spiders") as running:
+        yield folder, running
 
 
 @pytest.fixture
@@ -212,17 +227,11 @@ def test_without_a_folder_no_spider_is_started(open_server: Serving) -> None:
         "shoal.generic",
     ],
 )
-def test_only_files_of_the_folder_are_started(folder: Folder, spider: str) -> None:
-    spiders = folder.path / "spiders"
-    (spiders / "sub").mkdir(parents=True)
-    (spiders / "folder.py").mkdir()
-    for path in (folder.path / "outside.py", spiders / "sub" / "deep.py"):
-        path.write_text("raise SystemExit('it ran')")
-    (spiders / "link.py").symlink_to(folder.path / "outside.py")
-    with serving(folder, "--spiders", "spiders") as server:
-        assert server.get("/status").json["spiders"] == []
-        assert server.post("/crawls", {"spider": spider}).status == 422
-    assert not Path(folder.path / "shoal-logs").exists()
+def test_only_files_of_the_folder_are_started(among_spiders: tuple[Path, Serving], spider: str) -> None:
+    folder, server = among_spiders
+    assert server.get("/status").json["spiders"] == []
+    assert server.post("/crawls", {"spider": spider}).status == 422
+    assert not (folder / "shoal-logs").exists()
 
 
 def test_tokens_do_not_reach_the_spider(folder: Folder) -> None:

@@ -277,6 +277,9 @@ class ModelCrawl:
         found = [task for task in self.tasks.values() if task.lane is lane and task.state == TaskState.QUEUED]
         return sorted(found, key=lambda task: task.order)
 
+    def has_waiting(self, lane: ModelLane) -> bool:
+        return any(task.lane is lane and task.state == TaskState.QUEUED for task in self.tasks.values())
+
     def in_flight(self, lane: ModelLane) -> int:
         return sum(
             task.lane is lane and task.state == TaskState.LEASED and not task.has_landed for task in self.tasks.values()
@@ -296,7 +299,7 @@ class ModelCrawl:
             state = TaskState.CANCELLED
         else:
             state = TaskState.DELAYED if delay > 0 else TaskState.QUEUED
-        if state == TaskState.QUEUED and not self.waiting(task.lane):
+        if state == TaskState.QUEUED and not self.has_waiting(task.lane):
             task.lane.next_start = max(task.lane.next_start, self.now)
         task.state = state
         task.at = self.now + delay if delay > 0 else 0.0
@@ -314,7 +317,7 @@ class ModelCrawl:
         exists = self.pools.pool_of(lane.name) is not None
         for task in self.waiting(lane)[:MAX_GIVEN_UP]:
             self.bury(task, no_exit_reason(lane.name, is_known=exists))
-        if exists and not self.waiting(lane):
+        if exists and not self.has_waiting(lane):
             self.pools.of(lane.name).starved_since = self.now
         self.pools.changed.add(lane.name)
 

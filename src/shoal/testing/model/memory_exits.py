@@ -304,11 +304,11 @@ class ModelPools:
         """The exit whose rest ended first; else the next one in the ring that is due; else the healthy exit that is due
         first."""
         free = [use for use in self._uses(pool, exits) if use.is_free(pool)]
-        rested = [use for use in free if use.rests and use.next_start <= now]
-        ring = [use for use in free if not use.rests]
-        due = [use for use in ring if use.next_start <= now]
+        rested = [use for use in free if use.next_start <= now and use.rests]
         if rested:
             return min(rested, key=lambda use: use.next_start)
+        ring = [use for use in free if not use.rests]
+        due = [use for use in ring if use.next_start <= now]
         if due:
             before = set(self.names[pool.name][: exits.next_index])
             return min(due, key=lambda use: use.exit in before)

@@ -47,7 +47,9 @@ def ready_lanes(one: ModelCrawl) -> list[ModelLane]:
 def _free_lanes(one: ModelCrawl) -> list[ModelLane]:
     """Lanes that have waiting tasks and places for them. Those of a paused crawl keep their starts up to date too."""
     return [
-        lane for lane in one.lanes.values() if one.waiting(lane) and one.in_flight(lane) < lane.cap and not lane.opener
+        lane
+        for lane in one.lanes.values()
+        if one.has_waiting(lane) and one.in_flight(lane) < lane.cap and not lane.opener
     ]
 
 
@@ -65,8 +67,9 @@ def room(one: ModelCrawl, lane: ModelLane, horizon: float) -> int:
     """How many tasks the lane may start within the horizon."""
     if _needs_opening(one, lane):
         return 1
+    most = min(len(one.waiting(lane)), lane.cap - one.in_flight(lane))
     count, start = 0, max(one.now, lane.next_start)
-    while count < min(len(one.waiting(lane)), lane.cap - one.in_flight(lane)) and start <= one.now + horizon:
+    while count < most and start <= one.now + horizon:
         count, start = count + 1, start + lane.interval
     return count
 

@@ -89,7 +89,9 @@ class PostgresServer:
 
     def new_database(self, name: str) -> str:
         """Make a database; gives its URL."""
-        self.call(f'CREATE DATABASE "{name}"')
+        # A copy of files takes a quarter of the time that a copy through the log takes. Older servers know no other.
+        version = int((self.folder / "data" / "PG_VERSION").read_text())
+        self.call(f'CREATE DATABASE "{name}"' + (" STRATEGY file_copy" if version >= 15 else ""))
         return self.url(name)
 
     def call(self, sql: str, *, database: str = "postgres") -> str:
