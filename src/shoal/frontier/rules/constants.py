@@ -26,6 +26,8 @@ SAME_INTERVAL: Final = 1e-9  # intervals that differ by no more are the same
 SHORT_REST: Final = 5.0  # seconds; a rest that is no longer counts once for a wave of refusals
 FAR_SECONDS: Final = 60.0  # what a lane's next start may lie further ahead than its interval and rests say
 
+LONGEST_WHY: Final = 120  # characters that are kept of why a lane rests, is slow, or has a pace of its own
+
 # The time of a crawl.
 STEP_SECONDS: Final = 0.25  # a clock that is further ahead than this was stepped
 CLOCK_SECONDS: Final = 1.0  # how often a crawl's latest time is noted

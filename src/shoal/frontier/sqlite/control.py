@@ -169,7 +169,7 @@ def delete_crawl(db: sqlite3.Connection, name: str) -> None:
     lanes = "lane IN (SELECT id FROM lane WHERE crawl = ?)"
     db.execute("DELETE FROM task WHERE id BETWEEN ? AND ?", ids_of(crawl))
     db.execute(f"DELETE FROM shape WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
-    for table in ("lane_rules", "lane_rest", "lane_exit"):
+    for table in ("lane_rules", "lane_rest", "lane_exit", "lane_why"):
         db.execute(f"DELETE FROM {table} WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
     for table in ("feeder", "exit", "pool_turn", "seen", "past", "lane", "counter", "sample", "point", "crawl_about"):
         db.execute(f"DELETE FROM {table} WHERE crawl = ?", (crawl,))  # noqa: S608 -- constant
