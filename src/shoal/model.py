@@ -370,6 +370,13 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
     until: float | None = None  # given up at that time or before
 
 
+class DeadCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many dead letters match a filter. `is_least`: there are more letters than were looked at."""
+
+    matching: int
+    is_least: bool = False
+
+
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker has done for a crawl so far and what it cost: totals since its start.
 

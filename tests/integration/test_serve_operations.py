@@ -140,6 +140,11 @@ def test_dead_letters_are_paged_chosen_requeued_and_dropped(server: Serving) -> 
     of_host = pages(server, "/crawls/gone-1/dead?host=127.0.0.2:9&reason=connect", "letters")
     assert {letter["host"] for letter in of_host} == {"127.0.0.2:9"}
     assert len(of_host) == 20
+    first = server.get("/crawls/gone-1/dead?host=127.0.0.2:9&reason=connect&limit=5").json
+    second = server.get(f"/crawls/gone-1/dead?host=127.0.0.2:9&reason=connect&limit=5&after={first['next']}").json
+    for page in (first, second):
+        assert (page["total"], page["matching"], page["matching_is_least"]) == (60, 20, False)
+    assert server.get("/crawls/gone-1/dead?limit=5").json["matching"] == 60
     assert server.get("/crawls/gone-1/dead?reason=http_503").json["letters"] == []
     assert server.post("/crawls/gone-1/dead/drop", {"key": letters[0]["key"]}).json == {"dropped": 1}
     assert server.post("/crawls/gone-1/dead/requeue", {"host": "127.0.0.2:9"}).json["requeued"] in (19, 20)

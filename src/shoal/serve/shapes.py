@@ -310,10 +310,13 @@ class LetterShown(Shape, frozen=True, kw_only=True):
 
 
 class Letters(Shape, frozen=True, kw_only=True):
-    """Dead letters, newest first. `total` counts all of the crawl."""
+    """Dead letters, newest first. `total` counts all of the crawl, `matching` those of the filter on all pages;
+    `matching_is_least`: only the newest 20,000 were looked at, there may be more."""
 
     letters: list[LetterShown]
     total: int
+    matching: int
+    matching_is_least: bool = False
     next: str | None = None
 
 

@@ -58,6 +58,9 @@ MAX_BROUGHT_BACK: Final = 20  # lanes whose next start lies too far ahead
 MIN_ASK_AGAIN: Final = 0.01
 MAX_ASK_AGAIN: Final = 1.0
 
+# What people look at.
+MOST_COUNTED: Final = 20000  # dead letters that are looked at to count those of a filter
+
 # What is kept for people to look at.
 MAX_SAMPLES: Final = 20  # URLs per reason for which links were rejected
 BEAT_SECONDS: Final = 86400  # among all workers: those that gave a sign of life within a day
