@@ -43,10 +43,11 @@ from shoal.processes.crawl_record import (
     spider_of,
     url_rules_of,
 )
-from shoal.processes.deaths import Death, Watched, evict, reclaim_former
+from shoal.processes.deaths import Death, Watched, evict, reclaim_former, sign_off
 from shoal.processes.fleet import Fleet, Start
 from shoal.processes.listener import Listener
 from shoal.processes.opening import Places, Say, archive_of, frontier_at, inbox_at
+from shoal.processes.outages import until_reachable
 from shoal.processes.solitude import Solitude
 from shoal.processes.sources import reads_input, start_lanes
 from shoal.processes.tally import CountedFetcher, Tally
@@ -274,6 +275,7 @@ def fleet_for(
 
     async def reclaim(name: str, death: Death) -> None:
         await evict(name, death, frontier=frontier, say=say)
+        await until_reachable(lambda: sign_off({name: death.pid}, frontier=frontier), say=say)
 
     host, started = socket.gethostname(), f"{time.time_ns() // 1000 % 2**32:x}"
     names = [f"{host}:{os.getpid()}.{started}:{number}" for number in range(1, workers + 1)]

@@ -80,6 +80,8 @@ class LaneUpdate(msgspec.Struct, frozen=True, kw_only=True):
     `base_interval` is the lane's own pace, to which an adaptive one returns. `started` is the request's start slot on
     the frontier's clock: a refusal of a request that started before the lane's latest slow-down or the end of its rest
     belongs to the same wave of refusals, and neither slows the lane again nor lets it take another short rest.
+    `why` is for people to read, and not for URLs: the reason of the rest or of the slow-down; with a `base_interval`,
+    of that pace.
     """
 
     interval: float | None = None
@@ -90,6 +92,7 @@ class LaneUpdate(msgspec.Struct, frozen=True, kw_only=True):
     rules: bytes | None = None
     rules_seconds: float = 0.0
     started: float | None = None
+    why: str = ""
 
 
 class ExitUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -284,7 +287,9 @@ class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One lane as people see it. `starts_in` is seconds until it may start a task; `exits_rest`: because every exit of
     its pool is quarantined or parked; `waits_for_exit`: because no exit of its pool is due before that.
 
-    `base_interval` is the pace to which an adaptive `interval` returns."""
+    `base_interval` is the pace to which an adaptive `interval` returns. An update rests it for `rests_for` more
+    seconds. `why` it rests or goes slower than that pace, and `pace_why` that pace is not the crawl's, are as the
+    updates said; empty: it does neither, or no reason was given."""
 
     lane: str
     waiting: int
@@ -297,6 +302,9 @@ class LaneStatus(msgspec.Struct, frozen=True, kw_only=True):
     exits_rest: bool = False
     base_interval: float = 0.0
     waits_for_exit: bool = False
+    rests_for: float = 0.0
+    why: str = ""
+    pace_why: str = ""
 
 
 class ExitStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -360,6 +368,13 @@ class DeadFilter(msgspec.Struct, frozen=True, kw_only=True):
     since: float | None = None
     key: int | None = None
     until: float | None = None  # given up at that time or before
+
+
+class DeadCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many dead letters match a filter. `is_least`: there are more letters than were looked at."""
+
+    matching: int
+    is_least: bool = False
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):

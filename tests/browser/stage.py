@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from shoal import Spider
+from shoal.archive import open_archive
+from shoal.archive.base import Capture, RawPage
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
-from shoal.model import Crawl, CrawlState, Dead, Done, Retry, Task, WorkerBeat
+from shoal.model import VIA, Crawl, CrawlState, Dead, Done, ExitUse, Pool, Retry, Task, WorkerBeat
 from shoal.processes.crawl_record import Origin, describe_crawl
 from shoal.settings import Settings
 from shoal.store import open_store
@@ -123,6 +126,39 @@ class Stage:
 
         self.run(act)
 
+    def exits(self, name: str, pool: Pool, uses: Mapping[str, ExitUse], *, host: str = "shop.test") -> None:
+        """A crawl whose requests leave via a pool, one through each exit with this report."""
+        crawl = replace(_described(name, Settings(obey_robots=False)), pools=(pool,))
+        lane = f"{host}{VIA}{pool.name}"
+
+        async def act(frontier: Frontier) -> None:
+            await frontier.open_crawl(crawl)
+            tasks = [Task(url=f"https://{host}/{n}", key=n, lane=lane) for n in range(2 * len(uses))]
+            await frontier.put(name, tasks)
+            batch = await frontier.lease([name], len(uses), worker="test-1", seconds=LEASE_SECONDS, horizon=HORIZON)
+            assert {lease.exit for lease in batch.leases} == uses.keys()
+            await frontier.settle([Done(lease=lease, exit=uses[lease.exit]) for lease in batch.leases])
+
+        self.run(act)
+
+    def archive(self, name: str, url: str, body: bytes) -> None:
+        """A page in the archive `pages`, and the fetch that brought it."""
+        key, at = _rules().resolve(url).key, time.time()
+        about = {"crawl": name, "url": url, "key": key, "status": 200, "at": at, "token": 1, "size": len(body)}
+        digest = hashlib.sha256(body).hexdigest()
+        kept = Capture(**about, final_url=url, headers={"content-type": "text/html"}, content_hash=digest)
+
+        async def act() -> None:
+            archive = await open_archive(str(self.folder / "pages"), create=True)
+            (archived,) = await archive.write([RawPage(kept, body)])
+            await archive.close()
+            store = await open_store(str(self.path))
+            row = FetchRow(**about, outcome="ok", attempt=1, worker="test-1", content_hash=digest, archived=archived)
+            await store.write([], [row])
+            await store.close()
+
+        _run(act)
+
     def set_state(self, name: str, state: CrawlState) -> None:
         self.run(lambda frontier: frontier.set_state(name, state))
 
@@ -181,7 +217,7 @@ class Stage:
             "token": 1, "attempt": 1, "at": at - 5, "outcome": "retry:timeout", "status": 0, "size": 0,
             "elapsed": 30.0, "error": "timeout: no answer within 30 s", "item_keys": "",
         }  # fmt: skip
-        earlier = [msgspec.structs.replace(line, **failed) for line in fetches]
+        earlier = [replace(line, **failed) for line in fetches]
 
         async def act() -> None:
             store = await open_store(str(self.path))

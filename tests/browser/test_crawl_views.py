@@ -13,15 +13,27 @@ from playwright.sync_api import Page, Request, expect
 from stage import Stage
 
 from shoal.frontier.base import Frontier
-from shoal.model import DeadFilter
+from shoal.model import DeadFilter, ExitUse, Pool
 
+VIA_PROXIES = "shop-3"
+ARCHIVED = "https://shop.test/catalogue/4.html"
+PAGE = "<h1>Tipping the Velvet</h1><script>document.title = 'run'</script> £53.74".encode()
 SEVERAL_POINTS = re.compile(r"^M[\d. ]+L[\d. ]+L")
 
 
 @pytest.fixture(scope="module")
 def server(stage: Stage) -> Iterator[str]:
     furnish(stage)
-    with stage.serving() as url:
+    stage.exits(
+        VIA_PROXIES,
+        Pool(name="dc", exits=("dc/p1", "dc/p2"), interval=0.0, cost=0.25, quarantine=600.0),
+        {
+            "dc/p1": ExitUse(size=48_000, elapsed=0.231),
+            "dc/p2": ExitUse(verdict="blocked", size=900, elapsed=0.1),
+        },
+    )
+    stage.archive(CRAWL, ARCHIVED, PAGE)
+    with stage.serving("--archive", "pages") as url:
         yield url
 
 
@@ -96,6 +108,34 @@ def test_blocks_and_unblocks_a_host(server: str, page: Page) -> None:
     expect(row).not_to_contain_text("blocked")
 
 
+def test_boosts_a_host_and_back(server: str, page: Page) -> None:
+    page.goto(f"{server}/crawls/{CRAWL}?tab=hosts")
+    row = page.get_by_role("row").filter(has_text="old.shop.test")
+    expect(row).to_contain_text("4/s")
+    row.get_by_role("button", name="Boost old.shop.test", exact=True).click()
+    expect(row).to_contain_text("16/s")
+    expect(row).to_contain_text("boosted by an operator")
+    row.get_by_role("button", name="No boost old.shop.test").click()
+    expect(row).not_to_contain_text("16/s")
+    expect(row).not_to_contain_text("boosted by")
+
+
+def test_exits_show_their_health_and_their_cost(server: str, page: Page) -> None:
+    page.goto(f"{server}/crawls/{VIA_PROXIES}?tab=exits")
+    table = page.get_by_role("table", name="Exits")
+    healthy, blocked = (table.get_by_role("row").filter(has_text=name) for name in ("dc/p1", "dc/p2"))
+    expect(healthy).to_contain_text("shop.test via dc")
+    titles = [title.inner_text() for title in table.get_by_role("columnheader").all()]
+    for row, state, ok, refused in ((healthy, "healthy", "1", "0"), (blocked, "quarantined", "0", "1")):
+        cells = dict(zip(titles, row.get_by_role("cell").all(), strict=True))
+        expect(cells["State"]).to_contain_text(state)
+        expect(cells["OK"]).to_have_text(ok)
+        expect(cells["Blocked"]).to_have_text(refused)
+        expect(cells["Cost"]).to_have_text("0.25")
+    expect(blocked).to_contain_text(re.compile(r"for \d+ ?m"))
+    expect(healthy).not_to_contain_text("for ")
+
+
 def test_items_are_searched_and_paged(server: str, page: Page) -> None:
     page.goto(f"{server}/crawls/{CRAWL}?tab=items")
     table = page.get_by_role("table", name="Items, newest first")
@@ -107,6 +147,24 @@ def test_items_are_searched_and_paged(server: str, page: Page) -> None:
     expect(table.get_by_role("row")).to_have_count(1 + 22)
 
 
+def test_drops_one_and_those_of_a_filter(server: str, stage: Stage, page: Page) -> None:
+    stage.bury(CRAWL, [(f"https://gone.test/{number}", "tls: no certificate") for number in range(4)])
+    before = dead_letters(stage)
+    page.goto(f"{server}/crawls/{CRAWL}?tab=dead")
+    page.get_by_label("Reason").fill("tls")
+    page.get_by_role("button", name="Filter", exact=True).click()
+    expect(page.get_by_text(f"4 of {before} dead letters match this filter")).to_be_visible()
+    page.get_by_role("button", name="Drop https://gone.test/2").click()
+    expect(page.get_by_text(f"3 of {before - 1} dead letters match this filter")).to_be_visible()
+    page.get_by_role("button", name="Drop these 3").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Drop 3 dead letters of this filter?")
+    expect(dialog).to_contain_text("This cannot be undone")
+    dialog.get_by_role("button", name="Drop them").click()
+    expect(page.get_by_text("No dead letters here")).to_be_visible()
+    assert dead_letters(stage) == before - 4
+
+
 def test_requeues_one_those_of_a_filter_and_all(server: str, stage: Stage, page: Page) -> None:
     page.goto(f"{server}/crawls/{CRAWL}?tab=dead")
     expect(page.get_by_text("30 dead letters")).to_be_visible()
@@ -114,11 +172,15 @@ def test_requeues_one_those_of_a_filter_and_all(server: str, stage: Stage, page:
     expect(page.get_by_text("29 dead letters")).to_be_visible()
     page.get_by_label("Reason").fill("handler")
     page.get_by_role("button", name="Filter", exact=True).click()
-    expect(page.get_by_text("29 dead letters in all; these are of this filter")).to_be_visible()
-    page.get_by_role("button", name="Requeue filtered").click()
+    sum_line = page.get_by_text(re.compile(r"^\d+ of 29 dead letters match this filter$"))
+    expect(sum_line).to_be_visible()
+    matching = int((sum_line.text_content() or "").split()[0])
+    page.get_by_role("button", name=f"Requeue these {matching}").click()
+    expect(page.get_by_role("dialog")).to_contain_text(f"Requeue {matching} dead letters of this filter?")
     page.get_by_role("dialog").get_by_role("button", name="Requeue").click()
     expect(page.get_by_text("No dead letters here")).to_be_visible()
     left = dead_letters(stage)
+    assert left == 29 - matching
     assert 20 < left < 29
     page.get_by_label("Reason").fill("")
     page.get_by_role("button", name="Filter", exact=True).click()
@@ -147,6 +209,17 @@ def test_why_tells_of_every_attempt_and_of_the_item(server: str, page: Page) -> 
     expect(attempts).to_contain_text("231 ms")
     expect(attempts.get_by_role("row").nth(2)).to_contain_text("timeout: no answer within 30 s")
     expect(page.get_by_label("Item sku-0")).to_contain_text('"title"')
+
+
+def test_why_leads_to_the_archived_page_as_text(server: str, page: Page) -> None:
+    page.goto(f"{server}/crawls/{CRAWL}/why?url={ARCHIVED}")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download as text").click()
+    assert download.value.suggested_filename.endswith(".txt")
+    assert download.value.path().read_bytes() == PAGE
+    page.goto(f"{server}/crawls/{CRAWL}/why?url=https://shop.test/catalogue/0.html")
+    expect(page.get_by_role("table", name="Attempts")).to_be_visible()
+    expect(page.get_by_role("link", name="Download as text")).to_have_count(0)
 
 
 def test_lists_are_read_at_most_every_two_seconds_and_not_while_hidden(server: str, page: Page) -> None:

@@ -59,6 +59,7 @@ updates = st.builds(
     rules=st.sampled_from([None, b"", b"rules"]),
     rules_seconds=st.sampled_from([5.0, 100.0]),
     started=st.sampled_from([None, None, 0.0, 1e12]),
+    why=st.sampled_from(["", "429", "é" * 130]),
 )
 pools = st.builds(
     Pool,

@@ -283,6 +283,7 @@ class FrontierMachine(RuleBasedStateMachine):
         seen: list[Any] = []
         for crawl in await frontier.crawls():
             letters = await frontier.dead(crawl.id, DeadFilter())
+            seen.append([await frontier.count_dead(crawl.id, DeadFilter(lane=lane)) for lane in LANES])
             # Of those that died in the same moment, any may be the first when they are of different shards.
             seen.append(sorted(letters, key=lambda letter: letter.task.key) if self.is_sharded else letters)
             seen.append(await asyncio.gather(*(frontier.look_up(crawl.id, key) for key in KEYS)))

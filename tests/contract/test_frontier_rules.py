@@ -150,6 +150,17 @@ def test_an_update_changes_the_pace_that_its_response_saw(given: Any, expected: 
     assert lanes.update_pace(Pace(*pace), update, now=NOW) == expected
 
 
+@pytest.mark.parametrize(("given", "expected"), rule_cases.TAKES_WHY)
+def test_the_update_that_rests_or_slows_a_lane_says_why(given: Any, expected: bool) -> None:
+    before, after, is_own_pace = given
+    assert lanes.takes_why(Pace(*before), Pace(*after), is_own_pace=is_own_pace, now=NOW) is expected
+
+
+@pytest.mark.parametrize(("given", "expected"), rule_cases.SHOWS_WHY)
+def test_a_reason_holds_while_the_lane_rests_or_is_slow(given: Any, expected: bool) -> None:
+    assert lanes.shows_why(Pace(*given), now=NOW) is expected
+
+
 @pytest.mark.parametrize(("given", "expected"), rule_cases.FOLLOW_PACE)
 def test_a_lane_follows_the_pace_that_it_had_from_its_crawl(given: Any, expected: Any) -> None:
     pace, old, new = given

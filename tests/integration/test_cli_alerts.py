@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import ssl
 import subprocess
 import sys
@@ -14,7 +15,10 @@ from command_line import Folder
 from mail_receiver import mail_receiver
 
 from shoal.testing.servers.http_receiver import http_receiver
+from shoal.testing.sites.site_process import SiteProcess
+from shoal.testing.waiting import wait_for_line, wait_until
 
+PRODUCTS = 60
 KEEP = "import sys; open('told', 'w').write(sys.stdin.read())"
 
 
@@ -94,3 +98,18 @@ def test_no_alert_is_said_in_a_line(folder: Folder) -> None:
     folder.run("crawl", "http://127.0.0.1:9/", "--allow-private", "--set", "max_attempts=1", code=1)
     assert folder.run("alerts", "list").stdout == "no alert fires\n"
     assert folder.json("alerts", "list") == []
+
+
+def test_a_worker_of_a_run_that_is_killed_and_replaced_is_told(folder: Folder, site: SiteProcess) -> None:
+    with http_receiver() as receiver:
+        target = f'[[alerts.to]]\nname = "hook"\nwebhook = "{receiver.url}"\n'
+        rules = '[alerts]\nworker_lost = "10m"\nevery = "1s"\nhold = "1s"\n'
+        (folder.path / "shoal.toml").write_text(rules + target)
+        with folder.start("run", folder.spider(site.url, rate="2/s"), "--workers", "2") as process:
+            os.kill(folder.wait_for_pages(1, workers=2)[0], signal.SIGKILL)
+            wait_for_line(process.stderr, "ended with SIGKILL; its tasks go back, a new one starts")
+            wait_until(lambda: receiver.received, otherwise="nobody is told")
+            process.kill()
+    told = json.loads(receiver.received[0].body)
+    assert (told["alert"], told["state"], told["crawl"]) == ("worker_lost", "firing", "books-1")
+    assert told["text"].startswith("books-1: 1 worker lost in the last 10 minutes: ")

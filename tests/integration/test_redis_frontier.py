@@ -17,12 +17,13 @@ from shoal.frontier import open_frontier
 from shoal.frontier.redis.address import new_connection, parse_address
 from shoal.frontier.redis.connection import Connection
 from shoal.frontier.redis.lease import MAX_LEASES
-from shoal.model import Crawl, Done
+from shoal.model import Crawl, DeadCount, DeadFilter, Done
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.servers.redis_server import RedisServer
 
 FROZEN_SECONDS = 0.05
+LETTERS = 10_000
 
 
 @pytest.fixture
@@ -202,4 +203,25 @@ async def test_keys_stay_in_compact_sets_as_they_grow(server: RedisServer) -> No
     assert max(sizes) < 400
     assert (await frontier.put(CRAWL, [make_task(key) for key in keys])).duplicates == 6000
     await frontier.forget(CRAWL, keys[:1])
+    await frontier.close()
+
+
+async def test_many_dead_letters_are_searched_and_counted_in_few_steps(server: RedisServer) -> None:
+    frontier = await opened(server)
+    for first in range(0, LETTERS, 1000):
+        numbers = range(first, first + 1000)
+        await frontier.bury(CRAWL, [(make_task(n, lane=f"{n % 500}.test"), f"http_{500 + n % 4}") for n in numbers])
+
+    def steps() -> int:
+        return int(server.call("INFO", "commandstats")["cmdstat_evalsha"]["calls"])
+
+    before = steps()
+    assert len(await frontier.dead(CRAWL, DeadFilter(lane="7.test"), limit=51)) == LETTERS // 500
+    searched = steps()
+    assert searched - before <= 7
+    assert await frontier.count_dead(CRAWL, DeadFilter(reason="http_503")) == DeadCount(matching=LETTERS // 4)
+    counted = steps()
+    assert counted - searched <= 7
+    assert len(await frontier.dead(CRAWL, DeadFilter(), limit=51)) == 51
+    assert steps() - counted == 1
     await frontier.close()

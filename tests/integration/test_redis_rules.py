@@ -123,6 +123,11 @@ DRIVERS = {
         "local lane = lane_of(a) lane_rules.update_pace(lane, unpack(b, 1, 6))"
         " return unpack(values_of(lane, unpack(PACE)))",
     ),
+    "TAKES_WHY": (
+        "lane_rules",
+        "local before = lane_of(a) return lane_rules.takes_why(lane_of(b), before.blocked_until, before.interval, c)",
+    ),
+    "SHOWS_WHY": ("lane_rules", "return lane_rules.shows_why(lane_of(given))"),
     "FOLLOW_PACE": (
         "lane_rules",
         "local lane, old_interval, old_cap = lane_of(a), unpack(b)"

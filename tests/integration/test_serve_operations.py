@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
 import json
 import os
+import re
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,6 +146,11 @@ def test_dead_letters_are_paged_chosen_requeued_and_dropped(server: Serving) -> 
     of_host = pages(server, "/crawls/gone-1/dead?host=127.0.0.2:9&reason=connect", "letters")
     assert {letter["host"] for letter in of_host} == {"127.0.0.2:9"}
     assert len(of_host) == 20
+    first = server.get("/crawls/gone-1/dead?host=127.0.0.2:9&reason=connect&limit=5").json
+    second = server.get(f"/crawls/gone-1/dead?host=127.0.0.2:9&reason=connect&limit=5&after={first['next']}").json
+    for page in (first, second):
+        assert (page["total"], page["matching"], page["matching_is_least"]) == (60, 20, False)
+    assert server.get("/crawls/gone-1/dead?limit=5").json["matching"] == 60
     assert server.get("/crawls/gone-1/dead?reason=http_503").json["letters"] == []
     assert server.post("/crawls/gone-1/dead/drop", {"key": letters[0]["key"]}).json == {"dropped": 1}
     assert server.post("/crawls/gone-1/dead/requeue", {"host": "127.0.0.2:9"}).json["requeued"] in (19, 20)
@@ -165,13 +173,52 @@ def test_hosts_are_paged_found_paced_blocked_and_boosted(server: Serving) -> Non
     def put(change: dict[str, Any]) -> Answer:
         return server.ask("PUT", "/crawls/gone-1/hosts/127.0.0.3:9", body=change)
 
-    assert put({"rate": "30/m"}).json["rate"] == "30/m"
+    paced = put({"rate": "30/m"}).json
+    assert (paced["rate"], paced["why"]) == ("30/m", "its pace was changed by an operator")
     blocked = put({"blocked": True}).json
     assert (blocked["blocked"], blocked["why"], blocked["rate"]) == (True, "blocked by an operator", "30/m")
     assert put({"blocked": False}).json["blocked"] is False
     assert put({"rate": "fast"}).status == 422
     assert put({"rate": "1/s", "blocked": True}).status == 422
     assert server.ask("PUT", "/crawls/gone-1/hosts/no%20host", body={"boost": True}).status == 422
+
+
+class Busy(http.server.BaseHTTPRequestHandler):
+    """A site that asks everybody to wait."""
+
+    def do_GET(self) -> None:
+        self.send_response(429)
+        self.send_header("Retry-After", "600")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def busy_site() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Busy) as site:
+        thread = threading.Thread(target=site.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{site.server_port}/"
+        site.shutdown()
+        thread.join()
+
+
+def test_a_host_that_rests_says_why_and_until_when(server: Serving, folder: Folder, busy_site: str) -> None:
+    gone = GONE.replace('f"http://127.0.0.{n % 3 + 2}:9/page-{n}"', f'"{busy_site}%d?token=secret" % n')
+    (folder.path / "spiders" / "busy.py").write_text(gone.replace("class Gone", "class Busy"))
+    start(server, "busy.py", settings={"rate": "2/s"})
+
+    def resting() -> dict[str, Any] | None:
+        hosts: list[dict[str, Any]] = server.get("/crawls/busy-1/hosts").json["hosts"]
+        return next((host for host in hosts if host["resting"]), None)
+
+    host = wait_until(resting, otherwise="the host does not rest", pause=0.1)
+    assert host is not None
+    assert re.fullmatch(
+        r"429, asked to wait 600 s \(Retry-After\); rests until (\d{4}-\d\d-\d\d )?\d\d:\d\d(:\d\d)?", host["why"]
+    )
 
 
 def test_a_boosted_host_goes_four_times_as_fast(server: Serving) -> None:
@@ -181,8 +228,9 @@ def test_a_boosted_host_goes_four_times_as_fast(server: Serving) -> None:
     path = "/crawls/gone-1/hosts/127.0.0.2:9"
     boosted = server.ask("PUT", path, body={"boost": True}).json
     assert (boosted["rate"], boosted["boosted"]) == ("4/s", True)
+    assert boosted["why"] == "boosted by an operator"
     back = server.ask("PUT", path, body={"boost": False}).json
-    assert (back["rate"], back["boosted"]) == ("1/s", False)
+    assert (back["rate"], back["boosted"], back["why"]) == ("1/s", False, "")
 
 
 def test_items_come_newest_first_and_can_be_searched(server: Serving) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from shoal.frontier.rules.constants import MOST_COUNTED
 from shoal.model import (
     DIRECT,
     Crawl,
     CrawlState,
+    DeadCount,
     DeadFilter,
     DeadLetter,
     ExitStatus,
@@ -163,6 +165,10 @@ class Frontier(Protocol):
 
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
         """Dead letters that match, newest first."""
+
+    async def count_dead(self, crawl: str, which: DeadFilter, *, most: int = MOST_COUNTED) -> DeadCount:
+        """How many dead letters match. Looks at the newest `most` letters of the time that the filter names, of each
+        shard where there are several: in bounded time, however many there are."""
 
     async def requeue_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
         """Queue up to `limit` matching dead letters again, with all their attempts; gives how many. Zero: none left.

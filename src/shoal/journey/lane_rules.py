@@ -82,7 +82,7 @@ class LaneRules:
             return Shortage(verdict.shortage)
         rest = verdict.rest_seconds
         if rest is not None and failures < MOST_FAILURES:
-            update = LaneUpdate(rest_seconds=rest)
+            update = LaneUpdate(rest_seconds=rest, why=_unread(verdict.problem))
             return Retry(lease=lease, reason=verdict.problem, delay=rest, free=True, lane=update)
         if rest is not None:
             closed = LaneUpdate(rules=UNAVAILABLE, rules_seconds=CLOSED_SECONDS)
@@ -90,7 +90,10 @@ class LaneRules:
         delay = verdict.crawl_delay
         slower = delay is not None and lent_interval(delay) > lease.interval
         pace = lent_interval(min(delay, LONGEST_CRAWL_DELAY)) if delay is not None and slower else None
-        update = LaneUpdate(rules=verdict.rules, rules_seconds=verdict.seconds, interval=pace, base_interval=pace)
+        why = f"robots.txt has Crawl-delay {delay:g} s" if pace is not None else ""
+        update = LaneUpdate(
+            rules=verdict.rules, rules_seconds=verdict.seconds, interval=pace, base_interval=pace, why=why
+        )
         return Released(lease=lease, lane=update)
 
     async def _elsewhere(self, lease: Lease, url: str, lane: str) -> RulesVerdict | None:
@@ -131,3 +134,9 @@ class LaneRules:
         # Also limited by weight: each of a domain's thousand hosts may have long rules.
         while len(self._parsed) > LANES_KEPT or (self._weight > BYTES_KEPT and len(self._parsed) > 1):
             self._weight -= self._parsed.pop(next(iter(self._parsed)))[1].weight
+
+
+def _unread(problem: str) -> str:
+    """Why the lane rests. Only the kind of the problem: what follows it may name a URL."""
+    kind = problem.removeprefix("robots.txt: ").partition(": ")[0].removeprefix("http_")
+    return f"robots.txt could not be read ({kind})"

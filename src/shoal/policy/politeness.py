@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from shoal.error_text import several
 from shoal.frontier.rules.constants import SHORT_REST
 from shoal.frontier.rules.tasks import lent_at
 from shoal.model import LaneUpdate, Lease
@@ -31,6 +32,7 @@ SLOW_RATIO: Final = 3.0  # an answer this many times slower than usual is a sign
 SLOW_FLOOR: Final = 1.0  # but not below this many seconds
 AVERAGE_WEIGHT: Final = 0.1
 MAX_LANES: Final = 10_000
+SLOW_ANSWERS: Final = "its answers take much longer than usual"
 
 
 def lent_interval(allowed: float) -> float:
@@ -70,11 +72,12 @@ def after_response(
     """The lane's new interval, if this response changes it. The mood has noted the response's verdict, and now notes
     its latency. A new interval that is smaller counts once for all answers that were lent at the former one."""
     if verdict.slows:
-        return _changed(interval, _after_refusal(mood, verdict, interval, base_interval))
+        why = f"backing off after {several(mood.run, 'failure')} in a row, the last one {verdict.outcome}"
+        return _changed(interval, _after_refusal(mood, verdict, interval, base_interval), why=why)
     usual = mood.latency
     mood.latency = usual + AVERAGE_WEIGHT * (latency - usual) if usual else latency
     if latency > SLOW_FLOOR and usual and latency > SLOW_RATIO * usual:
-        return _changed(interval, _slower(interval, EASE_OFF, base_interval))
+        return _changed(interval, _slower(interval, EASE_OFF, base_interval), why=SLOW_ANSWERS)
     if interval <= base_interval:
         return None
     # A lane with a long interval has few answers: each of them stands for more time.
@@ -100,8 +103,8 @@ def _slower(interval: float, times: float, base_interval: float) -> float:
     return min(slower, max(SLOWEST_INTERVAL, base_interval))
 
 
-def _changed(interval: float, new: float) -> LaneUpdate | None:
-    return LaneUpdate(interval=new, if_interval=interval) if new != interval else None
+def _changed(interval: float, new: float, *, why: str = "") -> LaneUpdate | None:
+    return LaneUpdate(interval=new, if_interval=interval, why=why) if new != interval else None
 
 
 class Moods:
@@ -131,7 +134,8 @@ class Moods:
         asked = None if rest is None else rest.rest_seconds
         if asked is None or (asked <= SHORT_REST and not self._of(lease.task.lane).is_troubled):
             return update
-        return msgspec.structs.replace(update or LaneUpdate(), rest_seconds=asked, started=_started(lease))
+        why = "" if rest is None else rest.why
+        return msgspec.structs.replace(update or LaneUpdate(), rest_seconds=asked, started=_started(lease), why=why)
 
     def _of(self, lane: str) -> LaneMood:
         mood = self._moods.get(lane)

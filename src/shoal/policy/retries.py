@@ -101,7 +101,7 @@ def plan(
     """How the lease of a page that could not be fetched ends: tried again later, or given up with the reason."""
     asked = retry_after(answer.headers, now) if isinstance(answer, Response) and verdict.slows else None
     rest = None if asked is None else min(asked, settings.max_rest_seconds)
-    lane = None if rest is None else LaneUpdate(rest_seconds=rest)
+    lane = None if rest is None else LaneUpdate(rest_seconds=rest, why=_asked_to_wait(verdict, asked or 0.0))
     reason = f"{verdict.outcome}: {answer.message}" if isinstance(answer, Fault) else verdict.outcome
     if verdict.action != "retry":
         return Dead(lease=lease, reason=reason, lane=lane)
@@ -114,6 +114,10 @@ def plan(
     tries = lease.free_retries + 1 if verdict.free else lease.attempt
     delay = backoff(tries, settings, rng)
     return Retry(lease=lease, reason=reason, delay=max(delay, rest or 0.0), free=verdict.free, lane=lane)
+
+
+def _asked_to_wait(verdict: Verdict, seconds: float) -> str:
+    return f"{verdict.outcome.removeprefix('http_')}, asked to wait {seconds:.0f} s (Retry-After)"
 
 
 def backoff(attempt: int, settings: Settings, rng: random.Random) -> float:

@@ -111,7 +111,8 @@ def _rest(look: Look) -> str:
     resting = [lane for lane in waiting if lane.starts_in > max(2.0, 2 * _longest_interval(lane, crawl))]
     if waiting and len(resting) == len(waiting):
         first = min(resting, key=lambda lane: lane.starts_in)
-        return _no_exit(first, look) or f"every host rests; {first.lane} for {first.starts_in:.0f} s more"
+        why = f": {first.why}" if first.rests_for > 0 and first.why else ""
+        return _no_exit(first, look) or f"every host rests; {first.lane} for {first.starts_in:.0f} s more{why}"
     slow = paced_lane(waiting, crawl)
     return _no_exit(slow, look) if slow is not None else ""
 

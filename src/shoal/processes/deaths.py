@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -114,17 +114,18 @@ async def reclaim_former(watched: Watched | None, *, frontier: Frontier, say: Ca
         for worker in death.workers:
             await evict(worker, death, frontier=frontier, say=say)
     if watched.former:
-        await until_reachable(lambda: _sign_off(watched.former, frontier=frontier), say=say)
+        pids = {worker: death.pid for death in watched.former for worker in death.workers}
+        await until_reachable(lambda: sign_off(pids, frontier=frontier), say=say)
     watched.box.reclaim()
 
 
-async def _sign_off(deaths: Sequence[Death], *, frontier: Frontier) -> None:
-    """Let workers that died count as gone at once. Their signs of life name the guardian's process, which lives on;
-    from here on they name the one that is dead."""
-    pids = {worker: death.pid for death in deaths for worker in death.workers}
+async def sign_off(pids: Mapping[str, int], *, frontier: Frontier) -> None:
+    """Let workers that died, given with the processes that are dead (0: as they said), count as gone at once. The signs
+    of life of a worker with a guardian name that process, which lives on; from here on they name the dead one."""
     for beat in await frontier.workers(within=SILENT_SECONDS):
-        if (pid := pids.get(beat.worker)) and not beat.left:
-            await frontier.beat(msgspec.structs.replace(beat, pid=pid, slots=0, busy=0, troubles=()))
+        if (pid := pids.get(beat.worker)) is not None and not beat.left:
+            own = pid or beat.pid
+            await frontier.beat(msgspec.structs.replace(beat, pid=own, slots=0, busy=0, troubles=()))
 
 
 async def evict(worker: str, death: Death, *, frontier: Frontier, say: Callable[[str], None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -36,8 +37,9 @@ class Start(NamedTuple):
 class Fleet:
     """Keeps one worker running under each of `names` until it is done or `stop` is set.
 
-    `reclaim` is called with the name of a worker that died, and how, before a new one starts under that name. One that
-    is silent for longer than a handler may take is killed."""
+    `reclaim` is called with the name of a worker that died, and how, before a new one takes its place: "NAME.2", then
+    "NAME.3". Under the name of the dead one nobody would see that a worker was lost. One that is silent for longer than
+    a handler may take is killed."""
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class Fleet:
 
     @property
     def pids(self) -> dict[str, int]:
+        """The processes that run, by the name of the first worker in their place."""
         return {name: process.pid for name, process in self._processes.items() if process.returncode is None}
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -77,10 +80,13 @@ class Fleet:
             await self._end_all()
 
     async def _keep(self, name: str, stop: asyncio.Event) -> None:
-        comebacks, failures = Comebacks(), 0
-        while not stop.is_set():
+        comebacks, failures, place = Comebacks(), 0, name
+        for life in itertools.count(1):
+            if stop.is_set():
+                return
             began = asyncio.get_running_loop().time()
-            code, death = await self._live(name)
+            name = place if life == 1 else f"{place}.{life}"
+            code, death = await self._live(name, place)
             if stop.is_set() or (code == 0 and death is None):
                 return
             await self._reclaim(name, death or Death(f"code {code}", (name,)))
@@ -100,7 +106,7 @@ class Fleet:
                 async with asyncio.timeout(LONGEST_PAUSE_SECONDS if pause is None else pause):
                     await stop.wait()
 
-    async def _live(self, name: str) -> tuple[int, Death | None]:
+    async def _live(self, name: str, place: str) -> tuple[int, Death | None]:
         """Run one process to its end; gives its exit code, and how it died if it did."""
         box = BlackBox.to_pass_on()
         try:
@@ -114,7 +120,7 @@ class Fleet:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
             )
-            self._processes[name] = process
+            self._processes[place] = process
             causes: list[str] = []
             watching = asyncio.create_task(self._watch(name, process, box, causes))
             try:

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from shoal.fetch.robots import Robots
 from shoal.frontier.base import Frontier
-from shoal.model import Crawl, LaneStatus
+from shoal.model import Crawl, LaneStatus, WorkerBeat
 from shoal.processes.bounds import Look, bound_of, is_repaced, paced_lane
 from shoal.processes.crawl_record import record_of
 from shoal.processes.crew import SILENT_SECONDS, is_at_work
@@ -46,12 +46,14 @@ class Looker:
         self._silence = Silence()
         self._rules: dict[tuple[str, float], tuple[int, float | None]] = {}
 
-    async def look(self, *, lanes: int = LANES_SHOWN) -> Snapshot:
-        """One snapshot, with the lanes in which most tasks wait."""
+    async def look(self, *, lanes: int = LANES_SHOWN, workers: Sequence[WorkerBeat] | None = None) -> Snapshot:
+        """One snapshot, with the lanes in which most tasks wait. `workers`: those of all crawls, if they were read just
+        now. A crawl with nothing left has no lane with work: none is asked for."""
         crawl = self.crawl
         progress = await self._reach(lambda: self.frontier.progress(crawl.id))
-        busy = await self._reach(lambda: self.frontier.lanes(crawl.id, limit=lanes))
-        workers = await self._reach(lambda: self.frontier.workers(within=SILENT_SECONDS))
+        busy = await self._reach(lambda: self.frontier.lanes(crawl.id, limit=lanes)) if progress.left else []
+        if workers is None:
+            workers = await self._reach(lambda: self.frontier.workers(within=SILENT_SECONDS))
         mine = [worker for worker in workers if worker.crawl == crawl.id and is_at_work(worker)]
         now = time.monotonic()
         version, delay = await self._rules_of_bound_lane(busy)

@@ -9,6 +9,7 @@ from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import VIA, Crawl, CrawlState, DeadFilter, LaneUpdate, Progress
 from shoal.policy.politeness import lent_interval
+from shoal.processes.lane_reasons import PACE_CHANGED
 from shoal.processes.stats import spent_budget
 from shoal.setting_values import parse_rate
 from shoal.urls import canonical, lane_of
@@ -65,5 +66,6 @@ async def set_pace(crawl: Crawl, lane: str, rate: str, *, frontier: Frontier) ->
     """Give a lane a pace of its own, from the next request on; gives its interval."""
     check_pool(lane, crawl)
     interval = lent_interval(parse_rate(rate))
-    await frontier.update_lane(crawl.id, lane, LaneUpdate(interval=interval, base_interval=interval))
+    update = LaneUpdate(interval=interval, base_interval=interval, why=PACE_CHANGED)
+    await frontier.update_lane(crawl.id, lane, update)
     return interval

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
+from shoal.errors import CrawlLost, UsageError
 from shoal.frontier.base import Frontier
-from shoal.model import Crawl, CrawlState, Progress
+from shoal.model import Crawl, CrawlState, Progress, WorkerBeat
 from shoal.processes.crawl_record import record_of, results_known, with_refusals
+from shoal.processes.crew import SILENT_SECONDS
 from shoal.processes.looking import Looker
 from shoal.processes.stats import Snapshot, describe_interval, seconds_left
 from shoal.secrecy import masked_text
 from shoal.serve.shapes import Counts, CrawlDetail, CrawlSummary, LastHost, ResultPlacesShown
 
 LOOK_SECONDS = 1.0
+LOOKS_AT_ONCE = 8
 ENDED_LOOK_SECONDS = 10.0
 # A look that takes long is taken so many times less often: looking must not become the frontier's work.
 LOOK_SHARE = 10.0
@@ -55,6 +58,22 @@ class Board:
             self.forget(gone)
         return found
 
+    async def summaries(self, crawls: Sequence[Crawl], frontier: Frontier) -> list[CrawlSummary]:
+        """These crawls at a glance: their workers are read once for all of them, and a few crawls at a time. One that
+        cannot be read, or is gone since, does not hide the others."""
+        now, few = self._clock(), asyncio.Semaphore(LOOKS_AT_ONCE)
+        stale = [crawl for crawl in crawls if not crawl.refusal and not self._is_known(crawl, now=now)]
+        workers = await frontier.workers(within=SILENT_SECONDS) if len(stale) > 1 else None
+
+        async def one(crawl: Crawl) -> CrawlSummary:
+            async with few:
+                try:
+                    return summary_of(crawl, await self._look(crawl, frontier, workers=workers))
+                except (UsageError, CrawlLost) as error:
+                    return summary_of(msgspec.structs.replace(crawl, refusal=str(error)), None)
+
+        return list(await asyncio.gather(*map(one, crawls)))
+
     async def summary(self, crawl: Crawl, frontier: Frontier) -> CrawlSummary:
         """The crawl at a glance."""
         snapshot = await self._look(crawl, frontier)
@@ -74,7 +93,13 @@ class Board:
         if crawl in self._entries:
             self._entries[crawl].seen = None
 
-    async def _look(self, crawl: Crawl, frontier: Frontier) -> Snapshot | None:
+    def _is_known(self, crawl: Crawl, *, now: float) -> bool:
+        entry = self._entries.get(crawl.id)
+        return entry is not None and entry.seen is not None and _is_fresh(entry.seen, crawl, now=now)
+
+    async def _look(
+        self, crawl: Crawl, frontier: Frontier, *, workers: Sequence[WorkerBeat] | None = None
+    ) -> Snapshot | None:
         """What is known of the crawl; None if this shoal cannot use it."""
         if crawl.refusal:
             return None
@@ -85,7 +110,7 @@ class Board:
             began = self._clock()
             if entry.seen is None or not _is_fresh(entry.seen, crawl, now=began):
                 entry.looker.crawl, entry.looker.frontier = crawl, frontier
-                snapshot = await entry.looker.look()
+                snapshot = await entry.looker.look(workers=workers)
                 ended = self._clock()
                 entry.seen = Seen(snapshot, ended, ended - began)
             return entry.seen.snapshot

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
-from shoal.errors import CrawlLost, UsageError
-from shoal.frontier.base import Frontier
+from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState
 from shoal.processes.advice import Advice
 from shoal.processes.crew import at_work
 from shoal.processes.steering import check_change
 from shoal.serve.answers import Refusal
-from shoal.serve.board import summary_of
 from shoal.serve.operations import Call
 from shoal.serve.paging import cursor, position
-from shoal.serve.parts import Parts
 from shoal.serve.shapes import CrawlDetail, Crawls, CrawlSummary
 
 
@@ -30,7 +25,7 @@ async def list_crawls(call: Call) -> Crawls:
             first = _place_after(crawls, created, name)
         page = crawls[first : first + call.query.limit]
         more = crawls[first + call.query.limit :]
-        rows = (await newest_crawls(call.parts, frontier, page)).crawls
+        rows = await call.parts.board.summaries(page, frontier)
     return Crawls(crawls=rows, next=cursor((page[-1].created, page[-1].id)) if more else None)
 
 
@@ -40,17 +35,6 @@ def _place_after(crawls: Sequence[Crawl], created: float, name: str) -> int:
         if crawl.id == name:
             return index + 1
     return next((index for index, crawl in enumerate(crawls) if crawl.created < created), len(crawls))
-
-
-async def newest_crawls(parts: Parts, frontier: Frontier, crawls: Sequence[Crawl]) -> Crawls:
-    """These crawls at a glance. One that cannot be read, or is gone since, does not hide the others."""
-    rows = []
-    for crawl in crawls:
-        try:
-            rows.append(await parts.board.summary(crawl, frontier))
-        except (UsageError, CrawlLost) as error:
-            rows.append(summary_of(replace(crawl, refusal=str(error)), None))
-    return Crawls(crawls=rows)
 
 
 async def show_advice(call: Call) -> Advice:

@@ -11,8 +11,8 @@ import msgspec
 
 from shoal.errors import ShoalError
 from shoal.serve.answers import Refusal
-from shoal.serve.crawl_operations import newest_crawls
 from shoal.serve.parts import Parts
+from shoal.serve.shapes import Crawls
 
 POLL_SECONDS = 1.0
 STORE_POLLS = 5
@@ -130,7 +130,7 @@ class Watching:
         with contextlib.suppress(ShoalError, OSError):
             async with self._parts.frontier.asking() as frontier:
                 crawls = await self._parts.board.crawls(frontier)
-                found["crawls"] = await newest_crawls(self._parts, frontier, crawls[:CRAWLS_SENT])
+                found["crawls"] = Crawls(crawls=await self._parts.board.summaries(crawls[:CRAWLS_SENT], frontier))
         if self._polls % STORE_POLLS == 0:
             await self._parts.probe_stores()
         self._polls += 1

@@ -13,9 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal.serve.access import Access, Role
 from shoal.serve.answers import Refusal, refused
+from shoal.serve.change_log import SAFE_METHODS, client_of, tell_refused
 
 COOKIE = "shoal_session"
-SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 SESSION_PATH = "/api/v1/session"
 # Without a token: what probes ask for, the page, which has no data of its own, and the description of the API.
 OPEN_PATHS = ("/healthz", "/readyz", "/", "/favicon.ico", "/api/v1/openapi.json", SESSION_PATH)
@@ -60,6 +60,7 @@ class Gate:
             state: MutableMapping[str, Any] = scope.setdefault("state", {})
             state["role"] = self._role(request)
         except Refusal as refusal:
+            tell_refused(request, f"{request.method} {request.url.path}", refusal)
             await refused(refusal)(scope, receive, send_with_headers)
             return
         await self._app(scope, receive, send_with_headers)
@@ -119,11 +120,6 @@ def checked_token(access: Access, token: str, client: str) -> Role:
         access.tries.count(client)
         raise Refusal(401, "this token is not known here", headers={"WWW-Authenticate": 'Bearer realm="shoal"'})
     return role
-
-
-def client_of(request: Request) -> str:
-    """The address of the caller; behind a proxy on this machine, the one that the proxy names."""
-    return request.client.host if request.client else "unknown"
 
 
 def host_name(given: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, LaneStatus, LaneUpdate
 from shoal.policy.politeness import allowed_interval, lent_interval
-from shoal.processes.stats import describe_interval, exits_back, pool_of
+from shoal.processes.lane_reasons import BOOSTED, is_resting, why_so
+from shoal.processes.stats import describe_interval, pool_of
 from shoal.processes.steering import check_pool, lane_given, set_pace
 from shoal.serve.answers import Refusal
 from shoal.serve.operations import Call
@@ -13,10 +14,6 @@ from shoal.serve.paging import cursor, position
 from shoal.serve.shapes import HostChange, Hosts, HostShown
 
 BOOST = 4.0
-# A host that starts later than so many intervals from now rests.
-REST_INTERVALS = 2.0
-REST_SECONDS = 2.0
-BLOCKED = "blocked by an operator"
 
 
 async def list_hosts(call: Call) -> Hosts:
@@ -51,7 +48,8 @@ async def _change(change: HostChange, crawl: Crawl, lane: str, *, frontier: Fron
         await frontier.update_lane(crawl.id, lane, LaneUpdate(cap=0 if change.blocked else own.cap))
         return
     interval = lent_interval(allowed_interval(own.interval) / BOOST) if change.boost else own.interval
-    await frontier.update_lane(crawl.id, lane, LaneUpdate(interval=interval, base_interval=interval))
+    why = BOOSTED if change.boost else ""
+    await frontier.update_lane(crawl.id, lane, LaneUpdate(interval=interval, base_interval=interval, why=why))
 
 
 async def _lane(crawl: Crawl, lane: str, *, frontier: Frontier) -> LaneStatus:
@@ -70,7 +68,6 @@ def _own_pace(lane: str, crawl: Crawl) -> LaneStatus:
 
 def host_shown(lane: LaneStatus, crawl: Crawl) -> HostShown:
     """A lane as the API gives it."""
-    rests = bool(lane.waiting) and lane.starts_in > max(REST_SECONDS, REST_INTERVALS * lane.interval)
     own = _own_pace(lane.lane, crawl)
     return HostShown(
         host=lane.lane,
@@ -80,22 +77,10 @@ def host_shown(lane: LaneStatus, crawl: Crawl) -> HostShown:
         interval=lane.interval,
         cap=lane.cap,
         starts_in=lane.starts_in,
-        resting=rests,
-        why=_why(lane, rests=rests),
+        resting=is_resting(lane),
+        why=why_so(lane, crawl),
         known=lane.known,
         has_rules=lane.has_rules,
         blocked=lane.cap == 0,
         boosted=lane.base_interval < own.interval,
     )
-
-
-def _why(lane: LaneStatus, *, rests: bool) -> str:
-    if lane.cap == 0:
-        return BLOCKED
-    if back := exits_back(lane):
-        return f"every exit of its pool rests until {back}"
-    if rests:
-        return f"rests for {lane.starts_in:.0f} s: its answers asked for that"
-    if lane.interval > lane.base_interval > 0:
-        return "slower than asked for: its answers call for that"
-    return ""

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from shoal.serve.answers import JSON
-from shoal.serve.gate import COOKIE, SAFE_METHODS, is_open
+from shoal.serve.change_log import SAFE_METHODS
+from shoal.serve.gate import COOKIE, is_open
 from shoal.serve.operations import Operation
 from shoal.serve.shapes import ErrorAnswer, NoQuery
 from shoal.version import __version__

@@ -17,8 +17,9 @@ from shoal.frontier.base import Frontier
 from shoal.model import Crawl
 from shoal.serve.access import Role
 from shoal.serve.answers import JSON, Refusal, json_answer, out_of_reach, refusal_of, refused
+from shoal.serve.change_log import tell_made, tell_refused
 from shoal.serve.parts import Parts
-from shoal.serve.shapes import NoQuery, Shape
+from shoal.serve.shapes import NoQuery, Shape, StartedCrawl
 
 PREFIX = "/api/v1"
 MOST_BODY = 1024 * 1024
@@ -129,20 +130,27 @@ def _route(path: str, methods: Mapping[str, Operation], parts: Parts) -> Route:
         operation = methods["GET" if request.method == "HEAD" else request.method]
         try:
             return await _answer(operation, request, parts)
-        except Refusal as refusal:
+        except (Refusal, ShoalError, OSError, TimeoutError) as error:
+            refusal = _refusal_of(error)
+            tell_refused(request, operation.name, refusal)
             return refused(refusal)
-        except ShoalError as error:
-            return refused(refusal_of(error))
-        except (OSError, TimeoutError) as error:
-            return refused(out_of_reach(f"a server or a file cannot be used: {error}"))
 
     return Route(path, endpoint, methods=list(methods))
+
+
+def _refusal_of(error: Exception) -> Refusal:
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, ShoalError):
+        return refusal_of(error)
+    return out_of_reach(f"a server or a file cannot be used: {error}")
 
 
 async def _answer(operation: Operation, request: Request, parts: Parts) -> Response:
     query = query_of(request, operation.query)
     body = await body_of(request, operation.body) if isinstance(operation.body, type) else None
     found = await operation.handle(Call(request=request, parts=parts, query=query, body=body))
+    tell_made(request, operation.name, crawl=found.id if isinstance(found, StartedCrawl) else None)
     if isinstance(found, Response):
         return found
     if operation.answer is None:

@@ -8,7 +8,8 @@ from shoal.errors import ShoalError
 from shoal.secrecy import masked
 from shoal.serve.access import SESSION_SECONDS, Role
 from shoal.serve.answers import json_answer
-from shoal.serve.gate import COOKIE, checked_token, client_of
+from shoal.serve.change_log import client_of
+from shoal.serve.gate import COOKIE, checked_token
 from shoal.serve.keeping import firing
 from shoal.serve.metrics import CONTENT_TYPE, metrics_text
 from shoal.serve.operations import Call

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import socket
 from collections.abc import Iterator
 
@@ -16,6 +17,13 @@ from shoal.errors import UsageError
 GRACE_SECONDS = 3
 # A proxy on this machine may say whom it speaks for, nobody else.
 TRUSTED = ["127.0.0.1", "::1"]
+
+
+class PassOn(logging.Handler):
+    """Gives what the HTTP server logs to shoal's own logger, which writes it in the form that was asked for."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logging.getLogger("shoal.http").handle(record)
 
 
 class Server(uvicorn.Server):
@@ -57,7 +65,7 @@ async def serve_until(stop: asyncio.Event, app: ASGIApp, listener: socket.socket
     config = uvicorn.Config(
         app,
         access_log=False,
-        log_level="warning",
+        log_config=None,
         server_header=False,
         date_header=False,
         proxy_headers=True,
@@ -66,6 +74,8 @@ async def serve_until(stop: asyncio.Event, app: ASGIApp, listener: socket.socket
         ws="none",
         lifespan="on",
     )
+    own = logging.getLogger("uvicorn")
+    own.handlers, own.propagate = [PassOn(logging.WARNING)], False
     server = Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     stopped = asyncio.create_task(stop.wait())

@@ -218,7 +218,8 @@ class HostsWanted(Page, frozen=True, kw_only=True):
 
 
 class HostShown(Shape, frozen=True, kw_only=True):
-    """A host, or a host via a pool. `why` says why it rests or does not go at the crawl's own pace."""
+    """A host, or a host via a pool. `why` says why it rests, until when, or why it does not go at the
+    crawl's own pace: "429, asked to wait 600 s (Retry-After); rests until 14:03:10"."""
 
     host: str
     waiting: int
@@ -309,10 +310,13 @@ class LetterShown(Shape, frozen=True, kw_only=True):
 
 
 class Letters(Shape, frozen=True, kw_only=True):
-    """Dead letters, newest first. `total` counts all of the crawl."""
+    """Dead letters, newest first. `total` counts all of the crawl, `matching` those of the filter on all pages;
+    `matching_is_least`: only the newest 20,000 were looked at, there may be more."""
 
     letters: list[LetterShown]
     total: int
+    matching: int
+    matching_is_least: bool = False
     next: str | None = None
 
 

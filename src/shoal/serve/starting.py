@@ -13,13 +13,22 @@ from typing import NamedTuple
 
 from shoal.errors import UsageError
 from shoal.processes.opening import Places
-from shoal.settings import FIELDS, FRONTIER_VARIABLE, READER_VARIABLE, STORE_VARIABLE, TOKEN_VARIABLE
+from shoal.settings import (
+    FIELDS,
+    FRONTIER_VARIABLE,
+    LOG_FORMAT_VARIABLE,
+    LOG_MARK_VARIABLE,
+    READER_VARIABLE,
+    STORE_VARIABLE,
+    TOKEN_VARIABLE,
+)
 from shoal.spider_file import NO_ARGUMENTS
 
 LOGS = "shoal-logs"
 LONGEST_LOG = 64 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.py(:[A-Za-z_]\w*)?")
 _BEGUN = re.compile(r"^(?:shoal: )?(?:beginning|resuming) (\S+) in ", re.MULTILINE)
+_OWN = (TOKEN_VARIABLE, READER_VARIABLE, LOG_FORMAT_VARIABLE, LOG_MARK_VARIABLE)
 NO_FOLDER = "no spider may be started here: start `shoal serve` with --spiders FOLDER"
 
 
@@ -154,8 +163,9 @@ class Spiders:
         raise UsageError(f"{self._logs} has too many logs of this second")
 
     def _environment(self) -> dict[str, str]:
-        """The places go by the environment: a command line shows its passwords to everybody. Tokens stay here."""
-        kept = {name: text for name, text in os.environ.items() if name not in (TOKEN_VARIABLE, READER_VARIABLE)}
+        """The places go by the environment: a command line shows its passwords to everybody. Tokens stay here, and so
+        does the form of the log: what a run says of its beginning is read as text."""
+        kept = {name: text for name, text in os.environ.items() if name not in _OWN}
         kept[FRONTIER_VARIABLE] = self._places.frontier
         if self._places.store:
             kept[STORE_VARIABLE] = self._places.store

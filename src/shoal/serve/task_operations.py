@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.frontier.rules.key_text import key_given, key_shown
-from shoal.model import Crawl, DeadFilter, DeadLetter
+from shoal.model import Crawl, DeadCount, DeadFilter, DeadLetter
 from shoal.processes.fate_text import document
 from shoal.processes.steering import clear_dead, lane_given
 from shoal.processes.url_fate import Choice, fates_of
@@ -39,10 +39,18 @@ async def list_dead(call: Call) -> Letters:
     async with call.looking() as (frontier, crawl):
         found = await frontier.dead(crawl.id, which, limit=passed + wanted.limit + 1)
         total = (await frontier.progress(crawl.id)).dead
+        wide = _filter(wanted.host, wanted.reason, wanted.since)
+        counted = DeadCount(matching=total) if wide == DeadFilter() else await frontier.count_dead(crawl.id, wide)
     page = found[passed : passed + wanted.limit]
     more = len(found) > passed + wanted.limit
     then = cursor(_place(found[: passed + wanted.limit])) if more else None
-    return Letters(letters=[_letter(letter) for letter in page], total=total, next=then)
+    return Letters(
+        letters=[_letter(letter) for letter in page],
+        total=total,
+        matching=counted.matching,
+        matching_is_least=counted.is_least,
+        next=then,
+    )
 
 
 def _place(passed: list[DeadLetter]) -> tuple[float, int]:

@@ -24,6 +24,7 @@ from shoal.testing.contract.frontier.lease_promises import LeasePromises
 from shoal.testing.contract.frontier.lost_promises import LostPromises
 from shoal.testing.contract.frontier.pool_promises import PoolPromises
 from shoal.testing.contract.frontier.put_promises import PutPromises
+from shoal.testing.contract.frontier.reason_promises import ReasonPromises
 from shoal.testing.contract.frontier.settle_promises import SettlePromises
 from shoal.testing.contract.frontier.ttl_promises import TtlPromises
 
@@ -42,6 +43,7 @@ class FrontierContract(
     FeedingPromises,
     TtlPromises,
     HistoryPromises,
+    ReasonPromises,
     BadRecordPromises,
 ):
     """All of them."""

@@ -116,7 +116,9 @@ SHOWN: dict[str, tuple[Callable[[int], str], str, str]] = {
     ),
     "retries": (lambda number: line_of(snapshot(done=1, retried=number)), ", 1 retry,", ", 2 retries,"),
     "further lanes": (
-        lambda number: printed(lambda screen: show_lanes(lanes(LANES_SHOWN + number), screen)),
+        lambda number: printed(
+            lambda screen: show_lanes(lanes(LANES_SHOWN + number), screen, crawl=Crawl(id="c", spider="s"))
+        ),
         "and 1 lane more",
         "and 2 lanes more",
     ),

@@ -70,6 +70,7 @@ async def test_opening_a_lane_fetches_robots_txt_and_hands_the_page_back() -> No
         lent_interval(9.0),
         86_400.0,
     )
+    assert update.why == "robots.txt has Crawl-delay 9 s"
     assert [request.url for request in scripted.fetcher.requests] == ["https://a.test/robots.txt"]
     assert (finished.items, finished.fetch) == ((), None)
 
@@ -81,6 +82,15 @@ async def test_a_robots_txt_that_cannot_be_had_rests_the_lane_and_is_asked_for_a
     assert (finished.result.free, finished.result.reason) == (True, "robots.txt: http_503")
     assert finished.result.lane is not None
     assert (finished.result.lane.rules, finished.result.lane.rest_seconds) == (None, finished.result.delay)
+    assert finished.result.lane.why == "robots.txt could not be read (503)"
+
+
+async def test_a_lane_that_rests_for_its_robots_txt_names_the_fault_without_its_message() -> None:
+    failed = fault(FaultKind.TIMEOUT_TOTAL, "https://a.test/robots.txt?token=secret took too long")
+    scripted = ScriptedJourney({"https://a.test/robots.txt": failed}, needs_rules=True)
+    result = (await scripted.take(lease_for(URL, opens_lane=True))).result
+    assert result.lane is not None
+    assert result.lane.why == "robots.txt could not be read (timeout_total)"
 
 
 async def test_the_rules_of_a_lane_are_at_hand_before_its_page_may_start() -> None:

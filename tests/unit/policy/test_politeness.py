@@ -27,7 +27,12 @@ def after(
 ) -> LaneUpdate | None:
     mood = mood or LaneMood()
     mood.note(refused=verdict.slows)
-    return after_response(mood, verdict, latency=latency, interval=interval, base_interval=base)
+    return unexplained(after_response(mood, verdict, latency=latency, interval=interval, base_interval=base))
+
+
+def unexplained(update: LaneUpdate | None) -> LaneUpdate | None:
+    """The update without its reason."""
+    return update and msgspec.structs.replace(update, why="")
 
 
 def troubled() -> LaneMood:
@@ -158,7 +163,7 @@ def test_a_fixed_pace_never_changes() -> None:
 
 def test_a_refusal_says_when_its_request_started() -> None:
     lent = lease(token=next_token(0, now=5000.0), wait=0.5)
-    update = Moods(adaptive=True).after(lent, TOO_MANY, 0.1)
+    update = unexplained(Moods(adaptive=True).after(lent, TOO_MANY, 0.1))
     assert update == LaneUpdate(interval=pytest.approx(1.1), if_interval=1.0, started=5000.5)
 
 
@@ -192,6 +197,21 @@ def test_refusals_in_a_row_rest_their_lane(*, adaptive: bool) -> None:
     rested = moods.resting(lent, update, LaneUpdate(rest_seconds=1.0))
     slower = LaneUpdate(interval=1.5, if_interval=1.0) if adaptive else LaneUpdate()
     assert rested == msgspec.structs.replace(slower, rest_seconds=1.0, started=5000.0)
+
+
+def test_an_update_says_why_the_lane_slows_down_or_rests() -> None:
+    moods, lent = Moods(adaptive=True), lease()
+    for _ in range(TROUBLED_RUN):
+        update = moods.after(lent, UNAVAILABLE, 0.1)
+    assert update is not None
+    assert update.why == "backing off after 3 failures in a row, the last one http_503"
+    rested = moods.resting(lent, update, LaneUpdate(rest_seconds=60.0, why="503, asked to wait 60 s (Retry-After)"))
+    assert rested is not None
+    assert rested.why == "503, asked to wait 60 s (Retry-After)"
+    mood = LaneMood(latency=0.1)
+    slow = after_response(mood, GOOD, latency=5.0, interval=1.0, base_interval=1.0)
+    assert slow is not None
+    assert slow.why == "its answers take much longer than usual"
 
 
 def test_forgets_the_lane_it_served_longest_ago() -> None:

@@ -137,12 +137,14 @@ def test_a_retry_after_rests_the_lane_and_the_task() -> None:
     assert retry.delay >= 120
     assert retry.lane is not None
     assert retry.lane.rest_seconds == 120
+    assert retry.lane.why == "429, asked to wait 120 s (Retry-After)"
 
 
 def test_a_retry_after_of_a_year_is_cut_to_the_longest_rest() -> None:
     retry = planned(response(503, retry_after="31536000"), lease())
     assert retry.lane is not None
     assert retry.lane.rest_seconds == SETTINGS.max_rest_seconds
+    assert retry.lane.why == "503, asked to wait 31536000 s (Retry-After)"
 
 
 def test_without_a_retry_after_the_lane_does_not_rest() -> None:

@@ -49,6 +49,8 @@ def test_what_is_no_pace_at_all() -> None:
     assert state(feeding=True) == "waiting for a source"
     assert state(delayed=3) == "retries that wait for their time"
     assert bound(lane(starts_in=90.0)) == "every host rests; a.test for 90 s more"
+    resting = lane(starts_in=90.0, rests_for=90.0, why="429, asked to wait 90 s (Retry-After)")
+    assert bound(resting).endswith("a.test for 90 s more: 429, asked to wait 90 s (Retry-After)")
     assert bound(lane(interval=0.0)) == "the sites' answers"
     full = "pages in hand: a.test has 8 of 8; --per-host changes it"
     assert bound(lane(in_flight=8, starts_in=0.0)) == full

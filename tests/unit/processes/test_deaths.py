@@ -12,15 +12,19 @@ import time
 import msgspec
 import pytest
 
-from shoal.model import Crawl, WorkerBeat
+from shoal.model import Crawl, CrawlState, Progress, WorkerBeat
+from shoal.processes.alerts.alert_config import AlertRules
+from shoal.processes.alerts.alert_rules import Sight, findings_of
 from shoal.processes.black_box import BlackBox, Reading, RunningPage
 from shoal.processes.crew import Presence, crew_of
-from shoal.processes.deaths import MOST_DEATHS, Comebacks, Death, Watched, death_of, reclaim_former
+from shoal.processes.deaths import MOST_DEATHS, Comebacks, Death, Watched, death_of, evict, reclaim_former, sign_off
+from shoal.processes.fleet import Fleet, Start
 from shoal.processes.machine import is_stopped, this_machine
 from shoal.processes.silence import Pulse, Vigil, longest_silence
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import wait_until
 
+DEAD_PID = 2**22 + 1  # above what the system gives
 PAGE = RunningPage("w", 7, "parse", "https://a.test/bad", is_current=True)
 
 
@@ -119,3 +123,36 @@ async def test_a_worker_that_died_under_a_living_guardian_is_gone_at_once() -> N
     await reclaim_former(watched, frontier=frontier, say=print)
     crew = {member.beat.worker: (member.presence, member.beat.busy) for member in await crew_of("c", frontier=frontier)}
     assert crew == {"former": (Presence.GONE, 0), "present": (Presence.WORKING, 8)}
+
+
+DIES_ONCE = "import os, sys; sys.argv[1] == 'w' and os.kill(os.getpid(), 9)"
+
+
+async def test_a_worker_of_a_fleet_that_is_replaced_counts_as_lost() -> None:
+    frontier, named = MemoryFrontier(clock=time.time), list[str]()
+    await frontier.open_crawl(Crawl(id="c", spider="s"))
+
+    def command(name: str, _: int) -> list[str]:
+        named.append(name)
+        return [sys.executable, "-c", DIES_ONCE, name]
+
+    async def reclaim(name: str, death: Death) -> None:
+        beat = WorkerBeat(worker=name, crawl="c", host="h", pid=DEAD_PID, version="0", slots=8, busy=8)
+        await frontier.beat(msgspec.structs.replace(beat, machine=this_machine()))
+        await evict(name, death, frontier=frontier, say=print)
+        await sign_off({name: death.pid}, frontier=frontier)
+
+    start = Start(command=command, environment=dict(os.environ))
+    await Fleet(["w"], start=start, reclaim=reclaim, say=print, grace_seconds=1.0).run(asyncio.Event())
+    assert named == ["w", "w.2"]
+    beat = WorkerBeat(worker="w.2", crawl="c", host="h", pid=os.getpid(), version="0", slots=8, busy=1)
+    await frontier.beat(msgspec.structs.replace(beat, machine=this_machine()))
+    crew = await crew_of("c", frontier=frontier)
+    assert {member.beat.worker: (member.presence, member.beat.busy) for member in crew} == {
+        "w": (Presence.GONE, 0),
+        "w.2": (Presence.WORKING, 1),
+    }
+    progress = Progress(state=CrawlState.RUNNING, queued=1)
+    sight = Sight(crawl=Crawl(id="c", spider="s"), progress=progress, now=time.time(), crew=crew)
+    (finding,) = findings_of(sight, AlertRules(worker_lost=600.0))
+    assert finding.text == "c: 1 worker lost in the last 10 minutes: w"

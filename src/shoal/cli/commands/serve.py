@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import json_with, place_options
+from shoal.cli.options import json_with, log_options, place_options
 from shoal.errors import UsageError
 from shoal.settings import CONFIG_FILE, READER_VARIABLE, TOKEN_VARIABLE, file_layer, resolve
 
@@ -35,6 +35,7 @@ PORT = 8642
     "--public-host", metavar="NAME", multiple=True, help="A name by which people reach it, as via a proxy; repeatable."
 )
 @click.option("--parent", type=int, hidden=True, help="Stop when this process is no longer the parent.")
+@log_options
 @place_options(exists=False, archive=True)
 @json_with("url")
 def serve(*, places: Places, host: str, port: int, **options: object) -> None:

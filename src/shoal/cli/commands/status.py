@@ -164,7 +164,7 @@ def show_view(view: View, screen: Screen) -> None:
     if outcomes:
         screen.line()
         screen.pairs([(name, count(number)) for name, number in outcomes], indent="")
-    show_lanes(snapshot.lanes, screen)
+    show_lanes(snapshot.lanes, screen, crawl=crawl)
     show_crew(view.crew, screen, now=time.time())
 
 

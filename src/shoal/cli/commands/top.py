@@ -94,13 +94,15 @@ def _page(snapshots: list[Snapshot], refused: Sequence[str] = ()) -> RenderableT
 
     from shoal.cli.display.lines import shown
     from shoal.cli.display.progress import picture
-    from shoal.cli.display.tables import LANE_COLUMNS, WORKER_COLUMNS, LiveTable, lane_rows, worker_rows
+    from shoal.cli.display.tables import LANE_COLUMNS, WORKER_COLUMNS, LiveTable, lane_rows, reason_lines, worker_rows
 
     parts: list[RenderableType] = []
     for snapshot in snapshots:
         parts += [picture(snapshot), Text()]
         if snapshot.lanes:
-            parts += [LiveTable(LANE_COLUMNS, lane_rows(snapshot.lanes[:LANES_SHOWN])), Text()]
+            lanes = snapshot.lanes[:LANES_SHOWN]
+            reasons = [Text(shown(line), style="dim") for line in reason_lines(lanes, snapshot.crawl)]
+            parts += [LiveTable(LANE_COLUMNS, lane_rows(lanes)), *reasons, Text()]
         if snapshot.workers:
             parts += [LiveTable(WORKER_COLUMNS, worker_rows(snapshot.workers[:WORKERS_SHOWN])), Text()]
     parts += [Text(shown(line), style="yellow") for line in refused]

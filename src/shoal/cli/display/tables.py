@@ -9,11 +9,13 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from shoal.cli.display.lines import shown
 from shoal.cli.display.numbers import count, duration, per_second, several, size
 from shoal.cli.display.screen import Screen, fitting, rich_table
-from shoal.model import LaneStatus, WorkerBeat
+from shoal.model import Crawl, LaneStatus, WorkerBeat
 from shoal.processes.crew import Member, Presence
+from shoal.processes.lane_reasons import why_so
 from shoal.processes.stats import describe_interval, exits_back, seconds_left
 
 LANES_SHOWN = 10
+REASONS_SHOWN = 3
 LANE_COLUMNS = ("lane", "waiting", "in flight", "pace", "next start", "needs")
 # Left out in this order where a terminal is narrow.
 SPARE_COLUMNS = ("version", "machine", "in flight", "next start", "memory", "busy", "needs")
@@ -24,14 +26,22 @@ CREW_NUMBERS = ("pages", "rate", "busy", "memory", "version")
 FORMER_SHOWN = 20
 
 
-def show_lanes(lanes: Sequence[LaneStatus], screen: Screen) -> None:
-    """The lanes with most to do."""
+def show_lanes(lanes: Sequence[LaneStatus], screen: Screen, *, crawl: Crawl) -> None:
+    """The lanes with most to do, and why some of them rest or are slow."""
     if lanes:
         screen.line()
         rows = lane_rows(lanes[:LANES_SHOWN])
         screen.table(LANE_COLUMNS, rows, right=LANE_COLUMNS[1:], spare=SPARE_COLUMNS, folds=LANE_COLUMNS[:1])
         if len(lanes) > LANES_SHOWN:
             screen.line(f"and {several(len(lanes) - LANES_SHOWN, 'lane')} more")
+        for line in reason_lines(lanes[:LANES_SHOWN], crawl):
+            screen.line(line)
+
+
+def reason_lines(lanes: Sequence[LaneStatus], crawl: Crawl) -> list[str]:
+    """Why some of these lanes rest or are slow, a line each for the first ones."""
+    found = ((lane.lane, why_so(lane, crawl)) for lane in lanes)
+    return [f"{name}: {why}" for name, why in found if why][:REASONS_SHOWN]
 
 
 def show_crew(crew: Sequence[Member], screen: Screen, *, now: float) -> None:

@@ -29,7 +29,7 @@ from shoal.frontier.redis.views import beats, state_of, waiting_among
 from shoal.frontier.redis.wire import KEY, decode_crawl, decode_dead, encode_pools, number, pairs
 from shoal.frontier.rules.exits import check_exits
 from shoal.frontier.rules.unreadable import spider_in, unreadable_crawl
-from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter
+from shoal.model import Crawl, CrawlState, DeadCount, DeadFilter, DeadLetter
 from shoal.setting_values import check_dedup
 
 MAX_KEYS = 200
@@ -153,7 +153,7 @@ async def crawls(runner: ShardRunner) -> list[Crawl]:
     found.sort(key=lambda entry: (entry[1].created, entry[0]), reverse=True)
     for _, crawl in found:
         if not crawl.refusal:
-            runner.see(crawl.id)
+            runner.see(crawl.id, is_usable=True)
     return [crawl for _, crawl in found]
 
 
@@ -295,6 +295,17 @@ async def _dead_in(runner: ShardRunner, shard: Shard, which: DeadFilter, *, limi
             letter = decode_dead(value)
             letters.setdefault(letter.task.key, letter)
     return list(letters.values())
+
+
+async def count_dead(runner: ShardRunner, crawl: str, which: DeadFilter, *, most: int) -> DeadCount:
+    matching, is_least = 0, False
+    for shard in await runner.existing_shards(crawl):
+        skip, is_last = 0, False
+        while not is_last and skip < most:
+            answer = await runner.read_in(shard, "dead", "count", skip, most - skip, *_filter(which))
+            skip, is_last, matching = answer[1], answer[2] == b"1", matching + answer[3]
+            is_least = is_least or answer[4] > most
+    return DeadCount(matching=matching, is_least=is_least)
 
 
 async def clear_dead(runner: ShardRunner, crawl: str, verb: str, which: DeadFilter, *, limit: int) -> int:

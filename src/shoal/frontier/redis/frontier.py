@@ -17,11 +17,13 @@ from shoal.frontier.redis.settle import Settler, extend
 from shoal.frontier.redis.shard_runner import ShardRunner
 from shoal.frontier.redis.shards import Shard, shard_of
 from shoal.frontier.redis.wire import encode_update, number
+from shoal.frontier.rules.constants import MOST_COUNTED
 from shoal.frontier.rules.tasks import BAD_RECORD
 from shoal.model import (
     DIRECT,
     Crawl,
     CrawlState,
+    DeadCount,
     DeadFilter,
     DeadLetter,
     ExitStatus,
@@ -172,6 +174,9 @@ class RedisFrontier:
 
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
         return await self._runner.readable(crawl, lambda: control.dead(self._runner, crawl, which, limit=limit))
+
+    async def count_dead(self, crawl: str, which: DeadFilter, *, most: int = MOST_COUNTED) -> DeadCount:
+        return await self._runner.readable(crawl, lambda: control.count_dead(self._runner, crawl, which, most=most))
 
     async def requeue_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
         return await control.clear_dead(self._runner, crawl, "requeue", which, limit=limit)

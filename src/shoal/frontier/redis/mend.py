@@ -32,8 +32,8 @@ LARGEST = 1e17  # of the numbers in a lane's record that are no times: its token
 # What decoding a damaged record raises.
 UNREADABLE = (struct.error, ValueError, IndexError, KeyError, TypeError, OverflowError, msgspec.MsgspecError)
 _HASHES = (
-    "notes", "count", "crawl", "lanes", "held", "tries", "dead", "outcomes", "rejected", "samples", "rules", "turns",
-    "exits", "sessions", "pools", "grants", "turns:via",
+    "notes", "count", "crawl", "lanes", "held", "tries", "dead", "outcomes", "rejected", "samples", "rules", "whys",
+    "turns", "exits", "sessions", "pools", "grants", "turns:via",
 )  # fmt: skip
 _TYPES = {
     "bad": b"list", **dict.fromkeys(_HASHES, b"hash"),

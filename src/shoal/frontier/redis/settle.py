@@ -296,7 +296,7 @@ def _lease(lease: Lease) -> tuple[Argument, Argument]:
 
 
 def _update(update: LaneUpdate | None) -> list[Argument]:
-    return [0] if update is None else [1, *encode_update(update)]
+    return [0] if update is None else [2 if update.why else 1, *encode_update(update)]
 
 
 def _last_part(result: Done) -> slice:

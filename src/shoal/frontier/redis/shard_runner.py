@@ -92,9 +92,11 @@ class ShardRunner:
             await self.mend(shard)
         return True
 
-    def see(self, crawl: str) -> None:
-        """The crawl is there, in this run of its server."""
+    def see(self, crawl: str, *, is_usable: bool = False) -> None:
+        """The crawl is there, in this run of its server. `is_usable`: its layout version was read, and is ours."""
         self._seen[crawl] = self.connections.run_id
+        if is_usable:
+            self._usable.add(crawl)
 
     async def check_lost(self, crawl: str) -> None:
         """Raises CrawlLost when a crawl that was there is gone without having been deleted."""

@@ -25,7 +25,7 @@ from shoal.frontier.rules.constants import WORKERS_KEPT_SECONDS
 from shoal.model import CrawlState, LaneStatus, Progress, TaskState, TaskStatus, WorkerBeat
 
 LANES_PER_PAGE = 500
-PER_LANE = 12  # values in the answer of `busy`
+PER_LANE = 15  # values in the answer of `busy`
 COUNTERS = ("queued", "delayed", "leased", "done", "dead", "cancelled", "duplicates", "stale", "retried", "lost")
 
 
@@ -298,7 +298,8 @@ def _numbers(flat: Sequence[bytes]) -> dict[str, int]:
 
 def _lane_status(answer: list[Any]) -> tuple[bytes, LaneStatus]:
     """The lane's age and its status."""
-    name, waiting, in_flight, interval, cap, starts_in, known, has_rules, age, exits_rest, base, waits_for_exit = answer
+    name, waiting, in_flight, interval, cap, starts_in, known, has_rules, age, exits_rest, base, *more = answer
+    waits_for_exit, rests_for, why, pace_why = more
     return age, LaneStatus(
         lane=name.decode(),
         waiting=int(waiting),
@@ -311,6 +312,9 @@ def _lane_status(answer: list[Any]) -> tuple[bytes, LaneStatus]:
         exits_rest=exits_rest == b"1",
         base_interval=float(base),
         waits_for_exit=waits_for_exit == b"1",
+        rests_for=float(rests_for),
+        why=why.decode(errors="replace"),
+        pace_why=pace_why.decode(errors="replace"),
     )
 
 

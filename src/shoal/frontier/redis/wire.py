@@ -13,6 +13,7 @@ import msgspec
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.layout import SEQUENCES, VERDICTS
 from shoal.frontier.redis.shards import Shard
+from shoal.frontier.rules.constants import LONGEST_WHY
 from shoal.frontier.rules.tasks import bounded_priority
 from shoal.model import DIRECT, Crawl, DeadLetter, ExitUse, LaneUpdate, Pool, Task
 
@@ -187,7 +188,7 @@ class Batch:
 
 
 def encode_update(update: LaneUpdate) -> list[Argument]:
-    """The eight values of a lane's update."""
+    """The eight values of a lane's update; a ninth one, if it says why."""
     rules: Argument = "" if update.rules is None else b"=" + update.rules
     return [
         number(update.interval),
@@ -198,6 +199,7 @@ def encode_update(update: LaneUpdate) -> list[Argument]:
         rules,
         number(update.rules_seconds),
         number(update.started),
+        *([update.why[:LONGEST_WHY].encode()] if update.why else ()),
     ]
 
 

@@ -26,6 +26,8 @@ SAME_INTERVAL: Final = 1e-9  # intervals that differ by no more are the same
 SHORT_REST: Final = 5.0  # seconds; a rest that is no longer counts once for a wave of refusals
 FAR_SECONDS: Final = 60.0  # what a lane's next start may lie further ahead than its interval and rests say
 
+LONGEST_WHY: Final = 120  # characters that are kept of why a lane rests, is slow, or has a pace of its own
+
 # The time of a crawl.
 STEP_SECONDS: Final = 0.25  # a clock that is further ahead than this was stepped
 CLOCK_SECONDS: Final = 1.0  # how often a crawl's latest time is noted
@@ -55,6 +57,9 @@ MAX_BROUGHT_BACK: Final = 20  # lanes whose next start lies too far ahead
 # Seconds after which a worker asks for leases again, at least and at most.
 MIN_ASK_AGAIN: Final = 0.01
 MAX_ASK_AGAIN: Final = 1.0
+
+# What people look at.
+MOST_COUNTED: Final = 20000  # dead letters that are looked at to count those of a filter
 
 # What is kept for people to look at.
 MAX_SAMPLES: Final = 20  # URLs per reason for which links were rejected

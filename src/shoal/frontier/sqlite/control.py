@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Sequence
 from typing import Any
@@ -19,8 +20,15 @@ from shoal.frontier.sqlite.frontier_rows import DEAD
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.moment import Moment
 from shoal.frontier.sqlite.put import SEQUENCES
-from shoal.model import VIA, Budgets, Crawl, CrawlState, DeadFilter, Pool
+from shoal.model import VIA, Budgets, Crawl, CrawlState, DeadCount, DeadFilter, Pool
 
+_AMONG = "SELECT lane, reason FROM task WHERE crawl = :crawl AND state = 3 AND at >= :since AND at <= :until"
+_COUNT_DEAD = (
+    f"SELECT count(*) FROM ({_AMONG} AND (:key IS NULL OR key = :key) ORDER BY at DESC, id DESC LIMIT :most)"  # noqa: S608 -- constants
+    " WHERE (:lane IS NULL OR lane = (SELECT id FROM lane WHERE crawl = :crawl AND name = :lane))"
+    " AND (:reason IS NULL OR substr(reason, 1, length(:reason)) = :reason)"
+)
+_HAS_MORE = f"SELECT EXISTS ({_AMONG} AND :key IS NULL LIMIT 1 OFFSET :most)"
 _CRAWLS = (
     "SELECT name, spider, state, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost,"
     " settings, pools, feeding, dedup_ttl, created, finished FROM crawl"
@@ -169,7 +177,7 @@ def delete_crawl(db: sqlite3.Connection, name: str) -> None:
     lanes = "lane IN (SELECT id FROM lane WHERE crawl = ?)"
     db.execute("DELETE FROM task WHERE id BETWEEN ? AND ?", ids_of(crawl))
     db.execute(f"DELETE FROM shape WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
-    for table in ("lane_rules", "lane_rest", "lane_exit"):
+    for table in ("lane_rules", "lane_rest", "lane_exit", "lane_why"):
         db.execute(f"DELETE FROM {table} WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
     for table in ("feeder", "exit", "pool_turn", "seen", "past", "lane", "counter", "sample", "point", "crawl_about"):
         db.execute(f"DELETE FROM {table} WHERE crawl = ?", (crawl,))  # noqa: S608 -- constant
@@ -219,6 +227,14 @@ def drop_dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> int:
     _drop(ledger, [(row_id, reason) for row_id, reason, _ in rows])
     ledger.flush()
     return len(rows)
+
+
+def count_dead(ledger: Ledger, which: DeadFilter, *, most: int) -> DeadCount:
+    times = {"since": which.since or 0.0, "until": math.inf if which.until is None else which.until}
+    values = msgspec.structs.asdict(which) | times | {"crawl": ledger.crawl.id, "most": most}
+    (matching,) = ledger.db.execute(_COUNT_DEAD, values).fetchone()
+    (has_more,) = ledger.db.execute(_HAS_MORE, values).fetchone()
+    return DeadCount(matching=matching, is_least=bool(has_more))
 
 
 def dead_rows(

@@ -1,4 +1,4 @@
--- Crawls have a history, the frontier has duties.
+-- Crawls have a history, the frontier has duties, lanes have reasons.
 CREATE TABLE point (
     crawl INTEGER NOT NULL,
     step INTEGER NOT NULL,
@@ -13,4 +13,10 @@ CREATE TABLE duty (
     since REAL NOT NULL,
     until REAL NOT NULL,
     notes BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE lane_why (
+    lane INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    why TEXT NOT NULL,
+    PRIMARY KEY (lane, kind)
 ) WITHOUT ROWID;

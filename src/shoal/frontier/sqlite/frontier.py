@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from shoal.errors import StorageError
+from shoal.frontier.rules.constants import MOST_COUNTED
 from shoal.frontier.sqlite import control, points, pool_exits, views
 from shoal.frontier.sqlite.expiry import expire_keys
 from shoal.frontier.sqlite.lease import Death, Stuck, Terms, evict, lease, reclaim_unknown
@@ -25,6 +26,7 @@ from shoal.model import (
     DIRECT,
     Crawl,
     CrawlState,
+    DeadCount,
     DeadFilter,
     DeadLetter,
     ExitStatus,
@@ -210,6 +212,9 @@ class SqliteFrontier:
 
     async def dead(self, crawl: str, which: DeadFilter, *, limit: int = 100) -> list[DeadLetter]:
         return await self._look(crawl, lambda ledger: views.dead(ledger, which, limit=limit))
+
+    async def count_dead(self, crawl: str, which: DeadFilter, *, most: int = MOST_COUNTED) -> DeadCount:
+        return await self._look(crawl, lambda ledger: control.count_dead(ledger, which, most=most))
 
     async def requeue_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
         return await self._change(crawl, lambda ledger: control.requeue_dead(ledger, which, limit=limit))

@@ -128,17 +128,17 @@ class LaneRow(msgspec.Struct):
 
     def bring_back(self, *, now: float) -> None:
         """Start no later than is possible."""
-        pace = bring_back(self._pace, in_flight=self.in_flight, now=now)
+        pace = bring_back(self.pace, in_flight=self.in_flight, now=now)
         self.last_start, self.next_start = pace.last_start, pace.next_start
 
     def apply(self, update: LaneUpdate, *, now: float) -> None:
-        """Change the pace, or rest. The ledger stores the update's rules."""
+        """Change the pace, or rest. The ledger stores the update's rules and reasons."""
         self.next_start, self.last_start, self.blocked_until, self.interval, self.base_interval, self.cap = update_pace(
-            self._pace, update, now=now
+            self.pace, update, now=now
         )
 
     @property
-    def _pace(self) -> Pace:
+    def pace(self) -> Pace:
         return Pace(self.next_start, self.last_start, self.blocked_until, self.interval, self.base_interval, self.cap)
 
 

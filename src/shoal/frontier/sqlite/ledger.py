@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from shoal.frontier.rules.constants import MAX_SAMPLES
+from shoal.frontier.rules.constants import LONGEST_WHY, MAX_SAMPLES
 from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
-from shoal.frontier.rules.lanes import first_pace
+from shoal.frontier.rules.lanes import first_pace, takes_why
 from shoal.frontier.sqlite.crawl_exits import CrawlExits
 from shoal.frontier.sqlite.frontier_rows import (
     CANCELLED,
@@ -36,6 +36,7 @@ WRITE_LANES = (
     " rules_version = new.column13, exits = new.column14, exits_next = new.column15"
     " FROM (VALUES {rows}) AS new WHERE lane.id = new.column1"
 )
+REST, PACE = "rest", "pace"  # the kinds of `lane_why`
 _SPARE = "UPDATE task SET at = ? WHERE crawl = ? AND state = 2 AND at > ? AND at <= ?"
 
 
@@ -126,11 +127,23 @@ class Ledger:
         return found
 
     def update_lane(self, lane: LaneRow, update: LaneUpdate) -> None:
+        before, is_own_pace = lane.pace, update.base_interval is not None
         lane.apply(update, now=self.now)
+        if takes_why(before, lane.pace, is_own_pace=is_own_pace, now=self.now):
+            self._keep_why(lane, REST, update.why)
+        if is_own_pace:
+            self._keep_why(lane, PACE, update.why)
         if update.rules is not None:
             lane.rules_until = self.now + update.rules_seconds
             lane.rules_version += 1
             self.db.execute("INSERT OR REPLACE INTO lane_rules (lane, rules) VALUES (?, ?)", (lane.id, update.rules))
+
+    def _keep_why(self, lane: LaneRow, kind: str, why: str) -> None:
+        if why:
+            kept = (lane.id, kind, why[:LONGEST_WHY])
+            self.db.execute("INSERT OR REPLACE INTO lane_why (lane, kind, why) VALUES (?, ?, ?)", kept)
+        else:
+            self.db.execute("DELETE FROM lane_why WHERE lane = ? AND kind = ?", (lane.id, kind))
 
     def count(self, state: int, amount: int) -> None:
         """Change the counter of a state."""

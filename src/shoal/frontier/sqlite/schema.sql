@@ -193,6 +193,15 @@ CREATE TABLE lane_rules (
     rules BLOB NOT NULL
 );
 
+-- Why a lane rests or is slow (rest), and why its own pace is not the crawl's (pace), for people. What is over is not deleted, only
+-- not shown. Apart from the lane, as its rules are.
+CREATE TABLE lane_why (
+    lane INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    why TEXT NOT NULL,
+    PRIMARY KEY (lane, kind)
+) WITHOUT ROWID;
+
 -- Tasks accepted per lane and path shape, for the budget.
 CREATE TABLE shape (
     lane INTEGER NOT NULL,

@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 
 from shoal.frontier.rules.constants import WORKERS_KEPT, WORKERS_KEPT_SECONDS
+from shoal.frontier.rules.lanes import shows_why
 from shoal.frontier.sqlite.control import dead_rows, ids_of
 from shoal.frontier.sqlite.expiry import known_ended
 from shoal.frontier.sqlite.frontier_rows import DELAYED, LANE_COLUMNS, LEASED, LaneRow
 from shoal.frontier.sqlite.lease import DECODER
-from shoal.frontier.sqlite.ledger import Ledger
+from shoal.frontier.sqlite.ledger import PACE, REST, Ledger
 from shoal.model import (
     CrawlState,
     DeadFilter,
@@ -74,6 +75,8 @@ def lanes(ledger: Ledger, *, limit: int, skip: int = 0, search: str = "") -> lis
         " AND instr(name, ?) > 0 ORDER BY waiting DESC, in_flight DESC, id LIMIT ? OFFSET ?",
         (ledger.crawl.id, search, limit, skip),
     )
+    found = [LaneRow(*row) for row in rows]
+    whys = _whys(ledger, found)
     return [
         LaneStatus(
             lane=lane.name,
@@ -87,9 +90,19 @@ def lanes(ledger: Ledger, *, limit: int, skip: int = 0, search: str = "") -> lis
             exits_rest=bool(lane.exits) and ledger.exits_of(lane).are_starved,
             base_interval=lane.base_interval,
             waits_for_exit=max(lane.next_start, ledger.now) < lane.exits_next < math.inf,
+            rests_for=max(0.0, lane.blocked_until - ledger.now),
+            why=whys.get((lane.id, REST), "") if shows_why(lane.pace, now=ledger.now) else "",
+            pace_why=whys.get((lane.id, PACE), ""),
         )
-        for lane in (LaneRow(*row) for row in rows)
+        for lane in found
     ]
+
+
+def _whys(ledger: Ledger, lanes: Iterable[LaneRow]) -> dict[tuple[int, str], str]:
+    """Why these lanes rest or are slow, and why they have a pace of their own."""
+    ids = msgspec.json.encode([lane.id for lane in lanes]).decode()
+    select = "SELECT lane, kind, why FROM lane_why WHERE lane IN (SELECT value FROM json_each(?))"
+    return {(lane, kind): why for lane, kind, why in ledger.db.execute(select, (ids,))}
 
 
 def rules(ledger: Ledger, lane: str) -> tuple[int, bytes]:

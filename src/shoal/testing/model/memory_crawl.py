@@ -12,6 +12,7 @@ import msgspec
 from shoal.frontier.rules.constants import (
     GENERATIONS_PER_TTL,
     KEPT_GENERATIONS,
+    LONGEST_WHY,
     MAX_GIVEN_UP,
     MAX_PRIORITY,
     MAX_SAMPLES,
@@ -63,6 +64,8 @@ class ModelLane:
     rules: bytes = b""
     rules_until: float = 0.0
     rules_version: int = 0
+    why: str = ""
+    pace_why: str = ""
 
     @property
     def has_pool(self) -> bool:
@@ -93,6 +96,16 @@ class ModelLane:
         self.next_start = max(start, self.blocked_until, min(self.next_start, now))
 
     def update(self, update: LaneUpdate, now: float) -> None:
+        blocked_until, interval = self.blocked_until, self.interval
+        self._change(update, now)
+        rests = self.blocked_until > now and self.blocked_until > blocked_until
+        is_slower = update.base_interval is None and self.interval > interval and blocked_until <= now
+        if rests or is_slower:
+            self.why = update.why[:LONGEST_WHY]
+        if update.base_interval is not None:
+            self.pace_why = update.why[:LONGEST_WHY]
+
+    def _change(self, update: LaneUpdate, now: float) -> None:
         of_former_wave = update.started is not None and update.started < self.blocked_until
         if update.interval is not None and self._takes(update, update.interval, of_former_wave=of_former_wave):
             self.interval = update.interval

@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL, MAX_ASK_AGAIN, WORKERS_KEPT, WORKERS_KEPT_SECONDS
+from shoal.frontier.rules.constants import (
+    EPOCHS_PER_CRAWL,
+    MAX_ASK_AGAIN,
+    MOST_COUNTED,
+    WORKERS_KEPT,
+    WORKERS_KEPT_SECONDS,
+)
 from shoal.frontier.rules.exits import check_exits
 from shoal.frontier.rules.tasks import losses_of_requeued, outcome_of
 from shoal.frontier.steady import SteadyTimes
@@ -20,6 +26,7 @@ from shoal.model import (
     DIRECT,
     Crawl,
     CrawlState,
+    DeadCount,
     DeadFilter,
     DeadLetter,
     Done,
@@ -288,6 +295,11 @@ class MemoryFrontier:
             DeadLetter(task=task.task, reason=task.reason, detail=task.detail, attempts=task.attempts, at=task.at)
             for task in matching_dead(self._look(crawl), which)[:limit]
         ]
+
+    async def count_dead(self, crawl: str, which: DeadFilter, *, most: int = MOST_COUNTED) -> DeadCount:
+        looked_at = matching_dead(self._look(crawl), DeadFilter(since=which.since, until=which.until, key=which.key))
+        matching = sum(task.matches(which) for task in looked_at[:most])
+        return DeadCount(matching=matching, is_least=len(looked_at) > most)
 
     async def requeue_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
         one = self._crawl(crawl)

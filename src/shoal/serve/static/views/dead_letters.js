@@ -11,6 +11,7 @@ import { Table } from "../table.js";
 /** @typedef {import("./crawl.js").TabContext} TabContext */
 /** @typedef {import("../types.js").Letter} Letter */
 /** @typedef {{host: string, reason: string, since: string}} Filter */
+/** @typedef {{number: number, isLeast: boolean}} Matching */
 
 /** @type {[string, string][]} */
 const AGES = [["", "at any time"], ["3600", "in the last hour"], ["86400", "in the last day"], ["604800", "in the last week"]];
@@ -29,14 +30,24 @@ function given({ host, reason, since }) {
 }
 
 /**
- * @param {TabContext} context
- * @param {{changed: () => void, filter: () => Filter, total: () => number}} options
+ * How many letters the filter has: exactly, or at least.
+ * @param {Matching} matching
  */
-function bulkButtons({ app, id }, { changed, filter, total }) {
+function counted({ number, isLeast }) {
+  return isLeast ? `at least ${count(number)}` : count(number);
+}
+
+/**
+ * @param {TabContext} context
+ * @param {{changed: () => void, filter: () => Filter, matching: () => Matching}} options
+ */
+function bulkButtons({ app, id }, { changed, filter, matching }) {
   const run = async (/** @type {"requeue" | "drop"} */ verb) => {
     const body = given(filter());
     const isAll = Object.keys(body).length === 0;
-    const which = isAll ? `all ${several(total(), "dead letter")}` : "the dead letters of this filter";
+    const { number, isLeast } = matching();
+    const letters = isLeast ? `at least ${several(number, "dead letter")}` : several(number, "dead letter");
+    const which = isAll ? `all ${letters}` : `${letters} of this filter`;
     const effect = verb === "requeue" ? "They are fetched again with all their attempts, at the pace of their hosts." : "They count as done with the outcome dropped. This cannot be undone.";
     await ask({
       title: `${verb === "requeue" ? "Requeue" : "Drop"} ${which}?`,
@@ -120,9 +131,10 @@ export function showDeadLetters(root, context) {
   const { app, id, signal, isMoving } = context;
   /** @type {Filter} */
   let filter = { host: "", reason: "", since: "" };
-  let total = 0;
+  /** @type {Matching} */
+  let matching = { number: 0, isLeast: false };
   const changed = () => void list.reread();
-  const bulk = bulkButtons(context, { changed, filter: () => filter, total: () => total });
+  const bulk = bulkButtons(context, { changed, filter: () => filter, matching: () => matching });
   const sum = h("p", { class: "muted", role: "status" });
   const list = new PagedTable({
     table: letterTable(context, changed),
@@ -131,13 +143,14 @@ export function showDeadLetters(root, context) {
     isMoving,
     read: async (place) => {
       const answer = await read(`${crawlPath(id)}/dead`, { ...place, ...given(filter) });
-      total = answer.total;
+      matching = { number: answer.matching, isLeast: answer.matching_is_least };
       const isAll = Object.keys(given(filter)).length === 0;
-      write(sum, several(total, "dead letter") + (isAll ? "" : " in all; these are of this filter"));
-      write(bulk.requeue, isAll ? "Requeue all" : "Requeue filtered");
-      write(bulk.drop, isAll ? "Drop all" : "Drop filtered");
+      const all = several(answer.total, "dead letter");
+      write(sum, isAll ? all : `${counted(matching)} of ${all} match this filter`);
+      write(bulk.requeue, isAll ? "Requeue all" : `Requeue these ${counted(matching)}`);
+      write(bulk.drop, isAll ? "Drop all" : `Drop these ${counted(matching)}`);
       bulk.requeue.disabled = bulk.drop.disabled = answer.letters.length === 0;
-      return { rows: answer.letters, next: answer.next, ...(isAll && { total }) };
+      return { rows: answer.letters, next: answer.next, ...(!matching.isLeast && { total: matching.number }) };
     },
   });
   const form = filterForm((wanted) => {

@@ -84,7 +84,7 @@ function hostButtons(row, latest, { context, changed }) {
 /** @param {HostRow} row */
 function pace(row) {
   const why = !row.blocked && !row.resting && row.why;
-  return [row.rate, row.boosted && h("span", { class: "under" }, "boosted"), why && h("span", { class: "under" }, why)];
+  return [row.rate, why && h("span", { class: "under" }, why)];
 }
 
 /** @param {HostRow} row */

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from shoal.frontier.base import Frontier
-from shoal.model import Dead, DeadFilter, Done, LaneUpdate, Lease, Released, Result, Retry
+from shoal.model import Dead, DeadCount, DeadFilter, Done, LaneUpdate, Lease, Released, Result, Retry
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import (
     CRAWL,
@@ -198,6 +198,26 @@ class SettlePromises(FrontierCase):
             (DeadFilter(key=2, reason="http"), []),
         ):
             assert [letter.task.key for letter in await frontier.dead(CRAWL, which)] == found
+            assert await frontier.count_dead(CRAWL, which) == DeadCount(matching=len(found))
+
+    async def test_counts_the_dead_letters_of_a_filter_among_the_newest(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        for number in range(6):
+            clock.advance(1.0)
+            await frontier.bury(CRAWL, [(make_task(number), "odd" if number % 2 else "even")])
+        odd, middle = DeadFilter(reason="odd"), DeadFilter(until=clock() - 2.0)
+        for which, most, found in (
+            (odd, 7, DeadCount(matching=3)),
+            (odd, 6, DeadCount(matching=3)),
+            (odd, 5, DeadCount(matching=3, is_least=True)),
+            (odd, 2, DeadCount(matching=1, is_least=True)),
+            (middle, 4, DeadCount(matching=4)),
+            (middle, 3, DeadCount(matching=3, is_least=True)),
+            (DeadFilter(key=0), 1, DeadCount(matching=1)),
+            (DeadFilter(lane="b.test"), 9, DeadCount(matching=0)),
+        ):
+            assert await frontier.count_dead(CRAWL, which, most=most) == found
         assert len(await frontier.dead(CRAWL, DeadFilter(), limit=2)) == 2
 
     async def test_requeued_dead_letters_have_all_their_attempts_again(

@@ -58,6 +58,17 @@ function lane_rules.update_pace(lane, interval, if_interval, base_interval, cap,
   end
 end
 
+-- twin: rules/lanes.py takes_why
+function lane_rules.takes_why(lane, blocked_until, interval, is_own_pace)
+  if lane.blocked_until > math.max(blocked_until, now) then return true end
+  return not is_own_pace and lane.interval > interval and blocked_until <= now
+end
+
+-- twin: rules/lanes.py shows_why
+function lane_rules.shows_why(lane)
+  return lane.blocked_until > now or lane.interval > lane.base_interval
+end
+
 -- Changes the lane's pace.
 -- twin: rules/lanes.py follow_pace
 function lane_rules.follow_pace(lane, old_interval, old_cap, interval, cap)

@@ -9,6 +9,7 @@
 -- ready  age and lane → time from which it may start; only lanes with waiting tasks, free cap and no lease that opens them
 -- busy   age and lane → −(waiting · 2^21 + in flight); only lanes with waiting tasks or requests in flight
 -- rules  lane → its rules
+-- whys   "r" and lane → why it rests or is slow; "p" and lane → why its own pace is not the crawl's. Shown only while it holds
 -- q:LANE task → order (see tasks)
 -- Members of `ready` and `busy` begin with the lane's age in eight bytes: among equals the older lane comes first.
 local IN_FLIGHT_ROOM, RECORD = 2097152, '>ddddddddddddd'
@@ -86,12 +87,19 @@ function leave_lane(lane, held)
   end
 end
 
+local function keep_why(field, why)
+  if why ~= '' then call('HSET', P .. 'whys', field, why) else call('HDEL', P .. 'whys', field) end
+end
+
 -- Eight values from ARGV[at]: interval, if_interval, base_interval, cap, rest_seconds, rules, rules_seconds, started.
--- "" means: not given. Rules begin with "=".
-function update_lane(lane, at)
+-- "" means: not given. Rules begin with "=". `why` is for people.
+function update_lane(lane, at, why)
   local interval, if_interval, base_interval, cap, rest_seconds, rules, rules_seconds, started = unpack(ARGV, at, at + 7)
+  local blocked_until, former_interval = lane.blocked_until, lane.interval
   lane_rules.update_pace(lane, tonumber(interval), tonumber(if_interval), tonumber(base_interval), tonumber(cap),
     tonumber(rest_seconds), tonumber(started))
+  if lane_rules.takes_why(lane, blocked_until, former_interval, base_interval ~= '') then keep_why('r' .. lane.name, why) end
+  if base_interval ~= '' then keep_why('p' .. lane.name, why) end
   if rules ~= '' then
     call('HSET', P .. 'rules', lane.name, string.sub(rules, 2))
     lane.rules_until = now + tonumber(rules_seconds)

@@ -1,5 +1,5 @@
 -- needs: crawl task_rules
--- gives: read_dead grave_of bury unbury drop
+-- gives: first_of_dead read_dead grave_of bury unbury drop
 -- Dead letters: how they are written, and how they leave.
 --
 -- dead    key → time, order, attempts, lane, reason, detail, task
@@ -9,6 +9,12 @@ local LETTER = '>ddI4I2I4I4'
 local function pack_dead(letter)
   return pack(LETTER, letter.at, letter.order, letter.attempts, #letter.lane, #letter.reason, #letter.detail)
     .. letter.lane .. letter.reason .. letter.detail .. letter.task
+end
+
+-- Its time, the lengths of its lane and its reason, and where the lane begins, with the reason behind it.
+function first_of_dead(value)
+  local died, _, _, lane, reason, _, at = unpack_struct(LETTER, value)
+  return died, lane, reason, at
 end
 
 function read_dead(value)

@@ -7,7 +7,8 @@
 -- ARGV[6]  a text that the lane's name must have, or ""
 -- Reply    {"ok", rank to go on with, "1" if they come in order: those of a cancelled crawl do not, how many are still to be left
 --          out, "1" when nothing is left to look at; lane, waiting, in flight, interval, cap, starts in, known, has rules ("1"), age
---          (8 bytes), all its exits rest ("1"), base interval, it waits for an exit ("1"), … for each}
+--          (8 bytes), all its exits rest ("1"), base interval, it waits for an exit ("1"), rests for, why, why its own pace, …
+--          for each}
 local MAX_EXAMINED = 10000
 local first, limit, skip, search = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 if is_cancelled then skip = 0 end
@@ -26,7 +27,12 @@ while looked_at < #members and #wanted < limit do
 end
 local is_last = looked_at == #members and #members < examined
 local reply = {'ok', first + looked_at, is_cancelled and '0' or '1', skip, is_last and '1' or '0'}
-for _, member in ipairs(wanted) do
+local fields = {}
+for i, member in ipairs(wanted) do
+  fields[2 * i - 1], fields[2 * i] = 'r' .. string.sub(member, 9), 'p' .. string.sub(member, 9)
+end
+local whys = #fields > 0 and call('HMGET', P .. 'whys', unpack(fields)) or {}
+for i, member in ipairs(wanted) do
   local lane = find_lane(string.sub(member, 9))
   if lane then
     local start = lane.exits_next < NEVER and math.max(lane.next_start, lane.exits_next) or lane.next_start
@@ -36,6 +42,8 @@ for _, member in ipairs(wanted) do
       format('%.0f', lane.known), lane.rules_until > now and '1' or '0', string.sub(member, 1, 8),
       do_exits_rest(lane) and '1' or '0', format('%.17g', lane.base_interval),
       math.max(lane.next_start, now) < lane.exits_next and lane.exits_next < NEVER and '1' or '0',
+      format('%.17g', math.max(0, lane.blocked_until - now)), lane_rules.shows_why(lane) and whys[2 * i - 1] or '',
+      whys[2 * i] or '',
     }) do
       reply[#reply + 1] = value
     end

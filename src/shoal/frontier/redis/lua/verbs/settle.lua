@@ -2,8 +2,8 @@
 -- settle: end leases. Each result is applied whole or, when its lease was lost, not at all.
 --
 -- ARGV[3]  number of kinds, the kinds (see admit); then number of results, and for each:
---          verb, key (8 bytes), token, lane's update: "0", or "1" and eight values (see update_lane), how the exit did: "" or
---          the report (see exit_use); then by verb
+--          verb, key (8 bytes), token, lane's update: "0", "1" and eight values (see update_lane), or "2", those and why; how
+--          the exit did: "" or the report (see exit_use); then by verb
 --   done     outcome; number of rejections, for each: reason, count; the list of found tasks (see admit)
 --   found    their list: a part of a long one, sent ahead; the lease stands
 --   retry    reason, delay, "1" if free
@@ -27,9 +27,9 @@ local function read_result()
     rejected = nil, total = nil, found = nil,
   }
   at = at + 3
-  if ARGV[at] == '1' then
+  if ARGV[at] ~= '0' then
     result.update = at + 1
-    at = at + 8
+    at = at + (ARGV[at] == '2' and 9 or 8)
   end
   at = at + 1
   if ARGV[at] ~= '' then
@@ -112,7 +112,8 @@ local function apply(held, result, set)
   end
   has_ended[result.key] = true
   local lane = need_lane(held.lane)
-  if result.update then update_lane(lane, result.update) end
+  local update = result.update
+  if update then update_lane(lane, update, ARGV[update - 1] == '2' and ARGV[update + 8] or '') end
   end_lease(lane, held, result.report)
   if set then noted[set] = (noted[set] or 0) + 1 end
   if result.verb == 'done' then
