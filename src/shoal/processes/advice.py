@@ -45,10 +45,12 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tightest(self) -> Thing:
-        """The thing with the highest share. A line that is full fills the slots as well: it is the cause."""
+        """The thing with the highest share. A line that is full fills the slots as well, and so does a worker that has
+        no time to take in answers: those are the causes."""
         if self.line >= SATURATED and self.slots >= SATURATED:
             return "line"
-        return max(THINGS, key=lambda name: float(getattr(self, name)))
+        found: Thing = max(THINGS, key=lambda name: float(getattr(self, name)))
+        return "cpu" if found == "slots" and self.cpu >= SATURATED else found
 
 
 THINGS: Final[tuple[Thing, ...]] = ("exits", "pace", "store", "cpu", "slots", "line")
@@ -126,21 +128,28 @@ def told(advice: Advice, *lines: str) -> Advice:
 def shares_of(survey: Survey, done: Measured) -> Shares:
     """How much of each thing is used."""
     figures, workers = done.figures, max(1, done.workers)
-    starts = figures.fetches / done.seconds
-    time = workers * done.seconds
+    time = done.worker_seconds
     pace, exits = _allowed(survey, done.fetch_seconds)
     batch = 2 * settings_of(survey.crawl).flush_pages
     write = (figures.write_seconds + figures.settle_seconds) / figures.writes if figures.writes else 0.0
-    slots = min(1.0, figures.waiting_for_slots / time)
+    slots = min(1.0, figures.waiting_for_slots / time) if time else 0.0
     body = figures.body_seconds / figures.fetch_seconds if figures.fetch_seconds else 0.0
     return Shares(
-        pace=min(1.0, starts / pace) if pace else 0.0,
-        exits=min(1.0, starts / exits) if exits else 0.0,
+        pace=min(1.0, done.starts / pace) if pace else 0.0,
+        exits=min(1.0, done.starts / exits) if exits else 0.0,
         cpu=min(1.0, done.load),
         slots=slots,
         store=min(1.0, done.rate * write / (workers * batch)),
-        line=slots if body >= BODY_SHARE else 0.0,
+        line=_line_share(slots, body),
     )
+
+
+def _line_share(slots: float, body: float) -> float:
+    """Where bodies take most of a request's time and the slots are full, one of many bodies arrives at any moment: the
+    line has no time in which it does nothing."""
+    if body < BODY_SHARE:
+        return 0.0
+    return 1.0 if slots >= SATURATED else slots
 
 
 def _allowed(survey: Survey, fetch_seconds: float) -> tuple[float, float]:
@@ -186,8 +195,16 @@ def gain(shares: Shares, done: Measured, *, times: float, grows: Sequence[Thing]
         if share > 0:
             limits.append((times if name in grows else 1.0) / share)
     if not own_machines and done.cores and sum(done.loads) > 0:
-        limits.append(max(1.0, USABLE_CORES * done.cores / sum(done.loads)))
+        limits.append(max(1.0, _cores_allow(done, times=times)))
     return max(min(limits), min(1.0, times))
+
+
+def _cores_allow(done: Measured, *, times: float) -> float:
+    """How many times as fast so many times the workers may be on the cores that are there."""
+    if not done.is_crowded:
+        return USABLE_CORES * done.cores / sum(done.loads)
+    # Turns on the cores are shared with other programs: more processes get more of the turns.
+    return times * done.cores / (done.cores + (times - 1) * done.workers * done.core_got)
 
 
 def wanted(shares: Shares, done: Measured, *, grows: Sequence[Thing]) -> int:

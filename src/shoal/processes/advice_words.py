@@ -37,7 +37,7 @@ def _pace_words(survey: Survey, done: Measured) -> list[str]:
     lane, hosts = _slowest(survey), sum(1 for lane in survey.lanes if lane.waiting)
     who = f"{lane.lane} above all" if lane is not None and hosts > 1 else lane.lane if lane is not None else "the hosts"
     return [
-        f"the hosts' pace is what bounds it: {done.figures.fetches / done.seconds:.3g} requests/s is what"
+        f"the hosts' pace is what bounds it: {done.starts:.3g} requests/s is what"
         f" {hosts} {'host with waiting pages allows' if hosts == 1 else 'hosts with waiting pages allow'} ({who})",
         "a higher --rate or `shoal pace` helps, if the site bears it, and so do more hosts; more workers, cores or a"
         " faster store do not",
@@ -57,8 +57,9 @@ def _cpu_words(survey: Survey, done: Measured) -> list[str]:
     parts = {"parsing": figures.parse_cpu, "handlers": figures.handler_cpu, "the store": figures.store_cpu}
     parts["fetching and shoal itself"] = max(0.0, total - sum(parts.values()))
     split = ", ".join(f"{name} {_percent(seconds / total)}" for name, seconds in parts.items())
+    gets = f" and gets {_percent(done.core_got)}, as other programs or workers use them too" if done.is_crowded else ""
     return [
-        f"CPU is what bounds it: each worker needs {_percent(done.load)} of a core ({split})",
+        f"CPU is what bounds it: each worker needs {_percent(done.load)} of a core{gets} ({split})",
         "more workers help while cores are free, and so do faster cores; a higher pace, more exits or a faster store do"
         " not",
     ]
@@ -85,7 +86,7 @@ def _store_words(survey: Survey, done: Measured) -> list[str]:
 
 
 def _line_words(survey: Survey, done: Measured) -> list[str]:
-    rate = done.figures.received_bytes / done.seconds
+    rate = done.starts * done.figures.received_bytes / max(1, done.figures.fetches)
     share = done.figures.body_seconds / (done.figures.fetch_seconds or 1.0)
     return [
         f"the network looks like what bounds it: {rate / 1e6:.3g} MB/s come in, and {_percent(share)} of the time of a"

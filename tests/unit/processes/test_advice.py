@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from shoal.model import Crawl, CrawlState, Figures, LaneStatus, Pool, Progress, WorkerBeat
@@ -30,7 +31,9 @@ def survey(
         crawl=Crawl(id="c-1", spider="c", **more),
         progress=Progress(state=state, queued=queued, done=done),
         lanes=lanes,
-        members=[Member(one, Presence.WORKING) for one in workers],
+        members=[
+            Member(msgspec.structs.replace(one, seen=one.seen or 1000.0 + at), Presence.WORKING) for one in workers
+        ],
         at=at,
     )
 
@@ -77,6 +80,38 @@ def test_a_heavy_handler_on_a_machine_whose_cores_are_used_up() -> None:
     assert any("2.0 times with machines of their own" in line for line in advice.lines)
 
 
+def test_a_heavy_handler_beside_other_programs() -> None:
+    busy = beat(load=1.0, cores=2, fetches=50, fetch_seconds=5.0, cpu_seconds=5.0, handler_cpu=4.0)
+    advice = advise(*between(busy, pages=50, lanes=(lane(),)))
+    # Four programs for two cores, of which the worker is one: with a second worker it would have two turns of five.
+    assert advice.gain_of_doubling == pytest.approx(1.6, abs=0.05)
+    assert "needs 100 % of a core and gets 50 %" in advice.lines[0]
+
+
+def test_signs_of_life_that_are_older_than_the_surveys() -> None:
+    """Ten seconds between the surveys, of which the signs of life cover eight: 32 requests are four per second."""
+    before = survey(beat(), lanes=(lane(interval=0.25),))
+    later = msgspec.structs.replace(beat(fetches=32, fetch_seconds=3.2, waiting_for_slots=2.0), seen=1008.0)
+    now = survey(later, lanes=(lane(interval=0.25),), done=40, at=SECONDS)
+    done = measured(before, now)
+    assert (done.starts, done.worker_seconds) == (4.0, 8.0)
+    assert shares_of(now, done).pace == pytest.approx(1.0)
+    assert shares_of(now, done).slots == pytest.approx(0.25)
+
+
+def test_a_clock_that_was_set_between_two_signs_of_life() -> None:
+    before = survey(beat(), lanes=(lane(interval=0.25),))
+    later = msgspec.structs.replace(beat(fetches=40, fetch_seconds=4.0), seen=5000.0)
+    done = measured(before, survey(later, lanes=(lane(interval=0.25),), done=40, at=SECONDS))
+    assert (done.starts, done.worker_seconds) == (4.0, SECONDS)
+
+
+def test_a_worker_that_joined_in_between_counts() -> None:
+    before = survey(beat())
+    now = survey(beat(fetches=20), beat("w2", fetches=10), done=30, at=SECONDS)
+    assert measured(before, now).starts == pytest.approx(3.0)
+
+
 def test_slots_that_are_all_taken() -> None:
     busy = beat(slots=32, fetches=320, fetch_seconds=320.0, body_seconds=3.0, waiting_for_slots=9.8)
     advice = advise(*between(busy, pages=320, lanes=(lane(),)))
@@ -85,8 +120,13 @@ def test_slots_that_are_all_taken() -> None:
     assert "--concurrency" in advice.lines[1]
 
 
+def test_slots_that_are_taken_because_the_worker_has_no_time() -> None:
+    busy = beat(load=0.9, fetches=320, fetch_seconds=320.0, cpu_seconds=9.0, waiting_for_slots=9.9)
+    assert advise(*between(busy, pages=320, lanes=(lane(),))).bound == "cpu"
+
+
 def test_a_full_line() -> None:
-    busy = beat(fetches=320, fetch_seconds=320.0, body_seconds=300.0, received_bytes=10**8, waiting_for_slots=9.8)
+    busy = beat(fetches=320, fetch_seconds=320.0, body_seconds=300.0, received_bytes=10**8, waiting_for_slots=8.5)
     advice = advise(*between(busy, pages=320, lanes=(lane(),)))
     assert (advice.bound, advice.is_certain) == ("line", False)
     assert advice.gain_of_doubling == pytest.approx(1.0, abs=0.05)
