@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from shoal.model import VIA, Crawl, CrawlState
-from shoal.processes.advice_words import NAMES, WORDS, hours
+from shoal.processes.advice_words import WORDS
 from shoal.processes.crawl_record import record_of, results_known
 from shoal.processes.crawl_survey import LANES_READ, Measured, Survey, measured
 from shoal.processes.stats import pool_of
@@ -56,23 +56,6 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
 THINGS: Final[tuple[Thing, ...]] = ("exits", "pace", "store", "cpu", "slots", "line")
 # More workers bring more of these, and of what a store takes that has room for several writers.
 OF_WORKERS: Final[tuple[Thing, ...]] = ("cpu", "slots")
-
-
-class Prices(msgspec.Struct, frozen=True, kw_only=True):
-    """What machines cost per hour, in the currency of the settings."""
-
-    core: float = 0.05
-    gigabyte: float = 0.005
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What it takes to end within `seconds`. `workers` None: no number of workers can do it, `why` says why."""
-
-    seconds: float
-    workers: int | None
-    cores: float = 0.0
-    cost: float = 0.0
-    why: str = ""
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,32 +198,6 @@ def wanted(shares: Shares, done: Measured, *, grows: Sequence[Thing]) -> int:
     return max(1, math.ceil(done.workers * most * busiest / TARGET_SHARE - 0.05))
 
 
-def plan_for(survey: Survey, advice: Advice, done: Measured, *, seconds: float, prices: Prices) -> Plan:
-    """What it takes to end the known tasks within so many seconds."""
-    needed = survey.progress.left / seconds if seconds > 0 else math.inf
-    if not done.rate:
-        return Plan(
-            seconds=seconds,
-            workers=None,
-            why="not known: no page was finished while it was measured, --for measures for longer",
-        )
-    times = needed / done.rate
-    grows = growing(survey.crawl)
-    fixed = {name: float(getattr(advice.shares, name)) for name in THINGS if name not in grows}
-    tight = max(fixed, key=lambda name: fixed[name])
-    if fixed[tight] > 0 and times > 1 / fixed[tight]:
-        soonest = survey.progress.left / (done.rate / fixed[tight])
-        return Plan(
-            seconds=seconds, workers=None, why=f"not possible: {NAMES[tight]} allow it in {hours(soonest)} at best"
-        )
-    busiest = max(0.01, *(float(getattr(advice.shares, name)) for name in grows))
-    workers = max(1, math.ceil(done.workers * times * busiest / TARGET_SHARE))
-    cores = needed * done.figures.cpu_seconds / max(1, done.pages) / TARGET_SHARE
-    memory = workers * done.memory_bytes / done.workers / 1e9
-    cost = seconds / 3600 * (math.ceil(cores) * prices.core + memory * prices.gigabyte)
-    return Plan(seconds=seconds, workers=workers, cores=cores, cost=cost)
-
-
 def _scarce(advice: Advice, shares: Shares, survey: Survey) -> Advice:
     busy = max(shares.cpu, shares.slots, shares.store)
     workers = max(1, math.ceil(advice.workers * busy / TARGET_SHARE))
@@ -271,9 +228,3 @@ def _wanted_line(advice: Advice) -> list[str]:
 def settings_of(crawl: Crawl) -> Settings:
     """The settings that the crawl's workers work by."""
     return record_of(crawl).settings if crawl.settings else Settings()
-
-
-def prices_of(crawl: Crawl) -> Prices:
-    """The prices that the crawl's settings name."""
-    settings = settings_of(crawl)
-    return Prices(core=settings.price_core, gigabyte=settings.price_gigabyte)

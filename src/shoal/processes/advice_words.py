@@ -7,13 +7,6 @@ from typing import Final
 from shoal.model import LaneStatus
 from shoal.processes.crawl_survey import Measured, Survey
 
-NAMES: Final = {
-    "pace": "the hosts' paces",
-    "exits": "the exits",
-    "line": "the network's bytes per second",
-    "store": "the writes that the store takes",
-}
-
 
 def hours(seconds: float) -> str:
     """A long time as people say it."""

@@ -2,49 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
+from crawl_surveys import SECONDS, beat, between, lane, survey
 
-from shoal.model import Crawl, CrawlState, Figures, LaneStatus, Pool, Progress, WorkerBeat
-from shoal.processes.advice import Prices, advise, gain, growing, plan_for, shares_of
-from shoal.processes.crawl_survey import Survey, measured
-from shoal.processes.crew import Member, Presence
-
-SECONDS = 10.0
-
-
-def beat(worker: str = "w1", *, load: float = 0.1, cores: int = 8, slots: int = 32, **figures: Any) -> WorkerBeat:
-    return WorkerBeat(
-        worker=worker, crawl="c-1", host="h", pid=1, version="0", slots=slots, machine="m", load=load, cores=cores,
-        memory_bytes=100_000_000, figures=Figures(**figures),
-    )  # fmt: skip
-
-
-def survey(
-    *workers: WorkerBeat, lanes: tuple[LaneStatus, ...] = (), done: int = 0, at: float = 0.0, **more: Any
-) -> Survey:
-    queued = more.pop("queued", 10_000)
-    state = more.pop("state", CrawlState.RUNNING)
-    return Survey(
-        crawl=Crawl(id="c-1", spider="c", **more),
-        progress=Progress(state=state, queued=queued, done=done),
-        lanes=lanes,
-        members=[
-            Member(msgspec.structs.replace(one, seen=one.seen or 1000.0 + at), Presence.WORKING) for one in workers
-        ],
-        at=at,
-    )
-
-
-def lane(**more: Any) -> LaneStatus:
-    return LaneStatus(**{"lane": "a.example", "waiting": 1_000, "in_flight": 1, "interval": 0.0, "cap": 1_000, **more})
-
-
-def between(worker: WorkerBeat, *, pages: int, **more: Any) -> tuple[Survey, Survey]:
-    """Ten seconds in which one worker did so many pages."""
-    return survey(beat(), **more), survey(worker, done=pages, at=SECONDS, **more)
+from shoal.model import CrawlState, Pool
+from shoal.processes.advice import advise, gain, growing, shares_of
+from shoal.processes.crawl_survey import measured
 
 
 def test_a_paced_host() -> None:
@@ -113,7 +77,7 @@ def test_a_worker_that_joined_in_between_counts() -> None:
 
 
 def test_slots_that_are_all_taken() -> None:
-    busy = beat(slots=32, fetches=320, fetch_seconds=320.0, body_seconds=3.0, waiting_for_slots=9.8)
+    busy = beat(fetches=320, fetch_seconds=320.0, body_seconds=3.0, waiting_for_slots=9.8)
     advice = advise(*between(busy, pages=320, lanes=(lane(),)))
     assert (advice.bound, advice.is_certain) == ("slots", False)
     assert advice.gain_of_doubling == pytest.approx(2.0, abs=0.1)
@@ -176,24 +140,6 @@ def test_too_many_workers_on_a_paced_host_are_seen() -> None:
     before = survey(*workers, lanes=(lane(interval=0.25),))
     advice = advise(before, survey(*later, lanes=(lane(interval=0.25),), done=40, at=SECONDS))
     assert (advice.workers, advice.workers_wanted) == (10, 1)
-
-
-def test_a_deadline_that_the_pace_allows() -> None:
-    busy = beat(load=0.85, fetches=100, fetch_seconds=5.0, cpu_seconds=8.5)
-    before, now = between(busy, pages=100, lanes=(lane(),), queued=36_000)
-    advice, done = advise(before, now), measured(before, now)
-    plan = plan_for(now, advice, done, seconds=600.0, prices=Prices(core=6.0, gigabyte=0.0))
-    assert plan.workers == 6
-    assert plan.cores == pytest.approx(6.0, abs=0.1)
-    assert plan.cost == pytest.approx(6.0, abs=0.1)
-
-
-def test_a_deadline_that_the_pace_does_not_allow() -> None:
-    busy = beat(fetches=40, fetch_seconds=4.0, cpu_seconds=1.0)
-    before, now = between(busy, pages=40, lanes=(lane(interval=0.25),), queued=14_400)
-    plan = plan_for(now, advise(before, now), measured(before, now), seconds=600.0, prices=Prices())
-    assert plan.workers is None
-    assert plan.why == "not possible: the hosts' paces allow it in 60 min at best"
 
 
 def test_more_workers_never_promise_more_than_their_number() -> None:
