@@ -11,9 +11,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from shoal.model import VIA, Crawl, CrawlState
-from shoal.processes.advice_words import WORDS
-from shoal.processes.crawl_record import record_of, results_known
+from shoal.model import VIA, Crawl
+from shoal.processes.advice_words import IF_SO, WORDS, idle_words, no_worker_words, scarce_words, unknown_words
+from shoal.processes.crawl_record import has_store_server, record_of
 from shoal.processes.crawl_survey import LANES_READ, Measured, Survey, measured
 from shoal.processes.stats import pool_of
 from shoal.settings import Settings
@@ -75,17 +75,14 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
 def advise(before: Survey, now: Survey) -> Advice:
     """What bounds the crawl between two surveys, and what would help."""
-    crawl, progress, done = now.crawl, now.progress, measured(before, now)
+    crawl, done = now.crawl, measured(before, now)
     nothing = Advice(crawl=crawl.id, rate=done.rate, workers=done.workers, workers_wanted=0)
-    if progress.state is not CrawlState.RUNNING:
-        return told(nothing, f"{crawl.id} is {progress.state}: no worker is needed")
-    if progress.left == 0:
-        return told(nothing, f"{crawl.id} has nothing left to do: no worker is needed")
+    if (nothing_to_do := idle_words(now)) is not None:
+        return told(nothing, nothing_to_do)
     if not done.workers:
-        line = f"no worker works on {crawl.id}: start one; what bounds it can be said when it has worked for a while"
-        return told(msgspec.structs.replace(nothing, workers_wanted=1), line)
-    if now.at <= before.at:
-        line = f"{crawl.id} is not measured yet: ask again in a few seconds"
+        return told(msgspec.structs.replace(nothing, workers_wanted=1), no_worker_words(now))
+    if now.at <= before.at or not done.pages:
+        line = unknown_words(now, done) if now.at > before.at else f"{crawl.id} is not measured yet: ask again soon"
         return told(msgspec.structs.replace(nothing, workers_wanted=done.workers, is_certain=False), line)
     shares = shares_of(now, done)
     tightest = shares.tightest
@@ -164,9 +161,7 @@ def is_scarce(survey: Survey) -> bool:
 
 def growing(crawl: Crawl) -> tuple[Thing, ...]:
     """What there is more of with more workers. A file has one writer at a time, a database server several."""
-    store = results_known(crawl).store if crawl.settings else None
-    is_server = store is not None and store.url.startswith(("postgres://", "postgresql://"))
-    return (*OF_WORKERS, "store") if is_server else OF_WORKERS
+    return (*OF_WORKERS, "store") if has_store_server(crawl) else OF_WORKERS
 
 
 def gain(shares: Shares, done: Measured, *, times: float, grows: Sequence[Thing], own_machines: bool) -> float:
@@ -201,23 +196,23 @@ def wanted(shares: Shares, done: Measured, *, grows: Sequence[Thing]) -> int:
 def _scarce(advice: Advice, shares: Shares, survey: Survey) -> Advice:
     busy = max(shares.cpu, shares.slots, shares.store)
     workers = max(1, math.ceil(advice.workers * busy / TARGET_SHARE))
-    line = (
-        f"work is scarce: {survey.progress.queued:,} pages wait, and each page that ends brings the next ones; more"
-        " workers, cores or exits do not help"
-    )
-    return told(msgspec.structs.replace(advice, bound="links", shares=shares, workers_wanted=workers), line)
+    found = msgspec.structs.replace(advice, bound="links", shares=shares, workers_wanted=workers)
+    return told(found, scarce_words(survey), *_wanted_line(found))
 
 
 def _doubling(advice: Advice, done: Measured, *, grows: Sequence[Thing]) -> list[str]:
     here, apart = advice.gain_of_doubling, gain(advice.shares, done, times=2.0, grows=grows, own_machines=True)
-    if here >= 1.1:
-        return [f"twice the workers would do about {here:.1f} times the pages ({done.rate * here:.3g}/s)"]
-    if apart >= 1.1:
+    times = f"{here:.1f} times the pages ({done.rate * here:.3g}/s)"
+    if here >= 1.1 and advice.bound == "":
+        return [f"twice the workers may do up to {times}: try it"]
+    if here >= 1.1 and advice.bound in grows:
+        return [f"twice the workers would do about {times}{IF_SO.get(advice.bound, '')}"]
+    if apart >= 1.1 and advice.bound in grows:
         return [
             f"twice the workers: {here:.1f} times the pages on these machines, their cores are used up; {apart:.1f}"
             " times with machines of their own"
         ]
-    return ["twice the workers would do as many pages as now"]
+    return ["twice the workers would do hardly more pages than now"]
 
 
 def _wanted_line(advice: Advice) -> list[str]:

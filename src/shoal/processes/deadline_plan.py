@@ -10,8 +10,9 @@ import msgspec
 
 from shoal.error_text import several
 from shoal.exits.figures import money
+from shoal.model import CrawlState
 from shoal.processes.advice import TARGET_SHARE, THINGS, Advice, growing
-from shoal.processes.advice_words import hours
+from shoal.processes.advice_words import hours, idle_words
 from shoal.processes.crawl_survey import Measured, Survey
 from shoal.processes.stats import seconds_left, with_exits
 from shoal.setting_values import MachineSize
@@ -86,6 +87,11 @@ def plan_for(
 
 def _why_not(survey: Survey, advice: Advice, done: Measured, *, seconds: float) -> str:
     """Why no number of workers does it, or why that is not known; empty if some number may."""
+    if idle_words(survey) is not None:
+        state = survey.progress.state
+        return f"nothing is reckoned: {'it has no pages' if state is CrawlState.RUNNING else f'the crawl is {state}'}"
+    if not done.workers:
+        return "not known: no worker is at work that could be measured"
     if not done.rate or not done.worker_seconds:
         return "not known: no page was finished while it was measured; --for measures for longer"
     if advice.bound == "links":
@@ -126,7 +132,7 @@ def plan_lines(plan: Plan, deadline: str, *, is_shared: bool) -> list[str]:
     head = f"within {deadline}, for the {several(plan.pages, 'page')} known now"
     if plan.workers is None:
         return [f"{head}: {plan.why}"]
-    size = f"{plan.cores:.2g} cores as fast as these, {plan.gigabytes:.2g} GB"
+    size = f"{_amount(plan.cores)} cores as fast as these, {_amount(plan.gigabytes)} GB"
     enough = ", as many as are at work" if plan.workers == plan.at_work else ""
     enough = f", fewer than the {plan.at_work} at work" if plan.workers < plan.at_work else enough
     first = f"{head}: {several(plan.workers, 'worker')}{enough} ({size})"
@@ -146,6 +152,10 @@ def plan_lines(plan: Plan, deadline: str, *, is_shared: bool) -> list[str]:
     which = {up: "scaled up", out: "scaled out"}.get(cheapest) if up != out else None
     lines.append(f"cheapest: {which or _machines(cheapest)}, about {money(cheapest.cost)}")
     return lines
+
+
+def _amount(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else f"{max(0.1, number):.1f}"
 
 
 def _machines(offer: Offer) -> str:

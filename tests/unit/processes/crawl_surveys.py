@@ -24,10 +24,10 @@ def survey(
     *workers: WorkerBeat, lanes: tuple[LaneStatus, ...] = (), done: int = 0, at: float = 0.0, **more: Any
 ) -> Survey:
     queued = more.pop("queued", 10_000)
-    state = more.pop("state", CrawlState.RUNNING)
+    state, leased = more.pop("state", CrawlState.RUNNING), more.pop("leased", 0)
     return Survey(
         crawl=Crawl(id="c-1", spider="c", **more),
-        progress=Progress(state=state, queued=queued, done=done),
+        progress=Progress(state=state, queued=queued, leased=leased, done=done),
         lanes=lanes,
         members=[
             Member(msgspec.structs.replace(one, seen=one.seen or 1000.0 + at), Presence.WORKING) for one in workers

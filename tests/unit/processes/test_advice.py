@@ -9,6 +9,7 @@ from crawl_surveys import SECONDS, beat, between, lane, survey
 from shoal.model import CrawlState, Pool
 from shoal.processes.advice import advise, gain, growing, shares_of
 from shoal.processes.crawl_survey import measured
+from shoal.processes.crew import Member, Presence
 
 
 def test_a_paced_host() -> None:
@@ -124,7 +125,14 @@ def test_a_crawl_without_work_needs_no_worker(state: CrawlState, queued: int, wo
 def test_a_crawl_without_workers_needs_one() -> None:
     advice = advise(survey(), survey(at=SECONDS))
     assert advice.workers_wanted == 1
-    assert "start one" in advice.lines[0]
+    assert advice.lines[0].startswith(
+        "no worker works on c-1: repeat the command that began it, or start `shoal worker`"
+    )
+
+
+def test_workers_that_were_killed_are_told() -> None:
+    gone = msgspec.structs.replace(survey(at=SECONDS), members=[Member(beat(), Presence.GONE)])
+    assert "any more, 1 worker ended without a word" in advise(survey(), gone).lines[0]
 
 
 def test_what_was_looked_at_once_is_not_measured() -> None:
@@ -132,6 +140,64 @@ def test_what_was_looked_at_once_is_not_measured() -> None:
     advice = advise(one, one)
     assert (advice.bound, advice.is_certain, advice.workers_wanted) == ("", False, 2)
     assert "not measured yet" in advice.lines[0]
+
+
+def test_a_crawl_that_did_nothing_is_not_judged() -> None:
+    """It has begun a moment ago, and its first page takes its time: work is not scarce for that."""
+    advice = advise(*between(beat(), pages=0, queued=0, leased=1, lanes=(lane(waiting=0),)))
+    assert (advice.bound, advice.is_certain, advice.workers_wanted) == ("", False, 1)
+    (line,) = advice.lines
+    assert line.startswith("no page of c-1 was finished in 10 s, too short a time to say what would help")
+    assert "what it waits for now: the sites' answers" in line
+
+
+def test_a_crawl_that_did_nothing_as_its_store_is_away_says_so() -> None:
+    away = msgspec.structs.replace(beat(), troubles=("the store cannot be reached: refused; waiting for it",))
+    lines = advise(*between(away, pages=0, lanes=(lane(),))).lines
+    assert "what it waits for now: the store cannot be reached: refused" in lines[0]
+
+
+def test_a_crawl_that_is_still_fed_is_not_done() -> None:
+    one = survey(queued=0)
+    fed = msgspec.structs.replace(one, progress=msgspec.structs.replace(one.progress, feeding=True))
+    assert advise(fed, fed).lines[0].startswith("c-1 waits for its start URLs or its source")
+
+
+def test_a_paused_crawl_says_why_and_how_it_goes_on() -> None:
+    one = survey(beat(), state=CrawlState.PAUSED)
+    why = msgspec.structs.replace(one, progress=msgspec.structs.replace(one.progress, reason="parse fails"))
+    assert advise(why, why).lines == ("c-1 is paused (parse fails): no worker is needed before `shoal resume c-1`",)
+
+
+def test_a_cap_that_binds_is_not_called_a_pace() -> None:
+    """Eight at once of half a second each are sixteen per second."""
+    busy = beat(fetches=160, fetch_seconds=80.0, cpu_seconds=1.0)
+    advice = advise(*between(busy, pages=160, lanes=(lane(cap=8),)))
+    assert advice.bound == "pace"
+    assert "8 at once and 0.5 s each" in advice.lines[0]
+    assert "--per-host" in advice.lines[1]
+    assert "--rate" not in " ".join(advice.lines)
+
+
+def test_where_the_frontier_is_the_slow_one_a_faster_store_is_not_advised() -> None:
+    busy = beat(fetches=2_560, fetch_seconds=128.0, writes=10, write_seconds=0.5, settle_seconds=9.5)
+    lines = advise(*between(busy, pages=2_560, lanes=(lane(),))).lines
+    assert lines[1].startswith("a faster frontier helps; more workers do not, as a file has one writer at a time")
+
+
+def test_what_does_not_help_is_not_said_to_help_a_little() -> None:
+    """A share of 90 % leaves a tenth: no line says both that workers do not help, and that they bring a tenth."""
+    busy = beat(fetches=36, fetch_seconds=4.0, cpu_seconds=1.0)
+    lines = advise(*between(busy, pages=36, lanes=(lane(interval=0.25),))).lines
+    assert "twice the workers would do hardly more pages than now" in lines
+
+
+def test_where_nothing_is_used_up_nothing_is_promised() -> None:
+    busy = beat(load=0.5, fetches=100, fetch_seconds=10.0, cpu_seconds=5.0)
+    advice = advise(*between(busy, pages=100, lanes=(lane(),)))
+    assert (advice.bound, advice.is_certain) == ("", False)
+    assert "what bounds it cannot be told" in advice.lines[0]
+    assert advice.lines[1] == "twice the workers may do up to 2.0 times the pages (20/s): try it"
 
 
 def test_too_many_workers_on_a_paced_host_are_seen() -> None:

@@ -60,7 +60,7 @@ def test_a_worker_that_fits_on_no_machine() -> None:
 
 def test_the_plan_in_words() -> None:
     assert plan_lines(planned(SMALL, LARGE._replace(price=0.40)), "1h", is_shared=True) == [
-        "within 1h, for the 216,000 pages known now: 6 workers (6 cores as fast as these, 0.6 GB)",
+        "within 1h, for the 216,000 pages known now: 6 workers (6.0 cores as fast as these, 0.6 GB)",
         "scaled up: 1 machine of 8 cores and 16 GB, about 0.40",
         "scaled out: 3 machines of 2 cores and 4 GB, about 0.30",
         "cheapest: scaled out, about 0.30",

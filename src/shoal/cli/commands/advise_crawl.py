@@ -12,7 +12,6 @@ import msgspec
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, json_with, place_options
 from shoal.errors import UsageError
-from shoal.model import CrawlState
 
 if TYPE_CHECKING:
     from shoal.model import Crawl
@@ -56,6 +55,7 @@ async def _advise(name: str | None, *, places: Places, seconds: float, deadline:
     from shoal.cli.display.counting import Counting
     from shoal.cli.which import chosen_crawl
     from shoal.frontier import REDIS_SCHEMES
+    from shoal.model import CrawlState
     from shoal.processes.advice import advise as advice_on
     from shoal.processes.crawl_survey import measured, surveyed
     from shoal.processes.deadline_plan import plan_for, plan_lines
@@ -68,13 +68,12 @@ async def _advise(name: str | None, *, places: Places, seconds: float, deadline:
     async with chosen_crawl(places, name) as (frontier, crawl):
         machines = _machines(crawl) if limit else []
         before = await surveyed(crawl, frontier=frontier)
-        if before.at_work and before.progress.left:
+        if before.at_work and before.progress.left and before.progress.state is CrawlState.RUNNING:
             with Counting.on(screen) as counting:
                 await counting.during(asyncio.sleep(seconds), f"measuring {crawl.id} for {seconds:g} s")
         now = await surveyed(crawl, frontier=frontier)
     advice, done = advice_on(before, now), measured(before, now)
-    is_at_work = now.progress.state is CrawlState.RUNNING and bool(now.progress.left and now.at_work)
-    plan = plan_for(now, advice, done, seconds=limit, machines=machines) if limit and is_at_work else None
+    plan = plan_for(now, advice, done, seconds=limit, machines=machines) if limit else None
     if as_json:
         Screen().json(Told(advice=advice, plan=plan))
         return
