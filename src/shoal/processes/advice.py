@@ -81,12 +81,15 @@ def advise(before: Survey, now: Survey) -> Advice:
         return told(nothing, nothing_to_do)
     if not done.workers:
         return told(msgspec.structs.replace(nothing, workers_wanted=1), no_worker_words(now))
-    if now.at <= before.at or not done.pages:
-        line = unknown_words(now, done) if now.at > before.at else f"{crawl.id} is not measured yet: ask again soon"
-        return told(msgspec.structs.replace(nothing, workers_wanted=done.workers, is_certain=False), line)
+    unknown = msgspec.structs.replace(nothing, workers_wanted=done.workers, is_certain=False)
+    if now.at <= before.at:
+        return told(unknown, f"{crawl.id} is not measured yet: ask again soon")
     shares = shares_of(now, done)
     tightest = shares.tightest
     bound = tightest if getattr(shares, tightest) >= SATURATED else ""
+    # A worker that has no time for a page in all these seconds is bound by its cores; of the rest nothing is known.
+    if not done.pages and bound != "cpu":
+        return told(unknown, unknown_words(now, done))
     if not bound and is_scarce(now):
         return _scarce(nothing, shares, now)
     grows = growing(crawl)
@@ -202,7 +205,7 @@ def _scarce(advice: Advice, shares: Shares, survey: Survey) -> Advice:
 
 def _doubling(advice: Advice, done: Measured, *, grows: Sequence[Thing]) -> list[str]:
     here, apart = advice.gain_of_doubling, gain(advice.shares, done, times=2.0, grows=grows, own_machines=True)
-    times = f"{here:.1f} times the pages ({done.rate * here:.3g}/s)"
+    times = f"{here:.1f} times the pages" + (f" ({done.rate * here:.3g}/s)" if done.rate else "")
     if here >= 1.1 and advice.bound == "":
         return [f"twice the workers may do up to {times}: try it"]
     if here >= 1.1 and advice.bound in grows:

@@ -151,6 +151,13 @@ def test_a_crawl_that_did_nothing_is_not_judged() -> None:
     assert "what it waits for now: the sites' answers" in line
 
 
+def test_a_worker_that_had_no_time_to_finish_a_page_is_bound_by_cpu() -> None:
+    busy = beat(load=1.0, cores=2, fetches=8, fetch_seconds=5.0, cpu_seconds=10.0, handler_cpu=9.0)
+    advice = advise(*between(busy, pages=0, lanes=(lane(),)))
+    assert advice.bound == "cpu"
+    assert "(0/s)" not in " ".join(advice.lines)
+
+
 def test_a_crawl_that_did_nothing_as_its_store_is_away_says_so() -> None:
     away = msgspec.structs.replace(beat(), troubles=("the store cannot be reached: refused; waiting for it",))
     lines = advise(*between(away, pages=0, lanes=(lane(),))).lines
