@@ -19,6 +19,7 @@ from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.processes.advice import Advice, advise
 from shoal.processes.crawl_survey import Survey, surveyed
+from shoal.store.postgres.store import PostgresStore
 from shoal.testing.servers.postgres_server import PostgresServer
 from shoal.testing.servers.proxy_servers import Tinyproxy
 from shoal.testing.sites.narrow_site import narrow_site
@@ -28,7 +29,7 @@ CRAWL = "bound-1"
 START_SECONDS, PAUSE_SECONDS = 60.0, 0.1
 # So many pages of each worker first: at its start a crawl is bound by links.
 FIRST_PAGES, FIRST_PAGES_EACH = 40, 10
-LEAST_PAGES = 60
+LEAST_PAGES = 50
 PROXIES = 3
 WRITE_SECONDS = 0.2
 LINE_BYTES = 2_000_000
@@ -93,13 +94,17 @@ def _slow_store() -> Iterator[tuple[str, ...]]:
     """The flags for a PostgreSQL server of which each write takes 0.2 s, as over a long line."""
     server = PostgresServer().start()
     try:
-        subprocess.run([*shoal(), "store", "init", "--store", server.url()], check=True, capture_output=True)
+        asyncio.run(_make_tables(server.url()))
         wait = f"BEGIN PERFORM pg_sleep({WRITE_SECONDS}); RETURN NULL; END"
         server.call(f"CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS '{wait}'")
         server.call("CREATE TRIGGER slow AFTER INSERT ON shoal.items FOR EACH STATEMENT EXECUTE FUNCTION slow()")
         yield ("--store", server.url())
     finally:
         server.remove()
+
+
+async def _make_tables(url: str) -> None:
+    await (await PostgresStore.open(url)).close()
 
 
 @contextlib.contextmanager
@@ -129,16 +134,12 @@ async def doubled(trial: Trial, *, seconds: float) -> Found:
     return Found(what=trial.what, named=trial.named, advice=advice, doubled=twice.rate)
 
 
-def shoal() -> list[str]:
-    return [sys.executable, "-m", "shoal"]
-
-
 @contextlib.contextmanager
 def _running(trial: Trial, folder: Path, command: str, *words: str) -> Iterator[None]:
     with (folder / f"{command}.log").open("wb") as log:
         process = subprocess.Popen(
-            [*shoal(), command, *words, *trial.flags], cwd=folder, env=os.environ | trial.environment, stdout=log,
-            stderr=log, start_new_session=True,
+            [sys.executable, "-m", "shoal", command, *words, *trial.flags], cwd=folder, stdout=log, stderr=log,
+            env=os.environ | trial.environment, start_new_session=True,
         )  # fmt: skip
     try:
         yield

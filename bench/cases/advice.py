@@ -12,7 +12,7 @@ from bench.cases.latency import Shape, site
 
 PAGES = 16_000
 DELAY_SECONDS = 0.1
-MEASURED_SECONDS, QUICK_SECONDS = 6.0, 2.5
+MEASURED_SECONDS, QUICK_SECONDS = 6.0, 2.0
 WITHIN = 0.25
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 LINKS: Final = 20
+WORDS: Final = 200
 BODY_BYTES: Final = 60_000
 CHUNK_BYTES: Final = 4_000
 LATE_SECONDS: Final = 0.2
@@ -80,7 +81,9 @@ def page_for(path: str) -> bytes:
     """The page at this path: its number, in a tree, is the digits of the path."""
     number = int("".join(filter(str.isdigit, path)) or 0)
     links = "".join(f'<a href="/{LINKS * number + index}">x</a>' for index in range(1, LINKS + 1))
-    return f"<html><body>{links}{'x' * BODY_BYTES}".encode()[:BODY_BYTES]
+    # No two pages say the same: equal ones would be taken for a trap.
+    text = " ".join(f"{number * factor % 99_991:x}" for factor in range(1, WORDS))
+    return f"<html><body>{links}<p>{text}</p>{'x' * BODY_BYTES}".encode()[:BODY_BYTES]
 
 
 @contextlib.asynccontextmanager
