@@ -98,6 +98,17 @@ def test_a_heavy_handler(folder: Folder, graph: SiteProcess) -> None:
     assert told["workers_wanted"] > 1
 
 
+def test_what_a_deadline_costs_at_the_prices_of_today(folder: Folder, graph: SiteProcess) -> None:
+    with folder.start("run", write(folder, graph.url, burn=0.005, concurrency=4)) as running:
+        folder.wait_for_pages(40, crawl="graph-1")
+        # Not those that the crawl was begun with: it goes on, and they change.
+        (folder.path / "shoal.toml").write_text('machines = ["1 core 1 GB 2/h"]\n')
+        lines = folder.run("advise", "graph-1", "--for", "3", "--deadline", "3h").stdout.splitlines()
+        running.kill()
+    assert lines[-1].startswith("within 3h, for the ")
+    assert lines[-1].endswith("1 machine of 1 core and 1 GB does it: about 6.00")
+
+
 def test_slots_that_are_taken(folder: Folder, tmp_path: Path) -> None:
     with site_process("--graph", str(PAGES), "--latency", "1.5", log=tmp_path / "hits.jsonl") as site:
         told, gain = advice_and_gain(folder, write(folder, site.url, concurrency=8), pages=12)

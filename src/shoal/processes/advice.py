@@ -144,7 +144,8 @@ def _allowed(survey: Survey, fetch_seconds: float) -> tuple[float, float]:
         pace += _per_second(lane.interval, lane.cap, fetch_seconds)
         pool = pool_of(lane, survey.crawl)
         if pool is not None:
-            exits += len(pool.exits) * _per_second(pool.interval, pool.cap, fetch_seconds)
+            usable = len({*pool.exits} - survey.resting(lane.lane))
+            exits += usable * _per_second(pool.interval, pool.cap, fetch_seconds) if usable else 0.0
     is_whole = len(survey.lanes) < LANES_READ and math.isfinite(pace)
     has_only_pools = bool(busy) and all(VIA in lane.lane for lane in busy)
     return (pace if is_whole else 0.0), (exits if has_only_pools and math.isfinite(exits) else 0.0)

@@ -10,6 +10,7 @@ from shoal.processes.bounds import Look, bound_of
 from shoal.processes.crawl_record import has_store_server
 from shoal.processes.crawl_survey import Measured, Survey
 from shoal.processes.crew import Presence
+from shoal.processes.stats import pool_of
 
 # What a prediction rests on that is not measured.
 IF_SO: Final = {
@@ -102,9 +103,16 @@ def is_capped(lane: LaneStatus, fetch_seconds: float) -> bool:
 
 
 def _exit_words(survey: Survey, done: Measured) -> list[str]:
+    parts = [
+        ({*pool.exits}, survey.resting(lane.lane)) for lane in survey.lanes if (pool := pool_of(lane, survey.crawl))
+    ]
+    exits, rest = set[str]().union(*(all_of for all_of, _ in parts)), set[str]().union(*(gone for _, gone in parts))
+    resting = len(exits & rest)
+    which = f"{len(exits) - resting} of {len(exits)} may be used now, and each" if resting else "each"
+    back = "; `shoal exits` shows why the others rest" if resting else ""
     return [
-        "the exits are what bounds it: each is used as often as its pool's rate allows",
-        "more exits help, in proportion, until the host's own pace bounds; more workers do not",
+        f"the exits are what bounds it: {which} is used as often as its pool's rate allows",
+        f"more exits help, in proportion, until the host's own pace bounds; more workers do not{back}",
     ]
 
 

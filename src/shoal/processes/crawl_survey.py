@@ -34,6 +34,10 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     def at_work(self) -> list[Member]:
         return [member for member in self.members if member.presence is Presence.WORKING]
 
+    def resting(self, lane: str) -> set[str]:
+        """The exits that may not be used towards the lane now: quarantined there, or parked for every host."""
+        return {use.exit for use in self.exits if use.parked_for > 0 or (use.lane == lane and use.rests_for > 0)}
+
 
 async def surveyed(crawl: Crawl, *, frontier: Frontier, clock: Callable[[], float] = time.monotonic) -> Survey:
     """Read the crawl."""

@@ -23,12 +23,13 @@ def beat(worker: str = "w1", *, load: float = 0.1, cores: int = 8, megabytes: in
 def survey(
     *workers: WorkerBeat, lanes: tuple[LaneStatus, ...] = (), done: int = 0, at: float = 0.0, **more: Any
 ) -> Survey:
-    queued = more.pop("queued", 10_000)
+    queued, exits = more.pop("queued", 10_000), more.pop("exits", ())
     state, leased = more.pop("state", CrawlState.RUNNING), more.pop("leased", 0)
     return Survey(
         crawl=Crawl(id="c-1", spider="c", **more),
         progress=Progress(state=state, queued=queued, leased=leased, done=done),
         lanes=lanes,
+        exits=exits,
         members=[
             Member(msgspec.structs.replace(one, seen=one.seen or 1000.0 + at), Presence.WORKING) for one in workers
         ],

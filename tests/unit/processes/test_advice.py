@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from crawl_surveys import SECONDS, beat, between, lane, survey
 
-from shoal.model import CrawlState, Pool
+from shoal.model import CrawlState, ExitStatus, Pool
 from shoal.processes.advice import advise, gain, growing, shares_of
 from shoal.processes.crawl_survey import measured
 from shoal.processes.crew import Member, Presence
@@ -27,6 +27,22 @@ def test_few_exits() -> None:
     advice = advise(*between(busy, pages=20, lanes=(lane(lane="a.example via p", interval=0.1),), pools=(pool,)))
     assert advice.bound == "exits"
     assert advice.gain_of_doubling == pytest.approx(1.0, abs=0.05)
+
+
+def test_exits_that_rest_allow_nothing() -> None:
+    """Four exits at one per second, of which one is quarantined here and one parked: two per second are all."""
+    pool = Pool(name="p", exits=("p/1", "p/2", "p/3", "p/4"), interval=1.0)
+    lanes = (lane(lane="a.example via p", interval=0.1),)
+    uses = (
+        ExitStatus(exit="p/1", lane="a.example via p", rests_for=60.0),
+        ExitStatus(exit="p/2", lane="b.example via p", rests_for=60.0),
+        ExitStatus(exit="p/3", lane="b.example via p", parked_for=60.0),
+    )
+    busy = beat(fetches=20, fetch_seconds=4.0, cpu_seconds=1.0)
+    advice = advise(*between(busy, pages=20, lanes=lanes, pools=(pool,), exits=uses))
+    assert advice.bound == "exits"
+    assert "2 of 4 may be used now" in advice.lines[0]
+    assert "`shoal exits` shows why the others rest" in advice.lines[1]
 
 
 def test_a_heavy_handler() -> None:
