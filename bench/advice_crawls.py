@@ -25,7 +25,6 @@ from shoal.testing.servers.proxy_servers import Tinyproxy
 from shoal.testing.sites.narrow_site import narrow_site
 from shoal.testing.waiting import eventually
 
-CRAWL = "bound-1"
 START_SECONDS, PAUSE_SECONDS = 60.0, 0.1
 # So many pages of each worker first: at its start a crawl is bound by links.
 FIRST_PAGES, FIRST_PAGES_EACH = 40, 10
@@ -129,7 +128,7 @@ async def doubled(trial: Trial, *, seconds: float) -> Found:
         running.enter_context(_running(trial, folder, "run", spider, "--workers", "1", *trial.run_flags))
         async with _opened(folder / "shoal.db") as frontier:
             advice = await _measured(await _at_work(frontier, 1), frontier, seconds=seconds)
-            running.enter_context(_running(trial, folder, "worker", spider, "--crawl", CRAWL))
+            running.enter_context(_running(trial, folder, "worker", spider))
             twice = await _measured(await _at_work(frontier, 2), frontier, seconds=seconds)
     return Found(what=trial.what, named=trial.named, advice=advice, doubled=twice.rate)
 
@@ -163,10 +162,10 @@ async def _at_work(frontier: Frontier, workers: int) -> Survey:
     """The crawl, once so many workers have got going."""
 
     async def read() -> Survey | None:
-        crawl = next((found for found in await frontier.crawls() if found.id == CRAWL), None)
-        if crawl is None:
+        crawls = await frontier.crawls()
+        if not crawls:
             return None
-        survey = await surveyed(crawl, frontier=frontier)
+        survey = await surveyed(crawls[0], frontier=frontier)
         ready = [member for member in survey.at_work if member.beat.pages >= FIRST_PAGES_EACH]
         return survey if len(ready) >= workers and survey.progress.done >= FIRST_PAGES else None
 
