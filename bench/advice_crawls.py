@@ -29,7 +29,8 @@ START_SECONDS, PAUSE_SECONDS = 60.0, 0.1
 # So many pages of each worker first: at its start a crawl is bound by links.
 FIRST_PAGES, FIRST_PAGES_EACH = 40, 10
 LEAST_PAGES = 50
-PROXIES = 3
+# Enough of them that one which fails, and rests for a minute, changes little.
+PROXIES = 10
 WRITE_SECONDS = 0.2
 LINE_BYTES = 2_000_000
 
@@ -108,7 +109,7 @@ async def _make_tables(url: str) -> None:
 
 @contextlib.contextmanager
 def _proxies() -> Iterator[tuple[str, ...]]:
-    """The flags for a pool of some proxies at ten requests per second each."""
+    """The flags for a pool of some proxies at three requests per second each."""
     folder = fresh_folder("advice-proxies")
     with contextlib.ExitStack() as running:
         urls = []
@@ -116,7 +117,7 @@ def _proxies() -> Iterator[tuple[str, ...]]:
             proxy = Tinyproxy(folder, address=f"127.2.9.{1 + number}")
             running.callback(proxy.stop)
             urls.append(proxy.start().url)
-        (folder / "proxies.toml").write_text(f'[proxies.few]\nurls = {urls!r}\nrate = "10/s"\n')
+        (folder / "proxies.toml").write_text(f'[proxies.few]\nurls = {urls!r}\nrate = "3/s"\n')
         yield ("--proxies", str(folder / "proxies.toml"))
 
 

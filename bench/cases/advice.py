@@ -42,7 +42,7 @@ def _case(found: list[Found], seconds: float) -> Case:
         title="advice: what twice the workers bring",
         how=[
             "A site that takes 100 ms for a page, one host; of little bandwidth, a site behind a line of 2 MB/s. The"
-            " slow store is a PostgreSQL of which each write takes 0.2 s, the exits are three proxies at ten requests"
+            " slow store is a PostgreSQL of which each write takes 0.2 s, the exits are ten proxies at three requests"
             f" per second each. The crawl is measured with one worker for {seconds:g} s, which gives what `shoal"
             " advise` says; then a second worker joins it, and it is measured again. Medians. The heavy handler runs"
             " alone, the others at the same time: they mostly wait.",
