@@ -80,7 +80,7 @@ def trials(start: str) -> Iterator[list[Trial]]:
         store = stack.enter_context(_slow_store())
         site = {"BENCH_URL": start}
         yield [
-            Trial("a heavy handler", "cpu", site | {"BENCH_BURN": "0.02", "BENCH_CONCURRENCY": "8"}),
+            Trial("a heavy handler", "cpu", site | {"BENCH_BURN": "0.02", "BENCH_CONCURRENCY": "16"}),
             Trial("a paced host", "pace", site | {"BENCH_RATE": "40/s"}),
             Trial("few slots", "slots", site | {"BENCH_CONCURRENCY": "4"}),
             Trial("a slow store", "store", site | {"BENCH_CONCURRENCY": "32"}, store, ("--set", "flush_pages=4")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 
 from bench.advice_crawls import Found, Trial, doubled, trials
@@ -18,13 +19,14 @@ WITHIN = 0.25
 
 def run(plan: Plan) -> Case:
     seconds = QUICK_SECONDS if plan.quick else MEASURED_SECONDS
+    busy = busy_note(os.getloadavg()[0], os.cpu_count() or 1)
     found: list[Found] = []
     with site(Shape("one host", 1, PAGES), delay=DELAY_SECONDS) as starts, trials(starts[0]) as all_trials:
         for _ in range(plan.rounds):
             # Those that do not need the cores mostly wait: they run at the same time.
             for group in (all_trials[:1], all_trials[1:]):
                 found += asyncio.run(_found(group, seconds=seconds))
-    return _case(found, seconds)
+    return _case(found, seconds, busy)
 
 
 async def _found(group: list[Trial], *, seconds: float) -> list[Found]:
@@ -35,7 +37,7 @@ async def _found(group: list[Trial], *, seconds: float) -> list[Found]:
     return found
 
 
-def _case(found: list[Found], seconds: float) -> Case:
+def _case(found: list[Found], seconds: float, busy: list[str]) -> Case:
     by_thing = {what: [one for one in found if one.what == what] for what in dict.fromkeys(one.what for one in found)}
     return Case(
         letter="M",
@@ -60,11 +62,21 @@ def _case(found: list[Found], seconds: float) -> Case:
             for what, some in by_thing.items()
         ],
         notes=[
-            f"{one.what}: it said that {one.advice.bound or 'nothing'} bounds it"
-            for one in found
-            if one.advice.bound != one.named
+            *busy,
+            *(
+                f"{one.what}: in one round it said that {one.advice.bound or 'nothing'} bounds it"
+                for one in found
+                if one.advice.bound != one.named
+            ),
         ],
     )
+
+
+def busy_note(load: float, cores: int) -> list[str]:
+    """What a reader must know of a machine that others used."""
+    if load < cores:
+        return []
+    return [f"other programs used the machine as well: {load:.1f} of them wanted its {cores} cores when this began"]
 
 
 def _row(what: str, some: list[Found]) -> list[str]:
