@@ -83,11 +83,11 @@ def run(plan: Plan) -> Case:
 
 
 @contextlib.contextmanager
-def site(shape: Shape) -> Iterator[list[str]]:
+def site(shape: Shape, *, delay: float = DELAY_SECONDS) -> Iterator[list[str]]:
     """The site in a process of its own; gives the first page of each host."""
     command = [sys.executable, "-m", "bench.latency_site", "--pages", str(shape.pages_per_host), "--delay"]
     process = subprocess.Popen(
-        [*command, str(DELAY_SECONDS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE.parent
+        [*command, str(delay)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE.parent
     )
     try:
         port = process.stdout.readline().strip() if process.stdout else ""

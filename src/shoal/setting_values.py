@@ -1,16 +1,18 @@
-"""Settings that are written as texts: rates, durations, limits of failures, kinds of dedup, networks. Pure."""
+"""Settings that are written as texts: rates, durations, limits of failures, kinds of dedup, networks, machines."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from shoal.errors import SettingError
 
 MIN_BLOOM_ERROR, MAX_BLOOM_ERROR = 1e-9, 0.1
 _DURATION = re.compile(r"(?:(\d{1,9}(?:\.\d{1,6})?)([smhdw]))?")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_MACHINE = re.compile(r"([1-9]\d{0,3}) cores? (\d{1,6}(?:\.\d{1,6})?) GB (\d{1,6}(?:\.\d{1,6})?)/h")
 _FAILURES = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)%|(\d{1,12})")
 
 
@@ -67,3 +69,24 @@ def check_networks(entries: Sequence[str]) -> None:
             ipaddress.ip_network(entry)
         except ValueError:
             raise SettingError(f"allow_addresses entry {entry!r} is no network: write it as 10.1.0.0/16") from None
+
+
+class MachineSize(NamedTuple):
+    """A size of machine that can be had: its cores, its memory, and what it costs per hour."""
+
+    cores: int
+    gigabytes: float
+    price: float
+
+
+def parse_machine(text: str) -> MachineSize:
+    """A size of machine: "4 cores 8 GB 0.18/h"."""
+    match = _MACHINE.fullmatch(text)
+    if match is None or not float(match[2]):
+        raise SettingError(f"machines entry {text!r} is not understood: write it as 4 cores 8 GB 0.18/h")
+    return MachineSize(int(match[1]), float(match[2]), float(match[3]))
+
+
+def parse_machines(entries: Sequence[str]) -> list[MachineSize]:
+    """Sizes of machines, in their order."""
+    return [parse_machine(entry) for entry in entries]

@@ -17,7 +17,14 @@ from msgspec import Meta
 
 from shoal.errors import SettingError
 from shoal.near_names import did_you_mean, is_slip
-from shoal.setting_values import check_dedup, check_networks, parse_duration, parse_max_failures, parse_rate
+from shoal.setting_values import (
+    check_dedup,
+    check_networks,
+    parse_duration,
+    parse_machines,
+    parse_max_failures,
+    parse_rate,
+)
 
 MIB = 1024 * 1024
 # The addresses of frontier and store are no settings of a crawl; the command line reads these variables itself.
@@ -67,6 +74,16 @@ TRACKING_PARAMETERS = (
     "sessionid",
     "session_id",
     "sessid",
+)
+
+MACHINES = (
+    "2 cores 4 GB 0.09/h",
+    "2 cores 8 GB 0.10/h",
+    "4 cores 8 GB 0.17/h",
+    "8 cores 16 GB 0.34/h",
+    "16 cores 32 GB 0.69/h",
+    "32 cores 128 GB 1.61/h",
+    "64 cores 256 GB 3.23/h",
 )
 
 # Of a shoal.toml: `exits/configuration.py` and `processes/alerts/alert_config.py` read them.
@@ -248,10 +265,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _help("share of the pages whose journey is traced, where OTEL_EXPORTER_OTLP_ENDPOINT names a collector"),
     ] = 0.01
 
-    price_core: Annotated[Annotated[float, Meta(ge=0)], _help("what a core costs per hour, for `shoal advise`")] = 0.05
-    price_gigabyte: Annotated[
-        Annotated[float, Meta(ge=0)], _help("what a gigabyte of memory costs per hour, for `shoal advise`")
-    ] = 0.005
+    machines: Annotated[
+        tuple[str, ...],
+        _help(
+            "sizes of machines that `shoal advise` reckons with, and what each costs per hour, in any currency; the"
+            " defaults are about what large clouds ask in dollars"
+        ),
+    ] = MACHINES
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -307,6 +327,10 @@ _CHECKS: dict[str, Callable[[str], object]] = {
     "dedup": check_dedup,
     "max_failures": parse_max_failures,
 }
+_CHECKS_OF_MANY: dict[str, Callable[[Sequence[str]], object]] = {
+    "allow_addresses": check_networks,
+    "machines": parse_machines,
+}
 
 
 def _convert(name: str, value: Any, origin: str) -> Any:
@@ -327,8 +351,8 @@ def _convert(name: str, value: Any, origin: str) -> Any:
         _CHECKS[name](converted)
     if name in ("dedup_ttl", "exit_patience", "freshness", "retention"):
         _check_duration(name, converted, origin)
-    if name == "allow_addresses":
-        check_networks(converted)
+    if name in _CHECKS_OF_MANY:
+        _CHECKS_OF_MANY[name](converted)
     return converted
 
 

@@ -70,6 +70,7 @@ def test_where_a_crawl_lives_is_no_setting_of_it() -> None:
         ({"same_page": ["slash"]}, r"expected 'trailing_slash' or 'index', got \['slash'\]"),
         ({"obey_robots": "perhaps"}, r"setting 'obey_robots'"),
         ({"handle_statuses": ["x"]}, r"setting 'handle_statuses'"),
+        ({"machines": ["4 cores"]}, r"machines entry '4 cores' is not understood: write it as 4 cores 8 GB 0.18/h"),
         ({"rate": "fast"}, r"write it as 4/s, 30/m, 100/h or unlimited"),
     ],
 )

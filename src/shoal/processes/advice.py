@@ -11,9 +11,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from shoal.model import VIA, Crawl, CrawlState
-from shoal.processes.advice_words import NAMES, WORDS, hours
-from shoal.processes.crawl_record import record_of, results_known
+from shoal.model import VIA, Crawl
+from shoal.processes.advice_words import IF_SO, WORDS, idle_words, no_worker_words, scarce_words, unknown_words
+from shoal.processes.crawl_record import has_store_server, record_of
 from shoal.processes.crawl_survey import LANES_READ, Measured, Survey, measured
 from shoal.processes.stats import pool_of
 from shoal.settings import Settings
@@ -45,32 +45,17 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tightest(self) -> Thing:
-        """The thing with the highest share. A line that is full fills the slots as well: it is the cause."""
+        """The thing with the highest share. A line that is full fills the slots as well, and so does a worker that has
+        no time to take in answers: those are the causes."""
         if self.line >= SATURATED and self.slots >= SATURATED:
             return "line"
-        return max(THINGS, key=lambda name: float(getattr(self, name)))
+        found: Thing = max(THINGS, key=lambda name: float(getattr(self, name)))
+        return "cpu" if found == "slots" and self.cpu >= SATURATED else found
 
 
 THINGS: Final[tuple[Thing, ...]] = ("exits", "pace", "store", "cpu", "slots", "line")
 # More workers bring more of these, and of what a store takes that has room for several writers.
 OF_WORKERS: Final[tuple[Thing, ...]] = ("cpu", "slots")
-
-
-class Prices(msgspec.Struct, frozen=True, kw_only=True):
-    """What machines cost per hour, in the currency of the settings."""
-
-    core: float = 0.05
-    gigabyte: float = 0.005
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What it takes to end within `seconds`. `workers` None: no number of workers can do it, `why` says why."""
-
-    seconds: float
-    workers: int | None
-    cores: float = 0.0
-    cost: float = 0.0
-    why: str = ""
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,21 +75,21 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
 def advise(before: Survey, now: Survey) -> Advice:
     """What bounds the crawl between two surveys, and what would help."""
-    crawl, progress, done = now.crawl, now.progress, measured(before, now)
+    crawl, done = now.crawl, measured(before, now)
     nothing = Advice(crawl=crawl.id, rate=done.rate, workers=done.workers, workers_wanted=0)
-    if progress.state is not CrawlState.RUNNING:
-        return told(nothing, f"{crawl.id} is {progress.state}: no worker is needed")
-    if progress.left == 0:
-        return told(nothing, f"{crawl.id} has nothing left to do: no worker is needed")
+    if (nothing_to_do := idle_words(now)) is not None:
+        return told(nothing, nothing_to_do)
     if not done.workers:
-        line = f"no worker works on {crawl.id}: start one; what bounds it can be said when it has worked for a while"
-        return told(msgspec.structs.replace(nothing, workers_wanted=1), line)
+        return told(msgspec.structs.replace(nothing, workers_wanted=1), no_worker_words(now))
+    unknown = msgspec.structs.replace(nothing, workers_wanted=done.workers, is_certain=False)
     if now.at <= before.at:
-        line = f"{crawl.id} is not measured yet: ask again in a few seconds"
-        return told(msgspec.structs.replace(nothing, workers_wanted=done.workers, is_certain=False), line)
+        return told(unknown, f"{crawl.id} is not measured yet: ask again soon")
     shares = shares_of(now, done)
     tightest = shares.tightest
     bound = tightest if getattr(shares, tightest) >= SATURATED else ""
+    # A worker that has no time for a page in all these seconds is bound by its cores; of the rest nothing is known.
+    if not done.pages and bound != "cpu":
+        return told(unknown, unknown_words(now, done))
     if not bound and is_scarce(now):
         return _scarce(nothing, shares, now)
     grows = growing(crawl)
@@ -126,21 +111,28 @@ def told(advice: Advice, *lines: str) -> Advice:
 def shares_of(survey: Survey, done: Measured) -> Shares:
     """How much of each thing is used."""
     figures, workers = done.figures, max(1, done.workers)
-    starts = figures.fetches / done.seconds
-    time = workers * done.seconds
+    time = done.worker_seconds
     pace, exits = _allowed(survey, done.fetch_seconds)
     batch = 2 * settings_of(survey.crawl).flush_pages
     write = (figures.write_seconds + figures.settle_seconds) / figures.writes if figures.writes else 0.0
-    slots = min(1.0, figures.waiting_for_slots / time)
+    slots = min(1.0, figures.waiting_for_slots / time) if time else 0.0
     body = figures.body_seconds / figures.fetch_seconds if figures.fetch_seconds else 0.0
     return Shares(
-        pace=min(1.0, starts / pace) if pace else 0.0,
-        exits=min(1.0, starts / exits) if exits else 0.0,
+        pace=min(1.0, done.starts / pace) if pace else 0.0,
+        exits=min(1.0, done.starts / exits) if exits else 0.0,
         cpu=min(1.0, done.load),
         slots=slots,
         store=min(1.0, done.rate * write / (workers * batch)),
-        line=slots if body >= BODY_SHARE else 0.0,
+        line=_line_share(slots, body),
     )
+
+
+def _line_share(slots: float, body: float) -> float:
+    """Where bodies take most of a request's time and the slots are full, one of many bodies arrives at any moment: the
+    line has no time in which it does nothing."""
+    if body < BODY_SHARE:
+        return 0.0
+    return 1.0 if slots >= SATURATED else slots
 
 
 def _allowed(survey: Survey, fetch_seconds: float) -> tuple[float, float]:
@@ -152,7 +144,8 @@ def _allowed(survey: Survey, fetch_seconds: float) -> tuple[float, float]:
         pace += _per_second(lane.interval, lane.cap, fetch_seconds)
         pool = pool_of(lane, survey.crawl)
         if pool is not None:
-            exits += len(pool.exits) * _per_second(pool.interval, pool.cap, fetch_seconds)
+            usable = len({*pool.exits} - survey.resting(lane.lane))
+            exits += usable * _per_second(pool.interval, pool.cap, fetch_seconds) if usable else 0.0
     is_whole = len(survey.lanes) < LANES_READ and math.isfinite(pace)
     has_only_pools = bool(busy) and all(VIA in lane.lane for lane in busy)
     return (pace if is_whole else 0.0), (exits if has_only_pools and math.isfinite(exits) else 0.0)
@@ -172,9 +165,7 @@ def is_scarce(survey: Survey) -> bool:
 
 def growing(crawl: Crawl) -> tuple[Thing, ...]:
     """What there is more of with more workers. A file has one writer at a time, a database server several."""
-    store = results_known(crawl).store if crawl.settings else None
-    is_server = store is not None and store.url.startswith(("postgres://", "postgresql://"))
-    return (*OF_WORKERS, "store") if is_server else OF_WORKERS
+    return (*OF_WORKERS, "store") if has_store_server(crawl) else OF_WORKERS
 
 
 def gain(shares: Shares, done: Measured, *, times: float, grows: Sequence[Thing], own_machines: bool) -> float:
@@ -186,8 +177,16 @@ def gain(shares: Shares, done: Measured, *, times: float, grows: Sequence[Thing]
         if share > 0:
             limits.append((times if name in grows else 1.0) / share)
     if not own_machines and done.cores and sum(done.loads) > 0:
-        limits.append(max(1.0, USABLE_CORES * done.cores / sum(done.loads)))
+        limits.append(max(1.0, _cores_allow(done, times=times)))
     return max(min(limits), min(1.0, times))
+
+
+def _cores_allow(done: Measured, *, times: float) -> float:
+    """How many times as fast so many times the workers may be on the cores that are there."""
+    if not done.is_crowded:
+        return USABLE_CORES * done.cores / sum(done.loads)
+    # Turns on the cores are shared with other programs: more processes get more of the turns.
+    return times * done.cores / (done.cores + (times - 1) * done.workers * done.core_got)
 
 
 def wanted(shares: Shares, done: Measured, *, grows: Sequence[Thing]) -> int:
@@ -198,52 +197,26 @@ def wanted(shares: Shares, done: Measured, *, grows: Sequence[Thing]) -> int:
     return max(1, math.ceil(done.workers * most * busiest / TARGET_SHARE - 0.05))
 
 
-def plan_for(survey: Survey, advice: Advice, done: Measured, *, seconds: float, prices: Prices) -> Plan:
-    """What it takes to end the known tasks within so many seconds."""
-    needed = survey.progress.left / seconds if seconds > 0 else math.inf
-    if not done.rate:
-        return Plan(
-            seconds=seconds,
-            workers=None,
-            why="not known: no page was finished while it was measured, --for measures for longer",
-        )
-    times = needed / done.rate
-    grows = growing(survey.crawl)
-    fixed = {name: float(getattr(advice.shares, name)) for name in THINGS if name not in grows}
-    tight = max(fixed, key=lambda name: fixed[name])
-    if fixed[tight] > 0 and times > 1 / fixed[tight]:
-        soonest = survey.progress.left / (done.rate / fixed[tight])
-        return Plan(
-            seconds=seconds, workers=None, why=f"not possible: {NAMES[tight]} allow it in {hours(soonest)} at best"
-        )
-    busiest = max(0.01, *(float(getattr(advice.shares, name)) for name in grows))
-    workers = max(1, math.ceil(done.workers * times * busiest / TARGET_SHARE))
-    cores = needed * done.figures.cpu_seconds / max(1, done.pages) / TARGET_SHARE
-    memory = workers * done.memory_bytes / done.workers / 1e9
-    cost = seconds / 3600 * (math.ceil(cores) * prices.core + memory * prices.gigabyte)
-    return Plan(seconds=seconds, workers=workers, cores=cores, cost=cost)
-
-
 def _scarce(advice: Advice, shares: Shares, survey: Survey) -> Advice:
     busy = max(shares.cpu, shares.slots, shares.store)
     workers = max(1, math.ceil(advice.workers * busy / TARGET_SHARE))
-    line = (
-        f"work is scarce: {survey.progress.queued:,} pages wait, and each page that ends brings the next ones; more"
-        " workers, cores or exits do not help"
-    )
-    return told(msgspec.structs.replace(advice, bound="links", shares=shares, workers_wanted=workers), line)
+    found = msgspec.structs.replace(advice, bound="links", shares=shares, workers_wanted=workers)
+    return told(found, scarce_words(survey), *_wanted_line(found))
 
 
 def _doubling(advice: Advice, done: Measured, *, grows: Sequence[Thing]) -> list[str]:
     here, apart = advice.gain_of_doubling, gain(advice.shares, done, times=2.0, grows=grows, own_machines=True)
-    if here >= 1.1:
-        return [f"twice the workers would do about {here:.1f} times the pages ({done.rate * here:.3g}/s)"]
-    if apart >= 1.1:
+    times = f"{here:.1f} times the pages" + (f" ({done.rate * here:.3g}/s)" if done.rate else "")
+    if here >= 1.1 and advice.bound == "":
+        return [f"twice the workers may do up to {times}: try it"]
+    if here >= 1.1 and advice.bound in grows:
+        return [f"twice the workers would do about {times}{IF_SO.get(advice.bound, '')}"]
+    if apart >= 1.1 and advice.bound in grows:
         return [
             f"twice the workers: {here:.1f} times the pages on these machines, their cores are used up; {apart:.1f}"
             " times with machines of their own"
         ]
-    return ["twice the workers would do as many pages as now"]
+    return ["twice the workers would do hardly more pages than now"]
 
 
 def _wanted_line(advice: Advice) -> list[str]:
@@ -254,9 +227,3 @@ def _wanted_line(advice: Advice) -> list[str]:
 def settings_of(crawl: Crawl) -> Settings:
     """The settings that the crawl's workers work by."""
     return record_of(crawl).settings if crawl.settings else Settings()
-
-
-def prices_of(crawl: Crawl) -> Prices:
-    """The prices that the crawl's settings name."""
-    settings = settings_of(crawl)
-    return Prices(core=settings.price_core, gigabyte=settings.price_gigabyte)

@@ -83,6 +83,12 @@ def results_known(crawl: Crawl) -> ResultPlaces:
     return record_of(crawl).results if crawl.settings else ResultPlaces()
 
 
+def has_store_server(crawl: Crawl) -> bool:
+    """Whether results go to a server, which takes several writers at once; a file has one at a time."""
+    store = results_known(crawl).store
+    return store is not None and store.url.startswith(("postgres://", "postgresql://"))
+
+
 def belongs_to(crawl: Crawl, reference: str, *, frontier: str = "") -> bool:
     """Whether a crawl belongs to the spider's file that a reference leads to. `frontier`: where the crawl is."""
     if not crawl.settings:

@@ -15,6 +15,8 @@ from shoal.processes.crew import Member, Presence, crew_of
 LANES_READ = 1_000
 SHORTEST_SECONDS = 1.0
 EXITS_READ = 1_000
+# A worker that gets less than this part of the CPU time it needs waits for its turn.
+CROWDED = 0.85
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +33,10 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def at_work(self) -> list[Member]:
         return [member for member in self.members if member.presence is Presence.WORKING]
+
+    def resting(self, lane: str) -> set[str]:
+        """The exits that may not be used towards the lane now: quarantined there, or parked for every host."""
+        return {use.exit for use in self.exits if use.parked_for > 0 or (use.lane == lane and use.rests_for > 0)}
 
 
 async def surveyed(crawl: Crawl, *, frontier: Frontier, clock: Callable[[], float] = time.monotonic) -> Survey:
@@ -69,9 +75,14 @@ def added(groups: Iterable[Sequence[int]]) -> tuple[int, ...]:
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What a crawl did between two surveys."""
+    """What a crawl did between two surveys.
+
+    `figures` are those of the workers' signs of life, which are up to a second older than the surveys: they cover
+    `worker_seconds`, added up over the workers, with so many `starts` of requests per second."""
 
     seconds: float
+    worker_seconds: float
+    starts: float
     pages: int
     workers: int
     figures: Figures
@@ -92,22 +103,46 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     def load(self) -> float:
         return sum(self.loads) / len(self.loads) if self.loads else 0.0
 
+    @property
+    def core_got(self) -> float:
+        """The share of a core that a worker got, on average; `load` is what it needed."""
+        return self.figures.cpu_seconds / self.worker_seconds if self.worker_seconds else 0.0
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether workers wait for their turn on a core: others want it as well."""
+        return 0 < self.core_got < CROWDED * self.load
+
 
 def measured(before: Survey, now: Survey) -> Measured:
-    """What was done between two surveys, by the workers that were at work at both times."""
-    earlier = {member.beat.worker: member.beat.figures for member in before.members}
+    """What was done between two surveys, by the workers that are at work at the second."""
+    seconds = max(now.at - before.at, SHORTEST_SECONDS)
+    earlier = {member.beat.worker: member.beat for member in before.members}
     beats = [member.beat for member in now.at_work]
-    both = [beat for beat in beats if beat.worker in earlier]
+    parts = [_part(earlier.get(beat.worker), beat, seconds=seconds) for beat in beats]
     ended = (now.progress.done + now.progress.dead) - (before.progress.done + before.progress.dead)
     return Measured(
-        seconds=max(now.at - before.at, SHORTEST_SECONDS),
+        seconds=seconds,
+        worker_seconds=sum(covered for _, covered in parts),
+        starts=sum(figures.fetches / covered for figures, covered in parts if covered),
         pages=max(0, ended),
         workers=len(beats),
-        figures=summed(difference(earlier[beat.worker], beat.figures) for beat in both),
+        figures=summed(figures for figures, _ in parts),
         loads=tuple(beat.load for beat in beats),
         cores=cores_of(beats),
         memory_bytes=sum(beat.memory_bytes for beat in beats),
     )
+
+
+def _part(before: WorkerBeat | None, now: WorkerBeat, *, seconds: float) -> tuple[Figures, float]:
+    """What one worker did, and the seconds that its signs of life are apart: 0 if it gave none meanwhile."""
+    if before is None:
+        # It has joined since: all that it did was done in this time.
+        return now.figures, seconds
+    apart = now.seen - before.seen
+    # The clock that signs of life are read by may have been set.
+    is_likely = 0 <= apart <= 2 * seconds + SHORTEST_SECONDS
+    return difference(before.figures, now.figures), apart if is_likely else seconds
 
 
 def difference(before: Figures, now: Figures) -> Figures:

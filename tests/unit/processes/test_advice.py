@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import msgspec
 import pytest
+from crawl_surveys import SECONDS, beat, between, lane, survey
 
-from shoal.model import Crawl, CrawlState, Figures, LaneStatus, Pool, Progress, WorkerBeat
-from shoal.processes.advice import Prices, advise, gain, growing, plan_for, shares_of
-from shoal.processes.crawl_survey import Survey, measured
+from shoal.model import CrawlState, ExitStatus, Pool
+from shoal.processes.advice import advise, gain, growing, shares_of
+from shoal.processes.crawl_survey import measured
 from shoal.processes.crew import Member, Presence
-
-SECONDS = 10.0
-
-
-def beat(worker: str = "w1", *, load: float = 0.1, cores: int = 8, slots: int = 32, **figures: Any) -> WorkerBeat:
-    return WorkerBeat(
-        worker=worker, crawl="c-1", host="h", pid=1, version="0", slots=slots, machine="m", load=load, cores=cores,
-        memory_bytes=100_000_000, figures=Figures(**figures),
-    )  # fmt: skip
-
-
-def survey(
-    *workers: WorkerBeat, lanes: tuple[LaneStatus, ...] = (), done: int = 0, at: float = 0.0, **more: Any
-) -> Survey:
-    queued = more.pop("queued", 10_000)
-    state = more.pop("state", CrawlState.RUNNING)
-    return Survey(
-        crawl=Crawl(id="c-1", spider="c", **more),
-        progress=Progress(state=state, queued=queued, done=done),
-        lanes=lanes,
-        members=[Member(one, Presence.WORKING) for one in workers],
-        at=at,
-    )
-
-
-def lane(**more: Any) -> LaneStatus:
-    return LaneStatus(**{"lane": "a.example", "waiting": 1_000, "in_flight": 1, "interval": 0.0, "cap": 1_000, **more})
-
-
-def between(worker: WorkerBeat, *, pages: int, **more: Any) -> tuple[Survey, Survey]:
-    """Ten seconds in which one worker did so many pages."""
-    return survey(beat(), **more), survey(worker, done=pages, at=SECONDS, **more)
 
 
 def test_a_paced_host() -> None:
@@ -61,6 +29,22 @@ def test_few_exits() -> None:
     assert advice.gain_of_doubling == pytest.approx(1.0, abs=0.05)
 
 
+def test_exits_that_rest_allow_nothing() -> None:
+    """Four exits at one per second, of which one is quarantined here and one parked: two per second are all."""
+    pool = Pool(name="p", exits=("p/1", "p/2", "p/3", "p/4"), interval=1.0)
+    lanes = (lane(lane="a.example via p", interval=0.1),)
+    uses = (
+        ExitStatus(exit="p/1", lane="a.example via p", rests_for=60.0),
+        ExitStatus(exit="p/2", lane="b.example via p", rests_for=60.0),
+        ExitStatus(exit="p/3", lane="b.example via p", parked_for=60.0),
+    )
+    busy = beat(fetches=20, fetch_seconds=4.0, cpu_seconds=1.0)
+    advice = advise(*between(busy, pages=20, lanes=lanes, pools=(pool,), exits=uses))
+    assert advice.bound == "exits"
+    assert "2 of 4 may be used now" in advice.lines[0]
+    assert "`shoal exits` shows why the others rest" in advice.lines[1]
+
+
 def test_a_heavy_handler() -> None:
     busy = beat(load=1.0, fetches=100, fetch_seconds=5.0, cpu_seconds=10.0, handler_cpu=8.0, parse_cpu=1.0)
     advice = advise(*between(busy, pages=100, lanes=(lane(),)))
@@ -77,16 +61,53 @@ def test_a_heavy_handler_on_a_machine_whose_cores_are_used_up() -> None:
     assert any("2.0 times with machines of their own" in line for line in advice.lines)
 
 
+def test_a_heavy_handler_beside_other_programs() -> None:
+    busy = beat(load=1.0, cores=2, fetches=50, fetch_seconds=5.0, cpu_seconds=5.0, handler_cpu=4.0)
+    advice = advise(*between(busy, pages=50, lanes=(lane(),)))
+    # Four programs for two cores, of which the worker is one: with a second worker it would have two turns of five.
+    assert advice.gain_of_doubling == pytest.approx(1.6, abs=0.05)
+    assert "needs 100 % of a core and gets 50 %" in advice.lines[0]
+
+
+def test_signs_of_life_that_are_older_than_the_surveys() -> None:
+    """Ten seconds between the surveys, of which the signs of life cover eight: 32 requests are four per second."""
+    before = survey(beat(), lanes=(lane(interval=0.25),))
+    later = msgspec.structs.replace(beat(fetches=32, fetch_seconds=3.2, waiting_for_slots=2.0), seen=1008.0)
+    now = survey(later, lanes=(lane(interval=0.25),), done=40, at=SECONDS)
+    done = measured(before, now)
+    assert (done.starts, done.worker_seconds) == (4.0, 8.0)
+    assert shares_of(now, done).pace == pytest.approx(1.0)
+    assert shares_of(now, done).slots == pytest.approx(0.25)
+
+
+def test_a_clock_that_was_set_between_two_signs_of_life() -> None:
+    before = survey(beat(), lanes=(lane(interval=0.25),))
+    later = msgspec.structs.replace(beat(fetches=40, fetch_seconds=4.0), seen=5000.0)
+    done = measured(before, survey(later, lanes=(lane(interval=0.25),), done=40, at=SECONDS))
+    assert (done.starts, done.worker_seconds) == (4.0, SECONDS)
+
+
+def test_a_worker_that_joined_in_between_counts() -> None:
+    before = survey(beat())
+    now = survey(beat(fetches=20), beat("w2", fetches=10), done=30, at=SECONDS)
+    assert measured(before, now).starts == pytest.approx(3.0)
+
+
 def test_slots_that_are_all_taken() -> None:
-    busy = beat(slots=32, fetches=320, fetch_seconds=320.0, body_seconds=3.0, waiting_for_slots=9.8)
+    busy = beat(fetches=320, fetch_seconds=320.0, body_seconds=3.0, waiting_for_slots=9.8)
     advice = advise(*between(busy, pages=320, lanes=(lane(),)))
     assert (advice.bound, advice.is_certain) == ("slots", False)
     assert advice.gain_of_doubling == pytest.approx(2.0, abs=0.1)
     assert "--concurrency" in advice.lines[1]
 
 
+def test_slots_that_are_taken_because_the_worker_has_no_time() -> None:
+    busy = beat(load=0.9, fetches=320, fetch_seconds=320.0, cpu_seconds=9.0, waiting_for_slots=9.9)
+    assert advise(*between(busy, pages=320, lanes=(lane(),))).bound == "cpu"
+
+
 def test_a_full_line() -> None:
-    busy = beat(fetches=320, fetch_seconds=320.0, body_seconds=300.0, received_bytes=10**8, waiting_for_slots=9.8)
+    busy = beat(fetches=320, fetch_seconds=320.0, body_seconds=300.0, received_bytes=10**8, waiting_for_slots=8.5)
     advice = advise(*between(busy, pages=320, lanes=(lane(),)))
     assert (advice.bound, advice.is_certain) == ("line", False)
     assert advice.gain_of_doubling == pytest.approx(1.0, abs=0.05)
@@ -120,7 +141,14 @@ def test_a_crawl_without_work_needs_no_worker(state: CrawlState, queued: int, wo
 def test_a_crawl_without_workers_needs_one() -> None:
     advice = advise(survey(), survey(at=SECONDS))
     assert advice.workers_wanted == 1
-    assert "start one" in advice.lines[0]
+    assert advice.lines[0].startswith(
+        "no worker works on c-1: repeat the command that began it, or start `shoal worker`"
+    )
+
+
+def test_workers_that_were_killed_are_told() -> None:
+    gone = msgspec.structs.replace(survey(at=SECONDS), members=[Member(beat(), Presence.GONE)])
+    assert "any more, 1 worker ended without a word" in advise(survey(), gone).lines[0]
 
 
 def test_what_was_looked_at_once_is_not_measured() -> None:
@@ -130,30 +158,77 @@ def test_what_was_looked_at_once_is_not_measured() -> None:
     assert "not measured yet" in advice.lines[0]
 
 
+def test_a_crawl_that_did_nothing_is_not_judged() -> None:
+    """It has begun a moment ago, and its first page takes its time: work is not scarce for that."""
+    advice = advise(*between(beat(), pages=0, queued=0, leased=1, lanes=(lane(waiting=0),)))
+    assert (advice.bound, advice.is_certain, advice.workers_wanted) == ("", False, 1)
+    (line,) = advice.lines
+    assert line.startswith("no page of c-1 was finished in 10 s, too short a time to say what would help")
+    assert "what it waits for now: the sites' answers" in line
+
+
+def test_a_worker_that_had_no_time_to_finish_a_page_is_bound_by_cpu() -> None:
+    busy = beat(load=1.0, cores=2, fetches=8, fetch_seconds=5.0, cpu_seconds=10.0, handler_cpu=9.0)
+    advice = advise(*between(busy, pages=0, lanes=(lane(),)))
+    assert advice.bound == "cpu"
+    assert "(0/s)" not in " ".join(advice.lines)
+
+
+def test_a_crawl_that_did_nothing_as_its_store_is_away_says_so() -> None:
+    away = msgspec.structs.replace(beat(), troubles=("the store cannot be reached: refused; waiting for it",))
+    lines = advise(*between(away, pages=0, lanes=(lane(),))).lines
+    assert "what it waits for now: the store cannot be reached: refused" in lines[0]
+
+
+def test_a_crawl_that_is_still_fed_is_not_done() -> None:
+    one = survey(queued=0)
+    fed = msgspec.structs.replace(one, progress=msgspec.structs.replace(one.progress, feeding=True))
+    assert advise(fed, fed).lines[0].startswith("c-1 waits for its start URLs or its source")
+
+
+def test_a_paused_crawl_says_why_and_how_it_goes_on() -> None:
+    one = survey(beat(), state=CrawlState.PAUSED)
+    why = msgspec.structs.replace(one, progress=msgspec.structs.replace(one.progress, reason="parse fails"))
+    assert advise(why, why).lines == ("c-1 is paused (parse fails): no worker is needed before `shoal resume c-1`",)
+
+
+def test_a_cap_that_binds_is_not_called_a_pace() -> None:
+    """Eight at once of half a second each are sixteen per second."""
+    busy = beat(fetches=160, fetch_seconds=80.0, cpu_seconds=1.0)
+    advice = advise(*between(busy, pages=160, lanes=(lane(cap=8),)))
+    assert advice.bound == "pace"
+    assert "8 at once and 0.5 s each" in advice.lines[0]
+    assert "--per-host" in advice.lines[1]
+    assert "--rate" not in " ".join(advice.lines)
+
+
+def test_where_the_frontier_is_the_slow_one_a_faster_store_is_not_advised() -> None:
+    busy = beat(fetches=2_560, fetch_seconds=128.0, writes=10, write_seconds=0.5, settle_seconds=9.5)
+    lines = advise(*between(busy, pages=2_560, lanes=(lane(),))).lines
+    assert lines[1].startswith("a faster frontier helps; more workers do not, as a file has one writer at a time")
+
+
+def test_what_does_not_help_is_not_said_to_help_a_little() -> None:
+    """A share of 90 % leaves a tenth: no line says both that workers do not help, and that they bring a tenth."""
+    busy = beat(fetches=36, fetch_seconds=4.0, cpu_seconds=1.0)
+    lines = advise(*between(busy, pages=36, lanes=(lane(interval=0.25),))).lines
+    assert "twice the workers would do hardly more pages than now" in lines
+
+
+def test_where_nothing_is_used_up_nothing_is_promised() -> None:
+    busy = beat(load=0.5, fetches=100, fetch_seconds=10.0, cpu_seconds=5.0)
+    advice = advise(*between(busy, pages=100, lanes=(lane(),)))
+    assert (advice.bound, advice.is_certain) == ("", False)
+    assert "what bounds it cannot be told" in advice.lines[0]
+    assert advice.lines[1] == "twice the workers may do up to 2.0 times the pages (20/s): try it"
+
+
 def test_too_many_workers_on_a_paced_host_are_seen() -> None:
     workers = [beat(f"w{number}") for number in range(10)]
     later = [beat(f"w{number}", load=0.05, fetches=4, fetch_seconds=0.4) for number in range(10)]
     before = survey(*workers, lanes=(lane(interval=0.25),))
     advice = advise(before, survey(*later, lanes=(lane(interval=0.25),), done=40, at=SECONDS))
     assert (advice.workers, advice.workers_wanted) == (10, 1)
-
-
-def test_a_deadline_that_the_pace_allows() -> None:
-    busy = beat(load=0.85, fetches=100, fetch_seconds=5.0, cpu_seconds=8.5)
-    before, now = between(busy, pages=100, lanes=(lane(),), queued=36_000)
-    advice, done = advise(before, now), measured(before, now)
-    plan = plan_for(now, advice, done, seconds=600.0, prices=Prices(core=6.0, gigabyte=0.0))
-    assert plan.workers == 6
-    assert plan.cores == pytest.approx(6.0, abs=0.1)
-    assert plan.cost == pytest.approx(6.0, abs=0.1)
-
-
-def test_a_deadline_that_the_pace_does_not_allow() -> None:
-    busy = beat(fetches=40, fetch_seconds=4.0, cpu_seconds=1.0)
-    before, now = between(busy, pages=40, lanes=(lane(interval=0.25),), queued=14_400)
-    plan = plan_for(now, advise(before, now), measured(before, now), seconds=600.0, prices=Prices())
-    assert plan.workers is None
-    assert plan.why == "not possible: the hosts' paces allow it in 60 min at best"
 
 
 def test_more_workers_never_promise_more_than_their_number() -> None:

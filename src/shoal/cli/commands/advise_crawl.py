@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,11 +12,13 @@ import msgspec
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import crawl_argument, json_with, place_options
 from shoal.errors import UsageError
-from shoal.model import CrawlState
 
 if TYPE_CHECKING:
-    from shoal.processes.advice import Advice, Plan
+    from shoal.model import Crawl
+    from shoal.processes.advice import Advice
+    from shoal.processes.deadline_plan import Plan
     from shoal.processes.opening import Places
+    from shoal.setting_values import MachineSize
 
 MEASURED_SECONDS = 5.0
 
@@ -51,9 +54,11 @@ def advise(crawl: str | None, *, places: Places, seconds: float, deadline: str |
 async def _advise(name: str | None, *, places: Places, seconds: float, deadline: str | None, as_json: bool) -> None:
     from shoal.cli.display.counting import Counting
     from shoal.cli.which import chosen_crawl
+    from shoal.frontier import REDIS_SCHEMES
+    from shoal.model import CrawlState
     from shoal.processes.advice import advise as advice_on
-    from shoal.processes.advice import plan_for, prices_of
     from shoal.processes.crawl_survey import measured, surveyed
+    from shoal.processes.deadline_plan import plan_for, plan_lines
     from shoal.setting_values import parse_duration
 
     limit = parse_duration(deadline) if deadline is not None else 0.0
@@ -61,31 +66,30 @@ async def _advise(name: str | None, *, places: Places, seconds: float, deadline:
         raise UsageError(f"--deadline {deadline!r}: write a time from now on, as 6h")
     screen = Screen(results_to_stderr=as_json)
     async with chosen_crawl(places, name) as (frontier, crawl):
+        machines = _machines(crawl) if limit else []
         before = await surveyed(crawl, frontier=frontier)
-        if before.at_work and before.progress.left:
+        if before.at_work and before.progress.left and before.progress.state is CrawlState.RUNNING:
             with Counting.on(screen) as counting:
                 await counting.during(asyncio.sleep(seconds), f"measuring {crawl.id} for {seconds:g} s")
         now = await surveyed(crawl, frontier=frontier)
     advice, done = advice_on(before, now), measured(before, now)
-    is_at_work = now.progress.state is CrawlState.RUNNING and bool(now.progress.left and now.at_work)
-    plan = plan_for(now, advice, done, seconds=limit, prices=prices_of(crawl)) if limit and is_at_work else None
+    plan = plan_for(now, advice, done, seconds=limit, machines=machines) if limit else None
     if as_json:
         Screen().json(Told(advice=advice, plan=plan))
         return
-    for line in (*advice.lines, *_plan_lines(plan, deadline)):
+    # A socket is a file of this machine.
+    is_shared = places.frontier.partition("://")[0] in {*REDIS_SCHEMES} - {"unix"}
+    for line in (*advice.lines, *(plan_lines(plan, deadline, is_shared=is_shared) if plan and deadline else ())):
         screen.line(line)
 
 
-def _plan_lines(plan: Plan | None, deadline: str | None) -> list[str]:
-    from shoal.cli.display.numbers import several
-    from shoal.exits.figures import money
+def _machines(crawl: Crawl) -> list[MachineSize]:
+    """The sizes of machines in shoal.toml or the environment of this folder, else those that the crawl began with:
+    prices change, and a crawl is not begun anew for that."""
+    from shoal.processes.advice import settings_of
+    from shoal.setting_values import parse_machines
+    from shoal.settings import CONFIG_FILE, environment_layer, file_layer, resolve
 
-    if plan is None:
-        return []
-    if plan.workers is None:
-        return [f"within {deadline}: {plan.why}"]
-    cores = f"{max(1, round(plan.cores + 0.5))} cores" if plan.cores > 1 else "1 core"
-    return [
-        f"within {deadline}: {several(plan.workers, 'worker')}, {cores}: about {money(plan.cost)}, on one large machine"
-        " or several small ones (price_core and price_gigabyte are settings)"
-    ]
+    here = resolve([file_layer(Path(CONFIG_FILE)), environment_layer()])
+    is_told = here.origins["machines"] != "default"
+    return parse_machines(here.values.machines if is_told else settings_of(crawl).machines)
