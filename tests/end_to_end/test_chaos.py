@@ -223,7 +223,8 @@ async def test_counts_attempts_that_were_used_up(tmp_path: Path) -> None:
         await case.finish()
         found = await case.survey()
     assert found.charged == PAGES
-    plan, diary = Plan(folder=tmp_path, frontier="shoal.db", pages=PAGES), Diary()
+    no_deeds = {"kills": 0, "freezes": 0, "stragglers": 0}
+    plan, diary = Plan(folder=tmp_path, frontier="shoal.db", pages=PAGES, **no_deeds), Diary()
     charged = report_on(plan, found, [], diary=diary, late_settles=0, seconds=1.0)
     assert charged.surprises == [f"{PAGES} attempts were used up; ends of workers explain 0 at most"]
     diary.done[Deed.KILL] = PAGES

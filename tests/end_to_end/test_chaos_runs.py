@@ -30,7 +30,7 @@ def chaos(folder: Path, *options: str) -> tuple[dict[str, Any], str]:
 
 
 # Thirteen seconds: at the paced rate 1,080 pages take nine, which is how long four kills, one freeze past the leases
-# and the starts of the new workers need. With fewer pages the crawl can end before the last kill.
+# and the starts of the new workers need.
 def test_workers_that_are_killed_and_stopped_lose_and_double_nothing(tmp_path: Path) -> None:
     options = ["--kills", "4", "--workers", "3", "--pages", "1080", "--seed", "7", "--deeds", "kill,freeze,late"]
     report, shown = chaos(tmp_path, *options)
@@ -41,6 +41,14 @@ def test_workers_that_are_killed_and_stopped_lose_and_double_nothing(tmp_path: P
     assert report["stale_settles_refused"] >= report["late_settles"] >= 2
     assert "gets SIGKILL" in shown
     assert "is stopped past its leases" in shown
+
+
+# Fifteen seconds: the pages alone would take two. The last ones are kept back until the last new worker is killed.
+def test_a_site_that_is_too_small_for_its_deeds_is_held_until_all_are_done(tmp_path: Path) -> None:
+    options = ["--kills", "4", "--pages", "100", "--seed", "7", "--deeds", "kill,freeze,stall"]
+    report, _ = chaos(tmp_path, *options)
+    assert (report["kills"], report["freezes"], report["stalls"]) == (4, 1, 1)
+    assert report["ok"] == 100
 
 
 # Ten seconds: the file is locked for three and a half of them.

@@ -12,7 +12,10 @@ from typing import IO, Any, NamedTuple
 
 from command_line import Folder, Started
 
+from shoal.testing.waiting import wait_until
+
 SECONDS = 60.0
+TOO_SLOW = b"gives no answer within"
 
 
 class Answer(NamedTuple):
@@ -73,7 +76,13 @@ class Serving:
             return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
 
     def get(self, path: str, **options: Any) -> Answer:
-        return self.ask("GET", path, **options)
+        """Ask again, as a browser does, while a busy machine lets the frontier or the store answer too late."""
+
+        def read() -> Answer | None:
+            answer = self.ask("GET", path, **options)
+            return None if answer.status == 503 and TOO_SLOW in answer.body else answer
+
+        return wait_until(read, otherwise=f"{path} is never answered in time", pause=0.1)  # type: ignore[return-value]  # it is not None
 
     def post(self, path: str, body: Any = None, **options: Any) -> Answer:
         return self.ask("POST", path, body=body, **options)

@@ -45,7 +45,7 @@ def test_every_worker_has_the_arguments(folder: Folder, spider: str) -> None:
 
 
 def test_an_unfinished_crawl_goes_on_with_its_own_arguments_alone(folder: Folder, spider: str) -> None:
-    with folder.start("run", spider, "-a", "city=Köln", "--rate", "2/s") as begun:
+    with folder.start("run", spider, "-a", "city=Köln", "--rate", "10/m") as begun:
         folder.wait_for_pages(1)
         begun.send_signal(signal.SIGTERM)
         begun.wait(60)

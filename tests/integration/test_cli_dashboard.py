@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import urllib.error
 import urllib.request
 from typing import Any
 
@@ -26,8 +27,14 @@ def told_url(running: Started) -> str:
 
 
 def crawls(url: str) -> Any:
-    with urllib.request.urlopen(f"{url}api/v1/crawls", timeout=60) as answer:
-        return json.load(answer)["crawls"]
+    try:
+        with urllib.request.urlopen(f"{url}api/v1/crawls", timeout=60) as answer:
+            return json.load(answer)["crawls"]
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code != 503:  # on a busy machine the frontier may answer too late
+            raise
+        return []
 
 
 def server_of(url: str) -> psutil.Process:
@@ -38,11 +45,12 @@ def server_of(url: str) -> psutil.Process:
 
 
 def test_a_crawl_is_seen_while_it_runs(folder: Folder, site: SiteProcess) -> None:
-    with folder.start("run", folder.spider(site.url, rate="20/s"), "--dashboard") as running:
+    with folder.start("run", folder.spider(site.url, rate="2/s"), "--dashboard") as running:
         url = told_url(running)
         server = server_of(url)
         (crawl,) = wait_until(lambda: crawls(url), otherwise="the crawl is not seen", pause=0.1)
         assert (crawl["id"], crawl["state"]) == ("books-1", "running")
+        folder.hurry(site.url)
         assert running.wait(120) == 0
     assert not server.is_running()
 

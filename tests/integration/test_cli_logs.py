@@ -41,10 +41,20 @@ def test_v_shows_the_spiders_own_lines_and_events(folder: Folder, site: SiteProc
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_json_is_one_object_a_line_whoever_writes_it(folder: Folder, site: SiteProcess, workers: str) -> None:
-    # Paced, so that each worker has begun before the others have done everything.
-    spider = folder.spider(site.url, first=LOGS, rate="10/s")
-    result = folder.run("run", spider, "--workers", workers, "--log-format", "json", "--log-level", "debug")
-    found = objects(result.stderr)
+    spider = folder.spider(site.url, first=LOGS, rate="2/s")
+    options = ["--workers", workers, "--log-format", "json", "--log-level", "debug"]
+    with folder.start("run", spider, *options) as running:
+        assert running.stderr is not None
+        assert running.stdout is not None
+        # Slow until each worker has begun: the others would else have done everything.
+        lines: list[str] = []
+        while sum('"worker started"' in line for line in lines) < int(workers):
+            lines.append(running.stderr.readline())
+            assert lines[-1], "the run ended before its workers began"
+        folder.hurry(site.url)
+        found = objects("".join([*lines, *running.stderr]))
+        shown = running.stdout.read()
+        assert running.wait(60) == 0
     events = Counter(line["event"] for line in found)
     assert events["page done"] >= PRODUCTS
     assert (events["worker started"], events["worker left"]) == (int(workers), int(workers))
@@ -57,7 +67,7 @@ def test_json_is_one_object_a_line_whoever_writes_it(folder: Folder, site: SiteP
     assert {line["key"] for line in pages if line["event"] == "spider"} <= {
         line["key"] for line in pages if line["event"] == "page done"
     }
-    assert "finished" in result.stdout
+    assert "finished" in shown
 
 
 def test_an_error_is_an_object_too(folder: Folder) -> None:
@@ -67,7 +77,8 @@ def test_an_error_is_an_object_too(folder: Folder) -> None:
 
 
 def test_a_worker_tells_that_its_crawl_is_paused_and_resumed(folder: Folder, site: SiteProcess) -> None:
-    spider = folder.spider(site.url, rate="2/s")
+    # Slow: the crawl is not to end before it is paused.
+    spider = folder.spider(site.url, rate="10/m")
     with folder.start("run", spider) as begun:
         folder.wait_for_pages(1)
         begun.send_signal(signal.SIGINT)

@@ -21,6 +21,7 @@ from shoal.serve.metrics import HOSTS_SHOWN, cumulative
 from shoal.testing.fakes import task_for
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
+from shoal.testing.waiting import wait_until
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PRODUCTS = 20
@@ -97,7 +98,7 @@ def test_a_frontier_that_is_away_is_a_figure(folder: Folder, redis_server: Redis
         redis_server.kill()
         assert value(figures(server), "shoal_frontier_up") == 0
         redis_server.start()
-        assert value(figures(server), "shoal_frontier_up") == 1
+        wait_until(lambda: value(figures(server), "shoal_frontier_up") == 1, otherwise="it stays away", pause=0.1)
 
 
 def test_a_token_is_needed(folder: Folder) -> None:

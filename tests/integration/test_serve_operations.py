@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,11 +66,16 @@ def start(server: Serving, spider: str, **options: Any) -> dict[str, Any]:
 
 
 def finished(server: Serving, crawl: str) -> dict[str, Any]:
+    """The crawl, once it is finished and the processes that were started have ended: a worker that is about to leave
+    would else work on what a test requeues or adds."""
+
     def read() -> dict[str, Any] | None:
         found: dict[str, Any] = server.get(f"/crawls/{crawl}").json
         return found if found["state"] == "finished" else None
 
-    return wait_until(read, otherwise=f"{crawl} does not finish", pause=0.1)  # type: ignore[return-value]  # it is not None
+    found = wait_until(read, otherwise=f"{crawl} does not finish", pause=0.1)
+    wait_until(lambda: not any(map(is_alive, server.started)), otherwise="a run does not end", pause=0.1)
+    return found  # type: ignore[return-value]  # it is not None
 
 
 def pages(server: Serving, path: str, rows: str) -> list[Any]:
@@ -251,10 +257,15 @@ def test_the_document_in_the_docs_is_the_one_that_is_served(server: Serving) -> 
 
 def test_keeps_the_history_of_a_crawl_without_a_coordinator(server: Serving, folder: Folder) -> None:
     started = start(server, "books.py", settings={"rate": "1/s"})
+    # A start is answered when the crawl has begun: its first URL may be fed later.
+    wait_until(lambda: server.get("/crawls/books-1").json["counts"]["known"], otherwise="no URL is fed", pause=0.1)
     os.killpg(started["pid"], signal.SIGKILL)
+    wait_until(lambda: not is_alive(started["pid"]), otherwise="the coordinator lives on")
+    killed = time.time()
 
     def read() -> Any:
-        return server.get("/crawls/books-1/history?seconds=600").json["points"]
+        points = server.get("/crawls/books-1/history?seconds=600").json["points"]
+        return [point for point in points if point["at"] > killed]
 
     points = wait_until(read, otherwise="no point is kept", pause=0.2)
     assert points[-1]["queued"] + points[-1]["leased"] + points[-1]["done"] + points[-1]["delayed"] >= 1

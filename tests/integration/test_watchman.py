@@ -193,7 +193,7 @@ def test_a_run_that_is_killed_does_not_tell_people_twice(
     folder: Folder, site: SiteProcess, receiver: HttpReceiver
 ) -> None:
     (folder.path / "shoal.toml").write_text(CONFIG.format(url=receiver.url))
-    spider = folder.spider(site.url, rate="4/s", first="raise ValueError('no')")
+    spider = folder.spider(site.url, rate="1/s", first="raise ValueError('no')")
     with folder.start("run", spider, "--set", "max_attempts=1", start_new_session=True) as run:
         wait_until(lambda: receiver.received, otherwise="nobody was told")
         asyncio.run(until_noted(folder.path / "shoal.db"))

@@ -15,7 +15,7 @@ PRODUCTS = 40
 
 
 def test_a_worker_tells_its_own_figures(folder: Folder, site: SiteProcess) -> None:
-    spider = folder.spider(site.url, rate="20/s")
+    spider = folder.spider(site.url, rate="2/s")
     with folder.start("worker", spider, "--metrics", "0") as worker, folder.start("run", spider) as running:
         assert worker.stderr is not None
         port = next(found[1] for line in worker.stderr if (found := re.search(r"metrics are told at port (\d+)", line)))
@@ -30,6 +30,7 @@ def test_a_worker_tells_its_own_figures(folder: Folder, site: SiteProcess) -> No
             return found.value if found else 0.0
 
         assert wait_until(pages, otherwise="no request is told", pause=0.1) > 0
+        folder.hurry(site.url)
         assert running.wait(120) == 0
         worker.terminate()
         assert worker.wait(60) == 0

@@ -94,11 +94,18 @@ def test_nothing_is_reached_only_by_a_page_that_always_harms(seed: int) -> None:
     assert set(bad.once) <= set(range(1, graph.pages))
 
 
-def test_two_feeders_share_the_pages_that_no_link_leads_to() -> None:
+def test_two_feeders_share_the_pages_that_no_link_leads_to_but_the_reserve() -> None:
     one = plan(dead_feeders=1, pages=1000)
     slow, other = one.parts
-    assert [*slow, *other] == list(range(900, 1000))
-    assert plan(dead_feeders=0).apart == 0
+    assert [*slow, *other, *one.reserve] == list(range(800, 1000))
+    assert one.apart == 200
+    none = plan(dead_feeders=0, pages=1000)
+    assert ([*none.parts[0], *none.parts[1]], none.apart) == ([], len(none.reserve))
+
+
+def test_every_deed_is_due_before_the_reserve_is_needed() -> None:
+    one = plan(kills=40, pages=1000)
+    assert max(event.at for event in schedule(one)) < one.reserve.start
 
 
 def test_what_is_done_to_servers_needs_servers_of_ones_own() -> None:
@@ -134,25 +141,38 @@ def test_runs_are_added_up_and_the_last_one_has_the_verdict() -> None:
     assert not whole.is_kept
 
 
+NOTHING_WRONG = Survey(
+    progress=Progress(state=CrawlState.FINISHED),
+    attempted=0,
+    acknowledged=0,
+    ok=0,
+    lost=[],
+    duplicated=0,
+    dead=0,
+    charged=0,
+    surprises=[],
+)
+NO_DEEDS = {"kills": 0, "freezes": 0, "stragglers": 0}
+
+
 def test_workers_that_end_more_often_than_pages_explain_are_seen() -> None:
-    found = Survey(
-        progress=Progress(state=CrawlState.FINISHED),
-        attempted=0,
-        acknowledged=0,
-        ok=0,
-        lost=[],
-        duplicated=0,
-        dead=0,
-        charged=0,
-        surprises=[],
-    )
     diary = Diary()
     diary.ended = 1
     parts = {"diary": diary, "late_settles": 0, "seconds": 1.0}
-    assert report_on(plan(), found, [], **parts).surprises == [
+    assert report_on(plan(**NO_DEEDS), NOTHING_WRONG, [], **parts).surprises == [
         "1 workers ended by themselves; the pages explain 0 at most"
     ]
-    assert report_on(plan(deadly=1), found, [], **parts).is_kept
+    assert report_on(plan(**NO_DEEDS, deadly=1), NOTHING_WRONG, [], **parts).is_kept
+
+
+def test_deeds_that_were_not_done_are_seen() -> None:
+    diary = Diary()
+    diary.done[Deed.RESET] = 2
+    parts = {"diary": diary, "late_settles": 0, "seconds": 1.0}
+    one = plan(**NO_DEEDS, resets=3)
+    assert report_on(one, NOTHING_WRONG, [], **parts).surprises == ["2 of 3 planned deeds 'reset' were done"]
+    diary.done[Deed.RESET] = 3
+    assert report_on(one, NOTHING_WRONG, [], **parts).is_kept
 
 
 def test_states_are_counters_by_the_same_name() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -94,9 +94,10 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
     ledgers = [ledger for ledger in found.values() if ledger]
     for ledger in ledgers:
         expire_keys(ledger)
+        # First: only a lane that has a place is brought back.
+        _land(ledger, terms.landed)
         if ledger.note_presence(seconds=terms.seconds):
             _bring_back(ledger)
-        _land(ledger, terms.landed)
         if _reclaim_expired(ledger) + _wake(ledger):
             ledger.flush()
         _pause_if_spent(ledger)
@@ -120,31 +121,35 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
 def evict(db: sqlite3.Connection, worker: str, death: Death, *, at: Moment) -> int:
     """End all leases of this worker, in every crawl; gives how many."""
     taken = 0
-    for (name,) in db.execute("SELECT name FROM crawl WHERE leased > 0").fetchall():
-        ledger = Ledger.load(db, name, at=at)
-        if ledger:
-            taken += _lose(ledger, db.execute(HELD_BY, (ledger.crawl.id, worker)).fetchall(), death)
-            ledger.flush()
+    for ledger in _lenders(db, at=at):
+        taken += _lose(ledger, db.execute(HELD_BY, (ledger.crawl.id, worker)).fetchall(), death)
+        ledger.flush()
     return taken
 
 
 def reclaim_unknown(db: sqlite3.Connection, worker: str, known: Set[int], *, at: Moment) -> int:
     """End the leases of this worker that it does not know of, in every crawl, as released; gives how many."""
     taken = 0
-    for (name,) in db.execute("SELECT name FROM crawl WHERE leased > 0").fetchall():
-        ledger = Ledger.load(db, name, at=at)
-        if ledger:
-            changes: list[tuple[Any, ...]] = []
-            for row_id, lane_id, token, attempts, losses, _, _, exit_name in ledger.db.execute(
-                HELD_BY, (ledger.crawl.id, worker)
-            ).fetchall():
-                if abs(token) not in known:
-                    lane = end_lease(ledger, lane_id, token, exit_name)
-                    changes.append((*ledger.wait(lane), attempts - 1, losses, "", "", row_id))
-            db.executemany(_LOSE, changes)
-            ledger.flush()
-            taken += len(changes)
+    for ledger in _lenders(db, at=at):
+        changes: list[tuple[Any, ...]] = []
+        for row_id, lane_id, token, attempts, losses, _, _, exit_name in ledger.db.execute(
+            HELD_BY, (ledger.crawl.id, worker)
+        ).fetchall():
+            if abs(token) not in known:
+                lane = end_lease(ledger, lane_id, token, exit_name)
+                changes.append((*ledger.wait(lane), attempts - 1, losses, "", "", row_id))
+        db.executemany(_LOSE, changes)
+        ledger.flush()
+        taken += len(changes)
     return taken
+
+
+def _lenders(db: sqlite3.Connection, *, at: Moment) -> Iterator[Ledger]:
+    """The crawls that have leases. A step of the clock is noticed in all crawls: loading one does that."""
+    for (name,) in db.execute("SELECT name FROM crawl").fetchall():
+        ledger = Ledger.load(db, name, at=at)
+        if ledger and ledger.crawl.leased > 0:
+            yield ledger
 
 
 def _land(ledger: Ledger, leases: Sequence[Lease]) -> None:

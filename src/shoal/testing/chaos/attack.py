@@ -47,6 +47,7 @@ from shoal.testing.chaos.plan import (
     settings_for,
 )
 from shoal.testing.chaos.report import Report, report_on
+from shoal.testing.chaos.reserve import Reserve
 from shoal.testing.chaos.server_deeds import acts_of
 from shoal.testing.chaos.straggler import Straggler
 from shoal.testing.chaos.survey import survey
@@ -143,7 +144,7 @@ async def _begin(plan: Plan, graph: LinkGraph, *, frontier: Frontier, store: Sto
     """Begin a crawl under a new name: other crawls in a shared frontier stay untouched."""
     kind = load_spider(plan.spider)
     name = f"chaos-{os.getpid():x}-{time.time_ns() // 1000 % 2**32:x}"
-    apart = [] if plan.dead_feeders else [graph.url(number) for number in graph.pages_apart]
+    apart = [] if plan.dead_feeders else [graph.url(number) for part in plan.parts for number in part]
     spider: Spider = type(kind.__name__, (kind,), {"start": [graph.url(0), *apart], "name": name})()
     settings = settings_for(plan, lanes=tuple(lane_of(base + "/") for base in graph.bases))
     crawl, _ = await begin(frontier, spider, settings=settings, reference=plan.spider)
@@ -156,10 +157,15 @@ async def _attack(scene: Scene, show: Show, straggler: Straggler) -> None:
     """Run workers, feeders and attacks until the crawl is finished or stands still."""
     plan, crawl, frontier, diary = scene.plan, scene.crawl, scene.frontier, scene.diary
     crew = Crew(lambda: _new_fleet(scene))
+    events = schedule(plan)
+    kept = [scene.graph.url(number) for number in plan.reserve]
+    reserve = Reserve(crawl, kept, frontier=frontier, deeds=len(events))
+    await reserve.hold()
     feeders = Feeders(
         crawl,
         frontier=frontier,
         environment={**scene.here.environment, FRONTIER_VARIABLE: plan.frontier},
+        reserve=reserve,
         diary=diary,
         say=scene.say,
     )
@@ -173,12 +179,13 @@ async def _attack(scene: Scene, show: Show, straggler: Straggler) -> None:
         Deed.STRAGGLE: lambda: _straggle(straggler, diary),
         Deed.FEED: feeders.kill_one,
     }
-    mischief = Mischief(crawl, frontier=frontier, acts=acts, rng=rng, enough=enough)
+    mischief = Mischief(crawl, frontier=frontier, acts=acts, reserve=reserve, rng=rng, enough=enough)
+    holding = asyncio.create_task(reserve.run(mischief.calm))
     feeding = asyncio.create_task(_feed(feeders, scene))
     working = asyncio.create_task(crew.run())
-    attacking = asyncio.create_task(mischief.run(schedule(plan)))
+    attacking = asyncio.create_task(mischief.run(events))
     watching = asyncio.create_task(_watch(scene, crew, show))
-    tasks = [feeding, working, attacking, watching]
+    tasks = [holding, feeding, working, attacking, watching]
     try:
         await asyncio.wait([working, watching], return_when=asyncio.FIRST_COMPLETED)
         mischief.stop()

@@ -27,11 +27,11 @@ class Diary:
         self.doing = "the workers start"
 
 
-async def until(read: Callable[[], Awaitable[T]], is_so: Callable[[T], bool], *, pause: float = POLL_SECONDS) -> None:
-    """Read until the condition holds; waits while the server is away."""
+async def until(read: Callable[[], Awaitable[T]], is_so: Callable[[T], bool], *, pause: float = POLL_SECONDS) -> T:
+    """Read until the condition holds, and give what was read; waits while the server is away."""
     while True:
-        if is_so(await until_reachable(read, say=unsaid)):
-            return
+        if is_so(found := await until_reachable(read, say=unsaid)):
+            return found
         await asyncio.sleep(pause)
 
 

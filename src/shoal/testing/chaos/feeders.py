@@ -13,6 +13,7 @@ from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Progress
 from shoal.testing.chaos.diary import Diary, Say, until
 from shoal.testing.chaos.plan import Deed
+from shoal.testing.chaos.reserve import Reserve
 
 SLOW_STEPS = 10
 SLOW_STEP_SECONDS = 0.4
@@ -70,14 +71,22 @@ class Feeder:
 
 
 class Feeders:
-    """Feeds two parts at the same time. The slow one keeps its last URLs until the crawl has nothing else left to do;
-    the other one is ended by `kill_one` and then begun again."""
+    """Feeds two parts at the same time. The slow one keeps its last URLs until the crawl has nothing else left to do,
+    not even its reserve; the other one is ended by `kill_one` and then begun again."""
 
     def __init__(
-        self, crawl: Crawl, *, frontier: Frontier, environment: Mapping[str, str], diary: Diary, say: Say
+        self,
+        crawl: Crawl,
+        *,
+        frontier: Frontier,
+        environment: Mapping[str, str],
+        reserve: Reserve,
+        diary: Diary,
+        say: Say,
     ) -> None:
         self._crawl = crawl
         self._frontier = frontier
+        self._reserve = reserve
         self._diary = diary
         self._start = partial(Feeder.start, crawl, environment, say=say)
         self._killed = asyncio.Event()
@@ -105,7 +114,7 @@ class Feeders:
             for first in range(0, len(early), step):
                 await feeder.give(early[first : first + step])
                 await asyncio.sleep(SLOW_STEP_SECONDS)
-            await self._again.wait()
+            await self._reserve.is_empty.wait()
             await until(partial(self._frontier.progress, self._crawl.id), self._has_run_dry)
             await feeder.give(late)
             self._diary.surprises += await feeder.end()

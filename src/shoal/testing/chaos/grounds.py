@@ -10,6 +10,7 @@ import random
 import shutil
 import signal
 import sqlite3
+import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from shoal.frontier.base import Frontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.processes.opening import frontier_at, store_at
 from shoal.store.base import Store
+from shoal.testing.chaos.diary import until
 from shoal.testing.chaos.plan import CHOICE, STALL_SECONDS, Deed
 from shoal.testing.servers import clocks
 from shoal.testing.servers.clocks import SteppedClock
@@ -185,16 +187,18 @@ async def _reset(relays: list[LineRelay]) -> None:
 
 async def _end_backend(server: PostgresServer, rng: random.Random) -> None:
     """End the process of one session: in good order, or with SIGKILL, after which the server ends all sessions."""
+    sign = rng.choice((signal.SIGTERM, signal.SIGKILL))
+    # After a reset there is no session before the next write, and a server that recovers takes none.
+    await until(partial(asyncio.to_thread, _end_one_of, server, sign, rng), bool)
+
+
+def _end_one_of(server: PostgresServer, sign: signal.Signals, rng: random.Random) -> bool:
     query = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-    pids = (await asyncio.to_thread(server.call, query)).split()
-    if not pids:
-        return
-    pid = int(rng.choice(pids))
-    if rng.random() < 1 / 2:
-        await asyncio.to_thread(server.call, f"SELECT pg_terminate_backend({pid})")
-    else:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.CalledProcessError, ProcessLookupError):
+        if pids := server.call(query).split():
+            os.kill(int(rng.choice(pids)), sign)
+            return True
+    return False
 
 
 async def _restart_postgres(server: PostgresServer, rng: random.Random) -> None:

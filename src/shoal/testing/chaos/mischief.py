@@ -11,6 +11,7 @@ from shoal.frontier.base import Frontier
 from shoal.model import Crawl, Progress
 from shoal.testing.chaos.diary import until
 from shoal.testing.chaos.plan import Deed, Event
+from shoal.testing.chaos.reserve import Reserve
 
 # After the page count that an event waits for: so that kills do not always follow a settle.
 LONGEST_DELAY_SECONDS = 0.3
@@ -21,7 +22,8 @@ Act = Callable[[], Awaitable[None]]
 
 
 class Mischief:
-    """Does what the schedule says, each deed by its act. Sets `enough` when it is told to stop."""
+    """Does what the schedule says, each deed by its act. Sets `enough` when it is told to stop, `calm` after its last
+    deed."""
 
     def __init__(
         self,
@@ -29,21 +31,27 @@ class Mischief:
         *,
         frontier: Frontier,
         acts: Mapping[Deed, Act],
+        reserve: Reserve,
         rng: random.Random,
         enough: asyncio.Event,
     ) -> None:
         self._crawl = crawl
         self._frontier = frontier
         self._acts = acts
+        self._reserve = reserve
         self._rng = rng
         self._enough = enough
+        self.calm = asyncio.Event()
         self._asides: list[asyncio.Future[None]] = []
 
     async def run(self, events: Sequence[Event]) -> None:
-        """Carry out the events in order; those that are not due before the crawl ends are left out."""
+        """Carry out the events in order. Only a crawl that stands still, or has lost its workers, ends before the last
+        one: the reserve keeps any other one from its end."""
         try:
             for event in events:
-                await until(partial(self._frontier.progress, self._crawl.id), partial(self._is_due, event))
+                progress = await until(partial(self._frontier.progress, self._crawl.id), partial(self._is_due, event))
+                if progress.left == 0:
+                    await self._reserve.give_some()
                 await asyncio.sleep(self._rng.uniform(0, LONGEST_DELAY_SECONDS))
                 if self._enough.is_set():
                     break
@@ -52,15 +60,26 @@ class Mischief:
                     self._asides.append(asyncio.ensure_future(act()))
                 else:
                     await act()
-            await asyncio.gather(*self._asides)
+            await self._finish_asides()
         finally:
             for aside in self._asides:
                 aside.cancel()
             await asyncio.gather(*self._asides, return_exceptions=True)
+            self.calm.set()
 
     def stop(self) -> None:
         """Begin no further event; finish those that were begun."""
         self._enough.set()
 
+    async def _finish_asides(self) -> None:
+        """Wait for deeds that take long. One that still looks for a worker which has done pages gets pages for it."""
+        waiting = asyncio.gather(*self._asides)
+        await until(
+            partial(self._frontier.progress, self._crawl.id), lambda progress: waiting.done() or progress.left == 0
+        )
+        await self._reserve.give_all()
+        await waiting
+
     def _is_due(self, event: Event, progress: Progress) -> bool:
-        return self._enough.is_set() or progress.done >= event.at
+        """Also when all pages but the reserve are done: they are fewer than planned where some became dead letters."""
+        return self._enough.is_set() or progress.done >= event.at or progress.left == 0

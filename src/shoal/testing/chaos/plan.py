@@ -24,6 +24,8 @@ PAGES_PER_KILL = 180
 FEWEST_PAGES = 900
 # One page in so many is apart: no link leads there, it is fed.
 APART_EVERY = 10
+# One page in so many is in reserve: it is apart as well, and fed when every deed is done.
+RESERVE_EVERY = 10
 # Long enough that a busy worker is not taken for a lost one, short enough to be waited out.
 LEASE_SECONDS = 2.0
 FREEZE_SECONDS = LEASE_SECONDS + 1.5
@@ -112,14 +114,20 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def apart(self) -> int:
         """How many of the pages have to be fed, because no link leads there."""
-        return self.pages // APART_EVERY if self.dead_feeders or self.deadly or self.hanging else 0
+        fed = self.pages // APART_EVERY if self.dead_feeders or self.deadly or self.hanging else 0
+        return fed + len(self.reserve)
 
     @property
     def parts(self) -> tuple[range, range]:
-        """The pages apart, one part for each of two feeders."""
-        first = self.pages - self.apart
-        middle = first + self.apart // 2
-        return range(first, middle), range(middle, self.pages)
+        """The pages apart that are not in reserve, one part for each of two feeders."""
+        first, last = self.pages - self.apart, self.reserve.start
+        middle = (first + last) // 2
+        return range(first, middle), range(middle, last)
+
+    @property
+    def reserve(self) -> range:
+        """The pages apart that are kept back until every deed is done."""
+        return range(self.pages - self.pages // RESERVE_EVERY, self.pages)
 
 
 def pages_for(kills: int) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from shoal.testing.chaos.bad_pages import DEADLY, HANGING
 from shoal.testing.chaos.diary import Diary
-from shoal.testing.chaos.plan import MAX_ATTEMPTS, Deed, Plan, bad_pages
+from shoal.testing.chaos.plan import MAX_ATTEMPTS, Deed, Plan, bad_pages, schedule
 from shoal.testing.chaos.survey import Survey, few
 from shoal.testing.sites.loopback import Hit, busiest_window
 
@@ -95,7 +96,7 @@ def pace_of(hits: Iterable[Hit], *, rate: float, hold_up: float = HOLD_UP_SECOND
 def report_on(plan: Plan, found: Survey, hits: list[Hit], *, diary: Diary, late_settles: int, seconds: float) -> Report:
     """The verdict: what was found at the end of a run, beside what was done."""
     pace, bad, done = pace_of(hits, rate=plan.rate), bad_pages(plan), diary.done
-    surprises = [*diary.surprises, *found.surprises, *_unexplained(plan, found, diary)]
+    surprises = [*diary.surprises, *found.surprises, *_unexplained(plan, found, diary), *_undone(plan, diary)]
     return Report(
         frontier=plan.backend,
         store=plan.store_backend,
@@ -141,6 +142,16 @@ def total(reports: Sequence[Report]) -> Report:
     sums = {name: sum(getattr(report, name) for report in reports) for name in names if name not in kept}
     busiest = max(report.busiest_second for report in reports)
     return msgspec.structs.replace(last, **sums, busiest_second=busiest)
+
+
+def _undone(plan: Plan, diary: Diary) -> list[str]:
+    """Deeds of the plan that were not done: a run that left them out has proved less than it says."""
+    planned = Counter(event.deed for event in schedule(plan) if event.deed is not Deed.RELIEVE)
+    return [
+        f"{diary.done[deed]} of {number} planned deeds '{deed}' were done"
+        for deed, number in planned.items()
+        if diary.done[deed] < number
+    ]
 
 
 def _unexplained(plan: Plan, found: Survey, diary: Diary) -> list[str]:

@@ -83,13 +83,13 @@ class WorkerDeeds:
         Waits until `awake` workers are at work."""
         while not self._enough.is_set():
             beats = await until_reachable(self._frontier.workers, say=unsaid)
-            at_work = {
-                beat.pid for beat in beats if beat.crawl == self._crawl.id and beat.pages >= pages
-            } - self._frozen
-            alive = sorted((name, pid) for name, pid in self._crew.pids.items() if pid in at_work)
-            if len(alive) >= awake:
-                fewest = min(self._kills[name] for name, _ in alive)
-                return self._rng.choice([worker for worker in alive if self._kills[worker[0]] == fewest])
+            done = {beat.pid: beat.pages for beat in beats if beat.crawl == self._crawl.id}
+            awake_pids = done.keys() - self._frozen
+            alive = sorted((name, pid) for name, pid in self._crew.pids.items() if pid in awake_pids)
+            able = [(name, pid) for name, pid in alive if done[pid] >= pages]
+            if able and len(alive) >= awake:
+                fewest = min(self._kills[name] for name, _ in able)
+                return self._rng.choice([worker for worker in able if self._kills[worker[0]] == fewest])
             await asyncio.sleep(POLL_SECONDS)
         return None
 

@@ -222,8 +222,8 @@ class MemoryFrontier:
         self, worker: str, *, suspects: Sequence[int] = (), cause: str = "", known: Sequence[int] | None = None
     ) -> int:
         held = [
-            (self._crawl(name), task)
-            for name, one in self._crawls.items()
+            (one, task)
+            for one in [self._crawl(name) for name in self._crawls]
             for task in one.in_state(TaskState.LEASED)
             if task.worker == worker and task.token not in (known or ())
         ]

@@ -30,7 +30,7 @@ def reclaim_and_wake(one: ModelCrawl) -> None:
 
 def bring_back(one: ModelCrawl) -> None:
     """Lanes whose next start lies too far ahead get a possible one."""
-    far = [lane for lane in ready_lanes(one) if one.next_start(lane) > one.now + FAR_SECONDS]
+    far = [lane for lane in _free_lanes(one) if one.next_start(lane) > one.now + FAR_SECONDS]
     for lane in sorted(far, key=one.next_start, reverse=True)[:MAX_BROUGHT_BACK]:
         latest = max(one.now, lane.blocked_until) + FAR_SECONDS
         latest += (one.in_flight(lane) + 1) * max(lane.interval, lane.base_interval)
@@ -41,8 +41,11 @@ def bring_back(one: ModelCrawl) -> None:
 
 def ready_lanes(one: ModelCrawl) -> list[ModelLane]:
     """Lanes that could lend a task, now or later."""
-    if one.state != CrawlState.RUNNING:
-        return []
+    return _free_lanes(one) if one.state == CrawlState.RUNNING else []
+
+
+def _free_lanes(one: ModelCrawl) -> list[ModelLane]:
+    """Lanes that have waiting tasks and places for them. Those of a paused crawl keep their starts up to date too."""
     return [
         lane for lane in one.lanes.values() if one.waiting(lane) and one.in_flight(lane) < lane.cap and not lane.opener
     ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from shoal.frontier.base import Frontier
-from shoal.model import Crawl, Dead, DeadFilter, Done, LaneUpdate, Retry
+from shoal.model import Crawl, CrawlState, Dead, DeadFilter, Done, LaneUpdate, Retry
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import (
     CRAWL,
@@ -23,6 +24,18 @@ from shoal.testing.contract.frontier.case import (
 )
 
 HOUR = 3600.0
+USUAL = Crawl(id=CRAWL, spider="s", interval=0.0, cap=100)
+# Verbs that may change what the delayed task of the first lane waits for.
+VERBS: dict[str, Callable[[Frontier], Awaitable[object]]] = {
+    "put": lambda frontier: frontier.put(CRAWL, [make_task(2)]),
+    "update_lane": lambda frontier: frontier.update_lane(CRAWL, "a.test", LaneUpdate(cap=7)),
+    "set_state": lambda frontier: frontier.set_state(CRAWL, CrawlState.PAUSED),
+    "forget": lambda frontier: frontier.forget(CRAWL, [9]),
+    "evict": lambda frontier: frontier.evict("w9"),
+    "reclaim": lambda frontier: frontier.evict("w9", known=[]),
+    "open_crawl": lambda frontier: frontier.open_crawl(USUAL),
+    "open_crawl anew": lambda frontier: frontier.open_crawl(msgspec.structs.replace(USUAL, interval=1.0)),
+}
 
 
 class ClockPromises(FrontierCase):
@@ -32,7 +45,7 @@ class ClockPromises(FrontierCase):
     async def steady(self, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Frontier]:
         """The frontier of a process that has a steady clock."""
         frontier = await self.open(tmp_path, clock, clock.steady)
-        await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=100))
+        await frontier.open_crawl(USUAL)
         yield frontier
         await frontier.close()
 
@@ -94,17 +107,29 @@ class ClockPromises(FrontierCase):
         self, steady: Frontier, clock: FakeClock
     ) -> None:
         await steady.put(CRAWL, [make_task(1), make_task(2, "b.test"), make_task(3, "b.test")])
-        first, second = (await take(steady, 2)).leases
+        # Either lane may come first: they wait equally long, and may lie in shards on different servers.
+        leases = {lease.task.key: lease for lease in (await take(steady, 2)).leases}
         clock.step(HOUR)
-        await steady.settle(
-            [Retry(lease=first, reason="again", delay=10.0), Done(lease=second, lane=LaneUpdate(rest_seconds=10.0))]
-        )
+        rest = LaneUpdate(rest_seconds=10.0)
+        await steady.settle([Retry(lease=leases[1], reason="again", delay=10.0), Done(lease=leases[2], lane=rest)])
         await steady.put(CRAWL, [make_task(4, "c.test")])
         assert keys(await take(steady)) == [4]
         clock.advance(9.0)
         assert keys(await take(steady)) == []
         clock.advance(1.01)
         assert sorted(keys(await take(steady))) == [1, 3]
+
+    @pytest.mark.parametrize("verb", VERBS)
+    async def test_a_step_back_is_noticed_by_whatever_changes_a_crawl(
+        self, steady: Frontier, clock: FakeClock, verb: str
+    ) -> None:
+        """Else the crawl's time stands still until a worker asks for leases."""
+        await steady.put(CRAWL, [make_task(1, delay=50.0)])
+        await take(steady, 0)
+        clock.step(-HOUR)
+        await VERBS[verb](steady)
+        clock.advance(3.0)
+        assert (await steady.look_up(CRAWL, 1)).due_in == pytest.approx(47.0)
 
     async def test_tokens_rise_after_a_step_back(self, steady: Frontier, clock: FakeClock) -> None:
         await steady.put(CRAWL, [make_task(1), make_task(2)])
@@ -208,3 +233,29 @@ class ClockPromises(FrontierCase):
         await take(frontier, 0)
         assert keys(await take(frontier)) == [1]
         await check_counts(frontier, queued=1, leased=1)
+
+    async def test_a_start_that_lies_too_far_ahead_is_brought_back_in_a_paused_crawl(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        """People see when its lanes would start, and they start as soon as it is resumed."""
+        clock.step(HOUR)
+        await frontier.put(CRAWL, [make_task(1)])
+        clock.step(-HOUR)
+        await frontier.set_state(CRAWL, CrawlState.PAUSED)
+        await take(frontier)
+        (lane,) = await frontier.lanes(CRAWL)
+        assert lane.starts_in == 0.0
+        await frontier.set_state(CRAWL, CrawlState.RUNNING)
+        assert keys(await take(frontier)) == [1]
+
+    async def test_a_start_that_lies_too_far_ahead_is_brought_back_with_a_place_that_came_free(
+        self, steady: Frontier, other: Frontier, clock: FakeClock
+    ) -> None:
+        await steady.update_lane(CRAWL, "a.test", LaneUpdate(cap=1))
+        await steady.put(CRAWL, [make_task(1), make_task(2)])
+        lease = await take_one(steady)
+        clock.step(HOUR)
+        # This process has not asked for leases before, and takes the clock for right.
+        await other.reserve(CRAWL, "a.test")
+        clock.advance(1.5)
+        assert keys(await take(steady, landed=[lease])) == [2]

@@ -32,8 +32,9 @@ function ready_lanes(limit, horizon)
 end
 
 -- Lanes whose next start lies further ahead than their pace and rests allow get a possible one, a bounded number per call. The clock
--- was wrong when it was written: before a step was noticed, or by an older shoal.
+-- was wrong when it was written: before a step was noticed, or by an older shoal. In a cancelled crawl no lane has anything to start.
 function bring_back_lanes()
+  if is_cancelled then return end
   local members = call('ZREVRANGEBYSCORE', P .. 'ready', '+inf', '(' .. format('%.17g', now + FAR_SECONDS), 'LIMIT', 0, MAX_BROUGHT_BACK)
   for _, member in ipairs(members) do
     local lane = need_lane(string.sub(member, 9))

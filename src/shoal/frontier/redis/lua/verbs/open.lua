@@ -1,8 +1,8 @@
--- needs: server
+-- needs: server clock_rules
 -- open: create a crawl, or let one that exists take over settings, budgets, rules and pace.
 --
 -- KEYS[1]     the prefix of the crawl's keys
--- ARGV[1]     the time in seconds, for tests; "" is the server's own
+-- ARGV[1]     the time, as in every script (see server)
 -- ARGV[2]     the server's run_id
 -- ARGV[3]     the crawl's number, from which its epochs follow; "" while it is not known whether the crawl exists
 -- ARGV[4]     "1" when the lanes were walked, which a change of pace takes (see walk)
@@ -20,7 +20,7 @@ local run_id, number, has_walked = unpack(ARGV, 2, 4)
 local interval, cap, needs_rules, pages, per_lane, per_shape, settings = unpack(ARGV, 5, 11)
 local id, spider, state, feeding, created, dedup, dedup_ttl, max_cost, shard, shards, layout = unpack(ARGV, 12, 22)
 local key, ttl = P .. 'crawl', tonumber(dedup_ttl)
-local old = read_fields('crawl', 'state', 'interval', 'cap', 'dedup_ttl')
+local old = read_fields('crawl', 'state', 'interval', 'cap', 'dedup_ttl', 'clock_last', 'clock_shift')
 
 if old.state == 'deleting' then return {'deleting'} end
 if not old.state then
@@ -37,6 +37,10 @@ elseif (tonumber(old.interval) ~= tonumber(interval) or tonumber(old.cap) ~= ton
   return {'pace', old.interval, old.cap}
 elseif old.dedup_ttl and ttl > 0 and tonumber(old.dedup_ttl) ~= ttl then
   return {'ttl'}
+else
+  -- As every script that may change a crawl does (see crawl).
+  local _, shift = clock_rules.reckon(now, tonumber(old.clock_last) or 0, tonumber(old.clock_shift) or 0, expected)
+  if shift ~= (tonumber(old.clock_shift) or 0) then call('HSET', key, 'clock_shift', format('%.17g', shift)) end
 end
 call('HSET', key, 'interval', interval, 'cap', cap, 'needs_rules', needs_rules, 'pages', pages, 'per_lane', per_lane,
   'per_shape', per_shape, 'settings', settings, 'max_cost', max_cost)
