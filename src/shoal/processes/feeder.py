@@ -71,6 +71,10 @@ class Feeder:
         finally:
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
+        await self.end()
+
+    async def end(self) -> None:
+        """Say that everything is fed."""
         await self._say_seconds(0)
         self.has_ended = True
 

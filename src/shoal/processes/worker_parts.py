@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from shoal.archive.base import Archive
 from shoal.exits.troubles import Troubles
 from shoal.frontier.base import Frontier
-from shoal.journey.journey import Journey
+from shoal.journey.failing_handlers import FailingHandlers
 from shoal.journey.recent_keys import RecentKeys
+from shoal.journey.results import Finished
+from shoal.model import Lease
 from shoal.processes.black_box import BlackBox, WorkerBox
 from shoal.processes.renewals import OpenFrontier
 from shoal.processes.solitude import Solitude
@@ -29,6 +31,18 @@ class Shared(NamedTuple):
     beside: OpenFrontier | None = None
 
 
+class PageJourney(Protocol):
+    """What a worker asks of the journey of its pages. `failing` says whether the crawl must pause."""
+
+    failing: FailingHandlers
+
+    async def prepare(self, lease: Lease) -> None:
+        """Do what takes time before the start slot of the lease comes."""
+
+    def take(self, lease: Lease, landed: Callable[[Lease], Awaitable[None] | None]) -> Awaitable[Finished]:
+        """Work on the lease. `landed` is called as soon as the page is there."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class WorkerParts:
     """What a worker is built from. `say` takes one line for people.
@@ -42,7 +56,7 @@ class WorkerParts:
     spider: Spider
     frontier: Frontier
     store: Store
-    journey: Journey
+    journey: PageJourney
     known: RecentKeys
     say: Callable[[str], None]
     archive: Archive | None = None

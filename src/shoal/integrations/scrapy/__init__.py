@@ -1,0 +1,8 @@
+"""Scrapy on shoal's frontier: an existing project joins the fleet by changing its settings."""
+
+from shoal.integrations.scrapy.addon import Addon
+from shoal.integrations.scrapy.pipeline import StorePipeline
+from shoal.integrations.scrapy.scheduler import Scheduler
+from shoal.integrations.scrapy.watch import SpiderWatch
+
+__all__ = ["Addon", "Scheduler", "SpiderWatch", "StorePipeline"]

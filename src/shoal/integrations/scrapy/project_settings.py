@@ -1,0 +1,72 @@
+"""A project's Scrapy settings as shoal understands them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from scrapy.crawler import Crawler
+from scrapy.settings import BaseSettings
+
+from shoal.integrations.scrapy.bridge import spider_of
+from shoal.integrations.scrapy.crawl_of_spider import ScrapyCrawl
+from shoal.processes.opening import Places
+from shoal.settings import resolve
+
+PREFIX = "SHOAL_"
+# Settings of this package, beside those that shoal has anyway.
+OWN = ("FRONTIER", "STORE", "ARCHIVE", "CRAWL", "FRESH")
+DEFAULT_FRONTIER = "shoal.db"
+
+
+def wanted_of(crawler: Crawler, *, say: Callable[[str], None]) -> ScrapyCrawl:
+    """What the settings of a project ask for."""
+    settings, spider = crawler.settings, spider_of(crawler)
+    at_once = settings.getint("CONCURRENT_REQUESTS") or 16
+    given = _given(settings)
+    resolved = resolve([("Scrapy's settings", {**_limits(settings, given, say=say), **given})]).values
+    places = Places(
+        frontier=settings.get("SHOAL_FRONTIER") or DEFAULT_FRONTIER,
+        store=settings.get("SHOAL_STORE") or "",
+        archive=settings.get("SHOAL_ARCHIVE"),
+    )
+    return ScrapyCrawl(
+        spider=spider.name,
+        places=places,
+        settings=resolved,
+        arguments=_arguments(spider),
+        requests_at_once=at_once,
+        crawl=settings.get("SHOAL_CRAWL") or "",
+        fresh=settings.getbool("SHOAL_FRESH"),
+    )
+
+
+def _given(settings: BaseSettings) -> dict[str, Any]:
+    """shoal's settings by their own names."""
+    names = [name for name in settings if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in OWN]
+    return {name.removeprefix(PREFIX).lower(): settings[name] for name in names}
+
+
+def _limits(settings: BaseSettings, given: dict[str, Any], *, say: Callable[[str], None]) -> dict[str, Any]:
+    """The limits that Scrapy's own settings ask for, for the whole fleet, where shoal's are not given."""
+    at_once = settings.getint("CONCURRENT_REQUESTS") or 16
+    # Twice what Scrapy sends at once: the next requests are here before the first ones are done.
+    limits: dict[str, Any] = {"concurrency": 2 * at_once, "obey_robots": False, "max_depth": 0}
+    delay, per_host = settings.getfloat("DOWNLOAD_DELAY"), settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
+    if "rate" not in given:
+        limits["rate"] = f"{1 / delay:.12g}/s" if delay > 0 else "unlimited"
+        pace = f"one request per {delay:g} s" if delay > 0 else "no limit of requests per second"
+        say(f"DOWNLOAD_DELAY holds for the whole fleet: {pace} and host; SHOAL_RATE changes that")
+    if "per_host" not in given:
+        limits["per_host"] = max(per_host, 1)
+        say(
+            f"CONCURRENT_REQUESTS_PER_DOMAIN holds for the whole fleet: {max(per_host, 1)} requests at once per host;"
+            " SHOAL_PER_HOST changes that"
+        )
+    return limits
+
+
+def _arguments(spider: Any) -> dict[str, str]:
+    """The arguments of `scrapy crawl -a`, as the spider keeps them."""
+    given = getattr(spider, "_shoal_arguments", {})
+    return {str(name): str(value) for name, value in given.items()}

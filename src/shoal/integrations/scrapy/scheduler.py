@@ -1,0 +1,168 @@
+"""Scrapy's scheduler over a shoal frontier."""
+
+from __future__ import annotations
+
+import logging
+
+from scrapy import Request, Spider
+from scrapy.core.scheduler import BaseScheduler
+from scrapy.crawler import Crawler
+from scrapy.exceptions import CloseSpider
+from twisted.internet.defer import Deferred
+
+from shoal.errors import ShoalError
+from shoal.integrations.scrapy.bridge import bridge_of, stats_of
+from shoal.integrations.scrapy.crawl_of_spider import JoinedCrawl
+from shoal.integrations.scrapy.engine_hooks import attach, close_spider, leave_pace_to_lanes, wake
+from shoal.integrations.scrapy.project_settings import wanted_of
+from shoal.integrations.scrapy.stored_requests import StoredRequests, UnfitRequest
+from shoal.integrations.scrapy.visits import Visit
+from shoal.integrations.scrapy.worker_thread import Reports, WorkerThread
+from shoal.secrecy import masked
+
+log = logging.getLogger("shoal")
+
+
+class Scheduler(BaseScheduler):
+    """Gives the engine requests that the frontier lends, and the frontier what the spider finds. A lease ends when the
+    callback's output was consumed and its items have left the pipelines; requests that it found are put with that."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._bridge = bridge_of(crawler)
+        self._inflow = self._bridge.inflow
+        self._stats = stats_of(crawler)
+        self._logs_duplicates = crawler.settings.getbool("DUPEFILTER_DEBUG")
+        self._thread: WorkerThread | None = None
+        self._opening: Deferred[None] = Deferred()
+        self._closing: Deferred[None] = Deferred()
+        self._is_finished = False
+        self._has_ended = False
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Scheduler:
+        """The scheduler of one spider's run."""
+        return cls(crawler)
+
+    def open(self, spider: Spider) -> Deferred[None]:
+        """Join the spider's crawl, or begin it."""
+        from twisted.internet import reactor
+
+        self._requests = StoredRequests(spider, self._fingerprint)
+        try:
+            wanted = wanted_of(self._crawler, say=self._say)
+        except ShoalError as error:
+            raise self._refusal(error) from None
+        self._bridge.shown_frontier = masked(wanted.places.frontier)
+        attach(self._crawler, self._bridge.visits)
+        leave_pace_to_lanes(self._crawler, wanted.requests_at_once)
+        reports = Reports(
+            joined=self._joined,
+            offered=self._bridge.visits.offer,
+            finished=self._finished,
+            ended=self._ended,
+            say=self._say,
+        )
+        call = reactor.callFromThread
+        self._thread = WorkerThread(wanted, inflow=self._inflow, reports=reports, call=call)
+        self._thread.start()
+        return self._opening
+
+    def close(self, reason: str) -> Deferred[None] | None:
+        """Write and settle what is done, release the rest. The queue stays as it is."""
+        if self._thread is None or self._has_ended:
+            return None
+        self._bridge.visits.close()
+        self._thread.stop()
+        return self._closing
+
+    def has_pending_requests(self) -> bool:
+        """Whether any process of the crawl has work, or this one holds some."""
+        return not self._is_finished or len(self._bridge.visits) > 0
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Take a request that was found. False: it is known already, or it cannot leave this process."""
+        visit = self._bridge.visits.finder(request)
+        key = self._requests.key_of(request, is_found=visit is not None)
+        if key in self._inflow.known or (visit is not None and key in visit.found):
+            self._filtered(request)
+            return False
+        try:
+            task = self._requests.task_of(request, key, parent=None if visit is None else visit.lease.task)
+        except UnfitRequest as error:
+            self._refuse(str(error), visit)
+            return False
+        if visit is not None:
+            visit.found[key] = task
+        else:
+            self._is_finished = False
+            self._inflow.tasks.append(task)
+        self._count("enqueued")
+        return True
+
+    def next_request(self) -> Request | None:
+        """A request whose start is due; None where none is here."""
+        while (visit := self._bridge.visits.next()) is not None:
+            try:
+                request = self._requests.request_of(visit.lease.task)
+            except UnfitRequest as error:
+                visit.fail(f"unfit: {error}")
+                self._bridge.visits.end(visit)
+                continue
+            self._bridge.visits.begin(visit, request)
+            self._count("dequeued")
+            return request
+        return None
+
+    def _fingerprint(self, request: Request) -> bytes:
+        fingerprinter = self._crawler.request_fingerprinter
+        if fingerprinter is None:
+            raise ShoalError("the crawler has no fingerprinter: its settings were not applied")
+        return fingerprinter.fingerprint(request)
+
+    def _filtered(self, request: Request) -> None:
+        self._stats.inc_value("dupefilter/filtered")
+        if self._logs_duplicates:
+            log.debug("filtered duplicate request: %s", request, extra={"spider": self._crawler.spider})
+
+    def _refuse(self, why: str, visit: Visit | None) -> None:
+        """Say where the slip is, and let the page that made it end as a dead letter: nothing is missing in silence."""
+        log.error("%s", why, extra={"spider": self._crawler.spider})
+        self._stats.inc_value("scheduler/unserializable")
+        if visit is not None:
+            visit.fail(f"unfit: {why}")
+
+    def _joined(self, joined: JoinedCrawl) -> None:
+        begun = "begun" if joined.is_new else "joined"
+        self._say(f"{begun} {joined.crawl.id} at {self._bridge.shown_frontier}")
+        self._bridge.crawl = joined.crawl.id
+        self._stats.set_value("shoal/crawl", joined.crawl.id)
+        self._opening.callback(None)
+
+    def _finished(self, is_finished: bool) -> None:
+        self._is_finished = is_finished
+        wake(self._crawler)
+
+    def _ended(self, error: ShoalError | None) -> None:
+        self._has_ended = True
+        self._bridge.visits.close()
+        if error is not None:
+            log.error("%s", error, extra={"spider": self._crawler.spider})
+        if not self._opening.called:
+            self._opening.errback(CloseSpider(f"shoal: {error or 'stopped'}"))
+            return
+        self._closing.callback(None)
+        if error is not None:
+            # Without this the spider would seem to be done.
+            close_spider(self._crawler, reason=f"shoal: {error}")
+
+    def _refusal(self, error: ShoalError) -> CloseSpider:
+        log.error("%s", error, extra={"spider": self._crawler.spider})
+        return CloseSpider(f"shoal: {error}")
+
+    def _say(self, line: str) -> None:
+        log.info("%s", line, extra={"spider": self._crawler.spider})
+
+    def _count(self, verb: str) -> None:
+        self._stats.inc_value(f"scheduler/{verb}/shoal")
+        self._stats.inc_value(f"scheduler/{verb}")

@@ -1,0 +1,153 @@
+"""How a worker's leases travel when Scrapy does the work: each becomes a visit, and what came of it ends the lease."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from shoal.fetch.base import Response
+from shoal.integrations.scrapy.visits import Visit
+from shoal.journey.failing_handlers import FailingHandlers
+from shoal.journey.results import Finished, Records
+from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Task
+from shoal.policy.politeness import Moods
+from shoal.policy.retries import Verdict, backoff, judge, retry_after
+from shoal.processes.tally import Tally
+from shoal.settings import Settings
+
+Offer = Callable[[Visit], None]
+Put = Callable[[str, list[Task]], Awaitable[object]]
+Landed = Callable[[Lease], Awaitable[None] | None]
+
+
+class ScrapyJourney:
+    """Keeps what a worker asks of a journey. `offer` hands a visit to the reactor's thread; `put` puts
+    tasks, as soon as the frontier can be reached; `places` are the requests
+    that Scrapy may have on their way: one with a start slot takes its place before that slot comes."""
+
+    def __init__(
+        self, *, offer: Offer, put: Put, places: int, records: Records, settings: Settings, tally: Tally
+    ) -> None:
+        self._offer = offer
+        self._put = put
+        self._tally = tally
+        self._records = records
+        self._settings = settings
+        self._places = asyncio.Semaphore(places)
+        self._placed: set[int] = set()
+        self._moods = Moods(adaptive=settings.pace == "adaptive")
+        self._rng = random.Random()  # noqa: S311 -- jitter, not secrets
+        self.failing = FailingHandlers(0)
+
+    async def prepare(self, lease: Lease) -> None:
+        """Take a place in the engine before the start slot comes: the request then starts when it is due."""
+        await self._places.acquire()
+        self._placed.add(lease.token)
+
+    async def take(self, lease: Lease, landed: Landed) -> Finished:
+        """Let Scrapy do the page; gives how its lease ends."""
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[Visit] = loop.create_future()
+
+        def give(visit: Visit) -> None:
+            loop.call_soon_threadsafe(_set, over, visit)
+
+        def land() -> None:
+            loop.call_soon_threadsafe(self._land, lease, landed)
+
+        try:
+            self._offer(Visit(lease=lease, give=give, land=land))
+            visit = await over
+        finally:
+            self._free(lease)
+        finished, found = self._finished(visit), list(visit.found.values())
+        if isinstance(finished.result, Dead) and found:
+            # As in Scrapy, what a callback yielded before it failed counts. A dead letter cannot bring tasks with it.
+            await self._put(lease.crawl, found)
+        return finished
+
+    def _land(self, lease: Lease, landed: Landed) -> None:
+        self._free(lease)
+        landed(lease)
+
+    def _free(self, lease: Lease) -> None:
+        if lease.token in self._placed:
+            self._placed.remove(lease.token)
+            self._places.release()
+
+    def _finished(self, visit: Visit) -> Finished:
+        lease = visit.lease
+        if visit.is_released:
+            return Finished(Released(lease=lease))
+        answer = _response(visit)
+        if answer is not None:
+            self._tally.fetched(answer)
+        verdict = None if answer is None else judge(answer)
+        lane = None if answer is None or verdict is None else self._lane(lease, verdict, answer)
+        problem = visit.problem or _ignored(visit, verdict)
+        outcome = problem.partition(":")[0] or _outcome(visit, answer)
+        row = self._records.fetch_row(lease, outcome, answer, error=problem, items=visit.items)
+        items = self._records.item_rows(visit.items, lease=lease, url=answer.url if answer else lease.task.url)
+        if problem:
+            return Finished(Dead(lease=lease, reason=problem, detail=visit.detail, lane=lane), items, row)
+        found = [self._delayed(task, visit) for task in visit.found.values()]
+        notes = {"items": len(items)} if items else {}
+        return Finished(
+            Done(lease=lease, outcome=outcome, found=found, lane=lane, notes=notes), items, row, visit.unstorable
+        )
+
+    def _lane(self, lease: Lease, verdict: Verdict, answer: Response) -> LaneUpdate | None:
+        """What the answer does to the pace of its lane, for all workers."""
+        update = self._moods.after(lease, verdict, answer.elapsed)
+        asked = retry_after(answer.headers, time.time()) if verdict.slows else None
+        if asked is None:
+            return update
+        return self._moods.resting(lease, update, LaneUpdate(rest_seconds=min(asked, self._settings.max_rest_seconds)))
+
+    def _delayed(self, task: Task, visit: Visit) -> Task:
+        """A request that Scrapy sends again waits for a while, longer each time; Scrapy alone would send it at once."""
+        if not visit.retries:
+            return task
+        return msgspec.structs.replace(task, delay=backoff(visit.retries, self._settings, self._rng))
+
+
+def _set(over: asyncio.Future[Visit], visit: Visit) -> None:
+    if not over.done():
+        over.set_result(visit)
+
+
+def _response(visit: Visit) -> Response | None:
+    """Scrapy's answer as shoal's policies read it."""
+    answer = visit.answer
+    if answer is None:
+        return None
+    headers = {
+        name.decode("latin-1").lower(): b",".join(values).decode("latin-1") for name, values in answer.headers.items()
+    }
+    return Response(
+        url=answer.url,
+        status=answer.status,
+        headers=headers,
+        body=answer.body,
+        wire_size=len(answer.body),
+        elapsed=visit.elapsed,
+    )
+
+
+def _ignored(visit: Visit, verdict: Verdict | None) -> str:
+    """Why a page that never reached the spider is a dead letter: Scrapy has tried it again and given up."""
+    if visit.reached_spider or verdict is None or visit.outcome == "errback":
+        return ""
+    return f"{verdict.outcome}: Scrapy gave up" if verdict.action == "retry" else ""
+
+
+def _outcome(visit: Visit, answer: Response | None) -> str:
+    if visit.outcome:
+        return visit.outcome
+    if answer is None or 200 <= answer.status < 300:
+        return "ok"
+    return f"http_{answer.status}"

@@ -1,0 +1,143 @@
+"""Scrapy's requests as tasks, and back. Nothing is pickled: what a task holds can be read by any program."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from scrapy import Request, Spider
+from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.request import request_from_dict
+
+from shoal.errors import UsageError
+from shoal.model import Task, random_key
+from shoal.urls import canonical, lane_of
+
+FIELD = "scrapy"  # of a task's meta
+# Of `Request.attributes`: those that a task has fields of its own for, and those that are tried for JSON.
+_OWN = frozenset({"url", "method", "body", "priority", "headers", "callback", "errback"})
+_CHECKED = ("meta", "cb_kwargs", "cookies", "flags")
+_NESTED_AT_MOST = 100
+LANES_REMEMBERED = 10_000
+
+Fingerprint = Callable[[Request], bytes]
+
+
+class UnfitRequest(UsageError):  # noqa: N818 -- reads as what is wrong
+    """A request that cannot leave this process: what is wrong with it, and where."""
+
+
+class StoredRequests:
+    """Makes tasks of the requests of one spider, and requests of tasks."""
+
+    def __init__(self, spider: Spider, fingerprint: Fingerprint) -> None:
+        self._spider = spider
+        self._fingerprint = fingerprint
+        self._lanes: dict[tuple[str, str], str] = {}
+
+    def key_of(self, request: Request, *, is_found: bool) -> int:
+        """The key of a request: its fingerprint. One that must not be filtered has a key of its own; unless it is of
+        the start, which every process of the fleet makes, and makes again after a crash."""
+        # A copy of a start request that is sent again says of itself that it is one: but it was found.
+        is_start = not is_found and bool(request.meta.get("is_start_request"))
+        if request.dont_filter and not is_start:
+            return random_key()
+        return int.from_bytes(self._fingerprint(request)[:8], "big", signed=True)
+
+    def task_of(self, request: Request, key: int, *, parent: Task | None = None) -> Task:
+        """The request as a task. Raises UnfitRequest where it cannot leave this process."""
+        return Task(
+            url=request.url,
+            key=key,
+            lane=self._lane(request),
+            handler=_method_name(self._spider, request.callback, "callback") or "parse",
+            depth=int(request.meta.get("depth", 0 if parent is None else parent.depth + 1)),
+            priority=request.priority,
+            method=request.method,
+            body=request.body or None,
+            meta={FIELD: _packed(request, self._spider)},
+            parent=None if parent is None else parent.key,
+            created=time.time(),
+        )
+
+    def request_of(self, task: Task) -> Request:
+        """The request that a task was made of. Raises UnfitRequest where the spider has lost its method or class."""
+        packed = (task.meta or {}).get(FIELD)
+        fields: dict[str, Any] = msgspec.msgpack.decode(packed) if packed else {}
+        fields.update(url=task.url, method=task.method, body=task.body or b"", priority=task.priority)
+        fields.setdefault("callback", None if task.handler == "parse" else task.handler)
+        try:
+            return request_from_dict(fields, spider=self._spider)
+        except (ValueError, NameError, ImportError, TypeError) as error:
+            raise UnfitRequest(f"the request cannot be made again: {error}; is this the spider that made it?") from None
+
+    def _lane(self, request: Request) -> str:
+        parts = urlparse_cached(request)
+        lane = self._lanes.get((parts.scheme, parts.netloc))
+        if lane is None:
+            try:
+                lane = lane_of(canonical(f"{parts.scheme}://{parts.netloc}/"))
+            except UsageError as error:
+                raise UnfitRequest(str(error)) from None
+            if len(self._lanes) >= LANES_REMEMBERED:
+                self._lanes.clear()
+            self._lanes[parts.scheme, parts.netloc] = lane
+        return lane
+
+
+def _packed(request: Request, spider: Spider) -> bytes:
+    """Everything of a request that a task has no field for."""
+    fields: dict[str, Any] = {name: getattr(request, name) for name in request.attributes if name not in _OWN}
+    for name in _CHECKED:
+        where = _unfit(fields.get(name), name)
+        if where is not None:
+            raise UnfitRequest(f"{request}: {where}: what leaves the process must be JSON, such as a text or a number")
+    fields["headers"] = {name: [bytes(value) for value in values] for name, values in request.headers.items()}
+    fields["callback"] = _method_name(spider, request.callback, "callback")
+    fields["errback"] = _method_name(spider, request.errback, "errback")
+    if type(request) is not Request:
+        fields["_class"] = f"{type(request).__module__}.{type(request).__qualname__}"
+    try:
+        return msgspec.msgpack.encode(fields)
+    except (TypeError, UnicodeEncodeError, OverflowError) as error:
+        raise UnfitRequest(f"{request} cannot leave the process: {error}") from None
+
+
+def _method_name(spider: Spider, function: Any, role: str) -> str | None:
+    """The name by which another process finds the function."""
+    if function is None or isinstance(function, str):
+        return function or None
+    name = getattr(function, "__name__", "")
+    if getattr(function, "__self__", None) is spider and getattr(spider, name, None) == function:
+        return str(name)
+    code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
+    where = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+    raise UnfitRequest(
+        f"the {role} {name or function!r}{where} is not a method of the spider {spider.name!r}, so no other process can"
+        f" call it: write it as a method and pass its data by cb_kwargs"
+    )
+
+
+def _unfit(value: Any, where: str, nested: int = 0) -> str | None:
+    """Where a value has no JSON of its own, and what it is; None: it is fit."""
+    if value is None or isinstance(value, str | bool | int):
+        return None
+    if isinstance(value, float):
+        return None if math.isfinite(value) else f"{where} is {value}"
+    if nested > _NESTED_AT_MOST:
+        return f"{where} is nested too deep"
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            if not isinstance(name, str):
+                return f"{where} has the key {name!r}, which is no text"
+            if (found := _unfit(inner, f"{where}[{name!r}]", nested + 1)) is not None:
+                return found
+        return None
+    if isinstance(value, list | tuple):
+        inside = (_unfit(inner, f"{where}[{index}]", nested + 1) for index, inner in enumerate(value))
+        return next((text for text in inside if text is not None), None)
+    return f"{where} is {'an' if type(value).__name__[:1].lower() in 'aeiou' else 'a'} {type(value).__name__}"

@@ -1,0 +1,240 @@
+"""The shoal worker behind a Scrapy process. It leases, renews, stores and settles in a thread of its own: the reactor
+never waits for a server, and a long callback lets no lease run out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from shoal.errors import ShoalError
+from shoal.frontier.base import Frontier
+from shoal.integrations.scrapy.crawl_of_spider import JoinedCrawl, ScrapyCrawl, join
+from shoal.integrations.scrapy.scrapy_journey import ScrapyJourney
+from shoal.integrations.scrapy.visits import Visit
+from shoal.journey.recent_keys import RecentKeys
+from shoal.journey.results import Keeping, Records
+from shoal.model import Task
+from shoal.processes.black_box import BlackBox
+from shoal.processes.coordinator import Coordinator
+from shoal.processes.feeder import RENEW_SECONDS
+from shoal.processes.opening import frontier_at, store_at
+from shoal.processes.outages import until_reachable
+from shoal.processes.tally import Tally
+from shoal.processes.worker import Worker
+from shoal.processes.worker_parts import WorkerParts
+from shoal.spider import Spider
+from shoal.store.base import ItemRow, Store
+
+TAKEN_IN_AT_ONCE = 500
+LOOK_SECONDS = 0.05
+
+T = TypeVar("T")
+
+
+class Inflow:
+    """What the reactor's thread gives to the worker's: tasks and items that belong to no page. `known` are the keys
+    that the frontier has confirmed, `has_fed`: the whole start is among the tasks."""
+
+    def __init__(self) -> None:
+        self.tasks: deque[Task] = deque()
+        self.items: deque[ItemRow] = deque()
+        self.known = RecentKeys()
+        self.has_fed = False
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether the whole start was put."""
+        return self.has_fed and not self.tasks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reports:
+    """What the thread tells, each in the thread of the reactor."""
+
+    joined: Callable[[JoinedCrawl], None]
+    offered: Callable[[Visit], None]
+    finished: Callable[[bool], None]
+    ended: Callable[[ShoalError | None], None]
+    say: Callable[[str], None]
+
+
+class WorkerThread:
+    """Works on the crawl of one spider until it is stopped. Its methods may be called from any thread."""
+
+    def __init__(self, wanted: ScrapyCrawl, *, inflow: Inflow, reports: Reports, call: Callable[..., None]) -> None:
+        self._wanted = wanted
+        self._inflow = inflow
+        self._reports = reports
+        self._call = call
+        self._thread = threading.Thread(target=self._main, name="shoal-worker", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._stops = False
+
+    def start(self) -> None:
+        """Begin; the reports say when the crawl is joined."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what is done, release the rest, end."""
+        self._stops = True
+        if self._loop is not None and self._stop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stop.set)
+
+    def _main(self) -> None:
+        error: ShoalError | None = None
+        try:
+            with asyncio.Runner(loop_factory=_new_loop) as runner:
+                runner.run(self._run())
+        except ShoalError as failure:
+            error = failure
+        except Exception as failure:  # the reactor must learn of it: else the spider would wait for ever
+            error = ShoalError(f"internal: {type(failure).__name__}: {failure}")
+        self._call(self._reports.ended, error)
+
+    async def _run(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        if self._stops:
+            return
+        async with frontier_at(self._wanted.places.frontier, wait=self._say, stop=self._stop) as frontier:
+            joining = partial(join, self._wanted, frontier=frontier)
+            joined = await until_reachable(joining, say=self._say, stop=self._stop)
+            async with store_at(joined.places.store, wait=self._say, stop=self._stop) as store:
+                self._call(self._reports.joined, joined)
+                work = _Work(joined, frontier=frontier, store=store, inflow=self._inflow, say=self._say)
+                work.offer = partial(self._call, self._reports.offered)
+                work.tell_finished = partial(self._call, self._reports.finished)
+                await work.run(self._wanted.requests_at_once, self._stop)
+
+    def _say(self, line: str) -> None:
+        self._call(self._reports.say, line)
+
+
+class _Work:
+    """What the thread does on one crawl: feeds, works, and keeps the crawl's history."""
+
+    offer: Callable[[Visit], None]
+    tell_finished: Callable[[bool], None]
+
+    def __init__(
+        self, joined: JoinedCrawl, *, frontier: Frontier, store: Store, inflow: Inflow, say: Callable[[str], None]
+    ) -> None:
+        self._crawl, self._settings = joined.crawl, joined.settings
+        self._frontier, self._store, self._inflow, self._say = frontier, store, inflow, say
+        self._coordinator = Coordinator(self._crawl, frontier=frontier, show=lambda _: None, say=say)
+        self._has_put = asyncio.Event()
+
+    async def run(self, requests_at_once: int, stop: asyncio.Event) -> None:
+        """Work until told to stop: a finished crawl may go on when something is put."""
+        await self._coordinator.reclaim_from_exited_workers()
+        await self._coordinator.feeder.begin()
+        inflow = [asyncio.create_task(self._take_in()), asyncio.create_task(self._feed())]
+        beside = [*inflow, asyncio.create_task(self._coordinator.keep_history())]
+        try:
+            while not stop.is_set():
+                await self._worker(requests_at_once).run(stop)
+                for part in inflow:
+                    if part.done():
+                        part.result()
+                self._has_put.clear()
+                if not stop.is_set() and await self._is_finished():
+                    self.tell_finished(True)
+                    await _first(stop, self._has_put)
+                    self.tell_finished(False)
+            await self._take_in_all()
+        finally:
+            for part in beside:
+                part.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+            if not self._coordinator.feeder.has_ended:
+                await self._coordinator.feeder.give_up()
+            await self._coordinator.end_history()
+
+    async def _is_finished(self) -> bool:
+        """Whether nothing was put since the worker saw the end."""
+        progress = await until_reachable(lambda: self._frontier.progress(self._crawl.id), say=self._say)
+        return progress.is_finished
+
+    def _worker(self, requests_at_once: int) -> Worker:
+        box = BlackBox.private().worker(None, patience=0.0)
+        keeping: Keeping = "hash" if self._store.wants_hashes else "nothing"
+        records = Records(spider_name=self._crawl.spider, worker=box.name, keeping=keeping, clock=time.time)
+        tally = Tally()
+        journey = ScrapyJourney(
+            offer=self.offer,
+            put=self._put,
+            places=requests_at_once,
+            records=records,
+            settings=self._settings,
+            tally=tally,
+        )
+        parts = WorkerParts(
+            spider=Spider(),
+            frontier=self._frontier,
+            store=self._store,
+            journey=journey,
+            known=self._inflow.known,
+            say=self._say,
+            box=box,
+            tally=tally,
+        )
+        return Worker(self._crawl.id, name=box.name, settings=self._settings, parts=parts)
+
+    async def _put(self, crawl: str, tasks: list[Task]) -> None:
+        for start in range(0, len(tasks), TAKEN_IN_AT_ONCE):
+            some = tasks[start : start + TAKEN_IN_AT_ONCE]
+            await until_reachable(partial(self._frontier.put, crawl, some), say=self._say)
+
+    async def _feed(self) -> None:
+        """Say that there is more of the start to come, until it was put."""
+        while not self._inflow.is_fed:
+            await self._coordinator.feeder.go_on()
+            await asyncio.sleep(RENEW_SECONDS)
+        await self._coordinator.feeder.end()
+
+    async def _take_in(self) -> None:
+        while True:
+            await self._take_in_all()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _take_in_all(self) -> None:
+        while rows := _first_of(self._inflow.items):
+            await until_reachable(partial(self._store.write, rows, []), say=self._say)
+            for _ in rows:
+                self._inflow.items.popleft()
+        while tasks := _first_of(self._inflow.tasks):
+            await self._put(self._crawl.id, tasks)
+            # Only now: the start is fed when nothing of it is left here.
+            for task in tasks:
+                self._inflow.tasks.popleft()
+                self._inflow.known.add(task.key)
+            self._has_put.set()
+
+
+def _first_of(waiting: deque[T]) -> list[T]:
+    return [waiting[index] for index in range(min(len(waiting), TAKEN_IN_AT_ONCE))]
+
+
+async def _first(*events: asyncio.Event) -> None:
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return new_event_loop()

@@ -1,0 +1,87 @@
+"""`scrapy runspider` as people run it: a process of its own, in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+SECONDS = 120.0
+
+HEAD = """
+import scrapy
+
+class Pages(scrapy.Spider):
+    name = "pages"
+    start_urls = ["{url}"]
+    custom_settings = {{
+        "ADDONS": {{"shoal.integrations.scrapy.Addon": 0}},
+        "SHOAL_FRONTIER": "{frontier}",
+        "SHOAL_STORE": "shoal.db",
+        "SHOAL_ITEM_KEY": "key",
+        "SHOAL_RETRY_SECONDS": 0.05,
+        "CONCURRENT_REQUESTS_PER_DOMAIN": 16,
+        "DOWNLOAD_DELAY": 0,
+        "TELNETCONSOLE_ENABLED": False,
+    }}
+"""
+GRAPH = """
+    def parse(self, response):
+        yield {"key": response.css("h1::text").get(), "url": response.url}
+        yield from response.follow_all(css="a", callback=self.parse)
+"""
+
+
+class Project:
+    """A folder with a spider's file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, url: str, methods: str = GRAPH, *, frontier: str = "shoal.db", head: str = HEAD) -> None:
+        """The spider's file."""
+        (self.folder / "pages.py").write_text(head.format(url=url, frontier=frontier) + methods)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Begin a crawl, or join it."""
+        # A package next to the tests has the name of the library: only this folder is searched.
+        command = [sys.executable, "-m", "scrapy", "runspider", "pages.py", *arguments]
+        return subprocess.Popen(
+            command, cwd=self.folder, env=_environ(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+
+    def run(self, *arguments: str) -> str:
+        """A crawl to its end; gives what Scrapy logged."""
+        process = self.start(*arguments)
+        try:
+            output, _ = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
+        assert process.returncode == 0, output
+        return output
+
+    def shoal(self, *arguments: str) -> Any:
+        """What a command of shoal says as JSON."""
+        command = [sys.executable, "-m", "shoal", *arguments, "--json"]
+        done = subprocess.run(
+            command, cwd=self.folder, env=_environ(), text=True, capture_output=True, timeout=SECONDS, check=True
+        )
+        return json.loads(done.stdout) if done.stdout.strip() else None
+
+    def counts(self, crawl: str = "pages-1") -> tuple[str, int, int, int]:
+        """State, done, dead and left of a crawl."""
+        status = self.shoal("status", crawl)
+        return status["state"], status["progress"]["done"], status["progress"]["dead"], status["left"]
+
+    def items(self, *places: str) -> list[Any]:
+        """The stored items, exported."""
+        command = [sys.executable, "-m", "shoal", "export", "pages-1", "-o", "out.jsonl", *places]
+        subprocess.run(command, cwd=self.folder, env=_environ(), check=True, capture_output=True, timeout=SECONDS)
+        return [json.loads(line) for line in (self.folder / "out.jsonl").read_text().splitlines()]
+
+
+def _environ() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}

@@ -1,0 +1,158 @@
+"""Scrapy spiders on a shoal frontier, in processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from scrapy_project import HEAD, Project
+
+from shoal.testing.servers.redis_server import RedisServer
+from shoal.testing.sites.hostile import HostileSite, answer
+from shoal.testing.sites.site_process import site_process
+
+PAGES = 40
+
+
+@contextlib.contextmanager
+def redis_server(folder: Path) -> Iterator[RedisServer]:
+    server = RedisServer(folder / "redis").start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def test_a_spider_that_is_not_changed_crawls_a_site_once(project: Project, tmp_path: Path) -> None:
+    with site_process("--graph", str(PAGES), log=tmp_path / "hits.jsonl") as site:
+        project.write(site.url)
+        output = project.run()
+        hits = Counter(hit.path for hit in site.hits() if hit.path != "/robots.txt")
+        assert len(hits) == PAGES
+        assert set(hits.values()) == {1}
+        assert sorted(int(item["key"]) for item in project.items()) == list(range(PAGES))
+        assert project.counts() == ("finished", PAGES, 0, 0)
+        assert "begun pages-1 at shoal.db" in output
+        assert f"'scheduler/dequeued/shoal': {PAGES}" in output
+        fate = project.shoal("why", site.url.replace("/g/0", "/g/7"))
+        assert (fate["state"], fate["attempts"][0]["status"], fate["items"][0]["key"]) == ("done", 200, "7")
+
+
+def test_two_processes_share_a_crawl_on_redis(project: Project, tmp_path: Path) -> None:
+    with redis_server(tmp_path) as redis, site_process("--graph", "80", log=tmp_path / "hits.jsonl") as site:
+        project.write(site.url, frontier=redis.url)
+        both = [project.start("-s", "DOWNLOAD_DELAY=0.02") for _ in range(2)]
+        outputs = [process.communicate(timeout=120)[0] for process in both]
+        assert [process.returncode for process in both] == [0, 0], outputs
+        hits = Counter(hit.path for hit in site.hits() if hit.path != "/robots.txt")
+        assert (len(hits), set(hits.values())) == (80, {1})
+        fetched = [int((re.search(r"'scheduler/dequeued/shoal': (\d+)", output) or [0, 0])[1]) for output in outputs]
+        assert sum(fetched) == 80
+        assert min(fetched) > 0
+
+
+SHAKY = """
+    def parse(self, response):
+        yield scrapy.Request(response.urljoin("/unstable"), self.page, errback=self.failed)
+        yield scrapy.Request(response.urljoin("/gone"), self.page)
+        yield scrapy.Request(response.urljoin("/down"), self.page)
+        yield scrapy.Request(response.urljoin("/moved"), self.page, cb_kwargs={"name": "moved"})
+        yield scrapy.Request(response.urljoin("/broken"), self.broken)
+        yield scrapy.Request(response.urljoin("/lambda"), lambda response: None)
+        yield scrapy.Request(response.urljoin("/refused"), self.page, errback=self.failed)
+
+    def page(self, response, name=""):
+        yield {"key": name or response.url.rsplit("/", 1)[1], "status": response.status}
+
+    def broken(self, response):
+        yield {"key": "broken"}
+        raise ValueError("no price")
+
+    def failed(self, failure):
+        yield {"key": "failed: " + failure.request.url.rsplit("/", 1)[1]}
+"""
+
+
+async def test_every_end_of_a_request_is_seen(project: Project, tmp_path: Path) -> None:
+    async with HostileSite() as site:
+        site.pages = {
+            "/": answer(b"<p>start"),
+            "/robots.txt": answer(b"User-agent: *\nDisallow: /refused"),
+            "/unstable": answer(b"", status="503 Service Unavailable"),
+            "/gone": answer(b"", status="404 Not Found"),
+            "/down": answer(b"", status="500 Server Error"),
+            "/moved": answer(status="301 Moved", headers="Location: /new\r\n"),
+            "/new": answer(b"<p>new"),
+            "/broken": answer(b"<p>broken"),
+        }
+        project.write(site.url("/"), SHAKY)
+        output = await asyncio.to_thread(project.run, "-s", "ROBOTSTXT_OBEY=1", "-s", "RETRY_TIMES=1")
+        items = {item["key"] for item in project.items()}
+        assert items == {"moved", "broken", "failed: unstable", "failed: refused"}
+        dead = {
+            letter["url"].rsplit("/", 1)[1]: letter["reason"] for letter in project.shoal("dead", "list", "pages-1")
+        }
+        assert dead.keys() == {"", "down", "broken"}
+        assert re.search(r"unfit: the callback '<lambda>' \(.*pages.py:\d+\) is not a method", dead[""])
+        assert dead["down"] == "http_500: Scrapy gave up"
+        assert dead["broken"].startswith("handler: ValueError: no price")
+        assert "is not a method of the spider 'pages'" in output
+        assert project.counts()[0] == "finished"
+        requests = Counter(head.split(b" ")[1].decode() for head in site.requests)
+        assert (requests["/down"], requests["/unstable"], requests["/gone"]) == (2, 2, 1)
+        assert requests["/refused"] == 0
+
+        site.pages["/down"] = answer(b"<p>up again")
+        project.shoal("dead", "requeue", "pages-1", "--reason", "http_500")
+        await asyncio.to_thread(project.run)
+        assert {item["key"] for item in project.items()} - items == {"down"}
+
+
+async def test_a_setting_that_does_not_exist_is_named_before_anything_is_fetched(project: Project) -> None:
+    async with HostileSite() as site:
+        head = HEAD.replace('"SHOAL_RETRY_SECONDS"', '"SHOAL_RATES": "4/s", "SHOAL_RETRY_SECONDS"')
+        project.write(site.url("/"), head=head)
+        process = project.start()
+        output, _ = await asyncio.to_thread(process.communicate, timeout=120)
+        assert "rates" in output
+        assert "did you mean 'rate'?" in output
+        assert site.requests == []
+
+
+def test_a_process_that_is_asked_to_stop_hands_its_requests_back(project: Project, tmp_path: Path) -> None:
+    with site_process("--graph", "200", log=tmp_path / "hits.jsonl") as site:
+        project.write(site.url)
+        process = project.start("-s", "SHOAL_RATE=20/s")
+        while len(site.hits()) < 5:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.terminate()
+        output, _ = process.communicate(timeout=120)
+        assert "Closing spider (shutdown)" in output
+        state, done, dead, left = project.counts()
+        assert (state, dead) == ("running", 0)
+        assert 0 < done < 200
+        assert left > 0
+        assert project.shoal("status", "pages-1")["progress"]["leased"] == 0
+        project.run("-s", "SHOAL_RATE=unlimited")
+        assert project.counts() == ("finished", 200, 0, 0)
+        assert set(Counter(hit.path for hit in site.hits() if hit.path != "/robots.txt").values()) == {1}
+
+
+def test_a_frontier_that_is_lost_is_no_end_of_the_crawl(project: Project, tmp_path: Path) -> None:
+    with site_process("--graph", "200", log=tmp_path / "hits.jsonl") as site:
+        project.write(site.url)
+        process = project.start("-s", "SHOAL_RATE=20/s")
+        while len(site.hits()) < 5:
+            assert process.poll() is None
+            time.sleep(0.05)
+        for file in tmp_path.glob("shoal.db*"):
+            file.unlink()
+        output, _ = process.communicate(timeout=120)
+        assert re.search(r"Spider closed \(shoal: .*shoal.db was deleted", output)
+        assert "'finish_reason': 'finished'" not in output
