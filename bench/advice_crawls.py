@@ -36,13 +36,16 @@ LINE_BYTES = 2_000_000
 
 
 class Trial(NamedTuple):
-    """A crawl that one thing bounds: how its spider is told, the flags of all its workers, and those of `run` alone."""
+    """A crawl that one thing bounds: how its spider is told, the flags of all its workers, and those of `run` alone.
+
+    `longer`: it is measured so many times as long as the others."""
 
     what: str
     named: str
     environment: dict[str, str]
     flags: tuple[str, ...] = ()
     run_flags: tuple[str, ...] = ()
+    longer: float = 1.0
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +83,8 @@ def trials(start: str) -> Iterator[list[Trial]]:
         store = stack.enter_context(_slow_store())
         site = {"BENCH_URL": start}
         yield [
-            Trial("a heavy handler", "cpu", site | {"BENCH_BURN": "0.02", "BENCH_CONCURRENCY": "16"}),
+            # Its pages are written in waves of as many as it has at once.
+            Trial("a heavy handler", "cpu", site | {"BENCH_BURN": "0.01", "BENCH_CONCURRENCY": "48"}, longer=2.0),
             Trial("a paced host", "pace", site | {"BENCH_RATE": "40/s"}),
             Trial("few slots", "slots", site | {"BENCH_CONCURRENCY": "4"}),
             Trial("a slow store", "store", site | {"BENCH_CONCURRENCY": "32"}, store, ("--set", "flush_pages=4")),
@@ -123,7 +127,7 @@ def _proxies() -> Iterator[tuple[str, ...]]:
 
 async def doubled(trial: Trial, *, seconds: float) -> Found:
     """What is advised while one worker crawls, and the rate when a second one has joined it."""
-    folder = fresh_folder(f"advice-{trial.named}")
+    folder, seconds = fresh_folder(f"advice-{trial.named}"), trial.longer * seconds
     spider = str(HERE / "advice_spider.py")
     with contextlib.ExitStack() as running:
         running.enter_context(_running(trial, folder, "run", spider, "--workers", "1", *trial.run_flags))
