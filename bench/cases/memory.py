@@ -62,7 +62,7 @@ def run(plan: Plan) -> Case:
                 wanted=MOST_GROWTH,
                 sense="at most",
                 unit="times",
-                bound_by="malloc's arenas of SQLite's threads, which touch more of a larger file",
+                bound_by="the caches of SQLite, which a batch fills when most of its links are new",
             )
         ],
     )  # fmt: skip
