@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import IO, NamedTuple
 
 from bench.case import Plan
@@ -38,8 +37,10 @@ CASES: dict[str, str] = {
 }
 
 
-# They mostly wait: a quick run has them at the same time.
-WAITING = "DIM"
+# A quick run has two lanes of cases at the same time, one for each of two cores. Cases in one lane may use the same
+# folders. The last group mostly waits, so that all of it runs at once.
+QUICK_LANES = (("A", "B", "C", "L"), ("E", "F", "H", "J", "K", "DGIM"))
+STOPPED = (-signal.SIGINT, -signal.SIGTERM)
 
 
 class Ended(NamedTuple):
@@ -60,8 +61,12 @@ def main() -> None:
     signal.signal(signal.SIGTERM, end_all)
     ended: dict[str, Ended] = {}
     began = time.perf_counter()
-    for group in groups(letters, plan):
-        ended |= _run_at_once(group, plan) if len(group) > 1 else {group[0]: _run(group[0], plan)}
+    parts = lanes(letters, plan)
+    if len(parts) > 1:
+        ended = _run_lanes(parts, plan)
+    else:
+        for group in parts[0]:
+            ended |= _run_at_once(group, plan) if len(group) > 1 else {group[0]: _run(group[0], plan)}
     print(times_told(ended, seconds=time.perf_counter() - began), flush=True)
     failed = [letter for letter, case in ended.items() if not case.is_well]
     if failed:
@@ -88,10 +93,12 @@ def chosen(letters: str) -> list[str]:
     return sorted(wanted or CASES)
 
 
-def groups(letters: list[str], plan: Plan) -> list[list[str]]:
-    """The cases as they run: one after another, but for those of a quick run that mostly wait."""
-    together = [letter for letter in letters if plan.quick and letter in WAITING]
-    return [[letter] for letter in letters if letter not in together] + ([together] if together else [])
+def lanes(letters: list[str], plan: Plan) -> list[list[list[str]]]:
+    """The cases as they run. In a lane one group comes after another, and the cases of a group run at once."""
+    if not plan.quick:
+        return [[[letter] for letter in letters]]
+    found = [[[letter for letter in group if letter in letters] for group in lane] for lane in QUICK_LANES]
+    return [[group for group in lane if group] for lane in found if any(lane)]
 
 
 def _run(letter: str, plan: Plan) -> Ended:
@@ -100,19 +107,41 @@ def _run(letter: str, plan: Plan) -> Ended:
     return _end(letter, _start(letter, plan), began=time.perf_counter())
 
 
-def _run_at_once(letters: list[str], plan: Plan) -> dict[str, Ended]:
-    """These cases at the same time; what each says is shown when all have ended."""
-    with contextlib.ExitStack() as stack:
-        said = {letter: stack.enter_context(tempfile.TemporaryFile("w+")) for letter in letters}
-        with telling(f"cases {', '.join(letters)} at once, which mostly wait", every=AT_ONCE_SECONDS):
-            began = time.perf_counter()
-            processes = [_start(letter, plan, output=said[letter]) for letter in letters]
-            with ThreadPoolExecutor(len(letters)) as pool:
-                ended = dict(zip(letters, pool.map(partial(_end, began=began), letters, processes), strict=True))
-        for letter in letters:
-            said[letter].seek(0)
-            print(f"== case {letter}\n{said[letter].read()}", end="", flush=True)
-    return ended
+def _run_lanes(parts: list[list[list[str]]], plan: Plan) -> dict[str, Ended]:
+    """Each lane in a thread of its own. What a case says is shown when it has ended."""
+    stop = threading.Event()
+
+    def run(lane: list[list[str]]) -> dict[str, Ended]:
+        ended: dict[str, Ended] = {}
+        for group in lane:
+            if not stop.is_set():
+                ended |= _run_at_once(group, plan, stop=stop)
+        return ended
+
+    letters = ", ".join(letter for lane in parts for group in lane for letter in group)
+    with telling(f"cases {letters}, two at a time", every=AT_ONCE_SECONDS), ThreadPoolExecutor(len(parts)) as pool:
+        try:
+            return {letter: end for ended in pool.map(run, parts) for letter, end in ended.items()}
+        except BaseException:
+            stop.set()
+            raise
+
+
+def _run_at_once(letters: list[str], plan: Plan, *, stop: threading.Event | None = None) -> dict[str, Ended]:
+    """These cases at the same time; what each says is shown when it has ended. One that was told to end sets `stop`."""
+
+    def run(letter: str) -> Ended:
+        with tempfile.TemporaryFile("w+") as said:
+            process = _start(letter, plan, output=said)
+            ended = _end(letter, process, began=time.perf_counter(), output=said)
+            if stop is not None and process.returncode in STOPPED:
+                stop.set()
+            said.seek(0)
+            print(f"== case {letter}\n{said.read()}", end="", flush=True)
+        return ended
+
+    with ThreadPoolExecutor(len(letters)) as pool:
+        return dict(zip(letters, pool.map(run, letters), strict=True))
 
 
 def _start(letter: str, plan: Plan, output: IO[str] | None = None) -> subprocess.Popen[bytes]:
@@ -120,12 +149,12 @@ def _start(letter: str, plan: Plan, output: IO[str] | None = None) -> subprocess
     return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
 
 
-def _end(letter: str, process: subprocess.Popen[bytes], *, began: float) -> Ended:
+def _end(letter: str, process: subprocess.Popen[bytes], *, began: float, output: IO[str] | None = None) -> Ended:
     """Wait for a case; its processor time is that of all processes that it has seen the end of, servers as well."""
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        print(f"case {letter} failed with {process.returncode}", flush=True)
+        print(f"case {letter} failed with {process.returncode}", file=output, flush=True)
     return Ended(time.perf_counter() - began, usage.ru_utime + usage.ru_stime, not process.returncode)
 
 

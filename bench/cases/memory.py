@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from bench.case import Case, Figure, Plan
 from bench.case_main import main
 from bench.crawlers import WORK, fresh_folder
@@ -10,14 +12,12 @@ from bench.progress import telling
 from bench.site import SECTION_PAGES, SitePlan
 from bench.watched import Watched, watch_crawl
 
-BODIES = 5_000
+BODIES, QUICK_BODIES = 5_000, 1_000
 LONG = (10_000, 300_000)
-QUICK_LONG = (1_000, 5_000)
-HOSTS, QUICK_HOSTS = 20_000, 500
+QUICK_LONG = (500, 2_000)
+HOSTS, QUICK_HOSTS = 20_000, 300
 MOST_GROWTH = 1.05
 MIB = 2**20
-PLAN = SitePlan(pages=BODIES)
-SITE = WORK / "memory-site"
 WHOLE = "whole.txt"  # written last
 
 
@@ -25,16 +25,18 @@ def run(plan: Plan) -> Case:
     """Both crawls once: memory varies little from run to run."""
     early, late = QUICK_LONG if plan.quick else LONG
     hosts = QUICK_HOSTS if plan.quick else HOSTS
-    if not (SITE / WHOLE).exists():
-        with telling(f"building {BODIES:,} pages under {SITE}"):
-            _build_site()
+    bodies = QUICK_BODIES if plan.quick else BODIES
+    pages, site = SitePlan(pages=bodies), WORK / f"memory-site{'-quick' if plan.quick else ''}"
+    if not (site / WHOLE).exists():
+        with telling(f"building {bodies:,} pages under {site}"):
+            _build_site(pages, site)
     port = free_port()
     # All of 127.0.0.0/8 is this machine.
-    with serve(SITE, port=port, work=WORK / "nginx-memory", address="0.0.0.0", connections=19_000) as address:
-        starts = [f"{address}/copy/{copy}/{PLAN.path(0)}" for copy in range(late // BODIES)]
+    with serve(site, port=port, work=WORK / "nginx-memory", address="0.0.0.0", connections=19_000) as address:
+        starts = [f"{address}/copy/{copy}/{pages.path(0)}" for copy in range(late // bodies)]
         deep = _crawl("one host", starts, pages=late, address=address, deep=True)
         names = enumerate(host_names(hosts))
-        starts = [f"http://{name}:{port}/{PLAN.path(number % BODIES)}" for number, name in names]
+        starts = [f"http://{name}:{port}/{pages.path(number % bodies)}" for number, name in names]
         wide = _crawl("many hosts", starts, pages=hosts, address=address, deep=False)
     first, last = deep.at(early), deep.at_the_end(late)
     growth = last.resident_bytes / first.resident_bytes
@@ -42,8 +44,8 @@ def run(plan: Plan) -> Case:
         letter="H",
         title="memory of a worker",
         how=[
-            f"{late:,} pages of 2 kB with 32 links on one host ({BODIES:,} files that nginx shows under"
-            f" {late // BODIES} paths): `shoal run` with one worker and SQLite, 64 requests in flight, robots.txt"
+            f"{late:,} pages of 2 kB with 32 links on one host ({bodies:,} files that nginx shows under"
+            f" {late // bodies} paths): `shoal run` with one worker and SQLite, 64 requests in flight, robots.txt"
             " obeyed, links by `yield from page.follow`, an item per page.",
             f"{hosts:,} loopback addresses, each a host with a robots.txt to ask for and one page, default settings.",
             "Resident memory of the worker's process, sampled five times a second, up to its end; peak is the kernel's"
@@ -62,21 +64,21 @@ def run(plan: Plan) -> Case:
                 wanted=MOST_GROWTH,
                 sense="at most",
                 unit="times",
-                bound_by="malloc's arenas of SQLite's threads, which touch more of a larger file",
+                bound_by="the caches of SQLite, which a batch fills when most of its links are new",
             )
         ],
     )  # fmt: skip
 
 
-def _build_site() -> None:
+def _build_site(pages: SitePlan, folder: Path) -> None:
     """Pages with the links of the usual site and next to no text, so that a long crawl takes minutes."""
-    for number in range(BODIES):
-        page = SITE / PLAN.path(number)
+    for number in range(pages.pages):
+        page = folder / pages.path(number)
         if number % SECTION_PAGES == 0:
             page.parent.mkdir(parents=True, exist_ok=True)
-        links = "".join(f'<li><a href="../{PLAN.path(target)}">{target}</a></li>' for target in PLAN.targets(number))
+        links = "".join(f'<li><a href="../{pages.path(target)}">{target}</a></li>' for target in pages.targets(number))
         page.write_text(f"<!doctype html><title>Page {number}</title><ul>{links}</ul>", encoding="ascii")
-    (SITE / WHOLE).touch()
+    (folder / WHOLE).touch()
 
 
 def host_names(count: int) -> list[str]:

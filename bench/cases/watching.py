@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from bench.site import SitePlan
 PAGES, QUICK_PAGES = 20_000, 1_000
 ALONE, WATCHED = "alone", "watched"
 SCRAPE_SECONDS = 1.0
+SEEN_SECONDS = 30.0
 MOST_COST = 1.02
 
 
@@ -46,9 +48,18 @@ def _crawl(ground: Ground, *, is_watched: bool) -> tuple[Cost, int]:
         return own_crawls.embedded(ground).cost, 0
     with watching(WORK / "shoal-run") as scraped:
         cost = own_crawls.embedded(ground).cost
-    if not any(scraped):
-        raise SystemExit("shoal serve has not seen the crawl")
-    return cost, len(scraped)
+        scrapes = len(scraped)
+        _wait_until_seen(scraped)
+    return cost, scrapes
+
+
+def _wait_until_seen(scraped: list[int]) -> None:
+    """`serve` looks at its crawls every few seconds: a short one may be over before it was seen."""
+    deadline = time.monotonic() + SEEN_SECONDS
+    while not any(scraped):
+        if time.monotonic() > deadline:
+            raise SystemExit("shoal serve has not seen the crawl")
+        time.sleep(0.05)
 
 
 @contextlib.contextmanager

@@ -25,9 +25,9 @@ APPLICATION_ID = 0x53484F4C
 BUSY_SECONDS = 30.0
 LONGEST_ERROR = 300
 STATEMENT_ROWS = 128
-# Large enough for the pages that one transaction of the frontier changes; a larger one fills up as the file grows
+# Large enough for the pages that most transactions of the frontier change; a larger one fills up as the file grows
 # and is no faster: in a file with two writers SQLite empties it at every change of hands.
-CACHE_BYTES = 4 * 1024 * 1024
+CACHE_BYTES = 2560 * 1024
 # The version of each part's tables. Raised with a migration from the version before.
 VERSIONS = MappingProxyType({"frontier": 7, "store": 4, "segments": 1})
 

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 MOST_SPELLINGS = 3
-_MEMO_BYTES = 32 * MIB
+_MEMO_BYTES = 16 * MIB
 _ENTRY_BYTES = 280  # a Link, its numbers and its entries in the memo, without the two texts
 _ORIGIN_BYTES = 400
 _LONGEST_HREF = 65_536  # a longer one is not parsed

@@ -198,10 +198,16 @@ def test_the_end_of_a_run_says_what_each_case_took() -> None:
     assert bench_main.times_told(ended, seconds=15.1).splitlines() == lines
 
 
-def test_cases_that_mostly_wait_run_at_once_in_a_quick_run_alone() -> None:
-    letters = list("ADEGI")
-    assert bench_main.groups(letters, Plan(quick=True, rounds=1)) == [["A"], ["E"], ["G"], ["D", "I"]]
-    assert bench_main.groups(letters, Plan(quick=False, rounds=3)) == [["A"], ["D"], ["E"], ["G"], ["I"]]
+def test_a_full_run_has_one_case_after_another() -> None:
+    assert bench_main.lanes(list("ADEGI"), Plan(quick=False, rounds=3)) == [[["A"], ["D"], ["E"], ["G"], ["I"]]]
+
+
+def test_a_quick_run_has_two_lanes_and_cases_that_mostly_wait_at_once() -> None:
+    quick = Plan(quick=True, rounds=1)
+    assert bench_main.lanes(list("ADEGI"), quick) == [[["A"]], [["E"], ["D", "G", "I"]]]
+    assert bench_main.lanes(["D"], quick) == [[["D"]]]
+    run = [letter for lane in bench_main.lanes(bench_main.chosen(""), quick) for group in lane for letter in group]
+    assert sorted(run) == sorted(bench_main.CASES)
 
 
 def test_what_takes_its_time_says_so_while_it_does(capsys: pytest.CaptureFixture[str]) -> None:

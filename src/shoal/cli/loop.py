@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from shoal.errors import ShoalError
 from shoal.fetch.descriptors import raise_limit
-from shoal.processes.memory import collect_rarely, keep_freed_memory
+from shoal.processes.memory import collect_rarely, keep_freed_memory, take_small_pages
 
 T = TypeVar("T")
 
@@ -17,6 +17,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """Run to the end and give the result."""
     raise_limit()
     keep_freed_memory()
+    take_small_pages()
     collect_rarely()
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         try:

@@ -19,7 +19,7 @@ DELETED_PER_STEP = 5000
 LOOKED_AT_PER_STEP = 20_000
 QUERY_SECONDS = 60.0
 # Less than the frontier's: a batch of rows changes fewer pages, and counting or exporting fills the cache once.
-CACHE_BYTES = 2 * 1024 * 1024
+CACHE_BYTES = 1024 * 1024
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
