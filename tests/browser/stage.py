@@ -144,7 +144,7 @@ class Stage:
     def archive(self, name: str, url: str, body: bytes) -> None:
         """A page in the archive `pages`, and the fetch that brought it."""
         key, at = _rules().resolve(url).key, time.time()
-        about = {"crawl": name, "url": url, "key": key, "status": 200, "at": at, "token": 1, "size": len(body)}
+        about = {"crawl": name, "url": url, "key": key, "status": 200, "at": at, "token": 3, "size": len(body)}
         digest = hashlib.sha256(body).hexdigest()
         kept = Capture(**about, final_url=url, headers={"content-type": "text/html"}, content_hash=digest)
 
@@ -153,7 +153,7 @@ class Stage:
             (archived,) = await archive.write([RawPage(kept, body)])
             await archive.close()
             store = await open_store(str(self.path))
-            row = FetchRow(**about, outcome="ok", attempt=1, worker="test-1", content_hash=digest, archived=archived)
+            row = FetchRow(**about, outcome="ok", attempt=3, worker="test-1", content_hash=digest, archived=archived)
             await store.write([], [row])
             await store.close()
 
