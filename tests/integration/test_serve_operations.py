@@ -250,6 +250,8 @@ def test_tells_what_became_of_a_url_and_who_worked(server: Serving, site: SitePr
     detail = finished(server, "books-1")
     (fate,) = server.get(f"/crawls/books-1/why?url={site.url}catalogue/page-1.html").json["fates"]
     assert (fate["state"], fate["sentence"]) == ("done", "done: ok")
+    assert fate["key"] == fate["fetch"]["key"] == fate["attempts"][0]["key"]
+    assert len(fate["key"]) == 16
     assert server.get("/crawls/books-1/why?url=nonsense").status == 422
     (worker,) = server.get("/crawls/books-1/workers").json["workers"]
     assert (worker["state"], worker["pages"]) == ("left", detail["counts"]["done"])

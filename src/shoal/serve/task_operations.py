@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from shoal.frontier.rules.key_text import key_given, key_shown
 from shoal.model import Crawl, DeadCount, DeadFilter, DeadLetter
 from shoal.processes.fate_text import document
 from shoal.processes.steering import clear_dead, lane_given
-from shoal.processes.url_fate import Choice, fates_of
+from shoal.processes.url_fate import Choice, Fate, fates_of
 from shoal.scope import REASONS
 from shoal.secrecy import masked_text
 from shoal.serve.answers import Refusal
@@ -134,4 +136,15 @@ async def explain_url(call: Call) -> Fates:
 
         fates = await fates_of(call.query.url, [crawl], frontier=frontier, store_of=store_of, choice=choice)
     chosen = [fate for fate in fates if choice.has(fate.key, fate.request)]
-    return Fates(fates=[{**document(fate), "key": key_shown(fate.key)} for fate in chosen])
+    return Fates(fates=[_fate(fate) for fate in chosen])
+
+
+def _fate(fate: Fate) -> dict[str, Any]:
+    """The fate with its keys as texts: not every language has integers of 64 bits."""
+    shown = document(fate)
+    lines = shown["attempts"] if shown["fetch"] is None else [shown["fetch"], *shown["attempts"]]
+    for keyed in (shown, *lines):
+        keyed["key"] = key_shown(keyed["key"])
+    for line in lines:
+        line["parent"] = None if line["parent"] is None else key_shown(line["parent"])
+    return shown
