@@ -12,12 +12,14 @@ import time
 import msgspec
 import pytest
 
-from shoal.model import Crawl, WorkerBeat
+from shoal.frontier.rules.constants import SUSPECT_LOSSES
+from shoal.model import Crawl, Lease, Task, WorkerBeat
 from shoal.processes.black_box import BlackBox, Reading, RunningPage
 from shoal.processes.crew import Presence, crew_of
 from shoal.processes.deaths import MOST_DEATHS, Comebacks, Death, Watched, death_of, reclaim_former
 from shoal.processes.machine import is_stopped, this_machine
 from shoal.processes.silence import Pulse, Vigil, longest_silence
+from shoal.testing.clock import FakeClock
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import wait_until
 
@@ -119,3 +121,18 @@ async def test_a_worker_that_died_under_a_living_guardian_is_gone_at_once() -> N
     await reclaim_former(watched, frontier=frontier, say=print)
     crew = {member.beat.worker: (member.presence, member.beat.busy) for member in await crew_of("c", frontier=frontier)}
     assert crew == {"former": (Presence.GONE, 0), "present": (Presence.WORKING, 8)}
+
+
+async def test_a_death_blames_no_page_of_another_crawl_whose_lease_has_the_same_token() -> None:
+    frontier = MemoryFrontier(clock=FakeClock())
+    lent: dict[str, Lease] = {}
+    for name in ("killer", "neighbour"):
+        await frontier.open_crawl(Crawl(id=name, spider="s"))
+        await frontier.put(name, [Task(url="https://a.test/", key=1, lane="a.test")])
+        (lent[name],) = (await frontier.lease([name], 1, worker=name, seconds=60.0, horizon=0.0)).leases
+    assert lent["killer"].token == lent["neighbour"].token
+    page = PAGE._replace(worker="killer", token=lent["killer"].token)
+    watched = Watched(BlackBox.private(), (Death("SIGSEGV", ("killer", "neighbour"), (page,)),))
+    await reclaim_former(watched, frontier=frontier, say=print)
+    losses = {name: (await frontier.look_up(name, 1)).losses for name in lent}
+    assert losses == {"killer": SUSPECT_LOSSES, "neighbour": 1}
