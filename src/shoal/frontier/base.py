@@ -126,7 +126,10 @@ class Frontier(Protocol):
         nobody knows. `cause`, such as "SIGSEGV", is kept for the dead letter, whose reason is "worker lost: CAUSE".
 
         `known`: the worker lives, and these are the tokens of the leases that it knows of, which stand. The others were
-        lent to it in an answer that it never got: they end as if it had released them."""
+        lent to it in an answer that it never got: they end as if it had released them.
+
+        No two leases of a crawl have the same token, but leases of different crawls may. So give tokens only for a
+        worker that leases from one crawl: a token stands for a lease in every crawl that has it."""
 
     async def forget(self, crawl: str, keys: Sequence[int]) -> None:
         """Let these keys be put again; dead letters among them are dropped. Waiting and leased tasks are not

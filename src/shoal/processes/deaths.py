@@ -33,10 +33,12 @@ class Death(NamedTuple):
     settled: int = 0
     pid: int = 0
 
-    @property
-    def tokens(self) -> list[int]:
-        """The leases that are blamed. A page that was lent alone and had not begun is not among them."""
-        return [page.token for page in self.suspects] or [NO_LEASE]
+    def tokens_of(self, worker: str) -> list[int]:
+        """The leases of this worker that are blamed. A page that was lent alone and had not begun is not among them.
+
+        Nor are pages of other workers of the process: they work on other crawls, whose leases may have the same tokens
+        (see `Frontier.evict`)."""
+        return [page.token for page in self.suspects if page.worker == worker] or [NO_LEASE]
 
     @property
     def sentence(self) -> str:
@@ -130,4 +132,5 @@ async def sign_off(pids: Mapping[str, int], *, frontier: Frontier) -> None:
 
 async def evict(worker: str, death: Death, *, frontier: Frontier, say: Callable[[str], None]) -> None:
     """Reclaim the leases of a worker whose process died."""
-    await until_reachable(lambda: frontier.evict(worker, suspects=death.tokens, cause=death.cause), say=say)
+    suspects = death.tokens_of(worker)
+    await until_reachable(lambda: frontier.evict(worker, suspects=suspects, cause=death.cause), say=say)

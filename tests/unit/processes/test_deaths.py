@@ -12,7 +12,8 @@ import time
 import msgspec
 import pytest
 
-from shoal.model import Crawl, CrawlState, Progress, WorkerBeat
+from shoal.frontier.rules.constants import SUSPECT_LOSSES
+from shoal.model import Crawl, CrawlState, Lease, Progress, Task, WorkerBeat
 from shoal.processes.alerts.alert_config import AlertRules
 from shoal.processes.alerts.alert_rules import Sight, findings_of
 from shoal.processes.black_box import BlackBox, Reading, RunningPage
@@ -21,6 +22,7 @@ from shoal.processes.deaths import MOST_DEATHS, Comebacks, Death, Watched, death
 from shoal.processes.fleet import Fleet, Start
 from shoal.processes.machine import is_stopped, this_machine
 from shoal.processes.silence import Pulse, Vigil, longest_silence
+from shoal.testing.clock import FakeClock
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.testing.waiting import wait_until
 
@@ -156,3 +158,18 @@ async def test_a_worker_of_a_fleet_that_is_replaced_counts_as_lost() -> None:
     sight = Sight(crawl=Crawl(id="c", spider="s"), progress=progress, now=time.time(), crew=crew)
     (finding,) = findings_of(sight, AlertRules(worker_lost=600.0))
     assert finding.text == "c: 1 worker lost in the last 10 minutes: w"
+
+
+async def test_a_death_blames_no_page_of_another_crawl_whose_lease_has_the_same_token() -> None:
+    frontier = MemoryFrontier(clock=FakeClock())
+    lent: dict[str, Lease] = {}
+    for name in ("killer", "neighbour"):
+        await frontier.open_crawl(Crawl(id=name, spider="s"))
+        await frontier.put(name, [Task(url="https://a.test/", key=1, lane="a.test")])
+        (lent[name],) = (await frontier.lease([name], 1, worker=name, seconds=60.0, horizon=0.0)).leases
+    assert lent["killer"].token == lent["neighbour"].token
+    page = PAGE._replace(worker="killer", token=lent["killer"].token)
+    watched = Watched(BlackBox.private(), (Death("SIGSEGV", ("killer", "neighbour"), (page,)),))
+    await reclaim_former(watched, frontier=frontier, say=print)
+    losses = {name: (await frontier.look_up(name, 1)).losses for name in lent}
+    assert losses == {"killer": SUSPECT_LOSSES, "neighbour": 1}

@@ -80,7 +80,7 @@ async def test_a_page_lent_alone_is_blamed_for_a_death_from_its_beginning_until_
 
     def blamed() -> list[int]:
         death = death_of(-signal.SIGKILL, bench.box.read())
-        return [] if death is None else death.tokens
+        return [] if death is None else death.tokens_of("w")
 
     assert blamed() == [NO_LEASE]
     for _ in range(3):
@@ -100,7 +100,7 @@ async def test_a_page_lent_alone_that_has_not_begun_costs_no_attempt_when_its_wo
     bench, _, running = await bench_with_suspect()
     death = death_of(-signal.SIGKILL, bench.box.read())
     assert death is not None
-    await bench.memory.evict("w", suspects=death.tokens, cause=death.cause)
+    await bench.memory.evict("w", suspects=death.tokens_of("w"), cause=death.cause)
     assert (await bench.memory.look_up("c", SUSPECT.key)).attempts == 0
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -257,6 +257,12 @@ class LeasePromises(FrontierCase):
         await frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=6.0, if_interval=4.0, started=clock()))
         assert [lane.interval for lane in await frontier.lanes(CRAWL)] == [6.0]
 
+    async def test_no_two_leases_of_a_crawl_have_the_same_token(self, frontier: Frontier) -> None:
+        """Not even of different hosts, lent in the same moment: an eviction names leases by their tokens alone."""
+        await frontier.put(CRAWL, [make_task(number, f"{number % 12}.test") for number in range(36)])
+        lent = [lease.token for limit in (18, 18) for lease in (await take(frontier, limit)).leases]
+        assert len(set(lent)) == len(lent) == 36
+
     async def test_the_token_of_a_lease_tells_when_it_was_lent(self, frontier: Frontier, clock: FakeClock) -> None:
         await frontier.put(CRAWL, [make_task(1)])
         clock.advance(1000.25)
