@@ -20,7 +20,10 @@ def document(fate: Fate) -> dict[str, Any]:
     if task is not None:
         # A request's headers and body may hold secrets that are only for its site.
         headers = masked_headers(task.headers) if task.headers else None
-        task = msgspec.structs.replace(task, headers=headers, body=MASK.encode() if task.body else None)
+        # Bytes in it are no spider's own: what an integration keeps of its requests, cookies too.
+        meta = {name: MASK if isinstance(value, bytes) else value for name, value in (task.meta or {}).items()}
+        body = MASK.encode() if task.body else None
+        task = msgspec.structs.replace(task, headers=headers, body=body, meta=meta or None)
         fate = msgspec.structs.replace(fate, task=msgspec.structs.replace(fate.task, task=task))
     values: dict[str, Any] = msgspec.to_builtins(fate)
     return {"state": fate.state, "sentence": sentence(fate), **values}

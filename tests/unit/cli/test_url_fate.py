@@ -14,7 +14,9 @@ from shoal.journey.results import request_of
 from shoal.key_forms import KEY_RULES
 from shoal.model import Crawl, Dead, Done, Pool, Task, TaskState
 from shoal.processes.crawl_record import CrawlRecord, url_rules_of
+from shoal.processes.fate_text import document
 from shoal.processes.url_fate import TASKS_SHOWN, Choice, Fate, fate_of, fates_of
+from shoal.secrecy import MASK
 from shoal.settings import Settings
 from shoal.store.base import FetchRow
 from shoal.testing.clock import FakeClock
@@ -198,3 +200,13 @@ def test_a_key_is_read_as_it_is_shown(key: int) -> None:
 def test_refuses_what_is_no_key(text: str) -> None:
     with pytest.raises(UsageError, match="is no key"):
         key_given(text)
+
+
+async def test_a_document_shows_no_bytes_of_a_task() -> None:
+    """They may be cookies and headers that an integration keeps."""
+    asked = Asked()
+    await asked.put(meta={"page": 2, "cookies": b"session=secret"}, body=b"word=secret", method="POST")
+    (fate,) = await asked.fates()
+    shown = document(fate)
+    assert shown["task"]["task"][10] == {"page": 2, "cookies": MASK}
+    assert "secret" not in str(shown)
