@@ -102,9 +102,22 @@ def _packed(request: Request, spider: Spider) -> bytes:
     if type(request) is not Request:
         fields["_class"] = f"{type(request).__module__}.{type(request).__qualname__}"
     try:
-        return msgspec.msgpack.encode(fields)
+        return msgspec.msgpack.encode(fields, enc_hook=_plain)
     except (TypeError, UnicodeEncodeError, OverflowError) as error:
         raise UnfitRequest(f"{request} cannot leave the process: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    """A value of a kind of its own as the plain one: texts that selectors give are a kind of str."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"objects of type {type(value).__qualname__} have no JSON")
 
 
 def _method_name(spider: Spider, function: Any, role: str) -> str | None:
