@@ -19,7 +19,7 @@ REFERENCE = "scrapy:"  # begins the reference of a spider that Scrapy runs
 
 class ScrapyCrawl(msgspec.Struct, frozen=True, kw_only=True):
     """What a process wants to work on. `crawl`: this one, whatever its state; `fresh`: unfinished ones are discarded.
-    `requests_at_once` are those that Scrapy has on their way."""
+    `goes_on`: also with a finished one. `requests_at_once` are those that Scrapy has on their way."""
 
     spider: str
     places: Places
@@ -28,6 +28,7 @@ class ScrapyCrawl(msgspec.Struct, frozen=True, kw_only=True):
     requests_at_once: int
     crawl: str = ""
     fresh: bool = False
+    goes_on: bool = False
 
 
 class JoinedCrawl(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +68,9 @@ async def join(wanted: ScrapyCrawl, *, frontier: Frontier) -> JoinedCrawl:
 def _former(crawls: list[Crawl], wanted: ScrapyCrawl) -> Crawl | None:
     if wanted.crawl:
         return next((crawl for crawl in crawls if crawl.id == wanted.crawl), None)
-    return next((crawl for crawl in crawls if is_unfinished(crawl.state) and not crawl.refusal), None)
+    return next(
+        (crawl for crawl in crawls if (wanted.goes_on or is_unfinished(crawl.state)) and not crawl.refusal), None
+    )
 
 
 def _check(former: Crawl, wanted: ScrapyCrawl) -> None:

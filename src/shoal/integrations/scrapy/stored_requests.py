@@ -6,6 +6,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from shoal.model import Task, random_key
 from shoal.urls import canonical, lane_of
 
 FIELD = "scrapy"  # of a task's meta
+ENTRY = "shoal_entry"  # of a request's meta, on its way to the scheduler: which entry of Redis it was made of
 # Of `Request.attributes`: those that a task has fields of its own for, and those that are tried for JSON.
 _OWN = frozenset({"url", "method", "body", "priority", "headers", "callback", "errback"})
 _CHECKED = ("meta", "cb_kwargs", "cookies", "flags")
@@ -39,9 +41,12 @@ class StoredRequests:
         self._fingerprint = fingerprint
         self._lanes: dict[tuple[str, str], str] = {}
 
-    def key_of(self, request: Request, *, is_found: bool) -> int:
+    def key_of(self, request: Request, *, is_found: bool, entry: str = "") -> int:
         """The key of a request: its fingerprint. One that must not be filtered has a key of its own; unless it is of
-        the start, which every process of the fleet makes, and makes again after a crash."""
+        the start, which every process of the fleet makes, and makes again after a crash. `entry` names what was pushed
+        to Redis: pushed twice it has two names, but read twice it has one."""
+        if request.dont_filter and entry:
+            return int.from_bytes(blake2b(entry.encode(), digest_size=8).digest(), "big", signed=True)
         # A copy of a start request that is sent again says of itself that it is one: but it was found.
         is_start = not is_found and bool(request.meta.get("is_start_request"))
         if request.dont_filter and not is_start:
