@@ -38,6 +38,13 @@ ONE_ITEM = """
         yield {"key": response.url, "meta": response.meta.get("job")}
 """
 
+OWN_FORM = """
+    def make_request_from_data(self, data):
+        if not data.startswith(b"both "):
+            return super().make_request_from_data(data)
+        return [scrapy.Request(url) for url in data.decode().split()[1:]]
+"""
+
 
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[RedisServer]:
@@ -92,7 +99,8 @@ def test_what_was_taken_from_redis_but_not_put_survives_a_kill(
         output = project.run(*on_frontier, "-s", "MAX_IDLE_TIME_BEFORE_CLOSE=1")
         hits = pages(site)
         assert hits.keys() == {f"/g/{number}" for number in range(13)}
-        assert set(hits.values()) == {1}
+        # The first page may have been fetched but not settled when the frontier stood still.
+        assert {count for path, count in hits.items() if path != "/g/0"} == {1}
         assert "no work for 1 s" in output
         assert redis.call("KEYS", f"{KEY}*") == []
     finally:
@@ -102,22 +110,21 @@ def test_what_was_taken_from_redis_but_not_put_survives_a_kill(
 def test_urls_and_objects_are_read_and_what_is_neither_is_set_aside(
     project: Project, redis: RedisServer, site: SiteProcess
 ) -> None:
-    project.write(redis.url, ONE_ITEM, head=HEAD)
+    project.write(redis.url, ONE_ITEM + OWN_FORM, head=HEAD)
+    redis.call("RPUSH", KEY, f"both {url_of(site, 3)} {url_of(site, 4)}", f"both {url_of(site, 4)} {url_of(site, 5)}")
     # The URL that was pushed twice is fetched twice, as with scrapy-redis.
     redis.call("RPUSH", KEY, url_of(site, 1), url_of(site, 1), '{"meta": {}}', "no url")
     redis.call("RPUSH", KEY, json.dumps({"url": url_of(site, 2), "meta": {"job": "7"}}))
     output = project.run("-s", "MAX_IDLE_TIME_BEFORE_CLOSE=2", "-s", "SCHEDULER=scrapy_redis.scheduler.Scheduler")
-    assert pages(site) == {"/g/1": 2, "/g/2": 1}
-    assert {item["key"]: item["meta"] for item in project.items("--frontier", redis.url)} == {
-        url_of(site, 1): None,
-        url_of(site, 2): "7",
-    }
+    assert pages(site) == {"/g/1": 2, "/g/2": 1, "/g/3": 1, "/g/4": 1, "/g/5": 1}
+    items = {item["key"]: item["meta"] for item in project.items("--frontier", redis.url)}
+    assert items == {url_of(site, number): "7" if number == 2 else None for number in range(1, 6)}
     assert redis.call("LRANGE", f"{KEY}:set_aside", 0, -1) == [b'{"meta": {}}', b"no url"]
     assert """is set aside in 'pages:start_urls:set_aside': it has no "url";""" in output
     assert "SCHEDULER of scrapy_redis is not used" in output
     redis.call("RPUSH", KEY, url_of(site, 1))
     assert "joined pages-1" in project.run("-s", "SCHEDULER_IDLE_BEFORE_CLOSE=1", "-s", "SCHEDULER_PERSIST=1")
-    assert pages(site) == {"/g/1": 3, "/g/2": 1}
+    assert pages(site) == {"/g/1": 3, "/g/2": 1, "/g/3": 1, "/g/4": 1, "/g/5": 1}
     assert "'finish_reason': 'finished'" in output
     assert [json.loads(item)["key"] for item in redis.call("LRANGE", "pages:items", 0, -1)].count(url_of(site, 1)) == 3
 
@@ -130,7 +137,7 @@ RULES = """
 """
 
 
-def test_a_spider_with_rules_waits_for_more_until_it_is_stopped(
+def test_a_spider_with_rules_waits_for_more_and_for_redis_until_it_is_stopped(
     project: Project, redis: RedisServer, site: SiteProcess
 ) -> None:
     imports = "from scrapy.linkextractors import LinkExtractor\nfrom scrapy.spiders import Rule\n"
@@ -140,6 +147,7 @@ def test_a_spider_with_rules_waits_for_more_until_it_is_stopped(
         redis.call("SADD", KEY, url_of(site, 0))
         # As with scrapy-redis, a link to the start URL is another request: what was pushed is not filtered.
         wait_for(lambda: sum(pages(site).values()) == 101, processes[0])
+        redis.restart()
         redis.call("SADD", KEY, url_of(site, 0))
         wait_for(lambda: pages(site)["/g/0"] == 3, processes[0])
         wait_for(lambda: not redis.call("KEYS", f"{KEY}*"), processes[0])

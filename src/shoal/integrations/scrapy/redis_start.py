@@ -21,7 +21,7 @@ from shoal.error_text import line_of
 from shoal.errors import ShoalError
 from shoal.integrations.scrapy.bridge import Bridge, bridge_of
 from shoal.integrations.scrapy.redis_settings import client_of, frontier_of
-from shoal.integrations.scrapy.start_entries import StartEntries, StartEntry
+from shoal.integrations.scrapy.start_entries import WRONG_TYPE, StartEntries, StartEntry
 from shoal.integrations.scrapy.stored_requests import ENTRY
 from shoal.secrecy import masked
 
@@ -45,7 +45,7 @@ class RedisStart:
         self._batch_size = max(batch_size, 1)
         self._idle_seconds = idle_seconds
         self._requests_of = requests_of
-        self._entries = StartEntries(client_of(crawler.settings, decode_responses=False), key)
+        self._entries = StartEntries(client_of(crawler.settings, decode_responses=False, retry=None), key)
         # Entries whose requests are on their way to the frontier, with the number of tasks that must be put by then.
         self._given: deque[tuple[int, StartEntry]] = deque()
         self._taken: list[StartEntry] = []
@@ -132,15 +132,15 @@ class RedisStart:
 
     async def _ask(self, step: Callable[[], T]) -> T:
         """A step in Redis, outside of the reactor's thread; again and again while Redis cannot be reached."""
-        from redis.exceptions import RedisError, ResponseError
+        from redis.exceptions import RedisError
 
         pause, has_said = LOOK_SECONDS, False
         while True:
             try:
                 return await maybe_deferred_to_future(deferToThread(step))
-            except ResponseError as error:
-                raise CloseSpider(f"shoal: {self._refusal(error)}") from None
             except RedisError as error:
+                if WRONG_TYPE in str(error):
+                    raise CloseSpider(f"shoal: {self._refusal(error)}") from None
                 if not has_said:
                     has_said = True
                     self._say(f"start URLs at {self._shown()} cannot be read: {line_of(error)}; waiting")
@@ -148,9 +148,7 @@ class RedisStart:
             pause = min(2 * pause, 5.0)
 
     def _refusal(self, error: Exception) -> str:
-        kind = str(error).partition("SHOALTYPE ")[2].partition(" ")[0]
-        if not kind:
-            return f"start URLs at {self._shown()} cannot be read: {line_of(error)}"
+        kind = str(error).partition(WRONG_TYPE)[2].split()[0]
         return (
             f"{self._entries.key!r} at {self._shown()} is a Redis {kind}: start URLs are a list, a set or a sorted set;"
             " delete it, or give another redis_key"
