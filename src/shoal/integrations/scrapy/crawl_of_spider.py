@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
 from shoal.errors import UsageError
@@ -40,8 +42,9 @@ class JoinedCrawl(msgspec.Struct, frozen=True, kw_only=True):
     is_new: bool
 
 
-async def join(wanted: ScrapyCrawl, *, frontier: Frontier) -> JoinedCrawl:
-    """The spider's unfinished crawl, or a new one. Processes that begin at the same time begin the same one."""
+async def join(wanted: ScrapyCrawl, *, frontier: Frontier, make_store: Callable[[str], Awaitable[None]]) -> JoinedCrawl:
+    """The spider's unfinished crawl, or a new one. Processes that begin at the same time begin the same one:
+    `make_store` makes the store of a new one before others see the crawl, and miss it."""
     crawls = [crawl for crawl in with_refusals(await frontier.crawls()) if crawl.spider == wanted.spider]
     former = _former(crawls, wanted)
     if wanted.fresh and former is not None:
@@ -49,6 +52,7 @@ async def join(wanted: ScrapyCrawl, *, frontier: Frontier) -> JoinedCrawl:
         former = None
     if former is None:
         places = places_of_new(wanted.places)
+        await make_store(places.store)
         crawl_id = wanted.crawl or next_id(wanted.spider, crawls)
     else:
         _check(former, wanted)

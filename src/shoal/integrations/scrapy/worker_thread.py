@@ -117,7 +117,7 @@ class WorkerThread:
         if self._stops:
             return
         async with frontier_at(self._wanted.places.frontier, wait=self._say, stop=self._stop) as frontier:
-            joining = partial(join, self._wanted, frontier=frontier)
+            joining = partial(join, self._wanted, frontier=frontier, make_store=self._make_store)
             joined = await until_reachable(joining, say=self._say, stop=self._stop)
             async with store_at(joined.places.store, wait=self._say, stop=self._stop) as store:
                 self._call(self._reports.joined, joined)
@@ -125,6 +125,10 @@ class WorkerThread:
                 work.offer = partial(self._call, self._reports.offered)
                 work.tell_finished = partial(self._call, self._reports.finished)
                 await work.run(self._wanted.requests_at_once, self._stop)
+
+    async def _make_store(self, store: str) -> None:
+        async with store_at(store, wait=self._say, stop=self._stop):
+            pass
 
     def _say(self, line: str) -> None:
         self._call(self._reports.say, line)
