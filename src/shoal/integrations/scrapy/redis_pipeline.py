@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from scrapy.crawler import Crawler
-from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.misc import load_object
 from scrapy.utils.serialize import ScrapyJSONEncoder
-from twisted.internet.threads import deferToThread
 
 from shoal.integrations.scrapy.bridge import spider_of
+from shoal.integrations.scrapy.redis_calls import until_answered
 from shoal.integrations.scrapy.redis_settings import client_of
 
 ITEMS_KEY = "%(spider)s:items"
+PATIENCE_SECONDS = 60.0
+
+log = logging.getLogger("shoal")
 
 
 class RedisPipeline:
@@ -40,5 +44,10 @@ class RedisPipeline:
     async def process_item(self, item: Any) -> Any:
         """Push the item, and pass it on."""
         key = self.item_key(item, spider_of(self._crawler))
-        await maybe_deferred_to_future(deferToThread(self._server.rpush, key, self._text_of(item)))
+        step = partial(self._server.rpush, key, self._text_of(item))
+        # Its page would end as a dead letter at the first restart of Redis.
+        await until_answered(step, say=self._say, patience=PATIENCE_SECONDS)
         return item
+
+    def _say(self, line: str) -> None:
+        log.info("items cannot be pushed to Redis: %s", line, extra={"spider": self._crawler.spider})

@@ -13,15 +13,13 @@ from typing import Any, TypeVar
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
-from scrapy.utils.defer import maybe_deferred_to_future
-from twisted.internet.task import deferLater
-from twisted.internet.threads import deferToThread
 
 from shoal.error_text import line_of
 from shoal.errors import ShoalError
 from shoal.integrations.scrapy.bridge import Bridge, bridge_of
+from shoal.integrations.scrapy.redis_calls import sleep, until_answered
 from shoal.integrations.scrapy.redis_settings import client_of, frontier_of
-from shoal.integrations.scrapy.start_entries import WRONG_TYPE, StartEntries, StartEntry
+from shoal.integrations.scrapy.start_entries import StartEntries, StartEntry
 from shoal.integrations.scrapy.stored_requests import ENTRY
 from shoal.secrecy import masked
 
@@ -77,7 +75,7 @@ class RedisStart:
             elif 0 < self._idle_seconds <= time.monotonic() - busy:
                 self._say(f"no work for {self._idle_seconds:g} s: no more start URLs are read, the spider ends")
                 return
-            await _sleep(SOON_SECONDS if self._given else LOOK_SECONDS)
+            await sleep(SOON_SECONDS if self._given else LOOK_SECONDS)
 
     def _bridge(self) -> Bridge:
         bridge = bridge_of(self._crawler)
@@ -131,26 +129,20 @@ class RedisStart:
         return len(bridge.visits) > 0 or bridge.inflow.left != 0
 
     async def _ask(self, step: Callable[[], T]) -> T:
-        """A step in Redis, outside of the reactor's thread; again and again while Redis cannot be reached."""
-        from redis.exceptions import RedisError
+        """A step in Redis, as soon as it can be reached. A key that holds no start URLs ends the spider."""
+        from redis.exceptions import ResponseError
 
-        pause, has_said = LOOK_SECONDS, False
-        while True:
-            try:
-                return await maybe_deferred_to_future(deferToThread(step))
-            except RedisError as error:
-                if WRONG_TYPE in str(error):
-                    raise CloseSpider(f"shoal: {self._refusal(error)}") from None
-                if not has_said:
-                    has_said = True
-                    self._say(f"start URLs at {self._shown()} cannot be read: {line_of(error)}; waiting")
-            await _sleep(pause)
-            pause = min(2 * pause, 5.0)
+        def say(line: str) -> None:
+            self._say(f"start URLs at {self._shown()} cannot be read: {line}")
+
+        try:
+            return await until_answered(step, say=say)
+        except ResponseError as error:
+            raise CloseSpider(f"shoal: {self._refusal(error)}") from None
 
     def _refusal(self, error: Exception) -> str:
-        kind = str(error).partition(WRONG_TYPE)[2].split()[0]
         return (
-            f"{self._entries.key!r} at {self._shown()} is a Redis {kind}: start URLs are a list, a set or a sorted set;"
+            f"{self._entries.key!r} at {self._shown()} is no list, set or sorted set of start URLs ({line_of(error)}):"
             " delete it, or give another redis_key"
         )
 
@@ -174,9 +166,3 @@ class RedisStart:
 
     def _say(self, line: str) -> None:
         log.info("%s", line, extra={"spider": self._crawler.spider})
-
-
-async def _sleep(seconds: float) -> None:
-    from twisted.internet import reactor
-
-    await maybe_deferred_to_future(deferLater(reactor, seconds))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from redis import Redis
 
-WRONG_TYPE = "SHOALTYPE"  # begins the error of take.lua
 TAKEN_SECONDS = 30.0  # then another process may take an entry that is under way
 
 
