@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import scrapy
-from scrapy.http import FormRequest, JsonRequest
+from scrapy.http import FormRequest, HtmlResponse, JsonRequest
+from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.request import fingerprint
 
 from shoal.integrations.scrapy.stored_requests import StoredRequests, UnfitRequest
@@ -64,6 +65,13 @@ def test_requests_of_other_classes_come_back_as_such(request_: scrapy.Request) -
     back = there_and_back(request_)
     assert type(back) is type(request_)
     assert (back.method, back.body, back.headers) == (request_.method, request_.body, request_.headers)
+
+
+def test_what_a_selector_gives_may_be_in_meta() -> None:
+    link = LinkExtractor().extract_links(HtmlResponse("https://a.test/", body=b"<a href=/b>next</a>"))[0]
+    assert type(link.text) is not str
+    back = there_and_back(scrapy.Request(link.url, meta={"link_text": link.text, "of": {link.text: [link.text]}}))
+    assert back.meta == {"link_text": "next", "of": {"next": ["next"]}}
 
 
 def test_the_key_is_the_fingerprint_of_the_project() -> None:

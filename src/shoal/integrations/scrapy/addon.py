@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+from importlib.util import find_spec
 
 from scrapy.settings import BaseSettings
+
+from shoal.integrations.scrapy.redis_settings import SCRAPY_REDIS
 
 log = logging.getLogger("shoal")
 
 _PACKAGE = "shoal.integrations.scrapy"
+THEIR_PIPELINE = "scrapy_redis.pipelines.RedisPipeline"
 WATCH_ORDER = 1000  # after every middleware of Scrapy's own, next to the spider
 STORE_ORDER = 950  # after the pipelines that change or drop items
 
@@ -17,8 +21,9 @@ class Addon:
     """Puts shoal's scheduler, and what it needs, into the settings of a project."""
 
     def update_settings(self, settings: BaseSettings) -> None:
-        """Called by Scrapy. A project's own lines win, but for two settings that would work against the scheduler."""
+        """Called by Scrapy. A project's own lines win, but for settings that would work against the scheduler."""
         settings.set("SCHEDULER", f"{_PACKAGE}.Scheduler", priority="addon")
+        _replace_scrapy_redis(settings)
         settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", _watch(), WATCH_ORDER)
         if settings.getbool("SHOAL_ITEMS", True):
             settings.setdefault_in_component_priority_dict("ITEM_PIPELINES", _pipeline(), STORE_ORDER)
@@ -30,6 +35,18 @@ class Addon:
         if settings.get("JOBDIR"):
             log.warning("JOBDIR is not used: the frontier keeps the crawl, and the next run goes on with it")
             settings.set("JOBDIR", None, priority="cmdline")
+
+
+def _replace_scrapy_redis(settings: BaseSettings) -> None:
+    """Put shoal's parts in the place of those of scrapy-redis: the scheduler, and a pipeline that is missing."""
+    if str(settings["SCHEDULER"]).startswith(SCRAPY_REDIS):
+        log.warning("SCHEDULER of scrapy_redis is not used: shoal's own is in its place")
+        settings.set("SCHEDULER", f"{_PACKAGE}.Scheduler", priority="cmdline")
+    pipelines = settings.getdict("ITEM_PIPELINES")
+    if THEIR_PIPELINE in pipelines and find_spec("scrapy_redis") is None:
+        log.info("RedisPipeline of scrapy_redis is not installed: shoal's own is in its place")
+        pipelines[f"{_PACKAGE}.RedisPipeline"] = pipelines.pop(THEIR_PIPELINE)
+        settings.set("ITEM_PIPELINES", pipelines, priority=settings.getpriority("ITEM_PIPELINES") or 0)
 
 
 def _watch() -> type:

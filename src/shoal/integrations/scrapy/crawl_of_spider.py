@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
 from shoal.errors import UsageError
@@ -19,7 +21,7 @@ REFERENCE = "scrapy:"  # begins the reference of a spider that Scrapy runs
 
 class ScrapyCrawl(msgspec.Struct, frozen=True, kw_only=True):
     """What a process wants to work on. `crawl`: this one, whatever its state; `fresh`: unfinished ones are discarded.
-    `requests_at_once` are those that Scrapy has on their way."""
+    `goes_on`: also with a finished one. `requests_at_once` are those that Scrapy has on their way."""
 
     spider: str
     places: Places
@@ -28,6 +30,7 @@ class ScrapyCrawl(msgspec.Struct, frozen=True, kw_only=True):
     requests_at_once: int
     crawl: str = ""
     fresh: bool = False
+    goes_on: bool = False
 
 
 class JoinedCrawl(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,8 +42,9 @@ class JoinedCrawl(msgspec.Struct, frozen=True, kw_only=True):
     is_new: bool
 
 
-async def join(wanted: ScrapyCrawl, *, frontier: Frontier) -> JoinedCrawl:
-    """The spider's unfinished crawl, or a new one. Processes that begin at the same time begin the same one."""
+async def join(wanted: ScrapyCrawl, *, frontier: Frontier, make_store: Callable[[str], Awaitable[None]]) -> JoinedCrawl:
+    """The spider's unfinished crawl, or a new one. Processes that begin at the same time begin the same one:
+    `make_store` makes the store of a new one before others see the crawl, and miss it."""
     crawls = [crawl for crawl in with_refusals(await frontier.crawls()) if crawl.spider == wanted.spider]
     former = _former(crawls, wanted)
     if wanted.fresh and former is not None:
@@ -48,6 +52,7 @@ async def join(wanted: ScrapyCrawl, *, frontier: Frontier) -> JoinedCrawl:
         former = None
     if former is None:
         places = places_of_new(wanted.places)
+        await make_store(places.store)
         crawl_id = wanted.crawl or next_id(wanted.spider, crawls)
     else:
         _check(former, wanted)
@@ -67,7 +72,9 @@ async def join(wanted: ScrapyCrawl, *, frontier: Frontier) -> JoinedCrawl:
 def _former(crawls: list[Crawl], wanted: ScrapyCrawl) -> Crawl | None:
     if wanted.crawl:
         return next((crawl for crawl in crawls if crawl.id == wanted.crawl), None)
-    return next((crawl for crawl in crawls if is_unfinished(crawl.state) and not crawl.refusal), None)
+    return next(
+        (crawl for crawl in crawls if (wanted.goes_on or is_unfinished(crawl.state)) and not crawl.refusal), None
+    )
 
 
 def _check(former: Crawl, wanted: ScrapyCrawl) -> None:

@@ -10,6 +10,7 @@ from scrapy.settings import BaseSettings
 
 from shoal.integrations.scrapy.bridge import spider_of
 from shoal.integrations.scrapy.crawl_of_spider import ScrapyCrawl
+from shoal.integrations.scrapy.redis_settings import frontier_of, reads_redis, remarks_on
 from shoal.processes.opening import Places
 from shoal.settings import resolve
 
@@ -24,9 +25,11 @@ def wanted_of(crawler: Crawler, *, say: Callable[[str], None]) -> ScrapyCrawl:
     settings, spider = crawler.settings, spider_of(crawler)
     at_once = settings.getint("CONCURRENT_REQUESTS") or 16
     given = _given(settings)
+    for remark in remarks_on(settings, spider):
+        say(remark)
     resolved = resolve([("Scrapy's settings", {**_limits(settings, given, say=say), **given})]).values
     places = Places(
-        frontier=settings.get("SHOAL_FRONTIER") or DEFAULT_FRONTIER,
+        frontier=settings.get("SHOAL_FRONTIER") or frontier_of(settings) or DEFAULT_FRONTIER,
         store=settings.get("SHOAL_STORE") or "",
         archive=settings.get("SHOAL_ARCHIVE"),
     )
@@ -37,7 +40,8 @@ def wanted_of(crawler: Crawler, *, say: Callable[[str], None]) -> ScrapyCrawl:
         arguments=_arguments(spider),
         requests_at_once=at_once,
         crawl=settings.get("SHOAL_CRAWL") or "",
-        fresh=settings.getbool("SHOAL_FRESH"),
+        fresh=settings.getbool("SHOAL_FRESH") or settings.getbool("SCHEDULER_FLUSH_ON_START"),
+        goes_on=reads_redis(spider) and settings.getbool("SCHEDULER_PERSIST"),
     )
 
 

@@ -15,7 +15,7 @@ from shoal.integrations.scrapy.bridge import bridge_of, stats_of
 from shoal.integrations.scrapy.crawl_of_spider import JoinedCrawl
 from shoal.integrations.scrapy.engine_hooks import attach, close_spider, leave_pace_to_lanes, wake
 from shoal.integrations.scrapy.project_settings import wanted_of
-from shoal.integrations.scrapy.stored_requests import StoredRequests, UnfitRequest
+from shoal.integrations.scrapy.stored_requests import ENTRY, StoredRequests, UnfitRequest
 from shoal.integrations.scrapy.visits import Visit
 from shoal.integrations.scrapy.worker_thread import Reports, WorkerThread
 from shoal.secrecy import masked
@@ -83,7 +83,8 @@ class Scheduler(BaseScheduler):
     def enqueue_request(self, request: Request) -> bool:
         """Take a request that was found. False: it is known already, or it cannot leave this process."""
         visit = self._bridge.visits.finder(request)
-        key = self._requests.key_of(request, is_found=visit is not None)
+        entry = request.meta.pop(ENTRY, "")
+        key = self._requests.key_of(request, is_found=visit is not None, entry=entry)
         if key in self._inflow.known or (visit is not None and key in visit.found):
             self._filtered(request)
             return False
@@ -91,12 +92,14 @@ class Scheduler(BaseScheduler):
             task = self._requests.task_of(request, key, parent=None if visit is None else visit.lease.task)
         except UnfitRequest as error:
             self._refuse(str(error), visit)
+            if entry:
+                self._inflow.refused[entry] = str(error)
             return False
         if visit is not None:
             visit.found[key] = task
         else:
             self._is_finished = False
-            self._inflow.tasks.append(task)
+            self._inflow.add(task)
         self._count("enqueued")
         return True
 

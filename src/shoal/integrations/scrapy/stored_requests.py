@@ -6,6 +6,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from shoal.model import Task, random_key
 from shoal.urls import canonical, lane_of
 
 FIELD = "scrapy"  # of a task's meta
+ENTRY = "shoal_entry"  # of a request's meta, on its way to the scheduler: which entry of Redis it was made of
 # Of `Request.attributes`: those that a task has fields of its own for, and those that are tried for JSON.
 _OWN = frozenset({"url", "method", "body", "priority", "headers", "callback", "errback"})
 _CHECKED = ("meta", "cb_kwargs", "cookies", "flags")
@@ -39,9 +41,12 @@ class StoredRequests:
         self._fingerprint = fingerprint
         self._lanes: dict[tuple[str, str], str] = {}
 
-    def key_of(self, request: Request, *, is_found: bool) -> int:
+    def key_of(self, request: Request, *, is_found: bool, entry: str = "") -> int:
         """The key of a request: its fingerprint. One that must not be filtered has a key of its own; unless it is of
-        the start, which every process of the fleet makes, and makes again after a crash."""
+        the start, which every process of the fleet makes, and makes again after a crash. `entry` names what was pushed
+        to Redis: pushed twice it has two names, but read twice it has one."""
+        if request.dont_filter and entry:
+            return int.from_bytes(blake2b(entry.encode(), digest_size=8).digest(), "big", signed=True)
         # A copy of a start request that is sent again says of itself that it is one: but it was found.
         is_start = not is_found and bool(request.meta.get("is_start_request"))
         if request.dont_filter and not is_start:
@@ -102,9 +107,22 @@ def _packed(request: Request, spider: Spider) -> bytes:
     if type(request) is not Request:
         fields["_class"] = f"{type(request).__module__}.{type(request).__qualname__}"
     try:
-        return msgspec.msgpack.encode(fields)
+        return msgspec.msgpack.encode(fields, enc_hook=_plain)
     except (TypeError, UnicodeEncodeError, OverflowError) as error:
         raise UnfitRequest(f"{request} cannot leave the process: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    """A value of a kind of its own as the plain one: texts that selectors give are a kind of str."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"objects of type {type(value).__qualname__} have no JSON")
 
 
 def _method_name(spider: Spider, function: Any, role: str) -> str | None:

@@ -20,7 +20,7 @@ from shoal.integrations.scrapy.scrapy_journey import ScrapyJourney
 from shoal.integrations.scrapy.visits import Visit
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping, Records
-from shoal.model import Task
+from shoal.model import Progress, Task
 from shoal.processes.black_box import BlackBox
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.feeder import RENEW_SECONDS
@@ -40,13 +40,25 @@ T = TypeVar("T")
 
 class Inflow:
     """What the reactor's thread gives to the worker's: tasks and items that belong to no page. `known` are the keys
-    that the frontier has confirmed, `has_fed`: the whole start is among the tasks."""
+    that the frontier has confirmed, `has_fed`: the whole start is among the tasks. Of the `added` tasks, `put` are in
+    the frontier; `refused` says why there is no task of an entry. `left`: tasks of the crawl that are not done, None:
+    not known yet; kept up to date where `watches_left`."""
 
     def __init__(self) -> None:
         self.tasks: deque[Task] = deque()
         self.items: deque[ItemRow] = deque()
         self.known = RecentKeys()
         self.has_fed = False
+        self.added = 0
+        self.put = 0
+        self.refused: dict[str, str] = {}
+        self.watches_left = False
+        self.left: int | None = None
+
+    def add(self, task: Task) -> None:
+        """Take a task that belongs to no page."""
+        self.tasks.append(task)
+        self.added += 1
 
     @property
     def is_fed(self) -> bool:
@@ -105,7 +117,7 @@ class WorkerThread:
         if self._stops:
             return
         async with frontier_at(self._wanted.places.frontier, wait=self._say, stop=self._stop) as frontier:
-            joining = partial(join, self._wanted, frontier=frontier)
+            joining = partial(join, self._wanted, frontier=frontier, make_store=self._make_store)
             joined = await until_reachable(joining, say=self._say, stop=self._stop)
             async with store_at(joined.places.store, wait=self._say, stop=self._stop) as store:
                 self._call(self._reports.joined, joined)
@@ -113,6 +125,10 @@ class WorkerThread:
                 work.offer = partial(self._call, self._reports.offered)
                 work.tell_finished = partial(self._call, self._reports.finished)
                 await work.run(self._wanted.requests_at_once, self._stop)
+
+    async def _make_store(self, store: str) -> None:
+        async with store_at(store, wait=self._say, stop=self._stop):
+            pass
 
     def _say(self, line: str) -> None:
         self._call(self._reports.say, line)
@@ -137,7 +153,8 @@ class _Work:
         await self._coordinator.reclaim_from_exited_workers()
         await self._coordinator.feeder.begin()
         inflow = [asyncio.create_task(self._take_in()), asyncio.create_task(self._feed())]
-        beside = [*inflow, asyncio.create_task(self._coordinator.keep_history())]
+        parts = (self._coordinator.keep_history(), self._coordinator.feeder.make_up())
+        beside = [*inflow, *(asyncio.create_task(part) for part in parts)]
         try:
             while not stop.is_set():
                 await self._worker(requests_at_once).run(stop)
@@ -160,8 +177,10 @@ class _Work:
 
     async def _is_finished(self) -> bool:
         """Whether nothing was put since the worker saw the end."""
-        progress = await until_reachable(lambda: self._frontier.progress(self._crawl.id), say=self._say)
-        return progress.is_finished
+        return (await self._progress()).is_finished
+
+    async def _progress(self) -> Progress:
+        return await until_reachable(lambda: self._frontier.progress(self._crawl.id), say=self._say)
 
     def _worker(self, requests_at_once: int) -> Worker:
         box = BlackBox.private().worker(None, patience=0.0)
@@ -197,6 +216,8 @@ class _Work:
         """Say that there is more of the start to come, until it was put."""
         while not self._inflow.is_fed:
             await self._coordinator.feeder.go_on()
+            if self._inflow.watches_left:
+                self._inflow.left = (await self._progress()).left
             await asyncio.sleep(RENEW_SECONDS)
         await self._coordinator.feeder.end()
 
@@ -216,6 +237,7 @@ class _Work:
             for task in tasks:
                 self._inflow.tasks.popleft()
                 self._inflow.known.add(task.key)
+            self._inflow.put += len(tasks)
             self._has_put.set()
 
 
