@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 
 from shoal.integrations.scrapy.bridge import spider_of
+from shoal.integrations.scrapy.command_line import arguments
 from shoal.integrations.scrapy.crawl_of_spider import ScrapyCrawl
 from shoal.processes.opening import Places
 from shoal.settings import resolve
@@ -34,7 +36,7 @@ def wanted_of(crawler: Crawler, *, say: Callable[[str], None]) -> ScrapyCrawl:
         spider=spider.name,
         places=places,
         settings=resolved,
-        arguments=_arguments(spider),
+        arguments=arguments(sys.argv),
         requests_at_once=at_once,
         crawl=settings.get("SHOAL_CRAWL") or "",
         fresh=settings.getbool("SHOAL_FRESH"),
@@ -64,9 +66,3 @@ def _limits(settings: BaseSettings, given: dict[str, Any], *, say: Callable[[str
             " SHOAL_PER_HOST changes that"
         )
     return limits
-
-
-def _arguments(spider: Any) -> dict[str, str]:
-    """The arguments of `scrapy crawl -a`, as the spider keeps them."""
-    given = getattr(spider, "_shoal_arguments", {})
-    return {str(name): str(value) for name, value in given.items()}

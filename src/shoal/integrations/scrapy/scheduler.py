@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import logging
+import sys
+from weakref import WeakSet
 
 from scrapy import Request, Spider
 from scrapy.core.scheduler import BaseScheduler
+from scrapy.core.scheduler import Scheduler as InMemory
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
 from twisted.internet.defer import Deferred
 
 from shoal.errors import ShoalError
 from shoal.integrations.scrapy.bridge import bridge_of, stats_of
+from shoal.integrations.scrapy.command_line import is_looking
 from shoal.integrations.scrapy.crawl_of_spider import JoinedCrawl
-from shoal.integrations.scrapy.engine_hooks import attach, close_spider, leave_pace_to_lanes, wake
+from shoal.integrations.scrapy.engine_hooks import attach, close_spider, leave_pace_to_lanes, wake, watch_start
 from shoal.integrations.scrapy.project_settings import wanted_of
 from shoal.integrations.scrapy.stored_requests import StoredRequests, UnfitRequest
-from shoal.integrations.scrapy.visits import Visit
-from shoal.integrations.scrapy.worker_thread import Reports, WorkerThread
+from shoal.integrations.scrapy.visits import CURRENT, Visit
+from shoal.integrations.scrapy.worker_thread import UNFINISHED, Reports, WorkerThread
 from shoal.secrecy import masked
 
 log = logging.getLogger("shoal")
@@ -36,13 +40,16 @@ class Scheduler(BaseScheduler):
         self._thread: WorkerThread | None = None
         self._opening: Deferred[None] = Deferred()
         self._closing: Deferred[None] = Deferred()
-        self._is_finished = False
+        # Not by their meta, which copies of them carry along.
+        self._starts: WeakSet[Request] = WeakSet()
+        self._finished_after = UNFINISHED
         self._has_ended = False
 
     @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Scheduler:
-        """The scheduler of one spider's run."""
-        return cls(crawler)
+    def from_crawler(cls, crawler: Crawler) -> BaseScheduler:  # type: ignore[override]  # another one, where told so
+        """The scheduler of one spider's run. Commands that try a page by hand, such as `scrapy shell`, get Scrapy's own
+        one: they must not take part in the crawl."""
+        return InMemory.from_crawler(crawler) if is_looking(sys.argv) else cls(crawler)
 
     def open(self, spider: Spider) -> Deferred[None]:
         """Join the spider's crawl, or begin it."""
@@ -55,7 +62,8 @@ class Scheduler(BaseScheduler):
             raise self._refusal(error) from None
         self._bridge.shown_frontier = masked(wanted.places.frontier)
         attach(self._crawler, self._bridge.visits)
-        leave_pace_to_lanes(self._crawler, wanted.requests_at_once)
+        watch_start(self._crawler, starts=self._starts.add, ended=self._fed)
+        leave_pace_to_lanes(self._crawler, self._bridge.visits, wanted.requests_at_once)
         reports = Reports(
             joined=self._joined,
             offered=self._bridge.visits.offer,
@@ -78,30 +86,35 @@ class Scheduler(BaseScheduler):
 
     def has_pending_requests(self) -> bool:
         """Whether any process of the crawl has work, or this one holds some."""
-        return not self._is_finished or len(self._bridge.visits) > 0
+        return self._finished_after != self._inflow.given or len(self._bridge.visits) > 0
 
     def enqueue_request(self, request: Request) -> bool:
         """Take a request that was found. False: it is known already, or it cannot leave this process."""
         visit = self._bridge.visits.finder(request)
-        key = self._requests.key_of(request, is_found=visit is not None)
+        is_start = request in self._starts
+        key = self._requests.key_of(request, is_start=is_start)
         if key in self._inflow.known or (visit is not None and key in visit.found):
             self._filtered(request)
             return False
+        parent = None if visit is None else visit.lease.task
+        before = parent if visit is not None and visit.is_sent_on else None
+        page = self._requests.page_name(request, key, is_start=is_start, before=before)
         try:
-            task = self._requests.task_of(request, key, parent=None if visit is None else visit.lease.task)
+            task = self._requests.task_of(request, key, parent=parent, page=page)
         except UnfitRequest as error:
             self._refuse(str(error), visit)
             return False
         if visit is not None:
             visit.found[key] = task
         else:
-            self._is_finished = False
-            self._inflow.tasks.append(task)
+            self._inflow.give(task)
         self._count("enqueued")
         return True
 
     def next_request(self) -> Request | None:
         """A request whose start is due; None where none is here."""
+        # The engine may have been called by a page's callback: what it does next has nothing to do with that page.
+        CURRENT.set(None)
         while (visit := self._bridge.visits.next()) is not None:
             try:
                 request = self._requests.request_of(visit.lease.task)
@@ -139,8 +152,11 @@ class Scheduler(BaseScheduler):
         self._stats.set_value("shoal/crawl", joined.crawl.id)
         self._opening.callback(None)
 
-    def _finished(self, is_finished: bool) -> None:
-        self._is_finished = is_finished
+    def _fed(self) -> None:
+        self._inflow.has_fed = True
+
+    def _finished(self, after: int) -> None:
+        self._finished_after = after
         wake(self._crawler)
 
     def _ended(self, error: ShoalError | None) -> None:

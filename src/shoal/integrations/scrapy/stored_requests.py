@@ -17,12 +17,13 @@ from shoal.errors import UsageError
 from shoal.model import Task, random_key
 from shoal.urls import canonical, lane_of
 
-FIELD = "scrapy"  # of a task's meta
+FIELD, PAGE = "scrapy", "page"  # of a task's meta
 # Of `Request.attributes`: those that a task has fields of its own for, and those that are tried for JSON.
 _OWN = frozenset({"url", "method", "body", "priority", "headers", "callback", "errback"})
 _CHECKED = ("meta", "cb_kwargs", "cookies", "flags")
 _NESTED_AT_MOST = 100
 LANES_REMEMBERED = 10_000
+_LAST_64_BITS = 2**64 - 1
 
 Fingerprint = Callable[[Request], bytes]
 
@@ -39,17 +40,18 @@ class StoredRequests:
         self._fingerprint = fingerprint
         self._lanes: dict[tuple[str, str], str] = {}
 
-    def key_of(self, request: Request, *, is_found: bool) -> int:
+    def key_of(self, request: Request, *, is_start: bool) -> int:
         """The key of a request: its fingerprint. One that must not be filtered has a key of its own; unless it is of
         the start, which every process of the fleet makes, and makes again after a crash."""
-        # A copy of a start request that is sent again says of itself that it is one: but it was found.
-        is_start = not is_found and bool(request.meta.get("is_start_request"))
         if request.dont_filter and not is_start:
             return random_key()
         return int.from_bytes(self._fingerprint(request)[:8], "big", signed=True)
 
-    def task_of(self, request: Request, key: int, *, parent: Task | None = None) -> Task:
-        """The request as a task. Raises UnfitRequest where it cannot leave this process."""
+    def task_of(self, request: Request, key: int, *, parent: Task | None = None, page: str = "") -> Task:
+        """The request as a task; `page` as of `page_name`. Raises UnfitRequest where it cannot leave this process."""
+        meta: dict[str, Any] = {FIELD: _packed(request, self._spider)}
+        if page:
+            meta[PAGE] = page
         return Task(
             url=request.url,
             key=key,
@@ -59,10 +61,21 @@ class StoredRequests:
             priority=request.priority,
             method=request.method,
             body=request.body or None,
-            meta={FIELD: _packed(request, self._spider)},
+            meta=meta,
             parent=None if parent is None else parent.key,
             created=time.time(),
         )
+
+    def page_name(self, request: Request, key: int, *, is_start: bool, before: Task | None = None) -> str:
+        """What the items of a request without a key of their own are keyed by, where that is not its URL. `before`: the
+        task whose place the request takes, such as the one that was redirected."""
+        has_own_key = request.dont_filter and not is_start
+        if has_own_key and before is not None:
+            return page_of(before)
+        if has_own_key or request.method != "GET" or request.body:
+            # Others may have this URL as well: their items would replace each other.
+            return f"{request.url} {key & _LAST_64_BITS:016x}"
+        return ""
 
     def request_of(self, task: Task) -> Request:
         """The request that a task was made of. Raises UnfitRequest where the spider has lost its method or class."""
@@ -87,6 +100,11 @@ class StoredRequests:
                 self._lanes.clear()
             self._lanes[parts.scheme, parts.netloc] = lane
         return lane
+
+
+def page_of(task: Task) -> str:
+    """What tells the page of a task from others of its crawl: its URL, with a number where others may have that URL."""
+    return str((task.meta or {}).get(PAGE, task.url))
 
 
 def _packed(request: Request, spider: Spider) -> bytes:

@@ -8,7 +8,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -16,11 +16,11 @@ from typing import TypeVar
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.integrations.scrapy.crawl_of_spider import JoinedCrawl, ScrapyCrawl, join
-from shoal.integrations.scrapy.scrapy_journey import ScrapyJourney
+from shoal.integrations.scrapy.scrapy_journey import ScrapyJourney, Steps
 from shoal.integrations.scrapy.visits import Visit
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping, Records
-from shoal.model import Task
+from shoal.model import Lease, Task
 from shoal.processes.black_box import BlackBox
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.feeder import RENEW_SECONDS
@@ -34,19 +34,28 @@ from shoal.store.base import ItemRow, Store
 
 TAKEN_IN_AT_ONCE = 500
 LOOK_SECONDS = 0.05
+UNFINISHED = -1
 
 T = TypeVar("T")
 
 
 class Inflow:
-    """What the reactor's thread gives to the worker's: tasks and items that belong to no page. `known` are the keys
-    that the frontier has confirmed, `has_fed`: the whole start is among the tasks."""
+    """What the reactor's thread gives to the worker's: tasks and items that belong to no page. `given` counts these
+    tasks, `put` those of them that the frontier has. `known` are the keys that the frontier has confirmed, `has_fed`:
+    the whole start is among the tasks."""
 
     def __init__(self) -> None:
         self.tasks: deque[Task] = deque()
         self.items: deque[ItemRow] = deque()
+        self.given = 0
+        self.put = 0
         self.known = RecentKeys()
         self.has_fed = False
+
+    def give(self, task: Task) -> None:
+        """Pass on a task that belongs to no page."""
+        self.given += 1
+        self.tasks.append(task)
 
     @property
     def is_fed(self) -> bool:
@@ -56,11 +65,12 @@ class Inflow:
 
 @dataclass(frozen=True, kw_only=True)
 class Reports:
-    """What the thread tells, each in the thread of the reactor."""
+    """What the thread tells, each in the thread of the reactor. `finished`: nothing is left of the crawl after so many
+    tasks were put; UNFINISHED: something is."""
 
     joined: Callable[[JoinedCrawl], None]
     offered: Callable[[Visit], None]
-    finished: Callable[[bool], None]
+    finished: Callable[[int], None]
     ended: Callable[[ShoalError | None], None]
     say: Callable[[str], None]
 
@@ -122,7 +132,7 @@ class _Work:
     """What the thread does on one crawl: feeds, works, and keeps the crawl's history."""
 
     offer: Callable[[Visit], None]
-    tell_finished: Callable[[bool], None]
+    tell_finished: Callable[[int], None]
 
     def __init__(
         self, joined: JoinedCrawl, *, frontier: Frontier, store: Store, inflow: Inflow, say: Callable[[str], None]
@@ -145,10 +155,12 @@ class _Work:
                     if part.done():
                         part.result()
                 self._has_put.clear()
+                # Counted before the frontier is asked: a task that is put meanwhile is not yet in its answer.
+                put = self._inflow.put
                 if not stop.is_set() and await self._is_finished():
-                    self.tell_finished(True)
+                    self.tell_finished(put)
                     await _first(stop, self._has_put)
-                    self.tell_finished(False)
+                    self.tell_finished(UNFINISHED)
             await self._take_in_all()
         finally:
             for part in beside:
@@ -169,8 +181,7 @@ class _Work:
         records = Records(spider_name=self._crawl.spider, worker=box.name, keeping=keeping, clock=time.time)
         tally = Tally()
         journey = ScrapyJourney(
-            offer=self.offer,
-            put=self._put,
+            Steps(offer=self.offer, put=self._put, reserve=self._reserve),
             places=requests_at_once,
             records=records,
             settings=self._settings,
@@ -192,6 +203,15 @@ class _Work:
         for start in range(0, len(tasks), TAKEN_IN_AT_ONCE):
             some = tasks[start : start + TAKEN_IN_AT_ONCE]
             await until_reachable(partial(self._frontier.put, crawl, some), say=self._say)
+
+    async def _reserve(self, lease: Lease, *, missed: float) -> float:
+        slot = time.monotonic() - missed
+        frontier, lane = self._frontier, lease.task.lane
+
+        def reserve() -> Awaitable[float]:
+            return frontier.reserve(lease.crawl, lane, exit=lease.exit, missed=time.monotonic() - slot)
+
+        return await until_reachable(reserve, say=self._say)
 
     async def _feed(self) -> None:
         """Say that there is more of the start to come, until it was put."""
@@ -216,6 +236,7 @@ class _Work:
             for task in tasks:
                 self._inflow.tasks.popleft()
                 self._inflow.known.add(task.key)
+            self._inflow.put += len(tasks)
             self._has_put.set()
 
 
