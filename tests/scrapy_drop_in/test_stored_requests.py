@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from enum import IntEnum
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -64,6 +67,25 @@ def test_requests_of_other_classes_come_back_as_such(request_: scrapy.Request) -
     back = there_and_back(request_)
     assert type(back) is type(request_)
     assert (back.method, back.body, back.headers) == (request_.method, request_.body, request_.headers)
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Number(IntEnum):
+    SEVEN = 7
+
+
+def test_values_of_derived_classes_come_back_as_plain_ones() -> None:
+    meta = {
+        "link_text": Text("more"),
+        Text("n"): Number.SEVEN,
+        "map": MappingProxyType({"a": OrderedDict(b=Text("c"))}),
+    }
+    back = there_and_back(scrapy.Request("https://a.test/", meta=meta)).meta
+    assert back == {"link_text": "more", "n": 7, "map": {"a": {"b": "c"}}}
+    assert {type(back["link_text"]), type(back["n"])} == {str, int}
 
 
 def test_the_key_is_the_fingerprint_of_the_project() -> None:

@@ -36,7 +36,7 @@ def wanted_of(crawler: Crawler, *, say: Callable[[str], None]) -> ScrapyCrawl:
         spider=spider.name,
         places=places,
         settings=resolved,
-        arguments=arguments(sys.argv),
+        arguments=arguments(sys.orig_argv),
         requests_at_once=at_once,
         crawl=settings.get("SHOAL_CRAWL") or "",
         fresh=settings.getbool("SHOAL_FRESH"),

@@ -10,11 +10,11 @@ from scrapy import Request, Spider
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.core.scheduler import Scheduler as InMemory
 from scrapy.crawler import Crawler
-from scrapy.exceptions import CloseSpider
 from twisted.internet.defer import Deferred
 
 from shoal.errors import ShoalError
 from shoal.integrations.scrapy.bridge import bridge_of, stats_of
+from shoal.integrations.scrapy.carried_cookies import CarriedCookies
 from shoal.integrations.scrapy.command_line import is_looking
 from shoal.integrations.scrapy.crawl_of_spider import JoinedCrawl
 from shoal.integrations.scrapy.engine_hooks import attach, close_spider, leave_pace_to_lanes, wake, watch_start
@@ -49,17 +49,20 @@ class Scheduler(BaseScheduler):
     def from_crawler(cls, crawler: Crawler) -> BaseScheduler:  # type: ignore[override]  # another one, where told so
         """The scheduler of one spider's run. Commands that try a page by hand, such as `scrapy shell`, get Scrapy's own
         one: they must not take part in the crawl."""
-        return InMemory.from_crawler(crawler) if is_looking(sys.argv) else cls(crawler)
+        return InMemory.from_crawler(crawler) if is_looking(sys.orig_argv) else cls(crawler)
 
     def open(self, spider: Spider) -> Deferred[None]:
         """Join the spider's crawl, or begin it."""
         from twisted.internet import reactor
 
         self._requests = StoredRequests(spider, self._fingerprint)
+        self._cookies = CarriedCookies(self._crawler)
+        # An error from here on ends the process with the code 1. CloseSpider would end it as if it had done its work.
         try:
             wanted = wanted_of(self._crawler, say=self._say)
         except ShoalError as error:
-            raise self._refusal(error) from None
+            log.error("%s", error, extra={"spider": spider})
+            raise
         self._bridge.shown_frontier = masked(wanted.places.frontier)
         attach(self._crawler, self._bridge.visits)
         watch_start(self._crawler, starts=self._starts.add, ended=self._fed)
@@ -98,9 +101,9 @@ class Scheduler(BaseScheduler):
             return False
         parent = None if visit is None else visit.lease.task
         before = parent if visit is not None and visit.is_sent_on else None
-        page = self._requests.page_name(request, key, is_start=is_start, before=before)
+        more = self._requests.page_name(request, key, is_start=is_start, before=before) | self._cookies.of(request)
         try:
-            task = self._requests.task_of(request, key, parent=parent, page=page)
+            task = self._requests.task_of(request, key, parent=parent, more=more)
         except UnfitRequest as error:
             self._refuse(str(error), visit)
             return False
@@ -122,6 +125,7 @@ class Scheduler(BaseScheduler):
                 visit.fail(f"unfit: {error}")
                 self._bridge.visits.end(visit)
                 continue
+            self._cookies.bring(visit.lease.task, request)
             self._bridge.visits.begin(visit, request)
             self._count("dequeued")
             return request
@@ -165,16 +169,12 @@ class Scheduler(BaseScheduler):
         if error is not None:
             log.error("%s", error, extra={"spider": self._crawler.spider})
         if not self._opening.called:
-            self._opening.errback(CloseSpider(f"shoal: {error or 'stopped'}"))
+            self._opening.errback(error or ShoalError("stopped"))
             return
         self._closing.callback(None)
         if error is not None:
             # Without this the spider would seem to be done.
             close_spider(self._crawler, reason=f"shoal: {error}")
-
-    def _refusal(self, error: ShoalError) -> CloseSpider:
-        log.error("%s", error, extra={"spider": self._crawler.spider})
-        return CloseSpider(f"shoal: {error}")
 
     def _say(self, line: str) -> None:
         log.info("%s", line, extra={"spider": self._crawler.spider})

@@ -25,6 +25,7 @@ _NESTED_AT_MOST = 100
 LANES_REMEMBERED = 10_000
 _LAST_64_BITS = 2**64 - 1
 
+Meta = dict[str, Any]
 Fingerprint = Callable[[Request], bytes]
 
 
@@ -47,11 +48,9 @@ class StoredRequests:
             return random_key()
         return int.from_bytes(self._fingerprint(request)[:8], "big", signed=True)
 
-    def task_of(self, request: Request, key: int, *, parent: Task | None = None, page: str = "") -> Task:
-        """The request as a task; `page` as of `page_name`. Raises UnfitRequest where it cannot leave this process."""
-        meta: dict[str, Any] = {FIELD: _packed(request, self._spider)}
-        if page:
-            meta[PAGE] = page
+    def task_of(self, request: Request, key: int, *, parent: Task | None = None, more: Meta | None = None) -> Task:
+        """The request as a task, which keeps `more` beside it. Raises UnfitRequest where it cannot leave this
+        process."""
         return Task(
             url=request.url,
             key=key,
@@ -61,21 +60,21 @@ class StoredRequests:
             priority=request.priority,
             method=request.method,
             body=request.body or None,
-            meta=meta,
+            meta={FIELD: _packed(request, self._spider), **(more or {})},
             parent=None if parent is None else parent.key,
             created=time.time(),
         )
 
-    def page_name(self, request: Request, key: int, *, is_start: bool, before: Task | None = None) -> str:
+    def page_name(self, request: Request, key: int, *, is_start: bool, before: Task | None = None) -> Meta:
         """What the items of a request without a key of their own are keyed by, where that is not its URL. `before`: the
         task whose place the request takes, such as the one that was redirected."""
         has_own_key = request.dont_filter and not is_start
         if has_own_key and before is not None:
-            return page_of(before)
+            return {PAGE: page_of(before)}
         if has_own_key or request.method != "GET" or request.body:
             # Others may have this URL as well: their items would replace each other.
-            return f"{request.url} {key & _LAST_64_BITS:016x}"
-        return ""
+            return {PAGE: f"{request.url} {key & _LAST_64_BITS:016x}"}
+        return {}
 
     def request_of(self, task: Task) -> Request:
         """The request that a task was made of. Raises UnfitRequest where the spider has lost its method or class."""
@@ -120,9 +119,20 @@ def _packed(request: Request, spider: Spider) -> bytes:
     if type(request) is not Request:
         fields["_class"] = f"{type(request).__module__}.{type(request).__qualname__}"
     try:
-        return msgspec.msgpack.encode(fields)
+        return msgspec.msgpack.encode(fields, enc_hook=_plain)
     except (TypeError, UnicodeEncodeError, OverflowError) as error:
         raise UnfitRequest(f"{request} cannot leave the process: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    """A value of a class that is derived from a plain one, such as the text of a link that lxml has found."""
+    kinds: tuple[type, ...] = (str, int, float, list, tuple)
+    for kind in kinds:
+        if isinstance(value, kind):
+            return kind(value)
+    if isinstance(value, Mapping):
+        return {str(name): inner for name, inner in value.items()}
+    raise TypeError(f"a value of type {type(value).__name__} is no JSON")
 
 
 def _method_name(spider: Spider, function: Any, role: str) -> str | None:
