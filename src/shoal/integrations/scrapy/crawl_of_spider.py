@@ -10,7 +10,7 @@ from shoal.model import Budgets, Crawl, CrawlState
 from shoal.policy.politeness import lent_interval
 from shoal.processes.crawl_record import CrawlRecord, is_unfinished, next_id, record_of, results_known, with_refusals
 from shoal.processes.joining import places_of_new, places_to_join, results_of
-from shoal.processes.opening import Places
+from shoal.processes.opening import Places, store_at
 from shoal.setting_values import parse_duration, parse_rate
 from shoal.settings import Settings
 
@@ -49,6 +49,9 @@ async def join(wanted: ScrapyCrawl, *, frontier: Frontier) -> JoinedCrawl:
     if former is None:
         places = places_of_new(wanted.places)
         crawl_id = wanted.crawl or next_id(wanted.spider, crawls)
+        # Before the record names it: a process that joins at this moment would find no store there.
+        async with store_at(places.store):
+            pass
     else:
         _check(former, wanted)
         places, crawl_id = places_to_join(former, wanted.places), former.id

@@ -85,12 +85,18 @@ class ScrapyJourney:
 
     async def _until_over(self, visit: Visit, given: asyncio.Queue[Visit]) -> None:
         """Offer the visit to the engine, with another start slot where the engine has missed the one before."""
-        self._steps.offer(visit)
+        self._offer(visit)
         while (await given.get()).is_late:
             visit.is_late = False
             reserve = partial(self._steps.reserve, visit.lease)
             await wait_for_slot(visit.offered, interval=visit.lease.interval, reserve=reserve)
-            self._steps.offer(visit)
+            self._offer(visit)
+
+    def _offer(self, visit: Visit) -> None:
+        # By the clock of this thread: the reactor's may be busy with a callback.
+        visit.offered = time.monotonic()
+        visit.offers += 1
+        self._steps.offer(visit)
 
     def _land(self, lease: Lease, landed: Landed) -> None:
         self._free(lease)

@@ -31,7 +31,8 @@ REDIRECTED, SENT_AGAIN = "redirected", "sent_again"
 
 @dataclass(eq=False, kw_only=True)
 class Visit:
-    """One leased request. `give` takes the visit when it is over: it may not be changed any more."""
+    """One leased request. `give` takes the visit when it is over: it may not be changed any more. `offered`: when it
+    was due, `offers`: how often it was."""
 
     lease: Lease
     give: Callable[[Visit], None]
@@ -103,8 +104,6 @@ class Visits:
         if self._is_closed:
             self.release(visit)
             return
-        visit.offered = time.monotonic()
-        visit.offers += 1
         self._waiting.append(visit)
         self._wake()
 
