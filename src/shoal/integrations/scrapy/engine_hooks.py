@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.http import Response
+from scrapy.utils.asyncio import is_asyncio_available
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -87,6 +89,26 @@ def wake(crawler: Crawler) -> None:
     slot = getattr(crawler.engine, "_slot", None)
     if slot is not None:
         slot.nextcall.schedule()
+
+
+def later(step: Callable[[], None]) -> None:
+    """Run a step when what runs now is done, with or without a reactor."""
+    if is_asyncio_available():
+        asyncio.get_running_loop().call_soon(step)
+        return
+    from twisted.internet import reactor
+
+    reactor.callLater(0.0, step)  # type: ignore[arg-type]  # the interface is declared without self
+
+
+def calls_from_threads() -> Callable[..., Any]:
+    """A function by which another thread calls one in this thread."""
+    if is_asyncio_available():
+        return asyncio.get_running_loop().call_soon_threadsafe
+    from twisted.internet import reactor
+
+    call: Callable[..., Any] = reactor.callFromThread
+    return call
 
 
 def close_spider(crawler: Crawler, *, reason: str) -> None:

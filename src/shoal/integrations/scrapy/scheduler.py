@@ -17,7 +17,14 @@ from shoal.integrations.scrapy.bridge import bridge_of, stats_of
 from shoal.integrations.scrapy.carried_cookies import CarriedCookies
 from shoal.integrations.scrapy.command_line import is_looking
 from shoal.integrations.scrapy.crawl_of_spider import JoinedCrawl
-from shoal.integrations.scrapy.engine_hooks import attach, close_spider, leave_pace_to_lanes, wake, watch_start
+from shoal.integrations.scrapy.engine_hooks import (
+    attach,
+    calls_from_threads,
+    close_spider,
+    leave_pace_to_lanes,
+    wake,
+    watch_start,
+)
 from shoal.integrations.scrapy.project_settings import wanted_of
 from shoal.integrations.scrapy.stored_requests import StoredRequests, UnfitRequest
 from shoal.integrations.scrapy.visits import CURRENT, Visit
@@ -53,8 +60,6 @@ class Scheduler(BaseScheduler):
 
     def open(self, spider: Spider) -> Deferred[None]:
         """Join the spider's crawl, or begin it."""
-        from twisted.internet import reactor
-
         self._requests = StoredRequests(spider, self._fingerprint)
         self._cookies = CarriedCookies(self._crawler)
         # An error from here on ends the process with the code 1. CloseSpider would end it as if it had done its work.
@@ -74,8 +79,7 @@ class Scheduler(BaseScheduler):
             ended=self._ended,
             say=self._say,
         )
-        call = reactor.callFromThread
-        self._thread = WorkerThread(wanted, inflow=self._inflow, reports=reports, call=call)
+        self._thread = WorkerThread(wanted, inflow=self._inflow, reports=reports, call=calls_from_threads())
         self._thread.start()
         return self._opening
 
