@@ -170,3 +170,30 @@ def test_no_way_loses_or_doubles_a_request_or_an_item(project: Project) -> None:
         state, _, dead, left = project.counts()
         assert (state, dead, left) == ("finished", 0, 0)
         assert not re.findall(r"\[\w.-]+\] ERROR.*|Traceback.*", output)
+
+
+START = """
+    async def start(self):
+        yield scrapy.Request(URL + "/good")
+        yield scrapy.Request(URL + "/lambda", lambda response: None)
+        yield scrapy.Request("file://" + __file__)
+        yield {"of": "start", "number": float("inf")}
+
+    def parse(self, response):
+        yield {"of": response.url}
+        yield {"of": "no JSON", "what": object()}
+"""
+
+
+def test_what_cannot_be_kept_is_a_dead_letter_also_at_the_start(project: Project) -> None:
+    with small_site({}) as site:
+        project.write(site.url, START, head=HEAD)
+        output = project.run()
+        dead = {
+            letter["url"].rpartition("/")[2]: letter["reason"] for letter in project.shoal("dead", "list", "pages-1")
+        }
+        assert dead.keys() == {"lambda", "good", "after-the-start", "pages.py"}
+        assert dead["lambda"].startswith("unfit: the callback '<lambda>'")
+        assert dead["good"].startswith("unstorable: item ")
+        assert len({item["of"] for item in project.items()}) == 3
+        assert "cannot be stored: a number that is not finite" in output

@@ -17,7 +17,7 @@ from shoal.settings import resolve
 
 PREFIX = "SHOAL_"
 # Settings of this package, beside those that shoal has anyway.
-OWN = ("FRONTIER", "STORE", "ARCHIVE", "CRAWL", "FRESH")
+OWN = ("FRONTIER", "STORE", "ARCHIVE", "CRAWL", "FRESH", "ITEMS")
 DEFAULT_FRONTIER = "shoal.db"
 
 

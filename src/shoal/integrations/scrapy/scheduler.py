@@ -109,7 +109,7 @@ class Scheduler(BaseScheduler):
         try:
             task = self._requests.task_of(request, key, parent=parent, more=more)
         except UnfitRequest as error:
-            self._refuse(str(error), visit)
+            self._refuse(request, key, why=str(error), visit=visit)
             return False
         if visit is not None:
             visit.found[key] = task
@@ -146,12 +146,15 @@ class Scheduler(BaseScheduler):
         if self._logs_duplicates:
             log.debug("filtered duplicate request: %s", request, extra={"spider": self._crawler.spider})
 
-    def _refuse(self, why: str, visit: Visit | None) -> None:
-        """Say where the slip is, and let the page that made it end as a dead letter: nothing is missing in silence."""
+    def _refuse(self, request: Request, key: int, *, why: str, visit: Visit | None) -> None:
+        """Say where the slip is, and let the page that made it end as a dead letter, or the request itself where there
+        is no such page: nothing is missing in silence."""
         log.error("%s", why, extra={"spider": self._crawler.spider})
         self._stats.inc_value("scheduler/unserializable")
         if visit is not None:
             visit.fail(f"unfit: {why}")
+        else:
+            self._inflow.letters.append((self._requests.letter_of(request, key), f"unfit: {why}"))
 
     def _joined(self, joined: JoinedCrawl) -> None:
         begun = "begun" if joined.is_new else "joined"

@@ -65,6 +65,10 @@ class StoredRequests:
             created=time.time(),
         )
 
+    def letter_of(self, request: Request, key: int) -> Task:
+        """A task that stands for a request that cannot leave this process, among the dead letters."""
+        return Task(url=request.url, key=key, lane=urlparse_cached(request).netloc or "unfit", created=time.time())
+
     def page_name(self, request: Request, key: int, *, is_start: bool, before: Task | None = None) -> Meta:
         """What the items of a request without a key of their own are keyed by, where that is not its URL. `before`: the
         task whose place the request takes, such as the one that was redirected."""
@@ -94,7 +98,10 @@ class StoredRequests:
             try:
                 lane = lane_of(canonical(f"{parts.scheme}://{parts.netloc}/"))
             except UsageError as error:
-                raise UnfitRequest(str(error)) from None
+                if parts.scheme in ("http", "https"):
+                    raise UnfitRequest(str(error)) from None
+                # Scrapy has handlers for others: files, s3, data.
+                lane = parts.netloc or f"{parts.scheme}:"
             if len(self._lanes) >= LANES_REMEMBERED:
                 self._lanes.clear()
             self._lanes[parts.scheme, parts.netloc] = lane

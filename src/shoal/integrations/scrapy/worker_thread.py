@@ -40,13 +40,14 @@ T = TypeVar("T")
 
 
 class Inflow:
-    """What the reactor's thread gives to the worker's: tasks and items that belong to no page. `given` counts these
-    tasks, `put` those of them that the frontier has. `known` are the keys that the frontier has confirmed, `has_fed`:
-    the whole start is among the tasks."""
+    """What the reactor's thread gives to the worker's: tasks and items that belong to no page, and dead letters of
+    requests that cannot become tasks. `given` counts these tasks, `put` those of them that the frontier has. `known`
+    are the keys that the frontier has confirmed, `has_fed`: the whole start is among the tasks."""
 
     def __init__(self) -> None:
         self.tasks: deque[Task] = deque()
         self.items: deque[ItemRow] = deque()
+        self.letters: deque[tuple[Task, str]] = deque()
         self.given = 0
         self.put = 0
         self.known = RecentKeys()
@@ -60,7 +61,7 @@ class Inflow:
     @property
     def is_fed(self) -> bool:
         """Whether the whole start was put."""
-        return self.has_fed and not self.tasks
+        return self.has_fed and not self.tasks and not self.letters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,6 +231,10 @@ class _Work:
             await until_reachable(partial(self._store.write, rows, []), say=self._say)
             for _ in rows:
                 self._inflow.items.popleft()
+        while letters := _first_of(self._inflow.letters):
+            await until_reachable(partial(self._frontier.bury, self._crawl.id, letters), say=self._say)
+            for _ in letters:
+                self._inflow.letters.popleft()
         while tasks := _first_of(self._inflow.tasks):
             await self._put(self._crawl.id, tasks)
             # Only now: the start is fed when nothing of it is left here.
