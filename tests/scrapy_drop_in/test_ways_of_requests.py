@@ -197,3 +197,27 @@ def test_what_cannot_be_kept_is_a_dead_letter_also_at_the_start(project: Project
         assert dead["good"].startswith("unstorable: item ")
         assert len({item["of"] for item in project.items()}) == 3
         assert "cannot be stored: a number that is not finite" in output
+
+
+BROKEN = """
+    async def start(self):
+        yield scrapy.Request(URL + "/one")
+        if not hasattr(self, "is_mended"):
+            raise ValueError("no more")
+        yield scrapy.Request(URL + "/two")
+
+    def parse(self, response):
+        yield {"of": response.url}
+"""
+
+
+def test_a_start_that_breaks_off_ends_the_run_but_not_the_crawl(project: Project) -> None:
+    with small_site({}) as site:
+        project.write(site.url, BROKEN, head=HEAD)
+        output = project.run()
+        assert "'finish_reason': 'start_error'" in output
+        assert project.counts() == ("running", 1, 0, 0)
+        project.write(site.url, f"    is_mended = True\n{BROKEN}", head=HEAD)
+        project.run()
+        assert project.counts() == ("finished", 3, 0, 0)
+        assert asked_for(site) == {"/one": 1, "/two": 1, "/after-the-start": 1}

@@ -66,20 +66,24 @@ def attach(crawler: Crawler, visits: Visits) -> None:
     crawler.signals.connect(_pipeline_failed, signals.item_error)
 
 
-def watch_start(crawler: Crawler, *, starts: Callable[[Request], None], ended: Callable[[], None]) -> None:
-    """Tell the requests of the start, as the last spider middleware gives them out, before they are scheduled; and the
-    end of the start. One that breaks off has no end."""
+def watch_start(crawler: Crawler, *, starts: Callable[[Request], None], ended: Callable[[bool], None]) -> None:
+    """Tell the requests of the start, as the last spider middleware gives them out, before they are scheduled; then
+    whether the start has ended by itself, or was broken off by an error."""
     engine = crawler.engine
     start = engine._start
     if start is None:
         return
 
     async def watched() -> AsyncIterator[Any]:
-        async for output in start:
-            if isinstance(output, Request):
-                starts(output)
-            yield output
-        ended()
+        try:
+            async for output in start:
+                if isinstance(output, Request):
+                    starts(output)
+                yield output
+        except Exception:
+            ended(False)
+            raise
+        ended(True)
 
     engine._start = watched()
 

@@ -163,8 +163,8 @@ class Scheduler(BaseScheduler):
         self._stats.set_value("shoal/crawl", joined.crawl.id)
         self._opening.callback(None)
 
-    def _fed(self) -> None:
-        self._inflow.has_fed = True
+    def _fed(self, is_whole: bool) -> None:
+        self._inflow.has_fed, self._inflow.has_broken_off = is_whole, not is_whole
 
     def _finished(self, after: int) -> None:
         self._finished_after = after

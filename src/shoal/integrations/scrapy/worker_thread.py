@@ -42,7 +42,8 @@ T = TypeVar("T")
 class Inflow:
     """What the reactor's thread gives to the worker's: tasks and items that belong to no page, and dead letters of
     requests that cannot become tasks. `given` counts these tasks, `put` those of them that the frontier has. `known`
-    are the keys that the frontier has confirmed, `has_fed`: the whole start is among the tasks."""
+    are the keys that the frontier has confirmed, `has_fed`: the whole start is among the tasks,
+    `has_broken_off`: the rest of it will not come."""
 
     def __init__(self) -> None:
         self.tasks: deque[Task] = deque()
@@ -52,6 +53,7 @@ class Inflow:
         self.put = 0
         self.known = RecentKeys()
         self.has_fed = False
+        self.has_broken_off = False
 
     def give(self, task: Task) -> None:
         """Pass on a task that belongs to no page."""
@@ -217,6 +219,10 @@ class _Work:
     async def _feed(self) -> None:
         """Say that there is more of the start to come, until it was put."""
         while not self._inflow.is_fed:
+            if self._inflow.has_broken_off and not self._inflow.tasks:
+                # Nobody waits for the rest, but the crawl does not count as fed: the next run feeds it again.
+                await self._coordinator.feeder.give_up()
+                return
             await self._coordinator.feeder.go_on()
             await asyncio.sleep(RENEW_SECONDS)
         await self._coordinator.feeder.end()
