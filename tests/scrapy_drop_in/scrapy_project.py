@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 SECONDS = 120.0
+RUNSPIDER = ("-m", "scrapy", "runspider", "pages.py")
 
 HEAD = """
 import scrapy
@@ -45,22 +47,22 @@ class Project:
         """The spider's file."""
         (self.folder / "pages.py").write_text(head.format(url=url, frontier=frontier) + methods)
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, command: Sequence[str] = RUNSPIDER) -> subprocess.Popen[str]:
         """Begin a crawl, or join it."""
         # A package next to the tests has the name of the library: only this folder is searched.
-        command = [sys.executable, "-m", "scrapy", "runspider", "pages.py", *arguments]
+        words = [sys.executable, *command, *arguments]
         return subprocess.Popen(
-            command, cwd=self.folder, env=_environ(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            words, cwd=self.folder, env=_environ(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
 
-    def run(self, *arguments: str) -> str:
+    def run(self, *arguments: str, command: Sequence[str] = RUNSPIDER, code: int = 0) -> str:
         """A crawl to its end; gives what Scrapy logged."""
-        process = self.start(*arguments)
+        process = self.start(*arguments, command=command)
         try:
             output, _ = process.communicate(timeout=SECONDS)
         finally:
             process.kill()
-        assert process.returncode == 0, output
+        assert process.returncode == code, output
         return output
 
     def shoal(self, *arguments: str) -> Any:
@@ -76,9 +78,9 @@ class Project:
         status = self.shoal("status", crawl)
         return status["state"], status["progress"]["done"], status["progress"]["dead"], status["left"]
 
-    def items(self, *places: str) -> list[Any]:
+    def items(self, *places: str, crawl: str = "pages-1") -> list[Any]:
         """The stored items, exported."""
-        command = [sys.executable, "-m", "shoal", "export", "pages-1", "-o", "out.jsonl", *places]
+        command = [sys.executable, "-m", "shoal", "export", crawl, "-o", "out.jsonl", *places]
         subprocess.run(command, cwd=self.folder, env=_environ(), check=True, capture_output=True, timeout=SECONDS)
         return [json.loads(line) for line in (self.folder / "out.jsonl").read_text().splitlines()]
 

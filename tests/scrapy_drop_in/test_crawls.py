@@ -54,6 +54,8 @@ def test_two_processes_share_a_crawl_on_redis(project: Project, tmp_path: Path) 
         fetched = [int((re.search(r"'scheduler/dequeued/shoal': (\d+)", output) or [0, 0])[1]) for output in outputs]
         assert sum(fetched) == 80
         assert min(fetched) > 0
+        times = sorted(hit.time for hit in site.hits() if hit.path != "/robots.txt")
+        assert times[-1] - times[0] > 0.9 * 79 * 0.02
 
 
 SHAKY = """

@@ -93,11 +93,11 @@ def test_an_entry_is_set_aside_once(client: Redis) -> None:
 def test_a_url_that_is_pushed_twice_is_two_tasks_and_one_that_is_read_twice_is_one() -> None:
     requests = StoredRequests(RedisSpider("shop"), fingerprint)
     pushed, seen = Request("https://a.test/", dont_filter=True), Request("https://a.test/")
-    first = requests.key_of(pushed, is_found=False, entry="1.1.0")
-    assert first == requests.key_of(pushed, is_found=False, entry="1.1.0")
-    assert first != requests.key_of(pushed, is_found=False, entry="1.2.0")
+    first = requests.key_of(pushed, is_start=True, entry="1.1.0")
+    assert first == requests.key_of(pushed, is_start=True, entry="1.1.0")
+    assert first != requests.key_of(pushed, is_start=True, entry="1.2.0")
     # An own make_request_from_data may let them be filtered.
-    assert requests.key_of(seen, is_found=False, entry="1") == requests.key_of(seen, is_found=False, entry="2")
+    assert requests.key_of(seen, is_start=True, entry="1") == requests.key_of(seen, is_start=True, entry="2")
 
 
 def test_an_object_is_a_form_as_with_scrapy_redis() -> None:

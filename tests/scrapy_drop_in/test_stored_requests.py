@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from enum import IntEnum
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -27,7 +30,7 @@ def stored() -> StoredRequests:
 
 def there_and_back(request: scrapy.Request) -> scrapy.Request:
     requests = stored()
-    return requests.request_of(requests.task_of(request, requests.key_of(request, is_found=True)))
+    return requests.request_of(requests.task_of(request, requests.key_of(request, is_start=False)))
 
 
 def test_a_request_comes_back_whole() -> None:
@@ -48,7 +51,7 @@ def test_a_request_comes_back_whole() -> None:
         flags=["mine"],
         cb_kwargs={"page": 2},
     )
-    task = requests.task_of(request, requests.key_of(request, is_found=True))
+    task = requests.task_of(request, requests.key_of(request, is_start=False))
     assert (task.lane, task.handler, task.depth, task.priority, task.method) == ("a.test", "book", 3, -4, "POST")
     assert requests.request_of(task).to_dict(spider=spider) == request.to_dict(spider=spider)
 
@@ -74,24 +77,43 @@ def test_what_a_selector_gives_may_be_in_meta() -> None:
     assert back.meta == {"link_text": "next", "of": {"next": ["next"]}}
 
 
+class Text(str):
+    __slots__ = ()
+
+
+class Number(IntEnum):
+    SEVEN = 7
+
+
+def test_values_of_derived_classes_come_back_as_plain_ones() -> None:
+    meta = {
+        "link_text": Text("more"),
+        Text("n"): Number.SEVEN,
+        "map": MappingProxyType({"a": OrderedDict(b=Text("c"))}),
+    }
+    back = there_and_back(scrapy.Request("https://a.test/", meta=meta)).meta
+    assert back == {"link_text": "more", "n": 7, "map": {"a": {"b": "c"}}}
+    assert {type(back["link_text"]), type(back["n"])} == {str, int}
+
+
 def test_the_key_is_the_fingerprint_of_the_project() -> None:
     requests = stored()
     one, same = scrapy.Request("https://a.test/?a=1&b=2"), scrapy.Request("https://a.test/?b=2&a=1")
-    assert requests.key_of(one, is_found=True) == requests.key_of(same, is_found=True)
+    assert requests.key_of(one, is_start=False) == requests.key_of(same, is_start=False)
     own = StoredRequests(Shop(), lambda request: request.url[-8:].encode())
-    assert own.key_of(one, is_found=True) != own.key_of(same, is_found=True)
+    assert own.key_of(one, is_start=False) != own.key_of(same, is_start=False)
 
 
 def test_a_request_that_must_not_be_filtered_has_a_key_of_its_own() -> None:
     requests, request = stored(), scrapy.Request("https://a.test/", dont_filter=True)
-    assert requests.key_of(request, is_found=True) != requests.key_of(request, is_found=True)
+    assert requests.key_of(request, is_start=False) != requests.key_of(request, is_start=False)
 
 
 def test_the_start_is_the_same_in_every_process_but_its_copies_are_sent_again() -> None:
     requests = stored()
     start = scrapy.Request("https://a.test/", dont_filter=True, meta={"is_start_request": True})
-    assert requests.key_of(start, is_found=False) == requests.key_of(start.copy(), is_found=False)
-    assert requests.key_of(start.copy(), is_found=True) != requests.key_of(start, is_found=False)
+    assert requests.key_of(start, is_start=True) == requests.key_of(start.copy(), is_start=True)
+    assert requests.key_of(start.copy(), is_start=False) != requests.key_of(start, is_start=True)
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from scrapy import Spider
 from scrapy.crawler import Crawler
 from scrapy.statscollectors import StatsCollector
 
 from shoal.errors import ShoalError
-from shoal.integrations.scrapy.engine_hooks import wake
+from shoal.integrations.scrapy.engine_hooks import later, wake
 from shoal.integrations.scrapy.visits import Visits
 from shoal.integrations.scrapy.worker_thread import Inflow
 
@@ -20,7 +18,7 @@ class Bridge:
     """The visits of a crawler, and what goes to the thread behind them. `crawl`: its id, once it is joined."""
 
     def __init__(self, crawler: Crawler) -> None:
-        self.visits = Visits(wake=lambda: wake(crawler), later=_later)
+        self.visits = Visits(wake=lambda: wake(crawler), later=later)
         self.inflow = Inflow()
         self.crawl = ""
         self.shown_frontier = ""
@@ -47,9 +45,3 @@ def stats_of(crawler: Crawler) -> StatsCollector:
     if crawler.stats is None:
         raise ShoalError("this part of shoal needs a crawler whose settings were applied")
     return crawler.stats
-
-
-def _later(step: Any) -> None:
-    from twisted.internet import reactor
-
-    reactor.callLater(0.0, step)  # type: ignore[arg-type]  # the interface is declared without self

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.http import Response
+from scrapy.utils.asyncio import is_asyncio_available
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -14,17 +17,24 @@ from twisted.python.failure import Failure
 from shoal.error_text import line_of, traceback_of
 from shoal.integrations.scrapy.visits import CURRENT, Visits
 
+LEASED_SLOT = "shoal "
+
 
 def attach(crawler: Crawler, visits: Visits) -> None:
-    """Follow every leased request: to the downloader, to the spider, and out of the pipelines."""
+    """Follow every leased request: to the downloader, to the spider, and out of the pipelines. What runs for it there
+    has the request's visit as its context."""
     engine = crawler.engine
     fetch, scrape = engine.downloader.fetch, engine.scraper.enqueue_scrape
 
     def fetched(request: Request, *args: Any) -> Deferred[Any]:
-        answering = fetch(request, *args)
         visit = visits.of(request)
         if visit is None:
-            return answering
+            return fetch(request, *args)
+        token = CURRENT.set(visit)
+        try:
+            answering = fetch(request, *args)
+        finally:
+            CURRENT.reset(token)
 
         def landed(result: Any) -> Any:
             visits.landed(visit, result)
@@ -56,11 +66,53 @@ def attach(crawler: Crawler, visits: Visits) -> None:
     crawler.signals.connect(_pipeline_failed, signals.item_error)
 
 
+def watch_start(crawler: Crawler, *, starts: Callable[[Request], None], ended: Callable[[bool], None]) -> None:
+    """Tell the requests of the start, as the last spider middleware gives them out, before they are scheduled; then
+    whether the start has ended by itself, or was broken off by an error."""
+    engine = crawler.engine
+    start = engine._start
+    if start is None:
+        return
+
+    async def watched() -> AsyncIterator[Any]:
+        try:
+            async for output in start:
+                if isinstance(output, Request):
+                    starts(output)
+                yield output
+        except Exception:
+            ended(False)
+            raise
+        ended(True)
+
+    engine._start = watched()
+
+
 def wake(crawler: Crawler) -> None:
     """Let the engine ask for requests now; by itself it asks every five seconds."""
     slot = getattr(crawler.engine, "_slot", None)
     if slot is not None:
         slot.nextcall.schedule()
+
+
+def later(step: Callable[[], None]) -> None:
+    """Run a step when what runs now is done, with or without a reactor."""
+    if is_asyncio_available():
+        asyncio.get_running_loop().call_soon(step)
+        return
+    from twisted.internet import reactor
+
+    reactor.callLater(0.0, step)  # type: ignore[arg-type]  # the interface is declared without self
+
+
+def calls_from_threads() -> Callable[..., Any]:
+    """A function by which another thread calls one in this thread."""
+    if is_asyncio_available():
+        return asyncio.get_running_loop().call_soon_threadsafe
+    from twisted.internet import reactor
+
+    call: Callable[..., Any] = reactor.callFromThread
+    return call
 
 
 def close_spider(crawler: Crawler, *, reason: str) -> None:
@@ -70,21 +122,30 @@ def close_spider(crawler: Crawler, *, reason: str) -> None:
         deferred_from_coro(engine.close_spider_async(reason=reason))
 
 
-class Unlimited(dict[str, Any]):
-    """Limits of the downloader's slots that bind nowhere: the frontier's lanes are the limiter."""
+def leave_pace_to_lanes(crawler: Crawler, visits: Visits, concurrency: int) -> None:
+    """The downloader starts leased requests as they come: what comes is due. Others, such as those of a pipeline for
+    files, wait in Scrapy's own slots with Scrapy's delay."""
+    downloader = crawler.engine.downloader
+    slot_of = downloader.get_slot_key
 
-    def __init__(self, concurrency: int) -> None:
-        super().__init__()
-        self._limits = {"concurrency": max(concurrency, 1), "delay": 0.0, "jitter": 0.0}
+    def slot_key(request: Request) -> str:
+        key = slot_of(request).removeprefix(LEASED_SLOT)  # also of a request that took over the meta of a leased one
+        return f"{LEASED_SLOT}{key}" if visits.of(request) is not None else key
 
-    def get(self, key: str, default: Any = None) -> dict[str, Any]:
-        """The same for every slot."""
-        return self._limits
+    vars(downloader)["get_slot_key"] = slot_key
+    downloader.per_slot_settings = _SlotLimits(downloader.per_slot_settings, concurrency)
 
 
-def leave_pace_to_lanes(crawler: Crawler, concurrency: int) -> None:
-    """The downloader starts requests as they come: what comes is due."""
-    crawler.engine.downloader.per_slot_settings = Unlimited(concurrency)
+class _SlotLimits(dict[str, Any]):
+    """Limits that bind nowhere for slots of leased requests; a project's own ones for the others."""
+
+    def __init__(self, own: dict[str, Any], concurrency: int) -> None:
+        super().__init__(own)
+        self._unlimited = {"concurrency": max(concurrency, 1), "delay": 0.0, "jitter": 0.0}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The limits of one slot."""
+        return self._unlimited if key.startswith(LEASED_SLOT) else super().get(key, default)
 
 
 def _spider_failed(failure: Failure, **_: Any) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,9 +14,10 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import DropItem
 
 from shoal.integrations.scrapy.bridge import bridge_of, spider_of
-from shoal.integrations.scrapy.visits import CURRENT
+from shoal.integrations.scrapy.visits import CURRENT, Visit
 from shoal.journey.harvest import KeyedItem
-from shoal.journey.item_fields import encoded, key_text
+from shoal.journey.item_fields import NoJson, encoded, key_text
+from shoal.journey.results import unstorable_item
 from shoal.store.base import ItemRow
 
 
@@ -24,6 +28,7 @@ class StorePipeline:
         self._crawler = crawler
         self._bridge = bridge_of(crawler)
         self._field = crawler.settings.get("SHOAL_ITEM_KEY") or ""
+        self._contents: Counter[str] = Counter()
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> StorePipeline:
@@ -34,11 +39,15 @@ class StorePipeline:
         """Keep the item with the page that yielded it."""
         fields = ItemAdapter(item).asdict()
         visit = CURRENT.get()
-        key = self._key(fields, visit.request.url if visit is not None and visit.request is not None else "")
+        if visit is not None and visit.is_over:
+            visit = None
         data = encoded(fields)
+        key = self._key(fields, data, visit)
         if isinstance(data, str):
+            if visit is not None:
+                visit.unstorable = visit.unstorable or unstorable_item(key, data)
             raise DropItem(f"the item {key!r} cannot be stored: {data}")
-        if visit is not None and not visit.is_over:
+        if visit is not None:
             visit.items.append(KeyedItem(key, data))
         else:
             self._bridge.inflow.items.append(self._row(key, data))
@@ -57,8 +66,15 @@ class StorePipeline:
             at=at,
         )
 
-    def _key(self, fields: Mapping[str, Any], url: str) -> str:
-        if not self._field:
-            return url
-        key = fields.get(self._field)
-        return url if key in (None, "") else key_text(key)
+    def _key(self, fields: Mapping[str, Any], data: bytes | str, visit: Visit | None) -> str:
+        key = fields.get(self._field) if self._field else None
+        if key not in (None, ""):
+            with contextlib.suppress(NoJson):  # then `data` says so
+                return key_text(key)
+        return visit.page_key() if visit is not None else self._key_of_content(str(data))
+
+    def _key_of_content(self, content: str) -> str:
+        """The key of an item that has none and belongs to no page: the same in every process that makes the item."""
+        name = hashlib.blake2b(content.encode("utf-8", "replace"), digest_size=8).hexdigest()
+        self._contents[name] += 1
+        return f"item {name}" if self._contents[name] == 1 else f"item {name}#{self._contents[name]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 
 from shoal.integrations.scrapy.bridge import spider_of
+from shoal.integrations.scrapy.command_line import arguments
 from shoal.integrations.scrapy.crawl_of_spider import ScrapyCrawl
 from shoal.integrations.scrapy.redis_settings import frontier_of, reads_redis, remarks_on
 from shoal.processes.opening import Places
@@ -16,7 +18,7 @@ from shoal.settings import resolve
 
 PREFIX = "SHOAL_"
 # Settings of this package, beside those that shoal has anyway.
-OWN = ("FRONTIER", "STORE", "ARCHIVE", "CRAWL", "FRESH")
+OWN = ("FRONTIER", "STORE", "ARCHIVE", "CRAWL", "FRESH", "ITEMS")
 DEFAULT_FRONTIER = "shoal.db"
 
 
@@ -37,7 +39,7 @@ def wanted_of(crawler: Crawler, *, say: Callable[[str], None]) -> ScrapyCrawl:
         spider=spider.name,
         places=places,
         settings=resolved,
-        arguments=_arguments(spider),
+        arguments=arguments(sys.orig_argv),
         requests_at_once=at_once,
         crawl=settings.get("SHOAL_CRAWL") or "",
         fresh=settings.getbool("SHOAL_FRESH") or settings.getbool("SCHEDULER_FLUSH_ON_START"),
@@ -68,9 +70,3 @@ def _limits(settings: BaseSettings, given: dict[str, Any], *, say: Callable[[str
             " SHOAL_PER_HOST changes that"
         )
     return limits
-
-
-def _arguments(spider: Any) -> dict[str, str]:
-    """The arguments of `scrapy crawl -a`, as the spider keeps them."""
-    given = getattr(spider, "_shoal_arguments", {})
-    return {str(name): str(value) for name, value in given.items()}

@@ -111,7 +111,7 @@ class RedisStart:
                 shown, self._entries.aside, why, extra={"spider": self._crawler.spider},
             )  # fmt: skip
         else:
-            self._given.append((bridge.inflow.added, entry))
+            self._given.append((bridge.inflow.given, entry))
         self._taken.pop(0)
 
     async def _forget(self, bridge: Bridge) -> None:

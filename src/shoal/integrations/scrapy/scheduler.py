@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import logging
+import sys
+from weakref import WeakSet
 
 from scrapy import Request, Spider
 from scrapy.core.scheduler import BaseScheduler
+from scrapy.core.scheduler import Scheduler as InMemory
 from scrapy.crawler import Crawler
-from scrapy.exceptions import CloseSpider
 from twisted.internet.defer import Deferred
 
 from shoal.errors import ShoalError
 from shoal.integrations.scrapy.bridge import bridge_of, stats_of
+from shoal.integrations.scrapy.carried_cookies import CarriedCookies
+from shoal.integrations.scrapy.command_line import is_looking
 from shoal.integrations.scrapy.crawl_of_spider import JoinedCrawl
-from shoal.integrations.scrapy.engine_hooks import attach, close_spider, leave_pace_to_lanes, wake
+from shoal.integrations.scrapy.engine_hooks import (
+    attach,
+    calls_from_threads,
+    close_spider,
+    leave_pace_to_lanes,
+    wake,
+    watch_start,
+)
 from shoal.integrations.scrapy.project_settings import wanted_of
 from shoal.integrations.scrapy.stored_requests import ENTRY, StoredRequests, UnfitRequest
-from shoal.integrations.scrapy.visits import Visit
-from shoal.integrations.scrapy.worker_thread import Reports, WorkerThread
+from shoal.integrations.scrapy.visits import CURRENT, Visit
+from shoal.integrations.scrapy.worker_thread import UNFINISHED, Reports, WorkerThread
 from shoal.secrecy import masked
 
 log = logging.getLogger("shoal")
@@ -36,26 +47,31 @@ class Scheduler(BaseScheduler):
         self._thread: WorkerThread | None = None
         self._opening: Deferred[None] = Deferred()
         self._closing: Deferred[None] = Deferred()
-        self._is_finished = False
+        # Not by their meta, which copies of them carry along.
+        self._starts: WeakSet[Request] = WeakSet()
+        self._finished_after = UNFINISHED
         self._has_ended = False
 
     @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Scheduler:
-        """The scheduler of one spider's run."""
-        return cls(crawler)
+    def from_crawler(cls, crawler: Crawler) -> BaseScheduler:  # type: ignore[override]  # another one, where told so
+        """The scheduler of one spider's run. Commands that try a page by hand, such as `scrapy shell`, get Scrapy's own
+        one: they must not take part in the crawl."""
+        return InMemory.from_crawler(crawler) if is_looking(sys.orig_argv) else cls(crawler)
 
     def open(self, spider: Spider) -> Deferred[None]:
         """Join the spider's crawl, or begin it."""
-        from twisted.internet import reactor
-
         self._requests = StoredRequests(spider, self._fingerprint)
+        self._cookies = CarriedCookies(self._crawler)
+        # An error from here on ends the process with the code 1. CloseSpider would end it as if it had done its work.
         try:
             wanted = wanted_of(self._crawler, say=self._say)
         except ShoalError as error:
-            raise self._refusal(error) from None
+            log.error("%s", error, extra={"spider": spider})
+            raise
         self._bridge.shown_frontier = masked(wanted.places.frontier)
         attach(self._crawler, self._bridge.visits)
-        leave_pace_to_lanes(self._crawler, wanted.requests_at_once)
+        watch_start(self._crawler, starts=self._starts.add, ended=self._fed)
+        leave_pace_to_lanes(self._crawler, self._bridge.visits, wanted.requests_at_once)
         reports = Reports(
             joined=self._joined,
             offered=self._bridge.visits.offer,
@@ -63,8 +79,7 @@ class Scheduler(BaseScheduler):
             ended=self._ended,
             say=self._say,
         )
-        call = reactor.callFromThread
-        self._thread = WorkerThread(wanted, inflow=self._inflow, reports=reports, call=call)
+        self._thread = WorkerThread(wanted, inflow=self._inflow, reports=reports, call=calls_from_threads())
         self._thread.start()
         return self._opening
 
@@ -78,33 +93,35 @@ class Scheduler(BaseScheduler):
 
     def has_pending_requests(self) -> bool:
         """Whether any process of the crawl has work, or this one holds some."""
-        return not self._is_finished or len(self._bridge.visits) > 0
+        return self._finished_after != self._inflow.given or len(self._bridge.visits) > 0
 
     def enqueue_request(self, request: Request) -> bool:
         """Take a request that was found. False: it is known already, or it cannot leave this process."""
         visit = self._bridge.visits.finder(request)
-        entry = request.meta.pop(ENTRY, "")
-        key = self._requests.key_of(request, is_found=visit is not None, entry=entry)
+        is_start, entry = request in self._starts, request.meta.pop(ENTRY, "")
+        key = self._requests.key_of(request, is_start=is_start, entry=entry)
         if key in self._inflow.known or (visit is not None and key in visit.found):
             self._filtered(request)
             return False
+        parent = None if visit is None else visit.lease.task
+        before = parent if visit is not None and visit.is_sent_on else None
+        more = self._requests.page_name(request, key, is_start=is_start, before=before) | self._cookies.of(request)
         try:
-            task = self._requests.task_of(request, key, parent=None if visit is None else visit.lease.task)
+            task = self._requests.task_of(request, key, parent=parent, more=more)
         except UnfitRequest as error:
-            self._refuse(str(error), visit)
-            if entry:
-                self._inflow.refused[entry] = str(error)
+            self._refuse(request, key, why=str(error), visit=visit, entry=entry)
             return False
         if visit is not None:
             visit.found[key] = task
         else:
-            self._is_finished = False
-            self._inflow.add(task)
+            self._inflow.give(task)
         self._count("enqueued")
         return True
 
     def next_request(self) -> Request | None:
         """A request whose start is due; None where none is here."""
+        # The engine may have been called by a page's callback: what it does next has nothing to do with that page.
+        CURRENT.set(None)
         while (visit := self._bridge.visits.next()) is not None:
             try:
                 request = self._requests.request_of(visit.lease.task)
@@ -112,6 +129,7 @@ class Scheduler(BaseScheduler):
                 visit.fail(f"unfit: {error}")
                 self._bridge.visits.end(visit)
                 continue
+            self._cookies.bring(visit.lease.task, request)
             self._bridge.visits.begin(visit, request)
             self._count("dequeued")
             return request
@@ -128,12 +146,17 @@ class Scheduler(BaseScheduler):
         if self._logs_duplicates:
             log.debug("filtered duplicate request: %s", request, extra={"spider": self._crawler.spider})
 
-    def _refuse(self, why: str, visit: Visit | None) -> None:
-        """Say where the slip is, and let the page that made it end as a dead letter: nothing is missing in silence."""
+    def _refuse(self, request: Request, key: int, *, why: str, visit: Visit | None, entry: str) -> None:
+        """Say where the slip is, and let the page that made it end as a dead letter, or the request itself where there
+        is no such page; an entry of Redis is set aside there. Nothing is missing in silence."""
         log.error("%s", why, extra={"spider": self._crawler.spider})
         self._stats.inc_value("scheduler/unserializable")
         if visit is not None:
             visit.fail(f"unfit: {why}")
+        elif entry:
+            self._inflow.refused[entry] = why
+        else:
+            self._inflow.letters.append((self._requests.letter_of(request, key), f"unfit: {why}"))
 
     def _joined(self, joined: JoinedCrawl) -> None:
         begun = "begun" if joined.is_new else "joined"
@@ -142,8 +165,11 @@ class Scheduler(BaseScheduler):
         self._stats.set_value("shoal/crawl", joined.crawl.id)
         self._opening.callback(None)
 
-    def _finished(self, is_finished: bool) -> None:
-        self._is_finished = is_finished
+    def _fed(self, is_whole: bool) -> None:
+        self._inflow.has_fed, self._inflow.has_broken_off = is_whole, not is_whole
+
+    def _finished(self, after: int) -> None:
+        self._finished_after = after
         wake(self._crawler)
 
     def _ended(self, error: ShoalError | None) -> None:
@@ -152,16 +178,12 @@ class Scheduler(BaseScheduler):
         if error is not None:
             log.error("%s", error, extra={"spider": self._crawler.spider})
         if not self._opening.called:
-            self._opening.errback(CloseSpider(f"shoal: {error or 'stopped'}"))
+            self._opening.errback(error or ShoalError("stopped"))
             return
         self._closing.callback(None)
         if error is not None:
             # Without this the spider would seem to be done.
             close_spider(self._crawler, reason=f"shoal: {error}")
-
-    def _refusal(self, error: ShoalError) -> CloseSpider:
-        log.error("%s", error, extra={"spider": self._crawler.spider})
-        return CloseSpider(f"shoal: {error}")
 
     def _say(self, line: str) -> None:
         log.info("%s", line, extra={"spider": self._crawler.spider})

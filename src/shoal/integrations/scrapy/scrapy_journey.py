@@ -6,10 +6,13 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
 from shoal.fetch.base import Response
+from shoal.frontier.start_slots import wait_for_slot
 from shoal.integrations.scrapy.visits import Visit
 from shoal.journey.failing_handlers import FailingHandlers
 from shoal.journey.results import Finished, Records
@@ -24,16 +27,22 @@ Put = Callable[[str, list[Task]], Awaitable[object]]
 Landed = Callable[[Lease], Awaitable[None] | None]
 
 
+class Steps(NamedTuple):
+    """What a journey lets others do."""
+
+    offer: Offer
+    put: Put
+    reserve: Callable[..., Awaitable[float]]
+
+
 class ScrapyJourney:
     """Keeps what a worker asks of a journey. `offer` hands a visit to the reactor's thread; `put` puts
-    tasks, as soon as the frontier can be reached; `places` are the requests
-    that Scrapy may have on their way: one with a start slot takes its place before that slot comes."""
+    tasks and `reserve` takes another start slot, as soon as the frontier can
+    be reached; `places` are the requests that Scrapy may have on their way: one with a start slot takes its place
+    before that slot comes."""
 
-    def __init__(
-        self, *, offer: Offer, put: Put, places: int, records: Records, settings: Settings, tally: Tally
-    ) -> None:
-        self._offer = offer
-        self._put = put
+    def __init__(self, steps: Steps, *, places: int, records: Records, settings: Settings, tally: Tally) -> None:
+        self._steps = steps
         self._tally = tally
         self._records = records
         self._settings = settings
@@ -51,24 +60,43 @@ class ScrapyJourney:
     async def take(self, lease: Lease, landed: Landed) -> Finished:
         """Let Scrapy do the page; gives how its lease ends."""
         loop = asyncio.get_running_loop()
-        over: asyncio.Future[Visit] = loop.create_future()
+        given: asyncio.Queue[Visit] = asyncio.Queue()
 
         def give(visit: Visit) -> None:
-            loop.call_soon_threadsafe(_set, over, visit)
+            loop.call_soon_threadsafe(given.put_nowait, visit)
 
         def land() -> None:
             loop.call_soon_threadsafe(self._land, lease, landed)
 
+        visit = Visit(lease=lease, give=give, land=land)
         try:
-            self._offer(Visit(lease=lease, give=give, land=land))
-            visit = await over
+            await self._until_over(visit, given)
+        except asyncio.CancelledError:
+            # The lease is not ours any more: another process does the page.
+            visit.is_withdrawn = True
+            raise
         finally:
             self._free(lease)
         finished, found = self._finished(visit), list(visit.found.values())
         if isinstance(finished.result, Dead) and found:
             # As in Scrapy, what a callback yielded before it failed counts. A dead letter cannot bring tasks with it.
-            await self._put(lease.crawl, found)
+            await self._steps.put(lease.crawl, found)
         return finished
+
+    async def _until_over(self, visit: Visit, given: asyncio.Queue[Visit]) -> None:
+        """Offer the visit to the engine, with another start slot where the engine has missed the one before."""
+        self._offer(visit)
+        while (await given.get()).is_late:
+            visit.is_late = False
+            reserve = partial(self._steps.reserve, visit.lease)
+            await wait_for_slot(visit.offered, interval=visit.lease.interval, reserve=reserve)
+            self._offer(visit)
+
+    def _offer(self, visit: Visit) -> None:
+        # By the clock of this thread: the reactor's may be busy with a callback.
+        visit.offered = time.monotonic()
+        visit.offers += 1
+        self._steps.offer(visit)
 
     def _land(self, lease: Lease, landed: Landed) -> None:
         self._free(lease)
@@ -113,11 +141,6 @@ class ScrapyJourney:
         if not visit.retries:
             return task
         return msgspec.structs.replace(task, delay=backoff(visit.retries, self._settings, self._rng))
-
-
-def _set(over: asyncio.Future[Visit], visit: Visit) -> None:
-    if not over.done():
-        over.set_result(visit)
 
 
 def _response(visit: Visit) -> Response | None:

@@ -18,14 +18,16 @@ from shoal.errors import UsageError
 from shoal.model import Task, random_key
 from shoal.urls import canonical, lane_of
 
-FIELD = "scrapy"  # of a task's meta
+FIELD, PAGE = "scrapy", "page"  # of a task's meta
 ENTRY = "shoal_entry"  # of a request's meta, on its way to the scheduler: which entry of Redis it was made of
 # Of `Request.attributes`: those that a task has fields of its own for, and those that are tried for JSON.
 _OWN = frozenset({"url", "method", "body", "priority", "headers", "callback", "errback"})
 _CHECKED = ("meta", "cb_kwargs", "cookies", "flags")
 _NESTED_AT_MOST = 100
 LANES_REMEMBERED = 10_000
+_LAST_64_BITS = 2**64 - 1
 
+Meta = dict[str, Any]
 Fingerprint = Callable[[Request], bytes]
 
 
@@ -41,20 +43,19 @@ class StoredRequests:
         self._fingerprint = fingerprint
         self._lanes: dict[tuple[str, str], str] = {}
 
-    def key_of(self, request: Request, *, is_found: bool, entry: str = "") -> int:
+    def key_of(self, request: Request, *, is_start: bool, entry: str = "") -> int:
         """The key of a request: its fingerprint. One that must not be filtered has a key of its own; unless it is of
         the start, which every process of the fleet makes, and makes again after a crash. `entry` names what was pushed
         to Redis: pushed twice it has two names, but read twice it has one."""
         if request.dont_filter and entry:
             return int.from_bytes(blake2b(entry.encode(), digest_size=8).digest(), "big", signed=True)
-        # A copy of a start request that is sent again says of itself that it is one: but it was found.
-        is_start = not is_found and bool(request.meta.get("is_start_request"))
         if request.dont_filter and not is_start:
             return random_key()
         return int.from_bytes(self._fingerprint(request)[:8], "big", signed=True)
 
-    def task_of(self, request: Request, key: int, *, parent: Task | None = None) -> Task:
-        """The request as a task. Raises UnfitRequest where it cannot leave this process."""
+    def task_of(self, request: Request, key: int, *, parent: Task | None = None, more: Meta | None = None) -> Task:
+        """The request as a task, which keeps `more` beside it. Raises UnfitRequest where it cannot leave this
+        process."""
         return Task(
             url=request.url,
             key=key,
@@ -64,10 +65,25 @@ class StoredRequests:
             priority=request.priority,
             method=request.method,
             body=request.body or None,
-            meta={FIELD: _packed(request, self._spider)},
+            meta={FIELD: _packed(request, self._spider), **(more or {})},
             parent=None if parent is None else parent.key,
             created=time.time(),
         )
+
+    def letter_of(self, request: Request, key: int) -> Task:
+        """A task that stands for a request that cannot leave this process, among the dead letters."""
+        return Task(url=request.url, key=key, lane=urlparse_cached(request).netloc or "unfit", created=time.time())
+
+    def page_name(self, request: Request, key: int, *, is_start: bool, before: Task | None = None) -> Meta:
+        """What the items of a request without a key of their own are keyed by, where that is not its URL. `before`: the
+        task whose place the request takes, such as the one that was redirected."""
+        has_own_key = request.dont_filter and not is_start
+        if has_own_key and before is not None:
+            return {PAGE: page_of(before)}
+        if has_own_key or request.method != "GET" or request.body:
+            # Others may have this URL as well: their items would replace each other.
+            return {PAGE: f"{request.url} {key & _LAST_64_BITS:016x}"}
+        return {}
 
     def request_of(self, task: Task) -> Request:
         """The request that a task was made of. Raises UnfitRequest where the spider has lost its method or class."""
@@ -87,11 +103,19 @@ class StoredRequests:
             try:
                 lane = lane_of(canonical(f"{parts.scheme}://{parts.netloc}/"))
             except UsageError as error:
-                raise UnfitRequest(str(error)) from None
+                if parts.scheme in ("http", "https"):
+                    raise UnfitRequest(str(error)) from None
+                # Scrapy has handlers for others: files, s3, data.
+                lane = parts.netloc or f"{parts.scheme}:"
             if len(self._lanes) >= LANES_REMEMBERED:
                 self._lanes.clear()
             self._lanes[parts.scheme, parts.netloc] = lane
         return lane
+
+
+def page_of(task: Task) -> str:
+    """What tells the page of a task from others of its crawl: its URL, with a number where others may have that URL."""
+    return str((task.meta or {}).get(PAGE, task.url))
 
 
 def _packed(request: Request, spider: Spider) -> bytes:
@@ -113,16 +137,14 @@ def _packed(request: Request, spider: Spider) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a kind of its own as the plain one: texts that selectors give are a kind of str."""
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, int):
-        return int.__int__(value)
-    if isinstance(value, float):
-        return float.__float__(value)
+    """A value of a class that is derived from a plain one, such as the text of a link that lxml has found."""
+    kinds: tuple[type, ...] = (str, int, float, list, tuple)
+    for kind in kinds:
+        if isinstance(value, kind):
+            return kind(value)
     if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"objects of type {type(value).__qualname__} have no JSON")
+        return {str(name): inner for name, inner in value.items()}
+    raise TypeError(f"a value of type {type(value).__name__} is no JSON")
 
 
 def _method_name(spider: Spider, function: Any, role: str) -> str | None:

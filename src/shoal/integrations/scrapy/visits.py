@@ -17,13 +17,22 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 from twisted.python.failure import Failure
 
+from shoal.frontier.start_slots import slack_of
+from shoal.integrations.scrapy.stored_requests import page_of
 from shoal.journey.harvest import KeyedItem
 from shoal.model import Lease, Task
+
+# Beside what the worker allows itself: a reactor is late by a few milliseconds all the time.
+ENGINE_SLACK = 2
+# So often a visit gets a start slot; where the reactor is always late, the last one counts.
+OFFERED_AT_MOST = 4
+REDIRECTED, SENT_AGAIN = "redirected", "sent_again"
 
 
 @dataclass(eq=False, kw_only=True)
 class Visit:
-    """One leased request. `give` takes the visit when it is over: it may not be changed any more."""
+    """One leased request. `give` takes the visit when it is over: it may not be changed any more. `offered`: when it
+    was due, `offers`: how often it was."""
 
     lease: Lease
     give: Callable[[Visit], None]
@@ -36,11 +45,16 @@ class Visit:
     elapsed: float = 0.0
     outcome: str = ""
     retries: int = 0
+    keyless: int = 0
+    offered: float = 0.0
+    offers: int = 0
     problem: str = ""
     detail: str = ""
     unstorable: str = ""
     reached_spider: bool = False
     is_released: bool = False
+    is_late: bool = False
+    is_withdrawn: bool = False
     is_over: bool = False
 
     def fail(self, problem: str, detail: str = "") -> None:
@@ -48,8 +62,26 @@ class Visit:
         if not self.problem:
             self.problem, self.detail = problem, detail
 
+    def page_key(self) -> str:
+        """The page's name; the second and later items without a key get a number, or they would replace each other."""
+        self.keyless += 1
+        page = page_of(self.lease.task)
+        return page if self.keyless == 1 else f"{page}#{self.keyless}"
 
-# The visit whose callback, errback or pipelines run now.
+    @property
+    def is_sent_on(self) -> bool:
+        """Whether the downloader has answered with a request, which goes on with this page."""
+        return self.outcome in (REDIRECTED, SENT_AGAIN)
+
+    @property
+    def missed(self) -> float:
+        """By how many seconds the engine takes the request too late; 0: it is on time."""
+        waited = time.monotonic() - self.offered
+        return waited if waited > ENGINE_SLACK * slack_of(self.lease.interval) else 0.0
+
+
+# The visit whose download, callback, errback or pipelines run now. What runs later in its context, such as a task of
+# asyncio, may outlive it: then it is over.
 CURRENT: ContextVar[Visit | None] = ContextVar("shoal_visit", default=None)
 
 
@@ -76,8 +108,18 @@ class Visits:
         self._wake()
 
     def next(self) -> Visit | None:
-        """The visit that waits longest."""
-        return self._waiting.popleft() if self._waiting else None
+        """The visit that waits longest. One whose start slot was missed, as a callback has kept the reactor busy, is
+        given back for another slot: all that became due meanwhile would start at once."""
+        while self._waiting:
+            visit = self._waiting.popleft()
+            if visit.is_withdrawn:
+                continue
+            if visit.missed and visit.offers < OFFERED_AT_MOST:
+                visit.is_late = True
+                visit.give(visit)
+                continue
+            return visit
+        return None
 
     def begin(self, visit: Visit, request: Request) -> None:
         """The engine takes the request."""
@@ -89,9 +131,10 @@ class Visits:
         return self._under_way.get(request)
 
     def finder(self, request: Request) -> Visit | None:
-        """The visit that this new request was found by: of the callback that runs, or that the downloader answered
-        with this request."""
-        visit = CURRENT.get() or self._parents.pop(request, None)
+        """The visit that this new request was found by: that the downloader answered with this request, or of the
+        callback that runs."""
+        # In this order: a redirect may arrive in the context of another page's callback, which opened the connection.
+        visit = self._parents.pop(request, None) or CURRENT.get()
         return visit if visit is not None and not visit.is_over else None
 
     def landed(self, visit: Visit, result: Any) -> None:
@@ -102,7 +145,7 @@ class Visits:
         if isinstance(result, Request):
             is_retry = visit.request is not None and result.url == visit.request.url
             visit.retries = int(result.meta.get("retry_times", 1)) if is_retry else 0
-            visit.outcome = "sent_again" if is_retry else "redirected"
+            visit.outcome = SENT_AGAIN if is_retry else REDIRECTED
             self._parents[result] = visit
             self._later(lambda: self.end(visit))
 

@@ -8,7 +8,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -16,11 +16,11 @@ from typing import TypeVar
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.integrations.scrapy.crawl_of_spider import JoinedCrawl, ScrapyCrawl, join
-from shoal.integrations.scrapy.scrapy_journey import ScrapyJourney
+from shoal.integrations.scrapy.scrapy_journey import ScrapyJourney, Steps
 from shoal.integrations.scrapy.visits import Visit
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping, Records
-from shoal.model import Progress, Task
+from shoal.model import Lease, Progress, Task
 from shoal.processes.black_box import BlackBox
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.feeder import RENEW_SECONDS
@@ -34,45 +34,50 @@ from shoal.store.base import ItemRow, Store
 
 TAKEN_IN_AT_ONCE = 500
 LOOK_SECONDS = 0.05
+UNFINISHED = -1
 
 T = TypeVar("T")
 
 
 class Inflow:
-    """What the reactor's thread gives to the worker's: tasks and items that belong to no page. `known` are the keys
-    that the frontier has confirmed, `has_fed`: the whole start is among the tasks. Of the `added` tasks, `put` are in
-    the frontier; `refused` says why there is no task of an entry. `left`: tasks of the crawl that are not done, None:
-    not known yet; kept up to date where `watches_left`."""
+    """What the reactor's thread gives to the worker's: tasks and items that belong to no page, and dead letters of
+    requests that cannot become tasks. `given` counts these tasks, `put` those of them that the frontier has. `known`
+    are the keys that the frontier has confirmed, `has_fed`: the whole start is among the tasks,
+    `has_broken_off`: the rest of it will not come. `refused` says why there is no task of an entry of Redis. `left`:
+    tasks of the crawl that are not done, None: not known yet; kept up to date where `watches_left`."""
 
     def __init__(self) -> None:
         self.tasks: deque[Task] = deque()
         self.items: deque[ItemRow] = deque()
+        self.letters: deque[tuple[Task, str]] = deque()
+        self.given = 0
+        self.put = 0
         self.known = RecentKeys()
         self.has_fed = False
-        self.added = 0
-        self.put = 0
+        self.has_broken_off = False
         self.refused: dict[str, str] = {}
         self.watches_left = False
         self.left: int | None = None
 
-    def add(self, task: Task) -> None:
-        """Take a task that belongs to no page."""
+    def give(self, task: Task) -> None:
+        """Pass on a task that belongs to no page."""
+        self.given += 1
         self.tasks.append(task)
-        self.added += 1
 
     @property
     def is_fed(self) -> bool:
         """Whether the whole start was put."""
-        return self.has_fed and not self.tasks
+        return self.has_fed and not self.tasks and not self.letters
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reports:
-    """What the thread tells, each in the thread of the reactor."""
+    """What the thread tells, each in the thread of the reactor. `finished`: nothing is left of the crawl after so many
+    tasks were put; UNFINISHED: something is."""
 
     joined: Callable[[JoinedCrawl], None]
     offered: Callable[[Visit], None]
-    finished: Callable[[bool], None]
+    finished: Callable[[int], None]
     ended: Callable[[ShoalError | None], None]
     say: Callable[[str], None]
 
@@ -138,7 +143,7 @@ class _Work:
     """What the thread does on one crawl: feeds, works, and keeps the crawl's history."""
 
     offer: Callable[[Visit], None]
-    tell_finished: Callable[[bool], None]
+    tell_finished: Callable[[int], None]
 
     def __init__(
         self, joined: JoinedCrawl, *, frontier: Frontier, store: Store, inflow: Inflow, say: Callable[[str], None]
@@ -162,10 +167,12 @@ class _Work:
                     if part.done():
                         part.result()
                 self._has_put.clear()
+                # Counted before the frontier is asked: a task that is put meanwhile is not yet in its answer.
+                put = self._inflow.put
                 if not stop.is_set() and await self._is_finished():
-                    self.tell_finished(True)
+                    self.tell_finished(put)
                     await _first(stop, self._has_put)
-                    self.tell_finished(False)
+                    self.tell_finished(UNFINISHED)
             await self._take_in_all()
         finally:
             for part in beside:
@@ -188,8 +195,7 @@ class _Work:
         records = Records(spider_name=self._crawl.spider, worker=box.name, keeping=keeping, clock=time.time)
         tally = Tally()
         journey = ScrapyJourney(
-            offer=self.offer,
-            put=self._put,
+            Steps(offer=self.offer, put=self._put, reserve=self._reserve),
             places=requests_at_once,
             records=records,
             settings=self._settings,
@@ -212,9 +218,22 @@ class _Work:
             some = tasks[start : start + TAKEN_IN_AT_ONCE]
             await until_reachable(partial(self._frontier.put, crawl, some), say=self._say)
 
+    async def _reserve(self, lease: Lease, *, missed: float) -> float:
+        slot = time.monotonic() - missed
+        frontier, lane = self._frontier, lease.task.lane
+
+        def reserve() -> Awaitable[float]:
+            return frontier.reserve(lease.crawl, lane, exit=lease.exit, missed=time.monotonic() - slot)
+
+        return await until_reachable(reserve, say=self._say)
+
     async def _feed(self) -> None:
         """Say that there is more of the start to come, until it was put."""
         while not self._inflow.is_fed:
+            if self._inflow.has_broken_off and not self._inflow.tasks:
+                # Nobody waits for the rest, but the crawl does not count as fed: the next run feeds it again.
+                await self._coordinator.feeder.give_up()
+                return
             await self._coordinator.feeder.go_on()
             if self._inflow.watches_left:
                 self._inflow.left = (await self._progress()).left
@@ -231,6 +250,10 @@ class _Work:
             await until_reachable(partial(self._store.write, rows, []), say=self._say)
             for _ in rows:
                 self._inflow.items.popleft()
+        while letters := _first_of(self._inflow.letters):
+            await until_reachable(partial(self._frontier.bury, self._crawl.id, letters), say=self._say)
+            for _ in letters:
+                self._inflow.letters.popleft()
         while tasks := _first_of(self._inflow.tasks):
             await self._put(self._crawl.id, tasks)
             # Only now: the start is fed when nothing of it is left here.

@@ -1,0 +1,81 @@
+"""A site on loopback whose pages are functions: such that fail at first, want a cookie, or read a form."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass
+class Visitor:
+    """One request. `visit`: how many there were of its path, with this one."""
+
+    path: str
+    visit: int
+    headers: Message
+    body: str
+
+
+@dataclass
+class Answer:
+    body: str = ""
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+Page = Callable[[Visitor], Answer]
+
+
+class SmallSite:
+    """`pages` by path; any other path is a page with its path as its text."""
+
+    def __init__(self, pages: dict[str, Page | str], port: int) -> None:
+        self.pages = pages
+        self.hits: Counter[str] = Counter()
+        self.url = f"http://127.0.0.1:{port}"
+
+    def answer(self, visitor: Visitor) -> Answer:
+        page = self.pages.get(visitor.path, f"<p>{visitor.path}</p>")
+        return Answer(page) if isinstance(page, str) else page(visitor)
+
+
+@contextmanager
+def small_site(pages: dict[str, Page | str]) -> Iterator[SmallSite]:
+    """Serve until the block ends."""
+    lock = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+            with lock:
+                site.hits[self.path] += 1
+                answer = site.answer(Visitor(self.path, site.hits[self.path], self.headers, body))
+            content = answer.body.encode()
+            self.send_response(answer.status)
+            for name, value in {"Content-Type": "text/html", **answer.headers}.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_POST = do_GET  # noqa: N815 -- the library's name
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        site = SmallSite(pages, server.server_port)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield site
+        finally:
+            server.shutdown()
+            thread.join()
