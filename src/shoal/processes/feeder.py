@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable
 
 from shoal.errors import ServerUnreachable, ShoalError, StorageError
@@ -19,8 +20,9 @@ from shoal.spider import Spider, Stdin
 
 REVIVER = "run again"  # the feeder of a crawl that goes on, until the run's own one begins
 RENEW_SECONDS = 0.1
-# One that was silent for so long when another began was dead, as far as anybody can tell: a killed run that is begun
-# again was silent for longer, while an interpreter started.
+# One that was silent for so long when another began was dead, as far as anybody can tell. At most as long as the other
+# one had been a process by then: a killed run that is begun again at once was silent for no longer. At least as long as
+# one that lives may be silent.
 SILENT_SECONDS = 0.3
 # So long after its begin a feeder has heard from every other one that is still there.
 HEARD_SECONDS = 3.0
@@ -38,6 +40,7 @@ class Feeder:
         self._frontier = frontier
         self._say = say
         self._began = 0.0
+        self._silent = SILENT_SECONDS
         self.has_ended = False
 
     async def begin(self) -> None:
@@ -45,6 +48,7 @@ class Feeder:
         was lost with earlier feeders is made up for."""
         await self._say_seconds(FEEDER_SECONDS, makes_up=0.0)
         self._began = asyncio.get_running_loop().time()
+        self._silent = max(RENEW_SECONDS, min(SILENT_SECONDS, time.process_time()))
         await until_reachable(lambda: self._frontier.set_feeding(self._crawl, REVIVER, seconds=0), say=self._say)
 
     async def make_up(self) -> None:
@@ -52,7 +56,7 @@ class Feeder:
         for them until their time is over."""
         await asyncio.sleep(self._began + HEARD_SECONDS - asyncio.get_running_loop().time())
         since = asyncio.get_running_loop().time() - self._began
-        makes_up = max(0.0, FEEDER_SECONDS - SILENT_SECONDS - since)
+        makes_up = max(0.0, FEEDER_SECONDS - self._silent - since)
         await self._say_seconds(0 if self.has_ended else FEEDER_SECONDS, makes_up=makes_up)
 
     async def feed(self, spider: Spider, *, intake: Intake) -> None:

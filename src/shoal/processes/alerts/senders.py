@@ -9,6 +9,7 @@ import os
 import smtplib
 import socket
 import ssl
+import tempfile
 from collections.abc import Mapping
 from datetime import timedelta
 from email.message import EmailMessage
@@ -118,17 +119,21 @@ def _mail_text(message: Message) -> str:
 async def _run(target: Target, message: Message) -> None:
     """Run the command itself, never a shell: whatever the text says, it is one value."""
     environ = {name: value.replace("\0", "") for name, value in environment_of(message, os.environ).items()}
-    process = await asyncio.create_subprocess_exec(
-        *target.command,
-        env=environ,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
+    with tempfile.TemporaryFile() as given:
+        # Not a pipe: a command that ends without reading it has closed its end, at any moment of the writing.
+        given.write(json.dumps(document_of(message)).encode() + b"\n")
+        given.seek(0)
+        process = await asyncio.create_subprocess_exec(
+            *target.command,
+            env=environ,
+            stdin=given,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
     try:
         async with asyncio.timeout(COMMAND_SECONDS):
-            _, errors = await process.communicate(json.dumps(document_of(message)).encode() + b"\n")
+            _, errors = await process.communicate()
     except TimeoutError:
         raise NotSent(f"the command took longer than {COMMAND_SECONDS:g} s") from None
     finally:
