@@ -49,11 +49,22 @@ def scrapy_redis_postgres(ground: Ground, *, postgres: PostgresServer) -> Crawl:
     return crawl
 
 
+def scrapy_on_shoal(ground: Ground, *, frontier: str = "shoal.db") -> Crawl:
+    """Scrapy in this environment, which has shoal."""
+    settings = (f"SHOAL_FRONTIER={frontier}", "SHOAL_STORE=shoal.db")
+    return Crawl(_scrapy("scrapy-on-shoal", "scrapy_on_shoal_spider.py", ground, *settings))
+
+
+def scrapy_on_shoal_redis(ground: Ground) -> Crawl:
+    with redis_server(WORK / "redis-peers") as redis:
+        return Crawl(scrapy_on_shoal(ground, frontier=redis.url).cost, redis.cpu_seconds)
+
+
 def _scrapy(name: str, spider: str, ground: Ground, *settings: str) -> Cost:
     folder = fresh_folder(f"{name}-run")
     items = folder / "items.jsonl"
-    program = install(name) / "bin" / "scrapy"
-    command = [str(program), "runspider", str(HERE / spider), "-a", f"url={ground.start}"]
+    bin_folder = Path(sys.executable).parent if name == "scrapy-on-shoal" else install(name) / "bin"
+    command = [str(bin_folder / "scrapy"), "runspider", str(HERE / spider), "-a", f"url={ground.start}"]
     for setting in (*FASTER_LOOP, *settings):
         command += ["-s", setting]
     if not any(setting.startswith("POSTGRES_URL=") for setting in settings):
