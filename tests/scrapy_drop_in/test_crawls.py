@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from scrapy_project import HEAD, Project
 
 from shoal.testing.servers.redis_server import RedisServer
@@ -113,6 +114,26 @@ async def test_every_end_of_a_request_is_seen(project: Project, tmp_path: Path) 
         project.shoal("dead", "requeue", "pages-1", "--reason", "http_500")
         await asyncio.to_thread(project.run)
         assert {item["key"] for item in project.items()} - items == {"down"}
+
+
+@pytest.mark.parametrize(
+    ("frontier", "given", "said"),
+    [
+        ("redis:127.0.0.1", (), "SHOAL_FRONTIER redis:127.0.0.1: did you mean redis://127.0.0.1?"),
+        ("shoal.db", ("-s", "SHOAL_PROXIES=ring.txt"), "SHOAL_PROXIES has no effect on a Scrapy spider: leave it out"),
+        ("shoal.db", ("-s", "SHOAL_ARCHIVE=pages"), "SHOAL_ARCHIVE has no effect on a Scrapy spider: leave it out"),
+    ],
+)
+async def test_a_slip_in_the_settings_is_refused(
+    project: Project, frontier: str, given: tuple[str, ...], said: str
+) -> None:
+    async with HostileSite() as site:
+        project.write(site.url("/"), frontier=frontier)
+        process = project.start(*given)
+        output, _ = await asyncio.to_thread(process.communicate, timeout=120)
+        assert said in output
+        assert process.returncode == 1
+        assert site.requests == []
 
 
 async def test_a_setting_that_does_not_exist_is_named_before_anything_is_fetched(project: Project) -> None:

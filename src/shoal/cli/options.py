@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,16 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.errors import UsageError
-from shoal.processes.result_places import DEFAULT_FILE, check_store_exists, file_of
+from shoal.processes.result_places import DEFAULT_FILE, check_place, check_store_exists, file_of
 from shoal.settings import FIELDS, FRONTIER_VARIABLE, LOG_FORMAT_VARIABLE, LOG_LEVEL_VARIABLE, STORE_VARIABLE
 
 if TYPE_CHECKING:
     from shoal.processes.opening import Places
 
-# A scheme that people forget the slashes of: the rest would be taken for the name of a file.
-_NO_SLASHES = re.compile(r"(rediss?(?:\+\w+)?|unix|postgres(?:ql)?|sqlite|s3|gs|az):(?!//)/?", re.IGNORECASE)
-_PASSWORD = re.compile(r":[^:@]+@")
-_MASKED = re.compile(r":\*\*\*@|=\*\*\*")
 Command = Callable[..., Any]
 
 # Flags of their own for the settings people change most: flags, setting, metavar.
@@ -293,15 +288,9 @@ def store_option(command: Command) -> Command:
 
 def checked_place(context: click.Context, option: click.Parameter, url: str | None) -> str | None:
     """The URL, unless it is a server's without its scheme: taken for a file name, its password would be shown."""
-    if url and "://" not in url and _PASSWORD.search(url) and not Path(url).exists():
-        raise UsageError(f"--{option.name} looks like a server's URL without its scheme: write scheme://user:…@host")
-    if url and (match := _NO_SLASHES.match(url)) and not _PASSWORD.search(url):
+    if url:
         is_variable = context.get_parameter_source(option.name or "") is click.core.ParameterSource.ENVIRONMENT
-        where = option.envvar if is_variable else f"--{option.name}"
-        slashes = "///" if match[1] in ("sqlite", "unix") else "//"
-        raise UsageError(f"{where} {url}: did you mean {match[1]}:{slashes}{url[match.end() :]}?")
-    if url and _MASKED.search(url):
-        raise UsageError(f"--{option.name} has *** where a message left out a password: write the password there")
+        check_place(url, where=str(option.envvar) if is_variable else f"--{option.name}")
     return url
 
 

@@ -26,6 +26,10 @@ POSTGRES_PORT = 5432
 _URL = re.compile(r"(?P<scheme>[a-z0-9+]+)://(?P<netloc>[^/?#]*)(?P<path>[^?#]*)\??(?P<query>.*)", re.DOTALL)
 _POSTGRES = ("postgresql", "postgres")
 _SECRET = re.compile("password|passwd|secret|token|credential|signature", re.IGNORECASE)
+# A scheme that people forget the slashes of: the rest would be taken for the name of a file.
+_NO_SLASHES = re.compile(r"(rediss?(?:\+\w+)?|unix|postgres(?:ql)?|sqlite|s3|gs|az):(?!//)/?", re.IGNORECASE)
+_PASSWORD = re.compile(r":[^:@]+@")
+_MASKED = re.compile(r":\*\*\*@|=\*\*\*")
 
 
 class RememberedPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -302,3 +306,15 @@ def _is_on_this_machine(remembered: RememberedPlace) -> bool:
 def _is_same_server(remembered: RememberedPlace, url: str) -> bool:
     ours, theirs = server_of(url), server_of(remembered.url)
     return ours == theirs and (not ours.is_local or _is_on_this_machine(remembered))
+
+
+def check_place(url: str, *, where: str) -> None:
+    """Refuse a server's URL without its scheme or its slashes: it would be taken for a file's name, and its password be
+    shown. `where` is the flag or setting that it was given by."""
+    if "://" not in url and _PASSWORD.search(url) and not Path(url).exists():
+        raise UsageError(f"{where} looks like a server's URL without its scheme: write scheme://user:…@host")
+    if (match := _NO_SLASHES.match(url)) and not _PASSWORD.search(url):
+        slashes = "///" if match[1] in ("sqlite", "unix") else "//"
+        raise UsageError(f"{where} {url}: did you mean {match[1]}:{slashes}{url[match.end() :]}?")
+    if _MASKED.search(url):
+        raise UsageError(f"{where} has *** where a message left out a password: write the password there")

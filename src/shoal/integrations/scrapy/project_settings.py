@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 
+from shoal.errors import UsageError
 from shoal.integrations.scrapy.bridge import spider_of
 from shoal.integrations.scrapy.command_line import arguments
 from shoal.integrations.scrapy.crawl_of_spider import ScrapyCrawl
 from shoal.integrations.scrapy.redis_settings import frontier_of, reads_redis, remarks_on
 from shoal.processes.opening import Places
+from shoal.processes.result_places import check_place
 from shoal.settings import resolve
 
 PREFIX = "SHOAL_"
 # Settings of this package, beside those that shoal has anyway.
 OWN = ("FRONTIER", "STORE", "ARCHIVE", "CRAWL", "FRESH", "ITEMS")
 DEFAULT_FRONTIER = "shoal.db"
+# Settings of shoal that Scrapy's own parts do not read, and what does instead.
+NOT_HERE = {
+    "ARCHIVE": "raw pages of Scrapy spiders are not archived",
+    "PROXIES": 'Scrapy takes a proxy from meta["proxy"]',
+    "POOL": 'Scrapy takes a proxy from meta["proxy"]',
+}
 
 
 def wanted_of(crawler: Crawler, *, say: Callable[[str], None]) -> ScrapyCrawl:
@@ -27,13 +35,13 @@ def wanted_of(crawler: Crawler, *, say: Callable[[str], None]) -> ScrapyCrawl:
     settings, spider = crawler.settings, spider_of(crawler)
     at_once = settings.getint("CONCURRENT_REQUESTS") or 16
     given = _given(settings)
+    _check(settings, given)
     for remark in remarks_on(settings, spider):
         say(remark)
     resolved = resolve([("Scrapy's settings", {**_limits(settings, given, say=say), **given})]).values
     places = Places(
         frontier=settings.get("SHOAL_FRONTIER") or frontier_of(settings) or DEFAULT_FRONTIER,
         store=settings.get("SHOAL_STORE") or "",
-        archive=settings.get("SHOAL_ARCHIVE"),
     )
     return ScrapyCrawl(
         spider=spider.name,
@@ -45,6 +53,15 @@ def wanted_of(crawler: Crawler, *, say: Callable[[str], None]) -> ScrapyCrawl:
         fresh=settings.getbool("SHOAL_FRESH") or settings.getbool("SCHEDULER_FLUSH_ON_START"),
         goes_on=reads_redis(spider) and settings.getbool("SCHEDULER_PERSIST"),
     )
+
+
+def _check(settings: BaseSettings, given: Mapping[str, Any]) -> None:
+    """Refuse what would be taken for something else, or be ignored in silence."""
+    for name in ("SHOAL_FRONTIER", "SHOAL_STORE"):
+        check_place(settings.get(name) or "", where=name)
+    for name in NOT_HERE:
+        if settings.get(f"{PREFIX}{name}") or given.get(name.lower()):
+            raise UsageError(f"{PREFIX}{name} has no effect on a Scrapy spider: leave it out; {NOT_HERE[name]}")
 
 
 def _given(settings: BaseSettings) -> dict[str, Any]:
