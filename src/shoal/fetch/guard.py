@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -82,3 +83,12 @@ def refusal(address: str) -> str | None:
     if isinstance(parsed, ipaddress.IPv6Address) and parsed not in _GLOBAL_UNICAST:
         return "reserved"
     return None
+
+
+def refusal_unless(address: str, exempt: Iterable[Network]) -> str | None:
+    """As `refusal`, but these networks are allowed."""
+    reason = refusal(address)
+    # Compared as it is: an address that contains another one is in none of these networks.
+    if reason is not None and "%" not in address:
+        return None if any(ipaddress.ip_address(address) in network for network in exempt) else reason
+    return reason

@@ -16,7 +16,7 @@ from pyreqwest.http import Url
 from shoal.fetch.base import Fault, FaultKind
 from shoal.fetch.clients import Batch, Clients
 from shoal.fetch.faults import one_line
-from shoal.fetch.guard import refusal
+from shoal.fetch.guard import refusal_unless
 from shoal.fetch.resolver import Lookup, Resolver
 from shoal.settings import Settings
 
@@ -145,12 +145,7 @@ class Routes:
         return Fault(kind=FaultKind.REFUSED_ADDRESS, message=message)
 
     def _refusal(self, address: str) -> str | None:
-        reason = None if self._settings.allow_private else refusal(address)
-        # Compared as it is: an address that contains another one is in none of these networks.
-        if reason is not None and "%" not in address:
-            exempt = any(ipaddress.ip_address(address) in network for network in self._exempt)
-            return None if exempt else reason
-        return reason
+        return None if self._settings.allow_private else refusal_unless(address, self._exempt)
 
     async def _remember(self, origin_text: str, origin: Origin, addresses: tuple[str, ...]) -> Route:
         before = self._known.get(origin_text)

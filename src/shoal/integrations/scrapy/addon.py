@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 from scrapy.settings import BaseSettings
 
+from shoal.integrations.scrapy.project_settings import adapt
 from shoal.integrations.scrapy.redis_settings import SCRAPY_REDIS
 
 log = logging.getLogger("shoal")
@@ -14,6 +15,7 @@ log = logging.getLogger("shoal")
 _PACKAGE = "shoal.integrations.scrapy"
 THEIR_PIPELINE = "scrapy_redis.pipelines.RedisPipeline"
 WATCH_ORDER = 1000  # after every middleware of Scrapy's own, next to the spider
+GUARD_ORDER = 899  # after every middleware of Scrapy's own that changes a request, next to the downloader
 STORE_ORDER = 950  # after the pipelines that change or drop items
 
 
@@ -25,6 +27,8 @@ class Addon:
         settings.set("SCHEDULER", f"{_PACKAGE}.Scheduler", priority="addon")
         _replace_scrapy_redis(settings)
         settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", _watch(), WATCH_ORDER)
+        if adapt(settings):
+            settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", _guard(), GUARD_ORDER)
         if settings.getbool("SHOAL_ITEMS", True):
             settings.setdefault_in_component_priority_dict("ITEM_PIPELINES", _pipeline(), STORE_ORDER)
         if settings.getbool("AUTOTHROTTLE_ENABLED"):
@@ -53,6 +57,12 @@ def _watch() -> type:
     from shoal.integrations.scrapy.watch import SpiderWatch
 
     return SpiderWatch
+
+
+def _guard() -> type:
+    from shoal.integrations.scrapy.guard_middleware import GuardMiddleware
+
+    return GuardMiddleware
 
 
 def _pipeline() -> type:

@@ -20,6 +20,11 @@ def is_looking(command_line: Sequence[str]) -> bool:
     return _command(command_line)[0] in LOOKING
 
 
+def is_crawling(command_line: Sequence[str]) -> bool:
+    """Whether the process is one of Scrapy's commands that run one spider and end."""
+    return _command(command_line)[0] in CRAWLING
+
+
 def arguments(command_line: Sequence[str]) -> dict[str, str]:
     """The spider's arguments of `scrapy crawl -a name=value`. Those that begin with an underscore, such as the number
     of its job that scrapyd gives each process, are no part of what the spider crawls."""

@@ -21,7 +21,8 @@ REFERENCE = "scrapy:"  # begins the reference of a spider that Scrapy runs
 
 class ScrapyCrawl(msgspec.Struct, frozen=True, kw_only=True):
     """What a process wants to work on. `crawl`: this one, whatever its state; `fresh`: unfinished ones are discarded.
-    `goes_on`: also with a finished one. `requests_at_once` are those that Scrapy has on their way."""
+    `goes_on`: also with a finished one. `requests_at_once` are those that Scrapy has on their way. `feeds`: files that
+    the items are written to when the crawl is finished."""
 
     spider: str
     places: Places
@@ -31,6 +32,7 @@ class ScrapyCrawl(msgspec.Struct, frozen=True, kw_only=True):
     crawl: str = ""
     fresh: bool = False
     goes_on: bool = False
+    feeds: list[str] = []
 
 
 class JoinedCrawl(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -62,8 +63,25 @@ def attach(crawler: Crawler, visits: Visits) -> None:
     # Set on these two objects, not on their classes: other crawlers of this process are left alone.
     vars(engine.downloader)["fetch"] = fetched
     vars(engine.scraper)["enqueue_scrape"] = scraped
+    _follow_errbacks(engine.scraper, visits)
     crawler.signals.connect(_spider_failed, signals.spider_error)
     crawler.signals.connect(_pipeline_failed, signals.item_error)
+
+
+def _follow_errbacks(scraper: Any, visits: Visits) -> None:
+    """Note which errbacks raise the failure that they were given: it is not handled then."""
+    call_spider = scraper.call_spider_async
+
+    async def called(result: Response | Failure, request: Request) -> Any:
+        try:
+            return await call_spider(result, request)
+        except Exception as error:
+            visit = visits.of(request)
+            if visit is not None and isinstance(result, Failure) and error is result.value:
+                visit.errback_passed_on = True
+            raise
+
+    vars(scraper)["call_spider_async"] = called
 
 
 def watch_start(crawler: Crawler, *, starts: Callable[[Request], None], ended: Callable[[bool], None]) -> None:
@@ -120,6 +138,13 @@ def close_spider(crawler: Crawler, *, reason: str) -> None:
     engine = crawler.engine
     if engine is not None and engine.spider is not None:
         deferred_from_coro(engine.close_spider_async(reason=reason))
+
+
+def hide_tracebacks() -> None:
+    """Leave out what is logged with a traceback from now on: a spider that was refused ends the process, and the
+    engine, which was opened by half, fails while it is closed."""
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(lambda record: record.exc_info is None and "Unhandled error" not in record.getMessage())
 
 
 def leave_pace_to_lanes(crawler: Crawler, visits: Visits, concurrency: int) -> None:

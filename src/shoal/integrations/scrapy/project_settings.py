@@ -9,18 +9,20 @@ from typing import Any
 from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 
-from shoal.errors import UsageError
+from shoal.errors import ShoalError, UsageError
 from shoal.integrations.scrapy.bridge import spider_of
 from shoal.integrations.scrapy.command_line import arguments
 from shoal.integrations.scrapy.crawl_of_spider import ScrapyCrawl
 from shoal.integrations.scrapy.redis_settings import frontier_of, reads_redis, remarks_on
+from shoal.integrations.scrapy.settings_of_scrapy import PREFIX, check_effects, pass_on, wants_guard
 from shoal.processes.opening import Places
 from shoal.processes.result_places import check_place
-from shoal.settings import resolve
+from shoal.results.export import STDOUT, check_targets
+from shoal.setting_values import parse_rate
+from shoal.settings import Settings, resolve
 
-PREFIX = "SHOAL_"
 # Settings of this package, beside those that shoal has anyway.
-OWN = ("FRONTIER", "STORE", "ARCHIVE", "CRAWL", "FRESH", "ITEMS")
+OWN = ("FRONTIER", "STORE", "ARCHIVE", "CRAWL", "FRESH", "ITEMS", "FEED")
 DEFAULT_FRONTIER = "shoal.db"
 # Settings of shoal that Scrapy's own parts do not read, and what does instead.
 NOT_HERE = {
@@ -38,7 +40,11 @@ def wanted_of(crawler: Crawler, *, say: Callable[[str], None]) -> ScrapyCrawl:
     _check(settings, given)
     for remark in remarks_on(settings, spider):
         say(remark)
-    resolved = resolve([("Scrapy's settings", {**_limits(settings, given, say=say), **given})]).values
+    limits = _limits(settings, given)
+    resolved = _resolved(limits, given)
+    check_effects(given, resolved, settings=settings)
+    for remark in _remarks_on_limits(limits):
+        say(remark)
     places = Places(
         frontier=settings.get("SHOAL_FRONTIER") or frontier_of(settings) or DEFAULT_FRONTIER,
         store=settings.get("SHOAL_STORE") or "",
@@ -52,7 +58,40 @@ def wanted_of(crawler: Crawler, *, say: Callable[[str], None]) -> ScrapyCrawl:
         crawl=settings.get("SHOAL_CRAWL") or "",
         fresh=settings.getbool("SHOAL_FRESH") or settings.getbool("SCHEDULER_FLUSH_ON_START"),
         goes_on=reads_redis(spider) and settings.getbool("SCHEDULER_PERSIST"),
+        feeds=_feeds(settings),
     )
+
+
+def shoal_settings(settings: BaseSettings) -> Settings:
+    """shoal's settings of a project."""
+    given = _given(settings)
+    return _resolved(_limits(settings, given), given)
+
+
+def adapt(settings: BaseSettings) -> bool:
+    """Set Scrapy's own settings that shoal's ones stand for; gives whether the project asks for shoal's guard. Slips
+    are passed over: the scheduler refuses to run, and says why."""
+    try:
+        given, values = _given(settings), shoal_settings(settings)
+    except ShoalError:
+        return False
+    pass_on(given, values, settings=settings)
+    return wants_guard(given, values)
+
+
+def _resolved(limits: Mapping[str, Any], given: Mapping[str, Any]) -> Settings:
+    return resolve([("Scrapy's settings", {**limits, **given})]).values
+
+
+def _feeds(settings: BaseSettings) -> list[str]:
+    """The files that the crawl's items are written to at its end."""
+    feeds = settings.getlist("SHOAL_FEED")
+    if feeds and not settings.getbool("SHOAL_ITEMS", True):
+        raise UsageError("SHOAL_FEED is written from shoal's store: leave SHOAL_ITEMS = False out")
+    if STDOUT in feeds:
+        raise UsageError("SHOAL_FEED is a file: shoal export CRAWL writes to standard output")
+    check_targets(feeds)
+    return feeds
 
 
 def _check(settings: BaseSettings, given: Mapping[str, Any]) -> None:
@@ -70,7 +109,7 @@ def _given(settings: BaseSettings) -> dict[str, Any]:
     return {name.removeprefix(PREFIX).lower(): settings[name] for name in names}
 
 
-def _limits(settings: BaseSettings, given: dict[str, Any], *, say: Callable[[str], None]) -> dict[str, Any]:
+def _limits(settings: BaseSettings, given: Mapping[str, Any]) -> dict[str, Any]:
     """The limits that Scrapy's own settings ask for, for the whole fleet, where shoal's are not given."""
     at_once = settings.getint("CONCURRENT_REQUESTS") or 16
     # Twice what Scrapy sends at once: the next requests are here before the first ones are done.
@@ -78,12 +117,20 @@ def _limits(settings: BaseSettings, given: dict[str, Any], *, say: Callable[[str
     delay, per_host = settings.getfloat("DOWNLOAD_DELAY"), settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
     if "rate" not in given:
         limits["rate"] = f"{1 / delay:.12g}/s" if delay > 0 else "unlimited"
-        pace = f"one request per {delay:g} s" if delay > 0 else "no limit of requests per second"
-        say(f"DOWNLOAD_DELAY holds for the whole fleet: {pace} and host; SHOAL_RATE changes that")
     if "per_host" not in given:
         limits["per_host"] = max(per_host, 1)
-        say(
-            f"CONCURRENT_REQUESTS_PER_DOMAIN holds for the whole fleet: {max(per_host, 1)} requests at once per host;"
+    return limits
+
+
+def _remarks_on_limits(limits: Mapping[str, Any]) -> list[str]:
+    remarks = []
+    if "rate" in limits:
+        interval = parse_rate(limits["rate"])
+        pace = f"one request per {interval:g} s" if interval > 0 else "no limit of requests per second"
+        remarks.append(f"DOWNLOAD_DELAY holds for the whole fleet: {pace} and host; SHOAL_RATE changes that")
+    if "per_host" in limits:
+        remarks.append(
+            f"CONCURRENT_REQUESTS_PER_DOMAIN holds for the whole fleet: {limits['per_host']} requests at once per host;"
             " SHOAL_PER_HOST changes that"
         )
-    return limits
+    return remarks

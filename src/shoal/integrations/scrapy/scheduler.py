@@ -15,12 +15,13 @@ from twisted.internet.defer import Deferred
 from shoal.errors import ShoalError
 from shoal.integrations.scrapy.bridge import bridge_of, stats_of
 from shoal.integrations.scrapy.carried_cookies import CarriedCookies
-from shoal.integrations.scrapy.command_line import is_looking
+from shoal.integrations.scrapy.command_line import is_crawling, is_looking
 from shoal.integrations.scrapy.crawl_of_spider import JoinedCrawl
 from shoal.integrations.scrapy.engine_hooks import (
     attach,
     calls_from_threads,
     close_spider,
+    hide_tracebacks,
     leave_pace_to_lanes,
     wake,
     watch_start,
@@ -66,7 +67,7 @@ class Scheduler(BaseScheduler):
         try:
             wanted = wanted_of(self._crawler, say=self._say)
         except ShoalError as error:
-            log.error("%s", error, extra={"spider": spider})
+            self._refuse_run(error)
             raise
         self._bridge.shown_frontier = masked(wanted.places.frontier)
         attach(self._crawler, self._bridge.visits)
@@ -158,6 +159,12 @@ class Scheduler(BaseScheduler):
         else:
             self._inflow.letters.append((self._requests.letter_of(request, key), f"unfit: {why}"))
 
+    def _refuse_run(self, error: ShoalError) -> None:
+        """Say why the spider does not run; Scrapy would add tracebacks of its own parts."""
+        log.error("%s", error, extra={"spider": self._crawler.spider})
+        if is_crawling(sys.orig_argv):
+            hide_tracebacks()
+
     def _joined(self, joined: JoinedCrawl) -> None:
         begun = "begun" if joined.is_new else "joined"
         self._say(f"{begun} {joined.crawl.id} at {self._bridge.shown_frontier}")
@@ -175,13 +182,14 @@ class Scheduler(BaseScheduler):
     def _ended(self, error: ShoalError | None) -> None:
         self._has_ended = True
         self._bridge.visits.close()
-        if error is not None:
-            log.error("%s", error, extra={"spider": self._crawler.spider})
         if not self._opening.called:
-            self._opening.errback(error or ShoalError("stopped"))
+            refusal = error or ShoalError("stopped")
+            self._refuse_run(refusal)
+            self._opening.errback(refusal)
             return
         self._closing.callback(None)
         if error is not None:
+            log.error("%s", error, extra={"spider": self._crawler.spider})
             # Without this the spider would seem to be done.
             close_spider(self._crawler, reason=f"shoal: {error}")
 

@@ -32,7 +32,7 @@ REDIRECTED, SENT_AGAIN = "redirected", "sent_again"
 @dataclass(eq=False, kw_only=True)
 class Visit:
     """One leased request. `give` takes the visit when it is over: it may not be changed any more. `offered`: when it
-    was due, `offers`: how often it was."""
+    was due, `offers`: how often it was. `errback_passed_on`: the errback raised the failure that it was given."""
 
     lease: Lease
     give: Callable[[Visit], None]
@@ -52,6 +52,7 @@ class Visit:
     detail: str = ""
     unstorable: str = ""
     reached_spider: bool = False
+    errback_passed_on: bool = False
     is_released: bool = False
     is_late: bool = False
     is_withdrawn: bool = False
@@ -152,13 +153,14 @@ class Visits:
     def scraped(self, visit: Visit, result: Response | Failure) -> None:
         """Callback or errback have run, and the items have left the pipelines."""
         has_errback = visit.request is not None and visit.request.errback is not None
+        is_handled = has_errback and not visit.errback_passed_on
         if isinstance(result, Response):
             visit.answer = result
-            if not visit.reached_spider and has_errback:
+            if not visit.reached_spider and is_handled:
                 visit.outcome = "errback"
         elif isinstance(result.value, IgnoreRequest):
             visit.outcome = visit.outcome or "ignored"
-        elif not has_errback:
+        elif not is_handled:
             visit.fail(f"{_kind(result)}: {_line(result)}")
         else:
             visit.outcome = visit.outcome or "errback"

@@ -8,7 +8,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -29,8 +29,9 @@ from shoal.processes.outages import until_reachable
 from shoal.processes.tally import Tally
 from shoal.processes.worker import Worker
 from shoal.processes.worker_parts import WorkerParts
+from shoal.results.export import Wanted, export
 from shoal.spider import Spider
-from shoal.store.base import ItemRow, Store
+from shoal.store.base import ItemFilter, ItemRow, Store
 
 TAKEN_IN_AT_ONCE = 500
 LOOK_SECONDS = 0.05
@@ -130,6 +131,7 @@ class WorkerThread:
                 work.offer = partial(self._call, self._reports.offered)
                 work.tell_finished = partial(self._call, self._reports.finished)
                 await work.run(self._wanted.requests_at_once, self._stop)
+                await work.write_feeds(self._wanted.feeds)
 
     async def _make_store(self, store: str) -> None:
         async with store_at(store, wait=self._say, stop=self._stop):
@@ -181,6 +183,19 @@ class _Work:
             if not self._coordinator.feeder.has_ended:
                 await self._coordinator.feeder.give_up()
             await self._coordinator.end_history()
+
+    async def write_feeds(self, feeds: Sequence[str]) -> None:
+        """Write the crawl's items to these files, each item once and each file whole; not before the crawl's end."""
+        if not feeds or not await self._is_finished():
+            for feed in feeds:
+                self._say(
+                    f"{feed} is not written: {self._crawl.id} is not finished; the run that finishes it writes it"
+                )
+            return
+        wanted = Wanted(which=ItemFilter(spider=self._crawl.spider, crawl=self._crawl.id))
+        for feed in feeds:
+            written = await until_reachable(partial(export, self._store, feed, wanted=wanted), say=self._say)
+            self._say(f"{written} items of {self._crawl.id} are in {feed}")
 
     async def _is_finished(self) -> bool:
         """Whether nothing was put since the worker saw the end."""
