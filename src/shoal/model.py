@@ -167,13 +167,15 @@ class SettleReport(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one settle call. `stale` leases were lost before it; `refused` names the budget for each key that
     one kept out.
 
-    `failed` says, by its index in the call, why a result could not be applied; its lease stands.
+    `failed` says, by its index in the call, why a result could not be applied; its lease stands. `duplicates` are the
+    found tasks whose keys were known, each as the token of its lease and its key; not those that live in another shard.
     """
 
     stale: list[Lease] = msgspec.field(default_factory=list)
     refused: dict[int, str] = msgspec.field(default_factory=dict)
     epoch: int = 0
     failed: dict[int, str] = msgspec.field(default_factory=dict)
+    duplicates: list[tuple[int, int]] = msgspec.field(default_factory=list)
 
 
 class CrawlState(enum.StrEnum):

@@ -171,7 +171,8 @@ class FrontierMachine(RuleBasedStateMachine):
         report = await frontier.settle(theirs)
         stale = sorted((lease.crawl, lease.task.key if self.is_sharded else lease.token) for lease in report.stale)
         # Another shard's epoch is learned with the next lease.
-        return stale, report.refused, 0 if self.is_sharded else report.epoch, sorted(report.failed)
+        told = (0, []) if self.is_sharded else (report.epoch, sorted(report.duplicates))
+        return stale, report.refused, *told, sorted(report.failed)
 
     def named(self, leases: list[Lease]) -> list[Lease]:
         """The leases that an eviction may name: their tokens stand for no lease of the other crawl.

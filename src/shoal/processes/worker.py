@@ -55,6 +55,7 @@ class Worker:
         self._frontier = parts.frontier
         self._journey = parts.journey
         self._known = parts.known
+        self._tell_settled = parts.settled
         self._say = parts.say
         self._monotonic = parts.monotonic
         self._troubles = parts.troubles or Troubles(parts.say)
@@ -339,6 +340,8 @@ class Worker:
         self._check_epoch(report.epoch)
         if self._log is not None:
             self._log.settled(results, stale=stale)
+        if self._tell_settled is not None:
+            self._tell_settled(results, report)
         failing = self._journey.failing if self._journey.failing.is_watching else None
         for result in results:
             self._held.pop(result.lease.token, None)

@@ -105,6 +105,7 @@ class Settlement:
         self._stale: list[Lease] = []
         self._refused: dict[int, str] = {}
         self._failed: dict[int, str] = {}
+        self._duplicates: list[tuple[int, int]] = []
         self._posted: dict[str, list[tuple[tuple[int, int, int], Posted]]] = {}
         self._answers = 0
         self.crawls: dict[str, None] = {}
@@ -137,7 +138,7 @@ class Settlement:
         if answer[0] == b"none":
             self._stale += [result.lease for index, result in chunk.results if index >= 0]
             return
-        _, _, fates, refused, merged, passed_on, last = answer
+        _, _, fates, refused, merged, passed_on, last, known = answer
         samples = self.samples.setdefault(chunk.crawl, [])
         for (index, result), fate in zip(chunk.results, fates.decode(), strict=True):
             if index < 0:
@@ -154,6 +155,9 @@ class Settlement:
         kept_out, more = refusals(chunk.batch, refused, merged)
         self._refused |= kept_out
         samples += more
+        for index in known:
+            finder = self._results[chunk.origins[index]]
+            self._duplicates.append((finder.lease.token, chunk.batch.tasks[index].key))
 
     def posted(self) -> Iterator[tuple[str, list[Posted]]]:
         """The entries written to outboxes, by crawl, in the order in which they were found."""
@@ -166,7 +170,9 @@ class Settlement:
         self._refused |= keys
 
     def report(self, epoch: int) -> SettleReport:
-        return SettleReport(stale=self._stale, refused=self._refused, epoch=epoch, failed=self._failed)
+        return SettleReport(
+            stale=self._stale, refused=self._refused, epoch=epoch, failed=self._failed, duplicates=self._duplicates
+        )
 
     def _note_posted(self, chunk: Chunk, passed_on: Sequence[int], last: int) -> None:
         ours = self._posted.setdefault(chunk.crawl, []) if passed_on else []

@@ -326,6 +326,7 @@ class SqliteFrontier:
         stale: list[Lease] = []
         refused: dict[int, str] = {}
         failed: dict[int, str] = {}
+        duplicates: list[tuple[int, int]] = []
         epochs: dict[str, int] = {}
         for index, result in enumerate(results):
             try:
@@ -337,5 +338,7 @@ class SqliteFrontier:
             else:
                 stale += report.stale
                 refused |= report.refused
+                duplicates += report.duplicates
                 epochs[result.lease.crawl] = report.epoch
-        return SettleReport(stale=stale, refused=refused, epoch=sum(epochs.values()), failed=failed)
+        epoch = sum(epochs.values())
+        return SettleReport(stale=stale, refused=refused, epoch=epoch, failed=failed, duplicates=duplicates)

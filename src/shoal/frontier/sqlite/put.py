@@ -27,7 +27,13 @@ KNOWN = "SELECT json_group_array(value) FROM json_each(?) CROSS JOIN seen ON see
 
 def put(ledger: Ledger, tasks: list[Task]) -> PutReport:
     """Let in each task whose key is new and that fits the budgets."""
-    return _let_in(tasks, _Intake(ledger)) if tasks else PutReport()
+    return put_found(ledger, tasks)[0]
+
+
+def put_found(ledger: Ledger, tasks: list[Task]) -> tuple[PutReport, list[int]]:
+    """As a put; gives the indexes of the tasks whose keys were known, too."""
+    intake = _Intake(ledger)
+    return (_let_in(tasks, intake), intake.known) if tasks else (PutReport(), [])
 
 
 def bury(ledger: Ledger, letters: Sequence[tuple[Task, str]]) -> PutReport:
@@ -46,9 +52,9 @@ def _let_in(tasks: list[Task], intake: _Intake) -> PutReport:
     known = set(_DECODER.decode(found))
     if ledger.crawl.dedup_ttl:
         known |= known_ended(ledger, asked)
-    for task in tasks:
+    for index, task in enumerate(tasks):
         if task.key in known:
-            intake.merge(task)
+            intake.merge(task, index)
         elif intake.accept(task):
             known.add(task.key)
     return intake.flush()
@@ -64,13 +70,13 @@ class _Intake:
         self._seen_rows: list[tuple[int, int]] = []
         self._task_rows: list[tuple[Any, ...]] = []
         self._shapes: dict[tuple[int, int], int] = {}
-        self._duplicates = 0
+        self.known: list[int] = []
         self._refused: dict[int, str] = {}
         self._room = crawl.max_pages - crawl.known if crawl.max_pages else None
 
-    def merge(self, task: Task) -> None:
+    def merge(self, task: Task, index: int) -> None:
         """The key is known: only count it."""
-        self._duplicates += 1
+        self.known.append(index)
         if task.merged:
             self.ledger.tally("rejected", MERGED)
             self.ledger.sample(MERGED, task.url)
@@ -94,7 +100,7 @@ class _Intake:
     def flush(self) -> PutReport:
         """Write the rows."""
         ledger = self.ledger
-        ledger.crawl.duplicates += self._duplicates
+        ledger.crawl.duplicates += len(self.known)
         if self._task_rows:
             if self._reasons is None:
                 ledger.revive()
@@ -106,7 +112,7 @@ class _Intake:
         if self._shapes:
             rows = [(*lane_and_shape, known) for lane_and_shape, known in self._shapes.items()]
             insert_rows(ledger.db, _SHAPE, rows, " ON CONFLICT DO UPDATE SET known = excluded.known")
-        return PutReport(new=len(self._task_rows), duplicates=self._duplicates, refused=self._refused)
+        return PutReport(new=len(self._task_rows), duplicates=len(self.known), refused=self._refused)
 
     def _refuse(self, task: Task, reason: str) -> bool:
         self._refused[task.key] = reason

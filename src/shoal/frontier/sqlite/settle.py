@@ -13,7 +13,7 @@ from shoal.frontier.sqlite.frontier_rows import DEAD, LaneRow
 from shoal.frontier.sqlite.lease import end_lease
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.moment import Moment
-from shoal.frontier.sqlite.put import put
+from shoal.frontier.sqlite.put import put_found
 from shoal.model import Dead, Done, Lease, Released, Result, Retry, SettleReport, Task
 
 # One row of JSON instead of a row per task: fetching a row releases the interpreter lock.
@@ -61,6 +61,7 @@ def settle(db: sqlite3.Connection, results: Sequence[Result], *, at: Moment) -> 
         by_crawl.setdefault(result.lease.crawl, []).append(result)
     stale: list[Lease] = []
     refused: dict[int, str] = {}
+    duplicates: list[tuple[int, int]] = []
     epoch = 0
     for name, group in by_crawl.items():
         ledger = Ledger.load(db, name, at=at)
@@ -71,8 +72,9 @@ def settle(db: sqlite3.Connection, results: Sequence[Result], *, at: Moment) -> 
         settlement = _Settlement(ledger)
         stale += settlement.apply(group)
         refused |= settlement.flush()
+        duplicates += settlement.duplicates
         epoch += ledger.crawl.epoch
-    return SettleReport(stale=stale, refused=refused, epoch=epoch)
+    return SettleReport(stale=stale, refused=refused, epoch=epoch, duplicates=duplicates)
 
 
 def extend(db: sqlite3.Connection, leases: Sequence[Lease], *, seconds: float, at: Moment) -> list[Lease]:
@@ -108,6 +110,9 @@ class _Settlement:
         self._put_back: list[tuple[int, float, int, int, str, bool, int]] = []
         self._buried: list[tuple[float, str, str, int]] = []
         self._found: list[Task] = []
+        # How many tasks were found up to and with each lease that found some, by its token.
+        self._found_by: list[tuple[int, int]] = []
+        self.duplicates: list[tuple[int, int]] = []
 
     def apply(self, results: Sequence[Result]) -> list[Lease]:
         """Apply the results; gives the leases that were lost."""
@@ -134,9 +139,20 @@ class _Settlement:
             ledger.db.executemany(_PUT_BACK, self._put_back)
         if self._buried:
             ledger.db.executemany(_BURY, self._buried)
-        report = put(ledger, self._found)
+        report, known = put_found(ledger, self._found)
+        self.duplicates = self._with_tokens(known)
         ledger.flush()
         return report.refused
+
+    def _with_tokens(self, known: Sequence[int]) -> list[tuple[int, int]]:
+        """Keys of found tasks, each behind the token of the lease that found it."""
+        finders = iter(self._found_by)
+        duplicates, (until, token) = [], next(finders, (0, 0))
+        for index in known:
+            while index >= until:
+                until, token = next(finders)
+            duplicates.append((token, self._found[index].key))
+        return duplicates
 
     def _end(self, task: Held, result: Result) -> None:
         ledger = self._ledger
@@ -166,7 +182,9 @@ class _Settlement:
         ledger.reject(result.rejected, result.samples)
         self._done.append(task.id)
         self._ended.append(task.key)
-        self._found += result.found
+        if result.found:
+            self._found += result.found
+            self._found_by.append((len(self._found), result.lease.token))
 
     def _retry(self, task: Held, lane: LaneRow, result: Retry) -> None:
         ledger = self._ledger

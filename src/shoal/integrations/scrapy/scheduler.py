@@ -6,7 +6,7 @@ import logging
 import sys
 from weakref import WeakSet
 
-from scrapy import Request, Spider
+from scrapy import Request, Spider, signals
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.core.scheduler import Scheduler as InMemory
 from scrapy.crawler import Crawler
@@ -76,6 +76,7 @@ class Scheduler(BaseScheduler):
         reports = Reports(
             joined=self._joined,
             offered=self._bridge.visits.offer,
+            dropped=self._dropped,
             finished=self._finished,
             ended=self._ended,
             say=self._say,
@@ -113,7 +114,7 @@ class Scheduler(BaseScheduler):
             self._refuse(request, key, why=str(error), visit=visit, entry=entry)
             return False
         if visit is not None:
-            visit.found[key] = task
+            visit.found[key], visit.requests[key] = task, request
         else:
             self._inflow.give(task)
         self._count("enqueued")
@@ -146,6 +147,13 @@ class Scheduler(BaseScheduler):
         self._stats.inc_value("dupefilter/filtered")
         if self._logs_duplicates:
             log.debug("filtered duplicate request: %s", request, extra={"spider": self._crawler.spider})
+
+    def _dropped(self, requests: list[Request]) -> None:
+        """The frontier knew these, from another process or an earlier run."""
+        for request in requests:
+            self._filtered(request)
+            self._count("enqueued", -1)
+            self._crawler.signals.send_catch_log(signals.request_dropped, request=request, spider=self._crawler.spider)
 
     def _refuse(self, request: Request, key: int, *, why: str, visit: Visit | None, entry: str) -> None:
         """Say where the slip is, and let the page that made it end as a dead letter, or the request itself where there
@@ -196,6 +204,6 @@ class Scheduler(BaseScheduler):
     def _say(self, line: str) -> None:
         log.info("%s", line, extra={"spider": self._crawler.spider})
 
-    def _count(self, verb: str) -> None:
-        self._stats.inc_value(f"scheduler/{verb}/shoal")
-        self._stats.inc_value(f"scheduler/{verb}")
+    def _count(self, verb: str, number: int = 1) -> None:
+        self._stats.inc_value(f"scheduler/{verb}/shoal", number)
+        self._stats.inc_value(f"scheduler/{verb}", number)

@@ -10,13 +10,14 @@ from functools import partial
 from typing import NamedTuple
 
 import msgspec
+from scrapy import Request
 
 from shoal.fetch.base import Response
 from shoal.frontier.start_slots import wait_for_slot
 from shoal.integrations.scrapy.visits import Visit
 from shoal.journey.failing_handlers import FailingHandlers
 from shoal.journey.results import Finished, Records
-from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Task
+from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Result, SettleReport, Task
 from shoal.policy.politeness import Moods
 from shoal.policy.retries import Verdict, backoff, judge, retry_after
 from shoal.processes.tally import Tally
@@ -31,14 +32,15 @@ class Steps(NamedTuple):
     """What a journey lets others do."""
 
     offer: Offer
+    drop: Callable[[list[Request]], None]
     put: Put
     reserve: Callable[..., Awaitable[float]]
 
 
 class ScrapyJourney:
-    """Keeps what a worker asks of a journey. `offer` hands a visit to the reactor's thread; `put` puts
-    tasks and `reserve` takes another start slot, as soon as the frontier can
-    be reached; `places` are the requests that Scrapy may have on their way: one with a start slot takes its place
+    """Keeps what a worker asks of a journey. `offer` hands a visit to the reactor's thread, and `drop` requests that
+    are known already; `put` puts tasks and `reserve` takes another start slot, as soon as the frontier can be reached;
+    `places` are the requests that Scrapy may have on their way: one with a start slot takes its place
     before that slot comes."""
 
     def __init__(self, steps: Steps, *, places: int, records: Records, settings: Settings, tally: Tally) -> None:
@@ -48,6 +50,8 @@ class ScrapyJourney:
         self._settings = settings
         self._places = asyncio.Semaphore(places)
         self._placed: set[int] = set()
+        # The requests that were found with each lease which is not settled yet, by its token.
+        self._found: dict[int, dict[int, Request]] = {}
         self._moods = Moods(adaptive=settings.pace == "adaptive")
         self._rng = random.Random()  # noqa: S311 -- jitter, not secrets
         self.failing = FailingHandlers(0)
@@ -78,10 +82,21 @@ class ScrapyJourney:
         finally:
             self._free(lease)
         finished, found = self._finished(visit), list(visit.found.values())
+        if visit.requests:
+            self._found[lease.token] = visit.requests
         if isinstance(finished.result, Dead) and found:
             # As in Scrapy, what a callback yielded before it failed counts. A dead letter cannot bring tasks with it.
             await self._steps.put(lease.crawl, found)
         return finished
+
+    def settled(self, results: list[Result], report: SettleReport) -> None:
+        """Tell which requests the frontier knew already."""
+        found = {
+            token: requests for result in results if (requests := self._found.pop(token := result.lease.token, {}))
+        }
+        dropped = [found[token][key] for token, key in report.duplicates if key in found.get(token, {})]
+        if dropped:
+            self._steps.drop(dropped)
 
     async def _until_over(self, visit: Visit, given: asyncio.Queue[Visit]) -> None:
         """Offer the visit to the engine, with another start slot where the engine has missed the one before."""

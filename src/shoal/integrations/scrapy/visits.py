@@ -32,13 +32,15 @@ REDIRECTED, SENT_AGAIN = "redirected", "sent_again"
 @dataclass(eq=False, kw_only=True)
 class Visit:
     """One leased request. `give` takes the visit when it is over: it may not be changed any more. `offered`: when it
-    was due, `offers`: how often it was. `errback_passed_on`: the errback raised the failure that it was given."""
+    was due, `offers`: how often it was. `requests` are those that the found tasks were made of. `errback_passed_on`:
+    the errback raised the failure that it was given."""
 
     lease: Lease
     give: Callable[[Visit], None]
     land: Callable[[], None]
     request: Request | None = None
     found: dict[int, Task] = field(default_factory=dict)
+    requests: dict[int, Request] = field(default_factory=dict)
     items: list[KeyedItem] = field(default_factory=list)
     answer: Response | None = None
     began: float = 0.0

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from scrapy import Request
+
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.integrations.scrapy.crawl_of_spider import JoinedCrawl, ScrapyCrawl, join
@@ -73,11 +75,12 @@ class Inflow:
 
 @dataclass(frozen=True, kw_only=True)
 class Reports:
-    """What the thread tells, each in the thread of the reactor. `finished`: nothing is left of the crawl after so many
-    tasks were put; UNFINISHED: something is."""
+    """What the thread tells, each in the thread of the reactor. `dropped`: the frontier knew these requests.
+    `finished`: nothing is left of the crawl after so many tasks were put; UNFINISHED: something is."""
 
     joined: Callable[[JoinedCrawl], None]
     offered: Callable[[Visit], None]
+    dropped: Callable[[list[Request]], None]
     finished: Callable[[int], None]
     ended: Callable[[ShoalError | None], None]
     say: Callable[[str], None]
@@ -129,6 +132,7 @@ class WorkerThread:
                 self._call(self._reports.joined, joined)
                 work = _Work(joined, frontier=frontier, store=store, inflow=self._inflow, say=self._say)
                 work.offer = partial(self._call, self._reports.offered)
+                work.drop = partial(self._call, self._reports.dropped)
                 work.tell_finished = partial(self._call, self._reports.finished)
                 await work.run(self._wanted.requests_at_once, self._stop)
                 await work.write_feeds(self._wanted.feeds)
@@ -145,6 +149,7 @@ class _Work:
     """What the thread does on one crawl: feeds, works, and keeps the crawl's history."""
 
     offer: Callable[[Visit], None]
+    drop: Callable[[list[Request]], None]
     tell_finished: Callable[[int], None]
 
     def __init__(
@@ -210,7 +215,7 @@ class _Work:
         records = Records(spider_name=self._crawl.spider, worker=box.name, keeping=keeping, clock=time.time)
         tally = Tally()
         journey = ScrapyJourney(
-            Steps(offer=self.offer, put=self._put, reserve=self._reserve),
+            Steps(offer=self.offer, drop=self.drop, put=self._put, reserve=self._reserve),
             places=requests_at_once,
             records=records,
             settings=self._settings,
@@ -224,6 +229,7 @@ class _Work:
             known=self._inflow.known,
             say=self._say,
             box=box,
+            settled=journey.settled,
             tally=tally,
         )
         return Worker(self._crawl.id, name=box.name, settings=self._settings, parts=parts)

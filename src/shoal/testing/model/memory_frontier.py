@@ -142,13 +142,13 @@ class MemoryFrontier:
         msgspec.msgpack.encode(tasks)
         one.expire_keys()
         one.reject(rejected or {}, samples)
-        return admit(one, tasks)
+        return admit(one, tasks)[0]
 
     async def bury(self, crawl: str, letters: Sequence[tuple[Task, str]]) -> PutReport:
         one = self._crawl(crawl)
         msgspec.msgpack.encode(letters)
         one.expire_keys()
-        return admit(one, [task for task, _ in letters], reasons=[reason for _, reason in letters])
+        return admit(one, [task for task, _ in letters], reasons=[reason for _, reason in letters])[0]
 
     async def lease(
         self,
@@ -210,6 +210,7 @@ class MemoryFrontier:
         good = [result for index, result in enumerate(results) if index not in failed]
         stale: list[Lease] = []
         refused: dict[int, str] = {}
+        duplicates: list[tuple[int, int]] = []
         for group in [[result] for result in good] if failed else [good]:
             ended = [(result, self._end(result)) for result in group]
             applied = [result for result, in_time in ended if in_time]
@@ -218,11 +219,17 @@ class MemoryFrontier:
                 one = self._crawl(name)
                 one.pools.refresh(one.now)
                 dones = [result for result in applied if isinstance(result, Done) and result.lease.crawl == name]
-                report = admit(one, [task for done in dones for task in done.found])
+                found = [(done.lease.token, task) for done in dones for task in done.found]
+                report, known = admit(one, [task for _, task in found])
                 refused |= report.refused
+                duplicates += [(found[index][0], found[index][1].key) for index in known]
         names = {result.lease.crawl for result in good} & self._crawls.keys()
         return SettleReport(
-            stale=stale, refused=refused, epoch=sum(self._crawls[name].epoch for name in names), failed=failed
+            stale=stale,
+            refused=refused,
+            epoch=sum(self._crawls[name].epoch for name in names),
+            failed=failed,
+            duplicates=duplicates,
         )
 
     async def evict(

@@ -9,13 +9,15 @@ from shoal.model import PutReport, Task, TaskState
 from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane, ModelTask
 
 
-def admit(one: ModelCrawl, tasks: Sequence[Task], *, reasons: Sequence[str] | None = None) -> PutReport:
-    """Take in the tasks that are new; with reasons, as dead letters."""
-    new = duplicates = 0
+def admit(
+    one: ModelCrawl, tasks: Sequence[Task], *, reasons: Sequence[str] | None = None
+) -> tuple[PutReport, list[int]]:
+    """Take in the tasks that are new; with reasons, as dead letters. Gives the indexes of those that are known, too."""
+    new, known = 0, []
     refused: dict[int, str] = {}
     for index, task in enumerate(tasks):
         if one.knows(task.key):
-            duplicates += 1
+            known.append(index)
             if task.merged:
                 one.reject({MERGED: 1}, [(MERGED, task.url)])
         elif reason := one.refusal(task):
@@ -24,8 +26,8 @@ def admit(one: ModelCrawl, tasks: Sequence[Task], *, reasons: Sequence[str] | No
         else:
             new += 1
             _accept(one, task, buried=reasons[index] if reasons else None)
-    one.duplicates += duplicates
-    return PutReport(new=new, duplicates=duplicates, refused=refused)
+    one.duplicates += len(known)
+    return PutReport(new=new, duplicates=len(known), refused=refused), known
 
 
 def _accept(one: ModelCrawl, task: Task, *, buried: str | None) -> None:

@@ -73,6 +73,24 @@ class SettlePromises(FrontierCase):
         assert report.stale == [lease]
         await check_counts(frontier, done=1)
 
+    async def test_a_settle_names_the_found_tasks_that_were_known(self, frontier: Frontier) -> None:
+        await frontier.put(CRAWL, [make_task(number) for number in range(4)])
+        first, second, third, fourth = (await take(frontier)).leases
+        results = [
+            Done(lease=first, found=[make_task(10), make_task(1)]),
+            Done(lease=second),
+            Done(lease=third, found=[make_task(10), make_task(11), make_task(12)]),
+            Done(lease=fourth, found=[make_task(number) for number in range(20, 330)] + [make_task(12)]),
+        ]
+        known = (await frontier.settle(results)).duplicates
+        expected = [
+            (first.token, make_task(1).key),
+            (third.token, make_task(10).key),
+            (fourth.token, make_task(12).key),
+        ]
+        assert sorted(known) == sorted(expected)
+        await check_counts(frontier, done=4, queued=313)
+
     async def test_found_tasks_appear_with_the_page_that_found_them(self, frontier: Frontier) -> None:
         await frontier.put(CRAWL, [make_task(1), make_task(2)])
         batch = await take(frontier)

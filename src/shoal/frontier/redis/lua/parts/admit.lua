@@ -1,5 +1,5 @@
 -- needs: tasks seen
--- gives: read_kinds check_tasks admit save_admitted count_rejected burial_reasons admitted_list refused merged duplicates examined
+-- gives: read_kinds check_tasks admit save_admitted count_rejected burial_reasons admitted_list refused merged known_before examined
 -- gives: passed_on passed_entries known allowed is_spent
 -- Letting tasks in: dedup and budgets. Shared by put and settle.
 --
@@ -16,7 +16,7 @@ local kinds = {}
 burial_reasons = nil
 local admitted = {}
 admitted_list = {}
-refused, merged, duplicates, examined = {}, {}, 0, 0
+refused, merged, known_before, examined = {}, {}, {}, 0
 -- Tasks that this shard cannot decide on, by their index in the call, and as entries of the outbox: tasks of other shards, and
 -- tasks for which this shard has no allowance of the crawl's `max_pages`.
 passed_on, passed_entries = {}, {}
@@ -138,7 +138,7 @@ local function admit_packet(packet)
     local set = format(seen_format, bucket)
     first = behind + length
     if not kind.is_foreign and is_known(key, set, bucket, packet, behind) then
-      duplicates = duplicates + 1
+      known_before[#known_before + 1] = examined
       if kind.is_merged then merged[#merged + 1] = examined end
     else
       take_in(key, kind, string.sub(packet, behind, first - 1), set)
@@ -154,7 +154,7 @@ end
 
 -- Call it after save_queues: a key may be unknown for a task that waits or is buried, never known without a task.
 function save_admitted()
-  if duplicates > 0 then count('duplicates', duplicates) end
+  if #known_before > 0 then count('duplicates', #known_before) end
   if #merged > 0 then tally('rejected', MERGED, #merged) end
   for i = 2, #refused, 2 do tally('rejected', refused[i], 1) end
   if #admitted_list == 0 then return end

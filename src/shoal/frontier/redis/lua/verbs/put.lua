@@ -40,4 +40,4 @@ save_counts()
 if is_granted then
   call('HSET', P .. 'count', 'allowed', format('%.0f', math.min(allowed, known + tonumber(kept_allowance))))
 end
-return {'ok', crawl.epoch, #admitted_list, duplicates, refused, merged, passed_on}
+return {'ok', crawl.epoch, #admitted_list, #known_before, refused, merged, passed_on}

@@ -13,7 +13,7 @@
 --          then number of sets of notes, and for each: the indexes of the results that carry it (two bytes each), number of notes,
 --          for each: name, count. Most pages carry the same notes, which are sent and read once
 -- Reply    {"ok", epoch, a letter per result: "s" stale, "a" applied or standing, {index, reason, …} refused,
---          {index, …} merged, {index, …} in the outbox, last number there}
+--          {index, …} merged, {index, …} in the outbox, last number there, {index, …} known before}
 local FIRST_KIND = 3
 local at = read_kinds(FIRST_KIND)
 local results = tonumber(ARGV[at])
@@ -178,4 +178,4 @@ end
 for name, amount in pairs(notes) do tally('notes', name, amount) end
 save_lanes()
 save_counts()
-return {'ok', crawl.epoch, table.concat(fates), refused, merged, passed_on, last_posted}
+return {'ok', crawl.epoch, table.concat(fates), refused, merged, passed_on, last_posted, known_before}

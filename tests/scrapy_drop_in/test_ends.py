@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from scrapy_project import HEAD, Project
 from small_site import Answer, small_site
@@ -78,3 +79,33 @@ def test_a_spider_that_is_refused_says_why_and_shows_no_traceback(project: Proje
     output = project.run("-s", "SHOAL_MAX_DEEPTH=3", code=1)
     assert "unknown setting 'max_deepth'" in output
     assert "Traceback" not in output
+
+
+DROPPING = """
+    @classmethod
+    def from_crawler(cls, crawler, *args, **kwargs):
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.dropped, scrapy.signals.request_dropped)
+        return spider
+
+    def parse(self, response):
+        yield {"key": response.url}
+        yield from response.follow_all(css="a", callback=self.parse)
+
+    def dropped(self, request):
+        self.logger.info("dropped %s", request.url)
+"""
+
+
+def test_a_request_that_only_the_frontier_knows_is_told_as_dropped(project: Project) -> None:
+    pages = {"/": "<a href=/1>1</a><a href=/2>2</a>", "/new": "<a href=/1>1</a><a href=/3>3</a>"}
+    with small_site(dict(pages)) as site:
+        project.write(f"{site.url}/", DROPPING)
+        project.run()
+        project.write(f"{site.url}/new", DROPPING)
+        output = project.run("-s", "SHOAL_CRAWL=pages-1", "-s", "DUPEFILTER_DEBUG=1")
+        assert re.findall(r"dropped .*/(\w+)", output) == ["1"]
+        assert f"filtered duplicate request: <GET {site.url}/1>" in output
+        assert "'dupefilter/filtered': 1" in output
+        assert "'scheduler/enqueued/shoal': 2" in output
+        assert site.hits == {"/": 1, "/1": 1, "/2": 1, "/new": 1, "/3": 1}
