@@ -11,6 +11,7 @@ from shoal.frontier.base import Frontier
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.policy.politeness import lent_interval
 from shoal.processes.crawl_record import CrawlRecord, is_unfinished, next_id, record_of, results_known, with_refusals
+from shoal.processes.crew import at_work
 from shoal.processes.joining import places_of_new, places_to_join, results_of
 from shoal.processes.opening import Places
 from shoal.setting_values import parse_duration, parse_rate
@@ -44,12 +45,18 @@ class JoinedCrawl(msgspec.Struct, frozen=True, kw_only=True):
     is_new: bool
 
 
-async def join(wanted: ScrapyCrawl, *, frontier: Frontier, make_store: Callable[[str], Awaitable[None]]) -> JoinedCrawl:
+async def join(
+    wanted: ScrapyCrawl,
+    *,
+    frontier: Frontier,
+    make_store: Callable[[str], Awaitable[None]],
+    say: Callable[[str], None],
+) -> JoinedCrawl:
     """The spider's unfinished crawl, or a new one. Processes that begin at the same time begin the same one:
     `make_store` makes the store of a new one before others see the crawl, and miss it."""
     crawls = [crawl for crawl in with_refusals(await frontier.crawls()) if crawl.spider == wanted.spider]
     former = _former(crawls, wanted)
-    if wanted.fresh and former is not None:
+    if wanted.fresh and former is not None and await _is_ours(former, frontier=frontier, say=say):
         await frontier.delete_crawl(former.id)
         former = None
     if former is None:
@@ -69,6 +76,18 @@ async def join(wanted: ScrapyCrawl, *, frontier: Frontier, make_store: Callable[
     crawl = await frontier.open_crawl(_described(crawl_id, wanted, record))
     await frontier.set_state(crawl.id, CrawlState.RUNNING)
     return JoinedCrawl(crawl=crawl, places=places, settings=wanted.settings, is_new=former is None)
+
+
+async def _is_ours(former: Crawl, *, frontier: Frontier, say: Callable[[str], None]) -> bool:
+    """Whether nobody works on a crawl, so that it may be discarded. Every process of a fleet has the same settings: the
+    second one must not discard what the first one has begun."""
+    workers = await at_work(former.id, frontier=frontier)
+    if workers:
+        say(
+            f"{former.id} is not discarded, though SHOAL_FRESH is set: {len(workers)} of its workers are at work, and"
+            " this process joins them; stop them first to start over"
+        )
+    return not workers
 
 
 def _former(crawls: list[Crawl], wanted: ScrapyCrawl) -> Crawl | None:

@@ -126,7 +126,7 @@ class WorkerThread:
         if self._stops:
             return
         async with frontier_at(self._wanted.places.frontier, wait=self._say, stop=self._stop) as frontier:
-            joining = partial(join, self._wanted, frontier=frontier, make_store=self._make_store)
+            joining = partial(join, self._wanted, frontier=frontier, make_store=self._make_store, say=self._say)
             joined = await until_reachable(joining, say=self._say, stop=self._stop)
             async with store_at(joined.places.store, wait=self._say, stop=self._stop) as store:
                 self._call(self._reports.joined, joined)
