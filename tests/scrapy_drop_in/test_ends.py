@@ -109,3 +109,22 @@ def test_a_request_that_only_the_frontier_knows_is_told_as_dropped(project: Proj
         assert "'dupefilter/filtered': 1" in output
         assert "'scheduler/enqueued/shoal': 2" in output
         assert site.hits == {"/": 1, "/1": 1, "/2": 1, "/new": 1, "/3": 1}
+
+
+SAME = """
+    def parse(self, response):
+        for number in range(5):
+            yield {"shelf": number % 2, "number": number}
+        yield {"number": 6}
+"""
+
+
+def test_items_that_replace_each_other_and_keys_that_are_missing_are_told(project: Project) -> None:
+    with small_site({}) as site:
+        project.write(f"{site.url}/", SAME, head=HEAD.replace('"SHOAL_ITEM_KEY": "key"', '"SHOAL_ITEM_KEY": "shelf"'))
+        output = project.run()
+        assert output.count("an item has no 'shelf', which SHOAL_ITEM_KEY names") == 1
+        assert (
+            "pages-1 has yielded 6 items, of which 3 are stored: those with one key, by SHOAL_ITEM_KEY = 'shelf', have"
+            " replaced each other"
+        ) in output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ from shoal.journey.item_fields import NoJson, encoded, key_text
 from shoal.journey.results import unstorable_item
 from shoal.store.base import ItemRow
 
+log = logging.getLogger("shoal")
+
 
 class StorePipeline:
     """Writes items to the crawl's store, upserted by key: the field of SHOAL_ITEM_KEY, else the URL of their page."""
@@ -29,6 +32,7 @@ class StorePipeline:
         self._bridge = bridge_of(crawler)
         self._field = crawler.settings.get("SHOAL_ITEM_KEY") or ""
         self._contents: Counter[str] = Counter()
+        self._has_warned = False
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> StorePipeline:
@@ -71,6 +75,12 @@ class StorePipeline:
         if key not in (None, ""):
             with contextlib.suppress(NoJson):  # then `data` says so
                 return key_text(key)
+        elif self._field and not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "an item has no %r, which SHOAL_ITEM_KEY names: it is keyed by its page, as all others without it",
+                self._field, extra={"spider": self._crawler.spider},
+            )  # fmt: skip
         return visit.page_key() if visit is not None else self._key_of_content(str(data))
 
     def _key_of_content(self, content: str) -> str:

@@ -18,6 +18,7 @@ from shoal.integrations.scrapy.visits import Visit
 from shoal.journey.failing_handlers import FailingHandlers
 from shoal.journey.results import Finished, Records
 from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Result, SettleReport, Task
+from shoal.policy.notes import ITEMS
 from shoal.policy.politeness import Moods
 from shoal.policy.retries import Verdict, backoff, judge, retry_after
 from shoal.processes.tally import Tally
@@ -138,7 +139,7 @@ class ScrapyJourney:
         if problem:
             return Finished(Dead(lease=lease, reason=problem, detail=visit.detail, lane=lane), items, row)
         found = [self._delayed(task, visit) for task in visit.found.values()]
-        notes = {"items": len(items)} if items else {}
+        notes = {ITEMS: len(items)} if items else {}
         return Finished(
             Done(lease=lease, outcome=outcome, found=found, lane=lane, notes=notes), items, row, visit.unstorable
         )

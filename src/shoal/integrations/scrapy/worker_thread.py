@@ -23,6 +23,7 @@ from shoal.integrations.scrapy.visits import Visit
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping, Records
 from shoal.model import Lease, Progress, Task
+from shoal.policy.notes import ITEMS
 from shoal.processes.black_box import BlackBox
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.feeder import RENEW_SECONDS
@@ -135,7 +136,7 @@ class WorkerThread:
                 work.drop = partial(self._call, self._reports.dropped)
                 work.tell_finished = partial(self._call, self._reports.finished)
                 await work.run(self._wanted.requests_at_once, self._stop)
-                await work.write_feeds(self._wanted.feeds)
+                await work.conclude(self._wanted.feeds)
 
     async def _make_store(self, store: str) -> None:
         async with store_at(store, wait=self._say, stop=self._stop):
@@ -189,15 +190,25 @@ class _Work:
                 await self._coordinator.feeder.give_up()
             await self._coordinator.end_history()
 
-    async def write_feeds(self, feeds: Sequence[str]) -> None:
-        """Write the crawl's items to these files, each item once and each file whole; not before the crawl's end."""
-        if not feeds or not await self._is_finished():
+    async def conclude(self, feeds: Sequence[str]) -> None:
+        """At the crawl's end: write its items to these files, each item once and each file whole, and say where items
+        have replaced each other."""
+        progress = await self._progress()
+        if not progress.is_finished:
             for feed in feeds:
-                self._say(
-                    f"{feed} is not written: {self._crawl.id} is not finished; the run that finishes it writes it"
-                )
+                unfinished = f"{self._crawl.id} is not finished; the run that finishes it writes it"
+                self._say(f"{feed} is not written: {unfinished}")
             return
         wanted = Wanted(which=ItemFilter(spider=self._crawl.spider, crawl=self._crawl.id))
+        yielded = progress.notes.get(ITEMS, 0)
+        stored = await until_reachable(partial(self._store.count_items, wanted.which), say=self._say)
+        # A freshness leaves items with the crawl that wrote them; pages whose keys expire yield theirs again.
+        if stored < yielded and not self._settings.freshness and not self._settings.dedup_ttl:
+            by = f"SHOAL_ITEM_KEY = {self._settings.item_key!r}" if self._settings.item_key else "their pages"
+            self._say(
+                f"{self._crawl.id} has yielded {yielded} items, of which {stored} are stored: those with one key, by"
+                f" {by}, have replaced each other"
+            )
         for feed in feeds:
             written = await until_reachable(partial(export, self._store, feed, wanted=wanted), say=self._say)
             self._say(f"{written} items of {self._crawl.id} are in {feed}")
