@@ -6,7 +6,7 @@ import re
 
 from scrapy_project import Project
 from scrapy_versions import every_version_then_every_reactor
-from small_site import Answer, SmallSite, Visitor, small_site
+from small_site import Answer, Visitor, small_site
 
 HEAD = """
 import asyncio
@@ -155,17 +155,13 @@ ONCE = """
 """.split()  # noqa: SIM905 -- as a list, one line per path
 
 
-def asked_for(site: SmallSite) -> dict[str, int]:
-    return {path: number for path, number in site.hits.items() if path != "/robots.txt"}
-
-
 @every_version_then_every_reactor
 def test_no_way_loses_or_doubles_a_request_or_an_item(project: Project) -> None:
     with small_site(dict(PAGES)) as site:
         project.write(site.url, METHODS, head=HEAD)
         output = project.run()
         twice = {"/": 2, "/unsteady-start": 2, "/unsteady": 2, "/thrice": 3}
-        assert asked_for(site) == {**dict.fromkeys(ONCE, 1), **twice}
+        assert site.asked_for == {**dict.fromkeys(ONCE, 1), **twice}
         items = sorted((item["of"], item.get("number", 0)) for item in project.items())
         without = {"/nowhere", "/hop-1", "/hop-2", "/inside", "/inline", "/many"}
         pages = {*ONCE, "/", "/unsteady-start", "/unsteady"} - without
@@ -230,4 +226,4 @@ def test_a_start_that_breaks_off_ends_the_run_but_not_the_crawl(project: Project
         project.write(site.url, f"    is_mended = True\n{BROKEN}", head=HEAD)
         project.run()
         assert project.counts() == ("finished", 3, 0, 0)
-        assert asked_for(site) == {"/one": 1, "/two": 1, "/after-the-start": 1}
+        assert site.asked_for == {"/one": 1, "/two": 1, "/after-the-start": 1}
