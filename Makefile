@@ -48,9 +48,17 @@ servers:
 # Three at a time on two cores: tests of whole crawls mostly wait, for paces and for leases that run out.
 # Compiled first: where PYTHONDONTWRITEBYTECODE is set, every process of a test would compile shoal again.
 test: dev servers
+	@$(MAKE) --no-print-directory $(VENV)/scrapy_matrix/.installed || echo "older releases of Scrapy are not tested: pip cannot install them"
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(VENV)/page_tools/.installed || echo "the page's accessibility is not tested: npm cannot install what that takes"; fi
 	@$(BIN)/python -m compileall -q src
 	$(BIN)/pytest -n 3 --dist worksteal
+
+# Older releases of Scrapy, each in a folder of its own. What they need is in the environment.
+$(VENV)/scrapy_matrix/.installed: tests/scrapy_drop_in/matrix.txt $(VENV)/.developing
+	@echo "installing older releases of Scrapy"
+	@rm -rf $(@D)
+	@for pin in $$(cat $<); do $(BIN)/pip install $(PIP_FLAGS) --no-deps --target $(@D)/$${pin##*=} $$pin || exit 1; done
+	@touch $@
 
 check: dev check-page
 	$(BIN)/ruff format --check .

@@ -1,11 +1,25 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from scrapy_project import Project
+from scrapy_versions import ScrapyVersion
+
+from shoal.testing.servers.redis_server import RedisServer
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def project(tmp_path: Path, request: pytest.FixtureRequest) -> Project:
+    """A folder for a spider. The marks of scrapy_versions repeat a test with other releases of Scrapy."""
+    return Project(tmp_path, getattr(request, "param", ScrapyVersion()))
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path / "redis").start()
+    try:
+        yield server
+    finally:
+        server.stop()

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from scrapy_versions import ScrapyVersion
+
 SECONDS = 120.0
 RUNSPIDER = ("-m", "scrapy", "runspider", "pages.py")
 
@@ -40,8 +42,12 @@ GRAPH = """
 class Project:
     """A folder with a spider's file."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, scrapy: ScrapyVersion = ScrapyVersion()) -> None:  # noqa: B008 -- never changes
         self.folder = folder
+        self.scrapy = scrapy
+        self._environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
+        if scrapy.folder is not None:
+            self._environ["PYTHONPATH"] = str(scrapy.folder)
 
     def write(self, url: str, methods: str = GRAPH, *, frontier: str = "shoal.db", head: str = HEAD) -> None:
         """The spider's file."""
@@ -50,9 +56,10 @@ class Project:
     def start(self, *arguments: str, command: Sequence[str] = RUNSPIDER) -> subprocess.Popen[str]:
         """Begin a crawl, or join it."""
         # A package next to the tests has the name of the library: only this folder is searched.
-        words = [sys.executable, *command, *arguments]
+        reactor = self.scrapy.reactor if command == RUNSPIDER else ()
+        words = [sys.executable, *command, *reactor, *arguments]
         return subprocess.Popen(
-            words, cwd=self.folder, env=_environ(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            words, cwd=self.folder, env=self._environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
 
     def run(self, *arguments: str, command: Sequence[str] = RUNSPIDER, code: int = 0) -> str:
@@ -69,7 +76,7 @@ class Project:
         """What a command of shoal says as JSON."""
         command = [sys.executable, "-m", "shoal", *arguments, "--json"]
         done = subprocess.run(
-            command, cwd=self.folder, env=_environ(), text=True, capture_output=True, timeout=SECONDS, check=True
+            command, cwd=self.folder, env=self._environ, text=True, capture_output=True, timeout=SECONDS, check=True
         )
         return json.loads(done.stdout) if done.stdout.strip() else None
 
@@ -81,9 +88,5 @@ class Project:
     def items(self, *places: str, crawl: str = "pages-1") -> list[Any]:
         """The stored items, exported."""
         command = [sys.executable, "-m", "shoal", "export", crawl, "-o", "out.jsonl", *places]
-        subprocess.run(command, cwd=self.folder, env=_environ(), check=True, capture_output=True, timeout=SECONDS)
+        subprocess.run(command, cwd=self.folder, env=self._environ, check=True, capture_output=True, timeout=SECONDS)
         return [json.loads(line) for line in (self.folder / "out.jsonl").read_text().splitlines()]
-
-
-def _environ() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}

@@ -23,7 +23,7 @@ class Visitor:
 
 @dataclass
 class Answer:
-    body: str = ""
+    body: str | bytes = ""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -38,6 +38,11 @@ class SmallSite:
         self.pages = pages
         self.hits: Counter[str] = Counter()
         self.url = f"http://127.0.0.1:{port}"
+
+    @property
+    def asked_for(self) -> dict[str, int]:
+        """How often each page was, but for robots.txt; the first one first."""
+        return {path: number for path, number in self.hits.items() if path != "/robots.txt"}
 
     def answer(self, visitor: Visitor) -> Answer:
         page = self.pages.get(visitor.path, f"<p>{visitor.path}</p>")
@@ -57,7 +62,7 @@ def small_site(pages: dict[str, Page | str]) -> Iterator[SmallSite]:
             with lock:
                 site.hits[self.path] += 1
                 answer = site.answer(Visitor(self.path, site.hits[self.path], self.headers, body))
-            content = answer.body.encode()
+            content = answer.body if isinstance(answer.body, bytes) else answer.body.encode()
             self.send_response(answer.status)
             for name, value in {"Content-Type": "text/html", **answer.headers}.items():
                 self.send_header(name, value)

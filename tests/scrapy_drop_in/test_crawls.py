@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from scrapy_project import HEAD, Project
+from scrapy_project import GRAPH, HEAD, SECONDS, Project
+from scrapy_versions import every_version_on_every_reactor, every_version_then_every_reactor
 
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.hostile import HostileSite, answer
@@ -20,15 +19,7 @@ from shoal.testing.sites.site_process import site_process
 PAGES = 40
 
 
-@contextlib.contextmanager
-def redis_server(folder: Path) -> Iterator[RedisServer]:
-    server = RedisServer(folder / "redis").start()
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
+@every_version_on_every_reactor
 def test_a_spider_that_is_not_changed_crawls_a_site_once(project: Project, tmp_path: Path) -> None:
     with site_process("--graph", str(PAGES), log=tmp_path / "hits.jsonl") as site:
         project.write(site.url)
@@ -38,17 +29,30 @@ def test_a_spider_that_is_not_changed_crawls_a_site_once(project: Project, tmp_p
         assert set(hits.values()) == {1}
         assert sorted(int(item["key"]) for item in project.items()) == list(range(PAGES))
         assert project.counts() == ("finished", PAGES, 0, 0)
-        assert "begun pages-1 at shoal.db" in output
+        for line in ("begun pages-1 at shoal.db", *project.scrapy.log_lines):
+            assert line in output
         assert f"'scheduler/dequeued/shoal': {PAGES}" in output
         fate = project.shoal("why", site.url.replace("/g/0", "/g/7"))
         assert (fate["state"], fate["attempts"][0]["status"], fate["items"][0]["key"]) == ("done", 200, "7")
 
 
-def test_two_processes_share_a_crawl_on_redis(project: Project, tmp_path: Path) -> None:
-    with redis_server(tmp_path) as redis, site_process("--graph", "80", log=tmp_path / "hits.jsonl") as site:
-        project.write(site.url, frontier=redis.url)
+# The start lasts until both processes have opened their scheduler.
+TOGETHER = """
+    async def start(self):
+        import asyncio, os, pathlib
+        pathlib.Path(f"here-{os.getpid()}").touch()
+        while len(list(pathlib.Path().glob("here-*"))) < 2:
+            await asyncio.sleep(0.02)
+        async for request in super().start():
+            yield request
+"""
+
+
+def test_two_processes_share_a_crawl_on_redis(project: Project, tmp_path: Path, redis: RedisServer) -> None:
+    with site_process("--graph", "80", log=tmp_path / "hits.jsonl") as site:
+        project.write(site.url, GRAPH + TOGETHER, frontier=redis.url)
         both = [project.start("-s", "DOWNLOAD_DELAY=0.02") for _ in range(2)]
-        outputs = [process.communicate(timeout=120)[0] for process in both]
+        outputs = [process.communicate(timeout=SECONDS)[0] for process in both]
         assert [process.returncode for process in both] == [0, 0], outputs
         hits = Counter(hit.path for hit in site.hits() if hit.path != "/robots.txt")
         assert (len(hits), set(hits.values())) == (80, {1})
@@ -67,6 +71,7 @@ SHAKY = """
         yield scrapy.Request(response.urljoin("/moved"), self.page, cb_kwargs={"name": "moved"})
         yield scrapy.Request(response.urljoin("/broken"), self.broken)
         yield scrapy.Request(response.urljoin("/lambda"), lambda response: None)
+        yield scrapy.Request(response.urljoin("/asking"), self.asking)
         yield scrapy.Request(response.urljoin("/refused"), self.page, errback=self.failed)
 
     def page(self, response, name=""):
@@ -76,11 +81,16 @@ SHAKY = """
         yield {"key": "broken"}
         raise ValueError("no price")
 
+    async def asking(self, response):
+        yield {"key": "asking"}
+        self.crawler.engine.crawl(scrapy.Request(response.urljoin("/closure"), lambda response: None))
+
     def failed(self, failure):
         yield {"key": "failed: " + failure.request.url.rsplit("/", 1)[1]}
 """
 
 
+@every_version_then_every_reactor
 async def test_every_end_of_a_request_is_seen(project: Project, tmp_path: Path) -> None:
     async with HostileSite() as site:
         site.pages = {
@@ -92,15 +102,16 @@ async def test_every_end_of_a_request_is_seen(project: Project, tmp_path: Path) 
             "/moved": answer(status="301 Moved", headers="Location: /new\r\n"),
             "/new": answer(b"<p>new"),
             "/broken": answer(b"<p>broken"),
+            "/asking": answer(b"<p>asking"),
         }
         project.write(site.url("/"), SHAKY)
         output = await asyncio.to_thread(project.run, "-s", "ROBOTSTXT_OBEY=1", "-s", "RETRY_TIMES=1")
         items = {item["key"] for item in project.items()}
-        assert items == {"moved", "broken", "failed: unstable", "failed: refused"}
+        assert items == {"moved", "broken", "asking", "failed: unstable", "failed: refused"}
         dead = {
             letter["url"].rsplit("/", 1)[1]: letter["reason"] for letter in project.shoal("dead", "list", "pages-1")
         }
-        assert dead.keys() == {"", "down", "broken"}
+        assert dead.keys() == {"", "down", "broken", "asking"}
         assert re.search(r"unfit: the callback '<lambda>' \(.*pages.py:\d+\) is not a method", dead[""])
         assert dead["down"] == "http_500: Scrapy gave up"
         assert dead["broken"].startswith("handler: ValueError: no price")

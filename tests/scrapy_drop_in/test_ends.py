@@ -105,7 +105,7 @@ def test_a_request_that_only_the_frontier_knows_is_told_as_dropped(project: Proj
         project.write(f"{site.url}/new", DROPPING)
         output = project.run("-s", "SHOAL_CRAWL=pages-1", "-s", "DUPEFILTER_DEBUG=1")
         assert re.findall(r"dropped .*/(\w+)", output) == ["1"]
-        assert f"filtered duplicate request: <GET {site.url}/1>" in output
+        assert f"Filtered duplicate request: <GET {site.url}/1> (referer: {site.url}/new)" in output
         assert "'dupefilter/filtered': 1" in output
         assert "'scheduler/enqueued/shoal': 2" in output
         assert site.hits == {"/": 1, "/1": 1, "/2": 1, "/new": 1, "/3": 1}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from scrapy_project import Project
 from small_site import Answer, Page, Visitor, small_site
 
@@ -35,6 +37,13 @@ class Quotes(scrapy.Spider):
         yield from response.follow_all(css="li a", callback=self.parse)
 
     def author(self, response):
+        '''The name of an author.
+
+        @url {url}/author/0
+        @returns items 1 1
+        @returns requests 0 0
+        @scrapes author
+        '''
         yield {{"author": response.css("p::text").get()}}
 
 
@@ -76,6 +85,21 @@ class Files(scrapy.Spider):
             yield {{"name": name, "file_urls": [response.urljoin(name)]}}
 
 
+class Pictures(scrapy.Spider):
+    name = "pictures"
+    start_urls = [URL + "/pictures"]
+    custom_settings = {{
+        "ITEM_PIPELINES": {{"scrapy.pipelines.images.ImagesPipeline": 1}},
+        "IMAGES_STORE": "pictures",
+        "IMAGES_THUMBS": {{"small": (8, 8)}},
+        "SHOAL_ITEM_KEY": "name",
+    }}
+
+    def parse(self, response):
+        for name in response.css("img::attr(src)").getall():
+            yield {{"name": name, "image_urls": [response.urljoin(name)]}}
+
+
 class Login(scrapy.Spider):
     name = "login"
     start_urls = [URL + "/login"]
@@ -96,7 +120,7 @@ from scrapy.crawler import CrawlerProcess
 from scrapy.utils.project import get_project_settings
 
 process = CrawlerProcess(get_project_settings())
-for name in ("quotes", "rules", "mapped", "files"):
+for name in ("quotes", "rules", "mapped", "files", "pictures"):
     process.crawl(name)
 process.start()
 """
@@ -124,6 +148,12 @@ def private(visitor: Visitor) -> Answer:
     return Answer("<p>the secret</p>" if is_known else "<p>please log in</p>")
 
 
+def picture(colour: str) -> Answer:
+    file = io.BytesIO()
+    Image.new("RGB", (32, 24), colour).save(file, "PNG")
+    return Answer(file.getvalue(), headers={"Content-Type": "image/png"})
+
+
 def pages(url: str) -> dict[str, Page | str]:
     links = "".join(f"<a href=/page/{n}>{n}</a><a href=/product/{n}>{n}</a>" for n in range(3))
     return {
@@ -132,6 +162,10 @@ def pages(url: str) -> dict[str, Page | str]:
         **{f"/page/{n}": links + f"<a href=/product/1{n}>more</a>" for n in range(3)},
         "/sitemap.xml": urls("/item/a", "/item/b", "/list/c", site=url),
         "/files": "<a>/one.bin</a><a>/two.bin</a>",
+        "/pictures": "<img src=/red.png><img src=/blue.png><img src=/gone.png>",
+        "/red.png": lambda _: picture("red"),
+        "/blue.png": lambda _: picture("blue"),
+        "/gone.png": lambda _: Answer(status=404),
         "/login": login,
         **{f"/private/{n}": private for n in range(4)},
     }
@@ -157,7 +191,15 @@ def values(shop: Project, spider: str) -> list[str]:
     return sorted(str(value) for item in items for name, value in item.items() if not name.startswith("_"))
 
 
-def test_four_spiders_of_a_project_run_in_one_process(shop: Project) -> None:
+def sizes(folder: Path) -> list[tuple[int, int]]:
+    found = []
+    for file in folder.iterdir():
+        with Image.open(file) as image:
+            found.append(image.size)
+    return found
+
+
+def test_the_spiders_of_a_project_run_in_one_process(shop: Project) -> None:
     with small_site({}) as site:
         site.pages = pages(site.url)
         write(shop, site.url)
@@ -168,8 +210,14 @@ def test_four_spiders_of_a_project_run_in_one_process(shop: Project) -> None:
         assert values(shop, "mapped") == ["a", "b", "c"]
         assert [item["files"][0]["status"] for item in shop.items(crawl="files-1")] == ["downloaded"] * 2
         assert len(list(Path(shop.folder, "downloads", "full").iterdir())) == 2
+        stored = {
+            item["name"]: [image["status"] for image in item["images"]] for item in shop.items(crawl="pictures-1")
+        }
+        assert stored == {"/red.png": ["downloaded"], "/blue.png": ["downloaded"], "/gone.png": []}
+        full, small = (sizes(shop.folder / "pictures" / place) for place in ("full", "thumbs/small"))
+        assert (full, small) == ([(32, 24)] * 2, [(8, 6)] * 2)
         assert set(site.hits.values()) == {1}
-        for spider in ("quotes", "rules", "mapped", "files"):
+        for spider in ("quotes", "rules", "mapped", "files", "pictures"):
             state, _, dead, left = shop.counts(f"{spider}-1")
             assert (state, dead, left) == ("finished", 0, 0)
 
@@ -201,4 +249,17 @@ def test_commands_that_try_a_page_take_no_part_in_the_crawl(shop: Project) -> No
         assert "[{'author': '/author/0'}]" in tried
         shown = shop.run("--nolog", "-c", "response.status", f"{site.url}/quotes/1", command=("-m", "scrapy", "shell"))
         assert "200" in shown
+        assert not (shop.folder / "shoal.db").exists()
+
+
+def test_contracts_are_checked_without_a_crawl(shop: Project) -> None:
+    with small_site({}) as site:
+        site.pages = pages(site.url)
+        write(shop, site.url)
+        assert "Ran 3 contracts" in (checked := shop.run("quotes", command=("-m", "scrapy", "check")))
+        assert checked.rstrip().endswith("OK")
+        spiders = shop.folder / "shop" / "spiders" / "all.py"
+        spiders.write_text(spiders.read_text().replace("@returns items 1 1", "@returns items 2 2"))
+        assert "FAILED (failures=1)" in shop.run("quotes", command=("-m", "scrapy", "check"), code=1)
+        assert site.asked_for == {"/author/0": 2}
         assert not (shop.folder / "shoal.db").exists()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from scrapy_project import SECONDS, Project
+from scrapy_versions import every_version
 
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess, site_process
@@ -44,15 +45,6 @@ OWN_FORM = """
             return super().make_request_from_data(data)
         return [scrapy.Request(url) for url in data.decode().split()[1:]]
 """
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis").start()
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture
@@ -107,6 +99,7 @@ def test_what_was_taken_from_redis_but_not_put_survives_a_kill(
         frontier.stop()
 
 
+@every_version
 def test_urls_and_objects_are_read_and_what_is_neither_is_set_aside(
     project: Project, redis: RedisServer, site: SiteProcess
 ) -> None:

@@ -5,13 +5,22 @@ from __future__ import annotations
 import re
 
 from scrapy_project import Project
-from small_site import Answer, SmallSite, Visitor, small_site
+from scrapy_versions import every_version_then_every_reactor
+from small_site import Answer, Visitor, small_site
 
 HEAD = """
 import asyncio
 import scrapy
 from scrapy import signals
 from scrapy.exceptions import DontCloseSpider, DropItem, IgnoreRequest
+from scrapy.utils.asyncio import is_asyncio_available
+from scrapy.utils.defer import deferred_from_coro
+
+async def pause(seconds):
+    if is_asyncio_available():
+        return await asyncio.sleep(seconds)
+    from twisted.internet import reactor, task
+    await task.deferLater(reactor, seconds)
 
 class Swapping:
     def process_request(self, request):
@@ -79,14 +88,14 @@ METHODS = """
         yield {"of": "start", "number": 2}
         yield scrapy.Request(URL + "/", self.main, dont_filter=True)
         yield scrapy.Request(URL + "/unsteady-start", self.parse, dont_filter=True)
-        await asyncio.sleep(0.2)
+        await pause(0.2)
         yield scrapy.Request(URL + "/slow-start", self.parse)
 
     def on_idle(self):
         self.idle += 1
         if self.idle <= 2:
             self.crawler.engine.crawl(scrapy.Request(URL + f"/idle-{self.idle}", self.parse))
-        if self.idle <= 2 or not self.late.done():
+        if self.idle <= 2 or not self.late.called:
             raise DontCloseSpider
 
     def on_scheduled(self, request):
@@ -94,7 +103,7 @@ METHODS = """
             raise IgnoreRequest("no")
 
     async def main(self, response):
-        self.late = asyncio.create_task(self.later(response))
+        self.late = deferred_from_coro(self.later(response))
         for _ in range(3):
             yield scrapy.Request(URL + "/thrice", self.parse, dont_filter=True)
         yield scrapy.Request(URL + "/nowhere", self.parse, errback=self.failed)
@@ -103,11 +112,11 @@ METHODS = """
         yield scrapy.Request(URL + "/asks", self.parse, cb_kwargs={"asks": True})
         yield scrapy.Request(URL + "/inline", self.inline)
         # While this goes on, the others are redirected and tried again.
-        await asyncio.sleep(1.5)
+        await pause(1.5)
         yield {"of": "the end of a long callback"}
 
     async def later(self, response):
-        await asyncio.sleep(2.5)
+        await pause(2.5)
         self.crawler.engine.crawl(response.request.replace(dont_filter=True, callback=self.parse))
         self.crawler.engine.crawl(scrapy.Request(URL + "/late", self.parse))
 
@@ -146,16 +155,13 @@ ONCE = """
 """.split()  # noqa: SIM905 -- as a list, one line per path
 
 
-def asked_for(site: SmallSite) -> dict[str, int]:
-    return {path: number for path, number in site.hits.items() if path != "/robots.txt"}
-
-
+@every_version_then_every_reactor
 def test_no_way_loses_or_doubles_a_request_or_an_item(project: Project) -> None:
     with small_site(dict(PAGES)) as site:
         project.write(site.url, METHODS, head=HEAD)
         output = project.run()
         twice = {"/": 2, "/unsteady-start": 2, "/unsteady": 2, "/thrice": 3}
-        assert asked_for(site) == {**dict.fromkeys(ONCE, 1), **twice}
+        assert site.asked_for == {**dict.fromkeys(ONCE, 1), **twice}
         items = sorted((item["of"], item.get("number", 0)) for item in project.items())
         without = {"/nowhere", "/hop-1", "/hop-2", "/inside", "/inline", "/many"}
         pages = {*ONCE, "/", "/unsteady-start", "/unsteady"} - without
@@ -220,4 +226,4 @@ def test_a_start_that_breaks_off_ends_the_run_but_not_the_crawl(project: Project
         project.write(site.url, f"    is_mended = True\n{BROKEN}", head=HEAD)
         project.run()
         assert project.counts() == ("finished", 3, 0, 0)
-        assert asked_for(site) == {"/one": 1, "/two": 1, "/after-the-start": 1}
+        assert site.asked_for == {"/one": 1, "/two": 1, "/after-the-start": 1}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from importlib.util import find_spec
 
-from scrapy.settings import BaseSettings
+from scrapy.settings import BaseSettings, default_settings
 
 from shoal.integrations.scrapy.project_settings import adapt
-from shoal.integrations.scrapy.redis_settings import SCRAPY_REDIS
+from shoal.integrations.scrapy.redis_settings import SCRAPY_REDIS, UNUSED_DUPEFILTER
 
 log = logging.getLogger("shoal")
 
@@ -46,6 +46,10 @@ def _replace_scrapy_redis(settings: BaseSettings) -> None:
     if str(settings["SCHEDULER"]).startswith(SCRAPY_REDIS):
         log.warning("SCHEDULER of scrapy_redis is not used: shoal's own is in its place")
         settings.set("SCHEDULER", f"{_PACKAGE}.Scheduler", priority="cmdline")
+    if str(settings["DUPEFILTER_CLASS"]).startswith(SCRAPY_REDIS):
+        log.info(UNUSED_DUPEFILTER)
+        # Commands that try a page, such as `scrapy parse`, load it.
+        settings.set("DUPEFILTER_CLASS", default_settings.DUPEFILTER_CLASS, priority="cmdline")
     pipelines = settings.getdict("ITEM_PIPELINES")
     if THEIR_PIPELINE in pipelines and find_spec("scrapy_redis") is None:
         log.info("RedisPipeline of scrapy_redis is not installed: shoal's own is in its place")

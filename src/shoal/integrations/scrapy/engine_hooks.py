@@ -1,4 +1,5 @@
-"""How visits learn what Scrapy's engine does with their requests. All that depends on the engine's inside is here."""
+"""How visits learn what Scrapy's engine does with their requests. All that depends on the engine's inside is here
+and in scraper_context.py."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from shoal.error_text import line_of, traceback_of
+from shoal.integrations.scrapy.scraper_context import keep_context
 from shoal.integrations.scrapy.visits import CURRENT, Visits
 
 LEASED_SLOT = "shoal "
@@ -64,6 +66,8 @@ def attach(crawler: Crawler, visits: Visits) -> None:
     vars(engine.downloader)["fetch"] = fetched
     vars(engine.scraper)["enqueue_scrape"] = scraped
     _follow_errbacks(engine.scraper, visits)
+    if not is_asyncio_available():
+        keep_context(engine.scraper)
     crawler.signals.connect(_spider_failed, signals.spider_error)
     crawler.signals.connect(_pipeline_failed, signals.item_error)
 

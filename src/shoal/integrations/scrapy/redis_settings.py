@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
 SCRAPY_REDIS = "scrapy_redis."
+UNUSED_DUPEFILTER = "DUPEFILTER_CLASS of scrapy_redis is not used: the frontier knows its requests by fingerprint"
 START_KEY = "%(name)s:start_urls"
 TIMEOUT_SECONDS = 10.0
 # Settings of the client that its own class takes, beside those of REDIS_PARAMS.
@@ -86,7 +87,7 @@ def remarks_on(settings: BaseSettings, spider: Spider) -> list[str]:
             f"SCHEDULER_QUEUE_CLASS = {queue!r} is not used: requests go by their priority, then the oldest first"
         )
     if str(settings.get("DUPEFILTER_CLASS") or "").startswith(SCRAPY_REDIS):
-        remarks.append("DUPEFILTER_CLASS of scrapy_redis is not used: the frontier knows its requests by fingerprint")
+        remarks.append(UNUSED_DUPEFILTER)
     return remarks
 
 

@@ -10,6 +10,7 @@ from scrapy import Request, Spider, signals
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.core.scheduler import Scheduler as InMemory
 from scrapy.crawler import Crawler
+from scrapy.utils.request import referer_str
 from twisted.internet.defer import Deferred
 
 from shoal.errors import ShoalError
@@ -33,6 +34,11 @@ from shoal.integrations.scrapy.worker_thread import UNFINISHED, Reports, WorkerT
 from shoal.secrecy import masked
 
 log = logging.getLogger("shoal")
+# Where Scrapy's own filter logs, and as it does.
+duplicates = logging.getLogger("scrapy.dupefilters")
+FIRST_DUPLICATE = (
+    "Filtered duplicate request: %s - no more duplicates will be shown (see DUPEFILTER_DEBUG to show all duplicates)"
+)
 
 
 class Scheduler(BaseScheduler):
@@ -44,7 +50,8 @@ class Scheduler(BaseScheduler):
         self._bridge = bridge_of(crawler)
         self._inflow = self._bridge.inflow
         self._stats = stats_of(crawler)
-        self._logs_duplicates = crawler.settings.getbool("DUPEFILTER_DEBUG")
+        self._logs_all_duplicates = crawler.settings.getbool("DUPEFILTER_DEBUG")
+        self._has_logged_duplicate = False
         self._thread: WorkerThread | None = None
         self._opening: Deferred[None] = Deferred()
         self._closing: Deferred[None] = Deferred()
@@ -145,8 +152,12 @@ class Scheduler(BaseScheduler):
 
     def _filtered(self, request: Request) -> None:
         self._stats.inc_value("dupefilter/filtered")
-        if self._logs_duplicates:
-            log.debug("filtered duplicate request: %s", request, extra={"spider": self._crawler.spider})
+        extra = {"spider": self._crawler.spider}
+        if self._logs_all_duplicates:
+            duplicates.debug("Filtered duplicate request: %s (referer: %s)", request, referer_str(request), extra=extra)
+        elif not self._has_logged_duplicate:
+            duplicates.debug(FIRST_DUPLICATE, request, extra=extra)
+            self._has_logged_duplicate = True
 
     def _dropped(self, requests: list[Request]) -> None:
         """The frontier knew these, from another process or an earlier run."""
