@@ -28,9 +28,11 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -e .
 	@touch $@
 
-$(VENV)/.developing: $(VENV)/.installed requirements-dev.txt
+# Peers lie apart: shoal is tested where they are not installed, too.
+$(VENV)/.developing: $(VENV)/.installed requirements-dev.txt tests/scrapy_drop_in/peers.txt
 	@echo "installing what the tests and checks need"
 	@$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -r requirements-dev.txt
+	@$(BIN)/pip install $(PIP_FLAGS) --no-deps --upgrade --target $(VENV)/peers -r tests/scrapy_drop_in/peers.txt
 	@touch $@
 
 demo: install

@@ -258,6 +258,10 @@ class FrontierMachine(RuleBasedStateMachine):
     def forget(self, crawl: str, keys: list[int]) -> None:
         self.both(lambda frontier: frontier.forget(crawl, keys))
 
+    @rule(crawl=crawl_names, keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=4))
+    def know(self, crawl: str, keys: list[int]) -> None:
+        self.both(lambda frontier: frontier.know(crawl, keys))
+
     @rule(data=st.data(), crawl=crawl_names)
     def control(self, data: st.DataObject, crawl: str) -> None:
         """One of the rare verbs: they share a rule so that a run is mostly work."""

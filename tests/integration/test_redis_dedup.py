@@ -110,6 +110,21 @@ async def test_a_filter_is_repaired_after_a_restart(server: RedisServer) -> None
     await frontier.close()
 
 
+async def test_a_filter_knows_keys_without_a_task_also_after_a_restart(server: RedisServer) -> None:
+    frontier = await opened(server, "told", "bloom:0.000001")
+    assert await frontier.know("told", range(70_000)) > 69_990
+    assert await frontier.know("told", range(70_000)) == 0
+    assert server.call("HGET", "shoal:{told.0}:crawl", "filters") == b"2"
+    await frontier.put("told", [make_task(number) for number in range(69_990, 70_010)])
+    leases = (await frontier.lease(["told"], 5, worker="w", seconds=60.0, horizon=0.0)).leases
+    await frontier.settle([Done(lease=lease) for lease in leases])
+    server.restart()
+    assert (await until_reachable(lambda: frontier.put("told", [make_task(7)]), say=str)).duplicates == 1
+    progress = await frontier.progress("told")
+    assert (progress.done, progress.queued, progress.known) == (5, 5, 10)
+    await frontier.close()
+
+
 async def test_sqlite_refuses_a_filter(tmp_path: Path) -> None:
     frontier = await SqliteFrontier.open(tmp_path / "shoal.db")
     with pytest.raises(UsageError, match="needs a Redis frontier"):

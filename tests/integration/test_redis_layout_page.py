@@ -123,6 +123,7 @@ async def crawl_with_exits(frontier: RedisFrontier, clock: FakeClock) -> None:
     await frontier.put("books", tasks, rejected={"scope": 1}, samples=[("scope", "http://a/")])
     await frontier.put("books", [make_task(1000, "plain.test", delay=5.0)])
     await frontier.bury("books", [(make_task(1001, "plain.test"), "bad: x")])
+    await frontier.know("books", range(2000, 2500))
     for verdict in ("failed", "blocked", "ok"):
         leases = await take(frontier, "books")
         await frontier.extend(leases, seconds=50.0)
@@ -187,6 +188,7 @@ async def use_everything(server: RedisServer, frontier: RedisFrontier, inbox: Re
     await crawl_in_shards(server, clock)
     await frontier.open_crawl(Crawl(id="loose", spider="s", interval=0.0, cap=50, dedup="bloom:0.01"))
     await frontier.put("loose", [make_task(1, HOME)])
+    await frontier.know("loose", [2])
     await frontier.settle([Done(lease=one) for one in await take(frontier, "loose")])
     server.call("LPUSH", inbox_keys("books")[0], "http://a/", "http://b/")
     await inbox.take("books", 1)

@@ -47,6 +47,25 @@ async def test_goes_on_after_the_server_was_away(server: RedisServer) -> None:
     await frontier.close()
 
 
+@pytest.mark.parametrize("shards", [1, 3])
+async def test_keys_without_a_task_stay_known_and_uncounted_after_a_restart(server: RedisServer, shards: int) -> None:
+    frontier = await RedisFrontier.open(f"{server.url}?shards={shards}")
+    await frontier.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=1000))
+    lanes = [f"{number}.test" for number in range(8)]
+    await frontier.put(CRAWL, [make_task(number, lane) for number, lane in enumerate(lanes)])
+    await frontier.settle([Done(lease=lease) for lease in await take(frontier, 3)])
+    assert await frontier.know(CRAWL, range(2000)) == 1992
+    await frontier.forget(CRAWL, [1000])
+    before = await frontier.progress(CRAWL)
+    server.restart()
+    again = [make_task(number, lanes[number % 8]) for number in range(2000)]
+    report = await until_reachable(lambda: frontier.put(CRAWL, again), say=str)
+    assert (report.new, report.duplicates) == (1, 1999)
+    after = await frontier.progress(CRAWL)
+    assert (after.done, after.known, after.notes) == (3, 9, before.notes)
+    await frontier.close()
+
+
 async def test_lanes_rest_after_a_restart(server: RedisServer) -> None:
     frontier = await opened(server)
     await frontier.put(CRAWL, [make_task(1)])

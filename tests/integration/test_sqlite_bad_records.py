@@ -120,6 +120,16 @@ async def test_the_crawl_goes_on_to_its_end(
     assert noted or kind in ("a leased task", "a sign of life", "a lane's waiting tasks that were lost count")
 
 
+async def test_keys_without_a_task_are_not_taken_for_done_ones(frontier: SqliteFrontier, tmp_path: Path) -> None:
+    await frontier.know(CRAWL, range(100, 200))
+    await frontier.put(CRAWL, [make_task(1), make_task(2), make_task(3)])
+    await frontier.settle([Done(lease=(await lend(frontier, 1)).leases[0])])
+    damage(tmp_path, "UPDATE crawl SET done = 'some'")
+    await frontier.settle([Done(lease=(await lend(frontier, 1)).leases[0])])
+    progress = await frontier.progress(CRAWL)
+    assert (progress.done, progress.known) == (2, 3)
+
+
 async def test_a_task_whose_key_cannot_be_read_gets_it_back_from_its_record(
     frontier: SqliteFrontier, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import traceback
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,6 +39,7 @@ COMMANDS = {
     "run": "run",
     "worker": "join",
     "add": "add",
+    "import": "import_queue",
     "serve": "serve",
     "status": "status",
     "top": "top",
@@ -84,7 +86,8 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"shoal.cli.commands.{COMMANDS[cmd_name]}")
-        command = getattr(module, cmd_name)
+        # A word of Python's own cannot be the name of a function.
+        command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
         return _explained(command) if isinstance(command, click.Command) else None
 
     def resolve_command(

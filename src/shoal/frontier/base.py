@@ -80,6 +80,14 @@ class Frontier(Protocol):
 
         Keys and budgets count as for a put. The state of the crawl stays: a finished one is not set running."""
 
+    async def know(self, crawl: str, keys: Sequence[int]) -> int:
+        """Mark keys as known without a task, such as those of pages that another crawler has fetched; gives how many
+        were new. A put of such a key is a duplicate, `look_up` says that it is done, `forget` lets it be put.
+
+        These were never tasks of this crawl: no counter of tasks and no budget counts them, the note KNOWN_KEYS does.
+        Keys that are known already stay as they are. Where keys expire, the time of a new one begins now. The state of
+        the crawl stays. One step per bounded number of keys: repeat a call that failed."""
+
     async def lease(
         self,
         crawls: Sequence[str],

@@ -31,7 +31,8 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     `spider` is the reference by which worker processes load the spider, `source` the file that it leads to. `key_rules`
     says how its keys are made: a crawl that a former release began has none stored, and goes on with the first.
     `start` marks the start as it was written, empty where it cannot be told. `arguments` are those that the spider was
-    made with, and that every worker makes it with."""
+    made with, and that every worker makes it with. `fingerprints`: the form that the keys are made of, where the
+    crawl took over the queue of another crawler; empty: it did not."""
 
     settings: Settings
     start_lanes: list[str] = msgspec.field(default_factory=list)
@@ -42,6 +43,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     source: SpiderSource = SpiderSource()
     start: str = ""
     arguments: dict[str, str] = msgspec.field(default_factory=dict)
+    fingerprints: str = ""
 
 
 def record_of(crawl: Crawl) -> CrawlRecord:

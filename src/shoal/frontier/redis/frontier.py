@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from shoal.frontier.redis import control, points, views
 from shoal.frontier.redis import exit_views as exits
 from shoal.frontier.redis.connections import RedisConnections
+from shoal.frontier.redis.known_keys import know
 from shoal.frontier.redis.lease import Terms, evict, lease
 from shoal.frontier.redis.mend import Mend
 from shoal.frontier.redis.outbox import Outbox
@@ -114,6 +115,9 @@ class RedisFrontier:
 
     async def bury(self, crawl: str, letters: Sequence[tuple[Task, str]]) -> PutReport:
         return await bury(self._runner, self._samples, crawl, letters)
+
+    async def know(self, crawl: str, keys: Sequence[int]) -> int:
+        return await know(self._runner, crawl, keys)
 
     async def lease(
         self,

@@ -25,6 +25,7 @@ from shoal.frontier.rules.constants import WORKERS_KEPT_SECONDS
 from shoal.model import CrawlState, LaneStatus, Progress, TaskState, TaskStatus, WorkerBeat
 
 LANES_PER_PAGE = 500
+_TELLING = (b"unknown", b"known", b"dead", b"held")  # what a shard says of a key: the last one tells most
 PER_LANE = 15  # values in the answer of `busy`
 COUNTERS = ("queued", "delayed", "leased", "done", "dead", "cancelled", "duplicates", "stale", "retried", "lost")
 
@@ -164,9 +165,10 @@ async def look_up(runner: ShardRunner, crawl: str, key: int) -> TaskStatus:
 
 
 async def _look_up(runner: ShardRunner, crawl: str, key: int) -> list[Any]:
-    """Only a task's lane says in which shard its key is: ask all shards, one of them knows it."""
+    """Only a task's lane says in which shard its key is: ask all shards. One of them has the task, or has had it; a key
+    without a task is known to all."""
     answers = await runner.read_all(crawl, "look_up", key, KEY.pack(key))
-    return next((answer for answer in answers if answer[1] != b"unknown"), answers[0])
+    return max(answers, key=lambda answer: _TELLING.index(answer[1]))
 
 
 async def waiting_among(runner: ShardRunner, crawl: str, keys: Sequence[int]) -> dict[int, TaskStatus]:

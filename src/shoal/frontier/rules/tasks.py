@@ -10,6 +10,7 @@ from shoal.scope import fingerprint
 WORKER_LOST: Final = "worker lost"  # the reason of a task whose lease was lost with its worker
 BAD_RECORD: Final = "bad record"  # the reason of a dead letter whose record could not be read, but for its URL
 SET_ASIDE: Final = "set aside "  # begins the notes that count records which could not be read, by where they were
+KNOWN_KEYS: Final = "known keys"  # the note that counts keys which are known without a task
 NO_LEASE: Final = 0  # a token that no lease has: among suspects it says that no lease is blamed
 DROPPED: Final = "dropped"  # the outcome of dead letters that were dropped
 MERGED: Final = "merged"  # the reason of links whose URL was merged with a known one

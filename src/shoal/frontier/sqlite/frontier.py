@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.mend import UNREADABLE, mend
 from shoal.frontier.sqlite.migrations import open_tables
 from shoal.frontier.sqlite.moment import Moment
-from shoal.frontier.sqlite.put import bury, put
+from shoal.frontier.sqlite.put import bury, know, put
 from shoal.frontier.sqlite.settle import extend, settle
 from shoal.frontier.steady import SteadyTimes
 from shoal.model import (
@@ -46,6 +47,7 @@ from shoal.model import (
 from shoal.sqlite_file import storage_errors, transaction
 
 T = TypeVar("T")
+KNOWN_AT_ONCE = 5_000  # keys that one transaction marks as known
 MEND_REST = (
     20.0  # times as long as a walk over the crawls took that found nothing bad, before wrong input causes another
 )
@@ -129,6 +131,17 @@ class SqliteFrontier:
             return report
 
         return await self._change(crawl, work)
+
+    async def know(self, crawl: str, keys: Sequence[int]) -> int:
+        def work(ledger: Ledger, part: Sequence[int]) -> int:
+            expire_keys(ledger)
+            new = know(ledger, part)
+            ledger.flush()
+            return new
+
+        # In parts: other processes wait while one writes.
+        parts = [keys[start : start + KNOWN_AT_ONCE] for start in range(0, max(1, len(keys)), KNOWN_AT_ONCE)]
+        return sum([await self._change(crawl, partial(work, part=part)) for part in parts])
 
     async def lease(
         self,

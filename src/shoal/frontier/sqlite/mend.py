@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shoal.frontier.rules.tasks import BAD_RECORD, SET_ASIDE, outcome_of
+from shoal.frontier.rules.tasks import BAD_RECORD, KNOWN_KEYS, SET_ASIDE, outcome_of
 from shoal.frontier.rules.unreadable import aside_line
 from shoal.frontier.sqlite import roster
 from shoal.frontier.sqlite.control import ids_of
@@ -238,9 +238,11 @@ class _Mend:
             (*counts, self._crawl, *counts),
         ).rowcount
         if self._aside["crawl"] and not self._one("SELECT dedup_ttl FROM crawl WHERE id = ?", self._crawl):
-            # A key whose task has no row any more is done.
+            # A key whose task has no row any more is done, unless it never had one.
             keys = self._one("SELECT count(*) FROM seen WHERE crawl = ?", self._crawl)
-            self._db.execute("UPDATE crawl SET done = ? WHERE id = ?", (keys - sum(counts), self._crawl))
+            without = "SELECT value FROM counter WHERE crawl = ? AND kind = 'note' AND name = ?"
+            done = keys - sum(counts) - int(self._one(without, self._crawl, KNOWN_KEYS) or 0)
+            self._db.execute("UPDATE crawl SET done = ? WHERE id = ?", (max(0, done), self._crawl))
         return wrong + self._db.execute(_LANES_ANEW, (self._crawl,)).rowcount
 
     def _tally(self, kind: str, name: str, amount: int) -> None:

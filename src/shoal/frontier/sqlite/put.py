@@ -1,4 +1,4 @@
-"""Letting tasks in: dedup and budgets. Shared by put, settle and bury."""
+"""Letting tasks in: dedup and budgets. Shared by put, settle and bury. Keys that are known without a task."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from typing import Any
 
 import msgspec
 
-from shoal.frontier.rules.tasks import MAX_PAGES, MAX_PER_HOST, MAX_PER_SHAPE, MERGED, bounded_priority, outcome_of
-from shoal.frontier.sqlite.expiry import known_ended
+from shoal.frontier.rules.tasks import (
+    KNOWN_KEYS,
+    MAX_PAGES,
+    MAX_PER_HOST,
+    MAX_PER_SHAPE,
+    MERGED,
+    bounded_priority,
+    outcome_of,
+)
+from shoal.frontier.sqlite.expiry import known_ended, retire
 from shoal.frontier.sqlite.frontier_rows import DEAD, LaneRow
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.model import PutReport, Task
@@ -42,16 +50,29 @@ def bury(ledger: Ledger, letters: Sequence[tuple[Task, str]]) -> PutReport:
     return _let_in([task for task, _ in letters], _Intake(ledger, reasons)) if letters else PutReport()
 
 
-def _let_in(tasks: list[Task], intake: _Intake) -> PutReport:
-    ledger = intake.ledger
-    asked = [task.key for task in tasks]
+def know(ledger: Ledger, keys: Sequence[int]) -> int:
+    """Mark keys as known without a task. Call `expire_keys` first."""
+    known = _known_among(ledger, list(keys))
+    new = [key for key in dict.fromkeys(keys) if key not in known]
+    if ledger.crawl.dedup_ttl:
+        retire(ledger, new)
+    elif new:
+        insert_rows(ledger.db, _SEEN, [(ledger.crawl.id, key) for key in new])
+    ledger.tally("note", KNOWN_KEYS, len(new))
+    return len(new)
+
+
+def _known_among(ledger: Ledger, asked: list[int]) -> set[int]:
     if ledger.crawl.known >= SORTED_FROM:
         # A walk through the tree from left to right finds its upper pages in the processor's cache.
         asked.sort()
     (found,) = ledger.db.execute(KNOWN, (msgspec.json.encode(asked).decode(), ledger.crawl.id)).fetchone()
     known = set(_DECODER.decode(found))
-    if ledger.crawl.dedup_ttl:
-        known |= known_ended(ledger, asked)
+    return known | known_ended(ledger, asked) if ledger.crawl.dedup_ttl else known
+
+
+def _let_in(tasks: list[Task], intake: _Intake) -> PutReport:
+    known = _known_among(intake.ledger, [task.key for task in tasks])
     for index, task in enumerate(tasks):
         if task.key in known:
             intake.merge(task, index)

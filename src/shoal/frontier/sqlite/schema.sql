@@ -60,7 +60,7 @@ CREATE TABLE crawl_about (
 );
 
 -- Every key a crawl ever accepted, and nothing else: a finished URL takes its 8 bytes and those of its place in the tree. A key
--- whose task has no row any more is done.
+-- whose task has no row any more is done, or was marked as known without a task.
 -- In a crawl whose keys expire (dedup_ttl > 0): only the keys of tasks that have not ended.
 CREATE TABLE seen (
     crawl INTEGER NOT NULL,

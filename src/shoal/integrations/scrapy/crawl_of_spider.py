@@ -8,6 +8,7 @@ import msgspec
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
+from shoal.integrations.scrapy.fingerprints import PROJECT, check_form
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.policy.politeness import lent_interval
 from shoal.processes.crawl_record import CrawlRecord, is_unfinished, next_id, record_of, results_known, with_refusals
@@ -60,18 +61,19 @@ async def join(
         await frontier.delete_crawl(former.id)
         former = None
     if former is None:
-        places = places_of_new(wanted.places)
-        await make_store(places.store)
-        crawl_id = wanted.crawl or next_id(wanted.spider, crawls)
+        places, crawl_id = places_of_new(wanted.places), wanted.crawl or next_id(wanted.spider, crawls)
     else:
         _check(former, wanted)
         places, crawl_id = places_to_join(former, wanted.places), former.id
     known = None if former is None else results_known(former)
+    if known is None or known.store is None:
+        await make_store(places.store)
     record = CrawlRecord(
         settings=wanted.settings,
         spider=f"{REFERENCE}{wanted.spider}",
         results=results_of(places, known),
         arguments=wanted.arguments,
+        fingerprints="" if former is None else record_of(former).fingerprints,
     )
     crawl = await frontier.open_crawl(_described(crawl_id, wanted, record))
     await frontier.set_state(crawl.id, CrawlState.RUNNING)
@@ -88,6 +90,41 @@ async def _is_ours(former: Crawl, *, frontier: Frontier, say: Callable[[str], No
             " this process joins them; stop them first to start over"
         )
     return not workers
+
+
+async def crawl_to_fill(
+    wanted: ScrapyCrawl, form: str, *, frontier: Frontier, again: bool, otherwise: str
+) -> tuple[Crawl, str, bool]:
+    """The crawl that takes over a queue, for processes of the spider to join later: the unfinished one, or a new one;
+    the form of fingerprints that its keys are made of; whether it is new. `form`: the only one that will do; empty:
+    any will, and a new crawl gets `otherwise`. A finished crawl that took over a queue is not followed by another one
+    unless `again`."""
+    crawls = [crawl for crawl in with_refusals(await frontier.crawls()) if crawl.spider == wanted.spider]
+    former = _former(crawls, wanted)
+    if former is not None:
+        _check(former, wanted)
+        begun_with = record_of(former).fingerprints or PROJECT
+        if form and form != begun_with:
+            raise UsageError(
+                f"{former.id} is unfinished and makes its keys by the fingerprints of {begun_with}, not of {form}: let"
+                f" it finish, or discard it with `scrapy crawl {wanted.spider} -s SHOAL_FRESH=1`, then import"
+            )
+        return former, begun_with, False
+    imported = [crawl.id for crawl in crawls if not crawl.refusal and record_of(crawl).fingerprints]
+    if imported and not again:
+        raise UsageError(
+            f"{imported[0]} took over this queue and is not to be gone on with: remove the keys of scrapy-redis, or"
+            " --again takes them over into a new crawl"
+        )
+    form = form or otherwise
+    record = CrawlRecord(
+        settings=wanted.settings,
+        spider=f"{REFERENCE}{wanted.spider}",
+        arguments=wanted.arguments,
+        fingerprints=form,
+    )
+    crawl = await frontier.open_crawl(_described(next_id(wanted.spider, crawls), wanted, record))
+    return crawl, form, True
 
 
 def _former(crawls: list[Crawl], wanted: ScrapyCrawl) -> Crawl | None:
@@ -111,6 +148,7 @@ def _check(former: Crawl, wanted: ScrapyCrawl) -> None:
             f"{former.id} is unfinished and was begun with {given}: use the same arguments, or -s SHOAL_FRESH=1"
             " discards it and begins a new one"
         )
+    check_form(record.fingerprints)
 
 
 def _described(crawl_id: str, wanted: ScrapyCrawl, record: CrawlRecord) -> Crawl:

@@ -14,7 +14,7 @@ from scrapy.utils.request import referer_str
 from twisted.internet.defer import Deferred
 
 from shoal.errors import ShoalError
-from shoal.integrations.scrapy.bridge import bridge_of, stats_of
+from shoal.integrations.scrapy.bridge import bridge_of, spider_of, stats_of
 from shoal.integrations.scrapy.carried_cookies import CarriedCookies
 from shoal.integrations.scrapy.command_line import is_crawling, is_looking
 from shoal.integrations.scrapy.crawl_of_spider import JoinedCrawl
@@ -27,10 +27,12 @@ from shoal.integrations.scrapy.engine_hooks import (
     wake,
     watch_start,
 )
+from shoal.integrations.scrapy.fingerprints import fingerprint_of_crawl
 from shoal.integrations.scrapy.project_settings import wanted_of
 from shoal.integrations.scrapy.stored_requests import ENTRY, StoredRequests, UnfitRequest
 from shoal.integrations.scrapy.visits import CURRENT, Visit
 from shoal.integrations.scrapy.worker_thread import UNFINISHED, Reports, WorkerThread
+from shoal.processes.crawl_record import record_of
 from shoal.secrecy import masked
 
 log = logging.getLogger("shoal")
@@ -68,7 +70,6 @@ class Scheduler(BaseScheduler):
 
     def open(self, spider: Spider) -> Deferred[None]:
         """Join the spider's crawl, or begin it."""
-        self._requests = StoredRequests(spider, self._fingerprint)
         self._cookies = CarriedCookies(self._crawler)
         # An error from here on ends the process with the code 1. CloseSpider would end it as if it had done its work.
         try:
@@ -185,6 +186,8 @@ class Scheduler(BaseScheduler):
             hide_tracebacks()
 
     def _joined(self, joined: JoinedCrawl) -> None:
+        form = record_of(joined.crawl).fingerprints
+        self._requests = StoredRequests(spider_of(self._crawler), fingerprint_of_crawl(form, own=self._fingerprint))
         begun = "begun" if joined.is_new else "joined"
         self._say(f"{begun} {joined.crawl.id} at {self._bridge.shown_frontier}")
         self._bridge.crawl = joined.crawl.id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -15,6 +15,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.request import request_from_dict
 
 from shoal.errors import UsageError
+from shoal.integrations.scrapy.fingerprints import Fingerprint, key_of
 from shoal.model import Task, random_key
 from shoal.urls import canonical, lane_of
 
@@ -22,13 +23,13 @@ FIELD, PAGE = "scrapy", "page"  # of a task's meta
 ENTRY = "shoal_entry"  # of a request's meta, on its way to the scheduler: which entry of Redis it was made of
 # Of `Request.attributes`: those that a task has fields of its own for, and those that are tried for JSON.
 _OWN = frozenset({"url", "method", "body", "priority", "headers", "callback", "errback"})
+_NAMED = ("headers", "callback", "errback")  # of these, those that are packed all the same, in plain form
 _CHECKED = ("meta", "cb_kwargs", "cookies", "flags")
 _NESTED_AT_MOST = 100
 LANES_REMEMBERED = 10_000
 _LAST_64_BITS = 2**64 - 1
 
 Meta = dict[str, Any]
-Fingerprint = Callable[[Request], bytes]
 
 
 class UnfitRequest(UsageError):  # noqa: N818 -- reads as what is wrong
@@ -36,9 +37,10 @@ class UnfitRequest(UsageError):  # noqa: N818 -- reads as what is wrong
 
 
 class StoredRequests:
-    """Makes tasks of the requests of one spider, and requests of tasks."""
+    """Makes tasks of the requests of one spider, and requests of tasks. Without a spider: of requests whose callbacks
+    are names already."""
 
-    def __init__(self, spider: Spider, fingerprint: Fingerprint) -> None:
+    def __init__(self, spider: Spider | None, fingerprint: Fingerprint) -> None:
         self._spider = spider
         self._fingerprint = fingerprint
         self._lanes: dict[tuple[str, str], str] = {}
@@ -51,21 +53,27 @@ class StoredRequests:
             return int.from_bytes(blake2b(entry.encode(), digest_size=8).digest(), "big", signed=True)
         if request.dont_filter and not is_start:
             return random_key()
-        return int.from_bytes(self._fingerprint(request)[:8], "big", signed=True)
+        return key_of(self._fingerprint(request))
 
     def task_of(self, request: Request, key: int, *, parent: Task | None = None, more: Meta | None = None) -> Task:
         """The request as a task, which keeps `more` beside it. Raises UnfitRequest where it cannot leave this
         process."""
+        return self.task_with(_fields(request, self._spider), request, key, parent=parent, more=more)
+
+    def task_with(
+        self, fields: Meta, request: Request, key: int, *, parent: Task | None = None, more: Meta | None = None
+    ) -> Task:
+        """A task that keeps these fields of the request: as Scrapy names them, callbacks as names."""
         return Task(
             url=request.url,
             key=key,
             lane=self._lane(request),
-            handler=_method_name(self._spider, request.callback, "callback") or "parse",
+            handler=fields["callback"] or "parse",
             depth=int(request.meta.get("depth", 0 if parent is None else parent.depth + 1)),
             priority=request.priority,
             method=request.method,
             body=request.body or None,
-            meta={FIELD: _packed(request, self._spider), **(more or {})},
+            meta={FIELD: _packed(fields, request), **(more or {})},
             parent=None if parent is None else parent.key,
             created=time.time(),
         )
@@ -118,20 +126,25 @@ def page_of(task: Task) -> str:
     return str((task.meta or {}).get(PAGE, task.url))
 
 
-def _packed(request: Request, spider: Spider) -> bytes:
-    """Everything of a request that a task has no field for."""
-    fields: dict[str, Any] = {name: getattr(request, name) for name in request.attributes if name not in _OWN}
-    for name in _CHECKED:
-        where = _unfit(fields.get(name), name)
-        if where is not None:
-            raise UnfitRequest(f"{request}: {where}: what leaves the process must be JSON, such as a text or a number")
+def _fields(request: Request, spider: Spider | None) -> Meta:
+    fields: Meta = {name: getattr(request, name) for name in request.attributes if name not in _OWN}
     fields["headers"] = {name: [bytes(value) for value in values] for name, values in request.headers.items()}
     fields["callback"] = _method_name(spider, request.callback, "callback")
     fields["errback"] = _method_name(spider, request.errback, "errback")
     if type(request) is not Request:
         fields["_class"] = f"{type(request).__module__}.{type(request).__qualname__}"
+    return fields
+
+
+def _packed(fields: Meta, request: Request) -> bytes:
+    """Everything of a request that a task has no field for."""
+    for name in _CHECKED:
+        where = _unfit(fields.get(name), name)
+        if where is not None:
+            raise UnfitRequest(f"{request}: {where}: what leaves the process must be JSON, such as a text or a number")
+    kept = {name: value for name, value in fields.items() if name not in _OWN or name in _NAMED}
     try:
-        return msgspec.msgpack.encode(fields, enc_hook=_plain)
+        return msgspec.msgpack.encode(kept, enc_hook=_plain)
     except (TypeError, UnicodeEncodeError, OverflowError) as error:
         raise UnfitRequest(f"{request} cannot leave the process: {error}") from None
 
@@ -147,18 +160,18 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a value of type {type(value).__name__} is no JSON")
 
 
-def _method_name(spider: Spider, function: Any, role: str) -> str | None:
+def _method_name(spider: Spider | None, function: Any, role: str) -> str | None:
     """The name by which another process finds the function."""
     if function is None or isinstance(function, str):
         return function or None
     name = getattr(function, "__name__", "")
-    if getattr(function, "__self__", None) is spider and getattr(spider, name, None) == function:
+    if spider is not None and getattr(function, "__self__", None) is spider and getattr(spider, name, None) == function:
         return str(name)
     code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
     where = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
     raise UnfitRequest(
-        f"the {role} {name or function!r}{where} is not a method of the spider {spider.name!r}, so no other process can"
-        f" call it: write it as a method and pass its data by cb_kwargs"
+        f"the {role} {name or function!r}{where} is not a method of the spider {getattr(spider, 'name', '')!r}, so no"
+        f" other process can call it: write it as a method and pass its data by cb_kwargs"
     )
 
 

@@ -24,6 +24,7 @@ from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
 from shoal.frontier.rules.exits import no_exit_reason
 from shoal.frontier.rules.tasks import (
     DROPPED,
+    KNOWN_KEYS,
     MAX_PAGES,
     MAX_PER_HOST,
     MAX_PER_SHAPE,
@@ -261,6 +262,16 @@ class ModelCrawl:
     def forget(self, key: int) -> None:
         self.seen.discard(key)
         self.ended.pop(key, None)
+
+    def know(self, key: int) -> bool:
+        """The key is known without a task; gives whether it is new."""
+        if self.knows(key):
+            return False
+        self.seen.add(key)
+        if self.crawl.dedup_ttl:
+            self.ended[key] = self.generation
+        self.notes[KNOWN_KEYS] += 1
+        return True
 
     def knows(self, key: int) -> bool:
         oldest = self.generation + self.generations_due - KEPT_GENERATIONS + 1

@@ -150,6 +150,11 @@ class MemoryFrontier:
         one.expire_keys()
         return admit(one, [task for task, _ in letters], reasons=[reason for _, reason in letters])[0]
 
+    async def know(self, crawl: str, keys: Sequence[int]) -> int:
+        one = self._crawl(crawl)
+        one.expire_keys()
+        return sum([one.know(key) for key in keys])
+
     async def lease(
         self,
         crawls: Sequence[str],

@@ -243,10 +243,11 @@ end
 function steps.finish()
   local run_id, waiting, keys, last = argument, tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
   local later, leased, dead = call('ZCARD', P .. 'later'), call('HLEN', P .. 'held'), call('HLEN', P .. 'dead')
-  local stored, expired = read_fields('count', 'forgotten', 'sequence', 'aside'), tonumber(call('HGET', P .. 'turns', 'expired')) or 0
+  local stored, expired = read_fields('count', 'forgotten', 'sequence', 'aside', 'untasked'), tonumber(call('HGET', P .. 'turns', 'expired')) or 0
   local live = waiting + later + leased + dead
-  -- Tasks whose records could not be read have ended, but are not done.
-  local done = keys + (tonumber(stored.forgotten) or 0) + expired - live - (tonumber(stored.aside) or 0)
+  -- Tasks whose records could not be read have ended, but are not done; keys that are known without a task never were one.
+  local others = (tonumber(stored.aside) or 0) + (tonumber(stored.untasked) or 0)
+  local done = keys + (tonumber(stored.forgotten) or 0) + expired - live - others
   call('HSET', P .. 'count', 'queued', is_cancelled and 0 or waiting, 'delayed', is_cancelled and 0 or later, 'cancelled',
     is_cancelled and waiting + later or 0, 'leased', leased, 'dead', dead, 'seen', ttl and live or keys, 'done', math.max(0, done),
     'sequence', format('%.0f', math.max(last, tonumber(stored.sequence) or 0)))
