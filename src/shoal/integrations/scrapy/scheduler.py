@@ -26,9 +26,11 @@ from shoal.integrations.scrapy.engine_hooks import (
     watch_start,
 )
 from shoal.integrations.scrapy.project_settings import wanted_of
+from shoal.integrations.scrapy.remembered_fingerprints import fingerprint_of
 from shoal.integrations.scrapy.stored_requests import ENTRY, StoredRequests, UnfitRequest
 from shoal.integrations.scrapy.visits import CURRENT, Visit
 from shoal.integrations.scrapy.worker_thread import UNFINISHED, Reports, WorkerThread
+from shoal.processes.memory import spare_existing_objects
 from shoal.secrecy import masked
 
 log = logging.getLogger("shoal")
@@ -60,7 +62,7 @@ class Scheduler(BaseScheduler):
 
     def open(self, spider: Spider) -> Deferred[None]:
         """Join the spider's crawl, or begin it."""
-        self._requests = StoredRequests(spider, self._fingerprint)
+        self._requests = StoredRequests(spider, fingerprint_of(self._crawler))
         self._cookies = CarriedCookies(self._crawler)
         # An error from here on ends the process with the code 1. CloseSpider would end it as if it had done its work.
         try:
@@ -135,12 +137,6 @@ class Scheduler(BaseScheduler):
             return request
         return None
 
-    def _fingerprint(self, request: Request) -> bytes:
-        fingerprinter = self._crawler.request_fingerprinter
-        if fingerprinter is None:
-            raise ShoalError("the crawler has no fingerprinter: its settings were not applied")
-        return fingerprinter.fingerprint(request)
-
     def _filtered(self, request: Request) -> None:
         self._stats.inc_value("dupefilter/filtered")
         if self._logs_duplicates:
@@ -163,6 +159,7 @@ class Scheduler(BaseScheduler):
         self._say(f"{begun} {joined.crawl.id} at {self._bridge.shown_frontier}")
         self._bridge.crawl = joined.crawl.id
         self._stats.set_value("shoal/crawl", joined.crawl.id)
+        spare_existing_objects()
         self._opening.callback(None)
 
     def _fed(self, is_whole: bool) -> None:
