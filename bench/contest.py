@@ -67,6 +67,11 @@ class Standing(NamedTuple):
         return self.spread(lambda run: run.cpu_per_thousand)
 
     @property
+    def all_cpu_per_thousand(self) -> Spread:
+        """Of the system and of Redis and PostgreSQL."""
+        return self.spread(lambda run: run.cpu_per_thousand + run.servers_per_thousand)
+
+    @property
     def row(self) -> list[str]:
         servers = self.spread(lambda run: run.servers_per_thousand)
         return [
@@ -106,24 +111,30 @@ def measure(system: System) -> Run:
 class Rivalry(NamedTuple):
     """Ours against theirs, and how many times as fast ours has to be. `is_share`: as a share, in percent.
 
-    `bound_by`: what keeps ours from being faster."""
+    `with_servers`: also by the CPU-seconds of system, Redis and PostgreSQL together. `bound_by`: what keeps ours from
+    being faster."""
 
     ours: str
     theirs: str
     wanted: float
     is_share: bool = False
+    with_servers: bool = False
     bound_by: str = ""
 
 
 def figures_of(standings: dict[str, Standing], rivalries: Sequence[Rivalry]) -> list[Figure]:
-    """Two figures for each: by CPU-seconds per page, by pages per second; none for those that did not run."""
+    """For each by CPU-seconds per page, and by pages per second; none for those that did not run."""
     figures = []
     for rivalry in rivalries:
         if rivalry.ours in standings and rivalry.theirs in standings:
             ours, theirs = standings[rivalry.ours], standings[rivalry.theirs]
             by_cpu = theirs.cpu_per_thousand.median / ours.cpu_per_thousand.median
             by_speed = ours.pages_per_second.median / theirs.pages_per_second.median
-            figures += [_figure(rivalry, by_cpu, "by CPU"), _figure(rivalry, by_speed, "by pages/s")]
+            figures.append(_figure(rivalry, by_cpu, "by CPU"))
+            if rivalry.with_servers:
+                by_all = theirs.all_cpu_per_thousand.median / ours.all_cpu_per_thousand.median
+                figures.append(_figure(rivalry, by_all, "by CPU with Redis"))
+            figures.append(_figure(rivalry, by_speed, "by pages/s"))
     return figures
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from bench.contest import Crawl
@@ -41,7 +43,7 @@ def scrapy_redis_postgres(ground: Ground, *, postgres: PostgresServer) -> Crawl:
     before = postgres_cpu_seconds(postgres)
     with redis_server(WORK / "redis-peers") as redis:
         settings = (f"REDIS_URL={redis.url}", f"POSTGRES_URL={postgres.url()}")
-        cost = _scrapy("scrapy-redis", "scrapy_redis_spider.py", ground, *settings)
+        cost = _scrapy("scrapy-redis", "scrapy_redis_spider.py", ground, *settings, exports=False)
         crawl = Crawl(cost, redis.cpu_seconds + postgres_cpu_seconds(postgres) - before)
     stored = int(postgres.call("SELECT count(*) FROM scraped"))
     if stored != ground.pages:
@@ -49,30 +51,41 @@ def scrapy_redis_postgres(ground: Ground, *, postgres: PostgresServer) -> Crawl:
     return crawl
 
 
-def scrapy_on_shoal(ground: Ground, *, frontier: str = "shoal.db") -> Crawl:
-    """Scrapy in this environment, which has shoal."""
-    settings = (f"SHOAL_FRONTIER={frontier}", "SHOAL_STORE=shoal.db")
-    return Crawl(_scrapy("scrapy-on-shoal", "scrapy_on_shoal_spider.py", ground, *settings))
+def scrapy_on_shoal(ground: Ground, *, frontier: str = "shoal.db", exports: bool = False) -> Crawl:
+    """Scrapy in this environment, which has shoal. By default the items are in shoal's store and nowhere else;
+    `exports`: they are written by Scrapy's exporter instead, as those of the others."""
+    settings = [f"SHOAL_FRONTIER={frontier}", *(["SHOAL_ITEMS=0"] if exports else [])]
+    cost = _scrapy("scrapy-on-shoal", "scrapy_on_shoal_spider.py", ground, *settings, exports=exports)
+    if not exports:
+        check_stored(WORK / "scrapy-on-shoal-run" / "shoal.db", pages=ground.pages)
+    return Crawl(cost)
 
 
-def scrapy_on_shoal_redis(ground: Ground) -> Crawl:
+def scrapy_on_shoal_redis(ground: Ground, *, exports: bool = False) -> Crawl:
     with redis_server(WORK / "redis-peers") as redis:
-        return Crawl(scrapy_on_shoal(ground, frontier=redis.url).cost, redis.cpu_seconds)
+        return Crawl(scrapy_on_shoal(ground, frontier=redis.url, exports=exports).cost, redis.cpu_seconds)
 
 
-def _scrapy(name: str, spider: str, ground: Ground, *settings: str) -> Cost:
+def _scrapy(name: str, spider: str, ground: Ground, *settings: str, exports: bool = True) -> Cost:
     folder = fresh_folder(f"{name}-run")
     items = folder / "items.jsonl"
     bin_folder = Path(sys.executable).parent if name == "scrapy-on-shoal" else install(name) / "bin"
     command = [str(bin_folder / "scrapy"), "runspider", str(HERE / spider), "-a", f"url={ground.start}"]
     for setting in (*FASTER_LOOP, *settings):
         command += ["-s", setting]
-    if not any(setting.startswith("POSTGRES_URL=") for setting in settings):
+    if exports:
         command += ["-O", str(items)]
     cost = run_measured(command, folder=folder)
-    if items.exists():
+    if exports:
         check_items(name, items, pages=ground.pages)
     return cost
+
+
+def check_stored(database: Path, *, pages: int) -> None:
+    """Exactly one item per page in shoal's store, or the run does not count."""
+    with closing(sqlite3.connect(database)) as store:
+        urls = [json.loads(data)["url"] for (data,) in store.execute("SELECT data FROM item")]
+    _check_urls("Scrapy on shoal", urls, pages=pages)
 
 
 def crawlee(ground: Ground, *, form: str = "selectolax") -> Crawl:
@@ -119,5 +132,9 @@ def check_items(system: str, items: Path, *, pages: int) -> None:
     """Exactly one item per page, or the run does not count."""
     with items.open("rb") as lines:
         urls = [json.loads(line)["url"] for line in lines]
+    _check_urls(system, urls, pages=pages)
+
+
+def _check_urls(system: str, urls: list[str], *, pages: int) -> None:
     if len(urls) != pages or len(set(urls)) != pages:
         raise SystemExit(f"{system} has {len(urls):,} items of {len(set(urls)):,} pages instead of {pages:,}")

@@ -9,6 +9,4 @@ class OnShoal(BenchSpider):
     custom_settings: ClassVar = {
         **BenchSpider.custom_settings,
         "ADDONS": {"shoal.integrations.scrapy.Addon": 0},
-        # Items go to JSON Lines by Scrapy's own exporter, as in the others.
-        "SHOAL_ITEMS": False,
     }

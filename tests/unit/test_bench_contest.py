@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from selectolax.lexbor import LexborHTMLParser
 from bench.contest import Crawl, Rivalry, Run, Standing, System, bars_of, busy_notes, figures_of
 from bench.grounds import Ground
 from bench.measure import Cost
-from bench.peers import check_items
+from bench.peers import check_items, check_stored
 from bench.site import SitePlan, build_site, page_html
 
 MIB = 1024 * 1024
@@ -33,6 +35,13 @@ def test_ratios_are_shown_by_cpu_and_by_speed() -> None:
     by_cpu, by_speed = figures_of(standings, [Rivalry("shoal", "Scrapy", 12)])
     assert (by_cpu.what, by_cpu.value, by_cpu.is_reached) == ("shoal against Scrapy, by CPU", 20.0, True)
     assert (by_speed.what, by_speed.value, by_speed.is_reached) == ("shoal against Scrapy, by pages/s", 8.0, False)
+
+
+def test_a_rivalry_may_count_the_cpu_of_the_servers_as_well() -> None:
+    standings = {"shoal": standing("shoal", 1.0, cpu=3.0, servers=1.0), "peer": standing("peer", 1.0, servers=6.0)}
+    by_cpu, by_all, _ = figures_of(standings, [Rivalry("shoal", "peer", 1.6, with_servers=True)])
+    assert (by_cpu.value, by_cpu.is_reached) == (pytest.approx(2 / 3), False)
+    assert (by_all.what, by_all.value, by_all.is_reached) == ("shoal against peer, by CPU with Redis", 2.0, True)
 
 
 def test_a_share_of_the_bare_loop_is_in_percent() -> None:
@@ -83,6 +92,17 @@ def test_one_item_per_page_counts(tmp_path: Path) -> None:
     items = tmp_path / "items.jsonl"
     items.write_text("".join(json.dumps({"url": url}) + "\n" for url in "abc"))
     check_items("Scrapy", items, pages=3)
+
+
+@pytest.mark.parametrize("urls", ["ab", "abca", "abb"])
+def test_items_in_a_store_count_as_those_in_a_file(tmp_path: Path, urls: str) -> None:
+    for name, stored in ("right", "abc"), ("wrong", urls):
+        with closing(sqlite3.connect(tmp_path / name)) as store, store:
+            store.execute("CREATE TABLE item (data TEXT)")
+            store.executemany("INSERT INTO item VALUES (?)", [(json.dumps({"url": url}),) for url in stored])
+    check_stored(tmp_path / "right", pages=3)
+    with pytest.raises(SystemExit, match="Scrapy on shoal has"):
+        check_stored(tmp_path / "wrong", pages=3)
 
 
 @pytest.mark.parametrize(("manner", "size", "links"), [("article", 16, 32), ("portal", 138, 150)])

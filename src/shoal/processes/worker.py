@@ -141,6 +141,10 @@ class Worker:
             self._events.tell(logging.INFO, "worker left", pages=self._pages)
         return self._pages
 
+    def ask_again(self) -> None:
+        """Ask the frontier for leases soon, also where it had none a moment ago: something was put."""
+        self._has_settled.set()
+
     async def _lease_until(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             if self._journey.failing.reason:

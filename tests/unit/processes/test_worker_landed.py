@@ -230,3 +230,19 @@ async def test_a_page_that_was_given_up_while_it_waited_takes_no_turn() -> None:
     assert len(waiting) == 3
     waiting[1].cancel()
     await asyncio.gather(waiting[0], waiting[2])
+
+
+async def test_a_worker_that_found_nothing_asks_again_when_it_is_told_that_something_was_put() -> None:
+    # By its clock no time passes: by itself it would not ask again.
+    bench = Bench({"/": ""}, feeding=True, monotonic=lambda: 100.0)
+    await bench.begin()
+    worker = bench.worker()
+    running = asyncio.create_task(worker.run(bench.stop))
+    await eventually(lambda: bench.count("lease") == 1)
+    await bench.memory.put("c", [task_for(f"{HOST}/")])
+    await loop_turns(50)
+    assert bench.count("lease") == 1
+    worker.ask_again()
+    await eventually(lambda: bench.fetched() == ["/"])
+    bench.stop.set()
+    assert await running == 1

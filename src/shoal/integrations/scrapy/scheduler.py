@@ -29,10 +29,12 @@ from shoal.integrations.scrapy.engine_hooks import (
 )
 from shoal.integrations.scrapy.fingerprints import fingerprint_of_crawl
 from shoal.integrations.scrapy.project_settings import wanted_of
+from shoal.integrations.scrapy.remembered_fingerprints import fingerprint_of
 from shoal.integrations.scrapy.stored_requests import ENTRY, StoredRequests, UnfitRequest
 from shoal.integrations.scrapy.visits import CURRENT, Visit
 from shoal.integrations.scrapy.worker_thread import UNFINISHED, Reports, WorkerThread
 from shoal.processes.crawl_record import record_of
+from shoal.processes.memory import spare_existing_objects
 from shoal.secrecy import masked
 
 log = logging.getLogger("shoal")
@@ -145,12 +147,6 @@ class Scheduler(BaseScheduler):
             return request
         return None
 
-    def _fingerprint(self, request: Request) -> bytes:
-        fingerprinter = self._crawler.request_fingerprinter
-        if fingerprinter is None:
-            raise ShoalError("the crawler has no fingerprinter: its settings were not applied")
-        return fingerprinter.fingerprint(request)
-
     def _filtered(self, request: Request) -> None:
         self._stats.inc_value("dupefilter/filtered")
         extra = {"spider": self._crawler.spider}
@@ -186,12 +182,13 @@ class Scheduler(BaseScheduler):
             hide_tracebacks()
 
     def _joined(self, joined: JoinedCrawl) -> None:
-        form = record_of(joined.crawl).fingerprints
-        self._requests = StoredRequests(spider_of(self._crawler), fingerprint_of_crawl(form, own=self._fingerprint))
+        form, own = record_of(joined.crawl).fingerprints, fingerprint_of(self._crawler)
+        self._requests = StoredRequests(spider_of(self._crawler), fingerprint_of_crawl(form, own=own))
         begun = "begun" if joined.is_new else "joined"
         self._say(f"{begun} {joined.crawl.id} at {self._bridge.shown_frontier}")
         self._bridge.crawl = joined.crawl.id
         self._stats.set_value("shoal/crawl", joined.crawl.id)
+        spare_existing_objects()
         self._opening.callback(None)
 
     def _fed(self, is_whole: bool) -> None:

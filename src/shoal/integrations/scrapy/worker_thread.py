@@ -160,6 +160,7 @@ class _Work:
         self._frontier, self._store, self._inflow, self._say = frontier, store, inflow, say
         self._coordinator = Coordinator(self._crawl, frontier=frontier, show=lambda _: None, say=say)
         self._has_put = asyncio.Event()
+        self._worker: Worker | None = None
 
     async def run(self, requests_at_once: int, stop: asyncio.Event) -> None:
         """Work until told to stop: a finished crawl may go on when something is put."""
@@ -170,7 +171,8 @@ class _Work:
         beside = [*inflow, *(asyncio.create_task(part) for part in parts)]
         try:
             while not stop.is_set():
-                await self._worker(requests_at_once).run(stop)
+                self._worker = self._new_worker(requests_at_once)
+                await self._worker.run(stop)
                 for part in inflow:
                     if part.done():
                         part.result()
@@ -220,7 +222,7 @@ class _Work:
     async def _progress(self) -> Progress:
         return await until_reachable(lambda: self._frontier.progress(self._crawl.id), say=self._say)
 
-    def _worker(self, requests_at_once: int) -> Worker:
+    def _new_worker(self, requests_at_once: int) -> Worker:
         box = BlackBox.private().worker(None, patience=0.0)
         keeping: Keeping = "hash" if self._store.wants_hashes else "nothing"
         records = Records(spider_name=self._crawl.spider, worker=box.name, keeping=keeping, clock=time.time)
@@ -294,6 +296,8 @@ class _Work:
                 self._inflow.known.add(task.key)
             self._inflow.put += len(tasks)
             self._has_put.set()
+            if self._worker is not None:
+                self._worker.ask_again()
 
 
 def _first_of(waiting: deque[T]) -> list[T]:
