@@ -190,7 +190,7 @@ async def test_a_crawl_waits_for_its_spider_and_keeps_its_fingerprints_when_it_i
             made.append(store)
 
     for _ in range(2):
-        joined = await join(crawl, frontier=frontier, make_store=make_store)
+        joined = await join(crawl, frontier=frontier, make_store=make_store, say=print)
         assert (joined.crawl.id, joined.is_new) == ("pages-1", False)
         assert record_of(joined.crawl).fingerprints == "scrapy-redis-0.6"
     assert made == [crawl.places.store]
@@ -203,7 +203,7 @@ async def test_a_crawl_with_fingerprints_of_a_newer_shoal_is_refused(redis: Redi
     await frontier.open_crawl(crawl)
     await frontier.set_state("pages-1", CrawlState.PAUSED)
     with pytest.raises(UsageError, match="fingerprints called 'x', which this shoal lacks"):
-        await join(wanted(redis).crawl, frontier=frontier, make_store=no_store)
+        await join(wanted(redis).crawl, frontier=frontier, make_store=no_store, say=print)
 
 
 async def no_store(_: str) -> None:
