@@ -8,13 +8,14 @@ import pytest
 import scrapy
 
 from shoal.integrations.scrapy.command_line import arguments, is_looking
-from shoal.integrations.scrapy.visits import CURRENT, OFFERED_AT_MOST, Visit, Visits
+from shoal.integrations.scrapy.visits import CURRENT, LATE_SECONDS, Visit, Visits
 from shoal.model import Lease, Task
 
 
 def visit_of(url: str, given: list[Visit], *, interval: float = 0.0) -> Visit:
     lease = Lease(crawl="c-1", task=Task(url=url, key=1, lane="a.test"), token=1, attempt=1, interval=interval)
-    return Visit(lease=lease, give=given.append, land=lambda: None, offered=time.monotonic(), offers=1)
+    now = time.monotonic()
+    return Visit(lease=lease, give=given.append, land=lambda: None, offered=now, first_offered=now)
 
 
 def visits() -> Visits:
@@ -45,12 +46,16 @@ def test_a_visit_that_missed_its_start_slot_is_given_back_for_another_one() -> N
     assert (given, late.is_late, late.is_over) == ([late], True, False)
 
 
-def test_a_visit_begins_in_the_end_though_the_reactor_is_always_late() -> None:
+def test_visits_begin_in_the_end_though_the_reactor_is_always_late_and_keep_their_distance() -> None:
     given: list[Visit] = []
-    all_, late = visits(), visit_of("https://a.test/", given, interval=0.2)
-    late.offered, late.offers = late.offered - 1.0, OFFERED_AT_MOST
-    all_.offer(late)
-    assert (all_.next(), given) == (late, [])
+    all_ = visits()
+    first, second = (visit_of(f"https://a.test/{number}", given, interval=30.0) for number in range(2))
+    for late in (first, second):
+        late.offered, late.first_offered = late.offered - 10.0, late.offered - LATE_SECONDS
+        all_.offer(late)
+    assert (all_.next(), given) == (first, [])
+    all_.begin(first, scrapy.Request("https://a.test/0"))
+    assert (all_.next(), given) == (None, [second])
 
 
 def test_a_visit_whose_lease_was_lost_does_not_begin() -> None:

@@ -111,7 +111,7 @@ class ScrapyJourney:
     def _offer(self, visit: Visit) -> None:
         # By the clock of this thread: the reactor's may be busy with a callback.
         visit.offered = time.monotonic()
-        visit.offers += 1
+        visit.first_offered = visit.first_offered or visit.offered
         self._steps.offer(visit)
 
     def _land(self, lease: Lease, landed: Landed) -> None:

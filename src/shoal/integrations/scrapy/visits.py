@@ -24,16 +24,18 @@ from shoal.model import Lease, Task
 
 # Beside what the worker allows itself: a reactor is late by a few milliseconds all the time.
 ENGINE_SLACK = 2
-# So often a visit gets a start slot; where the reactor is always late, the last one counts.
-OFFERED_AT_MOST = 4
+# A visit that misses its start slots for so long begins without one. Pages of its own lane do not keep the reactor busy
+# that long: while none of them begins, none lands. Other pages of this process may.
+LATE_SECONDS = 60.0
+LANES_REMEMBERED = 10_000
 REDIRECTED, SENT_AGAIN = "redirected", "sent_again"
 
 
 @dataclass(eq=False, kw_only=True)
 class Visit:
     """One leased request. `give` takes the visit when it is over: it may not be changed any more. `offered`: when it
-    was due, `offers`: how often it was. `requests` are those that the found tasks were made of. `errback_passed_on`:
-    the errback raised the failure that it was given."""
+    was due, `first_offered`: for the first time. `requests` are those that the found tasks were made of.
+    `errback_passed_on`: the errback raised the failure that it was given."""
 
     lease: Lease
     give: Callable[[Visit], None]
@@ -49,7 +51,7 @@ class Visit:
     retries: int = 0
     keyless: int = 0
     offered: float = 0.0
-    offers: int = 0
+    first_offered: float = 0.0
     problem: str = ""
     detail: str = ""
     unstorable: str = ""
@@ -96,6 +98,7 @@ class Visits:
         self._later = later
         self._waiting: deque[Visit] = deque()
         self._under_way: dict[Request, Visit] = {}
+        self._last_starts: dict[str, float] = {}  # by lane
         self._parents: WeakKeyDictionary[Request, Visit] = WeakKeyDictionary()
         self._is_closed = False
 
@@ -117,7 +120,7 @@ class Visits:
             visit = self._waiting.popleft()
             if visit.is_withdrawn:
                 continue
-            if visit.missed and visit.offers < OFFERED_AT_MOST:
+            if visit.missed and not self._may_be_late(visit):
                 visit.is_late = True
                 visit.give(visit)
                 continue
@@ -128,6 +131,10 @@ class Visits:
         """The engine takes the request."""
         visit.request, visit.began = request, time.monotonic()
         self._under_way[request] = visit
+        if visit.lease.interval:
+            if len(self._last_starts) >= LANES_REMEMBERED:
+                self._last_starts.clear()
+            self._last_starts[visit.lease.task.lane] = visit.began
 
     def of(self, request: Request) -> Visit | None:
         """The visit of a request that the engine has in hand."""
@@ -186,6 +193,14 @@ class Visits:
         self._is_closed = True
         while self._waiting:
             self.release(self._waiting.popleft())
+
+    def _may_be_late(self, visit: Visit) -> bool:
+        """Whether a visit begins though its slot was missed. The starts of this process keep their distance even then;
+        those of others are not known here."""
+        now = time.monotonic()
+        if now - visit.first_offered < LATE_SECONDS:
+            return False
+        return now - self._last_starts.get(visit.lease.task.lane, 0.0) >= visit.lease.interval
 
 
 def _kind(failure: Failure) -> str:
