@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from scrapy import Request, signals
@@ -15,7 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from shoal.error_text import line_of, traceback_of
-from shoal.integrations.scrapy.visits import CURRENT, Visits
+from shoal.integrations.scrapy.visits import CURRENT, Visit, Visits
 
 LEASED_SLOT = "shoal "
 
@@ -62,8 +63,75 @@ def attach(crawler: Crawler, visits: Visits) -> None:
     # Set on these two objects, not on their classes: other crawlers of this process are left alone.
     vars(engine.downloader)["fetch"] = fetched
     vars(engine.scraper)["enqueue_scrape"] = scraped
+    if not is_asyncio_available():
+        _keep_context(crawler, visits)
     crawler.signals.connect(_spider_failed, signals.spider_error)
     crawler.signals.connect(_pipeline_failed, signals.item_error)
+
+
+def _keep_context(crawler: Crawler, visits: Visits) -> None:
+    """Without asyncio, Scrapy takes what a callback yields in steps that Twisted calls outside of any context: each
+    step gets its visit back, and so does what is done with the output or the error of that step."""
+    scraper = crawler.engine.scraper
+    handle, process, fail = (
+        scraper.handle_spider_output_async, scraper._process_spidermw_output, scraper.handle_spider_error,
+    )  # fmt: skip
+    handled: dict[int, Visit] = {}  # by the answer that a callback has, or the failure of an errback
+
+    async def handle_in_steps(result: Any, request: Request, response: Any) -> None:
+        visit = visits.of(request)
+        if visit is None:
+            await handle(result, request, response)
+            return
+        handled[id(response)] = visit
+        steps = _async_steps(result, visit) if isinstance(result, AsyncIterator) else _steps(result, visit)
+        try:
+            await handle(steps, request, response)
+        finally:
+            del handled[id(response)]
+
+    def processed(output: Any, response: Any) -> Deferred[None]:
+        with _current(handled.get(id(response))):
+            return process(output, response)
+
+    def failed(failure: Failure, request: Request, response: Any) -> None:
+        with _current(visits.of(request)):
+            fail(failure, request, response)
+
+    vars(scraper).update(
+        handle_spider_output_async=handle_in_steps, _process_spidermw_output=processed, handle_spider_error=failed
+    )
+
+
+@contextmanager
+def _current(visit: Visit | None) -> Iterator[None]:
+    token = CURRENT.set(visit)
+    try:
+        yield
+    finally:
+        CURRENT.reset(token)
+
+
+def _steps(result: Iterable[Any], visit: Visit) -> Iterator[Any]:
+    outputs = iter(result)
+    while True:
+        with _current(visit):
+            try:
+                output = next(outputs)
+            except StopIteration:
+                return
+        yield output
+
+
+async def _async_steps(result: AsyncIterator[Any], visit: Visit) -> AsyncIterator[Any]:
+    outputs = aiter(result)
+    while True:
+        with _current(visit):
+            try:
+                output = await anext(outputs)
+            except StopAsyncIteration:
+                return
+        yield output
 
 
 def watch_start(crawler: Crawler, *, starts: Callable[[Request], None], ended: Callable[[bool], None]) -> None:
