@@ -14,6 +14,8 @@ log = logging.getLogger("shoal")
 _PACKAGE = "shoal.integrations.scrapy"
 THEIR_PIPELINE = "scrapy_redis.pipelines.RedisPipeline"
 WATCH_ORDER = 1000  # after every middleware of Scrapy's own, next to the spider
+# Next to the middleware that decompresses answers (590), before the one that sends requests again (550).
+JUDGE_ORDER = 585
 STORE_ORDER = 950  # after the pipelines that change or drop items
 
 
@@ -25,6 +27,7 @@ class Addon:
         settings.set("SCHEDULER", f"{_PACKAGE}.Scheduler", priority="addon")
         _replace_scrapy_redis(settings)
         settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", _watch(), WATCH_ORDER)
+        settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", _judge(), JUDGE_ORDER)
         if settings.getbool("SHOAL_ITEMS", True):
             settings.setdefault_in_component_priority_dict("ITEM_PIPELINES", _pipeline(), STORE_ORDER)
         if settings.getbool("AUTOTHROTTLE_ENABLED"):
@@ -53,6 +56,12 @@ def _watch() -> type:
     from shoal.integrations.scrapy.watch import SpiderWatch
 
     return SpiderWatch
+
+
+def _judge() -> type:
+    from shoal.integrations.scrapy.exit_judge import ExitJudge
+
+    return ExitJudge
 
 
 def _pipeline() -> type:

@@ -15,7 +15,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.request import request_from_dict
 
 from shoal.errors import UsageError
-from shoal.model import Task, random_key
+from shoal.model import DIRECT, VIA, Task, random_key
 from shoal.urls import canonical, lane_of
 
 FIELD, PAGE = "scrapy", "page"  # of a task's meta
@@ -53,19 +53,22 @@ class StoredRequests:
             return random_key()
         return int.from_bytes(self._fingerprint(request)[:8], "big", signed=True)
 
-    def task_of(self, request: Request, key: int, *, parent: Task | None = None, more: Meta | None = None) -> Task:
+    def task_of(
+        self, request: Request, key: int, *, parent: Task | None = None, more: Meta | None = None, pool: str = DIRECT
+    ) -> Task:
         """The request as a task, which keeps `more` beside it. Raises UnfitRequest where it cannot leave this
         process."""
         return Task(
             url=request.url,
             key=key,
-            lane=self._lane(request),
+            lane=self._lane(request) if pool == DIRECT else f"{self._lane(request)}{VIA}{pool}",
             handler=_method_name(self._spider, request.callback, "callback") or "parse",
             depth=int(request.meta.get("depth", 0 if parent is None else parent.depth + 1)),
             priority=request.priority,
             method=request.method,
             body=request.body or None,
             meta={FIELD: _packed(request, self._spider), **(more or {})},
+            pool=pool,
             parent=None if parent is None else parent.key,
             created=time.time(),
         )
