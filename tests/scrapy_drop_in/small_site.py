@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
+import ssl
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
 
 
 @dataclass
 class Visitor:
-    """One request. `visit`: how many there were of its path, with this one."""
+    """One request. `visit`: how many there were of its path, with this one; `peer`: the address it came from."""
 
     path: str
     visit: int
     headers: Message
     body: str
+    peer: str
 
 
 @dataclass
@@ -26,18 +31,26 @@ class Answer:
     body: str | bytes = ""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
+    is_zipped: bool = False
+
+
+class Hit(NamedTuple):
+    path: str
+    peer: str
+    at: float
 
 
 Page = Callable[[Visitor], Answer]
 
 
 class SmallSite:
-    """`pages` by path; any other path is a page with its path as its text."""
+    """`pages` by path; any other path is a page with its path as its text. `log`: each request, in order."""
 
-    def __init__(self, pages: dict[str, Page | str], port: int) -> None:
+    def __init__(self, pages: dict[str, Page | str], port: int, *, is_secure: bool = False) -> None:
         self.pages = pages
         self.hits: Counter[str] = Counter()
-        self.url = f"http://127.0.0.1:{port}"
+        self.log: list[Hit] = []
+        self.url = f"http{'s' if is_secure else ''}://127.0.0.1:{port}"
 
     @property
     def asked_for(self) -> dict[str, int]:
@@ -50,8 +63,8 @@ class SmallSite:
 
 
 @contextmanager
-def small_site(pages: dict[str, Page | str]) -> Iterator[SmallSite]:
-    """Serve until the block ends."""
+def small_site(pages: dict[str, Page | str], *, tls: ssl.SSLContext | None = None) -> Iterator[SmallSite]:
+    """Serve until the block ends; with `tls`, over https."""
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -61,8 +74,12 @@ def small_site(pages: dict[str, Page | str]) -> Iterator[SmallSite]:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
             with lock:
                 site.hits[self.path] += 1
-                answer = site.answer(Visitor(self.path, site.hits[self.path], self.headers, body))
+                peer = self.client_address[0]
+                site.log.append(Hit(self.path, peer, time.monotonic()))
+                answer = site.answer(Visitor(self.path, site.hits[self.path], self.headers, body, peer))
             content = answer.body if isinstance(answer.body, bytes) else answer.body.encode()
+            if answer.is_zipped:
+                content, answer.headers["Content-Encoding"] = gzip.compress(content), "gzip"
             self.send_response(answer.status)
             for name, value in {"Content-Type": "text/html", **answer.headers}.items():
                 self.send_header(name, value)
@@ -76,7 +93,9 @@ def small_site(pages: dict[str, Page | str]) -> Iterator[SmallSite]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
-        site = SmallSite(pages, server.server_port)
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        site = SmallSite(pages, server.server_port, is_secure=tls is not None)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         try:

@@ -131,7 +131,7 @@ async def test_every_end_of_a_request_is_seen(project: Project, tmp_path: Path) 
     ("frontier", "given", "said"),
     [
         ("redis:127.0.0.1", (), "SHOAL_FRONTIER redis:127.0.0.1: did you mean redis://127.0.0.1?"),
-        ("shoal.db", ("-s", "SHOAL_PROXIES=ring.txt"), "SHOAL_PROXIES has no effect on a Scrapy spider: leave it out"),
+        ("shoal.db", ("-s", "SHOAL_PROXIES=ring.txt"), "cannot read the proxies in ring.txt"),
         ("shoal.db", ("-s", "SHOAL_ARCHIVE=pages"), "SHOAL_ARCHIVE has no effect on a Scrapy spider: leave it out"),
     ],
 )

@@ -16,6 +16,8 @@ _PACKAGE = "shoal.integrations.scrapy"
 THEIR_PIPELINE = "scrapy_redis.pipelines.RedisPipeline"
 WATCH_ORDER = 1000  # after every middleware of Scrapy's own, next to the spider
 GUARD_ORDER = 899  # after every middleware of Scrapy's own that changes a request, next to the downloader
+# Next to the middleware that decompresses answers (590), before the one that sends requests again (550).
+JUDGE_ORDER = 585
 STORE_ORDER = 950  # after the pipelines that change or drop items
 
 
@@ -29,6 +31,7 @@ class Addon:
         settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", _watch(), WATCH_ORDER)
         if adapt(settings):
             settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", _guard(), GUARD_ORDER)
+        settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", _judge(), JUDGE_ORDER)
         if settings.getbool("SHOAL_ITEMS", True):
             settings.setdefault_in_component_priority_dict("ITEM_PIPELINES", _pipeline(), STORE_ORDER)
         if settings.getbool("AUTOTHROTTLE_ENABLED"):
@@ -67,6 +70,12 @@ def _guard() -> type:
     from shoal.integrations.scrapy.guard_middleware import GuardMiddleware
 
     return GuardMiddleware
+
+
+def _judge() -> type:
+    from shoal.integrations.scrapy.exit_judge import ExitJudge
+
+    return ExitJudge
 
 
 def _pipeline() -> type:

@@ -10,16 +10,20 @@ from shoal.errors import ShoalError
 from shoal.integrations.scrapy.engine_hooks import later, wake
 from shoal.integrations.scrapy.visits import Visits
 from shoal.integrations.scrapy.worker_thread import Inflow
+from shoal.settings import Settings
 
 _NAME = "_shoal_bridge"
 
 
 class Bridge:
-    """The visits of a crawler, and what goes to the thread behind them. `crawl`: its id, once it is joined."""
+    """The visits of a crawler, and what goes to the thread behind them. `crawl`: its id, once it is joined;
+    `settings` are shoal's, once they are known; `has_judge`: the middleware is in place that says how exits did."""
 
     def __init__(self, crawler: Crawler) -> None:
         self.visits = Visits(wake=lambda: wake(crawler), later=later)
         self.inflow = Inflow()
+        self.settings = Settings()
+        self.has_judge = False
         self.crawl = ""
         self.shown_frontier = ""
 

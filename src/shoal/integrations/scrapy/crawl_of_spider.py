@@ -7,8 +7,12 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from shoal.errors import UsageError
+from shoal.exits.configuration import exits_by_name
+from shoal.exits.pools import pool_of
+from shoal.fetch.exit_config import ExitConfig
 from shoal.frontier.base import Frontier
 from shoal.integrations.scrapy.fingerprints import PROJECT, check_form
+from shoal.integrations.scrapy.project_pools import ProjectPools
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.policy.politeness import lent_interval
 from shoal.processes.crawl_record import CrawlRecord, is_unfinished, next_id, record_of, results_known, with_refusals
@@ -31,6 +35,8 @@ class ScrapyCrawl(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     arguments: dict[str, str]
     requests_at_once: int
+    pools: ProjectPools = ProjectPools()
+    proxy_encoding: str = "latin-1"
     crawl: str = ""
     fresh: bool = False
     goes_on: bool = False
@@ -43,6 +49,7 @@ class JoinedCrawl(msgspec.Struct, frozen=True, kw_only=True):
     crawl: Crawl
     places: Places
     settings: Settings
+    exits: dict[str, ExitConfig]
     is_new: bool
 
 
@@ -64,6 +71,7 @@ async def join(
         places, crawl_id = places_of_new(wanted.places), wanted.crawl or next_id(wanted.spider, crawls)
     else:
         _check(former, wanted)
+        _check_pools(former, wanted)
         places, crawl_id = places_to_join(former, wanted.places), former.id
     known = None if former is None else results_known(former)
     if known is None or known.store is None:
@@ -72,12 +80,14 @@ async def join(
         settings=wanted.settings,
         spider=f"{REFERENCE}{wanted.spider}",
         results=results_of(places, known),
+        pool=wanted.pools.default,
         arguments=wanted.arguments,
         fingerprints="" if former is None else record_of(former).fingerprints,
     )
     crawl = await frontier.open_crawl(_described(crawl_id, wanted, record))
     await frontier.set_state(crawl.id, CrawlState.RUNNING)
-    return JoinedCrawl(crawl=crawl, places=places, settings=wanted.settings, is_new=former is None)
+    exits = exits_by_name(wanted.pools.specs)
+    return JoinedCrawl(crawl=crawl, places=places, settings=wanted.settings, exits=exits, is_new=former is None)
 
 
 async def _is_ours(former: Crawl, *, frontier: Frontier, say: Callable[[str], None]) -> bool:
@@ -151,6 +161,17 @@ def _check(former: Crawl, wanted: ScrapyCrawl) -> None:
     check_form(record.fingerprints)
 
 
+def _check_pools(former: Crawl, wanted: ScrapyCrawl) -> None:
+    """Refuse to go on without a pool that the crawl has: its tasks there could not leave."""
+    missing = sorted(pool.name for pool in former.pools if pool.name not in wanted.pools.specs)
+    if missing:
+        problem = wanted.pools.unusable.get(missing[0], "give it the same SHOAL_PROXIES and shoal.toml")
+        raise UsageError(
+            f"{former.id} is unfinished and was begun with the pool {missing[0]!r}, which this process does not have:"
+            f" {problem}; or -s SHOAL_FRESH=1 discards the crawl and begins a new one"
+        )
+
+
 def _described(crawl_id: str, wanted: ScrapyCrawl, record: CrawlRecord) -> Crawl:
     settings = wanted.settings
     return Crawl(
@@ -168,4 +189,5 @@ def _described(crawl_id: str, wanted: ScrapyCrawl, record: CrawlRecord) -> Crawl
         feeding=True,
         dedup=settings.dedup,
         dedup_ttl=parse_duration(settings.dedup_ttl),
+        pools=tuple(pool_of(spec, settings=settings) for spec in wanted.pools.specs.values()),
     )

@@ -5,18 +5,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
+from scrapy.exceptions import NotSupported
 from scrapy.http import Response
 from scrapy.utils.asyncio import is_asyncio_available
 from scrapy.utils.defer import deferred_from_coro
+from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from shoal.error_text import line_of, traceback_of
+from shoal.integrations.scrapy.project_pools import LOCAL, PROXIED
 from shoal.integrations.scrapy.scraper_context import keep_context
 from shoal.integrations.scrapy.visits import CURRENT, Visits
 
@@ -32,6 +36,7 @@ def attach(crawler: Crawler, visits: Visits) -> None:
     def fetched(request: Request, *args: Any) -> Deferred[Any]:
         visit = visits.of(request)
         if visit is None:
+            visits.note_beside(request)
             return fetch(request, *args)
         token = CURRENT.set(visit)
         try:
@@ -86,6 +91,36 @@ def _follow_errbacks(scraper: Any, visits: Visits) -> None:
             raise
 
     vars(scraper)["call_spider_async"] = called
+
+
+def leave_through_exits(crawler: Crawler, visits: Visits) -> None:
+    """Let requests leave through the exits of their leases. Between them and the network only the download handler is
+    left: no middleware can lead them elsewhere, and none sees a proxy's password."""
+    handlers = crawler.engine.downloader.handlers
+    download = handlers.download_request_async
+
+    async def downloaded(request: Request) -> Response:
+        visit = visits.sender(request)
+        leased = None if visit is None else visit.exit
+        if visit is None or leased is None:
+            return await download(request)
+        scheme = urlparse_cached(request).scheme
+        if scheme in LOCAL:
+            return await download(request)
+        if scheme not in PROXIED:
+            raise NotSupported(f"{request} cannot leave through the exit {leased.config.name}: it is no http or https")
+        began, size = time.monotonic(), 0
+        with leased.carries(request):
+            try:
+                response = await download(request)
+                size = len(response.body)
+            finally:
+                if not visit.is_over:
+                    leased.was_used, leased.size = True, leased.size + size
+                    leased.elapsed += time.monotonic() - began
+        return response
+
+    vars(handlers)["download_request_async"] = downloaded
 
 
 def watch_start(crawler: Crawler, *, starts: Callable[[Request], None], ended: Callable[[bool], None]) -> None:

@@ -55,9 +55,16 @@ class GuardMiddleware:
     def process_response(self, request: Request, response: Response) -> Response:
         """Keep back what an address has answered that is not allowed."""
         address = getattr(response, "ip_address", None)
-        if address is not None and "proxy" not in request.meta and (why := refusal_unless(str(address), self._exempt)):
+        if address is None or self._is_proxied(request):
+            return response
+        if why := refusal_unless(str(address), self._exempt):
             self._refuse(request, f"{address} has answered, a {why} address (SHOAL_ALLOW_PRIVATE is off)")
         return response
+
+    def _is_proxied(self, request: Request) -> bool:
+        """Whether the address that has answered is a proxy's: the project's own, or that of the lease's exit."""
+        visit = self._visits.sender(request)
+        return "proxy" in request.meta or (visit is not None and visit.exit is not None)
 
     def _refuse(self, request: Request, why: str) -> None:
         visit = self._visits.of(request)

@@ -10,9 +10,10 @@ from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 
 from shoal.errors import ShoalError, UsageError
-from shoal.integrations.scrapy.bridge import spider_of
+from shoal.integrations.scrapy.bridge import bridge_of, spider_of
 from shoal.integrations.scrapy.command_line import arguments
 from shoal.integrations.scrapy.crawl_of_spider import ScrapyCrawl
+from shoal.integrations.scrapy.project_pools import pools_of
 from shoal.integrations.scrapy.redis_settings import frontier_of, reads_redis, remarks_on
 from shoal.integrations.scrapy.settings_of_scrapy import PREFIX, check_effects, pass_on, wants_guard
 from shoal.processes.opening import Places
@@ -27,8 +28,6 @@ DEFAULT_FRONTIER = "shoal.db"
 # Settings of shoal that Scrapy's own parts do not read, and what does instead.
 NOT_HERE = {
     "ARCHIVE": "raw pages of Scrapy spiders are not archived",
-    "PROXIES": 'Scrapy takes a proxy from meta["proxy"]',
-    "POOL": 'Scrapy takes a proxy from meta["proxy"]',
 }
 
 
@@ -55,6 +54,8 @@ def wanted_of(crawler: Crawler, *, say: Callable[[str], None]) -> ScrapyCrawl:
         settings=resolved,
         arguments=arguments(sys.orig_argv),
         requests_at_once=at_once,
+        pools=pools_of(resolved, settings, has_judge=bridge_of(crawler).has_judge),
+        proxy_encoding=settings.get("HTTPPROXY_AUTH_ENCODING") or "latin-1",
         crawl=settings.get("SHOAL_CRAWL") or "",
         fresh=settings.getbool("SHOAL_FRESH") or settings.getbool("SCHEDULER_FLUSH_ON_START"),
         goes_on=reads_redis(spider) and settings.getbool("SCHEDULER_PERSIST"),

@@ -24,6 +24,7 @@ from shoal.integrations.scrapy.engine_hooks import (
     close_spider,
     hide_tracebacks,
     leave_pace_to_lanes,
+    leave_through_exits,
     wake,
     watch_start,
 )
@@ -79,7 +80,10 @@ class Scheduler(BaseScheduler):
         except ShoalError as error:
             self._refuse_run(error)
             raise
-        self._bridge.shown_frontier = masked(wanted.places.frontier)
+        self._bridge.shown_frontier, self._bridge.settings = masked(wanted.places.frontier), wanted.settings
+        self._pools = wanted.pools
+        if self._pools.specs:
+            leave_through_exits(self._crawler, self._bridge.visits)
         attach(self._crawler, self._bridge.visits)
         watch_start(self._crawler, starts=self._starts.add, ended=self._fed)
         leave_pace_to_lanes(self._crawler, self._bridge.visits, wanted.requests_at_once)
@@ -110,6 +114,9 @@ class Scheduler(BaseScheduler):
     def enqueue_request(self, request: Request) -> bool:
         """Take a request that was found. False: it is known already, or it cannot leave this process."""
         visit = self._bridge.visits.finder(request)
+        if visit is not None and visit.is_turned_back and request is visit.request:
+            # Its task goes back to the frontier, and comes again through another exit.
+            return True
         is_start, entry = request in self._starts, request.meta.pop(ENTRY, "")
         key = self._requests.key_of(request, is_start=is_start, entry=entry)
         if key in self._inflow.known or (visit is not None and key in visit.found):
@@ -119,7 +126,8 @@ class Scheduler(BaseScheduler):
         before = parent if visit is not None and visit.is_sent_on else None
         more = self._requests.page_name(request, key, is_start=is_start, before=before) | self._cookies.of(request)
         try:
-            task = self._requests.task_of(request, key, parent=parent, more=more)
+            pool = self._pools.of(request, parent=parent, goes_on=before is not None)
+            task = self._requests.task_of(request, key, parent=parent, more=more, pool=pool)
         except UnfitRequest as error:
             self._refuse(request, key, why=str(error), visit=visit, entry=entry)
             return False

@@ -12,12 +12,15 @@ from typing import NamedTuple
 import msgspec
 from scrapy import Request
 
+from shoal.exits.refusals import Refused
 from shoal.fetch.base import Response
 from shoal.frontier.start_slots import wait_for_slot
+from shoal.integrations.scrapy.downloaded import answer_of
+from shoal.integrations.scrapy.leased_exits import LeasedExit, LeasedExits
 from shoal.integrations.scrapy.visits import Visit
 from shoal.journey.failing_handlers import FailingHandlers
 from shoal.journey.results import Finished, Records
-from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Result, SettleReport, Task
+from shoal.model import DIRECT, Dead, Done, LaneUpdate, Lease, Released, Result, SettleReport, Task
 from shoal.policy.notes import ITEMS
 from shoal.policy.politeness import Moods
 from shoal.policy.retries import Verdict, backoff, judge, retry_after
@@ -44,9 +47,12 @@ class ScrapyJourney:
     `places` are the requests that Scrapy may have on their way: one with a start slot takes its place
     before that slot comes."""
 
-    def __init__(self, steps: Steps, *, places: int, records: Records, settings: Settings, tally: Tally) -> None:
+    def __init__(
+        self, steps: Steps, *, places: int, exits: LeasedExits, records: Records, settings: Settings, tally: Tally
+    ) -> None:
         self._steps = steps
         self._tally = tally
+        self._exits = exits
         self._records = records
         self._settings = settings
         self._places = asyncio.Semaphore(places)
@@ -73,7 +79,10 @@ class ScrapyJourney:
         def land() -> None:
             loop.call_soon_threadsafe(self._land, lease, landed)
 
-        visit = Visit(lease=lease, give=give, land=land)
+        if not self._exits.has(lease):
+            self._free(lease)
+            return Finished(await self._exits.hand_back(lease))
+        visit = Visit(lease=lease, exit=self._exits.of(lease), give=give, land=land)
         try:
             await self._until_over(visit, given)
         except asyncio.CancelledError:
@@ -125,8 +134,10 @@ class ScrapyJourney:
 
     def _finished(self, visit: Visit) -> Finished:
         lease = visit.lease
+        if visit.exit is not None and visit.exit.refused is not None:
+            return self._refused(visit, visit.exit, visit.exit.refused)
         if visit.is_released:
-            return Finished(Released(lease=lease))
+            return self._reported(Finished(Released(lease=lease)), visit)
         answer = _response(visit)
         if answer is not None:
             self._tally.fetched(answer)
@@ -137,16 +148,31 @@ class ScrapyJourney:
         row = self._records.fetch_row(lease, outcome, answer, error=problem, items=visit.items)
         items = self._records.item_rows(visit.items, lease=lease, url=answer.url if answer else lease.task.url)
         if problem:
-            return Finished(Dead(lease=lease, reason=problem, detail=visit.detail, lane=lane), items, row)
+            dead = Dead(lease=lease, reason=problem, detail=visit.detail, lane=lane)
+            return self._reported(Finished(dead, items, row), visit)
         found = [self._delayed(task, visit) for task in visit.found.values()]
         notes = {ITEMS: len(items)} if items else {}
-        return Finished(
-            Done(lease=lease, outcome=outcome, found=found, lane=lane, notes=notes), items, row, visit.unstorable
-        )
+        done = Done(lease=lease, outcome=outcome, found=found, lane=lane, notes=notes)
+        return self._reported(Finished(done, items, row, visit.unstorable), visit)
+
+    def _refused(self, visit: Visit, leased: LeasedExit, refused: Refused) -> Finished:
+        """How the lease of a page ends that its exit could not fetch. It does not change the lane's pace."""
+        self._exits.refused(leased)
+        if leased.answer is not None:
+            self._tally.fetched(leased.answer)
+        finished = self._records.failed(refused.result, refused.outcome, leased.answer)
+        items = self._records.item_rows(visit.items, lease=visit.lease, url=visit.lease.task.url)
+        return msgspec.structs.replace(finished, items=items)
+
+    def _reported(self, finished: Finished, visit: Visit) -> Finished:
+        if visit.exit is None:
+            return finished
+        return msgspec.structs.replace(finished, result=self._exits.reported(finished.result, visit.exit))
 
     def _lane(self, lease: Lease, verdict: Verdict, answer: Response) -> LaneUpdate | None:
         """What the answer does to the pace of its lane, for all workers."""
-        update = self._moods.after(lease, verdict, answer.elapsed)
+        # Through an exit, how long it took says more of the exit than of the host.
+        update = self._moods.after(lease, verdict, answer.elapsed if lease.exit == DIRECT else 0.0)
         asked = retry_after(answer.headers, time.time()) if verdict.slows else None
         if asked is None:
             return update
@@ -161,20 +187,7 @@ class ScrapyJourney:
 
 def _response(visit: Visit) -> Response | None:
     """Scrapy's answer as shoal's policies read it."""
-    answer = visit.answer
-    if answer is None:
-        return None
-    headers = {
-        name.decode("latin-1").lower(): b",".join(values).decode("latin-1") for name, values in answer.headers.items()
-    }
-    return Response(
-        url=answer.url,
-        status=answer.status,
-        headers=headers,
-        body=answer.body,
-        wire_size=len(answer.body),
-        elapsed=visit.elapsed,
-    )
+    return None if visit.answer is None else answer_of(visit.answer, elapsed=visit.elapsed)
 
 
 def _ignored(visit: Visit, verdict: Verdict | None) -> str:

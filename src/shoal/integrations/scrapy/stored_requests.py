@@ -16,7 +16,7 @@ from scrapy.utils.request import request_from_dict
 
 from shoal.errors import UsageError
 from shoal.integrations.scrapy.fingerprints import Fingerprint, key_of
-from shoal.model import Task, random_key
+from shoal.model import DIRECT, VIA, Task, random_key
 from shoal.urls import canonical, lane_of
 
 FIELD, PAGE = "scrapy", "page"  # of a task's meta
@@ -55,25 +55,35 @@ class StoredRequests:
             return random_key()
         return key_of(self._fingerprint(request))
 
-    def task_of(self, request: Request, key: int, *, parent: Task | None = None, more: Meta | None = None) -> Task:
+    def task_of(
+        self, request: Request, key: int, *, parent: Task | None = None, more: Meta | None = None, pool: str = DIRECT
+    ) -> Task:
         """The request as a task, which keeps `more` beside it. Raises UnfitRequest where it cannot leave this
         process."""
-        return self.task_with(_fields(request, self._spider), request, key, parent=parent, more=more)
+        return self.task_with(_fields(request, self._spider), request, key, parent=parent, more=more, pool=pool)
 
     def task_with(
-        self, fields: Meta, request: Request, key: int, *, parent: Task | None = None, more: Meta | None = None
+        self,
+        fields: Meta,
+        request: Request,
+        key: int,
+        *,
+        parent: Task | None = None,
+        more: Meta | None = None,
+        pool: str = DIRECT,
     ) -> Task:
         """A task that keeps these fields of the request: as Scrapy names them, callbacks as names."""
         return Task(
             url=request.url,
             key=key,
-            lane=self._lane(request),
+            lane=self._lane(request) if pool == DIRECT else f"{self._lane(request)}{VIA}{pool}",
             handler=fields["callback"] or "parse",
             depth=int(request.meta.get("depth", 0 if parent is None else parent.depth + 1)),
             priority=request.priority,
             method=request.method,
             body=request.body or None,
             meta={FIELD: _packed(fields, request), **(more or {})},
+            pool=pool,
             parent=None if parent is None else parent.key,
             created=time.time(),
         )

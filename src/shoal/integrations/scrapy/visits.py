@@ -18,6 +18,7 @@ from scrapy.http import Response
 from twisted.python.failure import Failure
 
 from shoal.frontier.start_slots import slack_of
+from shoal.integrations.scrapy.leased_exits import LeasedExit
 from shoal.integrations.scrapy.stored_requests import page_of
 from shoal.journey.harvest import KeyedItem
 from shoal.model import Lease, Task
@@ -34,12 +35,14 @@ REDIRECTED, SENT_AGAIN = "redirected", "sent_again"
 @dataclass(eq=False, kw_only=True)
 class Visit:
     """One leased request. `give` takes the visit when it is over: it may not be changed any more. `offered`: when it
-    was due, `first_offered`: for the first time. `requests` are those that the found tasks were made of.
-    `errback_passed_on`: the errback raised the failure that it was given."""
+    was due, `first_offered`: for the first time. `exit`: what its requests leave through, None: they leave directly.
+    `requests` are those that the found tasks were made of. `errback_passed_on`: the errback raised the failure that it
+    was given. `is_turned_back`: its task goes back to the frontier as it is."""
 
     lease: Lease
     give: Callable[[Visit], None]
     land: Callable[[], None]
+    exit: LeasedExit | None = None
     request: Request | None = None
     found: dict[int, Task] = field(default_factory=dict)
     requests: dict[int, Request] = field(default_factory=dict)
@@ -58,6 +61,7 @@ class Visit:
     reached_spider: bool = False
     errback_passed_on: bool = False
     is_released: bool = False
+    is_turned_back: bool = False
     is_late: bool = False
     is_withdrawn: bool = False
     is_over: bool = False
@@ -100,6 +104,8 @@ class Visits:
         self._under_way: dict[Request, Visit] = {}
         self._last_starts: dict[str, float] = {}  # by lane
         self._parents: WeakKeyDictionary[Request, Visit] = WeakKeyDictionary()
+        # Requests of other parts, such as a pipeline for images, by the page that they are sent for.
+        self._beside: WeakKeyDictionary[Request, Visit] = WeakKeyDictionary()
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -139,6 +145,17 @@ class Visits:
     def of(self, request: Request) -> Visit | None:
         """The visit of a request that the engine has in hand."""
         return self._under_way.get(request)
+
+    def note_beside(self, request: Request) -> None:
+        """A request that is no task is about to be sent. It leaves as the page does whose download, callback or
+        pipelines send it."""
+        visit = CURRENT.get()
+        if visit is not None and visit.exit is not None:
+            self._beside[request] = visit
+
+    def sender(self, request: Request) -> Visit | None:
+        """The visit that a request is sent for: its own, or that of the page which needs it."""
+        return self._under_way.get(request) or self._beside.get(request)
 
     def finder(self, request: Request) -> Visit | None:
         """The visit that this new request was found by: that the downloader answered with this request, or of the

@@ -16,8 +16,10 @@ from typing import TypeVar
 from scrapy import Request
 
 from shoal.errors import ShoalError
+from shoal.exits.troubles import Troubles
 from shoal.frontier.base import Frontier
 from shoal.integrations.scrapy.crawl_of_spider import JoinedCrawl, ScrapyCrawl, join
+from shoal.integrations.scrapy.leased_exits import LeasedExits
 from shoal.integrations.scrapy.scrapy_journey import ScrapyJourney, Steps
 from shoal.integrations.scrapy.visits import Visit
 from shoal.journey.recent_keys import RecentKeys
@@ -135,7 +137,7 @@ class WorkerThread:
                 work.offer = partial(self._call, self._reports.offered)
                 work.drop = partial(self._call, self._reports.dropped)
                 work.tell_finished = partial(self._call, self._reports.finished)
-                await work.run(self._wanted.requests_at_once, self._stop)
+                await work.run(self._wanted, self._stop)
                 await work.conclude(self._wanted.feeds)
 
     async def _make_store(self, store: str) -> None:
@@ -156,14 +158,18 @@ class _Work:
     def __init__(
         self, joined: JoinedCrawl, *, frontier: Frontier, store: Store, inflow: Inflow, say: Callable[[str], None]
     ) -> None:
-        self._crawl, self._settings = joined.crawl, joined.settings
+        self._crawl, self._settings, self._exits = joined.crawl, joined.settings, joined.exits
         self._frontier, self._store, self._inflow, self._say = frontier, store, inflow, say
         self._coordinator = Coordinator(self._crawl, frontier=frontier, show=lambda _: None, say=say)
         self._has_put = asyncio.Event()
         self._worker: Worker | None = None
 
-    async def run(self, requests_at_once: int, stop: asyncio.Event) -> None:
+    async def run(self, wanted: ScrapyCrawl, stop: asyncio.Event) -> None:
         """Work until told to stop: a finished crawl may go on when something is put."""
+        exits = LeasedExits(
+            self._exits, pools=self._crawl.pools, troubles=Troubles(self._say), say=self._say,
+            encoding=wanted.proxy_encoding,
+        )  # fmt: skip
         await self._coordinator.reclaim_from_exited_workers()
         await self._coordinator.feeder.begin()
         inflow = [asyncio.create_task(self._take_in()), asyncio.create_task(self._feed())]
@@ -171,7 +177,7 @@ class _Work:
         beside = [*inflow, *(asyncio.create_task(part) for part in parts)]
         try:
             while not stop.is_set():
-                self._worker = self._new_worker(requests_at_once)
+                self._worker = self._new_worker(wanted.requests_at_once, exits)
                 await self._worker.run(stop)
                 for part in inflow:
                     if part.done():
@@ -222,7 +228,7 @@ class _Work:
     async def _progress(self) -> Progress:
         return await until_reachable(lambda: self._frontier.progress(self._crawl.id), say=self._say)
 
-    def _new_worker(self, requests_at_once: int) -> Worker:
+    def _new_worker(self, requests_at_once: int, exits: LeasedExits) -> Worker:
         box = BlackBox.private().worker(None, patience=0.0)
         keeping: Keeping = "hash" if self._store.wants_hashes else "nothing"
         records = Records(spider_name=self._crawl.spider, worker=box.name, keeping=keeping, clock=time.time)
@@ -230,6 +236,7 @@ class _Work:
         journey = ScrapyJourney(
             Steps(offer=self.offer, drop=self.drop, put=self._put, reserve=self._reserve),
             places=requests_at_once,
+            exits=exits,
             records=records,
             settings=self._settings,
             tally=tally,
@@ -241,6 +248,7 @@ class _Work:
             journey=journey,
             known=self._inflow.known,
             say=self._say,
+            troubles=exits.troubles,
             box=box,
             settled=journey.settled,
             tally=tally,
