@@ -128,3 +128,20 @@ def test_items_that_replace_each_other_and_keys_that_are_missing_are_told(projec
             "pages-1 has yielded 6 items, of which 3 are stored: those with one key, by SHOAL_ITEM_KEY = 'shelf', have"
             " replaced each other"
         ) in output
+
+
+FAILING = """
+    def parse(self, response):
+        for number in range(3):
+            yield response.follow(f"/{number}", self.parse)
+        raise ValueError("after its links")
+"""
+
+
+def test_links_of_pages_that_fail_are_done_and_sent_once(project: Project) -> None:
+    with small_site({}) as site:
+        project.write(f"{site.url}/", FAILING)
+        output = project.run("-s", "CONCURRENT_REQUESTS=1")
+        assert project.counts() == ("finished", 0, 4, 0)
+        assert site.asked_for == {"/": 1, "/0": 1, "/1": 1, "/2": 1}
+        assert "'scheduler/enqueued/shoal': 4" in output

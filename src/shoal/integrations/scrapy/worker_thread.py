@@ -258,7 +258,10 @@ class _Work:
     async def _put(self, crawl: str, tasks: list[Task]) -> None:
         for start in range(0, len(tasks), TAKEN_IN_AT_ONCE):
             some = tasks[start : start + TAKEN_IN_AT_ONCE]
-            await until_reachable(partial(self._frontier.put, crawl, some), say=self._say)
+            report = await until_reachable(partial(self._frontier.put, crawl, some), say=self._say)
+            for task in some:
+                if task.key not in report.refused:
+                    self._inflow.known.add(task.key)
 
     async def _reserve(self, lease: Lease, *, missed: float) -> float:
         slot = time.monotonic() - missed
@@ -299,9 +302,8 @@ class _Work:
         while tasks := _first_of(self._inflow.tasks):
             await self._put(self._crawl.id, tasks)
             # Only now: the start is fed when nothing of it is left here.
-            for task in tasks:
+            for _ in tasks:
                 self._inflow.tasks.popleft()
-                self._inflow.known.add(task.key)
             self._inflow.put += len(tasks)
             self._has_put.set()
             if self._worker is not None:
