@@ -147,3 +147,16 @@ def test_without_the_add_on_the_guard_is_asked_for_by_its_name() -> None:
 def test_a_feed_that_cannot_be_written_is_refused_before_the_crawl(given: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         wanted(**given)
+
+
+def test_parts_of_scrapys_scheduler_that_are_not_used_are_told_of() -> None:
+    crawler = Crawler(
+        Shop, {"DUPEFILTER_CLASS": "scrapy.dupefilters.BaseDupeFilter", "SCHEDULER_MEMORY_QUEUE": "own.Fifo"}
+    )
+    crawler.spider = Shop()
+    said: list[str] = []
+    wanted_of(crawler, say=said.append)
+    assert [line.partition(":")[0] for line in said if "not used" in line] == [
+        "DUPEFILTER_CLASS is not used",
+        "SCHEDULER_MEMORY_QUEUE is not used",
+    ]

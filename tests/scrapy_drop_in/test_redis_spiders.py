@@ -153,3 +153,19 @@ def test_a_spider_with_rules_waits_for_more_and_for_redis_until_it_is_stopped(
         assert process.returncode == 0, output
         assert "Closing spider (shutdown)" in output
         assert "Traceback" not in output
+
+
+def test_a_spider_that_waits_for_more_ends_when_its_crawl_is_cancelled(
+    project: Project, redis: RedisServer, site: SiteProcess
+) -> None:
+    project.write(redis.url, ONE_ITEM, head=HEAD)
+    redis.call("LPUSH", KEY, url_of(site, 1))
+    process = project.start()
+    try:
+        wait_for(lambda: pages(site), process)
+        project.shoal("cancel", "pages-1", "--yes", "--frontier", redis.url)
+        output, _ = process.communicate(timeout=SECONDS)
+    finally:
+        process.kill()
+    assert "Spider closed (shoal: pages-1 was cancelled: " in output
+    assert "Traceback" not in output

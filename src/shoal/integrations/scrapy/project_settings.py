@@ -15,7 +15,7 @@ from shoal.integrations.scrapy.command_line import arguments
 from shoal.integrations.scrapy.crawl_of_spider import ScrapyCrawl
 from shoal.integrations.scrapy.project_pools import pools_of
 from shoal.integrations.scrapy.redis_settings import frontier_of, reads_redis, remarks_on
-from shoal.integrations.scrapy.settings_of_scrapy import PREFIX, check_effects, pass_on, wants_guard
+from shoal.integrations.scrapy.settings_of_scrapy import PREFIX, check_effects, pass_on, unused_parts, wants_guard
 from shoal.processes.opening import Places
 from shoal.processes.result_places import check_place
 from shoal.results.export import STDOUT, check_targets
@@ -42,7 +42,7 @@ def wanted_of(crawler: Crawler, *, say: Callable[[str], None]) -> ScrapyCrawl:
     limits = _limits(settings, given)
     resolved = _resolved(limits, given)
     check_effects(given, resolved, settings=settings)
-    for remark in _remarks_on_limits(limits):
+    for remark in (*unused_parts(settings), *_remarks_on_limits(limits)):
         say(remark)
     places = Places(
         frontier=settings.get("SHOAL_FRONTIER") or frontier_of(settings) or DEFAULT_FRONTIER,

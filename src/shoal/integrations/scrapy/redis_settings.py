@@ -86,8 +86,6 @@ def remarks_on(settings: BaseSettings, spider: Spider) -> list[str]:
         remarks.append(
             f"SCHEDULER_QUEUE_CLASS = {queue!r} is not used: requests go by their priority, then the oldest first"
         )
-    if str(settings.get("DUPEFILTER_CLASS") or "").startswith(SCRAPY_REDIS):
-        remarks.append(UNUSED_DUPEFILTER)
     return remarks
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from scrapy.settings import BaseSettings
+from scrapy.settings import BaseSettings, default_settings
 
 from shoal.errors import UsageError
 from shoal.settings import Settings
@@ -70,6 +70,18 @@ NO_EFFECT: dict[str, str] = {
     "trace_share": "traces are made of shoal's own pages",
 }
 
+_ORDER = "the frontier chooses by host, then by priority, then the oldest first"
+# Of Scrapy's own scheduler. Those of scrapy-redis are told of where its settings are read.
+UNUSED_PARTS: dict[str, str] = {
+    "DUPEFILTER_CLASS": (
+        "the frontier keeps the keys of requests, made by REQUEST_FINGERPRINTER_CLASS; dont_filter=True lets a request"
+        " pass"
+    ),
+    "SCHEDULER_PRIORITY_QUEUE": _ORDER,
+    "SCHEDULER_MEMORY_QUEUE": _ORDER,
+    "SCHEDULER_DISK_QUEUE": _ORDER,
+}
+
 
 def check_effects(given: Mapping[str, Any], values: Settings, *, settings: BaseSettings) -> None:
     """Refuse settings that would do nothing, or that Scrapy's own settings contradict."""
@@ -101,3 +113,12 @@ def pass_on(given: Mapping[str, Any], values: Settings, *, settings: BaseSetting
 def wants_guard(given: Mapping[str, Any], values: Settings) -> bool:
     """Whether a project asks for the guard: without it, a Scrapy spider may go where Scrapy lets it go."""
     return ("allow_private" in given or "allow_addresses" in given) and not values.allow_private
+
+
+def unused_parts(settings: BaseSettings) -> list[str]:
+    """What to say of parts of Scrapy's own scheduler that a project has replaced by its own."""
+    return [
+        f"{name} is not used: {instead}"
+        for name, instead in UNUSED_PARTS.items()
+        if str(settings.get(name)) != str(getattr(default_settings, name, None))
+    ]

@@ -24,7 +24,7 @@ from shoal.integrations.scrapy.scrapy_journey import ScrapyJourney, Steps
 from shoal.integrations.scrapy.visits import Visit
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping, Records
-from shoal.model import Lease, Progress, Task
+from shoal.model import CrawlState, Lease, Progress, Task
 from shoal.policy.notes import ITEMS
 from shoal.processes.black_box import BlackBox
 from shoal.processes.coordinator import Coordinator
@@ -40,6 +40,7 @@ from shoal.store.base import ItemFilter, ItemRow, Store
 
 TAKEN_IN_AT_ONCE = 500
 LOOK_SECONDS = 0.05
+STATE_SECONDS = 1.0
 UNFINISHED = -1
 
 T = TypeVar("T")
@@ -222,8 +223,15 @@ class _Work:
             self._say(f"{written} items of {self._crawl.id} are in {feed}")
 
     async def _is_finished(self) -> bool:
-        """Whether nothing was put since the worker saw the end."""
-        return (await self._progress()).is_finished
+        """Whether nothing was put since the worker saw the end. Raises where the crawl was cancelled: that is the end
+        of the run, but the spider is not done."""
+        progress = await self._progress()
+        if progress.state is CrawlState.CANCELLED:
+            raise ShoalError(
+                f"{self._crawl.id} was cancelled: {progress.cancelled:,} tasks are set aside; shoal resume"
+                f" {self._crawl.id} takes them up again"
+            )
+        return progress.is_finished
 
     async def _progress(self) -> Progress:
         return await until_reachable(lambda: self._frontier.progress(self._crawl.id), say=self._say)
@@ -273,15 +281,20 @@ class _Work:
         return await until_reachable(reserve, say=self._say)
 
     async def _feed(self) -> None:
-        """Say that there is more of the start to come, until it was put."""
+        """Say that there is more of the start to come, until it was put, or nobody wants it any more."""
+        looks_at = 0.0
         while not self._inflow.is_fed:
             if self._inflow.has_broken_off and not self._inflow.tasks:
                 # Nobody waits for the rest, but the crawl does not count as fed: the next run feeds it again.
                 await self._coordinator.feeder.give_up()
                 return
             await self._coordinator.feeder.go_on()
-            if self._inflow.watches_left:
-                self._inflow.left = (await self._progress()).left
+            if self._inflow.watches_left or time.monotonic() >= looks_at:
+                looks_at, progress = time.monotonic() + STATE_SECONDS, await self._progress()
+                self._inflow.left = progress.left
+                if progress.state is CrawlState.CANCELLED:
+                    await self._coordinator.feeder.give_up()
+                    return
             await asyncio.sleep(RENEW_SECONDS)
         await self._coordinator.feeder.end()
 
