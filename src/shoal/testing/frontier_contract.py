@@ -19,6 +19,7 @@ from shoal.testing.contract.frontier.control_promises import ControlPromises
 from shoal.testing.contract.frontier.exit_promises import ExitPromises
 from shoal.testing.contract.frontier.feeding_promises import FeedingPromises
 from shoal.testing.contract.frontier.history_promises import HistoryPromises
+from shoal.testing.contract.frontier.kind_promises import KindPromises
 from shoal.testing.contract.frontier.landing_promises import LandingPromises
 from shoal.testing.contract.frontier.lease_promises import LeasePromises
 from shoal.testing.contract.frontier.lost_promises import LostPromises
@@ -43,6 +44,7 @@ class FrontierContract(
     FeedingPromises,
     TtlPromises,
     HistoryPromises,
+    KindPromises,
     ReasonPromises,
     BadRecordPromises,
 ):

@@ -21,6 +21,7 @@ from shoal.frontier.rules.constants import MOST_COUNTED
 from shoal.frontier.rules.tasks import BAD_RECORD
 from shoal.model import (
     DIRECT,
+    HTTP,
     Crawl,
     CrawlState,
     DeadCount,
@@ -115,7 +116,7 @@ class RedisFrontier:
     async def bury(self, crawl: str, letters: Sequence[tuple[Task, str]]) -> PutReport:
         return await bury(self._runner, self._samples, crawl, letters)
 
-    async def lease(
+    async def lease(  # noqa: PLR0913 -- as the contract has it
         self,
         crawls: Sequence[str],
         limit: int,
@@ -124,9 +125,10 @@ class RedisFrontier:
         seconds: float,
         horizon: float,
         landed: Sequence[Lease] = (),
+        kinds: Sequence[str] = (HTTP,),
     ) -> LeaseBatch:
         self._repair.see_terms(horizon=horizon, seconds=seconds)
-        terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon, landed=landed)
+        terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon, landed=landed, kinds=kinds)
         return await lease(self._runner, self._outbox, crawls, terms)
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
