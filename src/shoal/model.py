@@ -12,6 +12,7 @@ DIRECT = "direct"
 DUPLICATE = "duplicate"  # the reason under which links to known pages are counted
 VIA = " via "  # between a lane's host and its pool; a lane without it goes out directly
 NO_EXIT = "no_exit"
+HTTP = "http"  # the kind of tasks that name none
 # Upper bounds, in seconds, of the groups into which fetches are counted by how long they took; one group more: above.
 FETCH_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -37,6 +38,7 @@ class Task(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     hops: int = 0
     shape: int = 0
     merged: bool = False
+    kind: str = HTTP
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,7 +252,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """A crawl's counters, read in one step. `outcomes`, `rejected` and `notes` count by name.
 
     `reason` says why the crawl was paused or cancelled, if that is known. `feeders_lost`: feeders that have not fed the
-    start to its end and are gone."""
+    start to its end and are gone. `kinds` counts the tasks that wait, queued or delayed, by their kind; it is
+    empty in a crawl that never had another kind than `http`."""
 
     state: CrawlState
     feeding: bool = False
@@ -271,6 +274,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     notes: dict[str, int] = msgspec.field(default_factory=dict)
     reason: str = ""
     feeders_lost: int = 0
+    kinds: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def left(self) -> int:
@@ -414,7 +418,8 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     `troubles` says what hinders the worker now, a line each. `load` is the share of a core that its process needed
     lately: used it, or waited for its turn. `left` is when the worker ended its work on the crawl in good order, 0
     before that. `most` is how many requests it had on their way at once since its last sign. `figures` are those of
-    its work on this crawl, `cores` those that its machine lets it use, 0 where that is not known."""
+    its work on this crawl, `cores` those that its machine lets it use, 0 where that is not known. `kinds` are those of
+    the tasks that it does."""
 
     worker: str
     crawl: str
@@ -435,6 +440,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     most: int = 0
     figures: Figures = msgspec.field(default_factory=Figures)
     cores: int = 0
+    kinds: tuple[str, ...] = (HTTP,)
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):

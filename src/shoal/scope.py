@@ -29,6 +29,7 @@ REASONS = {
     "max_pages": "the crawl had already accepted max_pages tasks",
     "max_per_host": "the crawl had already accepted max_per_host tasks for its host",
     "max_per_shape": "the crawl had already accepted max_per_shape tasks for URLs of its shape on this host",
+    "too_many_kinds": "the crawl had 16 kinds of tasks already, and its kind was none of them",
     "facets": "its path was met with more sets of parameter names than max_facets, and its set was not among the first",
     "equal_pages": "the last max_equal_pages pages of its shape had nothing new on them, so more of them were given up",
     "duplicate": "it was already known to the crawl",

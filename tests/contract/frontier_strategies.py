@@ -30,6 +30,7 @@ KEYS = range(24)
 EXITS = ["x", "y", "z", "anna", "ben"]
 SITES = ["cookies direct a.test", "cookies x b.test"]
 SAMPLED = ["merged", "scope", "max_pages"]
+KINDS = ["http", "browser", "eu"]
 REASONS = ["http: 404", "http: 500", "timeout"]
 POOL = Pool(
     name="p", exits=("x", "y"), interval=0.5, cap=2, quarantine=2.0, max_quarantine=8.0, patience=16.0, cost=0.5
@@ -48,6 +49,7 @@ tasks = st.builds(
     max_attempts=st.integers(0, 3),
     shape=st.integers(0, 2),
     merged=st.booleans(),
+    kind=st.sampled_from(["http", "http", *KINDS]),
 )
 updates = st.builds(
     LaneUpdate,

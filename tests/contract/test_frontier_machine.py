@@ -13,6 +13,7 @@ import msgspec
 from frontier_strategies import (
     EXITS,
     KEYS,
+    KINDS,
     LANES,
     OPEN_PLAIN,
     PLAIN,
@@ -134,9 +135,12 @@ class FrontierMachine(RuleBasedStateMachine):
         limit=st.integers(0, 6),
         worker=st.sampled_from(["w1", "w2"]),
         horizon=st.sampled_from([0.0, 1.0, 5.0]),
+        kinds=st.sampled_from([KINDS[:1], KINDS[1:2], KINDS[::2], KINDS]),
         data=st.data(),
     )
-    def lease(self, crawls: list[str], limit: int, worker: str, horizon: float, data: st.DataObject) -> None:
+    def lease(
+        self, crawls: list[str], limit: int, worker: str, horizon: float, kinds: list[str], data: st.DataObject
+    ) -> None:
         landed = data.draw(st.lists(st.sampled_from(self.leases[-12:]), max_size=6)) if self.leases else []
         batch = self.both(
             lambda frontier: frontier.lease(
@@ -146,6 +150,7 @@ class FrontierMachine(RuleBasedStateMachine):
                 seconds=10.0,
                 horizon=horizon,
                 landed=[self.twin(lease, frontier) for lease in landed],
+                kinds=kinds,
             )
         )
         self.leases += batch.leases

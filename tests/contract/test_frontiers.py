@@ -43,7 +43,7 @@ def halve(server: RedisServer, crawl: str, key: bytes) -> int:
         if kind == b"held" and (record := server.call("HGET", name, key)):
             server.call("HSET", name, key, record[: len(record) // 2])
             changed += 1
-        elif kind == b"later" or kind.startswith(b"q:"):
+        elif kind == b"later" or kind.startswith((b"q:", b"kq:")):
             for member in server.call("ZRANGE", name, 0, -1):
                 if key in member:
                     server.call("ZADD", name, server.call("ZSCORE", name, member), member[: len(member) // 2])

@@ -35,8 +35,10 @@ def recounted(server: RedisServer) -> dict[str, int]:
     """What the keys themselves say, whatever the counters claim."""
     lanes = [name.decode() for name in server.call("HKEYS", PREFIX + "lanes")]
     buckets = int(server.call("HGET", PREFIX + "crawl", "buckets"))
+    kinds = [kind for kind in (server.call("HGET", PREFIX + "crawl", "kinds") or b"").decode().split(",") if kind]
+    queues = [f"{queue}:{lane}" for queue in ("q", *(f"kq:{kind}" for kind in kinds)) for lane in lanes]
     waiting = {
-        "queued": sum(server.call("ZCARD", f"{PREFIX}q:{lane}") for lane in lanes),
+        "queued": sum(server.call("ZCARD", PREFIX + queue) for queue in queues),
         "delayed": server.call("ZCARD", PREFIX + "later"),
         "leased": server.call("HLEN", PREFIX + "held"),
         "dead": server.call("HLEN", PREFIX + "dead"),

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 from redis_keys import CLIENTS, watched
 
@@ -59,7 +60,7 @@ class Row(NamedTuple):
 
     def matches(self, name: str) -> bool:
         """Words in capitals stand for a part of the key."""
-        return re.fullmatch(re.sub("CRAWL|LANE|NAME|RUN_ID|G|N", ".+", re.escape(self.key)), name) is not None
+        return re.fullmatch(re.sub("CRAWL|KIND|LANE|NAME|RUN_ID|G|N", ".+", re.escape(self.key)), name) is not None
 
 
 def rows() -> list[Row]:
@@ -162,6 +163,39 @@ async def crawl_with_exits(frontier: RedisFrontier, clock: FakeClock) -> None:
     await frontier.hold_duty("alerts", "w", seconds=10.0)
 
 
+async def crawl_of_kinds(server: RedisServer, frontier: RedisFrontier, clock: FakeClock) -> None:
+    """Tasks of two kinds: lent, found, given back, lost, dead, cancelled, given up with their exits, repaired."""
+    pools = (msgspec.structs.replace(PROXIES, patience=0.0),)
+    await frontier.open_crawl(Crawl(id="kinds", spider="s", interval=0.0, cap=50, pools=pools))
+
+    async def ask(limit: int = 20) -> list[Lease]:
+        batch = await frontier.lease(
+            ["kinds"], limit, worker="w", seconds=60.0, horizon=5.0, kinds=("http", "browser", "eu")
+        )
+        return batch.leases
+
+    await frontier.put("kinds", [make_task(number, kind="browser", delay=number % 2) for number in range(9)])
+    first, second, third, fourth, *_ = await ask()
+    await frontier.settle([Done(lease=first, found=[make_task(20, kind="eu")]), Released(lease=second)])
+    await frontier.settle([Dead(lease=third, reason="gone", detail=""), Retry(lease=fourth, reason="r", delay=2.0)])
+    await frontier.requeue_dead("kinds", DeadFilter())
+    await frontier.update_lane("kinds", "a.test", LaneUpdate(rest_seconds=0.1))
+    await frontier.reserve("kinds", "a.test")
+    await frontier.evict("w")
+    for state in (CrawlState.CANCELLED, CrawlState.RUNNING):
+        await frontier.set_state("kinds", state)
+        clock.advance(5.0)
+    leases = await ask()
+    await frontier.lease(["kinds"], 0, worker="w", seconds=60.0, horizon=0.0, landed=leases)
+    await frontier.open_crawl(Crawl(id="kinds", spider="s", interval=0.5, cap=40, pools=()))
+    await frontier.put("kinds", [make_task(30, "b.test via proxies", kind="eu")])
+    await frontier.set_feeding("kinds", "feeder", seconds=500.0)
+    clock.advance(90.0)
+    await ask()
+    let_it_seem_restarted(server, "shoal:{kinds.0}:")
+    await frontier.put("kinds", [make_task(31, kind="eu")])
+
+
 async def crawl_in_shards(server: RedisServer, clock: FakeClock) -> None:
     """Links from one shard to another, and a budget that is shared out."""
     frontier = await RedisFrontier.open(f"{server.url}?shards=2", clock=clock)
@@ -185,6 +219,7 @@ def let_it_seem_restarted(server: RedisServer, prefix: str) -> None:
 
 async def use_everything(server: RedisServer, frontier: RedisFrontier, inbox: RedisInbox, clock: FakeClock) -> None:
     await crawl_with_exits(frontier, clock)
+    await crawl_of_kinds(server, frontier, clock)
     await crawl_in_shards(server, clock)
     await frontier.open_crawl(Crawl(id="loose", spider="s", interval=0.0, cap=50, dedup="bloom:0.01"))
     await frontier.put("loose", [make_task(1, HOME)])
@@ -206,8 +241,8 @@ async def test_every_key_is_on_the_page_with_its_type_and_its_fields(
     for key in keys:
         if row_of(key).key in FIXED_FIELDS:
             names = {name.decode() for name in server.call("HKEYS", key)}
-            # A pool's blocks and exits have fields of their own, which the page explains.
-            named = {name for name in names if not name.startswith(("b:", "e:"))}
+            # A pool's blocks and exits, and kinds, have fields of their own, which the page explains.
+            named = {name for name in names if not name.startswith(("b:", "e:", "kind:"))}
             assert {name for name in named if f"`{name}`" not in row_of(key).fields} == set(), key
 
 
@@ -217,7 +252,7 @@ async def test_the_page_names_every_verb_that_writes_a_key_and_no_key_that_is_no
     with watched(server) as written:
         await use_everything(server, frontier, inbox, clock)
         await inbox.forget("books")
-        for crawl in ("books", "wide", "loose"):
+        for crawl in ("books", "wide", "loose", "kinds"):
             await frontier.delete_crawl(crawl)
     by_row: dict[str, set[str]] = {row.key: set() for row in rows()}
     for writer, key in written:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -171,11 +171,46 @@ async def test_repairs_what_a_torn_write_left(server: RedisServer) -> None:
     await frontier.close()
 
 
-class Site:
-    """A link graph that always is the same: page n leads to pages that follow from n."""
+async def test_repairs_queues_of_several_kinds(server: RedisServer) -> None:
+    """A leased task is in its queue as well, a queued one is delayed, too, and counts and indexes are wrong."""
+    frontier = await opened(server)
+    kinds = ("http", "browser", "eu")
+    await frontier.put(CRAWL, [make_task(number, kind=kinds[number % 3]) for number in range(60)])
+    await frontier.put(CRAWL, [make_task(number, "b.test", kind="eu", delay=50.0) for number in range(100, 110)])
+    queue = PREFIX + "kq:browser:a.test"
+    before = server.call("ZRANGE", queue, 0, -1, "WITHSCORES")
+    leases = (await frontier.lease([CRAWL], 5, worker="w", seconds=60.0, horizon=0.0, kinds=["browser"])).leases
+    progress = await frontier.progress(CRAWL)
+    server.call("ZADD", queue, before[1], before[0])
+    waiting = server.call("ZRANGE", queue, 3, 3)[0]
+    server.call("ZADD", PREFIX + "later", 1, bytes(8) + (6).to_bytes(2, "big") + b"a.test" + waiting)
+    server.call("HSET", PREFIX + "count", "kind:browser", 77, "kind:eu", -3, "queued", 5)
+    server.call("DEL", PREFIX + "ready:browser", PREFIX + "ready", PREFIX + "busy")
+    server.restart()
+    await until_reachable(lambda: frontier.update_lane(CRAWL, "a.test", LaneUpdate(interval=0.0)), say=str)
+    repaired = await frontier.progress(CRAWL)
+    assert claimed(repaired) == claimed(progress) == recounted(server)
+    assert repaired.kinds == progress.kinds == {"http": 20, "browser": 15, "eu": 30}
+    await frontier.settle([Done(lease=lease) for lease in leases])
 
-    def __init__(self, pages: int) -> None:
+    async def browser() -> list[Lease]:
+        batch = await frontier.lease([CRAWL], 50, worker="w", seconds=60.0, horizon=0.0, kinds=["browser"])
+        return batch.leases
+
+    assert len(await eventually(browser, pause=0.05)) == 15
+    await frontier.close()
+
+
+class Site:
+    """A link graph that always is the same: page n leads to pages that follow from n. Of several kinds, if asked."""
+
+    def __init__(self, pages: int, kinds: Sequence[str] = ("http",)) -> None:
         self.pages = pages
+        self.kinds = kinds
+
+    def kinds_of(self, worker: int) -> Sequence[str]:
+        """The kinds that this worker does: all, or one."""
+        return self.kinds if worker == 0 else [self.kinds[worker % len(self.kinds)]]
 
     def links(self, page: int) -> list[Task]:
         draw = random.Random(page)
@@ -185,7 +220,14 @@ class Site:
             *(draw.randrange(self.pages) for _ in range(4)),
         }
         return [
-            make_task(number, f"{number % 7}.test", priority=number % 3, max_attempts=50) for number in sorted(found)
+            make_task(
+                number,
+                f"{number % 7}.test",
+                priority=number % 3,
+                max_attempts=50,
+                kind=self.kinds[number % len(self.kinds)],
+            )
+            for number in sorted(found)
         ]
 
     def result(self, lease: Lease, draw: random.Random) -> Result:
@@ -197,14 +239,15 @@ class Site:
         return Done(lease=lease, found=self.links(lease.task.key))
 
 
-async def work(server: RedisServer, site: Site, name: str, stop: asyncio.Event) -> set[int]:
+async def work(server: RedisServer, site: Site, number: int, stop: asyncio.Event) -> set[int]:
     """A worker that waits out the server and now and then drops what it holds."""
+    name, kinds = f"w{number}", site.kinds_of(number)
     frontier = await until_reachable(lambda: RedisFrontier.open(server.url), say=str)
     draw = random.Random(name)
     stored: set[int] = set()
     while not stop.is_set():
         batch = await until_reachable(
-            lambda: frontier.lease([CRAWL], 20, worker=name, seconds=0.7, horizon=0.1), say=str
+            lambda: frontier.lease([CRAWL], 20, worker=name, seconds=0.7, horizon=0.1, kinds=kinds), say=str
         )
         if batch.finished:
             break
@@ -224,16 +267,19 @@ async def rewritten(server: RedisServer) -> None:
     await eventually(lambda: server.call("GET", "shoal:rewritten") == run_id.encode())
 
 
-@pytest.mark.parametrize(("seed", "ttl"), [(1, 0.0), (2, 0.0), (3, 3600.0)])
+@pytest.mark.parametrize(
+    ("seed", "ttl", "kinds"),
+    [(1, 0.0, ["http"]), (2, 0.0, ["http"]), (3, 3600.0, ["http"]), (4, 0.0, ["http", "browser"])],
+)
 async def test_nothing_is_lost_when_the_server_dies_and_its_files_tail_is_gone(
-    server: RedisServer, seed: int, ttl: float
+    server: RedisServer, seed: int, ttl: float, kinds: list[str]
 ) -> None:
-    site, draw, stop = Site(1500), random.Random(seed), asyncio.Event()
+    site, draw, stop = Site(1500, kinds), random.Random(seed), asyncio.Event()
     frontier = await opened(server, dedup_ttl=ttl)
     await frontier.put(CRAWL, [make_task(0, "0.test", max_attempts=50)])
     server.wait_for_the_file()
     safe = (server.append_only_file, server.append_only_file.stat().st_size)
-    workers = [asyncio.create_task(work(server, site, f"w{number}", stop)) for number in range(3)]
+    workers = [asyncio.create_task(work(server, site, number, stop)) for number in range(3)]
     for _ in range(3):
         await asyncio.sleep(draw.uniform(0.1, 0.3))  # a moment of the crawl that the seed chooses
         assert not any(worker.done() for worker in workers)
@@ -245,5 +291,6 @@ async def test_nothing_is_lost_when_the_server_dies_and_its_files_tail_is_gone(
     progress = await frontier.progress(CRAWL)
     assert claimed(progress) == recounted(server) == {"queued": 0, "delayed": 0, "leased": 0, "dead": 0, "done": 1500}
     assert stored == set(range(1500))
+    assert progress.kinds == ({"http": 0, "browser": 0} if len(kinds) > 1 else {})
     assert (await frontier.look_up(CRAWL, 77)).state == TaskState.DONE
     await frontier.close()

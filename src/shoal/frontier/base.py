@@ -12,6 +12,7 @@ from typing import Protocol
 from shoal.frontier.rules.constants import MOST_COUNTED
 from shoal.model import (
     DIRECT,
+    HTTP,
     Crawl,
     CrawlState,
     DeadCount,
@@ -72,8 +73,9 @@ class Frontier(Protocol):
 
         A key is known from its put on, for ever; where the crawl has a `dedup_ttl`, for at least that long after
         its task ended and at most one and a half times as long. The epoch rises when keys expire.
-        A budget's refusal leaves the key unknown, so that a raised budget lets it in later. A put into a
-        finished crawl sets it running again. `rejected` and `samples` are counted like those of a settle."""
+        A budget's refusal leaves the key unknown, so that a raised budget lets it in later. A crawl has at most
+        MAX_KINDS kinds of tasks, `http` among them: those of any other are refused, too. A put into a finished crawl
+        sets it running again. `rejected` and `samples` are counted like those of a settle."""
 
     async def bury(self, crawl: str, letters: Sequence[tuple[Task, str]]) -> PutReport:
         """Store each task as a dead letter with its reason, without a worker: an entry from outside that is no task.
@@ -88,7 +90,7 @@ class Frontier(Protocol):
         Keys that are known already stay as they are. Where keys expire, the time of a new one begins now. The state of
         the crawl stays. One step per bounded number of keys: repeat a call that failed."""
 
-    async def lease(
+    async def lease(  # noqa: PLR0913 -- what a worker asks for
         self,
         crawls: Sequence[str],
         limit: int,
@@ -97,6 +99,7 @@ class Frontier(Protocol):
         seconds: float,
         horizon: float,
         landed: Sequence[Lease] = (),
+        kinds: Sequence[str] = (HTTP,),
     ) -> LeaseBatch:
         """Lend up to `limit` tasks whose lanes may start within `horizon`, longest-waiting lane first,
         inside a lane by priority, then age. Expired leases are reclaimed first. An attempt counts from its lease; it
@@ -113,7 +116,11 @@ class Frontier(Protocol):
 
         `landed` are leases of these crawls whose requests were answered: from this call on they no longer count in
         the caps of their lanes. The leases stand, their exits stay in use and an opening lane stays closed until they
-        are settled. Leases that are lost, or were named before, are ignored."""
+        are settled. Leases that are lost, or were named before, are ignored.
+
+        `kinds`: only tasks of these kinds are lent, as if the others were not there; `ask_again` counts for these
+        kinds. Everything else about a lane counts for all its tasks, of whatever kind: pace, cap, rests, rules, exits.
+        `finished` crawls have no task of any kind left."""
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
         """Keep the leases for `seconds` from now; gives the leases that are lost already."""

@@ -19,6 +19,7 @@ from shoal.testing.contract.frontier.control_promises import ControlPromises
 from shoal.testing.contract.frontier.exit_promises import ExitPromises
 from shoal.testing.contract.frontier.feeding_promises import FeedingPromises
 from shoal.testing.contract.frontier.history_promises import HistoryPromises
+from shoal.testing.contract.frontier.kind_promises import KindPromises
 from shoal.testing.contract.frontier.known_promises import KnownPromises
 from shoal.testing.contract.frontier.landing_promises import LandingPromises
 from shoal.testing.contract.frontier.lease_promises import LeasePromises
@@ -45,6 +46,7 @@ class FrontierContract(
     FeedingPromises,
     TtlPromises,
     HistoryPromises,
+    KindPromises,
     ReasonPromises,
     BadRecordPromises,
 ):

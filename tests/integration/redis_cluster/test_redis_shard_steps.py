@@ -121,7 +121,7 @@ async def test_an_allowance_that_comes_late_counts_for_nothing(server: RedisServ
     shard = shards[shard_of(a, of=SHARDS)]
     batch = Batch(shard)
     tasks = batch.encode(late)
-    answer = await runner.change_in(shard, "put", 0, *batch.kinds, *tasks, 0, *grants[shard.number])
+    answer = await runner.change_in(shard, "put", 0, *batch.labels, *tasks, 0, *grants[shard.number])
     assert (answer[2], len(answer[6])) == (0, 10)
     assert (await other.put(CRAWL, late)).refused == {task.key: "max_pages" for task in late}
     await other.close()

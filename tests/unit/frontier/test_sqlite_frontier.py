@@ -15,7 +15,7 @@ import pytest
 from shoal.errors import StorageError, UsageError
 from shoal.frontier import open_frontier
 from shoal.frontier.rules.constants import MAX_PUT_OFF
-from shoal.frontier.sqlite import expiry, lease_rows
+from shoal.frontier.sqlite import expiry, kind_queues, lease_rows, lost_leases
 from shoal.frontier.sqlite import lease as sqlite_lease
 from shoal.frontier.sqlite import put as sqlite_put
 from shoal.frontier.sqlite import settle as sqlite_settle
@@ -27,7 +27,7 @@ from shoal.testing.clock import FakeClock
 
 CRAWL = "c"
 HOT_QUERIES = {
-    "expired leases": sqlite_lease.EXPIRED,
+    "expired leases": lost_leases.EXPIRED,
     "due tasks": sqlite_lease.DUE,
     "ready lanes": sqlite_lease.READY,
     "next tasks": lease_rows.NEXT_TASKS,
@@ -35,6 +35,9 @@ HOT_QUERIES = {
     "next due task": sqlite_lease.NEXT_DUE,
     "next expiry": sqlite_lease.NEXT_EXPIRY,
     "held tasks": sqlite_settle.HELD,
+    "held tasks of several kinds": sqlite_settle.HELD_WITH_KIND,
+    "next tasks of a kind": kind_queues.NEXT_TASKS_OF_KIND,
+    "next lane with tasks of a kind": kind_queues.NEXT_OF_KIND,
     "requests on their way": lease_rows.ON_THEIR_WAY,
     "known keys": sqlite_put.KNOWN,
     "keys that ended": expiry.KNOWN_PAST,

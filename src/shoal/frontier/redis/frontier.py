@@ -22,6 +22,7 @@ from shoal.frontier.rules.constants import MOST_COUNTED
 from shoal.frontier.rules.tasks import BAD_RECORD
 from shoal.model import (
     DIRECT,
+    HTTP,
     Crawl,
     CrawlState,
     DeadCount,
@@ -119,7 +120,7 @@ class RedisFrontier:
     async def know(self, crawl: str, keys: Sequence[int]) -> int:
         return await know(self._runner, crawl, keys)
 
-    async def lease(
+    async def lease(  # noqa: PLR0913 -- as the contract has it
         self,
         crawls: Sequence[str],
         limit: int,
@@ -128,9 +129,10 @@ class RedisFrontier:
         seconds: float,
         horizon: float,
         landed: Sequence[Lease] = (),
+        kinds: Sequence[str] = (HTTP,),
     ) -> LeaseBatch:
         self._repair.see_terms(horizon=horizon, seconds=seconds)
-        terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon, landed=landed)
+        terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon, landed=landed, kinds=kinds)
         return await lease(self._runner, self._outbox, crawls, terms)
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:

@@ -18,7 +18,7 @@ from shoal.frontier.redis.shards import Shard, shard_of
 from shoal.frontier.redis.wire import KEY, decode_task, number
 from shoal.frontier.rules.fairness import share_out
 from shoal.frontier.rules.tasks import is_suspect
-from shoal.model import DIRECT, VIA, Lease, LeaseBatch
+from shoal.model import DIRECT, HTTP, VIA, Lease, LeaseBatch
 
 MAX_LEASES = 100  # per script: all other clients wait for a script
 LEAST_LANES = 32  # that each of several shards names, even if few of them can be served
@@ -36,6 +36,12 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     horizon: float
     may_be_alone: bool = True
     landed: Sequence[Lease] = ()
+    kinds: Sequence[str] = (HTTP,)
+
+    @property
+    def asked(self) -> str:
+        """The kinds as scripts read them."""
+        return "" if tuple(self.kinds) == (HTTP,) else ",".join(self.kinds)
 
 
 async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], terms: Terms) -> LeaseBatch:
@@ -123,7 +129,8 @@ class _Lent(msgspec.Struct, kw_only=True):
 
 
 async def _lease_one(runner: ShardRunner, shard: Shard, terms: Terms) -> _Lent:
-    args = (terms.limit, terms.worker, number(terms.seconds), number(terms.horizon), int(terms.may_be_alone))
+    may_be_alone = int(terms.may_be_alone)
+    args = (terms.limit, terms.worker, number(terms.seconds), number(terms.horizon), may_be_alone, terms.asked)
     asked = runner.connections.times.now()
     *_, answer = await runner.run([*_land([shard], terms.landed), (shard, "lease", args)])
     return _lent(runner, {shard: answer}, asked=asked)
@@ -134,7 +141,7 @@ async def _lease_many(runner: ShardRunner, shards: Sequence[Shard], terms: Terms
     longest, its lane is asked before all others, which lend nothing when it is lent."""
     limit = min(terms.limit, max(LEAST_LANES, 2 * terms.limit // len(shards)))
     asked = runner.connections.times.now()
-    survey = (limit, number(terms.horizon), terms.limit, number(terms.seconds))
+    survey = (limit, number(terms.horizon), terms.limit, number(terms.seconds), terms.asked)
     landing = _land(shards, terms.landed)
     surveys = await _ask_each(runner, dict.fromkeys(shards, ("survey", survey)), before=landing)
     ready = []
@@ -172,7 +179,7 @@ async def _ask_lanes(
     lanes: dict[Shard, list[Argument]] = {}
     for shard, lane, share in wanted:
         lanes.setdefault(shard, []).extend((lane, share))
-    shared = (terms.worker, number(terms.seconds), number(terms.horizon), int(may_be_alone))
+    shared = (terms.worker, number(terms.seconds), number(terms.horizon), int(may_be_alone), terms.asked)
     return await _ask_each(runner, {shard: ("lend", (*shared, *args)) for shard, args in lanes.items()})
 
 

@@ -42,6 +42,7 @@ _TYPES = {
     ),
     "repair": b"string",
 }  # fmt: skip
+_KIND = re.compile(rb"[^,:]+")
 _OF_A_LANE = {"q": b"zset", "rests": b"zset", "uses": b"hash", "shape": b"hash"}
 _OF_KEYS = {"seen:": b"set", "past:": b"set", "bloom:": b"string"}
 _MAY_LACK = {b"clock_shift", b"clock_last", b"dedup_ttl", b"max_cost", b"cost", b"filters", b"spent", b"finished"}
@@ -92,6 +93,7 @@ class _Look:
         self._prefix = shard.prefix
         self.places = Counter[str]()
         self.told: dict[str, Task] = {}
+        self._kinds: list[str] = []
 
     async def at_types(self) -> None:
         """Keys of another type than theirs are set aside whole."""
@@ -126,6 +128,22 @@ class _Look:
             await self._aside("crawl", b"pools", fields[b"pools"])
         if not _is_number(fields.get(b"buckets", b"1")):
             await self._replace("crawl", "buckets", fields[b"buckets"], str(await self._buckets()))
+        await self._at_kinds(fields.get(b"kinds", b""))
+
+    async def _at_kinds(self, given: bytes) -> None:
+        """The kinds that the queues name are those of the crawl, whatever its record says."""
+        named = [name for name in given.split(b",") if name]
+        sound = [name for name in named if _KIND.fullmatch(name) and name.isascii()]
+        queued = sorted({name.partition(b":")[0] for name in await self._named("kq:")} - set(sound))
+        kinds = b",".join([*sound, *queued])
+        if kinds != given:
+            await self._replace("crawl", "kinds", given or None, kinds.decode("ascii", "replace"))
+        self._kinds = [name.decode("ascii", "replace") for name in (*sound, *queued)]
+        for kind, found in zip(
+            self._kinds, await self._all("TYPE", [f"ready:{kind}" for kind in self._kinds]), strict=True
+        ):
+            if found not in (b"zset", b"none"):
+                await self._aside(f"ready:{kind}", b"", b"")
 
     async def at_counters(self) -> None:
         """Counters that are no whole numbers are dropped; those of tasks are counted anew by the check."""
@@ -148,7 +166,7 @@ class _Look:
         """A lane whose record is bad or missing gets a new one, with the crawl's pace; then its queue is looked at."""
         interval, cap = map(float, await self._connection.call("HMGET", self._prefix + "crawl", "interval", "cap"))
         # Also lanes whose record is missing.
-        names = set(await self._named("q:"))
+        names = {*await self._named("q:"), *(name.partition(b":")[2] for name in await self._named("kq:"))}
         async for lane, record in self._pages("HSCAN", "lanes"):
             names.add(lane)
             if not _is_lane(record):
@@ -166,12 +184,15 @@ class _Look:
 
     async def _at_lane(self, lane: bytes, fresh: bytes) -> None:
         name = lane.decode("utf-8", "surrogateescape")
-        kinds = await self._all("TYPE", [f"{kind}:{name}" for kind in _OF_A_LANE])
-        for (kind, wanted), found in zip(_OF_A_LANE.items(), kinds, strict=True):
+        keys = {f"{kind}:{name}": wanted for kind, wanted in _OF_A_LANE.items()}
+        queues = [f"q:{name}", *(f"kq:{kind}:{name}" for kind in self._kinds)]
+        keys |= dict.fromkeys(queues, b"zset")
+        for (key, wanted), found in zip(keys.items(), await self._all("TYPE", list(keys)), strict=True):
             if found not in (wanted, b"none"):
-                await self._aside(f"{kind}:{name}", b"", b"", is_task=kind == "q")
+                await self._aside(key, b"", b"", is_task=key in queues)
         await self._connection.call("HSETNX", self._prefix + "lanes", lane, fresh)
-        await self.at_zset(f"q:{name}", lambda data: decode_task(data, ""))
+        for queue in queues:
+            await self.at_zset(queue, lambda data: decode_task(data, ""))
         await self.at_zset(f"rests:{name}", lambda data: _sized(data, 4))
         await self.at_hash(f"uses:{name}", lambda _, data: _sized(data, _USE_BYTES))
 
@@ -211,14 +232,15 @@ class _Look:
         await self._connection.call("HSET", self._prefix + name, field, value)
 
     async def _aside(self, name: str, field: bytes, seen: bytes, *, is_task: bool = False) -> None:
-        is_task = is_task or name in _OF_TASKS or (name.startswith("q:") and field != b"")
+        lane = _lane_of_queue(name)
+        is_task = is_task or name in _OF_TASKS or (lane != "" and field != b"")
         key = name.encode("utf-8", "surrogateescape")
         await self._connection.send_bare_script("aside", self._prefix, ("", key, field, seen, int(is_task)))
         (taken,) = await self._connection.answers()
         if taken:
             self.places[name.partition(":")[0]] += taken
         if taken and is_task:
-            self._tell(field + seen, lane=key[2:] if name.startswith("q:") else b"")
+            self._tell(field + seen, lane=lane.encode("utf-8", "surrogateescape"))
 
     def _tell(self, raw: bytes, *, lane: bytes) -> None:
         """The URL that a bad record ends with: it becomes a dead letter of its own."""
@@ -230,6 +252,13 @@ class _Look:
         except ValueError:
             return
         self.told[url] = Task(url=url, key=bad_record_key(url), lane=host)
+
+
+def _lane_of_queue(name: str) -> str:
+    """The lane of a queue by its key; empty: it is no queue."""
+    if name.startswith("kq:"):
+        return name.split(":", 2)[2]
+    return name[2:] if name.startswith("q:") else ""
 
 
 def _defaults() -> dict[str, str]:

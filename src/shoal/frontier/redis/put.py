@@ -67,7 +67,7 @@ class Chunk(msgspec.Struct, frozen=True):
     def args(self, counts: Sequence[Argument] = (0,), grant: Sequence[Argument] = ()) -> list[Argument]:
         return [
             *counts,
-            *self.batch.kinds,
+            *self.batch.labels,
             *self.tasks,
             len(self.reasons),
             *self.reasons,

@@ -21,7 +21,7 @@ from shoal.frontier.redis.connection import Argument, Connection
 from shoal.frontier.redis.connections import ANSWER_SECONDS, RedisConnections
 from shoal.frontier.redis.server_checks import info, warn
 from shoal.frontier.redis.shards import Shard, shards_of
-from shoal.frontier.redis.views import lane_names
+from shoal.frontier.redis.views import lane_names, queue_names
 from shoal.frontier.redis.wire import encode_pools
 from shoal.model import VIA, Pool
 
@@ -94,6 +94,7 @@ class Repair:
                 await self._pages(connection, shard, step)
             last = max(last, await self._queues(connection, shard))
             keys = sum(await self._pages(connection, shard, "seen"))
+            await self._pages(connection, shard, "kinds")
             await self._step(connection, shard, "clear")
             waiting = await self._lanes(connection, shard, "lanes", repr(self._rest))
             await self._have_links_resent(connection, shard)
@@ -143,7 +144,7 @@ class Repair:
 
     async def _queues(self, connection: Connection, shard: Shard) -> int:
         """Look at every waiting task; gives the last sequence."""
-        names = await lane_names(self._connections, shard)
+        names = await queue_names(self._connections, shard)
         order: Argument = "-inf"
         last = 0
         while names:

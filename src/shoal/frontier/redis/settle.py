@@ -36,7 +36,7 @@ class Chunk:
 
     @property
     def args(self) -> list[Argument]:
-        args = [*self.batch.kinds, len(self.results), *self._args, len(self._notes)]
+        args = [*self.batch.labels, len(self.results), *self._args, len(self._notes)]
         for notes, carriers in self._notes.items():
             args += (struct.pack(f">{len(carriers)}H", *carriers), *notes)
         return args

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,7 +22,7 @@ from shoal.frontier.redis.wire import (
     pairs,
 )
 from shoal.frontier.rules.constants import WORKERS_KEPT_SECONDS
-from shoal.model import CrawlState, LaneStatus, Progress, TaskState, TaskStatus, WorkerBeat
+from shoal.model import HTTP, CrawlState, LaneStatus, Progress, TaskState, TaskStatus, WorkerBeat
 
 LANES_PER_PAGE = 500
 _TELLING = (b"unknown", b"known", b"dead", b"held")  # what a shard says of a key: the last one tells most
@@ -62,7 +62,18 @@ async def progress(runner: ShardRunner, crawl: str) -> Progress:
         notes={name: value for name, value in notes.items() if value},
         reason=answers[0][10].decode() if is_held else "",
         feeders_lost=answers[0][11],
+        kinds=_kinds(answers, counters, is_cancelled=state == CrawlState.CANCELLED),
     )
+
+
+def _kinds(answers: Sequence[list[Any]], counters: Mapping[str, int], *, is_cancelled: bool) -> dict[str, int]:
+    """How many tasks of each kind wait; empty, if there never was another than http."""
+    names = dict.fromkeys(name for answer in answers for name in answer[12].decode().split(",") if name)
+    if not names:
+        return {}
+    others = {name: 0 if is_cancelled else counters.get(f"kind:{name}", 0) for name in names}
+    waiting = counters.get("queued", 0) + counters.get("delayed", 0)
+    return {HTTP: waiting - sum(others.values()), **others}
 
 
 def state_of(states: Sequence[bytes]) -> CrawlState:
@@ -194,13 +205,13 @@ async def _waiting_in(
         if cursor == b"0":
             break
     state = TaskState.CANCELLED if is_cancelled else TaskState.QUEUED
-    lanes = await lane_names(runner.connections, shard)
+    queues = await queue_names(runner.connections, shard)
     order: bytes | str = "-inf"
-    while lanes and len(found) < len(keys):
-        page = lanes[:LANES_PER_PAGE]
+    while queues and len(found) < len(keys):
+        page = queues[:LANES_PER_PAGE]
         _, done, order, hits = await runner.read_in(shard, "find", "queues", order, len(page), *page, *wanted)
         found |= _waiting(hits, state)
-        del lanes[:done]
+        del queues[:done]
     return found
 
 
@@ -216,8 +227,8 @@ async def tasks_of(runner: ShardRunner, crawl: str, url: str, *, lanes: Sequence
             continue
         hits = await _found_in(runner, shard, "later", url)
         found |= _waiting(hits, TaskState.CANCELLED if is_cancelled else delayed)
-        for lane in mine:
-            hits = await _found_in(runner, shard, "queue", url, lane)
+        for queue in await queue_names(runner.connections, shard, lanes=[lane.encode() for lane in mine]):
+            hits = await _found_in(runner, shard, "queue", url, queue)
             found |= _waiting(hits, TaskState.CANCELLED if is_cancelled else queued)
         for where in ("held", "dead"):
             keys += await _found_in(runner, shard, where, url)
@@ -227,12 +238,12 @@ async def tasks_of(runner: ShardRunner, crawl: str, url: str, *, lanes: Sequence
     return [status for status in found.values() if status.task and status.task.url == url and status.task.lane in lanes]
 
 
-async def _found_in(runner: ShardRunner, shard: Shard, where: str, url: str, lane: str = "") -> list[bytes]:
+async def _found_in(runner: ShardRunner, shard: Shard, where: str, url: str, queue: bytes = b"") -> list[bytes]:
     """What `find_url` finds in one collection of a shard."""
     found: list[bytes] = []
     at: bytes | str = "-inf" if where == "queue" else "0"
     while at:
-        _, at, hits = await runner.read_in(shard, "find_url", where, at, url, lane)
+        _, at, hits = await runner.read_in(shard, "find_url", where, at, url, queue)
         found += hits
     return found
 
@@ -247,6 +258,17 @@ async def lane_names(connections: RedisConnections, shard: Shard) -> list[bytes]
             names.update(dict.fromkeys(page[::2]))
             if cursor == b"0":
                 return list(names)
+
+
+async def queue_names(
+    connections: RedisConnections, shard: Shard, *, lanes: Sequence[bytes] | None = None
+) -> list[bytes]:
+    """The queues of these lanes, or of all lanes of a shard, as their keys have them."""
+    names = await lane_names(connections, shard) if lanes is None else lanes
+    async with connections.borrow() as connection:
+        kinds = await connection.call("HGET", shard.prefix + "crawl", "kinds") or b""
+    others = [kind for kind in kinds.split(b",") if kind]
+    return [b"q:" + name for name in names] + [b"kq:%b:%b" % (kind, name) for kind in others for name in names]
 
 
 async def samples(runner: ShardRunner, crawl: str, reason: str) -> list[str]:

@@ -15,17 +15,18 @@ from shoal.frontier.redis.layout import SEQUENCES, VERDICTS
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.rules.constants import LONGEST_WHY
 from shoal.frontier.rules.tasks import bounded_priority
-from shoal.model import DIRECT, Crawl, DeadLetter, ExitUse, LaneUpdate, Pool, Task
+from shoal.model import DIRECT, HTTP, Crawl, DeadLetter, ExitUse, LaneUpdate, Pool, Task
 
 KEY = struct.Struct(">q")
 _REPORT = struct.Struct(">ddB")
-# key, most attempts, shape: scripts read these. Then flags, depth, parent, created.
+# key, most attempts, shape, flags: scripts read these. Then depth, parent, created; and the kind, if a flag says so.
 _HEADER = struct.Struct(">qHqBHqd")
 _LENGTH = struct.Struct(">I")
-_LINK = struct.Struct(">HI3sB")  # before each task of a packet: kind, length, low bits of the key, its digits
+_LINK = struct.Struct(">HI3sB")  # before each task of a packet: label, length, low bits of the key, its digits
 MAX_PACKET = 1_000_000  # bytes of several tasks: the server takes no argument of any length
-_HAS_PARENT, _HAS_EXTRAS = 1, 2
+_HAS_PARENT, _HAS_EXTRAS, _HAS_KIND = 1, 2, 4
 _MOST = 0xFFFF
+_Label = tuple[str, int, float, bool, str]
 
 
 class _Extras(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -45,7 +46,7 @@ class _Extras(msgspec.Struct, omit_defaults=True, kw_only=True):
     max_attempts: int | None = msgspec.field(default=None, name="a")
 
 
-_USUAL = ("parse", 0, 0.0, "GET", None, None, None, DIRECT, 0, False)
+_USUAL = ("parse", 0, 0.0, "GET", None, None, None, DIRECT, 0, False, HTTP)
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(_Extras)
 
@@ -54,7 +55,7 @@ def encode_task(task: Task) -> bytes:
     """The task without its lane. Raises ValueError or TypeError for a task that cannot be kept."""
     unusual = (
         task.handler, task.priority, task.delay, task.method, task.headers, task.body, task.meta, task.pool, task.hops,
-        task.merged,
+        task.merged, task.kind,
     )  # fmt: skip
     depth, most, parent = task.depth, task.max_attempts, task.parent
     flags = 0 if parent is None else _HAS_PARENT
@@ -64,7 +65,11 @@ def encode_task(task: Task) -> bytes:
             return header + task.url.encode()
         extras = _encode_extras(task)
         depth, most = _clamped(depth), _clamped(most)
-        header = _HEADER.pack(task.key, most, task.shape, flags | _HAS_EXTRAS, depth, parent or 0, task.created)
+        kind = b"" if task.kind == HTTP else task.kind.encode()
+        flags |= _HAS_EXTRAS | (_HAS_KIND if kind else 0)
+        header = _HEADER.pack(task.key, most, task.shape, flags, depth, parent or 0, task.created)
+        if kind:
+            header += bytes([len(kind)]) + kind
     except (struct.error, AttributeError) as error:
         raise ValueError(f"a task for {task.url!r} cannot be kept: {error}") from None
     return header + _LENGTH.pack(len(extras)) + extras + task.url.encode()
@@ -73,7 +78,10 @@ def encode_task(task: Task) -> bytes:
 def decode_task(data: bytes, lane: str, start: int = 0) -> Task:
     """The task whose bytes begin at `start`."""
     key, most, shape, flags, depth, parent, created = _HEADER.unpack_from(data, start)
-    at = start + _HEADER.size
+    at, kind = start + _HEADER.size, HTTP
+    if flags & _HAS_KIND:
+        at += 1 + data[at]
+        kind = data[start + _HEADER.size + 1 : at].decode()
     extras = None
     if flags & _HAS_EXTRAS:
         (length,) = _LENGTH.unpack_from(data, at)
@@ -104,6 +112,7 @@ def decode_task(data: bytes, lane: str, start: int = 0) -> Task:
         hops=extras.hops,
         shape=shape,
         merged=extras.merged,
+        kind=kind,
     )
 
 
@@ -129,9 +138,9 @@ def _clamped(number: int) -> int:
     return max(0, min(number, _MOST))
 
 
-def _packets(kinds: Sequence[int], keys: Sequence[bytes], tasks: Sequence[bytes]) -> list[bytes]:
+def _packets(labels: Sequence[int], keys: Sequence[bytes], tasks: Sequence[bytes]) -> list[bytes]:
     """All tasks in one packet, or each in its own where they are large. The low bits of a key tell its bucket."""
-    heads = map(_LINK.pack, kinds, map(len, tasks), [task[5:8] for task in tasks], map(len, keys))
+    heads = map(_LINK.pack, labels, map(len, tasks), [task[5:8] for task in tasks], map(len, keys))
     entries = zip(heads, keys, tasks, strict=True)
     if sum(map(len, tasks)) > MAX_PACKET:
         return [b"".join(entry) for entry in entries]
@@ -139,52 +148,53 @@ def _packets(kinds: Sequence[int], keys: Sequence[bytes], tasks: Sequence[bytes]
 
 
 class Batch:
-    """Tasks on their way into one script: values that they share are sent once, as a kind."""
+    """Tasks on their way into one script: values that they share are sent once, as a label."""
 
     def __init__(self, shard: Shard) -> None:
         self.tasks: list[Task] = []
         self._shard = shard
-        self._kinds: dict[tuple[str, int, float, bool], int] = {}
+        self._labels: dict[_Label, int] = {}
 
     def encode(self, tasks: Sequence[Task]) -> list[Argument]:
         """The list of these tasks as scripts read it: their number, the number of packets, the packets. If one cannot
         be stored, none is."""
-        kinds = self._kinds
-        known = len(kinds)
+        labels = self._labels
+        known = len(labels)
         numbers: list[int] = []
         encoded: list[bytes] = []
         try:
             for task in tasks:
-                kind = (task.lane, task.priority, task.delay, task.merged)
-                number = kinds.get(kind)
+                label = (task.lane, task.priority, task.delay, task.merged, task.kind)
+                number = labels.get(label)
                 if number is None:
-                    number = self._new_kind(kind)
+                    number = self._new_label(label)
                 numbers += (number,)
                 encoded += (encode_task(task),)
         except BaseException:
-            for kind in list(kinds)[known:]:
-                del kinds[kind]
+            for label in list(labels)[known:]:
+                del labels[label]
             raise
         self.tasks += tasks
         packets = _packets(numbers, [b"%d" % task.key for task in tasks], encoded)
         return [len(tasks), len(packets), *packets]
 
     @property
-    def kinds(self) -> list[Argument]:
-        """The arguments of the kinds: their number, then each one."""
-        args: list[Argument] = [len(self._kinds)]
-        for lane, priority, delay, merged in self._kinds:
+    def labels(self) -> list[Argument]:
+        """The arguments of the labels: their number, then each one."""
+        args: list[Argument] = [len(self._labels)]
+        for lane, priority, delay, merged, kind in self._labels:
             offset = -bounded_priority(priority) * SEQUENCES
             args += (lane, offset, repr(float(delay)), int(merged) + (0 if self._shard.has(lane) else 2))
+            args.append("" if kind == HTTP else kind)
         return args
 
-    def _new_kind(self, kind: tuple[str, int, float, bool]) -> int:
-        lane, priority, delay, merged = kind
-        lane.encode()
+    def _new_label(self, label: _Label) -> int:
+        lane, priority, delay, merged, kind = label
+        lane.encode(), kind.encode()
         if not math.isfinite(delay) or not isinstance(priority, int) or not isinstance(merged, bool):
             raise ValueError(f"a task of {lane} cannot be kept: priority {priority!r}, delay {delay!r}")
-        self._kinds[kind] = len(self._kinds) + 1
-        return self._kinds[kind]
+        self._labels[label] = len(self._labels) + 1
+        return self._labels[label]
 
 
 def encode_update(update: LaneUpdate) -> list[Argument]:

@@ -38,6 +38,7 @@ MAX_PRIORITY: Final = 4194303  # 2^22 - 1; higher priorities count as this one; 
 TOKENS_PER_MILLISECOND: Final = 1024
 SUSPECT_LOSSES: Final = 2  # leases in a row lost with their worker, after which a task is lent alone
 MAX_COUNTED: Final = 65535  # losses and free retries that a task counts at most
+MAX_KINDS: Final = 16  # of the tasks of one crawl, http among them
 EPOCHS_PER_CRAWL: Final = 1048576  # a crawl that is deleted and opened again must not repeat an old epoch
 
 # Keys that expire.

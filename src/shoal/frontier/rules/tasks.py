@@ -18,6 +18,7 @@ MERGED: Final = "merged"  # the reason of links whose URL was merged with a know
 MAX_PAGES: Final = "max_pages"
 MAX_PER_HOST: Final = "max_per_host"
 MAX_PER_SHAPE: Final = "max_per_shape"
+TOO_MANY_KINDS: Final = "too_many_kinds"
 
 
 def bad_record_key(url: str) -> int:

@@ -82,6 +82,8 @@ def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: floa
             paces = (old.host_interval, old.host_cap), (new.host_interval, new.host_cap)
             via = "substr(name, instr(name, :via)) = :via || :pool"
             _change_pace(db, row_id, via, old=paces[0], new=paces[1], now=now, pool=new.name, via=VIA)
+    if ledger.kinds is not None:
+        ledger.kinds.refresh()
 
 
 def _change_pace(
@@ -177,7 +179,7 @@ def delete_crawl(db: sqlite3.Connection, name: str) -> None:
     lanes = "lane IN (SELECT id FROM lane WHERE crawl = ?)"
     db.execute("DELETE FROM task WHERE id BETWEEN ? AND ?", ids_of(crawl))
     db.execute(f"DELETE FROM shape WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
-    for table in ("lane_rules", "lane_rest", "lane_exit", "lane_why"):
+    for table in ("lane_rules", "lane_rest", "lane_exit", "lane_why", "lane_kind"):
         db.execute(f"DELETE FROM {table} WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
     for table in ("feeder", "exit", "pool_turn", "seen", "past", "lane", "counter", "sample", "point", "crawl_about"):
         db.execute(f"DELETE FROM {table} WHERE crawl = ?", (crawl,))  # noqa: S608 -- constant
@@ -203,14 +205,14 @@ def forget(ledger: Ledger, keys: Sequence[int]) -> None:
 
 
 def requeue_dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> int:
-    rows = dead_rows(ledger, "task.id, task.lane, task.reason", which, limit=limit, lendable=True)
+    rows = dead_rows(ledger, "task.id, task.lane, task.reason, task.kind", which, limit=limit, lendable=True)
     if rows:
         ledger.revive()
     changes = []
-    for row_id, lane_id, reason in rows:
+    for row_id, lane_id, reason, kind in rows:
         ledger.count(DEAD, -1)
         ledger.tally("outcome", outcome_of(reason), -1)
-        changes.append((*ledger.wait(ledger.lane_by_id(lane_id)), losses_of_requeued(reason), row_id))
+        changes.append((*ledger.wait(ledger.lane_by_id(lane_id), kind=kind), losses_of_requeued(reason), row_id))
     ledger.db.executemany(
         "UPDATE task SET state = ?, at = ?, attempts = 0, free_retries = 0, losses = ?, reason = '', detail = ''"
         " WHERE id = ?",
@@ -275,6 +277,7 @@ def _cancel(ledger: Ledger) -> None:
     crawl = ledger.crawl
     ledger.db.execute("UPDATE task SET state = 4 WHERE id BETWEEN ? AND ? AND state IN (0, 1)", ids_of(crawl.id))
     ledger.db.execute("UPDATE lane SET waiting = 0 WHERE crawl = ?", (crawl.id,))
+    ledger.db.execute("UPDATE lane_kind SET waiting = 0 WHERE crawl = ?", (crawl.id,))
     crawl.cancelled += crawl.queued + crawl.delayed
     crawl.queued = crawl.delayed = 0
     crawl.finished = ledger.wall
@@ -286,12 +289,20 @@ def _restore(ledger: Ledger) -> None:
         "UPDATE task SET state = CASE WHEN at > ? THEN 1 ELSE 0 END WHERE id BETWEEN ? AND ? AND state = 4",
         (now, *ids_of(crawl.id)),
     )
+    for table, lane, kind in (("lane", "id", "0"), ("lane_kind", "lane", "lane_kind.kind")):
+        waiting = f"SELECT count(*) FROM task WHERE task.lane = {table}.{lane} AND kind = {kind} AND state = 0"  # noqa: S608 -- constants
+        db.execute(f"UPDATE {table} SET waiting = ({waiting}) WHERE crawl = ?", (crawl.id,))  # noqa: S608 -- constants
+    others = "SELECT lane FROM lane_kind WHERE crawl = ? AND waiting > 0"
     db.execute(
-        "UPDATE lane SET waiting = (SELECT count(*) FROM task WHERE task.lane = lane.id AND state = 0) WHERE crawl = ?",
-        (crawl.id,),
+        f"UPDATE lane SET next_start = max(next_start, ?) WHERE crawl = ? AND (waiting > 0 OR id IN ({others}))",  # noqa: S608 -- constants
+        (now, crawl.id, crawl.id),
     )
-    db.execute("UPDATE lane SET next_start = max(next_start, ?) WHERE crawl = ? AND waiting > 0", (now, crawl.id))
-    crawl.queued = db.execute("SELECT coalesce(sum(waiting), 0) FROM lane WHERE crawl = ?", (crawl.id,)).fetchone()[0]
+    if ledger.kinds is not None:
+        ledger.kinds.refresh()
+    crawl.queued = sum(
+        db.execute(f"SELECT coalesce(sum(waiting), 0) FROM {table} WHERE crawl = ?", (crawl.id,)).fetchone()[0]  # noqa: S608 -- constants
+        for table in ("lane", "lane_kind")
+    )
     crawl.delayed = crawl.cancelled - crawl.queued
     crawl.cancelled = 0
     crawl.finished = None

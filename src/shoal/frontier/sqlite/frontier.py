@@ -15,8 +15,9 @@ from shoal.errors import StorageError
 from shoal.frontier.rules.constants import MOST_COUNTED
 from shoal.frontier.sqlite import control, points, pool_exits, views
 from shoal.frontier.sqlite.expiry import expire_keys
-from shoal.frontier.sqlite.lease import Death, Stuck, Terms, evict, lease, reclaim_unknown
+from shoal.frontier.sqlite.lease import Stuck, Terms, lease
 from shoal.frontier.sqlite.ledger import Ledger
+from shoal.frontier.sqlite.lost_leases import Death, evict, reclaim_unknown
 from shoal.frontier.sqlite.mend import UNREADABLE, mend
 from shoal.frontier.sqlite.migrations import open_tables
 from shoal.frontier.sqlite.moment import Moment
@@ -25,6 +26,7 @@ from shoal.frontier.sqlite.settle import extend, settle
 from shoal.frontier.steady import SteadyTimes
 from shoal.model import (
     DIRECT,
+    HTTP,
     Crawl,
     CrawlState,
     DeadCount,
@@ -143,7 +145,7 @@ class SqliteFrontier:
         parts = [keys[start : start + KNOWN_AT_ONCE] for start in range(0, max(1, len(keys)), KNOWN_AT_ONCE)]
         return sum([await self._change(crawl, partial(work, part=part)) for part in parts])
 
-    async def lease(
+    async def lease(  # noqa: PLR0913 -- as the contract has it
         self,
         crawls: Sequence[str],
         limit: int,
@@ -152,8 +154,9 @@ class SqliteFrontier:
         seconds: float,
         horizon: float,
         landed: Sequence[Lease] = (),
+        kinds: Sequence[str] = (HTTP,),
     ) -> LeaseBatch:
-        terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon, landed=landed)
+        terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon, landed=landed, kinds=kinds)
 
         return await self._write(lambda db, at: lease(db, crawls, terms, at=at), given=False)
 

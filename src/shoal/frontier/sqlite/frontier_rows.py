@@ -16,7 +16,7 @@ CRAWL_COLUMNS = (
     "id, name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost, cost,"
     " finished, dedup_ttl, generation, turned, epoch,"
     " last_seq, last_token, queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost,"
-    " clock_last, clock_shift"
+    " clock_last, clock_shift, kinds"
 )
 LANE_COLUMNS = (
     "id, name, next_start, last_start, blocked_until, interval, base_interval, cap, in_flight, waiting, known, opener,"
@@ -59,6 +59,7 @@ class CrawlRow(msgspec.Struct):
     lost: int
     clock_last: float
     clock_shift: float
+    kinds: str
 
     @property
     def left(self) -> int:
@@ -118,8 +119,12 @@ class LaneRow(msgspec.Struct):
     def wait(self, *, now: float) -> None:
         """One task more waits. A lane that was empty queues up behind the lanes that waited longer."""
         if self.waiting == 0:
-            self.next_start = max(self.next_start, now)
+            self.queue_up(now=now)
         self.waiting += 1
+
+    def queue_up(self, *, now: float) -> None:
+        """Wait behind the lanes that waited longer."""
+        self.next_start = max(self.next_start, now)
 
     def close_opening(self, *, now: float) -> None:
         """The lease that opened the lane has ended. Its request was a start."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -14,35 +14,29 @@ from shoal.frontier.rules.constants import (
     MAX_ASK_AGAIN,
     MAX_BROUGHT_BACK,
     MAX_GIVEN_UP,
-    MAX_RECLAIMED,
     MAX_WOKEN,
 )
 from shoal.frontier.rules.exits import no_exit_reason
 from shoal.frontier.rules.fairness import share_out
 from shoal.frontier.rules.lanes import ask_again_in, needs_opening, starts_within
 from shoal.frontier.rules.tasks import (
-    WORKER_LOST,
     has_spent,
     is_suspect,
-    lost_detail,
-    lost_reason,
     next_token,
-    tries_after_loss,
 )
 from shoal.frontier.sqlite.expiry import expire_keys
-from shoal.frontier.sqlite.frontier_rows import DEAD, DELAYED, LANE_COLUMNS, LEASED, QUEUED, LaneRow
+from shoal.frontier.sqlite.frontier_rows import DEAD, DELAYED, LANE_COLUMNS, QUEUED, LaneRow
+from shoal.frontier.sqlite.kind_queues import HTTP_NUMBER
 from shoal.frontier.sqlite.lane_exits import LaneExits
 from shoal.frontier.sqlite.lease_rows import NEXT_TASKS, LentRow, TaskRow, land, next_tasks, write_lanes, write_leases
 from shoal.frontier.sqlite.ledger import Ledger
+from shoal.frontier.sqlite.lost_leases import reclaim_expired
 from shoal.frontier.sqlite.moment import Moment
-from shoal.model import DIRECT, NO_EXIT, VIA, CrawlState, ExitUse, Lease, LeaseBatch, Task
+from shoal.model import DIRECT, HTTP, NO_EXIT, VIA, CrawlState, Lease, LeaseBatch, Task
 
 DECODER = msgspec.msgpack.Decoder(Task)
 
-_LOST = "SELECT id, lane, token, attempts, losses, max_attempts, worker, exit FROM task WHERE crawl = ? AND state = 2"
-EXPIRED = f"{_LOST} AND at <= ? ORDER BY at, id LIMIT ?"
-HELD_BY = f"{_LOST} AND worker = ? ORDER BY at, id"
-DUE = "SELECT id, lane FROM task WHERE crawl = ? AND state = 1 AND at <= ? ORDER BY at, id LIMIT ?"
+DUE = "SELECT id, lane, kind FROM task WHERE crawl = ? AND state = 1 AND at <= ? ORDER BY at, id LIMIT ?"
 READY = (
     f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND waiting > 0 AND in_flight < cap AND opener = 0"  # noqa: S608 -- constant
     " AND max(next_start, exits_next) <= ? ORDER BY max(next_start, exits_next), id LIMIT ?"
@@ -63,7 +57,6 @@ _GIVE_UP = (
     "UPDATE task SET state = 3, at = ?, reason = ?, detail = '', worker = '', losses = 0"
     " WHERE id IN (SELECT value FROM json_each(?))"
 )
-_LOSE = "UPDATE task SET state = ?, at = ?, attempts = ?, losses = ?, reason = ?, detail = ?, worker = '' WHERE id = ?"
 
 
 class Stuck(ValueError):  # noqa: N818 -- reads as what happened
@@ -78,13 +71,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     horizon: float
     landed: Sequence[Lease] = ()
-
-
-class Death(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the end of a worker: the tokens of the pages whose handlers ran, and the cause."""
-
-    suspects: Sequence[int] = ()
-    cause: str = ""
+    kinds: Sequence[str] = (HTTP,)
 
 
 def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Moment) -> LeaseBatch:
@@ -98,7 +85,7 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
         _land(ledger, terms.landed)
         if ledger.note_presence(seconds=terms.seconds):
             _bring_back(ledger)
-        if _reclaim_expired(ledger) + _wake(ledger):
+        if reclaim_expired(ledger) + _wake(ledger):
             ledger.flush()
         _pause_if_spent(ledger)
     leases = _lend_from(_choose(ledgers, terms), terms, db=db)
@@ -111,103 +98,29 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
         at.times.note(ledger.crawl.name, ledger.now, asked=asked)
     return LeaseBatch(
         leases=leases,
-        ask_again=min(map(_ask_again, ledgers), default=MAX_ASK_AGAIN),
+        ask_again=min([_ask_again(ledger, terms.kinds) for ledger in ledgers], default=MAX_ASK_AGAIN),
         at=answered,
         epoch=sum(ledger.crawl.epoch for ledger in ledgers),
         finished=tuple(finished),
     )
 
 
-def evict(db: sqlite3.Connection, worker: str, death: Death, *, at: Moment) -> int:
-    """End all leases of this worker, in every crawl; gives how many."""
-    taken = 0
-    for ledger in _lenders(db, at=at):
-        taken += _lose(ledger, db.execute(HELD_BY, (ledger.crawl.id, worker)).fetchall(), death)
-        ledger.flush()
-    return taken
-
-
-def reclaim_unknown(db: sqlite3.Connection, worker: str, known: Set[int], *, at: Moment) -> int:
-    """End the leases of this worker that it does not know of, in every crawl, as released; gives how many."""
-    taken = 0
-    for ledger in _lenders(db, at=at):
-        changes: list[tuple[Any, ...]] = []
-        for row_id, lane_id, token, attempts, losses, _, _, exit_name in ledger.db.execute(
-            HELD_BY, (ledger.crawl.id, worker)
-        ).fetchall():
-            if abs(token) not in known:
-                lane = end_lease(ledger, lane_id, token, exit_name)
-                changes.append((*ledger.wait(lane), attempts - 1, losses, "", "", row_id))
-        db.executemany(_LOSE, changes)
-        ledger.flush()
-        taken += len(changes)
-    return taken
-
-
-def _lenders(db: sqlite3.Connection, *, at: Moment) -> Iterator[Ledger]:
-    """The crawls that have leases. A step of the clock is noticed in all crawls: loading one does that."""
-    for (name,) in db.execute("SELECT name FROM crawl").fetchall():
-        ledger = Ledger.load(db, name, at=at)
-        if ledger and ledger.crawl.leased > 0:
-            yield ledger
-
-
 def _land(ledger: Ledger, leases: Sequence[Lease]) -> None:
     given = [lease for lease in leases if lease.crawl == ledger.crawl.name]
     if given:
-        land(ledger.db, ledger.crawl.id, given)
-
-
-def _reclaim_expired(ledger: Ledger) -> int:
-    """End expired leases. Any worker's lease call does it: no other process has to be alive."""
-    if not ledger.crawl.leased:
-        return 0
-    rows = ledger.db.execute(EXPIRED, (ledger.crawl.id, ledger.now, MAX_RECLAIMED)).fetchall()
-    return _lose(ledger, rows) if rows else 0
-
-
-def _lose(ledger: Ledger, rows: Sequence[tuple[Any, ...]], death: Death | None = None) -> int:
-    """These leases are lost: their tasks are queued again, or dead when that was the last attempt. No death: they
-    expired."""
-    suspects = set(death.suspects) if death else set()
-    reason = lost_reason(death.cause if death else "")
-    changes: list[tuple[Any, ...]] = []
-    ledger.read_lanes({row[1] for row in rows})
-    for row_id, lane_id, token, attempts, losses, max_attempts, worker, exit_name in rows:
-        lane = end_lease(ledger, lane_id, token, exit_name)
-        ledger.crawl.lost += 1
-        blamed = abs(token) in suspects if suspects else None
-        tries = tries_after_loss(attempts, losses, max_attempts, blamed=blamed)
-        if tries is None:
-            ledger.count(DEAD, 1)
-            ledger.tally("outcome", WORKER_LOST)
-            detail = lost_detail(worker, has_exited=death is not None)
-            changes.append((DEAD, ledger.wall, attempts, 0, reason, detail, row_id))
-        else:
-            changes.append((*ledger.wait(lane), *tries, reason, "", row_id))
-    ledger.db.executemany(_LOSE, changes)
-    return len(changes)
-
-
-def end_lease(ledger: Ledger, lane_id: int, token: int, exit_name: str, use: ExitUse | None = None) -> LaneRow:
-    """A lease is over, with any result or none; gives its lane. The token is as the task's row has it."""
-    ledger.count(LEASED, -1)
-    lane = ledger.lane_by_id(lane_id)
-    if token > 0:
-        lane.in_flight -= 1
-    token = abs(token)
-    if exit_name != DIRECT:
-        ledger.exits_of(lane).end(exit_name, use, token)
-    if lane.opener == token:
-        lane.close_opening(now=ledger.now)
-    return lane
+        lanes = land(ledger.db, ledger.crawl.id, given)
+        if ledger.kinds is not None:
+            ledger.kinds.refresh(lanes)
 
 
 def _bring_back(ledger: Ledger) -> None:
     """Lanes whose next start lies further ahead than their pace and rests allow get a possible one. The clock was
     wrong when it was written: before a step was noticed, or by an older shoal."""
     latest = ledger.now + FAR_SECONDS
-    for row in ledger.db.execute(FAR_AHEAD, (ledger.crawl.id, latest, MAX_BROUGHT_BACK)).fetchall():
+    rows = ledger.db.execute(FAR_AHEAD, (ledger.crawl.id, latest, MAX_BROUGHT_BACK)).fetchall()
+    if ledger.kinds is not None:
+        rows += ledger.kinds.far_ahead(latest=latest, limit=MAX_BROUGHT_BACK)
+    for row in rows:
         lane = ledger.adopt(row)
         if not lane.has_pool:
             lane.bring_back(now=ledger.now)
@@ -227,11 +140,12 @@ def _wake(ledger: Ledger) -> int:
     rows = ledger.db.execute(DUE, (ledger.crawl.id, ledger.now, MAX_WOKEN)).fetchall()
     if not rows:
         return 0
-    ledger.read_lanes({lane_id for _, lane_id in rows})
-    for _, lane_id in rows:
+    ledger.read_lanes({lane_id for _, lane_id, _ in rows})
+    for _, lane_id, kind in rows:
         ledger.count(DELAYED, -1)
-        ledger.wait(ledger.lane_by_id(lane_id))
-    ledger.db.execute(_WAKE, (msgspec.json.encode([row_id for row_id, _ in rows]).decode(),))
+        ledger.forget_waiting(kind)
+        ledger.wait(ledger.lane_by_id(lane_id), kind=kind)
+    ledger.db.execute(_WAKE, (msgspec.json.encode([row_id for row_id, _, _ in rows]).decode(),))
     return len(rows)
 
 
@@ -240,21 +154,36 @@ def _choose(ledgers: Iterable[Ledger], terms: Terms) -> list[tuple[Ledger, LaneR
     ready = []
     for ledger in ledgers:
         if ledger.crawl.state == CrawlState.RUNNING and ledger.crawl.queued:
-            rows = ledger.db.execute(READY, (ledger.crawl.id, ledger.now + terms.horizon, terms.limit)).fetchall()
-            ready += [(ledger, row) for row in rows]
+            ready += [(ledger, row) for row in _ready_rows(ledger, terms)]
     # A row is as in LANE_COLUMNS: the next start is its third value, exits_next its last.
     # Each crawl has a time of its own.
     ready.sort(key=lambda entry: (max(entry[1][2], entry[1][-1]) - entry[0].crawl.clock_shift, entry[1][0]))
-    # The ledger writes lanes that go via a pool, with their exits; the others are written here, all together.
-    lanes = [(ledger, ledger.adopt(row) if VIA in row[1] else LaneRow(*row)) for ledger, row in ready[: terms.limit]]
+    # The ledger writes lanes that go via a pool, with their exits, and those of a crawl with several kinds; the others
+    # are written here, all together.
+    lanes = [
+        (ledger, ledger.adopt(row) if VIA in row[1] or ledger.kinds is not None else LaneRow(*row))
+        for ledger, row in ready[: terms.limit]
+    ]
     rooms = [_room(ledger, lane, terms) for ledger, lane in lanes]
     counts = share_out(rooms, terms.limit)
     return [(ledger, lane, count) for (ledger, lane), count in zip(lanes, counts, strict=True)]
 
 
+def _ready_rows(ledger: Ledger, terms: Terms) -> list[tuple[Any, ...]]:
+    """The rows of lanes that may lend tasks of these kinds."""
+    latest, rows = ledger.now + terms.horizon, []
+    if HTTP in terms.kinds:
+        rows = ledger.db.execute(READY, (ledger.crawl.id, latest, terms.limit)).fetchall()
+    if ledger.kinds is not None:
+        known = {row[0] for row in rows}
+        others = ledger.kinds.ready(ledger.kinds.numbers(terms.kinds), latest=latest, limit=terms.limit)
+        rows += [row for row in others if row[0] not in known]
+    return rows
+
+
 def _lend_from(chosen: Sequence[tuple[Ledger, LaneRow, int]], terms: Terms, *, db: sqlite3.Connection) -> list[Lease]:
     """So many tasks of each of these lanes as leases, written."""
-    waiting = next_tasks(db, [(lane.id, count) for _, lane, count in chosen if count])
+    waiting = next_tasks(db, [(lane.id, count) for ledger, lane, count in chosen if count and ledger.kinds is None])
     leases: list[Lease] = []
     rows: list[LentRow] = []
     started: list[LaneRow] = []
@@ -262,12 +191,15 @@ def _lend_from(chosen: Sequence[tuple[Ledger, LaneRow, int]], terms: Terms, *, d
         if not count:
             continue
         end = ledger.now + terms.seconds
-        tasks = waiting.get(lane.id, ())
-        lent = _lend(ledger, lane, tasks, latest=ledger.now + terms.horizon, is_first=index == 0)
+        tasks = waiting.get(lane.id, [])
+        if ledger.kinds is not None:
+            numbers = ledger.kinds.numbers(terms.kinds)
+            tasks = [row for _, row in ledger.kinds.next_tasks(lane.id, numbers, count)]
+        lent = _lend(ledger, lane, tasks, terms, is_first=index == 0)
         # The first of its tasks, maybe not all of them.
         rows += [(task[1], end, lease.token, lease.exit) for task, lease in zip(tasks, lent, strict=False)]
         leases += lent
-        if lent and not lane.has_pool:
+        if lent and not lane.has_pool and ledger.kinds is None:
             started.append(lane)
         if leases and leases[0].alone:
             break
@@ -280,7 +212,11 @@ def _room(ledger: Ledger, lane: LaneRow, terms: Terms) -> int:
     """How many tasks the lane may start within the horizon."""
     if _needs_opening(ledger, lane):
         return 1
-    room = min(lane.waiting, lane.cap - lane.in_flight, terms.limit)
+    waiting = lane.waiting
+    if ledger.kinds is not None:
+        numbers = ledger.kinds.numbers(terms.kinds)
+        waiting = (waiting if HTTP in terms.kinds else 0) + ledger.kinds.waiting(lane.id, numbers)
+    room = min(waiting, lane.cap - lane.in_flight, terms.limit)
     return starts_within(
         room, interval=lane.interval, next_start=lane.next_start, horizon=terms.horizon, now=ledger.now
     )
@@ -290,16 +226,16 @@ def _needs_opening(ledger: Ledger, lane: LaneRow) -> bool:
     return needs_opening(needs_rules=bool(ledger.crawl.needs_rules), rules_until=lane.rules_until, now=ledger.now)
 
 
-def _lend(ledger: Ledger, lane: LaneRow, tasks: Sequence[TaskRow], *, latest: float, is_first: bool) -> list[Lease]:
+def _lend(ledger: Ledger, lane: LaneRow, tasks: Sequence[TaskRow], terms: Terms, *, is_first: bool) -> list[Lease]:
     """The lane's next tasks as leases. A suspect at its head is lent alone if this is the first lane of the call; the
     lane stops before any other."""
     exits = ledger.exits_of(lane) if lane.has_pool else None
     if exits is not None:
         exits.has_changed = True
         if exits.are_given_up:
-            _give_up(ledger, lane, exits)
+            _give_up(ledger, lane, exits, terms)
             return []
-    opens_lane = _needs_opening(ledger, lane)
+    opens_lane, latest = _needs_opening(ledger, lane), ledger.now + terms.horizon
     lent: list[Lease] = []
     for row in tasks:
         alone = is_suspect(row[3])
@@ -313,7 +249,11 @@ def _lend(ledger: Ledger, lane: LaneRow, tasks: Sequence[TaskRow], *, latest: fl
             break
     ledger.crawl.queued -= len(lent)
     ledger.crawl.leased += len(lent)
-    lane.waiting -= len(lent)
+    if ledger.kinds is None:
+        lane.waiting -= len(lent)
+    else:
+        for number in ledger.kinds.numbers(lease.task.kind for lease in lent):
+            ledger.stop_waiting(lane, number)
     lane.in_flight += len(lent)
     if opens_lane and lent:
         lane.opener = ledger.crawl.last_token
@@ -354,16 +294,22 @@ def _lease(
     return lease
 
 
-def _give_up(ledger: Ledger, lane: LaneRow, exits: LaneExits) -> None:
-    """Give up the lane's tasks, a bounded number at a time. When none is left, its patience starts again."""
-    rows = ledger.db.execute(NEXT_TASKS, (lane.id, MAX_GIVEN_UP)).fetchall()
+def _give_up(ledger: Ledger, lane: LaneRow, exits: LaneExits, terms: Terms) -> None:
+    """Give up the lane's tasks of these kinds, a bounded number at a time. When none is left, its patience starts
+    again."""
+    if ledger.kinds is None:
+        rows = [(HTTP_NUMBER, row) for row in ledger.db.execute(NEXT_TASKS, (lane.id, MAX_GIVEN_UP)).fetchall()]
+    else:
+        rows = ledger.kinds.next_tasks(lane.id, ledger.kinds.numbers(terms.kinds), MAX_GIVEN_UP)
     reason = no_exit_reason(lane.name, is_known=exits.pool is not None)
-    ledger.db.execute(_GIVE_UP, (ledger.wall, reason, msgspec.json.encode([row[1] for row in rows]).decode()))
+    ledger.db.execute(_GIVE_UP, (ledger.wall, reason, msgspec.json.encode([row[1] for _, row in rows]).decode()))
     ledger.count(QUEUED, -len(rows))
     ledger.count(DEAD, len(rows))
     ledger.tally("outcome", NO_EXIT, len(rows))
-    lane.waiting -= len(rows)
-    if exits.pool is not None and not lane.waiting:
+    for number, _ in rows:
+        ledger.stop_waiting(lane, number)
+    has_more = lane.waiting or (ledger.kinds is not None and ledger.kinds.waiting(lane.id))
+    if exits.pool is not None and not has_more:
         exits.roster.starved_since = ledger.now
 
 
@@ -383,13 +329,19 @@ def _check_not_stuck(ledger: Ledger) -> None:
     crawl = ledger.crawl
     waits = crawl.state == CrawlState.RUNNING and crawl.queued and not crawl.leased
     if waits and ledger.db.execute(NEXT_LANE, (crawl.id,)).fetchone() is None:
+        if ledger.kinds is not None and ledger.kinds.next_due(ledger.kinds.numbers(ledger.kinds.names)) is not None:
+            return
         raise Stuck(crawl.name)
 
 
-def _ask_again(ledger: Ledger) -> float:
-    """Seconds until a task can be lent that is in this crawl already."""
+def _ask_again(ledger: Ledger, kinds: Sequence[str]) -> float:
+    """Seconds until a task of these kinds can be lent that is in this crawl already."""
     crawl = ledger.crawl
     if crawl.state != CrawlState.RUNNING:
         return MAX_ASK_AGAIN
-    times = ledger.db.execute(NEXT_TIMES, [crawl.id] * 3).fetchone()
+    next_lane, *times = ledger.db.execute(NEXT_TIMES, [crawl.id] * 3).fetchone()
+    if HTTP in kinds:
+        times.append(next_lane)
+    if ledger.kinds is not None:
+        times.append(ledger.kinds.next_due(ledger.kinds.numbers(kinds)))
     return ask_again_in([at for at in times if at is not None], now=ledger.now)

@@ -25,8 +25,8 @@ ON_THEIR_WAY = (
     " WHERE task.token = json_extract(json_each.value, '$[1]') AND typeof(task.lane) = 'integer'"
 )
 NEXT_TASKS = (
-    "SELECT lane, id, attempts, losses, free_retries, payload FROM task WHERE lane = ? AND state = 0 ORDER BY ord"
-    " LIMIT ?"
+    "SELECT lane, id, attempts, losses, free_retries, payload FROM task WHERE lane = ? AND kind = 0 AND state = 0"
+    " ORDER BY ord LIMIT ?"
 )
 _LAND = "UPDATE task SET token = -token WHERE id IN (SELECT value FROM json_each(?))"
 FREE = (
@@ -43,18 +43,19 @@ START = (
 )
 
 
-def land(db: sqlite3.Connection, crawl: int, leases: Iterable[Lease]) -> None:
+def land(db: sqlite3.Connection, crawl: int, leases: Iterable[Lease]) -> list[int]:
     """The requests of these leases were answered: their lanes have a request less in flight. Leases that are over, and
-    those that were named before, change nothing."""
+    those that were named before, change nothing. Gives the lanes."""
     listed = msgspec.json.encode([(lease.task.key, lease.token) for lease in leases]).decode()
     (found,) = db.execute(ON_THEIR_WAY, (listed, crawl)).fetchone()
     landed = dict(msgspec.json.decode(found, type=list[tuple[int, int]]))
     if not landed:
-        return
+        return []
     db.execute(_LAND, (msgspec.json.encode(list(landed)).decode(),))
     lanes = Counter(landed.values())
     if update_rows(db, FREE, list(lanes.items())) != len(lanes):
         raise ValueError("a lane with requests on their way is missing or damaged")
+    return list(lanes)
 
 
 def next_tasks(db: sqlite3.Connection, wanted: Sequence[tuple[int, int]]) -> dict[int, list[TaskRow]]:

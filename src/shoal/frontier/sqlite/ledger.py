@@ -23,10 +23,11 @@ from shoal.frontier.sqlite.frontier_rows import (
     CrawlRow,
     LaneRow,
 )
+from shoal.frontier.sqlite.kind_queues import HTTP_NUMBER, KindQueues
 from shoal.frontier.sqlite.lane_exits import LaneExits, begin_roster
 from shoal.frontier.sqlite.moment import Moment
 from shoal.frontier.sqlite.roster import decode
-from shoal.model import DUPLICATE, VIA, CrawlState, LaneUpdate
+from shoal.model import DUPLICATE, HTTP, VIA, CrawlState, LaneUpdate
 from shoal.sqlite_file import insert_rows, update_rows
 
 WRITE_LANES = (
@@ -37,6 +38,7 @@ WRITE_LANES = (
     " FROM (VALUES {rows}) AS new WHERE lane.id = new.column1"
 )
 REST, PACE = "rest", "pace"  # the kinds of `lane_why`
+WAITING = "waiting"  # the kind of the counters of tasks that are of another kind than http
 _SPARE = "UPDATE task SET at = ? WHERE crawl = ? AND state = 2 AND at > ? AND at <= ?"
 
 
@@ -59,6 +61,8 @@ class Ledger:
         self._samples: list[tuple[str, str]] = []
         self.exits = CrawlExits(db, crawl.id, now=self.now)
         self._lane_exits: dict[int, LaneExits] = {}
+        # None: all tasks of the crawl are of the kind http, as in most crawls.
+        self.kinds = KindQueues(db, crawl.id, crawl.kinds) if crawl.kinds else None
 
     @classmethod
     def load(cls, db: sqlite3.Connection, name: str, *, at: Moment) -> Ledger | None:
@@ -150,15 +154,54 @@ class Ledger:
         name = COUNTS[state]
         setattr(self.crawl, name, getattr(self.crawl, name) + amount)
 
-    def wait(self, lane: LaneRow, *, delay: float = 0.0) -> tuple[int, float]:
+    def wait(self, lane: LaneRow, *, kind: int = HTTP_NUMBER, delay: float = 0.0) -> tuple[int, float]:
         """A task of this lane begins to wait; gives its state and due time."""
         state = QUEUED if delay <= 0 else DELAYED
         if self.crawl.state == CrawlState.CANCELLED:
             state = CANCELLED
         self.count(state, 1)
-        if state == QUEUED:
+        if self.kinds is not None:
+            self._wait_by_kind(self.kinds, lane, kind, is_queued=state == QUEUED)
+        elif state == QUEUED:
             lane.wait(now=self.now)
         return state, self.now + delay if delay > 0 else 0.0
+
+    def _wait_by_kind(self, kinds: KindQueues, lane: LaneRow, kind: int, *, is_queued: bool) -> None:
+        if kind != HTTP_NUMBER:
+            self.tally(WAITING, kinds.names[kind - 1])
+        if is_queued and not lane.waiting and not kinds.waiting(lane.id):
+            lane.queue_up(now=self.now)
+        # Also for a task that is not queued: resuming a cancelled crawl counts the queues that have a row.
+        self.change_waiting(lane, kind, int(is_queued))
+
+    def change_waiting(self, lane: LaneRow, kind: int, amount: int) -> None:
+        """So many tasks more are in the queue of this kind."""
+        if self.kinds is None or kind == HTTP_NUMBER:
+            lane.waiting += amount
+        else:
+            self.kinds.change(lane.id, kind, amount)
+
+    def stop_waiting(self, lane: LaneRow, kind: int) -> None:
+        """A task of the lane is no longer queued."""
+        self.change_waiting(lane, kind, -1)
+        self.forget_waiting(kind)
+
+    def forget_waiting(self, kind: int) -> None:
+        """A task waits no more, or is about to wait anew: it was delayed."""
+        if self.kinds is not None and kind != HTTP_NUMBER:
+            self.tally(WAITING, self.kinds.names[kind - 1], -1)
+
+    def has_room_for(self, kind: str) -> bool:
+        """Whether the crawl has tasks of this kind, or may have them."""
+        return kind == HTTP or self.kinds is None or self.kinds.has_room_for(kind)
+
+    def add_kind(self, kind: str) -> int:
+        """The number of a kind for which there is room; the crawl has tasks of it from now on."""
+        if kind == HTTP:
+            return HTTP_NUMBER
+        if self.kinds is None:
+            self.kinds = KindQueues(self.db, self.crawl.id, "")
+        return self.kinds.add(kind)
 
     def tally(self, kind: str, name: str, amount: int = 1) -> None:
         self._tallies[kind, name] += amount
@@ -242,6 +285,8 @@ class Ledger:
             for lane in self._lanes.values()
         ]  # fmt: skip
         update_rows(self.db, WRITE_LANES, rows)
+        if self.kinds is not None:
+            self.kinds.flush(self._lanes.keys())
         self._lanes.clear()
         self._lane_ids.clear()
 

@@ -19,9 +19,11 @@ from shoal.frontier.rules.unreadable import aside_line
 from shoal.frontier.sqlite import roster
 from shoal.frontier.sqlite.control import ids_of
 from shoal.frontier.sqlite.frontier_rows import CANCELLED, COUNTS, DEAD, LEASED, QUEUED
+from shoal.frontier.sqlite.kind_queues import HTTP_NUMBER, REFRESH_ALL
 from shoal.frontier.sqlite.lease import DECODER
+from shoal.frontier.sqlite.ledger import WAITING
 from shoal.frontier.sqlite.put import SEQUENCES
-from shoal.model import DIRECT, Crawl, CrawlState, Pool, Task
+from shoal.model import DIRECT, HTTP, Crawl, CrawlState, Pool, Task
 
 # What working with a damaged record raises.
 UNREADABLE: Final = (ValueError, IndexError, KeyError, TypeError, OverflowError, msgspec.MsgspecError)
@@ -39,16 +41,17 @@ _LANE_NUMBERS = (
 )  # fmt: skip
 _TASK_NUMBERS = (
     "crawl", "key", "lane", "ord", "state", "at", "max_attempts", "token", "attempts", "free_retries", "losses",
+    "kind",
 )  # fmt: skip
 _TASK_TEXTS = ("worker", "exit", "reason", "detail")
 _BURY = (
     "UPDATE task SET crawl = ?, key = ?, lane = ?, ord = 0, state = 3, at = ?, max_attempts = ?, payload = ?,"
-    " token = 0, attempts = ?, free_retries = 0, worker = '', exit = '', reason = ?, detail = ?, losses = 0"
-    " WHERE id = ?"
+    " token = 0, attempts = ?, free_retries = 0, worker = '', exit = '', reason = ?, detail = ?, losses = 0,"
+    " kind = ? WHERE id = ?"
 )
 _DROP_COUNTERS = (
     "DELETE FROM counter WHERE crawl = ?"
-    " AND (typeof(value) <> 'integer' OR kind NOT IN ('outcome', 'rejected', 'note')) RETURNING name"
+    " AND (typeof(value) <> 'integer' OR kind NOT IN ('outcome', 'rejected', 'note', 'waiting')) RETURNING name"
 )
 _POOLS = msgspec.json.Decoder(tuple[Pool, ...])
 _ROLLS = msgspec.json.Decoder(dict[str, tuple[str, ...]])
@@ -73,6 +76,7 @@ class _Mend:
         self._name = name
         self._now = now
         self._aside: Counter[str] = Counter()
+        self._kinds: list[str] = []
 
     def run(self) -> int:
         self._read_crawl()
@@ -114,6 +118,8 @@ class _Mend:
                 (value, self._crawl),
             )
             self._aside["crawl"] += changed.rowcount
+        kinds = self._one("SELECT kinds FROM crawl WHERE id = ?", self._crawl)
+        self._kinds = kinds.split(",") if kinds and isinstance(kinds, str) else []
         gone = self._db.execute("DELETE FROM feeder WHERE crawl = ? AND typeof(until) <> 'real'", (self._crawl,))
         self._aside["feeder"] += gone.rowcount
 
@@ -169,21 +175,32 @@ class _Mend:
         odd = f"{_odd(_TASK_NUMBERS)} OR state NOT BETWEEN {QUEUED} AND {CANCELLED} OR {_odd(_TASK_TEXTS, 'text')}"
         # Not fetched at once: there may be millions. The bad ones are changed after the walk.
         rows = self._db.execute(
-            f"SELECT id, key, lane, payload, {odd} FROM task WHERE id BETWEEN ? AND ?",  # noqa: S608 -- constants
+            f"SELECT id, key, lane, payload, kind, {odd} FROM task WHERE id BETWEEN ? AND ?",  # noqa: S608 -- constants
             ids_of(self._crawl),
         )
-        bad, homeless = [], []
-        for row_id, key, lane, payload, is_odd in rows:
+        bad, homeless, moved = [], [], []
+        for row_id, key, lane, payload, kind, is_odd in rows:
             task = _task(payload)
             if is_odd or task is None or task.key != key:
                 bad.append((row_id, key, lane, payload))
             elif lane not in lanes:
                 homeless.append((row_id, task.lane))
+            elif self._number(task.kind) != kind:
+                moved.append((self._number(task.kind), row_id))
         for row_id, key, lane, payload in bad:
             self._bury(row_id, key, lane if lane in lanes else None, payload, lanes)
         for row_id, name in homeless:
             self._aside["lane"] += 1
             self._db.execute("UPDATE task SET lane = ? WHERE id = ?", (self._lane(name), row_id))
+        self._db.executemany("UPDATE task SET kind = ? WHERE id = ?", moved)
+        self._aside["kind"] += len(moved)
+        self._db.execute("UPDATE crawl SET kinds = ? WHERE id = ?", (",".join(self._kinds), self._crawl))
+
+    def _number(self, kind: str) -> int:
+        """The number of a kind among those of the crawl."""
+        if kind != HTTP and kind not in self._kinds:
+            self._kinds.append(kind)
+        return HTTP_NUMBER if kind == HTTP else self._kinds.index(kind) + 1
 
     def _bury(self, row_id: int, key: Any, lane: int | None, payload: Any, lanes: dict[int, str]) -> None:
         self._aside["task"] += 1
@@ -209,7 +226,7 @@ class _Mend:
             _BURY,
             (
                 self._crawl, key, lane, self._now, letter.max_attempts, msgspec.msgpack.encode(letter), attempts,
-                BAD_RECORD, f"its record: {shown!r}", row_id,
+                BAD_RECORD, f"its record: {shown!r}", self._number(letter.kind), row_id,
             ),
         )  # fmt: skip
 
@@ -243,7 +260,27 @@ class _Mend:
             without = "SELECT value FROM counter WHERE crawl = ? AND kind = 'note' AND name = ?"
             done = keys - sum(counts) - int(self._one(without, self._crawl, KNOWN_KEYS) or 0)
             self._db.execute("UPDATE crawl SET done = ? WHERE id = ?", (max(0, done), self._crawl))
-        return wrong + self._db.execute(_LANES_ANEW, (self._crawl,)).rowcount
+        wrong += self._db.execute(_LANES_ANEW, (self._crawl,)).rowcount
+        self._count_kinds_anew()
+        return wrong
+
+    def _count_kinds_anew(self) -> None:
+        """The queues of other kinds than http, as the tasks are."""
+        self._db.execute("DELETE FROM lane_kind WHERE crawl = ?", (self._crawl,))
+        self._db.execute("DELETE FROM counter WHERE crawl = ? AND kind = ?", (self._crawl, WAITING))
+        self._db.execute(
+            "INSERT INTO lane_kind (lane, kind, crawl, waiting) SELECT lane, kind, crawl, count(*) FROM task"
+            " WHERE id BETWEEN ? AND ? AND state = 0 AND kind > 0 GROUP BY lane, kind",
+            ids_of(self._crawl),
+        )
+        self._db.execute(REFRESH_ALL, (self._crawl,))
+        counts = self._db.execute(
+            "SELECT kind, count(*) FROM task WHERE id BETWEEN ? AND ? AND state IN (0, 1, 4) AND kind > 0"
+            " GROUP BY kind",
+            ids_of(self._crawl),
+        ).fetchall()
+        for number, count in counts:
+            self._tally(WAITING, self._kinds[number - 1], count)
 
     def _tally(self, kind: str, name: str, amount: int) -> None:
         if amount:
@@ -260,7 +297,7 @@ class _Mend:
 
 _LANES_ANEW = (
     "UPDATE lane SET waiting = told.waiting, in_flight = told.in_flight, opener = told.opener FROM ("
-    "SELECT lane.id, count(*) FILTER (WHERE task.state = 0) AS waiting,"
+    "SELECT lane.id, count(*) FILTER (WHERE task.state = 0 AND task.kind = 0) AS waiting,"
     " count(*) FILTER (WHERE task.state = 2 AND task.token > 0) AS in_flight,"
     " coalesce(max(lane.opener) FILTER (WHERE task.state = 2 AND abs(task.token) = lane.opener), 0) AS opener"
     " FROM lane LEFT JOIN task ON task.lane = lane.id AND task.state IN (0, 2) WHERE lane.crawl = ? GROUP BY lane.id"

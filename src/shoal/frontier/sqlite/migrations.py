@@ -10,7 +10,9 @@ from shoal.sqlite_file import VERSIONS, Migration, connect
 
 def open_tables(path: str | Path) -> sqlite3.Connection:
     """Open the file with the frontier's tables in their present form."""
-    migrations: dict[int, Migration] = {number: _script(f"from_{number}") for number in (1, 3, 4, 5, 6)} | {2: _from_2}
+    migrations: dict[int, Migration] = {number: _script(f"from_{number}") for number in (1, 3, 4, 5, 6, 7)} | {
+        2: _from_2
+    }
     return connect(
         path, part="frontier", version=VERSIONS["frontier"], schema_sql=_script("schema"), migrations=migrations
     )

@@ -13,13 +13,15 @@ from shoal.frontier.rules.tasks import (
     MAX_PER_HOST,
     MAX_PER_SHAPE,
     MERGED,
+    TOO_MANY_KINDS,
     bounded_priority,
     outcome_of,
 )
 from shoal.frontier.sqlite.expiry import known_ended, retire
 from shoal.frontier.sqlite.frontier_rows import DEAD, LaneRow
+from shoal.frontier.sqlite.kind_queues import HTTP_NUMBER
 from shoal.frontier.sqlite.ledger import Ledger
-from shoal.model import PutReport, Task
+from shoal.model import HTTP, PutReport, Task
 from shoal.sqlite_file import insert_rows
 
 SEQUENCES = 2**40  # task ids per crawl, and the distance of two priorities in a lane's order
@@ -29,6 +31,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.json.Decoder(list[int])
 _SEEN = "INSERT INTO seen (crawl, key)"
 _TASK = "INSERT INTO task (id, crawl, key, lane, ord, state, at, max_attempts, payload)"
+_TASK_OF_KIND = "INSERT INTO task (id, crawl, key, lane, ord, state, at, max_attempts, payload, kind)"
 _SHAPE = "INSERT INTO shape (lane, shape, known)"
 KNOWN = "SELECT json_group_array(value) FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND seen.key = value"
 
@@ -90,6 +93,7 @@ class _Intake:
         self._reasons = reasons
         self._seen_rows: list[tuple[int, int]] = []
         self._task_rows: list[tuple[Any, ...]] = []
+        self._rows_of_kinds: list[tuple[Any, ...]] = []
         self._shapes: dict[tuple[int, int], int] = {}
         self.known: list[int] = []
         self._refused: dict[int, str] = {}
@@ -104,7 +108,9 @@ class _Intake:
 
     def accept(self, task: Task) -> bool:
         """Make the rows of a task, unless a budget refuses it."""
-        if self._room is not None and len(self._task_rows) >= self._room:
+        if task.kind != HTTP and not self.ledger.has_room_for(task.kind):
+            return self._refuse(task, TOO_MANY_KINDS)
+        if self._room is not None and len(self._seen_rows) >= self._room:
             return self._refuse(task, MAX_PAGES)
         crawl, lane = self.ledger.crawl, self.ledger.lane(task.lane)
         if crawl.max_per_lane and lane.known >= crawl.max_per_lane:
@@ -122,18 +128,20 @@ class _Intake:
         """Write the rows."""
         ledger = self.ledger
         ledger.crawl.duplicates += len(self.known)
-        if self._task_rows:
+        if self._seen_rows:
             if self._reasons is None:
                 ledger.revive()
             insert_rows(ledger.db, _SEEN, self._seen_rows)
             insert_rows(ledger.db, _TASK, self._task_rows)
+            insert_rows(ledger.db, _TASK_OF_KIND, self._rows_of_kinds)
             if self._reasons is not None:
-                reasons = [(self._reasons[row[2]], row[0]) for row in self._task_rows]
+                rows = [*self._task_rows, *self._rows_of_kinds]
+                reasons = [(self._reasons[row[2]], row[0]) for row in rows]
                 ledger.db.executemany("UPDATE task SET reason = ? WHERE id = ?", reasons)
         if self._shapes:
             rows = [(*lane_and_shape, known) for lane_and_shape, known in self._shapes.items()]
             insert_rows(ledger.db, _SHAPE, rows, " ON CONFLICT DO UPDATE SET known = excluded.known")
-        return PutReport(new=len(self._task_rows), duplicates=len(self.known), refused=self._refused)
+        return PutReport(new=len(self._seen_rows), duplicates=len(self.known), refused=self._refused)
 
     def _refuse(self, task: Task, reason: str) -> bool:
         self._refused[task.key] = reason
@@ -155,14 +163,17 @@ class _Intake:
         crawl.last_seq += 1
         row_id = crawl.id * SEQUENCES + crawl.last_seq
         order = crawl.last_seq - bounded_priority(task.priority) * SEQUENCES if task.priority else crawl.last_seq
+        kind = HTTP_NUMBER if task.kind == HTTP else ledger.add_kind(task.kind)
         if self._reasons is None:
-            state, at = ledger.wait(lane, delay=task.delay)
+            state, at = ledger.wait(lane, kind=kind, delay=task.delay)
         else:
             state, at = self._bury(self._reasons[task.key])
         self._seen_rows.append((crawl.id, task.key))
-        self._task_rows.append(
-            (row_id, crawl.id, task.key, lane.id, order, state, at, task.max_attempts, _ENCODER.encode(task))
-        )
+        row = (row_id, crawl.id, task.key, lane.id, order, state, at, task.max_attempts, _ENCODER.encode(task))
+        if kind == HTTP_NUMBER:
+            self._task_rows.append(row)
+        else:
+            self._rows_of_kinds.append((*row, kind))
 
     def _bury(self, reason: str) -> tuple[int, float]:
         self.ledger.count(DEAD, 1)

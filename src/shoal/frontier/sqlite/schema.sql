@@ -3,6 +3,7 @@
 
 -- A crawl and its counters. A counter changes in the same transaction as the tasks it counts.
 -- feeding: 1 while it is fed; with no row in feeder, it was opened to be fed and no feeder has come yet.
+-- kinds: the kinds of its tasks besides http, with commas between them, in the order in which they came.
 -- clock_last: the latest time at which leases were asked for. clock_shift: what is added to the clock, which was stepped.
 CREATE TABLE crawl (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -35,7 +36,8 @@ CREATE TABLE crawl (
     retried INTEGER NOT NULL,
     lost INTEGER NOT NULL,
     clock_last REAL NOT NULL DEFAULT 0,
-    clock_shift REAL NOT NULL DEFAULT 0
+    clock_shift REAL NOT NULL DEFAULT 0,
+    kinds TEXT NOT NULL DEFAULT ''
 );
 
 -- The processes that feed a crawl's start, each until a time by which it must have said so again. One that has fed everything has
@@ -82,6 +84,7 @@ CREATE TABLE past (
 -- at: due time when delayed, end of the lease when leased, time of death when dead.
 -- token: of the last lease; below zero from the moment that its request has landed, which no longer counts in lane.in_flight.
 -- losses: leases in a row that were lost with their worker.
+-- kind: 0 for http, else the position of its kind in crawl.kinds, from 1 on.
 CREATE TABLE task (
     id INTEGER PRIMARY KEY,
     crawl INTEGER NOT NULL,
@@ -99,9 +102,10 @@ CREATE TABLE task (
     exit TEXT NOT NULL DEFAULT '',
     reason TEXT NOT NULL DEFAULT '',
     detail TEXT NOT NULL DEFAULT '',
-    losses INTEGER NOT NULL DEFAULT 0
+    losses INTEGER NOT NULL DEFAULT 0,
+    kind INTEGER NOT NULL DEFAULT 0
 );
-CREATE INDEX task_queued ON task (lane, ord) WHERE state = 0;
+CREATE INDEX task_queued ON task (lane, kind, ord) WHERE state = 0;
 CREATE INDEX task_delayed ON task (crawl, at) WHERE state = 1;
 CREATE INDEX task_leased ON task (crawl, at) WHERE state = 2;
 -- Settling finds a task by its key here. Waiting tasks have no such index: looking one up walks through the crawl's tasks.
@@ -110,6 +114,7 @@ CREATE INDEX task_dead ON task (crawl, at) WHERE state = 3;
 
 -- A lane outlives its queue: its next start is the politeness towards its host.
 -- opener: token of the lease that opens this lane; nothing else is lent before that lease ends.
+-- waiting: its queued tasks of the kind http; those of other kinds are counted in lane_kind.
 -- exits: the roster (roster.py) of a lane that goes via a pool; empty for a lane that goes out directly.
 -- exits_next: when one of its exits is free next, as of the last change.
 CREATE TABLE lane (
@@ -134,6 +139,18 @@ CREATE TABLE lane (
 );
 CREATE INDEX lane_ready ON lane (crawl, max(next_start, exits_next))
     WHERE waiting > 0 AND in_flight < cap AND opener = 0;
+
+-- The queued tasks of a lane that are of another kind than http. Pace, cap and exits are those of the lane.
+-- due: when the lane may start, as of the last change of its row; NULL while it may not, because of its cap or its opener.
+CREATE TABLE lane_kind (
+    lane INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    crawl INTEGER NOT NULL,
+    waiting INTEGER NOT NULL,
+    due REAL,
+    PRIMARY KEY (lane, kind)
+) WITHOUT ROWID;
+CREATE INDEX lane_kind_ready ON lane_kind (crawl, kind, due, lane) WHERE waiting > 0 AND due IS NOT NULL;
 
 -- The exits of a lane that rest until a time (due): quarantined ones, and those found parked or held by another lane.
 -- place: the exit's index in its pool.
@@ -210,7 +227,8 @@ CREATE TABLE shape (
     PRIMARY KEY (lane, shape)
 ) WITHOUT ROWID;
 
--- Counters with names: kind is 'outcome', 'rejected' or 'note'.
+-- Counters with names: kind is 'outcome', 'rejected', 'note' or 'waiting': tasks of another kind than http that wait, queued,
+-- delayed or cancelled.
 CREATE TABLE counter (
     crawl INTEGER NOT NULL,
     kind TEXT NOT NULL,

@@ -10,8 +10,9 @@ import msgspec
 from shoal.frontier.rules.tasks import attempts_after_retry, outcome_of
 from shoal.frontier.sqlite.expiry import expire_keys, retire
 from shoal.frontier.sqlite.frontier_rows import DEAD, LaneRow
-from shoal.frontier.sqlite.lease import end_lease
+from shoal.frontier.sqlite.kind_queues import HTTP_NUMBER
 from shoal.frontier.sqlite.ledger import Ledger
+from shoal.frontier.sqlite.lost_leases import end_lease
 from shoal.frontier.sqlite.moment import Moment
 from shoal.frontier.sqlite.put import put_found
 from shoal.model import Dead, Done, Lease, Released, Result, Retry, SettleReport, Task
@@ -22,6 +23,8 @@ HELD = (
     " task.max_attempts, task.exit))"
     " FROM json_each(?) CROSS JOIN task ON task.crawl = ? AND task.key = value AND task.state = 2"
 )
+# In a crawl with several kinds.
+HELD_WITH_KIND = HELD.replace("task.exit))", "task.exit, task.kind))")
 _PUT_BACK = (
     "UPDATE task SET state = ?, at = ?, attempts = ?, free_retries = ?, reason = ?, losses = iif(?, losses, 0),"
     " worker = '' WHERE id = ?"
@@ -42,6 +45,7 @@ class Held(msgspec.Struct, array_like=True):
     free_retries: int
     max_attempts: int
     exit: str
+    kind: int = HTTP_NUMBER
 
 
 _DECODER = msgspec.json.Decoder(list[Held])
@@ -50,7 +54,8 @@ _DECODER = msgspec.json.Decoder(list[Held])
 def held_tasks(ledger: Ledger, keys: Iterable[int]) -> dict[int, Held]:
     """The tasks with these keys that are leased now."""
     listed = msgspec.json.encode(list(keys)).decode()
-    (found,) = ledger.db.execute(HELD, (listed, ledger.crawl.id)).fetchone()
+    select = HELD if ledger.kinds is None else HELD_WITH_KIND
+    (found,) = ledger.db.execute(select, (listed, ledger.crawl.id)).fetchone()
     return {task.key: task for task in _DECODER.decode(found)}
 
 
@@ -170,7 +175,7 @@ class _Settlement:
             case Dead():
                 self._bury(task, result.reason, result.detail)
             case Released():
-                state, at = ledger.wait(lane)
+                state, at = ledger.wait(lane, kind=task.kind)
                 self._put_back.append((state, at, task.attempts - 1, task.free_retries, "", True, task.id))
             case _:
                 raise TypeError(f"{type(result).__name__} is not a result")
@@ -193,7 +198,7 @@ class _Settlement:
             self._bury(task, result.reason, "")
             return
         ledger.crawl.retried += 1
-        state, at = ledger.wait(lane, delay=result.delay)
+        state, at = ledger.wait(lane, kind=task.kind, delay=result.delay)
         self._put_back.append((state, at, *tries, result.reason, False, task.id))
 
     def _bury(self, task: Held, reason: str, detail: str) -> None:

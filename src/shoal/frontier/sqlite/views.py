@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,8 +16,9 @@ from shoal.frontier.sqlite.control import dead_rows, ids_of
 from shoal.frontier.sqlite.expiry import known_ended
 from shoal.frontier.sqlite.frontier_rows import DELAYED, LANE_COLUMNS, LEASED, LaneRow
 from shoal.frontier.sqlite.lease import DECODER
-from shoal.frontier.sqlite.ledger import PACE, REST, Ledger
+from shoal.frontier.sqlite.ledger import PACE, REST, WAITING, Ledger
 from shoal.model import (
+    HTTP,
     CrawlState,
     DeadFilter,
     DeadLetter,
@@ -29,12 +30,13 @@ from shoal.model import (
 )
 
 _STATES = (TaskState.QUEUED, TaskState.DELAYED, TaskState.LEASED, TaskState.DEAD, TaskState.CANCELLED)
+_OTHERS = "(SELECT coalesce(sum(waiting), 0) FROM lane_kind WHERE lane_kind.lane = lane.id)"
 _STATUS = "state, payload, attempts, reason, detail, worker, at, losses"
 
 
 def progress(ledger: Ledger) -> Progress:
     crawl = ledger.crawl
-    named: dict[str, dict[str, int]] = {"outcome": {}, "rejected": {}, "note": {}}
+    named: dict[str, dict[str, int]] = {"outcome": {}, "rejected": {}, "note": {}, WAITING: {}}
     select = "SELECT kind, name, value FROM counter WHERE crawl = ? AND value <> 0 ORDER BY name"
     for kind, name, value in ledger.db.execute(select, (crawl.id,)):
         named[kind][name] = int(value)
@@ -58,7 +60,18 @@ def progress(ledger: Ledger) -> Progress:
         notes=named["note"],
         reason=_reason(ledger),
         feeders_lost=ledger.feeders_lost,
+        kinds=_kinds(ledger, named[WAITING]),
     )
+
+
+def _kinds(ledger: Ledger, waiting: Mapping[str, int]) -> dict[str, int]:
+    """How many tasks of each kind wait, given those of other kinds than http, cancelled ones too."""
+    crawl = ledger.crawl
+    if ledger.kinds is None:
+        return {}
+    is_cancelled = crawl.state == CrawlState.CANCELLED
+    others = {kind: 0 if is_cancelled else waiting.get(kind, 0) for kind in ledger.kinds.names}
+    return {HTTP: crawl.queued + crawl.delayed - sum(others.values()), **others}
 
 
 def _reason(ledger: Ledger) -> str:
@@ -70,17 +83,20 @@ def _reason(ledger: Ledger) -> str:
 
 
 def lanes(ledger: Ledger, *, limit: int, skip: int = 0, search: str = "") -> list[LaneStatus]:
+    # In a crawl with several kinds, a lane's tasks of all of them wait.
+    waiting = "waiting" if ledger.kinds is None else f"waiting + {_OTHERS}"
     rows = ledger.db.execute(
-        f"SELECT {LANE_COLUMNS} FROM lane WHERE crawl = ? AND (waiting > 0 OR in_flight > 0)"  # noqa: S608 -- constant
-        " AND instr(name, ?) > 0 ORDER BY waiting DESC, in_flight DESC, id LIMIT ? OFFSET ?",
+        f"SELECT {LANE_COLUMNS}, {waiting} AS total FROM lane WHERE crawl = ? AND (total > 0 OR in_flight > 0)"  # noqa: S608 -- constant
+        " AND instr(name, ?) > 0 ORDER BY total DESC, in_flight DESC, id LIMIT ? OFFSET ?",
         (ledger.crawl.id, search, limit, skip),
     )
-    found = [LaneRow(*row) for row in rows]
+    waits = {row[0]: row for row in rows}
+    found = [LaneRow(*row[:-1]) for row in waits.values()]
     whys = _whys(ledger, found)
     return [
         LaneStatus(
             lane=lane.name,
-            waiting=lane.waiting,
+            waiting=waits[lane.id][-1],
             in_flight=lane.in_flight,
             interval=lane.interval,
             cap=lane.cap,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -14,6 +14,7 @@ from shoal.frontier.rules.constants import (
     KEPT_GENERATIONS,
     LONGEST_WHY,
     MAX_GIVEN_UP,
+    MAX_KINDS,
     MAX_PRIORITY,
     MAX_SAMPLES,
     SAME_INTERVAL,
@@ -28,6 +29,7 @@ from shoal.frontier.rules.tasks import (
     MAX_PAGES,
     MAX_PER_HOST,
     MAX_PER_SHAPE,
+    TOO_MANY_KINDS,
     WORKER_LOST,
     lost_detail,
     outcome_of,
@@ -35,6 +37,7 @@ from shoal.frontier.rules.tasks import (
 from shoal.model import (
     DIRECT,
     DUPLICATE,
+    HTTP,
     VIA,
     Crawl,
     CrawlState,
@@ -213,6 +216,7 @@ class ModelCrawl:
     generation: int = 0
     generation_began: float = 0.0
     history: ModelHistory = field(default_factory=ModelHistory)
+    kinds: set[str] = field(default_factory=lambda: {HTTP})
 
     def set_time(self, wall: float, *, expected: float | None) -> None:
         """A verb begins: the crawl's own time never goes back, nor further ahead than a caller can know."""
@@ -296,13 +300,17 @@ class ModelCrawl:
         found = [task for task in self.tasks.values() if task.state == state]
         return sorted(found, key=lambda task: (task.at, task.age))
 
-    def waiting(self, lane: ModelLane) -> list[ModelTask]:
-        """A lane's queued tasks in the order in which they are lent."""
+    def waiting(self, lane: ModelLane, kinds: Collection[str] | None = None) -> list[ModelTask]:
+        """A lane's queued tasks, of these kinds or all, in the order in which they are lent."""
         found = [task for task in self.tasks.values() if task.lane is lane and task.state == TaskState.QUEUED]
-        return sorted(found, key=lambda task: task.order)
+        ours = [task for task in found if kinds is None or task.task.kind in kinds]
+        return sorted(ours, key=lambda task: task.order)
 
-    def has_waiting(self, lane: ModelLane) -> bool:
-        return any(task.lane is lane and task.state == TaskState.QUEUED for task in self.tasks.values())
+    def has_waiting(self, lane: ModelLane, kinds: Collection[str] | None = None) -> bool:
+        return any(
+            task.lane is lane and task.state == TaskState.QUEUED and (kinds is None or task.task.kind in kinds)
+            for task in self.tasks.values()
+        )
 
     def in_flight(self, lane: ModelLane) -> int:
         return sum(
@@ -336,10 +344,10 @@ class ModelCrawl:
         """When the lane may start, as far as its pace and its exits go."""
         return max(lane.next_start, self.pools.ready_at(lane.name)) if lane.has_pool else lane.next_start
 
-    def give_up(self, lane: ModelLane) -> None:
-        """The lane's exits rested for too long: give up its tasks, a bounded number at a time."""
+    def give_up(self, lane: ModelLane, kinds: Collection[str]) -> None:
+        """The lane's exits rested for too long: give up its tasks of these kinds, a bounded number at a time."""
         exists = self.pools.pool_of(lane.name) is not None
-        for task in self.waiting(lane)[:MAX_GIVEN_UP]:
+        for task in self.waiting(lane, kinds)[:MAX_GIVEN_UP]:
             self.bury(task, no_exit_reason(lane.name, is_known=exists))
         if exists and not self.has_waiting(lane):
             self.pools.of(lane.name).starved_since = self.now
@@ -410,6 +418,8 @@ class ModelCrawl:
     def refusal(self, task: Task) -> str:
         """The budget that refuses the task; empty: none."""
         budgets, lane = self.crawl.budgets, self.lanes.get(task.lane)
+        if task.kind not in self.kinds and len(self.kinds) >= MAX_KINDS:
+            return TOO_MANY_KINDS
         if budgets.pages and len(self.tasks) + self.done >= budgets.pages:
             return MAX_PAGES
         if budgets.per_lane and lane and lane.known >= budgets.per_lane:

@@ -24,6 +24,7 @@ from shoal.frontier.rules.tasks import losses_of_requeued, outcome_of
 from shoal.frontier.steady import SteadyTimes
 from shoal.model import (
     DIRECT,
+    HTTP,
     Crawl,
     CrawlState,
     DeadCount,
@@ -155,7 +156,7 @@ class MemoryFrontier:
         one.expire_keys()
         return sum([one.know(key) for key in keys])
 
-    async def lease(
+    async def lease(  # noqa: PLR0913 -- as the contract has it
         self,
         crawls: Sequence[str],
         limit: int,
@@ -164,7 +165,9 @@ class MemoryFrontier:
         seconds: float,
         horizon: float,
         landed: Sequence[Lease] = (),
+        kinds: Sequence[str] = (HTTP,),
     ) -> LeaseBatch:
+        terms = Terms(worker, seconds, horizon, kinds)
         asked = self._times.now()
         names = list(dict.fromkeys(crawls))
         ours = [self._crawl(name) for name in names if name in self._crawls]
@@ -177,13 +180,14 @@ class MemoryFrontier:
                 bring_back(one)
             reclaim_and_wake(one)
             pause_if_spent(one)
-        ready = [(one, lane) for one in ours for lane in ready_lanes(one) if one.next_start(lane) <= one.now + horizon]
+        able = [(one, lane) for one in ours for lane in ready_lanes(one, kinds)]
+        ready = [(one, lane) for one, lane in able if one.next_start(lane) <= one.now + horizon]
         chosen = sorted(ready, key=lambda entry: (entry[0].starts_in(entry[1]), entry[1].age))[:limit]
-        rooms = [room(one, lane, horizon) for one, lane in chosen]
+        rooms = [room(one, lane, terms) for one, lane in chosen]
         leases: list[Lease] = []
         for index, ((one, lane), count) in enumerate(zip(chosen, shares(rooms, limit), strict=True)):
             if count:
-                leases += lend(one, lane, count, Terms(worker, seconds, horizon, is_first=index == 0))
+                leases += lend(one, lane, count, terms, is_first=index == 0)
             if leases and leases[0].alone:
                 break
         for one in ours:
@@ -192,7 +196,7 @@ class MemoryFrontier:
         finished = [name for name in names if name not in self._crawls or finish(self._crawls[name])]
         return LeaseBatch(
             leases=sorted(leases, key=lambda lease: lease.wait),
-            ask_again=min(map(ask_again, ours), default=MAX_ASK_AGAIN),
+            ask_again=min([ask_again(one, kinds) for one in ours], default=MAX_ASK_AGAIN),
             at=self._monotonic(),
             epoch=sum(one.epoch for one in ours),
             finished=tuple(finished),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from shoal.frontier.rules.constants import (
@@ -18,6 +18,15 @@ from shoal.frontier.rules.constants import (
 from shoal.model import DIRECT, CrawlState, Lease, TaskState
 from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane, ModelTask
 from shoal.testing.model.memory_exits import ModelUse
+
+
+class Terms(NamedTuple):
+    """The terms on which a worker asks for leases."""
+
+    worker: str
+    seconds: float
+    horizon: float
+    kinds: Collection[str]
 
 
 def reclaim_and_wake(one: ModelCrawl) -> None:
@@ -39,17 +48,17 @@ def bring_back(one: ModelCrawl) -> None:
             lane.next_start = max(one.now, lane.last_start + lane.interval, lane.blocked_until)
 
 
-def ready_lanes(one: ModelCrawl) -> list[ModelLane]:
-    """Lanes that could lend a task, now or later."""
-    return _free_lanes(one) if one.state == CrawlState.RUNNING else []
+def ready_lanes(one: ModelCrawl, kinds: Collection[str]) -> list[ModelLane]:
+    """Lanes that could lend a task of these kinds, now or later."""
+    return _free_lanes(one, kinds) if one.state == CrawlState.RUNNING else []
 
 
-def _free_lanes(one: ModelCrawl) -> list[ModelLane]:
+def _free_lanes(one: ModelCrawl, kinds: Collection[str] | None = None) -> list[ModelLane]:
     """Lanes that have waiting tasks and places for them. Those of a paused crawl keep their starts up to date too."""
     return [
         lane
         for lane in one.lanes.values()
-        if one.has_waiting(lane) and one.in_flight(lane) < lane.cap and not lane.opener
+        if one.has_waiting(lane, kinds) and one.in_flight(lane) < lane.cap and not lane.opener
     ]
 
 
@@ -63,11 +72,12 @@ def pause_if_spent(one: ModelCrawl) -> None:
         one.state = CrawlState.PAUSED
 
 
-def room(one: ModelCrawl, lane: ModelLane, horizon: float) -> int:
+def room(one: ModelCrawl, lane: ModelLane, terms: Terms) -> int:
     """How many tasks the lane may start within the horizon."""
     if _needs_opening(one, lane):
         return 1
-    most = min(len(one.waiting(lane)), lane.cap - one.in_flight(lane))
+    horizon = terms.horizon
+    most = min(len(one.waiting(lane, terms.kinds)), lane.cap - one.in_flight(lane))
     count, start = 0, max(one.now, lane.next_start)
     while count < most and start <= one.now + horizon:
         count, start = count + 1, start + lane.interval
@@ -84,24 +94,15 @@ def shares(rooms: Sequence[int], limit: int) -> list[int]:
     return shares
 
 
-class Terms(NamedTuple):
-    """The terms on which a worker asks for leases."""
-
-    worker: str
-    seconds: float
-    horizon: float
-    is_first: bool
-
-
-def lend(one: ModelCrawl, lane: ModelLane, count: int, terms: Terms) -> list[Lease]:
+def lend(one: ModelCrawl, lane: ModelLane, count: int, terms: Terms, *, is_first: bool) -> list[Lease]:
     """The lane's next tasks up to the first suspect, as far as its exits allow; or a suspect alone."""
-    tasks = one.waiting(lane)[:count]
+    tasks = one.waiting(lane, terms.kinds)[:count]
     last = next((index for index, task in enumerate(tasks) if task.is_suspect), len(tasks))
-    tasks = tasks[:1] if last == 0 and terms.is_first else tasks[:last]
+    tasks = tasks[:1] if last == 0 and is_first else tasks[:last]
     if not lane.has_pool:
         return [_lend(one, task, terms) for task in tasks]
     if one.pools.gives_up(lane.name, one.now):
-        one.give_up(lane)
+        one.give_up(lane, terms.kinds)
         return []
     leases = []
     for task in tasks:
@@ -160,9 +161,9 @@ def finish(one: ModelCrawl) -> bool:
     return True
 
 
-def ask_again(one: ModelCrawl) -> float:
+def ask_again(one: ModelCrawl, kinds: Collection[str]) -> float:
     if one.state != CrawlState.RUNNING:
         return MAX_ASK_AGAIN
-    times = [one.next_start(lane) for lane in ready_lanes(one)]
+    times = [one.next_start(lane) for lane in ready_lanes(one, kinds)]
     times += [task.at for task in one.in_state(TaskState.DELAYED) + one.in_state(TaskState.LEASED)]
     return max(MIN_ASK_AGAIN, min([one.now + MAX_ASK_AGAIN, *times]) - one.now)

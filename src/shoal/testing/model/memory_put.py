@@ -34,6 +34,7 @@ def _accept(one: ModelCrawl, task: Task, *, buried: str | None) -> None:
     lane = lane_of(one, task.lane)
     lane.known += 1
     one.shapes[task.lane, task.shape] += 1
+    one.kinds.add(task.kind)
     one.last_age += 1
     entry = ModelTask(task, lane, one.last_age, state=TaskState.UNKNOWN)
     if buried is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from shoal.model import CrawlState, LaneStatus, Progress, TaskState, TaskStatus
+from shoal.model import HTTP, CrawlState, LaneStatus, Progress, TaskState, TaskStatus
 from shoal.testing.model.memory_crawl import ModelCrawl
 
 
@@ -30,7 +30,16 @@ def progress(one: ModelCrawl) -> Progress:
         notes={name: value for name, value in one.notes.items() if value},
         reason=one.reason if one.state in (CrawlState.PAUSED, CrawlState.CANCELLED) else "",
         feeders_lost=sum(until <= one.now for until in one.feeders.values()),
+        kinds=_kinds(one),
     )
+
+
+def _kinds(one: ModelCrawl) -> dict[str, int]:
+    """How many tasks of each kind wait; empty, if there never was another than http."""
+    waiting = [task for task in one.tasks.values() if task.state in (TaskState.QUEUED, TaskState.DELAYED)]
+    if one.kinds == {HTTP}:
+        return {}
+    return {kind: sum(task.task.kind == kind for task in waiting) for kind in one.kinds}
 
 
 def lanes(one: ModelCrawl, *, limit: int, skip: int = 0, search: str = "") -> list[LaneStatus]:

@@ -51,6 +51,20 @@ class BadRecordPromises(FrontierCase):
         await self.work_to_the_end(frontier, clock)
         await self.check_one_is_bad(frontier)
 
+    async def test_a_task_of_another_kind_that_cannot_be_read_stops_no_other(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await frontier.put(CRAWL, [make_task(key, lane, kind="browser") for key, lane in enumerate(LANES, 1)])
+        await self.damage(frontier, CRAWL, BAD)
+        for _ in range(20):
+            batch = await frontier.lease([CRAWL], 9, worker="w1", seconds=LEASE_SECONDS, horizon=0.0, kinds=["browser"])
+            await frontier.settle([Done(lease=lease) for lease in batch.leases])
+            if CRAWL in batch.finished:
+                break
+            clock.advance(LEASE_SECONDS)
+        await self.check_one_is_bad(frontier)
+        assert (await frontier.progress(CRAWL)).kinds == {"http": 0, "browser": 0}
+
     async def test_a_delayed_task_that_cannot_be_read_stops_no_other(
         self, frontier: Frontier, clock: FakeClock
     ) -> None:

@@ -1,17 +1,17 @@
 -- needs: tasks seen
--- gives: read_kinds check_tasks admit save_admitted count_rejected burial_reasons admitted_list refused merged known_before examined
+-- gives: read_labels check_tasks admit save_admitted count_rejected burial_reasons admitted_list refused merged known_before examined
 -- gives: passed_on passed_entries known allowed is_spent
 -- Letting tasks in: dedup and budgets. Shared by put and settle.
 --
--- A kind of task is four values: lane, −priority · 2^31, delay, and the sum of 1 if its URL was merged and 2 if its lane
--- lives in another shard. A list of tasks is: their number, the number of packets, the packets. In a packet each task stands behind
--- the number of its kind (2 bytes), its own length (4), the low bits of its key (3), and the key in decimals after its length (1). A
+-- A label is what several tasks have in common, five values: lane, −priority · 2^31, delay, the sum of 1 if their URLs were merged
+-- and 2 if the lane lives in another shard, and their kind, "" for http. A list of tasks is: their number, the number of packets, the packets. In a packet each task stands behind
+-- the number of its label (2 bytes), its own length (4), the low bits of its key (3), and the key in decimals after its length (1). A
 -- value for each task would be a string of its own for Redis and for Lua: known links, most of them, are never taken out.
 --
 -- shape:LANE  path shape → number of tasks accepted; only where max_per_shape is set
 local LINK, LINK_HEAD, LEAST_TASK = '>I2I4I3Bc0', '>I2I4I3B', 18
 local NO_SHAPE = string.rep('\0', 8)
-local kinds = {}
+local labels = {}
 -- The reasons of tasks that are buried at once, in the order of the tasks; nil: tasks wait.
 burial_reasons = nil
 local admitted = {}
@@ -26,17 +26,17 @@ known = 0
 for i = 1, #TASK_STATES do known = known + (tonumber(stored[TASK_STATES[i]]) or 0) end
 allowed, is_spent = tonumber(stored.allowed) or 0, tonumber(crawl.spent) == crawl.pages
 
--- Gives the index of the argument behind the last kind.
-function read_kinds(at)
+-- Gives the index of the argument behind the last label.
+function read_labels(at)
   local total = tonumber(ARGV[at])
   for i = 1, total do
-    local lane, offset, delay, flags = unpack(ARGV, at + 4 * i - 3, at + 4 * i)
-    kinds[i] = {
+    local lane, offset, delay, flags, kind = unpack(ARGV, at + 5 * i - 4, at + 5 * i)
+    labels[i] = {
       lane = lane, offset = assert(tonumber(offset)), delay = assert(tonumber(delay)), is_merged = flags == '1' or flags == '3',
-      is_foreign = flags > '1',
+      is_foreign = flags > '1', kind = kind ~= '' and kind or nil,
     }
   end
-  return at + 4 * total + 1
+  return at + 5 * total + 1
 end
 
 -- Before the first write: scripts are atomic but do not roll back. Gives the number of tasks, and the index behind the last packet.
@@ -46,9 +46,9 @@ function check_tasks(at)
     local packet, first = ARGV[i], 1
     local size = #packet
     while first <= size do
-      local kind, length, _, digits, behind = unpack_struct(LINK_HEAD, packet, first)
+      local label, length, _, digits, behind = unpack_struct(LINK_HEAD, packet, first)
       first = behind + digits + length
-      assert(kinds[kind] and length > LEAST_TASK and first <= size + 1)
+      assert(labels[label] and length > LEAST_TASK and first <= size + 1)
       found = found + 1
     end
   end
@@ -56,9 +56,9 @@ function check_tasks(at)
   return total, at + 2 + packets
 end
 
-local function pass_on(kind, task)
+local function pass_on(label, task)
   passed_on[#passed_on + 1] = examined
-  passed_entries[#passed_entries + 1] = pack('>I2', #kind.lane) .. kind.lane .. task
+  passed_entries[#passed_entries + 1] = pack('>I2', #label.lane) .. label.lane .. task
 end
 
 local function shape_of(task)
@@ -66,18 +66,18 @@ local function shape_of(task)
 end
 
 -- The budget that keeps a task out, or nil. A shard without allowance may ask for more ("allowance").
-local function refusal(kind, task)
+local function refusal(label, task)
   if crawl.pages > 0 and is_sharded then
     if known >= allowed then return is_spent and MAX_PAGES or 'allowance' end
   elseif crawl.pages > 0 and known >= crawl.pages then
     return MAX_PAGES
   end
   if crawl.per_lane > 0 then
-    local lane = find_lane(kind.lane)
+    local lane = find_lane(label.lane)
     if lane and lane.known >= crawl.per_lane then return MAX_PER_HOST end
   end
   if crawl.per_shape > 0 and shape_of(task) ~= NO_SHAPE then
-    local accepted = tonumber(call('HGET', P .. 'shape:' .. kind.lane, shape_of(task)) or 0)
+    local accepted = tonumber(call('HGET', P .. 'shape:' .. label.lane, shape_of(task)) or 0)
     if accepted >= crawl.per_shape then return MAX_PER_SHAPE end
   end
   return nil
@@ -86,25 +86,26 @@ end
 local has_budgets = crawl.pages > 0 or crawl.per_lane > 0 or crawl.per_shape > 0
 
 -- The key is learnt later (see save_admitted): `learnt_in` is the set for it, or the eight bytes for the Bloom filters.
-local function accept(key, kind, task, learnt_in)
-  local lane = kind.in_lane
+local function accept(key, label, task, learnt_in)
+  local lane = label.in_lane
   if not lane then
-    lane = need_lane(kind.lane)
-    kind.in_lane = lane
+    lane = need_lane(label.lane)
+    label.in_lane = lane
   end
   if crawl.per_shape > 0 and shape_of(task) ~= NO_SHAPE then
-    call('HINCRBY', P .. 'shape:' .. kind.lane, shape_of(task), 1)
+    call('HINCRBY', P .. 'shape:' .. label.lane, shape_of(task), 1)
   end
+  if label.kind then learn_kind(label.kind) end
   lane.known = lane.known + 1
   known = known + 1
   sequence = sequence + 1
   admitted[key] = learnt_in
   admitted_list[#admitted_list + 1] = key
   if burial_reasons then
-    local letter = {order = kind.offset + sequence, attempts = 0, lane = kind.lane, task = task}
+    local letter = {order = label.offset + sequence, attempts = 0, lane = label.lane, task = task}
     bury(letter, burial_reasons[examined + 1], '')
   else
-    wait(lane, kind.offset + sequence, task, kind.delay)
+    wait(lane, label.offset + sequence, task, label.delay, label.kind)
   end
 end
 
@@ -115,15 +116,16 @@ local function is_known(key, set, bucket, packet, first)
 end
 
 -- A task that is not known, or of another shard.
-local function take_in(key, kind, task, set)
-  local reason = kind.is_foreign and 'foreign' or has_budgets and refusal(kind, task)
+local function take_in(key, label, task, set)
+  local reason = label.is_foreign and 'foreign' or label.kind and not has_room_for(label.kind) and TOO_MANY_KINDS
+    or has_budgets and refusal(label, task)
   if reason == 'foreign' or reason == 'allowance' then
-    pass_on(kind, task)
+    pass_on(label, task)
   elseif reason then
     refused[#refused + 1] = examined
     refused[#refused + 1] = reason
   else
-    accept(key, kind, task, bloom_error and key_of(task) or set)
+    accept(key, label, task, bloom_error and key_of(task) or set)
   end
 end
 
@@ -131,17 +133,17 @@ local function admit_packet(packet)
   local size, first, last = half * 2, 1, #packet
   while first <= last do
     local number, length, low, key, behind = unpack_struct(LINK, packet, first)
-    local kind = kinds[number]
+    local label = labels[number]
     -- As bucket_at does it; a call for every link would cost more.
     local bucket = low % size
     if bucket >= buckets then bucket = bucket - half end
     local set = format(seen_format, bucket)
     first = behind + length
-    if not kind.is_foreign and is_known(key, set, bucket, packet, behind) then
+    if not label.is_foreign and is_known(key, set, bucket, packet, behind) then
       known_before[#known_before + 1] = examined
-      if kind.is_merged then merged[#merged + 1] = examined end
+      if label.is_merged then merged[#merged + 1] = examined end
     else
-      take_in(key, kind, string.sub(packet, behind, first - 1), set)
+      take_in(key, label, string.sub(packet, behind, first - 1), set)
     end
     examined = examined + 1
   end

@@ -1,6 +1,6 @@
 -- needs: server clock_rules
 -- gives: crawl is_cancelled is_sharded TASK_STATES counted count save_counts sum_of_counts tally note_move moves_so_far
--- gives: revive exact feeders_left is_fed wall time_of_crawl
+-- gives: revive exact feeders_left is_fed wall time_of_crawl kind_names is_kind count_kind
 -- The crawl's record and its counters.
 --
 -- ARGV[2]  the server's run_id as the caller knows it; "": run even if the crawl was not checked since a restart
@@ -8,7 +8,7 @@
 -- The script ends here with {"none"} when there is no such crawl, and with {"repair"} when the server restarted and the crawl
 -- was not checked since: nothing may change before that.
 crawl = read_fields('crawl', 'state', 'feeding', 'interval', 'cap', 'needs_rules', 'pages', 'per_lane', 'per_shape',
-  'epoch', 'run', 'dedup', 'dedup_ttl', 'buckets', 'filters', 'shards', 'shard', 'spent', 'max_cost', 'cost', 'clock_last', 'clock_shift')
+  'epoch', 'run', 'dedup', 'dedup_ttl', 'buckets', 'filters', 'shards', 'shard', 'spent', 'max_cost', 'cost', 'clock_last', 'clock_shift', 'kinds')
 if not crawl.state or crawl.state == 'deleting' then return {'none'} end
 if ARGV[2] ~= '' and crawl.run ~= ARGV[2] then return {'repair'} end
 crawl.feeding, crawl.needs_rules = crawl.feeding == '1', crawl.needs_rules == '1'
@@ -22,6 +22,16 @@ now, clock_shift = clock_rules.reckon(now, crawl.clock_last, stored_shift, expec
 if clock_shift ~= stored_shift and ARGV[2] ~= '' then call('HSET', P .. 'crawl', 'clock_shift', format('%.17g', clock_shift)) end
 is_cancelled, is_sharded = crawl.state == 'cancelled', crawl.shards and true or false
 
+-- The kinds of the crawl's tasks besides http, in the order in which they came, and whether a name is one of them. Nil, as in most
+-- crawls, when all its tasks are of the kind http.
+if crawl.kinds and crawl.kinds ~= '' then
+  kind_names, is_kind = {}, {}
+  for name in string.gmatch(crawl.kinds, '[^,]+') do
+    kind_names[#kind_names + 1] = name
+    is_kind[name] = true
+  end
+end
+
 -- The crawl's time and its shift, by which the caller reckons from here on.
 function time_of_crawl()
   return format('%.17g %.17g', now, clock_shift)
@@ -33,6 +43,11 @@ counted = {}
 
 function count(name, amount)
   counted[name] = (counted[name] or 0) + amount
+end
+
+-- So many tasks more of another kind than http wait, queued, delayed or cancelled.
+function count_kind(kind, amount)
+  count('kind:' .. kind, amount)
 end
 
 function save_counts()

@@ -1,26 +1,137 @@
 -- needs: crawl free_exits exit_use lane_rules
--- gives: lanes lane_list is_ready find_lane need_lane leave_lane update_lane save_queues save_lanes
+-- gives: lanes lane_list is_ready find_lane need_lane leave_lane update_lane save_queues save_lanes unindex
+-- gives: HTTP queue_key ready_key lane_of_queue has_room_for learn_kind queue_of waiting_of next_entries drop_entries
 -- Lanes: read once per call, changed in Lua, written back once by save_lanes, which also keeps `ready` and `busy` in step.
 --
 -- lanes  lane → its record, thirteen doubles: age, next start, last start, blocked until, interval, base interval, cap, in
 --        flight, known, opener's token, rules until, rules' version, when an exit is free next; behind it the lane's roster
 --        (see roster_record). One packed value: a field for each would cost eight times as long to read. The record outlives the
 --        queue: its next start is the host's politeness.
--- ready  age and lane → time from which it may start; only lanes with waiting tasks, free cap and no lease that opens them
+-- ready  age and lane → time from which it may start; only lanes with waiting tasks of the kind http, free cap and no lease that
+--        opens them
+-- ready:KIND  the same for tasks of another kind
 -- busy   age and lane → −(waiting · 2^21 + in flight); only lanes with waiting tasks or requests in flight
 -- rules  lane → its rules
 -- whys   "r" and lane → why it rests or is slow; "p" and lane → why its own pace is not the crawl's. Shown only while it holds
--- q:LANE task → order (see tasks)
+-- q:LANE task → order (see tasks); tasks of the kind http
+-- kq:KIND:LANE  the same for tasks of another kind
+-- A lane has one pace for its tasks of all kinds. In a crawl with several kinds `lane.queues` has the number of waiting tasks, the
+-- additions and the former state of each kind's queue; `lane.waiting` is their sum.
 -- Members of `ready` and `busy` begin with the lane's age in eight bytes: among equals the older lane comes first.
 local IN_FLIGHT_ROOM, RECORD = 2097152, '>ddddddddddddd'
 lanes, lane_list = {}, {}
+
+HTTP = 'http'
+
+function queue_key(lane_name, kind)
+  return P .. (kind == HTTP and 'q:' or 'kq:' .. kind .. ':') .. lane_name
+end
+
+function ready_key(kind)
+  return kind == HTTP and 'ready' or 'ready:' .. kind
+end
+
+-- The lane and the kind of a queue by its name without the prefix.
+function lane_of_queue(name)
+  local kind, lane = string.match(name, '^kq:([^:]*):(.*)$')
+  if kind then return lane, kind end
+  return string.sub(name, 3), HTTP
+end
 
 function is_ready(lane)
   return lane.waiting > 0 and lane.in_flight < lane.cap and lane.opener == 0
 end
 
+-- Read how many tasks of each kind wait.
+local function read_queues(lane)
+  local is_free = lane.in_flight < lane.cap and lane.opener == 0
+  lane.queues = {[HTTP] = {kind = HTTP, waiting = lane.waiting, adds = {}, was_ready = is_ready(lane)}}
+  for i = 1, #kind_names do
+    local waiting = call('ZCARD', queue_key(lane.name, kind_names[i]))
+    lane.waiting = lane.waiting + waiting
+    lane.queues[kind_names[i]] = {kind = kind_names[i], waiting = waiting, adds = {}, was_ready = waiting > 0 and is_free}
+  end
+end
+
+function has_room_for(kind)
+  return not kind_names or is_kind[kind] or #kind_names + 1 < MAX_KINDS
+end
+
+-- The crawl has tasks of this kind from here on.
+function learn_kind(kind)
+  if is_kind and is_kind[kind] then return end
+  kind_names, is_kind = kind_names or {}, is_kind or {}
+  kind_names[#kind_names + 1] = kind
+  is_kind[kind] = true
+  call('HSET', P .. 'crawl', 'kinds', table.concat(kind_names, ','))
+  for i = 1, #lane_list do
+    local lane = lane_list[i]
+    if not lane.queues then
+      lane.queues = {[HTTP] = {kind = HTTP, waiting = lane.waiting, adds = lane.adds, was_ready = lane.was_ready}}
+    end
+    lane.queues[kind] = {kind = kind, waiting = 0, adds = {}, was_ready = false}
+  end
+end
+
+-- Where tasks of this kind, nil for http, wait. A kind that is not known is of a record that outlived the crawl's.
+function queue_of(lane, kind)
+  if kind then learn_kind(kind) end
+  return lane.queues and lane.queues[kind or HTTP] or lane
+end
+
+-- How many tasks of these kinds wait in the lane; of a crawl with one kind: of http.
+function waiting_of(lane, kinds)
+  if not lane.queues then return kinds[1] == HTTP and lane.waiting or 0 end
+  local waiting = 0
+  for i = 1, #kinds do
+    local queue = lane.queues[kinds[i]]
+    if queue then waiting = waiting + queue.waiting end
+  end
+  return waiting
+end
+
+local function comes_first(one, other)
+  return one.order < other.order
+end
+
+-- The lane's next tasks of these kinds, each with its order behind it; and in a crawl with several kinds, at the index of each task,
+-- the queue that it is in.
+function next_entries(lane, kinds, total)
+  if not lane.queues then return call('ZRANGE', P .. 'q:' .. lane.name, 0, total - 1, 'WITHSCORES') end
+  local filled, merged, entries, queues = {}, {}, {}, {}
+  for i = 1, #kinds do
+    local queue = lane.queues[kinds[i]]
+    if queue and queue.waiting > 0 then filled[#filled + 1] = kinds[i] end
+  end
+  for i = 1, #filled do
+    local own, queue = call('ZRANGE', queue_key(lane.name, filled[i]), 0, total - 1, 'WITHSCORES'), lane.queues[filled[i]]
+    for j = 1, #own, 2 do
+      merged[#merged + 1] = {task = own[j], text = own[j + 1], order = tonumber(own[j + 1]), queue = queue}
+    end
+  end
+  table.sort(merged, comes_first)
+  for i = 1, math.min(total, #merged) do
+    entries[2 * i - 1], entries[2 * i], queues[2 * i - 1] = merged[i].task, merged[i].text, merged[i].queue
+  end
+  return entries, queues
+end
+
+-- Take the lane's first tasks out of their queues: so many of http's, or those that each queue has lent.
+function drop_entries(lane)
+  if not lane.queues then
+    if lane.lent and lane.lent > 0 then call('ZREMRANGEBYRANK', P .. 'q:' .. lane.name, 0, lane.lent - 1) end
+    lane.lent = nil
+    return
+  end
+  for kind, queue in pairs(lane.queues) do
+    if queue.lent and queue.lent > 0 then call('ZREMRANGEBYRANK', queue_key(lane.name, kind), 0, queue.lent - 1) end
+    queue.lent = nil
+  end
+end
+
 local function adopt_lane(lane)
   lane.adds, lane.via = {}, pool_name_of(lane.name)
+  if kind_names then read_queues(lane) end
   lane.was_ready, lane.was_due = is_ready(lane), math.max(lane.next_start, lane.exits_next)
   lane.was_waiting, lane.was_in_flight = lane.waiting, lane.in_flight
   lanes[lane.name] = lane
@@ -55,6 +166,12 @@ local function packed(lane)
   return #lane.value <= RECORD_SIZE and value or value .. string.sub(lane.value, RECORD_SIZE + 1)
 end
 
+-- The lane is in none of the indexes.
+function unindex(lane)
+  lane.was_ready, lane.was_waiting = false, -1
+  for _, queue in pairs(lane.queues or {}) do queue.was_ready = false end
+end
+
 -- The lane of this name; a new one starts with the pace of the crawl or its pool. Ages are the server's, whatever time a test sets.
 -- A new lane is written at once: no script would find a queue without it.
 function need_lane(name)
@@ -74,7 +191,7 @@ function need_lane(name)
   call('HSET', P .. 'lanes', name, lane.value)
   adopt_lane(lane)
   -- A queue whose record was lost: it is in neither index under this age.
-  if lane.waiting > 0 then lane.was_ready, lane.was_waiting = false, -1 end
+  if lane.waiting > 0 then unindex(lane) end
   return lane
 end
 
@@ -107,15 +224,32 @@ function update_lane(lane, at, why)
   end
 end
 
--- Note what puts the lane into `ready` with the time of its next start, or takes it out; the same for `busy`.
-local function index_lane(lane, ready, busy)
-  local is_due, due = is_ready(lane), math.max(lane.next_start, lane.exits_next)
-  if is_due and not (lane.was_ready and lane.was_due == due) then
+-- Note what puts the lane into an index of lanes that may start, with the time of its next start, or takes it out.
+local function index_start(lane, ready, is_due, was_ready, due)
+  if is_due and not (was_ready and lane.was_due == due) then
     ready.added[#ready.added + 1] = due
     ready.added[#ready.added + 1] = lane.member
-  elseif lane.was_ready and not is_due then
+  elseif was_ready and not is_due then
     ready.removed[#ready.removed + 1] = lane.member
   end
+end
+
+-- The same for tasks of every kind.
+local function index_kinds(lane, changes, due)
+  local is_free = lane.in_flight < lane.cap and lane.opener == 0
+  for kind, queue in pairs(lane.queues) do
+    local ready = changes[kind]
+    if not ready then
+      ready = {added = {}, removed = {}}
+      changes[kind] = ready
+    end
+    index_start(lane, ready, is_free and queue.waiting > 0, queue.was_ready, due)
+  end
+end
+
+local function index_lane(lane, changes, busy)
+  local due = math.max(lane.next_start, lane.exits_next)
+  if lane.queues then index_kinds(lane, changes, due) else index_start(lane, changes[HTTP], is_ready(lane), lane.was_ready, due) end
   if lane.waiting ~= lane.was_waiting or lane.in_flight ~= lane.was_in_flight then
     if lane.waiting > 0 or lane.in_flight > 0 then
       busy.added[#busy.added + 1] = -(lane.waiting * IN_FLIGHT_ROOM + lane.in_flight)
@@ -137,7 +271,12 @@ end
 function save_queues()
   for i = 1, #lane_list do
     local lane = lane_list[i]
-    if #lane.adds > 0 then
+    if lane.queues then
+      for kind, queue in pairs(lane.queues) do
+        if #queue.adds > 0 then call('ZADD', queue_key(lane.name, kind), unpack(queue.adds)) end
+        queue.adds = {}
+      end
+    elseif #lane.adds > 0 then
       call('ZADD', P .. 'q:' .. lane.name, unpack(lane.adds))
       lane.adds = {}
     end
@@ -145,7 +284,7 @@ function save_queues()
 end
 
 function save_lanes()
-  local changed, ready, busy = {}, {added = {}, removed = {}}, {added = {}, removed = {}}
+  local changed, ready, busy = {}, {[HTTP] = {added = {}, removed = {}}}, {added = {}, removed = {}}
   for i = 1, #lane_list do
     local lane = lane_list[i]
     if lane.exits_changed then refresh_exits(lane) end
@@ -157,7 +296,7 @@ function save_lanes()
     end
     index_lane(lane, ready, busy)
   end
-  save_index('ready', ready)
+  for kind, changes in pairs(ready) do save_index(ready_key(kind), changes) end
   save_index('busy', busy)
   write_in_parts('HSET', P .. 'lanes', changed)
   if spent ~= 0 then save_spent() end

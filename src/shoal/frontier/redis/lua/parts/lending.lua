@@ -38,11 +38,22 @@ local function tries_of(entries)
   return call('HMGET', P .. 'tries', unpack(keys))
 end
 
+-- A task of the lane waits no more; it leaves its queue with drop_entries.
+local function leave_queue(lane, queue)
+  lane.waiting = lane.waiting - 1
+  if not queue then
+    lane.lent = (lane.lent or 0) + 1
+    return
+  end
+  if queue.kind ~= HTTP then count_kind(queue.kind, -1) end
+  queue.waiting, queue.lent = queue.waiting - 1, (queue.lent or 0) + 1
+end
+
 -- The lane's exits rested for too long: its tasks are dead, a bounded number at a time. With the last one the lane's patience
 -- begins anew.
-local function give_up(lane)
+local function give_up(lane, kinds)
   local reason = exit_rules.no_exit_reason(lane.via, lane.pool.exists)
-  local entries = call('ZRANGE', P .. 'q:' .. lane.name, 0, MAX_GIVEN_UP - 1, 'WITHSCORES')
+  local entries, queues = next_entries(lane, kinds, MAX_GIVEN_UP)
   local tries, used_up = tries_of(entries), {}
   for i = 1, #entries, 2 do
     local used = tries[(i + 1) / 2]
@@ -51,12 +62,11 @@ local function give_up(lane)
       lane = lane.name,
     }, reason, '')
     if used then used_up[#used_up + 1] = key_of(entries[i]) end
+    leave_queue(lane, queues and queues[i])
   end
-  local total = #entries / 2
-  if total > 0 then call('ZREMRANGEBYRANK', P .. 'q:' .. lane.name, 0, total - 1) end
+  drop_entries(lane)
   if #used_up > 0 then call('HDEL', P .. 'tries', unpack(used_up)) end
-  count('queued', -total)
-  lane.waiting = lane.waiting - total
+  count('queued', -#entries / 2)
   if lane.pool.exists and lane.waiting == 0 then lane.roster.starved_since = now end
   lane.exits_changed = true
 end
@@ -69,11 +79,11 @@ end
 -- of each task.
 function lend(lane, total, terms, reply)
   if lane.via and gives_up(lane) then
-    give_up(lane)
+    give_up(lane, terms.kinds)
     return false
   end
   local pool = lane.via and lane.pool
-  local entries = call('ZRANGE', P .. 'q:' .. lane.name, 0, total - 1, 'WITHSCORES')
+  local entries, queues = next_entries(lane, terms.kinds, total)
   local tries = tries_of(entries)
   local opens, version = needs_opening(lane), lane.rules_until > now and lane.version or 0
   local interval, base = lane.interval, lane.base_interval
@@ -105,13 +115,12 @@ function lend(lane, total, terms, reply)
     local held = hold(lane, entries[i], tonumber(entries[i + 1]), terms, used, index)
     lent[#lent + 1] = pack('>dI4I2I2', start - now, held.attempts, held.losses, held.free_retries) .. held.task
     lane_rules.take_slot(lane, start)
+    leave_queue(lane, queues and queues[i])
     if is_alone then break end
   end
   count('queued', -#lent)
   count('leased', #lent)
-  lane.waiting = lane.waiting - #lent
   lane.in_flight = lane.in_flight + #lent
-  lane.lent = #lent
   if pool then lane.exits_changed = true end
   if opens and #lent > 0 then lane.opener = token end
   for _, value in ipairs({
@@ -130,8 +139,7 @@ function save_lent()
   call('HSET', P .. 'held', unpack(held_fields))
   call('ZADD', P .. 'leases', unpack(lease_fields))
   for i = 1, #lane_list do
-    local lane = lane_list[i]
-    if lane.lent and lane.lent > 0 then call('ZREMRANGEBYRANK', P .. 'q:' .. lane.name, 0, lane.lent - 1) end
+    drop_entries(lane_list[i])
   end
   if #used_tries > 0 then call('HDEL', P .. 'tries', unpack(used_tries)) end
 end

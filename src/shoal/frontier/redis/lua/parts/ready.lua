@@ -1,5 +1,5 @@
 -- needs: lanes outbox
--- gives: needs_opening room_of ready_lanes bring_back_lanes ending ask_again
+-- gives: asked_kinds needs_opening room_of ready_lanes bring_back_lanes ending ask_again
 -- Which lanes may start, how many tasks each may lend, and what a lease call says of the crawl.
 
 -- twin: rules/lanes.py needs_opening
@@ -7,24 +7,60 @@ function needs_opening(lane)
   return crawl.needs_rules and lane.rules_until <= now
 end
 
--- How many tasks the lane may start within the horizon.
-function room_of(lane, limit, horizon)
-  if not is_ready(lane) then return 0 end
-  if needs_opening(lane) then return 1 end
-  return lane_rules.starts_within(math.min(lane.waiting, lane.cap - lane.in_flight, limit), lane, horizon)
+-- The kinds that a call asks for, as it names them: with commas between them, "" for http alone.
+function asked_kinds(text)
+  if not text or text == '' then return {HTTP} end
+  local kinds = {}
+  for kind in string.gmatch(text, '[^,]+') do
+    -- First, so that a crawl with one kind need only look there.
+    if kind == HTTP then table.insert(kinds, 1, kind) else kinds[#kinds + 1] = kind end
+  end
+  return kinds
 end
 
--- The lanes that may start, longest-waiting first. Call it when everything changed so far is saved.
-function ready_lanes(limit, horizon)
+-- How many tasks of these kinds the lane may start within the horizon.
+function room_of(lane, kinds, limit, horizon)
+  local waiting = waiting_of(lane, kinds)
+  if waiting == 0 or not is_ready(lane) then return 0 end
+  if needs_opening(lane) then return 1 end
+  return lane_rules.starts_within(math.min(waiting, lane.cap - lane.in_flight, limit), lane, horizon)
+end
+
+local function members_of(kind, limit, horizon, ...)
+  return call('ZRANGEBYSCORE', P .. ready_key(kind), '-inf', now + horizon, 'LIMIT', 0, limit, ...)
+end
+
+local function starts_first(one, other)
+  return one.start < other.start or (one.start == other.start and one.member < other.member)
+end
+
+-- The members of the indexes of several kinds, each once.
+local function members_of_kinds(kinds, limit, horizon)
+  local entries, is_there, members = {}, {}, {}
+  for i = 1, #kinds do
+    local own = members_of(kinds[i], limit, horizon, 'WITHSCORES')
+    for j = 1, #own, 2 do
+      if not is_there[own[j]] then entries[#entries + 1] = {member = own[j], start = tonumber(own[j + 1])} end
+      is_there[own[j]] = true
+    end
+  end
+  table.sort(entries, starts_first)
+  for i = 1, math.min(limit, #entries) do members[i] = entries[i].member end
+  return members
+end
+
+-- The lanes that may start tasks of these kinds, longest-waiting first. Call it when everything changed so far is saved.
+function ready_lanes(kinds, limit, horizon)
   if crawl.state ~= 'running' or limit == 0 then return {} end
   local found = {}
-  for _, member in ipairs(call('ZRANGEBYSCORE', P .. 'ready', '-inf', now + horizon, 'LIMIT', 0, limit)) do
+  local members = #kinds == 1 and members_of(kinds[1], limit, horizon) or members_of_kinds(kinds, limit, horizon)
+  for _, member in ipairs(members) do
     local lane = need_lane(string.sub(member, 9))
     if lane.member == member then
       found[#found + 1] = lane
     else
       -- Of a record that was lost: the lane has another age now.
-      call('ZREM', P .. 'ready', member)
+      for i = 1, #kinds do call('ZREM', P .. ready_key(kinds[i]), member) end
       call('ZREM', P .. 'busy', member)
     end
   end
@@ -35,10 +71,13 @@ end
 -- was wrong when it was written: before a step was noticed, or by an older shoal. In a cancelled crawl no lane has anything to start.
 function bring_back_lanes()
   if is_cancelled then return end
-  local members = call('ZREVRANGEBYSCORE', P .. 'ready', '+inf', '(' .. format('%.17g', now + FAR_SECONDS), 'LIMIT', 0, MAX_BROUGHT_BACK)
-  for _, member in ipairs(members) do
-    local lane = need_lane(string.sub(member, 9))
-    if not lane.via then lane_rules.bring_back(lane) end
+  for _, kind in ipairs({HTTP, unpack(kind_names or {})}) do
+    local members = call('ZREVRANGEBYSCORE', P .. ready_key(kind), '+inf', '(' .. format('%.17g', now + FAR_SECONDS), 'LIMIT', 0,
+      MAX_BROUGHT_BACK)
+    for _, member in ipairs(members) do
+      local lane = need_lane(string.sub(member, 9))
+      if not lane.via then lane_rules.bring_back(lane) end
+    end
   end
 end
 
@@ -58,11 +97,13 @@ function ending()
   return '1'
 end
 
--- Seconds until something can be lent that is there already, and the time of the crawl.
-function ask_again()
+-- Seconds until a task of these kinds can be lent that is there already, and the time of the crawl.
+function ask_again(kinds)
   local times = {}
   if crawl.state == 'running' then
-    for _, name in ipairs({'ready', 'later', 'leases'}) do
+    local names = {'later', 'leases'}
+    for i = 1, #kinds do names[i + 2] = ready_key(kinds[i]) end
+    for _, name in ipairs(names) do
       local _, due = unpack(call('ZRANGE', P .. name, 0, 0, 'WITHSCORES'))
       times[#times + 1] = tonumber(due)
     end

@@ -1,7 +1,7 @@
 -- needs: server
--- gives: TRIES key_of max_attempts_of losses_of later_entry read_later pack_held read_held
+-- gives: TRIES key_of max_attempts_of kind_of losses_of later_entry read_later pack_held read_held
 -- How tasks are written. A task is a string that scripts never decode; they read its first bytes: key (8), most attempts (2), path
--- shape (8).
+-- shape (8), flags (1). With the flag HAS_KIND, the kind follows the header of HEADER bytes, after its length (1).
 --
 -- later  order, length of the lane (2 bytes), lane and task → due time
 -- held   key → token, order, attempts, losses, free retries, the index of its exit, lane, worker, reason, task
@@ -9,7 +9,7 @@
 -- Before losses were counted, free retries had their two bytes as well: zeros in the records of that time.
 local LATER, HELD_TASK = '>dI2', '>ddI4I2I2I4I2I2I4'
 TRIES = '>I4I2I2'
-local LEAST_TASK = 18
+local LEAST_TASK, FLAGS_AT, HAS_KIND, HEADER = 18, 19, 4, 37
 
 function key_of(task)
   return string.sub(task, 1, 8)
@@ -17,6 +17,14 @@ end
 
 function max_attempts_of(task)
   return (unpack_struct('>I2', task, 9))
+end
+
+-- The kind of a task, nil for http.
+function kind_of(task)
+  if (string.byte(task, FLAGS_AT) or 0) < HAS_KIND then return nil end
+  local length = string.byte(task, HEADER + 1)
+  assert(length and #task > HEADER + 1 + length, 'a task that cannot be read')
+  return string.sub(task, HEADER + 2, HEADER + 1 + length)
 end
 
 -- The losses in an entry of `tries`.

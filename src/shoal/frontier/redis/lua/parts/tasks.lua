@@ -2,13 +2,18 @@
 -- gives: wait ended end_lease save_ended save_tries put_back lose release
 -- Tasks that begin to wait, and leases that end.
 --
--- q:LANE  task → order: −priority · 2^31 + sequence
+-- q:LANE, kq:KIND:LANE  task → order: −priority · 2^31 + sequence
 -- later   (see task_records)
 -- leases  key → end of the lease
 -- tries   key → attempts, losses, free retries, reason; only of tasks that wait and were lent before
 
--- A task of this lane begins to wait. A lane that was empty waits behind the lanes that wait already.
-function wait(lane, order, task, delay)
+-- A task of this lane, of this kind or nil for http, begins to wait. A lane that was empty waits behind the lanes that wait already.
+function wait(lane, order, task, delay, kind)
+  local queue = lane
+  if kind or lane.queues then
+    queue = queue_of(lane, kind)
+    if kind then count_kind(kind, 1) end
+  end
   if delay > 0 then
     count(is_cancelled and 'cancelled' or 'delayed', 1)
     call('ZADD', P .. 'later', now + delay, later_entry(order, lane.name, task))
@@ -17,7 +22,8 @@ function wait(lane, order, task, delay)
   count(is_cancelled and 'cancelled' or 'queued', 1)
   if lane.waiting == 0 then lane.next_start = math.max(lane.next_start, now) end
   lane.waiting = lane.waiting + 1
-  local adds = lane.adds
+  if queue ~= lane then queue.waiting = queue.waiting + 1 end
+  local adds = queue.adds
   adds[#adds + 1] = order
   adds[#adds + 1] = task
 end
@@ -49,7 +55,7 @@ function put_back(lane, held, delay)
   if held.attempts > 0 or held.losses > 0 or held.free_retries > 0 or held.reason ~= '' then
     save_tries(key_of(held.task), held.attempts, held.losses, held.free_retries, held.reason)
   end
-  wait(lane, held.order, held.task, delay)
+  wait(lane, held.order, held.task, delay, kind_names and kind_of(held.task))
 end
 
 -- The lease is over without a result: it is as if the task had not been lent.

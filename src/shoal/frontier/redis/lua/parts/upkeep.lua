@@ -21,7 +21,9 @@ function wake_due()
   for i = 1, #due do
     local order, name, task = read_later(due[i])
     count('delayed', -1)
-    wait(need_lane(name), order, task, 0)
+    local kind = kind_names and kind_of(task)
+    if kind then count_kind(kind, -1) end
+    wait(need_lane(name), order, task, 0, kind)
   end
   save_queues()
   call('ZREM', P .. 'later', unpack(due))

@@ -64,7 +64,9 @@ if is_look then
 end
 
 if verb == 'requeue' then
-  for _, letter in ipairs(found) do wait(need_lane(letter.lane), letter.order, letter.task, 0) end
+  for _, letter in ipairs(found) do
+    wait(need_lane(letter.lane), letter.order, letter.task, 0, kind_names and kind_of(letter.task))
+  end
   save_queues()
   for _, letter in ipairs(found) do
     local losses = task_rules.losses_of_requeued(letter.reason)

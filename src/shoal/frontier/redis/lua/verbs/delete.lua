@@ -7,11 +7,15 @@ local MAX_LANES, MAX_BUCKETS = 200, 500
 if call('EXISTS', P .. 'crawl') == 0 then return '0' end
 call('HSET', P .. 'crawl', 'state', 'deleting')
 
+local kinds = {}
+for kind in string.gmatch(call('HGET', P .. 'crawl', 'kinds') or '', '[^,]+') do kinds[#kinds + 1] = kind end
+
 local _, page = unpack(call('HSCAN', P .. 'lanes', 0, 'COUNT', MAX_LANES))
 if #page > 0 then
   for i = 1, #page, 2 do
     local lane = page[i]
     call('UNLINK', P .. 'q:' .. lane, P .. 'shape:' .. lane, P .. 'uses:' .. lane, P .. 'rests:' .. lane)
+    for _, kind in ipairs(kinds) do call('UNLINK', P .. 'kq:' .. kind .. ':' .. lane) end
     call('HDEL', P .. 'lanes', lane)
   end
   return '1'
@@ -30,6 +34,7 @@ if buckets > 0 then
   return '1'
 end
 for number = 1, tonumber(crawl.filters) or 1 do call('UNLINK', P .. 'bloom:' .. number) end
+for _, kind in ipairs(kinds) do call('UNLINK', P .. 'ready:' .. kind) end
 for _, name in ipairs(call('HKEYS', P .. 'pools')) do call('UNLINK', P .. 'pool:' .. name) end
 for _, name in ipairs({
   'ready', 'busy', 'later', 'held', 'leases', 'tries', 'dead', 'graves', 'count', 'turns', 'outcomes', 'rejected', 'notes', 'samples',

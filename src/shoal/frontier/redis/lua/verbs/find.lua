@@ -1,18 +1,18 @@
--- needs: crawl task_records
+-- needs: lanes task_records
 -- find: look for keys among the tasks that wait, a bounded number of tasks per call.
 -- Tasks have no index by key: it would cost more than the tasks.
 --
 -- ARGV[3]  "later", or "queues"
--- ARGV[4]  later: cursor, "0" to begin; queues: the order of the last task looked at in the first lane, or "-inf"
--- ARGV[5]  number of lanes, then their names
+-- ARGV[4]  later: cursor, "0" to begin; queues: the order of the last task looked at in the first queue, or "-inf"
+-- ARGV[5]  number of queues, then their names, as their keys have them
 -- then     keys (8 bytes)
 -- Reply    later:  {"ok", next cursor, "0" at the end, found}
---          queues: {"ok", number of lanes done, order to go on with in the next one, found}
+--          queues: {"ok", number of queues done, order to go on with in the next one, found}
 --          found:  {key, lane, due in seconds, tries, task, …}
-local MAX_TASKS, FIRST_LANE = 1000, 6
+local MAX_TASKS, FIRST_QUEUE = 1000, 6
 local where, total = ARGV[3], tonumber(ARGV[5])
 local wanted, found = {}, {}
-for i = FIRST_LANE + total, #ARGV do wanted[ARGV[i]] = true end
+for i = FIRST_QUEUE + total, #ARGV do wanted[ARGV[i]] = true end
 
 local function note(task, lane, due)
   local key = key_of(task)
@@ -35,8 +35,9 @@ end
 
 local order, room = ARGV[4], MAX_TASKS
 for i = 1, total do
-  local lane, from = ARGV[FIRST_LANE + i - 1], order == '-inf' and order or '(' .. order
-  local entries = call('ZRANGEBYSCORE', P .. 'q:' .. lane, from, '+inf', 'WITHSCORES', 'LIMIT', 0, room)
+  local queue, from = ARGV[FIRST_QUEUE + i - 1], order == '-inf' and order or '(' .. order
+  local lane = lane_of_queue(queue)
+  local entries = call('ZRANGEBYSCORE', P .. queue, from, '+inf', 'WITHSCORES', 'LIMIT', 0, room)
   for j = 1, #entries, 2 do note(entries[j], lane, now) end
   room = room - #entries / 2
   if room <= 0 then return {'ok', i - 1, entries[#entries], found} end

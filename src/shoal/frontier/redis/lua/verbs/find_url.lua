@@ -1,11 +1,11 @@
--- needs: crawl task_records
+-- needs: lanes task_records
 -- find_url: look for tasks with a URL, a bounded number of tasks per call.
 -- Every record of a task ends with its URL, so none is decoded; a longer URL may end in the same way.
 --
 -- ARGV[3]  "held", "dead", "later", or "queue"
 -- ARGV[4]  cursor, "0" to begin; queue: the order of the last task looked at, or "-inf"
 -- ARGV[5]  the URL
--- ARGV[6]  queue: the lane
+-- ARGV[6]  queue: its name, as its key has it
 -- Reply    {"ok", where to go on, "" at the end, found}
 --          found: held and dead: {key, …}; later and queue: {key, lane, due in seconds, tries, task, …}, as find gives them
 local MAX_TASKS = 1000
@@ -26,9 +26,9 @@ local function note(task, lane, due)
 end
 
 if where == 'queue' then
-  local lane = ARGV[6]
+  local lane = lane_of_queue(ARGV[6])
   local start = from == '-inf' and from or '(' .. from
-  local entries = call('ZRANGEBYSCORE', P .. 'q:' .. lane, start, '+inf', 'WITHSCORES', 'LIMIT', 0, MAX_TASKS)
+  local entries = call('ZRANGEBYSCORE', P .. ARGV[6], start, '+inf', 'WITHSCORES', 'LIMIT', 0, MAX_TASKS)
   for i = 1, #entries, 2 do
     if ends_in_url(entries[i]) then note(entries[i], lane, now) end
   end

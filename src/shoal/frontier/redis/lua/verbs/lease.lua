@@ -7,9 +7,10 @@
 -- ARGV[5]  seconds a lease lasts
 -- ARGV[6]  horizon in seconds
 -- ARGV[7]  "1" if a suspect may be lent alone: nothing was lent in this call so far
+-- ARGV[8]  the kinds of the tasks (see asked_kinds)
 -- Reply    {"ok", epoch, ask again in seconds and the crawl's time (see ask_again), finished (see ending), eight values for each lane that lends (see lend)}
 local limit, horizon = tonumber(ARGV[3]), tonumber(ARGV[6])
-local terms = {worker = ARGV[4], seconds = tonumber(ARGV[5]), latest = now + horizon}
+local terms = {worker = ARGV[4], seconds = tonumber(ARGV[5]), latest = now + horizon, kinds = asked_kinds(ARGV[8])}
 if ttl then expire_keys() end
 if note_presence(terms.seconds) then bring_back_lanes() end
 reclaim_expired()
@@ -18,8 +19,8 @@ save_lanes()
 pause_if_spent()
 lanes, lane_list = {}, {}
 
-local chosen, rooms, reply = ready_lanes(limit, horizon), {}, {}
-for i = 1, #chosen do rooms[i] = room_of(chosen[i], limit, horizon) end
+local chosen, rooms, reply = ready_lanes(terms.kinds, limit, horizon), {}, {}
+for i = 1, #chosen do rooms[i] = room_of(chosen[i], terms.kinds, limit, horizon) end
 local given = share_out(rooms, limit)
 for i = 1, #chosen do
   terms.may_be_alone = i == 1 and ARGV[7] == '1'
@@ -29,4 +30,4 @@ save_lent()
 save_lanes()
 save_counts()
 local finished = ending()
-return {'ok', crawl.epoch, ask_again(), finished, unpack(reply)}
+return {'ok', crawl.epoch, ask_again(terms.kinds), finished, unpack(reply)}

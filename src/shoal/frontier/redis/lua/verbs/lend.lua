@@ -5,15 +5,16 @@
 -- ARGV[4]  seconds a lease lasts
 -- ARGV[5]  horizon in seconds
 -- ARGV[6]  "1" if a suspect of the first lane may be lent alone
+-- ARGV[7]  the kinds of the tasks (see asked_kinds)
 -- then     lane, number of tasks, … for each lane
 -- Reply    as that of lease
-local FIRST_LANE = 7
+local FIRST_LANE = 8
 local horizon, reply = tonumber(ARGV[5]), {}
-local terms = {worker = ARGV[3], seconds = tonumber(ARGV[4]), latest = now + horizon}
+local terms = {worker = ARGV[3], seconds = tonumber(ARGV[4]), latest = now + horizon, kinds = asked_kinds(ARGV[7])}
 if crawl.state == 'running' then
   for i = FIRST_LANE, #ARGV, 2 do
     local lane, wanted = need_lane(ARGV[i]), tonumber(ARGV[i + 1])
-    local total = math.min(wanted, room_of(lane, wanted, horizon))
+    local total = math.min(wanted, room_of(lane, terms.kinds, wanted, horizon))
     terms.may_be_alone = i == FIRST_LANE and ARGV[6] == '1'
     if total > 0 and lane.next_start <= now + horizon and lend(lane, total, terms, reply) then break end
   end
@@ -22,4 +23,4 @@ save_lent()
 save_lanes()
 save_counts()
 local finished = ending()
-return {'ok', crawl.epoch, ask_again(), finished, unpack(reply)}
+return {'ok', crawl.epoch, ask_again(terms.kinds), finished, unpack(reply)}

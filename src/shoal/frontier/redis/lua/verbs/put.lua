@@ -3,14 +3,14 @@
 -- With reasons: store the tasks as dead letters; the state of the crawl does not change.
 --
 -- ARGV[3]  number of rejections, then for each: reason, count
--- then     number of kinds, the kinds; the list of tasks (see admit)
+-- then     number of labels, the labels; the list of tasks (see admit)
 -- then     number of reasons: none, or one for each task; the reasons
 -- then     of a shard, when the caller asked for allowance: generation, allowance, how much of it to keep, "1" if there
 --          will be no more (see grant)
 -- Reply    {"ok", epoch, new, duplicates, {index, reason, …} refused, {index, …} merged, {index, …} without allowance}
 local FIRST_REJECTION = 4
 local rejections = tonumber(ARGV[3])
-local at = read_kinds(FIRST_REJECTION + 2 * rejections)
+local at = read_labels(FIRST_REJECTION + 2 * rejections)
 local total, first_reason = check_tasks(at)
 for i = 1, rejections do assert(tonumber(ARGV[FIRST_REJECTION + 2 * i - 1])) end
 local reasons = tonumber(ARGV[first_reason])

@@ -5,12 +5,12 @@
 -- Meanwhile every other verb that changes something is refused.
 --
 -- ARGV[3]  the caller: the server's run_id and a name
--- ARGV[4]  step: begin, renew, reset, exits, held, leases, later, dead, graves, queues, seen, clear, lanes, finish
+-- ARGV[4]  step: begin, renew, reset, exits, held, leases, later, dead, graves, queues, seen, kinds, clear, lanes, finish
 -- ARGV[5]  begin and finish: the server's run_id; lanes: seconds to rest; queues: the order of the last task looked at
---          in the first lane, or "-inf"; else the cursor, "0" to begin
--- ARGV[6…] held: seconds a lease lasts; reset, queues, lanes: names of lanes; finish: number of waiting tasks, number of keys, last sequence
+--          in the first queue, or "-inf"; else the cursor, "0" to begin
+-- ARGV[6…] held: seconds a lease lasts; reset, lanes: names of lanes; queues: names of queues, as their keys have them; finish: number of waiting tasks, number of keys, last sequence
 -- Reply    {"ok", next cursor, "0" at the end; a number that the step counted}
---          queues: {"ok", number of lanes done, last sequence, order to go on with in the next one}
+--          queues: {"ok", number of queues done, last sequence, order to go on with in the next one}
 --          begin: {"mine"}, {"locked"} or {"done"}; any other: {"lost"} when another caller repairs now
 --
 -- repair   the caller that repairs; expires when it is silent for LOCK_MILLISECONDS
@@ -118,7 +118,10 @@ function steps.held()
     if not held.has_landed then lane.in_flight = lane.in_flight + 1 end
     if lane.via then hold_exit(lane, held) end
     if lane.opener == -held.token then lane.opener = held.token end
-    lane.waiting = lane.waiting - call('ZREM', P .. 'q:' .. held.lane, held.task)
+    local kind = kind_names and kind_of(held.task)
+    local queue, removed = queue_of(lane, kind), call('ZREM', queue_key(held.lane, kind or HTTP), held.task)
+    lane.waiting = lane.waiting - removed
+    if queue ~= lane then queue.waiting = queue.waiting - removed end
     call('ZREM', P .. 'later', later_entry(held.order, held.lane, held.task))
     call('HDEL', P .. 'tries', key)
     local letter = call('HGET', P .. 'dead', key)
@@ -145,7 +148,7 @@ function steps.later()
   for i = 1, #page, 2 do
     local order, name, task = read_later(page[i])
     last = math.max(last, order % SEQUENCES)
-    if call('ZSCORE', P .. 'q:' .. name, task) then call('ZREM', P .. 'later', page[i]) end
+    if call('ZSCORE', queue_key(name, kind_of(task) or HTTP), task) then call('ZREM', P .. 'later', page[i]) end
     need_lane(name)
     make_known(task)
   end
@@ -157,7 +160,7 @@ function steps.dead()
   local cursor, page = unpack(call('HSCAN', P .. 'dead', argument, 'COUNT', PAGE))
   for i = 1, #page, 2 do
     local key, letter = page[i], read_dead(page[i + 1])
-    if call('ZSCORE', P .. 'q:' .. letter.lane, letter.task) then
+    if call('ZSCORE', queue_key(letter.lane, kind_of(letter.task) or HTTP), letter.task) then
       forget_letter(key, letter)
     else
       call('ZADD', P .. 'graves', letter.at, grave_of(letter.order, key))
@@ -182,7 +185,7 @@ function steps.queues()
   local order, room, last = argument, MAX_TASKS, 0
   for i = FIRST_LANE, #ARGV do
     local from = order == '-inf' and order or '(' .. order
-    local entries = call('ZRANGEBYSCORE', P .. 'q:' .. ARGV[i], from, '+inf', 'WITHSCORES', 'LIMIT', 0, room)
+    local entries = call('ZRANGEBYSCORE', P .. ARGV[i], from, '+inf', 'WITHSCORES', 'LIMIT', 0, room)
     for j = 1, #entries, 2 do
       make_known(entries[j])
       last = math.max(last, tonumber(entries[j + 1]) % SEQUENCES)
@@ -221,8 +224,25 @@ function steps.seen()
   return {'ok', last < buckets and format('%.0f', last) or '0', total}
 end
 
+-- Count the delayed tasks of every kind anew; those in queues are added with their lanes.
+function steps.kinds()
+  if not kind_names then return {'ok', '0', 0} end
+  local first = tonumber(argument)
+  if first == 0 then
+    for _, kind in ipairs(kind_names) do call('HSET', P .. 'count', 'kind:' .. kind, 0) end
+  end
+  local page = call('ZRANGE', P .. 'later', first, first + PAGE - 1)
+  for i = 1, #page do
+    local _, _, task = read_later(page[i])
+    if kind_of(task) then count_kind(kind_of(task), 1) end
+  end
+  save_counts()
+  return {'ok', #page == PAGE and format('%.0f', first + PAGE) or '0', 0}
+end
+
 function steps.clear()
   call('UNLINK', P .. 'ready', P .. 'busy')
+  for _, kind in ipairs(kind_names or {}) do call('UNLINK', P .. ready_key(kind)) end
   return {'ok', '0', 0}
 end
 
@@ -233,10 +253,14 @@ function steps.lanes()
     lane.opener = math.max(0, lane.opener)
     if not lane.via then lane_rules.bring_back(lane) end
     lane.next_start = math.max(lane.next_start, now + rest_seconds)
-    lane.was_ready, lane.was_waiting = false, -1
+    unindex(lane)
+    for kind, queue in pairs(lane.queues or {}) do
+      if kind ~= HTTP then count_kind(kind, queue.waiting) end
+    end
     lane.exits_changed = has_begun(lane)
     waiting = waiting + lane.waiting
   end)
+  save_counts()
   return {'ok', '0', waiting}
 end
 

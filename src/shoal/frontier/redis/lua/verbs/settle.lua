@@ -1,7 +1,7 @@
 -- needs: admit retire outbox
 -- settle: end leases. Each result is applied whole or, when its lease was lost, not at all.
 --
--- ARGV[3]  number of kinds, the kinds (see admit); then number of results, and for each:
+-- ARGV[3]  number of labels, the labels (see admit); then number of results, and for each:
 --          verb, key (8 bytes), token, lane's update: "0", "1" and eight values (see update_lane), or "2", those and why; how
 --          the exit did: "" or the report (see exit_use); then by verb
 --   done     outcome; number of rejections, for each: reason, count; the list of found tasks (see admit)
@@ -14,8 +14,8 @@
 --          for each: name, count. Most pages carry the same notes, which are sent and read once
 -- Reply    {"ok", epoch, a letter per result: "s" stale, "a" applied or standing, {index, reason, …} refused,
 --          {index, …} merged, {index, …} in the outbox, last number there, {index, …} known before}
-local FIRST_KIND = 3
-local at = read_kinds(FIRST_KIND)
+local FIRST_LABEL = 3
+local at = read_labels(FIRST_LABEL)
 local results = tonumber(ARGV[at])
 at = at + 1
 

@@ -18,7 +18,9 @@ if is_cancelled then
   for _, entry in ipairs(due) do
     local order, name, task = read_later(entry)
     count('cancelled', -1)
-    wait(need_lane(name), order, task, 0)
+    local kind = kind_names and kind_of(task)
+    if kind then count_kind(kind, -1) end
+    wait(need_lane(name), order, task, 0, kind)
   end
   save_queues()
   if #due > 0 then call('ZREM', P .. 'later', unpack(due)) end

@@ -6,9 +6,10 @@
 -- ARGV[4]  horizon in seconds
 -- ARGV[5]  how many tasks at most of one lane
 -- ARGV[6]  seconds a lease lasts
+-- ARGV[7]  the kinds of the tasks (see asked_kinds)
 -- Reply    {"ok", epoch, ask again in seconds and the crawl's time (see ask_again), finished (see ending), "1" if the first lane's next
 --          task is a suspect; starts in seconds, age (8 bytes), lane, room, … for each lane}
-local limit, horizon, limit_per_lane = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local limit, horizon, limit_per_lane, kinds = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), asked_kinds(ARGV[7])
 if ttl then expire_keys() end
 if note_presence(tonumber(ARGV[6])) then bring_back_lanes() end
 reclaim_expired()
@@ -19,18 +20,18 @@ save_counts()
 lanes, lane_list = {}, {}
 
 local function begins_with_suspect(lane)
-  local task = call('ZRANGE', P .. 'q:' .. lane.name, 0, 0)[1]
+  local task = next_entries(lane, kinds, 1)[1]
   local tries = task and call('HGET', P .. 'tries', key_of(task))
   return tries and task_rules.is_suspect(losses_of(tries))
 end
 
-local ready = ready_lanes(limit, horizon)
+local ready = ready_lanes(kinds, limit, horizon)
 local finished = ending()
-local reply = {'ok', crawl.epoch, ask_again(), finished, ready[1] and begins_with_suspect(ready[1]) and '1' or '0'}
+local reply = {'ok', crawl.epoch, ask_again(kinds), finished, ready[1] and begins_with_suspect(ready[1]) and '1' or '0'}
 for _, lane in ipairs(ready) do
   reply[#reply + 1] = format('%.17g', math.max(lane.next_start, lane.exits_next) - now)
   reply[#reply + 1] = pack('>d', lane.age)
   reply[#reply + 1] = lane.name
-  reply[#reply + 1] = format('%.0f', room_of(lane, limit_per_lane, horizon))
+  reply[#reply + 1] = format('%.0f', room_of(lane, kinds, limit_per_lane, horizon))
 end
 return reply
