@@ -21,6 +21,7 @@ from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.processes.crawl_record import record_of
 from shoal.processes.crew import at_work
+from shoal.testing.servers.http_receiver import http_receiver
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import eventually, wait_until
@@ -211,6 +212,41 @@ def test_skip_queue_and_cancel(shop: Folder) -> None:
         assert state_of(server, "slow-3") == "cancelled"
         assert history(server, "cancel")[1]["reason"] == "the next run was due"
         end_all(shop, "shoal.db")
+
+
+def test_two_schedules_of_one_spider_that_fall_due_together_run_one_after_the_other(shop: Folder) -> None:
+    text = "\n".join(
+        f'[[schedules]]\nname = "{name}"\nspider = "books.py"\n{NEVER}\noverlap = "queue"\n'
+        f"settings = {{ max_pages = {pages} }}\n"
+        for name, pages in (("one", 2), ("two", 3))
+    )
+    (shop.path / "shoal.toml").write_text(text)
+    with serving(shop, "--spiders", "spiders") as server:
+        when_known(server, "two")
+        # Both are in the orders before the coordinator looks, most of the time.
+        for name in ("one", "two"):
+            assert server.post(f"/schedules/{name}/run").status == 202
+        lines = [ended(server, 1, name)[0] for name in ("one", "two")]
+    assert [line["state"] for line in lines] == ["finished", "finished"]
+    made = crawls(shop, "shoal.db")
+    assert [(crawl.id, len(record_of(crawl).scheduled)) for crawl in made] == [("books-1", 1), ("books-2", 1)]
+
+
+def test_people_are_told_of_a_run_that_failed(shop: Folder) -> None:
+    (shop.path / "spiders" / "bad.py").write_text("import nothing_of_this_name\n")
+    scheduled(shop, NEVER, spider="bad.py")
+    with http_receiver() as receiver:
+        alerts = '[alerts]\nevery = "0.2s"\nhold = "0s"\nschedule_failed = true\n'
+        target = f'[[alerts.to]]\nname = "ops"\nwebhook = "{receiver.url}"\n'
+        with (shop.path / "shoal.toml").open("a") as config:
+            config.write(alerts + target)
+        with serving(shop, "--spiders", "spiders") as server:
+            when_known(server)
+            shop.run("schedule", "run", "often", code=1)
+            wait_until(lambda: receiver.received, otherwise="nobody is told")
+        told = json.loads(receiver.received[0].body)
+    assert (told["alert"], told["about"], told["state"]) == ("schedule_failed", "often", "firing")
+    assert "nothing_of_this_name" in told["text"]
 
 
 def test_a_paused_crawl_is_not_resumed_by_a_schedule(shop: Folder) -> None:

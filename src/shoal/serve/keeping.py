@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
+from shoal.error_text import line_of
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import POINT_SECONDS
@@ -80,11 +81,12 @@ async def keep_schedules(parts: Parts, *, say: Callable[[str], None]) -> None:
                 async with parts.frontier.asking(seconds=SCHEDULE_SECONDS) as frontier:
                     has_duty = await timekeeper.look(frontier)
                 trouble = ""
-            except (ShoalError, OSError) as error:
-                # Runs that fall due meanwhile are late, or missed.
-                if str(error) != trouble:
-                    say(f"schedules: {error}; trying again")
-                trouble = str(error)
+            except Exception as error:
+                # Runs that fall due meanwhile are late, or missed. Nothing may end this for good.
+                line = str(error) if isinstance(error, ShoalError) else line_of(error)
+                if line != trouble:
+                    say(f"schedules: {line}; trying again")
+                trouble = line
             await asyncio.sleep(TICK_SECONDS if has_duty else STAND_BY_SECONDS)
     finally:
         with contextlib.suppress(ShoalError, OSError):

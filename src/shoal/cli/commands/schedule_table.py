@@ -179,14 +179,13 @@ def _say_nobody(found: Overview, screen: Screen) -> None:
 
 
 def _filed() -> dict[str, Schedule]:
-    from shoal.errors import UsageError
+    from importlib.util import find_spec
 
-    try:
-        from shoal.processes.schedules.schedule_config import load_schedules
-    except ModuleNotFoundError as error:
-        if error.name != "cronsim":
-            raise
-        raise UsageError("schedules need what starts them: pip install 'shoal[serve]'") from None
+    from shoal.errors import UsageError
+    from shoal.processes.schedules.schedule_config import load_schedules
+
+    if find_spec("cronsim") is None:
+        raise UsageError("schedules need what starts them: pip install 'shoal[serve]'")
     return load_schedules(Path(CONFIG_FILE))
 
 

@@ -11,7 +11,6 @@ from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
 import msgspec
-from cronsim import CronSim, CronSimError
 
 from shoal.errors import SettingError
 from shoal.near_names import did_you_mean
@@ -136,6 +135,8 @@ def written(moment: float, timezone: str = "UTC") -> str:
 
 
 def _is_understood(expression: str) -> bool:
+    from cronsim import CronSim, CronSimError
+
     try:
         CronSim(expression, datetime(2000, 1, 1, tzinfo=UTC))
     except (CronSimError, AssertionError):
@@ -146,6 +147,9 @@ def _is_understood(expression: str) -> bool:
 
 def _due_from(timing: Timing, after: float) -> Iterator[float]:
     """Due times after a moment, in order, each once."""
+    # Loaded here: who only reads what is noted of schedules does without it.
+    from cronsim import CronSim
+
     zone = UTC if timing.timezone == "UTC" else ZoneInfo(timing.timezone)
     latest = after
     for moment in CronSim(ALIASES.get(timing.cron.lower(), timing.cron), datetime.fromtimestamp(after, zone)):

@@ -119,15 +119,18 @@ class Timekeeper:
         # Before the crawls are read: one that its process began just before its end must be seen.
         ended = {run: process for run, process in self._processes.items() if process.has_ended}
         crawls: list[Crawl] | None = None
-        states = {}
+        states = {name: notes.states.get(name, ScheduleState()) for name in schedules}
         for name, schedule in schedules.items():
-            state = notes.states.get(name, ScheduleState())
+            state = states[name]
             asked = [wish for wish in orders.asked if wish.schedule == name and wish.id not in state.answered]
             sight = Sight()
             if wants_look(schedule, state, now=now, asked=asked):
                 if crawls is None:
                     crawls = with_refusals(await frontier.crawls())
                 sight = await self._sight(schedule, state, crawls, ended=ended, frontier=frontier)
+                # Also one whose crawl has not begun: a spider has one unfinished crawl at a time.
+                if not sight.others and (other := _rival(schedule, schedules, states)):
+                    sight = msgspec.structs.replace(sight, others=f"the run of schedule {other} is still going")
             states[name] = look(schedule, state, now=now, sight=sight, asked=asked)
             self._tell(schedule, state, states[name])
         return states
@@ -237,6 +240,16 @@ class Timekeeper:
             self._say(
                 f"schedule {schedule.name}: run {last.run} {last.state}{f': {last.reason}' if last.reason else ''}"
             )
+
+
+def _rival(schedule: Schedule, schedules: Mapping[str, Schedule], states: Mapping[str, ScheduleState]) -> str:
+    """Another schedule of the same spider that has a run now; empty: there is none."""
+    for name, other in schedules.items():
+        is_other_class = ":" in schedule.spider and ":" in other.spider and schedule.spider != other.spider
+        is_same = other.spider.partition(":")[0] == schedule.spider.partition(":")[0] and not is_other_class
+        if name != schedule.name and is_same and states[name].current is not None:
+            return name
+    return ""
 
 
 async def _cross_out(orders: Orders, states: Mapping[str, ScheduleState], *, frontier: Frontier) -> None:
