@@ -87,7 +87,7 @@ MACHINES = (
 )
 
 # Of a shoal.toml: `exits/configuration.py` and `processes/alerts/alert_config.py` read them.
-OTHER_TABLES = ("proxies", "accounts", "alerts")
+OTHER_TABLES = ("proxies", "accounts", "alerts", "schedules")
 
 
 SamePage = Literal["trailing_slash", "index"]

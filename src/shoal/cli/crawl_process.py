@@ -37,7 +37,7 @@ from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter, Progress
 from shoal.policy.notes import SITEMAP
 from shoal.policy.verdicts import Failure, failures_of, faults_of, is_stopped, set_aside, shown_failures
 from shoal.processes.alerts.alert_config import AlertConfig, load_alerts
-from shoal.processes.beginning import begin, begin_afresh, crawls_of, own_crawls, unfinished_crawl
+from shoal.processes.beginning import RunOf, begin_afresh, begin_run, crawls_of, own_crawls, unfinished_crawl
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import is_unfinished, owner_of, record_of
 from shoal.processes.deaths import Watched
@@ -65,7 +65,7 @@ class Job:
     `anew`: begin a new crawl though the last one is finished. `skip_stored`: an expression for pages that are not
     fetched if the store has their items. `strict`: any dead letter is a failure. `again` is the command that resumes
     the crawl, without `shoal`. `dashboard`: with a page to watch it. `watched`: a guardian watches this process, and
-    may have watched others before it."""
+    may have watched others before it. `scheduled`: the run of a schedule that this is."""
 
     spider: Spider
     reference: str
@@ -83,6 +83,7 @@ class Job:
     watched: Watched | None = None
     alerts: AlertConfig | None = None
     dashboard: bool = False
+    scheduled: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,14 +256,8 @@ async def _export(crawl: Crawl, output: Sequence[str], *, job: Job, store: Store
 async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, Crawl | None]:
     """The crawl, and the unfinished one that it resumes, as that was before."""
     if not job.fresh:
-        return await begin(
-            frontier,
-            job.spider,
-            settings=job.settings,
-            reference=job.reference,
-            places=job.places,
-            store=store,
-        )
+        run = RunOf(reference=job.reference, places=job.places, store=store, scheduled=job.scheduled)
+        return await begin_run(frontier, job.spider, settings=job.settings, run=run)
     crawl = await begin_afresh(
         frontier, store, job.spider, places=job.places, settings=job.settings, reference=job.reference
     )

@@ -22,14 +22,15 @@ END_SECONDS = 5.0
 def check_extra() -> None:
     """Refuse where the web server is not installed, before anything begins."""
     try:
+        import cronsim
         import prometheus_client
         import starlette
         import uvicorn
     except ModuleNotFoundError as error:
-        if error.name not in ("prometheus_client", "starlette", "uvicorn", "anyio", "h11"):
+        if error.name not in ("cronsim", "prometheus_client", "starlette", "uvicorn", "anyio", "h11"):
             raise
         raise UsageError("serve needs its web server: pip install 'shoal[serve]'") from None
-    del prometheus_client, starlette, uvicorn
+    del cronsim, prometheus_client, starlette, uvicorn
 
 
 @contextlib.asynccontextmanager

@@ -52,6 +52,7 @@ COMMANDS = {
     "why": "why",
     "dead": "dead_letters",
     "alerts": "alert_list",
+    "schedule": "schedule_table",
     "export": "export_items",
     "page": "archived_page",
     "replay": "replay_pages",

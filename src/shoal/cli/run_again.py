@@ -17,7 +17,7 @@ from shoal.errors import ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import FEEDER_SECONDS
 from shoal.model import Crawl, CrawlState
-from shoal.processes.beginning import crawls_of, own_crawls, unfinished_crawl
+from shoal.processes.beginning import crawl_of_run, crawls_of, own_crawls, unfinished_crawl
 from shoal.processes.crawl_record import is_unfinished, record_of
 from shoal.processes.feeder import REVIVER
 from shoal.processes.joining import places_to_join
@@ -37,6 +37,11 @@ Say = Callable[[str], None]
 async def ended_crawl(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl | None:
     """The spider's newest crawl, if it is finished and only to be shown; None when the run resumes or begins one. A
     finished crawl that has to go on runs again."""
+    if job.scheduled:
+        made = crawl_of_run(await crawls_of(job.spider, frontier=frontier), job.scheduled)
+        if made is not None and not is_unfinished(made.state):
+            # A process that was started for this run before has ended it.
+            return made
     last = await last_crawl(job.spider, reference=job.reference, places=job.places, frontier=frontier)
     if last is None:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from shoal.errors import UsageError
 from shoal.exits.configuration import load_pools
@@ -19,6 +20,7 @@ from shoal.processes.crawl_record import (
     is_unfinished,
     next_id,
     owner_of,
+    record_of,
     results_known,
     with_refusals,
 )
@@ -44,11 +46,32 @@ async def begin(
 
     Gives the crawl, and the resumed one as it was before; `reference` is how worker processes load the spider. The
     crawl remembers the store and the archive of `places`; a new one gets an id that `store` has no items of."""
+    run = RunOf(reference=reference, places=places, store=store)
+    return await begin_run(frontier, spider, settings=settings, run=run)
+
+
+class RunOf(NamedTuple):
+    """Where a run comes from: see `begin`. `scheduled` names the run of a schedule, empty for those of people."""
+
+    reference: str
+    places: Places | None = None
+    store: Store | None = None
+    scheduled: str = ""
+
+
+async def begin_run(
+    frontier: Frontier, spider: Spider, *, settings: Settings, run: RunOf
+) -> tuple[Crawl, Crawl | None]:
+    """Begin or resume as `begin` does. A run of a schedule that another process has finished is refused: it would be
+    made twice."""
+    reference, places, store, scheduled = run
     crawls = await crawls_of(spider, frontier=frontier)
+    if (ended := crawl_of_run(crawls, scheduled)) is not None and not is_unfinished(ended.state):
+        raise UsageError(f"{ended.id} is {ended.state}: the run {scheduled} of its schedule was made already")
     former = unfinished_crawl(crawls, reference=reference, places=places)
     if former is not None:
         check_arguments(former, spider)
-    origin = _origin(reference, places=places, former=former)
+    origin = _origin(reference, places=places, former=former, scheduled=scheduled)
     crawl_id = await _next_id(spider, crawls, store=store) if former is None else former.id
     crawl = _described(crawl_id, spider, settings=settings, origin=origin, former=former)
     return await _start(crawl, frontier=frontier), former
@@ -76,6 +99,12 @@ async def crawls_of(spider: Spider, *, frontier: Frontier) -> list[Crawl]:
     """The crawls of all spiders of this name, newest first; also those that this shoal must leave alone."""
     name = spider_name(type(spider))
     return [crawl for crawl in with_refusals(await frontier.crawls()) if crawl.spider == name]
+
+
+def crawl_of_run(crawls: Sequence[Crawl], scheduled: str) -> Crawl | None:
+    """The crawl that a run of a schedule has begun or resumed, if it has."""
+    readable = (crawl for crawl in crawls if crawl.settings and not crawl.refusal)
+    return next((crawl for crawl in readable if scheduled and scheduled in record_of(crawl).scheduled), None)
 
 
 def own_crawls(crawls: Sequence[Crawl], *, reference: str, places: Places | None, refused: bool = False) -> list[Crawl]:
@@ -122,12 +151,12 @@ async def _next_id(spider: Spider, crawls: Sequence[Crawl], *, store: Store | No
     return next_id(name, [*crawls, *(Crawl(id=crawl, spider=name) for crawl in await store.count_by_crawl(name))])
 
 
-def _origin(reference: str, *, places: Places | None, former: Crawl | None = None) -> Origin:
+def _origin(reference: str, *, places: Places | None, former: Crawl | None = None, scheduled: str = "") -> Origin:
     if places is None:
-        return Origin(reference=reference)
+        return Origin(reference=reference, scheduled=scheduled)
     known = None if former is None else results_known(former)
     source = source_of(reference, frontier=places.frontier)
-    return Origin(reference=reference, source=source, results=results_of(places, known))
+    return Origin(reference=reference, source=source, results=results_of(places, known), scheduled=scheduled)
 
 
 def _described(

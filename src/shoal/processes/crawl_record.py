@@ -22,6 +22,7 @@ from shoal.settings import Settings
 from shoal.spider import Spider, spider_name
 from shoal.urls import UrlRules
 
+MOST_RUNS = 20
 _NUMBER = re.compile(r"-(\d+)$")
 
 
@@ -32,7 +33,8 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     says how its keys are made: a crawl that a former release began has none stored, and goes on with the first.
     `start` marks the start as it was written, empty where it cannot be told. `arguments` are those that the spider was
     made with, and that every worker makes it with. `fingerprints`: the form that the keys are made of, where the
-    crawl took over the queue of another crawler; empty: it did not."""
+    crawl took over the queue of another crawler; empty: it did not. `scheduled` are the latest runs of schedules that
+    worked on it: a run that is started twice works on one crawl."""
 
     settings: Settings
     start_lanes: list[str] = msgspec.field(default_factory=list)
@@ -44,6 +46,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     start: str = ""
     arguments: dict[str, str] = msgspec.field(default_factory=dict)
     fingerprints: str = ""
+    scheduled: tuple[str, ...] = ()
 
 
 def record_of(crawl: Crawl) -> CrawlRecord:
@@ -118,11 +121,12 @@ def check_arguments(crawl: Crawl, spider: Spider) -> None:
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Where a crawl comes from and its results go: the reference by which worker processes load the spider, the file
-    that it leads to, the places."""
+    that it leads to, the places, the run of a schedule."""
 
     reference: str
     source: SpiderSource = SpiderSource()
     results: ResultPlaces = ResultPlaces()
+    scheduled: str = ""
 
 
 def describe_crawl(
@@ -147,6 +151,7 @@ def describe_crawl(
         source=origin.source,
         start=start_mark(spider),
         arguments=dict(spider.arguments),
+        scheduled=_runs(former, origin.scheduled),
     )
     return Crawl(
         id=crawl_id,
@@ -166,6 +171,12 @@ def describe_crawl(
         dedup_ttl=parse_duration(settings.dedup_ttl),
         pools=tuple(pool_of(spec, settings=settings) for spec in usable_pools(pools, spider).values()),
     )
+
+
+def _runs(former: Crawl | None, run: str) -> tuple[str, ...]:
+    """The latest runs of schedules that worked on a crawl, with this one."""
+    known = () if former is None or not former.settings else record_of(former).scheduled
+    return known if not run or run in known else (*known, run)[-MOST_RUNS:]
 
 
 def is_unfinished(state: CrawlState) -> bool:

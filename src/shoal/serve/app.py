@@ -16,7 +16,7 @@ from starlette.routing import Route
 from shoal.serve.answers import Refusal, json_answer, refused
 from shoal.serve.events import Watching
 from shoal.serve.gate import HEADERS, Gate
-from shoal.serve.keeping import keep_histories, keep_watch
+from shoal.serve.keeping import keep_histories, keep_schedules, keep_watch
 from shoal.serve.openapi import document
 from shoal.serve.operation_table import OPERATIONS
 from shoal.serve.operations import PREFIX, routes
@@ -29,14 +29,16 @@ def _silent(line: str) -> None:
 
 
 def build_app(parts: Parts, *, say: Callable[[str], None] = _silent) -> Starlette:
-    """The app of these parts. It closes them when it ends. `say` gets what people should know of alerts."""
+    """The app of these parts. It closes them when it ends. `say` gets what people should know of alerts and
+    schedules."""
 
     async def openapi(request: Request) -> Response:
         return json_answer(document(OPERATIONS))
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        keeping = [asyncio.create_task(part) for part in (keep_histories(parts), keep_watch(parts, say=say))]
+        duties = (keep_histories(parts), keep_watch(parts, say=say), keep_schedules(parts, say=say))
+        keeping = [asyncio.create_task(part) for part in duties]
         yield
         for part in keeping:
             part.cancel()

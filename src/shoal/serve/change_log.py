@@ -37,6 +37,7 @@ def _tell(
     given = request.scope.get("path_params", {})
     fields = {
         "host": given.get("host", ""),
+        "schedule": given.get("schedule", ""),
         "action": action,
         "role": request.scope.get("state", {}).get("role", ""),
         "client": client_of(request),

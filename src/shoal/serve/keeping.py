@@ -1,4 +1,4 @@
-"""Keeps the history of every running crawl and watches for alerts, also where no coordinator is left."""
+"""Keeps the history of every running crawl, watches for alerts and starts the runs of schedules."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
+from shoal.error_text import line_of
 from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import POINT_SECONDS
 from shoal.model import CrawlState
 from shoal.processes.alerts.watchman import Watchman, alerts_now, local_paths
 from shoal.processes.history import Historian
+from shoal.processes.schedules.timekeeper import Timekeeper
 from shoal.serve.parts import Parts
 from shoal.serve.shapes import Alert
 
 # Messages are sent meanwhile, and each sender has its own deadline.
 LOOK_SECONDS = 120.0
+# Shorter than the duty: what was read at the beginning of a look still holds at its end.
+SCHEDULE_SECONDS = 10.0
+TICK_SECONDS = 1.0
+STAND_BY_SECONDS = 3.0
 
 
 async def keep_histories(parts: Parts) -> None:
@@ -59,6 +65,33 @@ async def keep_watch(parts: Parts, *, say: Callable[[str], None]) -> None:
     finally:
         if watchman is not None:
             await watchman.finish(looks=False)
+
+
+async def keep_schedules(parts: Parts, *, say: Callable[[str], None]) -> None:
+    """Start the runs of schedules until cancelled, where spiders may be started. Of several processes that do, one
+    starts each run. What was started goes on afterwards."""
+    if parts.schedules is None or not parts.spiders.has_folder:
+        return
+    timekeeper = Timekeeper(parts.schedules, starter=parts.spiders, place=parts.places.frontier, say=say)
+    trouble = ""
+    try:
+        while True:
+            has_duty = False
+            try:
+                async with parts.frontier.asking(seconds=SCHEDULE_SECONDS) as frontier:
+                    has_duty = await timekeeper.look(frontier)
+                trouble = ""
+            except Exception as error:
+                # Runs that fall due meanwhile are late, or missed. Nothing may end this for good.
+                line = str(error) if isinstance(error, ShoalError) else line_of(error)
+                if line != trouble:
+                    say(f"schedules: {line}; trying again")
+                trouble = line
+            await asyncio.sleep(TICK_SECONDS if has_duty else STAND_BY_SECONDS)
+    finally:
+        with contextlib.suppress(ShoalError, OSError):
+            async with parts.frontier.asking() as frontier:
+                await timekeeper.finish(frontier)
 
 
 async def firing(parts: Parts) -> list[Alert]:

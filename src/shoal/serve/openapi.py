@@ -22,7 +22,11 @@ DESCRIPTION = (
     "See and steer crawls. Errors have one line that names what to do. Lists are paged: give `next` of an answer as "
     "`after` of the next request, until it is null."
 )
-PATH_TEXTS = {"crawl": "the id of a crawl", "host": 'a host, as example.com or "example.com via POOL"'}
+PATH_TEXTS = {
+    "crawl": "the id of a crawl",
+    "host": 'a host, as example.com or "example.com via POOL"',
+    "schedule": "the name of a schedule",
+}
 _PATH_NAME = re.compile(r"{(\w+)}")
 
 

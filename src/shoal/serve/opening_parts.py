@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
-from shoal.errors import StorageError
+from shoal.errors import StorageError, UsageError
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.processes.alerts.alert_config import AlertConfig
 from shoal.processes.opening import Places
 from shoal.processes.result_places import file_of
+from shoal.processes.schedules.schedule_config import Schedule
 from shoal.secrecy import masked
 from shoal.serve.access import Access
 from shoal.serve.parts import Parts
@@ -20,11 +21,27 @@ from shoal.serve.starting import Spiders
 
 
 def parts_at(
-    places: Places, *, access: Access, spiders: Path | None = None, alerts: AlertConfig | None = None
+    places: Places,
+    *,
+    access: Access,
+    spiders: Path | None = None,
+    alerts: AlertConfig | None = None,
+    schedules: Mapping[str, Schedule] | None = None,
 ) -> Parts:
     """The parts for these places. Nothing is opened yet."""
     frontier = Reached(f"the frontier {masked(places.frontier)}", _opening(places.frontier))
-    return Parts(places=places, frontier=frontier, access=access, spiders=Spiders(spiders, places), alerts=alerts)
+    folder = Spiders(spiders, places)
+    _check_spiders(schedules or {}, folder)
+    return Parts(places=places, frontier=frontier, access=access, spiders=folder, alerts=alerts, schedules=schedules)
+
+
+def _check_spiders(schedules: Mapping[str, Schedule], folder: Spiders) -> None:
+    """Refuse schedules of spiders that may not be started here: they would fail when nobody looks."""
+    for schedule in schedules.values():
+        try:
+            folder.reference(schedule.spider)
+        except UsageError as error:
+            raise UsageError(f"[[schedules]] {schedule.name!r}: {error}") from None
 
 
 def _opening(url: str) -> Callable[[], Awaitable[Frontier]]:

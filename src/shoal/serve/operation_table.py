@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from shoal.processes.advice import Advice
+from shoal.processes.schedules.schedule_config import ScheduleKeys
+from shoal.processes.schedules.schedule_views import ScheduleShown
 from shoal.serve import shapes
 from shoal.serve.crawl_operations import (
     cancel_crawl,
@@ -20,12 +22,26 @@ from shoal.serve.host_operations import change_host, list_hosts
 from shoal.serve.operations import Handle, Operation
 from shoal.serve.own_operations import show_health, show_metrics, show_readiness, show_status, sign_in, sign_out
 from shoal.serve.result_operations import list_items, show_page
+from shoal.serve.schedule_operations import (
+    AskedRun,
+    ScheduleRuns,
+    Schedules,
+    create_schedule,
+    delete_schedule,
+    list_schedules,
+    pause_schedule,
+    resume_schedule,
+    run_schedule,
+    show_schedule,
+    show_schedule_history,
+)
 from shoal.serve.start_operations import rerun_crawl, start_crawl
 from shoal.serve.task_operations import drop_dead, explain_url, list_dead, list_rejected, requeue_dead
 from shoal.serve.url_operations import LINES, TEXT, add_urls
 from shoal.serve.worker_operations import list_exits, list_workers, show_history
 
 ONE = "/crawls/{crawl}"
+SCHEDULE = "/schedules/{schedule}"
 MISSING = (404, 409)
 
 
@@ -107,6 +123,24 @@ OPERATIONS = (
         errors=MISSING,
         refusal=shapes.AddedUrls,
     ),
+    Operation(method="GET", path="/schedules", handle=list_schedules, answer=Schedules),
+    Operation(
+        method="POST",
+        path="/schedules",
+        handle=create_schedule,
+        answer=ScheduleShown,
+        body=ScheduleKeys,
+        status=201,
+        errors=(409,),
+    ),
+    Operation(method="GET", path=SCHEDULE, handle=show_schedule, answer=ScheduleShown, errors=MISSING),
+    Operation(method="DELETE", path=SCHEDULE, handle=delete_schedule, answer=None, status=204, errors=MISSING),
+    Operation(
+        method="GET", path=f"{SCHEDULE}/history", handle=show_schedule_history, answer=ScheduleRuns, errors=MISSING
+    ),
+    Operation(method="POST", path=f"{SCHEDULE}/run", handle=run_schedule, answer=AskedRun, status=202, errors=MISSING),
+    Operation(method="POST", path=f"{SCHEDULE}/pause", handle=pause_schedule, answer=ScheduleShown, errors=MISSING),
+    Operation(method="POST", path=f"{SCHEDULE}/resume", handle=resume_schedule, answer=ScheduleShown, errors=MISSING),
     Operation(
         method="GET", path="/events", handle=watch, answer="text/event-stream", query=shapes.Watched, errors=MISSING
     ),

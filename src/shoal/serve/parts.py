@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from shoal.processes.alerts.alert_config import AlertConfig
 from shoal.processes.joining import archive_to_read, existing_store
 from shoal.processes.opening import Places
 from shoal.processes.result_places import path_of
+from shoal.processes.schedules.schedule_config import Schedule
 from shoal.secrecy import masked
 from shoal.serve.access import Access
 from shoal.serve.answers import Refusal
@@ -28,7 +30,8 @@ from shoal.store.base import Store
 
 @dataclass(kw_only=True)
 class Parts:
-    """The parts of one serving process. `stopping` is set when the process ends: streams end with it."""
+    """The parts of one serving process. `schedules` are those of shoal.toml; None: this process starts no runs of
+    schedules, also of those that were made over HTTP. `stopping` is set when the process ends: streams end with it."""
 
     places: Places
     frontier: Reached[Frontier]
@@ -37,6 +40,7 @@ class Parts:
     board: Board = field(default_factory=Board)
     surveyor: Surveyor = field(default_factory=Surveyor)
     alerts: AlertConfig | None = None
+    schedules: Mapping[str, Schedule] | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     stores: dict[str, Reached[Store]] = field(default_factory=dict)
     archives: dict[str, Reached[Archive]] = field(default_factory=dict)

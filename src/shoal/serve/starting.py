@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.errors import UsageError
+from shoal.near_names import did_you_mean
 from shoal.processes.opening import Places
+from shoal.processes.schedules.schedule_config import Schedule
 from shoal.settings import (
     FIELDS,
     FRONTIER_VARIABLE,
@@ -33,13 +35,14 @@ NO_FOLDER = "no spider may be started here: start `shoal serve` with --spiders F
 
 
 class Run(NamedTuple):
-    """What to run: a spider of the folder, and how."""
+    """What to run: a spider of the folder, and how. `scheduled`: the run of a schedule that it is."""
 
     spider: str
     settings: Mapping[str, str | int | float | bool]
     workers: int = 1
     fresh: bool = False
     arguments: Mapping[str, str] = NO_ARGUMENTS
+    scheduled: str = ""
 
 
 class Child:
@@ -59,6 +62,10 @@ class Child:
     @property
     def has_failed(self) -> bool:
         return bool(self._process.poll())
+
+    @property
+    def log_file(self) -> str:
+        return str(self.log)
 
     @property
     def crawl(self) -> str | None:
@@ -131,6 +138,21 @@ class Spiders:
         self._children[child.pid] = child
         return child
 
+    def reference(self, spider: str) -> str:
+        """The file of a spider of the folder, as its crawls know it. Refuses one that is not there."""
+        return self._path(spider)
+
+    def start_run(self, schedule: Schedule, run: str) -> Child:
+        """Start the run of a schedule."""
+        return self.start(
+            Run(schedule.spider, schedule.settings, schedule.workers, arguments=schedule.arguments, scheduled=run)
+        )
+
+    @property
+    def has_folder(self) -> bool:
+        """Whether any spider may be started."""
+        return self._folder is not None
+
     def reap(self) -> None:
         """Let the system forget children that have ended."""
         self._children = {pid: child for pid, child in self._children.items() if not child.has_ended}
@@ -145,7 +167,10 @@ class Spiders:
         name, colon, kind = spider.partition(":")
         if not _NAME.fullmatch(spider) or not self._is_inside(folder / name):
             known = ", ".join(self.names()[:20]) or "no file"
-            raise UsageError(f"{spider!r} is no spider of the folder of --spiders, which has {known}")
+            meant = did_you_mean(name, self.names())
+            raise UsageError(
+                f"{spider!r} is no spider of the folder of --spiders, which has {known}{f'; {meant}' if meant else ''}"
+            )
         return f"{folder / name}{colon}{kind}"
 
     def _is_inside(self, path: Path) -> bool:
@@ -175,6 +200,7 @@ class Spiders:
 def _options(run: Run) -> Sequence[str]:
     options = ["--workers", str(run.workers), "--yes", *(["--fresh"] if run.fresh else ["--again"])]
     options += [f"--argument={name}={text}" for name, text in run.arguments.items()]
+    options += ["--scheduled", run.scheduled] if run.scheduled else []
     for name, value in run.settings.items():
         if name not in FIELDS:
             raise UsageError(f"there is no setting {name!r}: `shoal settings` lists them")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Run a spider to the end; run it again to resume.")
 @click.argument("spider", metavar="FILE[:SPIDER]")
 @argument_option
+@click.option("--scheduled", metavar="RUN", default="", hidden=True, help="The run of a schedule that this is.")
 @run_options
 @place_options(exists=False, archive=True, works=True)
 @setting_options

@@ -18,6 +18,7 @@ from shoal.settings import CONFIG_FILE, READER_VARIABLE, TOKEN_VARIABLE, file_la
 
 if TYPE_CHECKING:
     from shoal.processes.opening import Places
+    from shoal.processes.schedules.schedule_config import Schedule
     from shoal.serve.access import Access
 
 PORT = 8642
@@ -29,6 +30,7 @@ PORT = 8642
     "--port", metavar="N", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0: any free one."
 )
 @click.option("--spiders", metavar="FOLDER", help="Spiders that may be started: the files of this folder.")
+@click.option("--no-schedules", is_flag=True, help="Start no runs of schedules: another `shoal serve` does.")
 @click.option("--token-file", metavar="FILE", help=f"The token that callers need.  [env var: {TOKEN_VARIABLE}]")
 @click.option("--reader-token-file", metavar="FILE", help=f"A token that may only look.  [env var: {READER_VARIABLE}]")
 @click.option(
@@ -63,7 +65,9 @@ async def _serve(places: Places, host: str, port: int, options: dict[str, object
     folder = None if spiders is None else Path(str(spiders))
     # A table or a setting that is misspelt is refused here as in a run.
     resolve([file_layer(Path(CONFIG_FILE))])
-    parts = parts_at(places, access=access, spiders=folder, alerts=load_alerts(Path(CONFIG_FILE)))
+    config = Path(CONFIG_FILE)
+    schedules = _schedules(config, options)
+    parts = parts_at(places, access=access, spiders=folder, alerts=load_alerts(config), schedules=schedules)
     listener = bound_socket(host, port)
     screen = Screen()
     app = build_app(parts, say=screen.say)
@@ -80,6 +84,21 @@ async def _serve(places: Places, host: str, port: int, options: dict[str, object
     watching = asyncio.create_task(stop_without(options["parent"], stop))
     await serve_until(stop, app, listener)
     watching.cancel()
+
+
+def _schedules(config: Path, options: dict[str, object]) -> dict[str, Schedule] | None:
+    """The schedules of shoal.toml; None where none is run. A mistake in them is refused here as elsewhere."""
+    from shoal.processes.schedules.schedule_config import load_schedules
+
+    found = load_schedules(config)
+    if options["no_schedules"] or options["parent"] is not None:
+        return None
+    if found and options["spiders"] is None:
+        raise UsageError(
+            f"{config} has schedules, and no spider may be started here: give --spiders FOLDER, or --no-schedules to"
+            " leave them to another `shoal serve`"
+        )
+    return found
 
 
 def _access(host: str, options: dict[str, object]) -> Access:

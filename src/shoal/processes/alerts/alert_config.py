@@ -42,6 +42,7 @@ class AlertRules(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float | None = None
     disk_free: float | None = None
     store_slow: float | None = None
+    schedule_failed: bool | None = None
 
     @property
     def longest(self) -> float:
@@ -100,6 +101,7 @@ class _Table(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     deadline: str | None = None
     disk_free: str | None = None
     store_slow: str | None = None
+    schedule_failed: bool = False
     every: str = "30s"
     hold: str = "1m"
     spiders: tuple[str, ...] = ()
@@ -226,6 +228,7 @@ def _rules(given: _Table, source: _Source) -> AlertRules:
         deadline=seconds("deadline"),
         disk_free=share("disk_free"),
         store_slow=seconds("store_slow"),
+        schedule_failed=given.schedule_failed or None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -13,6 +13,7 @@ from shoal.exits.figures import money
 from shoal.model import Crawl, CrawlState, Point, Progress
 from shoal.processes.alerts.alert_config import AlertRules
 from shoal.processes.crew import Member, Presence
+from shoal.processes.schedules.schedule_state import Entry, ScheduleState
 
 PARTS: Final = 5
 LEAST_ATTEMPTS: Final = 20
@@ -77,6 +78,23 @@ def disk_findings(disks: Iterable[Disk], rules: AlertRules) -> list[Finding]:
         for disk in disks
         if least is not None and disk.total and disk.free / disk.total < least
     ]
+
+
+def schedule_findings(states: Mapping[str, ScheduleState], rules: AlertRules) -> list[Finding]:
+    """Schedules whose last run failed, was left or did not take place because nobody could start it."""
+    if not rules.schedule_failed:
+        return []
+    last = {name: state.last for name, state in states.items()}
+    return [
+        Finding(alert="schedule_failed", about=name, text=f"schedule {name}: {_run_text(entry)}")
+        for name, entry in last.items()
+        if entry is not None and entry.state in ("failed", "interrupted", "missed")
+    ]
+
+
+def _run_text(entry: Entry) -> str:
+    run = several(entry.number, "run") if entry.number > 1 else entry.crawl or f"run {entry.run}"
+    return f"{run} {entry.state}{f': {entry.reason}' if entry.reason else ''}"
 
 
 def _queue_growing(sight: Sight, rules: AlertRules) -> str:

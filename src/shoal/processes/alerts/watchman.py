@@ -19,7 +19,7 @@ from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, WorkerBeat
 from shoal.processes.alerts.alert_config import AlertConfig, Target
-from shoal.processes.alerts.alert_rules import Disk, Finding, Sight, disk_findings, findings_of
+from shoal.processes.alerts.alert_rules import Disk, Finding, Sight, disk_findings, findings_of, schedule_findings
 from shoal.processes.alerts.alert_state import (
     Alert,
     Message,
@@ -38,6 +38,7 @@ from shoal.processes.crew import crew_of
 from shoal.processes.opening import Places
 from shoal.processes.outages import until_reachable
 from shoal.processes.result_places import path_of
+from shoal.processes.schedules.timekeeper import schedule_notes
 
 DUTY: Final = "alerts"
 # How long a watchman that died keeps the others from its duty, at least. It is renewed while messages are sent.
@@ -146,6 +147,9 @@ class Watchman:
             del self._writes[gone]
         if self._config.rules.disk_free is not None:
             found += disk_findings(await asyncio.to_thread(disks_of, self._paths), self._config.rules)
+        if self._config.rules.schedule_failed:
+            _, noted = await schedule_notes(self._frontier)
+            found += schedule_findings(noted.states, self._config.rules)
         return found
 
     def _is_watched(self, crawl: Crawl) -> bool:

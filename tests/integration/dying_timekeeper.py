@@ -1,0 +1,57 @@
+"""A coordinator that notes a run and is killed with SIGKILL before or after it starts the process.
+
+    python dying_timekeeper.py FRONTIER SPIDERS before|after
+
+The run fell due at one moment of the clock that it is given, and no other is due for years."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from shoal.frontier import open_frontier
+from shoal.processes.opening import Places
+from shoal.processes.schedules.schedule_config import LONGEST_SECONDS, Schedule, load_schedules
+from shoal.processes.schedules.timekeeper import StartedRun, Timekeeper
+from shoal.serve.starting import Spiders
+from shoal.testing.killing import die
+
+DUE = 5 * LONGEST_SECONDS
+
+
+class Deadly:
+    """Starts spiders, and dies of it."""
+
+    def __init__(self, spiders: Spiders, *, when: str) -> None:
+        self._spiders = spiders
+        self._when = when
+
+    def reference(self, spider: str) -> str:
+        return self._spiders.reference(spider)
+
+    def start_run(self, schedule: Schedule, run: str) -> StartedRun:
+        if self._when == "before":
+            die()
+        self._spiders.start_run(schedule, run)
+        die()
+        raise AssertionError("nobody survives SIGKILL")
+
+
+async def main(place: str, folder: str, when: str) -> None:
+    spiders = Spiders(Path(folder), Places(frontier=place))
+    moments = iter([DUE - 10, DUE])
+    timekeeper = Timekeeper(
+        load_schedules(Path("shoal.toml")),
+        starter=Deadly(spiders, when=when),
+        place=place,
+        say=print,
+        clock=lambda: next(moments),
+    )
+    frontier = await open_frontier(place)
+    for _ in range(2):
+        await timekeeper.look(frontier)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
