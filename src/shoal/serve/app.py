@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from shoal.serve.answers import Refusal, json_answer, refused
 from shoal.serve.events import Watching
+from shoal.serve.feeding import feed_sinks
 from shoal.serve.gate import HEADERS, Gate
 from shoal.serve.keeping import keep_histories, keep_watch
 from shoal.serve.openapi import document
@@ -36,7 +37,8 @@ def build_app(parts: Parts, *, say: Callable[[str], None] = _silent) -> Starlett
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        keeping = [asyncio.create_task(part) for part in (keep_histories(parts), keep_watch(parts, say=say))]
+        beside = (keep_histories(parts), keep_watch(parts, say=say), feed_sinks(parts, say=say))
+        keeping = [asyncio.create_task(part) for part in beside]
         yield
         for part in keeping:
             part.cancel()

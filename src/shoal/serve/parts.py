@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,13 +23,15 @@ from shoal.serve.board import Board
 from shoal.serve.reach import Reached
 from shoal.serve.starting import Spiders
 from shoal.serve.surveyor import Surveyor
+from shoal.sink.sink_urls import SinkUrl
 from shoal.store import open_store
 from shoal.store.base import Store
 
 
 @dataclass(kw_only=True)
 class Parts:
-    """The parts of one serving process. `stopping` is set when the process ends: streams end with it."""
+    """The parts of one serving process. `stopping` is set when the process ends: streams end with it. `sinks` are given
+    with their passwords."""
 
     places: Places
     frontier: Reached[Frontier]
@@ -37,6 +40,8 @@ class Parts:
     board: Board = field(default_factory=Board)
     surveyor: Surveyor = field(default_factory=Surveyor)
     alerts: AlertConfig | None = None
+    feeds_sinks: bool = False
+    sinks: Sequence[SinkUrl] = ()
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     stores: dict[str, Reached[Store]] = field(default_factory=dict)
     archives: dict[str, Reached[Archive]] = field(default_factory=dict)

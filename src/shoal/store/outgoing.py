@@ -39,7 +39,8 @@ class SinkPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SinkState(msgspec.Struct, frozen=True, kw_only=True):
-    """A sink as the store knows it. `sent` counts delivered changes; `trouble` says why the latest ones are not.
+    """A sink as the store knows it. `sent` counts delivered changes; `trouble` says why the latest ones are not;
+    `holder` is who had the duty last.
 
     `waiting` changes are not delivered yet, and have waited since `oldest` at most; 0.0: none does."""
 
@@ -50,6 +51,7 @@ class SinkState(msgspec.Struct, frozen=True, kw_only=True):
     sent_at: float = 0.0
     trouble: str = ""
     trouble_since: float = 0.0
+    holder: str = ""
     waiting: int = 0
     oldest: float = 0.0
 

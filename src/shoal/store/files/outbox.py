@@ -38,7 +38,9 @@ class FilesOutbox:
         return sink
 
     async def sinks(self, spider: str | None = None) -> list[SinkState]:
-        """The sinks of a spider, or all."""
+        """The sinks of a spider, or all. Without any, nothing is read."""
+        if not await asyncio.to_thread((self._folder / SINKS).exists):
+            return []
         return await (await self._up_to_date()).outbox.sinks(spider)
 
     async def hold(self, sink: int, holder: str, *, seconds: float) -> bool:

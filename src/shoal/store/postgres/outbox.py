@@ -14,7 +14,7 @@ LOCK_SECONDS = 10
 
 _SINKS = """
     SELECT id, spider, url, host, has_secret, extract(epoch FROM added)::float8, sent,
-           extract(epoch FROM sent_at)::float8, trouble, extract(epoch FROM trouble_since)::float8,
+           extract(epoch FROM sent_at)::float8, trouble, extract(epoch FROM trouble_since)::float8, holder,
            (SELECT count(*) FROM outbox WHERE sink = sinks.id),
            (SELECT extract(epoch FROM queued)::float8 FROM outbox WHERE sink = sinks.id ORDER BY position LIMIT 1)
     FROM sinks WHERE $1::text IS NULL OR spider = $1 ORDER BY id"""
@@ -135,6 +135,7 @@ def _state(row: Any) -> SinkState:
         sent_at=row[7] or 0.0,
         trouble=row[8],
         trouble_since=row[9] or 0.0,
-        waiting=row[10],
-        oldest=row[11] or 0.0,
+        holder=row[10],
+        waiting=row[11],
+        oldest=row[12] or 0.0,
     )

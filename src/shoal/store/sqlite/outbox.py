@@ -12,7 +12,7 @@ from shoal.store.outgoing import READ_BYTES, Outgoing, SinkPlace, SinkState
 ROWS_PER_STEP = 1000
 
 _SINKS = """
-    SELECT id, spider, url, host, has_secret, added, sent, sent_at, trouble, trouble_since,
+    SELECT id, spider, url, host, has_secret, added, sent, sent_at, trouble, trouble_since, holder,
            (SELECT count(*) FROM outbox WHERE outbox.sink = sink.id),
            (SELECT queued FROM outbox WHERE outbox.sink = sink.id ORDER BY position LIMIT 1)
     FROM sink"""
@@ -156,7 +156,7 @@ class SqliteOutbox:
 
 
 def _state(row: tuple[Any, ...]) -> SinkState:
-    identity, spider, url, host, has_secret, added, sent, sent_at, trouble, trouble_since, waiting, oldest = row
+    identity, spider, url, host, has_secret, added, sent, sent_at, trouble, since, holder, waiting, oldest = row
     return SinkState(
         id=identity,
         place=SinkPlace(spider=spider, url=url, host=host, has_secret=bool(has_secret)),
@@ -164,7 +164,8 @@ def _state(row: tuple[Any, ...]) -> SinkState:
         sent=sent,
         sent_at=sent_at,
         trouble=trouble,
-        trouble_since=trouble_since,
+        trouble_since=since,
+        holder=holder,
         waiting=waiting,
         oldest=float(oldest or 0.0),
     )

@@ -164,6 +164,7 @@ class OutboxPromises:
         other = await reopen()
         assert await store.outbox.hold(sink, "one", seconds=60.0)
         assert not await other.outbox.hold(sink, "two", seconds=60.0)
+        assert [state.holder for state in await other.outbox.sinks()] == ["one"]
         assert await store.outbox.hold(sink, "one", seconds=60.0)
         assert await store.outbox.hold(sink, "one", seconds=0.0)
         assert await other.outbox.hold(sink, "two", seconds=0.2)
