@@ -14,6 +14,7 @@ EMPTY = """
 DO $$ BEGIN
     IF to_regclass('shoal.items') IS NOT NULL THEN
         DELETE FROM shoal.items; DELETE FROM shoal.item_versions; DELETE FROM shoal.fetches;
+        DELETE FROM shoal.outbox; DELETE FROM shoal.sinks;
     END IF;
 END $$"""
 

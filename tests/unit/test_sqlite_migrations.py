@@ -14,8 +14,10 @@ from shoal.errors import StorageError
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import CrawlState, DeadFilter, Done, ExitUse, LaneUpdate, Progress, Task, TaskState
 from shoal.sqlite_file import VERSIONS
+from shoal.store.outgoing import SinkPlace
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.clock import FakeClock
+from shoal.testing.contract.store.rows import item
 
 FILES = Path(__file__).parents[1] / "shoal_db"
 WITH_EXITS = ("version_2_with_exits", "version_3", "version_4", "version_5", "version_6", "version_7")
@@ -200,6 +202,31 @@ async def test_items_of_an_earlier_version_are_read_without_the_frontier(tmp_pat
         (2, "POST 3 B abc"),
     ]
     await store.close()
+
+
+@pytest.mark.parametrize("name", [*ALL, "store_4"])
+async def test_items_of_an_earlier_version_get_an_outbox(tmp_path: Path, name: str) -> None:
+    path = made(tmp_path, name)
+    store = await SqliteStore.open(path)
+    (before,) = await store.items_named("books", ["k1"])
+    sink = await store.outbox.add(SinkPlace(spider="books", url="-"))
+    assert await store.outbox.read(sink, limit=9) == []
+    now = {"key": "k1", "spider": "books", "data": {"t": 9}, "token": 2**62, "at": 5000.0}
+    await store.write([item(**now)], [])
+    (change,) = await store.outbox.read(sink, limit=9)
+    assert (change.key, change.version, change.change, change.data) == ("k1", before.version + 1, "changed", b'{"t":9}')
+    assert await store.outbox.replay(sink) == await store.count_items()
+    await store.close()
+    db = sqlite3.connect(path)
+    assert db.execute("SELECT version FROM shoal_schema WHERE part = 'store'").fetchone() == (VERSIONS["store"],)
+    db.close()
+
+
+async def test_a_store_of_the_version_before_has_the_tables_of_a_new_one(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    for path in (made(tmp_path, "store_4"), tmp_path / "new" / "shoal.db"):
+        await (await SqliteStore.open(path)).close()
+    assert shape_of(tmp_path / "shoal.db") == shape_of(tmp_path / "new" / "shoal.db")
 
 
 @pytest.mark.parametrize("part", ["frontier", "store"])

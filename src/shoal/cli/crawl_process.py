@@ -28,6 +28,7 @@ from shoal.cli.next_commands import begin_again
 from shoal.cli.options import check_json_output
 from shoal.cli.reading import has_frontier, say_what_is_elsewhere
 from shoal.cli.run_again import changes_of, ended_crawl, say_late_work, say_old_inboxes
+from shoal.cli.run_sinks import RunSinks, sink_faults
 from shoal.cli.stopping import Stopping
 from shoal.crawl import WorkPlace, intake_of, run_crawl
 from shoal.errors import CrawlLost
@@ -73,6 +74,7 @@ class Job:
     places: Places
     workers: int = 1
     output: tuple[str, ...] = ()
+    sinks: tuple[str, ...] = ()
     fresh: bool = False
     anew: bool = False
     skip_stored: str = ""
@@ -101,7 +103,7 @@ async def run_job(job: Job) -> int:
     check_json_output(*job.output, as_json=job.as_json)
     if job.watched is not None and job.watched.has_begun:
         job = replace(job, fresh=False, anew=False)
-    screen = Screen(results_to_stderr=STDOUT in job.output)
+    screen = Screen(results_to_stderr=STDOUT in (*job.output, *job.sinks))
     try:
         summary = await work(job, screen)
     except CrawlLost as error:
@@ -132,6 +134,7 @@ async def work(job: Job, screen: Screen) -> Summary:
     # A mistake in them is refused before anything begins.
     job = replace(job, alerts=load_alerts(Path(CONFIG_FILE)))
     say = SaidOnce(screen.say)
+    sinks = await RunSinks.checked(job.sinks, output=job.output, as_json=job.as_json, say=say)
     # An archive that cannot be used is refused before a file is made for the first crawl.
     trial = contextlib.nullcontext() if has_frontier(job.places) else _archive(job.places, say)
     async with trial, frontier_at(job.places.frontier, wait=waiting_for(job.places.frontier, say)) as frontier:
@@ -141,7 +144,7 @@ async def work(job: Job, screen: Screen) -> Summary:
         if not job.fresh:
             ended = await until_reachable(lambda: ended_crawl(job, frontier=frontier, screen=screen), say=say)
             if ended is not None:
-                return await _show_ended(ended, job, frontier=frontier, screen=screen)
+                return await _show_ended(ended, job, sinks, frontier=frontier, screen=screen)
         places = await until_reachable(lambda: _places(job, frontier=frontier, screen=screen), say=say)
         job = replace(job, places=places)
         wait, connections = waiting_for(places.store, say), job.settings.store_connections
@@ -151,7 +154,7 @@ async def work(job: Job, screen: Screen) -> Summary:
             store_at(places.store, wait=wait, connections=connections) as store,
             beside(places),
         ):
-            return await _work(job, screen, frontier=frontier, store=store, wait=say)
+            return await _work(job, screen, sinks, frontier=frontier, store=store, wait=say)
 
 
 def _dashboard(say: Say) -> Callable[[Places], AbstractAsyncContextManager[None]]:
@@ -167,8 +170,9 @@ def _archive(places: Places, say: Say) -> AbstractAsyncContextManager[Archive | 
     return archive_of(places, wait=waiting_for(places.archive or "", say))
 
 
-async def _show_ended(crawl: Crawl, job: Job, *, frontier: Frontier, screen: Screen) -> Summary:
-    """The summary of a whole finished crawl, and its items in the files that were named. Nothing is fetched."""
+async def _show_ended(crawl: Crawl, job: Job, sinks: RunSinks, *, frontier: Frontier, screen: Screen) -> Summary:
+    """The summary of a whole finished crawl, and its items in the files that were named; changes that still wait are
+    sent. Nothing is fetched."""
     job = replace(job, places=places_to_join(crawl, job.places, adds_archive=True))
     async with store_at(job.places.store, wait=screen.say) as store:
         after = await until_reachable(lambda: frontier.progress(crawl.id), say=screen.say)
@@ -178,7 +182,18 @@ async def _show_ended(crawl: Crawl, job: Job, *, frontier: Frontier, screen: Scr
         reading = Reading(
             before=Progress(state=CrawlState.RUNNING, done=before), after=after, seconds=seconds, interrupted=False
         )
-        return await _conclude(crawl, reading, job=job, frontier=frontier, store=store, screen=screen)
+        await sinks.begin(crawl.spider, outbox=store.outbox, say=screen.say)
+        async with sinks.feeding(stop=asyncio.Event(), grace_seconds=job.settings.grace_seconds):
+            pass
+        summary = await _conclude(crawl, reading, job=job, frontier=frontier, store=store, screen=screen)
+        return await _with_sinks(summary, sinks, job=job, store=store, say=screen.say)
+
+
+async def _with_sinks(summary: Summary, sinks: RunSinks, *, job: Job, store: Store, say: Say) -> Summary:
+    """The summary with what became of the sinks. One that lacks changes makes the run a failure."""
+    ends = await sinks.ends(summary.spider, outbox=store.outbox, say=say)
+    faults = [] if summary.interrupted else sink_faults(ends, job.places)
+    return msgspec.structs.replace(summary, sinks=ends, faults=[*summary.faults, *faults])
 
 
 async def _places(job: Job, *, frontier: Frontier, screen: Screen) -> Places:
@@ -203,7 +218,7 @@ async def _places(job: Job, *, frontier: Frontier, screen: Screen) -> Places:
     return places
 
 
-async def _work(job: Job, screen: Screen, *, frontier: Frontier, store: Store, wait: Say) -> Summary:
+async def _work(job: Job, screen: Screen, sinks: RunSinks, *, frontier: Frontier, store: Store, wait: Say) -> Summary:
     crawl, before = await until_reachable(lambda: _begin(job, frontier=frontier, store=store), say=wait)
     with Display.on(screen) as display:
         if job.watched is None or not job.watched.has_begun:
@@ -215,9 +230,11 @@ async def _work(job: Job, screen: Screen, *, frontier: Frontier, store: Store, w
         say = SaidOnce(display.say)
         watch = Watch(display)
         coordinator = Coordinator(crawl, frontier=frontier, show=watch.show, say=say, waiting=say.waiting)
-        reading = await _run(crawl, job, coordinator, watch=watch, store=store)
+        await sinks.begin(crawl.spider, outbox=store.outbox, say=say)
+        reading = await _run(crawl, job, coordinator, sinks, watch=watch, store=store)
     summary = await _conclude(crawl, reading, job=job, frontier=frontier, store=store, screen=screen)
-    return msgspec.structs.replace(summary, resumed=before is not None)
+    summary = msgspec.structs.replace(summary, resumed=before is not None)
+    return await _with_sinks(summary, sinks, job=job, store=store, say=screen.say)
 
 
 async def _conclude(
@@ -283,9 +300,12 @@ class Watch:
             self.stop.set()
 
 
-async def _run(crawl: Crawl, job: Job, coordinator: Coordinator, *, watch: Watch, store: Store) -> Reading:
+async def _run(
+    crawl: Crawl, job: Job, coordinator: Coordinator, sinks: RunSinks, *, watch: Watch, store: Store
+) -> Reading:
     box = None if job.watched is None else job.watched.box
-    stopping = Stopping(say=coordinator.say, grace_seconds=record_of(crawl).settings.grace_seconds, box=box)
+    grace_seconds = record_of(crawl).settings.grace_seconds
+    stopping = Stopping(say=coordinator.say, grace_seconds=grace_seconds, box=box)
     watch.stop = stopping.stop
     before = await coordinator.progress()
     began = time.monotonic()
@@ -298,14 +318,15 @@ async def _run(crawl: Crawl, job: Job, coordinator: Coordinator, *, watch: Watch
     output = SpiderOutput(sys.stderr)
     with stopping.listening(), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         with contextlib.suppress(asyncio.CancelledError):
-            await run_crawl(
-                crawl,
-                job.spider,
-                at=WorkPlace(job.places, store, job.watched, job.alerts),
-                workers=job.workers,
-                coordinator=coordinator,
-                stop=stopping.stop,
-            )
+            async with sinks.feeding(stop=stopping.stop, grace_seconds=grace_seconds):
+                await run_crawl(
+                    crawl,
+                    job.spider,
+                    at=WorkPlace(job.places, store, job.watched, job.alerts),
+                    workers=job.workers,
+                    coordinator=coordinator,
+                    stop=stopping.stop,
+                )
         seconds = time.monotonic() - began
         after = await coordinator.progress(stop=stopping.stop)
     interrupted = stopping.stop.is_set() and is_unfinished(after.state) and not is_stopped(after)

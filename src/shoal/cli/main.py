@@ -58,6 +58,7 @@ COMMANDS = {
     "replay": "replay_pages",
     "warc": "warc_file",
     "sql": "sql",
+    "sink": "sink_table",
     "store": "store_upkeep",
     "chaos": "chaos_run",
     "settings": "settings_table",

@@ -126,7 +126,7 @@ def _place_flags(*, store: bool, archive: bool, works: bool) -> Iterator[Callabl
 
 
 def run_options(command: Command) -> Command:
-    """--workers, --output, --again, --fresh, --yes and --strict, for commands that run a spider to the end."""
+    """--workers, --sink, --output, --again, --fresh, --yes and --strict, for commands that run a spider to the end."""
     for decorate in (
         click.option(
             "--strict", is_flag=True, help="Exit with 1 if any page is a dead letter, as max_failures=0 does."
@@ -148,6 +148,7 @@ def run_options(command: Command) -> Command:
             multiple=True,
             help="Also write the items to a .jsonl, .csv, .json or .parquet file; repeatable.",
         ),
+        sink_option("Also send each new or changed item there, now and in later runs: see `shoal sink`; repeatable."),
         click.option(
             "--workers",
             metavar="N",
@@ -159,6 +160,11 @@ def run_options(command: Command) -> Command:
     ):
         command = decorate(command)
     return command
+
+
+def sink_option(text: str) -> Callable[[Command], Command]:
+    """--sink, passed as `sinks`."""
+    return click.option("--sink", "sinks", metavar="URL", multiple=True, help=text)
 
 
 def dashboard_option(command: Command) -> Command:

@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from shoal.serve.answers import Refusal, json_answer, refused
 from shoal.serve.events import Watching
+from shoal.serve.feeding import feed_sinks
 from shoal.serve.gate import HEADERS, Gate
 from shoal.serve.keeping import keep_histories, keep_schedules, keep_watch
 from shoal.serve.openapi import document
@@ -37,7 +38,12 @@ def build_app(parts: Parts, *, say: Callable[[str], None] = _silent) -> Starlett
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        duties = (keep_histories(parts), keep_watch(parts, say=say), keep_schedules(parts, say=say))
+        duties = (
+            keep_histories(parts),
+            keep_watch(parts, say=say),
+            keep_schedules(parts, say=say),
+            feed_sinks(parts, say=say),
+        )
         keeping = [asyncio.create_task(part) for part in duties]
         yield
         for part in keeping:

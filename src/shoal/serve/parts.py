@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from shoal.serve.board import Board
 from shoal.serve.reach import Reached
 from shoal.serve.starting import Spiders
 from shoal.serve.surveyor import Surveyor
+from shoal.sink.sink_urls import SinkUrl
 from shoal.store import open_store
 from shoal.store.base import Store
 
@@ -31,7 +32,8 @@ from shoal.store.base import Store
 @dataclass(kw_only=True)
 class Parts:
     """The parts of one serving process. `schedules` are those of shoal.toml; None: this process starts no runs of
-    schedules, also of those that were made over HTTP. `stopping` is set when the process ends: streams end with it."""
+    schedules, also of those that were made over HTTP. `stopping` is set when the process ends: streams end with it.
+    `sinks` are given with their passwords."""
 
     places: Places
     frontier: Reached[Frontier]
@@ -41,6 +43,8 @@ class Parts:
     surveyor: Surveyor = field(default_factory=Surveyor)
     alerts: AlertConfig | None = None
     schedules: Mapping[str, Schedule] | None = None
+    feeds_sinks: bool = False
+    sinks: Sequence[SinkUrl] = ()
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     stores: dict[str, Reached[Store]] = field(default_factory=dict)
     archives: dict[str, Reached[Archive]] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from shoal.errors import UsageError
+from shoal.store.outgoing import Outbox
 
 
 class ItemRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +123,10 @@ class Store(Protocol):
     @property
     def wants_hashes(self) -> bool:
         """Whether the log should have the hash of every page; computing it costs a little."""
+
+    @property
+    def outbox(self) -> Outbox:
+        """The changes of items that wait for the sinks of their spider."""
 
     async def write(
         self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], *, rule: ItemRule = ItemRule()

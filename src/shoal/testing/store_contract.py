@@ -7,6 +7,7 @@ import pytest
 from shoal.store.base import Store
 from shoal.testing.contract.store.attempt_promises import AttemptPromises
 from shoal.testing.contract.store.newest_promises import NewestPromises
+from shoal.testing.contract.store.outbox_promises import OutboxPromises
 from shoal.testing.contract.store.read_promises import ReadPromises
 from shoal.testing.contract.store.rows import Reopen, everything, fetch, files_no_larger_than, item, reopening
 from shoal.testing.contract.store.rule_promises import RulePromises
@@ -16,7 +17,9 @@ from shoal.testing.contract.store.write_promises import WritePromises
 __all__ = ["Reopen", "StoreContract", "everything", "fetch", "files_no_larger_than", "item", "reopening"]
 
 
-class StoreContract(WritePromises, RulePromises, NewestPromises, ReadPromises, AttemptPromises, StatementPromises):
+class StoreContract(
+    WritePromises, RulePromises, NewestPromises, ReadPromises, AttemptPromises, StatementPromises, OutboxPromises
+):
     """The promises of `Store`.
 
     A subclass has the fixture `reopen`: each call opens one more handle on the same store, which is empty at first

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import json_with, log_options, place_options
+from shoal.cli.options import json_with, log_options, place_options, sink_option
 from shoal.errors import UsageError
 from shoal.settings import CONFIG_FILE, READER_VARIABLE, TOKEN_VARIABLE, file_layer, resolve
 
@@ -36,6 +36,7 @@ PORT = 8642
 @click.option(
     "--public-host", metavar="NAME", multiple=True, help="A name by which people reach it, as via a proxy; repeatable."
 )
+@sink_option("A sink of some spider, with its password: sinks without one are fed anyway; repeatable.")
 @click.option("--parent", type=int, hidden=True, help="Stop when this process is no longer the parent.")
 @log_options
 @place_options(exists=False, archive=True)
@@ -56,6 +57,7 @@ def serve(*, places: Places, host: str, port: int, **options: object) -> None:
 async def _serve(places: Places, host: str, port: int, options: dict[str, object]) -> None:
     from shoal.cli.stopping import stop_without
     from shoal.processes.alerts.alert_config import load_alerts
+    from shoal.processes.outlets import sinks_given
     from shoal.serve.app import build_app
     from shoal.serve.opening_parts import parts_at
     from shoal.serve.server import bound_socket, serve_until, shown_address
@@ -68,6 +70,10 @@ async def _serve(places: Places, host: str, port: int, options: dict[str, object
     config = Path(CONFIG_FILE)
     schedules = _schedules(config, options)
     parts = parts_at(places, access=access, spiders=folder, alerts=load_alerts(config), schedules=schedules)
+    given = options["sinks"]
+    parts.sinks = sinks_given(given if isinstance(given, tuple) else ())
+    # A dashboard beside a run leaves that to the run.
+    parts.feeds_sinks = options["parent"] is None
     listener = bound_socket(host, port)
     screen = Screen()
     app = build_app(parts, say=screen.say)

@@ -15,6 +15,7 @@ from shoal.frontier.rules.tasks import BAD_RECORD
 from shoal.model import CrawlState
 from shoal.policy.verdicts import Failure, code_line_in, shown_failures
 from shoal.processes.opening import Places
+from shoal.processes.sink_pump import SinkEnd
 from shoal.scope import REASONS
 
 OUTCOMES = {
@@ -81,6 +82,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     slips: Slips = Slips()
     bad_sitemaps: list[str] = msgspec.field(default_factory=list)
     set_aside: str = ""
+    sinks: list[SinkEnd] = msgspec.field(default_factory=list)
 
     @property
     def is_failure(self) -> bool:
@@ -142,6 +144,10 @@ def _facts(summary: Summary, places: Places) -> Iterator[tuple[str, str]]:
         yield "cancelled", f"{count(summary.cancelled)}: {command(f'resume {quote(summary.crawl)}', places)}"
     where = " and ".join([summary.store, *summary.output])
     yield "items", f"{count(summary.items)} in {where}"
+    for end in summary.sinks:
+        other = "" if end.is_ours else " until another process sends them"
+        waits = f", {count(end.waiting)} still wait{other}" if end.waiting else ""
+        yield "sink", f"{several(end.sent, 'change')} sent to {end.sink}{waits}"
     yield from slip_lines(summary.slips, stored=summary.items)
     yield from _odd_facts(summary)
     if summary.reason:

@@ -19,6 +19,7 @@ from shoal.errors import StorageBroken, StorageError
 from shoal.sqlite_file import VERSIONS, connect, storage_errors, transaction
 from shoal.store.base import FetchRow, ItemFilter, ItemPage, ItemRow, ItemRule, QueryAnswer, Store, StoredItem
 from shoal.store.checks import mended, storable
+from shoal.store.files.outbox import FilesOutbox, read_sinks
 from shoal.store.files.segments import (
     FETCHES,
     ITEMS,
@@ -70,6 +71,7 @@ class FilesStore:
         self._offsets: sqlite3.Connection | None = None
         self._reading = asyncio.Lock()
         self._is_open = True
+        self.outbox = FilesOutbox(folder, up_to_date=self._with_items, opened=self._opened)
 
     @classmethod
     async def open(cls, folder: Path, *, open_index: OpenIndex, clock: Callable[[], float] = time.time) -> FilesStore:
@@ -198,11 +200,26 @@ class FilesStore:
 
     async def _up_to_date(self) -> Store:
         """The index with all rows that were written before this call."""
+        return await self._folded(ITEMS, FETCHES)
+
+    async def _with_items(self) -> Store:
+        """The index with all items that were written before this call."""
+        return await self._folded(ITEMS)
+
+    async def _opened(self) -> Store:
+        """The index as it is."""
+        return await self._folded()
+
+    async def _folded(self, *kinds: str) -> Store:
         async with self._alone():
             if self._index is None:
-                self._index = await self._open_index(self._folder / INDEX)
+                index = await self._open_index(self._folder / INDEX)
                 self._offsets = await self._run(_open_offsets, self._folder / INDEX)
-            for kind in (ITEMS, FETCHES):
+                # Before any item comes into a new index.
+                for place in await self._run(read_sinks, self._folder):
+                    await index.outbox.add(place)
+                self._index = index
+            for kind in kinds:
                 await self._fold(kind, self._index)
             return self._index
 

@@ -253,14 +253,14 @@ def stored(row: Any, text: str) -> StoredItem:
         version=row[2],
         crawl=row[3],
         url=row[4],
-        data=_as_written(text.encode()),
+        data=as_written(text.encode()),
         first_seen=row[6],
         last_seen=row[7],
         changed_at=row[8],
     )
 
 
-def _as_written(data: bytes) -> bytes:
+def as_written(data: bytes) -> bytes:
     """The server spells 1e300 with all its digits. A number with that many digits, nearly all zeros, was a float."""
     if _LONG_NUMBER.search(data) is None:
         return data

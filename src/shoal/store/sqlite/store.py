@@ -13,6 +13,7 @@ from shoal.sqlite_file import VERSIONS, FileConnection, connect, storage_errors,
 from shoal.store.base import FetchRow, ItemFilter, ItemPage, ItemRow, ItemRule, QueryAnswer, StoredItem
 from shoal.store.checks import mended, storable, storable_keys
 from shoal.store.sqlite import read, write
+from shoal.store.sqlite.outbox import SqliteOutbox
 
 LOG_TABLES = ("fetch", "earlier_fetch")
 DELETED_PER_STEP = 5000
@@ -38,6 +39,7 @@ class SqliteStore:
         self._thread = thread
         self._clock = clock
         self._is_open = True
+        self.outbox = SqliteOutbox(connection, run=self._run, clock=clock)
 
     @classmethod
     async def open(cls, path: str | Path, *, clock: Callable[[], float] = time.time) -> SqliteStore:
@@ -175,14 +177,14 @@ class SqliteStore:
 
 
 def _connect(path: str | Path) -> FileConnection:
-    tables, views, *steps = (_script(name) for name in ("schema", "views", "from_1", "from_2", "from_3"))
-    from_1, from_2, from_3 = steps
+    tables, views, *steps = (_script(name) for name in ("schema", "views", "from_1", "from_2", "from_3", "from_4"))
+    from_1, from_2, from_3, from_4 = steps
     connection = connect(
         path,
         part="store",
         version=VERSIONS["store"],
-        schema_sql=tables + views + from_2 + from_3,
-        migrations={1: from_1 + views, 2: from_2, 3: from_3},
+        schema_sql=tables + views + from_2 + from_3 + from_4,
+        migrations={1: from_1 + views, 2: from_2, 3: from_3, 4: from_4},
     )
     connection.execute(f"PRAGMA cache_size = -{CACHE_BYTES // 1024}")
     return connection

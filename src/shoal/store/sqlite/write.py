@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -66,8 +66,9 @@ def write_items(
 ) -> None:
     """Upsert rows with their decoded fields, inside the caller's transaction."""
     if rule.merge == "fill" or rule.keep_versions:
-        for part in parts([row for row, _ in rows]):
-            _write_folded(connection, part, rule=rule)
+        for batch in _rounds([row for row, _ in rows]):
+            for part in parts(batch):
+                _write_folded(connection, part, rule=rule)
         return
     fresh = (rule.freshness,) if rule.freshness > 0 else ()
     for part in parts(rows):
@@ -78,6 +79,18 @@ def write_items(
 def write_fetches(connection: sqlite3.Connection, rows: Sequence[FetchRow]) -> None:
     """Upsert log lines, inside the caller's transaction."""
     insert_rows(connection, _FETCH, list(map(msgspec.structs.astuple, rows)), _FETCH_CONFLICT)
+
+
+def _rounds(rows: Sequence[ItemRow]) -> Iterator[list[ItemRow]]:
+    """The rows in their order, cut before an item comes again: so each of its contents is written, and is a change that
+    the outbox keeps."""
+    batch: dict[_Identity, ItemRow] = {}
+    for row in rows:
+        if (row.spider, row.key) in batch:
+            yield list(batch.values())
+            batch = {}
+        batch[row.spider, row.key] = row
+    yield list(batch.values())
 
 
 def _write_folded(connection: sqlite3.Connection, rows: Sequence[ItemRow], *, rule: ItemRule) -> None:

@@ -1,0 +1,98 @@
+"""The outbox of a `files:` store: in its index, which gets the items when they are read from the JSON Lines.
+
+The index may be deleted at any time. Sinks are therefore also named in a file beside it: a new index gives them
+everything once more, so that nothing is lost with the old one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from shoal.errors import StorageError
+from shoal.store.base import Store
+from shoal.store.outgoing import Outgoing, SinkPlace, SinkState
+
+SINKS = "sinks.json"
+
+IndexOf = Callable[[], Awaitable[Store]]
+
+
+class FilesOutbox:
+    """Keeps `Outbox`. `up_to_date` gives the index with all items so far, `opened` the index as it is."""
+
+    def __init__(self, folder: Path, *, up_to_date: IndexOf, opened: IndexOf) -> None:
+        self._folder = folder
+        self._up_to_date = up_to_date
+        self._opened = opened
+
+    async def add(self, place: SinkPlace) -> int:
+        """Keep changes for this sink, from the items that are not written yet."""
+        index = await self._up_to_date()
+        sink = await index.outbox.add(place)
+        await self._name([state.place for state in await index.outbox.sinks()])
+        return sink
+
+    async def sinks(self, spider: str | None = None) -> list[SinkState]:
+        """The sinks of a spider, or all. Without any, nothing is read."""
+        if not await asyncio.to_thread((self._folder / SINKS).exists):
+            return []
+        return await (await self._up_to_date()).outbox.sinks(spider)
+
+    async def hold(self, sink: int, holder: str, *, seconds: float) -> bool:
+        """Hold the duty to send to a sink."""
+        return await (await self._opened()).outbox.hold(sink, holder, seconds=seconds)
+
+    async def read(self, sink: int, *, limit: int) -> list[Outgoing]:
+        """The oldest changes that wait."""
+        return await (await self._up_to_date()).outbox.read(sink, limit=limit)
+
+    async def passed(self, sink: int, changes: Sequence[Outgoing]) -> None:
+        """Drop what the sink has."""
+        await (await self._opened()).outbox.passed(sink, changes)
+
+    async def failed(self, sink: int, why: str) -> None:
+        """Note the trouble of a sink."""
+        await (await self._opened()).outbox.failed(sink, why)
+
+    async def replay(self, sink: int, *, since: float | None = None) -> int:
+        """Queue the items once more."""
+        return await (await self._up_to_date()).outbox.replay(sink, since=since)
+
+    async def remove(self, sink: int) -> None:
+        """Forget a sink."""
+        index = await self._opened()
+        # First in the file: what it names comes back.
+        await self._name([state.place for state in await index.outbox.sinks() if state.id != sink])
+        await index.outbox.remove(sink)
+
+    async def _name(self, places: Sequence[SinkPlace]) -> None:
+        await asyncio.to_thread(write_sinks, self._folder, places)
+
+
+def write_sinks(folder: Path, places: Sequence[SinkPlace]) -> None:
+    """Name the sinks of a folder, whole or not at all."""
+    path, new = folder / SINKS, folder / f"{SINKS}.{os.getpid()}"
+    try:
+        with new.open("wb") as file:
+            file.write(msgspec.json.encode(places))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror or error}; fix that and run again") from error
+
+
+def read_sinks(folder: Path) -> list[SinkPlace]:
+    """The sinks that a folder names."""
+    path = folder / SINKS
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[SinkPlace])
+    except FileNotFoundError:
+        return []
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise StorageError(f"{path} is damaged: restore a copy; or delete it and add its sinks again") from None
