@@ -141,7 +141,6 @@ def test_settings_that_have_no_meaning_here_are_named() -> None:
         "SCHEDULER_PERSIST": False,
         "SCHEDULER_QUEUE_CLASS": "scrapy_redis.queue.LifoQueue",
         "SCHEDULER_SERIALIZER": "json",
-        "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
     }
     remarks = remarks_on(Settings(given), spider)
     assert {remark.split()[0] for remark in remarks} == given.keys()
