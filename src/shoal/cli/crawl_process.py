@@ -65,7 +65,7 @@ class Job:
     `anew`: begin a new crawl though the last one is finished. `skip_stored`: an expression for pages that are not
     fetched if the store has their items. `strict`: any dead letter is a failure. `again` is the command that resumes
     the crawl, without `shoal`. `dashboard`: with a page to watch it. `watched`: a guardian watches this process, and
-    may have watched others before it."""
+    may have watched others before it. `kinds` of tasks that it does; empty: the spider's."""
 
     spider: Spider
     reference: str
@@ -83,6 +83,7 @@ class Job:
     watched: Watched | None = None
     alerts: AlertConfig | None = None
     dashboard: bool = False
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,7 +307,7 @@ async def _run(crawl: Crawl, job: Job, coordinator: Coordinator, *, watch: Watch
             await run_crawl(
                 crawl,
                 job.spider,
-                at=WorkPlace(job.places, store, job.watched, job.alerts),
+                at=WorkPlace(job.places, store, job.watched, job.alerts, job.kinds),
                 workers=job.workers,
                 coordinator=coordinator,
                 stop=stopping.stop,
