@@ -120,8 +120,10 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     archive: Archive | None = None,
     shared: Shared | None = None,
     fetcher: Fetcher | None = None,
+    kinds: Sequence[str] = (),
 ) -> AsyncIterator[Worker]:
-    """A worker with all its parts, closed at the end. `shared` with others of its process; no `fetcher`: over HTTP."""
+    """A worker with all its parts, closed at the end. `shared` with others of its process; no `fetcher`: over HTTP; no
+    `kinds`: those of the spider."""
     settings, shortage = within_limit(record_of(crawl).settings)
     shared = shared or Shared(BlackBox.private(), Solitude())
     own_box = shared.box.worker(name, patience=settings.handler_seconds)
@@ -148,6 +150,7 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         box=own_box,
         beside=shared.beside,
         solitude=shared.solitude,
+        kinds=tuple(kinds) or (settings.kind,),
         tally=tally,
     )
     try:
@@ -251,7 +254,7 @@ def replay_for(crawl: str, spider: Spider, *, settings: Settings, archive: Archi
     return Replay(crawl, parts=parts)
 
 
-def fleet_for(
+def fleet_for(  # noqa: PLR0913 -- what a fleet has of its coordinator
     crawl: Crawl,
     places: Places,
     *,
@@ -259,6 +262,7 @@ def fleet_for(
     frontier: Frontier,
     say: Say,
     environment: Mapping[str, str] | None = None,
+    kinds: Sequence[str] = (),
 ) -> Fleet:
     """A fleet of `workers` worker processes on this machine, with these variables besides our own."""
     record = record_of(crawl)
@@ -270,6 +274,7 @@ def fleet_for(
         flags += ["--black-box", str(black_box)]
         flags += [] if places.archive is None else ["--archive", places.archive]
         flags += ["--other-store"] if places.other_store else []
+        flags += ["--kinds", ",".join(kinds)] if kinds else []
         flags += ["--store-connections", str(record.settings.store_connections)]
         return [sys.executable, "-m", "shoal", "worker", record.spider, *flags]
 
@@ -284,13 +289,14 @@ def fleet_for(
 
 
 class WorkPlace(NamedTuple):
-    """Where a crawl's results go: its places, and its store, opened; who watches this process, if anybody does; and
-    which alerts are watched for."""
+    """Where a crawl's results go: its places, and its store, opened; who watches this process, if anybody does; which
+    alerts are watched for; and the kinds of tasks that are done here, if not those of the spider."""
 
     places: Places
     store: Store
     watched: Watched | None = None
     alerts: AlertConfig | None = None
+    kinds: tuple[str, ...] = ()
 
 
 @asynccontextmanager
@@ -323,10 +329,15 @@ async def run_crawl(
     box = None if at.watched is None else at.watched.box
     shared = Shared(box or BlackBox.private(), Solitude(), partial(frontier_at, places.frontier))
 
+    with_parts = partial(
+        worker_for, crawl, spider, frontier=frontier, store=at.store, say=say, shared=shared, kinds=at.kinds
+    )
+
     async def work() -> None:
         if workers > 1:
             try:
-                await fleet_for(crawl, places, workers=workers, frontier=frontier, say=say).run(stop)
+                fleet = fleet_for(crawl, places, workers=workers, frontier=frontier, say=say, kinds=at.kinds)
+                await fleet.run(stop)
             except StorageError:
                 # If the crawl is lost, its workers have left it to the coordinator to say so.
                 await coordinator.progress(stop=stop)
@@ -334,9 +345,7 @@ async def run_crawl(
         else:
             async with (
                 archive_of(places) as archive,
-                worker_for(
-                    crawl, spider, frontier=frontier, store=at.store, say=say, archive=archive, shared=shared
-                ) as worker,
+                with_parts(archive=archive) as worker,
             ):
                 await worker.run(stop)
 

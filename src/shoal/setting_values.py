@@ -1,4 +1,4 @@
-"""Settings that are written as texts: rates, durations, limits of failures, kinds of dedup, networks, machines."""
+"""Settings that are written as texts: rates, durations, limits of failures, kinds, networks, machines."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ MIN_BLOOM_ERROR, MAX_BLOOM_ERROR = 1e-9, 0.1
 _DURATION = re.compile(r"(?:(\d{1,9}(?:\.\d{1,6})?)([smhdw]))?")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _MACHINE = re.compile(r"([1-9]\d{0,3}) cores? (\d{1,6}(?:\.\d{1,6})?) GB (\d{1,6}(?:\.\d{1,6})?)/h")
+_KIND = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 _FAILURES = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)%|(\d{1,12})")
 
 
@@ -37,6 +38,22 @@ def parse_duration(text: str) -> float:
     if match is None:
         raise SettingError(f"duration {text!r} is not understood: write it as 90s, 30m, 1h, 7d or 2w")
     return float(match[1]) * _UNITS[match[2]] if match[1] else 0.0
+
+
+def check_kind(kind: object, *, what: str = "kind") -> None:
+    """Refuse what cannot be the name of a kind of tasks."""
+    if not isinstance(kind, str) or _KIND.fullmatch(kind) is None:
+        raise SettingError(
+            f"{what} {kind!r} is no kind: write a name of at most 32 small letters, digits, - and _, such as browser"
+        )
+
+
+def parse_kinds(text: str) -> tuple[str, ...]:
+    """The kinds that a worker is told to do: "browser,http"."""
+    kinds = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    for kind in kinds:
+        check_kind(kind, what="--kinds")
+    return kinds
 
 
 def parse_max_failures(text: str) -> tuple[float, bool]:

@@ -16,9 +16,11 @@ import msgspec
 from msgspec import Meta
 
 from shoal.errors import SettingError
+from shoal.model import HTTP
 from shoal.near_names import did_you_mean, is_slip
 from shoal.setting_values import (
     check_dedup,
+    check_kind,
     check_networks,
     parse_duration,
     parse_machines,
@@ -194,6 +196,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             ' names, else the pool of the page that has the link, else "direct"'
         ),
     ] = ""
+    kind: Annotated[
+        str,
+        _help("kind of worker for requests that name none: only workers that do this kind (`--kinds`) get them"),
+    ] = HTTP
     exit_patience: Annotated[
         str,
         _help("how long pages wait while no exit of their pool is healthy; after that they become dead letters"),
@@ -326,6 +332,7 @@ _CHECKS: dict[str, Callable[[str], object]] = {
     "rate": parse_rate,
     "dedup": check_dedup,
     "max_failures": parse_max_failures,
+    "kind": check_kind,
 }
 _CHECKS_OF_MANY: dict[str, Callable[[Sequence[str]], object]] = {
     "allow_addresses": check_networks,

@@ -38,6 +38,7 @@ class Request(msgspec.Struct):
     - `key`: identifies the task instead of its URL, method and body
     - `dedup`: False: fetch it even if the crawl knows the URL
     - `pool`: the pool whose exits it goes through, or `direct`; None: the spider's pool, else the page's
+    - `kind`: which workers may do it: those with this name in their `--kinds`; None: the spider's kind, else `http`
     """
 
     url: str
@@ -54,6 +55,7 @@ class Request(msgspec.Struct):
     key: str | None = None
     dedup: bool = True
     pool: str | None = None
+    kind: str | None = None
 
 
 class Item(dict[str, Any]):
@@ -143,6 +145,7 @@ class Spider:
     user_agent: ClassVar[str]
     obey_robots: ClassVar[bool]
     pool: ClassVar[str]
+    kind: ClassVar[str]
     settings: ClassVar[dict[str, Any]] = {}
     arguments: Mapping[str, str] = MappingProxyType({})
 

@@ -66,7 +66,8 @@ class Job:
     `anew`: begin a new crawl though the last one is finished. `skip_stored`: an expression for pages that are not
     fetched if the store has their items. `strict`: any dead letter is a failure. `again` is the command that resumes
     the crawl, without `shoal`. `dashboard`: with a page to watch it. `watched`: a guardian watches this process, and
-    may have watched others before it. `scheduled`: the run of a schedule that this is."""
+    may have watched others before it. `scheduled`: the run of a schedule that this is. `kinds` of tasks that it does;
+    empty: the spider's."""
 
     spider: Spider
     reference: str
@@ -86,6 +87,7 @@ class Job:
     alerts: AlertConfig | None = None
     dashboard: bool = False
     scheduled: str = ""
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,7 +324,7 @@ async def _run(
                 await run_crawl(
                     crawl,
                     job.spider,
-                    at=WorkPlace(job.places, store, job.watched, job.alerts),
+                    at=WorkPlace(job.places, store, job.watched, job.alerts, job.kinds),
                     workers=job.workers,
                     coordinator=coordinator,
                     stop=stopping.stop,

@@ -76,6 +76,7 @@ def run_line(spider: str, flags: Mapping[str, Any], **options: Any) -> str:
     words += _arguments(options["arguments"])
     words += [] if options["workers"] == 1 else [f"--workers {options['workers']}"]
     words += [f"-o {quote(target)}" for target in options["output"]]
+    words += [f"--kinds {','.join(options['kinds'])}"] if options.get("kinds") else []
     words += [f"--skip-stored {quote(options['skip_stored'])}"] if options.get("skip_stored") else []
     words += [flag for flag, name in (("--strict", "strict"), ("--json", "as_json")) if options[name]]
     return " ".join([*words, *_options(flags)])

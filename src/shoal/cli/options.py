@@ -228,6 +228,18 @@ def log_options(command: Command) -> Command:
     return wrapped
 
 
+def kinds_option(command: Command) -> Command:
+    """--kinds, passed as `kinds`: a tuple, empty where it is not given."""
+
+    def parsed(_: click.Context, __: click.Parameter, given: str | None) -> tuple[str, ...]:
+        from shoal.setting_values import parse_kinds
+
+        return () if given is None else parse_kinds(given)
+
+    text = "Do only tasks of these kinds.  [default: the spider's kind, http if it has none]"
+    return click.option("--kinds", metavar="KIND,…", callback=parsed, help=text)(command)
+
+
 def yes_option(command: Command) -> Command:
     """--yes, passed as `yes`."""
     return click.option("--yes", is_flag=True, help="Do not ask, though others work on the crawl right now.")(command)

@@ -65,6 +65,7 @@ class WorkerJob:
     parent: int | None = None
     burst: bool = False
     metrics: str | None = None
+    kinds: tuple[str, ...] = ()
     watched: Watched | None = None
 
     @property
@@ -276,6 +277,7 @@ class WorkerProcess:
             name=self._job.name,
             archive=archive,
             shared=self._shared,
+            kinds=self._job.kinds,
         ) as worker:
             pages = await worker.run(stop)
         self._tell(f"left {crawl.id}: {several(pages, 'page')}")

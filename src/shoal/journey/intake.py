@@ -16,6 +16,7 @@ from shoal.journey.plain_requests import Asked, PlainRequests
 from shoal.journey.recent_keys import RecentKeys
 from shoal.model import DIRECT, DUPLICATE, VIA, Task, random_key
 from shoal.page import Page
+from shoal.setting_values import check_kind
 from shoal.settings import Settings
 from shoal.spider import Request, handler_name
 from shoal.urls import Link, UrlRules, named_key, origin_of
@@ -28,7 +29,7 @@ _DECODER = msgspec.msgpack.Decoder(Task)
 # Rules for links of pages; a URL that a person asks for may override them.
 OVERRIDABLE = frozenset({"out_of_scope", "facets"})
 # Options of `page.follow` that many links can share; with any other option each link becomes a request of its own.
-BULK_OPTIONS = frozenset({"priority", "meta", "delay", "max_attempts", "headers", "pool"})
+BULK_OPTIONS = frozenset({"priority", "meta", "delay", "max_attempts", "headers", "pool", "kind"})
 
 
 class Found:
@@ -265,6 +266,7 @@ class Intake:
             parent=parent.key,
             created=self._clock(),
             shape=link.shape,
+            kind=self.settings.kind,
         )
 
     def _shared_fields(self, follow: Follow, default_handler: str) -> dict[str, Any]:
@@ -273,6 +275,7 @@ class Intake:
             "max_attempts": self.settings.max_attempts,
             **follow.options,
             "pool": self.via(follow.options.get("pool"), parent=parent)[0],
+            "kind": self._kind_of(follow.options.get("kind")),
             "handler": follow.handler or default_handler,
             "depth": parent.depth + 1,
             "parent": parent.key,
@@ -319,10 +322,18 @@ class Intake:
             created=self._clock(),
             shape=link.shape,
             merged=link.merged and request.dedup and request.key is None,
+            kind=self._kind_of(request.kind),
         )
         if headers or body or request.meta or type(request.priority) is not int or not _is_usual(task):
             check_task(task)
         return task
+
+    def _kind_of(self, kind: str | None) -> str:
+        """The kind of a request: its own, else the spider's. A page's kind is not that of its links."""
+        if kind is None:
+            return self.settings.kind
+        check_kind(kind, what="a request of the kind")
+        return kind
 
     def _key_of(self, request: Request, link: Link, body: bytes | None) -> int:
         if not request.dedup:

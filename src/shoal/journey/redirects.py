@@ -70,4 +70,5 @@ def _next_request(task: Task, response: Response, target: str) -> Request:
         depth=task.depth,
         max_attempts=task.max_attempts,
         pool=task.pool,
+        kind=task.kind,
     )

@@ -13,6 +13,7 @@ from shoal.frontier.rules.constants import SAME_INTERVAL
 from shoal.model import VIA, Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
 from shoal.policy.politeness import lent_interval
 from shoal.processes.outages import is_outage
+from shoal.processes.served_kinds import unserved, unserved_line
 from shoal.processes.stats import describe_interval, exits_back, pool_of, seconds_left, spent_budget, with_exits
 
 BUSY_SHARE: Final = 0.7
@@ -57,6 +58,9 @@ def bound_of(look: Look) -> str:
         return "waiting for a source" if progress.feeding else "finished"
     if not workers:
         return "workers: none is at work"
+    lacking = unserved(progress, workers)
+    if lacking and sum(one.waiting for one in lacking) == progress.left:
+        return f"workers: {unserved_line(lacking, look.crawl)}"
     if look.quiet_seconds > QUIET_SECONDS:
         return _quiet(look)
     if outage := _trouble(workers, is_outage) or _silent(workers) or _trouble(workers, _is_lacking):

@@ -95,6 +95,7 @@ class Entry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     key: str | None = None
     dedup: bool = True
     pool: str | None = None
+    kind: str | None = None
 
 
 _DECODER = msgspec.json.Decoder(Entry)

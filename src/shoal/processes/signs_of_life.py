@@ -56,6 +56,7 @@ class SignsOfLife:
     def __init__(self, who: Identity, *, parts: WorkerParts, reach: Reach, look: Callable[[], Doing]) -> None:
         self._who = who
         self._frontier = parts.frontier
+        self._kinds = parts.kinds
         self._clock = parts.clock
         self._monotonic = parts.monotonic
         self._reach = reach
@@ -91,7 +92,12 @@ class SignsOfLife:
         """Learn this worker's share of the work in hand; gives after how many beats to look again: the more workers
         there are, the more a look costs."""
         beats = await self._reach(partial(self._frontier.workers, within=OTHERS_SECONDS))
-        others = [beat for beat in beats if beat.crawl == self._who.crawl and beat.worker != self._who.worker]
+        others = [
+            beat
+            for beat in beats
+            # Work that they cannot do is not shared with them.
+            if beat.crawl == self._who.crawl and beat.worker != self._who.worker and {*beat.kinds} & {*self._kinds}
+        ]
         self.share = share_of(mine, others)
         self.portion = portion_of(mine, self.share)
         return 1 + len(beats) // OTHERS_PER_BEAT
@@ -116,4 +122,5 @@ class SignsOfLife:
             most=doing.most,
             figures=self._tally.figures(),
             cores=usable_cores(),
+            kinds=self._kinds,
         )

@@ -56,6 +56,7 @@ class Worker:
         self._journey = parts.journey
         self._known = parts.known
         self._tell_settled = parts.settled
+        self._kinds = parts.kinds
         self._say = parts.say
         self._monotonic = parts.monotonic
         self._troubles = parts.troubles or Troubles(parts.say)
@@ -269,6 +270,7 @@ class Worker:
             seconds=self._settings.lease_seconds,
             horizon=self._settings.horizon_seconds,
             landed=landed,
+            kinds=self._kinds,
         )
         batch = await self._tally.leases.timed(asking)
         if self._renewals.gave_back_since(asked):

@@ -13,7 +13,7 @@ from shoal.frontier.base import Frontier
 from shoal.journey.failing_handlers import FailingHandlers
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Finished
-from shoal.model import Lease, Result, SettleReport
+from shoal.model import HTTP, Lease, Result, SettleReport
 from shoal.processes.black_box import BlackBox, WorkerBox
 from shoal.processes.renewals import OpenFrontier
 from shoal.processes.solitude import Solitude
@@ -50,7 +50,8 @@ class WorkerParts:
     `box` is where the worker leaves traces for the one who finds it dead; `beside` opens a second connection to the
     frontier, for renewals while a handler blocks the event loop. `solitude` is shared by the workers of one process.
 
-    `settled`, if it is there, is told of the results that the frontier has confirmed, and what it said of them.
+    `settled`, if it is there, is told of the results that the frontier has confirmed, and what it said of them. `kinds`
+    are those of the tasks that the worker does.
 
     `tally` counts what the worker does. `clock` gives the time of day, for signs of life; `monotonic` the time by which
     start slots are kept."""
@@ -66,6 +67,7 @@ class WorkerParts:
     box: WorkerBox | None = None
     beside: OpenFrontier | None = None
     solitude: Solitude | None = None
+    kinds: tuple[str, ...] = (HTTP,)
     settled: Callable[[list[Result], SettleReport], None] | None = None
     tally: Tally = field(default_factory=Tally)
     clock: Callable[[], float] = time.time

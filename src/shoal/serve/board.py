@@ -15,9 +15,10 @@ from shoal.model import Crawl, CrawlState, Progress, WorkerBeat
 from shoal.processes.crawl_record import record_of, results_known, with_refusals
 from shoal.processes.crew import SILENT_SECONDS
 from shoal.processes.looking import Looker
+from shoal.processes.served_kinds import kinds_shown
 from shoal.processes.stats import Snapshot, describe_interval, seconds_left
 from shoal.secrecy import masked_text
-from shoal.serve.shapes import Counts, CrawlDetail, CrawlSummary, LastHost, ResultPlacesShown
+from shoal.serve.shapes import Counts, CrawlDetail, CrawlSummary, KindOfTasks, LastHost, ResultPlacesShown
 
 LOOK_SECONDS = 1.0
 LOOKS_AT_ONCE = 8
@@ -180,6 +181,7 @@ def _summary(crawl: Crawl, snapshot: Snapshot | None) -> dict[str, Any]:
         "bound": snapshot.bound,
         "workers": len(snapshot.workers),
         "errors": progress.dead + progress.retried,
+        "kinds": tuple(KindOfTasks(**one._asdict()) for one in kinds_shown(progress, snapshot.workers)),
     }
 
 

@@ -59,13 +59,20 @@ class Collector:
         tasks = GaugeMetricFamily(
             "shoal_tasks", "Tasks of a crawl by state; done and dead ones stay.", labels=["crawl", "state"]
         )
+        kinds = GaugeMetricFamily(
+            "shoal_waiting_tasks",
+            "Tasks that wait, by kind; only of crawls with several kinds.",
+            labels=["crawl", "kind"],
+        )
         for survey in self._surveys:
             crawl, progress = survey.crawl, survey.progress
             for state in CrawlState:
                 states.add_metric([crawl.id, crawl.spider, state.value], int(state is progress.state))
             for name in ("queued", "delayed", "leased", "done", "dead", "cancelled"):
                 tasks.add_metric([crawl.id, name], getattr(progress, name))
-        yield from (states, tasks)
+            for kind, waiting in progress.kinds.items():
+                kinds.add_metric([crawl.id, kind], waiting)
+        yield from (states, tasks, kinds)
 
     def _counts(self) -> Iterator[Metric]:
         plain = {

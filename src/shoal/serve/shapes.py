@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from shoal.exits.figures import Health as ExitHealth
-from shoal.model import FETCH_BUCKETS, CrawlState, Point
+from shoal.model import FETCH_BUCKETS, HTTP, CrawlState, Point
 
 MOST_ROWS = 500
 USUAL_ROWS = 50
@@ -70,9 +70,17 @@ class LastHost(Shape, frozen=True, kw_only=True):
     seconds_left: float
 
 
+class KindOfTasks(Shape, frozen=True, kw_only=True):
+    """How many tasks of a kind wait, and how many workers at work do them."""
+
+    kind: str
+    waiting: int
+    workers: int
+
+
 class CrawlSummary(Shape, frozen=True, kw_only=True):
     """A crawl at a glance. `errors` are dead letters and retries. `refusal`: why this shoal leaves the crawl alone; its
-    counts are not known then."""
+    counts are not known then. `kinds` is empty where all tasks are of the kind http."""
 
     id: str
     spider: str
@@ -90,6 +98,7 @@ class CrawlSummary(Shape, frozen=True, kw_only=True):
     bound: str = ""
     workers: Annotated[int, msgspec.Meta(description="workers at work")] = 0
     errors: int = 0
+    kinds: tuple[KindOfTasks, ...] = ()
 
 
 class ResultPlacesShown(Shape, frozen=True, kw_only=True):
@@ -207,6 +216,7 @@ class WorkerShown(Shape, frozen=True, kw_only=True):
     left: Moment
     version: str
     troubles: tuple[str, ...]
+    kinds: tuple[str, ...] = (HTTP,)
 
 
 class Workers(Shape, frozen=True, kw_only=True):

@@ -46,6 +46,7 @@ def _worker(member: Member) -> WorkerShown:
         left=beat.left,
         version=beat.version,
         troubles=beat.troubles,
+        kinds=beat.kinds,
     )
 
 

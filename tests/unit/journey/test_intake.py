@@ -280,3 +280,19 @@ def test_of_a_page_with_far_too_many_links_the_rest_are_counted_and_not_looked_a
     assert list(found.tasks) == [intake.rules.resolve(f"https://a.test/{number}").key for number in range(4)]
     assert found.rejected == {"too_many_links": 996}
     assert ("too_many_links", "https://a.test/20") in found.samples
+
+
+def test_links_have_their_own_kind_else_the_spiders_and_never_that_of_their_page() -> None:
+    intake = make_intake(kind="eu")
+    [named] = take(Request("/x", kind="browser"), intake=intake, kind="parse").tasks.values()
+    [plain] = take(Request("/x"), intake=intake, kind="parse").tasks.values()
+    [link] = follow("<a href=/1>", intake=intake, kind="browser").tasks.values()
+    [of_spider] = follow("<a href=/1>", intake=intake).tasks.values()
+    assert (named.kind, plain.kind, link.kind, of_spider.kind) == ("browser", "eu", "browser", "eu")
+    assert taken(Request("/x")).kind == "http"
+
+
+@pytest.mark.parametrize("kind", ["Browser", "", "a,b", "a:b", "x" * 33, 7])
+def test_a_kind_that_is_no_name_is_refused_in_the_spider(kind: Any) -> None:
+    with pytest.raises(UsageError, match="is no kind: write a name"):
+        take(Request("/x", kind=kind))

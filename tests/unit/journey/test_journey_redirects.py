@@ -22,9 +22,11 @@ async def hop(location: str, status: int = 302, **task: Any) -> Task:
 
 
 async def test_a_redirect_is_a_task_of_its_own_with_everything_but_its_key() -> None:
-    found = await hop("/other?x=1", depth=2, handler="item", meta={"a": 1}, priority=3, max_attempts=9, hops=1)
+    fields = {"meta": {"a": 1}, "priority": 3, "max_attempts": 9, "kind": "browser"}
+    found = await hop("/other?x=1", depth=2, handler="item", hops=1, **fields)
     assert (found.url, found.lane, found.depth, found.hops) == ("https://a.test/other?x=1", "a.test", 2, 2)
-    assert (found.handler, found.meta, found.priority, found.max_attempts) == ("item", {"a": 1}, 3, 9)
+    assert found.handler == "item"
+    assert {name: getattr(found, name) for name in fields} == fields
 
 
 @pytest.mark.parametrize(

@@ -158,3 +158,18 @@ def test_the_cpu_bounds_a_crawl_when_all_workers_use_theirs() -> None:
     told = "handlers and parsing: workers need 98 % of a core each; --workers helps while cores are free"
     assert bound(lane(), workers=[worker(load=0.97), worker(load=0.99)]) == told
     assert bound(lane(), workers=[worker(load=0.97), worker(load=0.1)]).startswith("politeness")
+
+
+def test_a_kind_that_no_worker_does_is_named_with_the_command() -> None:
+    crawl = Crawl(id="c", spider="s", settings={"spider": "books.py"})
+    waiting = Progress(state=CrawlState.RUNNING, queued=2, delayed=1, kinds={"http": 0, "browser": 3})
+    command = "`shoal worker books.py --kinds browser` does"
+    line = f"workers: 3 tasks of the kind browser wait, and no worker does such tasks: {command}"
+    assert bound(crawl=crawl, progress=waiting) == line
+    assert bound(crawl=crawl, progress=waiting, workers=[worker(kinds=("http", "browser"))]) != line
+    both = Progress(state=CrawlState.RUNNING, queued=4, kinds={"http": 1, "browser": 3})
+    assert "browser" not in bound(crawl=crawl, progress=both)
+    plain = Progress(state=CrawlState.RUNNING, queued=1)
+    assert "`shoal worker books.py --kinds http` does" in bound(
+        crawl=crawl, progress=plain, workers=[worker(kinds=("browser",))]
+    )

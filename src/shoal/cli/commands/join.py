@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import log_options, place_options
+from shoal.cli.options import kinds_option, log_options, place_options
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ BROKEN = 70
 @click.option(
     "--crawl", "crawl_id", metavar="ID", help="Work only on this crawl.  [default: all unfinished crawls of the spider]"
 )
+@kinds_option
 @click.option("--name", hidden=True, help="The worker's name.")
 @click.option("--store-connections", type=int, hidden=True, help="Connections to the store's server.")
 @click.option("--parent", type=int, hidden=True, help="Stop when this process is no longer the parent.")

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import argument_option, json_option, log_options, place_options, run_options, setting_options
+from shoal.cli.options import (
+    argument_option,
+    json_option,
+    kinds_option,
+    log_options,
+    place_options,
+    run_options,
+    setting_options,
+)
 
 if TYPE_CHECKING:
     from shoal.processes.deaths import Watched
@@ -18,6 +26,7 @@ if TYPE_CHECKING:
 @argument_option
 @click.option("--scheduled", metavar="RUN", default="", hidden=True, help="The run of a schedule that this is.")
 @run_options
+@kinds_option
 @place_options(exists=False, archive=True, works=True)
 @setting_options
 @log_options

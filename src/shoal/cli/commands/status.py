@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shoal.processes.crew import Member
     from shoal.processes.opening import Places, StoreOf
     from shoal.processes.result_places import RememberedPlace, ResultPlaces
+    from shoal.processes.served_kinds import KindShown
     from shoal.processes.stats import Snapshot
 
 
@@ -132,6 +133,7 @@ def document(view: View) -> dict[str, Any]:
         "set_aside": asides(progress),
         "is_budget_spent": bool(spent_budget(crawl, progress)),
         "lanes": snapshot.lanes,
+        "kinds": [one._asdict() for one in _kinds(snapshot)],
         "workers": [{**msgspec.structs.asdict(one.beat), "state": one.presence} for one in view.crew],
     }
 
@@ -164,8 +166,18 @@ def show_view(view: View, screen: Screen) -> None:
     if outcomes:
         screen.line()
         screen.pairs([(name, count(number)) for name, number in outcomes], indent="")
+    if progress.kinds:
+        screen.line()
+        rows = [(one.kind, count(one.waiting), count(one.workers)) for one in _kinds(snapshot)]
+        screen.table(("kind", "waiting", "workers"), rows, right=("waiting", "workers"))
     show_lanes(snapshot.lanes, screen, crawl=crawl)
     show_crew(view.crew, screen, now=time.time())
+
+
+def _kinds(snapshot: Snapshot) -> list[KindShown]:
+    from shoal.processes.served_kinds import kinds_shown
+
+    return kinds_shown(snapshot.progress, snapshot.workers)
 
 
 def where_results_lie(view: View) -> Iterator[tuple[str, str]]:

@@ -20,6 +20,7 @@ from shoal.cli.display.numbers import count, duration, per_second, several, size
 from shoal.cli.display.screen import GAP, Screen
 from shoal.model import CrawlState, LaneStatus
 from shoal.policy.verdicts import asides, set_aside
+from shoal.processes.served_kinds import unserved, unserved_line
 from shoal.processes.stats import Snapshot, cost_so_far, describe_interval, seconds_left
 
 LINE_SECONDS = 5.0
@@ -86,9 +87,14 @@ def held_by(snapshot: Snapshot) -> str:
 
 
 def troubles(snapshot: Snapshot) -> list[str]:
-    """What hinders the workers, each trouble once."""
+    """What hinders the workers, each trouble once, and tasks that none of them does."""
     found = Counter(line for worker in snapshot.workers for line in worker.troubles if line not in snapshot.bound)
-    return [line if number == 1 else f"{line} ({number} workers)" for line, number in found.items()]
+    lines = [line if number == 1 else f"{line} ({number} workers)" for line, number in found.items()]
+    # Without any worker, that is what is said.
+    if snapshot.workers and (lacking := unserved(snapshot.progress, snapshot.workers)):
+        line = unserved_line(lacking, snapshot.crawl)
+        lines = [*([] if line in snapshot.bound else [line]), *lines]
+    return lines
 
 
 def picture(snapshot: Snapshot, *, elapsed: float | None = None) -> RenderableType:

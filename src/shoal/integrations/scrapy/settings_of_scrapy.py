@@ -67,6 +67,7 @@ NO_EFFECT: dict[str, str] = {
     "handler_seconds": "a callback has no deadline in Scrapy",
     "stop_after_failures": "CLOSESPIDER_ERRORCOUNT ends a spider that fails",
     "max_failures": "a run of Scrapy has no exit code for failed pages: shoal status shows them",
+    "kind": "the requests of Scrapy spiders are done by Scrapy processes",
     "trace_share": "traces are made of shoal's own pages",
 }
 

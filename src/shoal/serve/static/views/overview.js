@@ -102,6 +102,15 @@ function outcomes(crawl) {
   return countTable("Outcomes", crawl.outcomes, sum === done + dead ? whole : `${whole}; the rest is being counted`);
 }
 
+/** The kinds of tasks and who does them, of a crawl with several. @param {CrawlDetail} crawl */
+function kinds(crawl) {
+  if (!crawl.kinds.length) return null;
+  const rows = crawl.kinds.map((one) =>
+    h("li", { class: one.waiting && !one.workers ? "bad" : "" }, `${one.kind}: ${count(one.waiting)} waiting, ${one.workers ? count(one.workers) : "no"} ${one.workers === 1 ? "worker" : "workers"}`),
+  );
+  return h("div", {}, h("h2", {}, "Kinds of tasks"), h("ul", {}, ...rows));
+}
+
 /** @param {CrawlDetail} crawl */
 function lastHosts(crawl) {
   if (!crawl.last_hosts.length) return null;
@@ -148,7 +157,7 @@ export function showOverview(root, context) {
   const advice = h("div", {});
   const all = h("div", {});
   const show = (/** @type {CrawlDetail} */ crawl) => {
-    refill(bound, crawl.bound && h("p", { class: "bound" }, h("strong", {}, "Bound by: "), crawl.bound), lastHosts(crawl));
+    refill(bound, crawl.bound && h("p", { class: "bound" }, h("strong", {}, "Bound by: "), crawl.bound), kinds(crawl), lastHosts(crawl));
     const notes = Object.keys(crawl.notes).length > 0 && countTable("Notes", crawl.notes);
     refill(counts, outcomes(crawl), notes);
     refill(all, settings({ ...crawl.places, ...crawl.settings }));

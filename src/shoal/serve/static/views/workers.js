@@ -10,6 +10,11 @@ import { Table } from "../table.js";
 /** @typedef {import("./crawl.js").TabContext} TabContext */
 /** @typedef {import("../types.js").WorkerRow} WorkerRow */
 
+/** The kinds of tasks that a worker does, where that is worth a word. @param {WorkerRow} row */
+function kindsOf(row) {
+  return row.kinds.join() === "http" ? "" : `, does ${row.kinds.join(", ")}`;
+}
+
 /**
  * @param {HTMLElement} root
  * @param {TabContext} context
@@ -21,7 +26,7 @@ export function showWorkers(root, { app, id, signal, isMoving }) {
     markOf: (row) => (row.state === "lost" ? "lost" : row.state === "left" ? "past" : ""),
     empty: "No worker has joined this crawl yet: shoal worker FILE --frontier URL",
     columns: [
-      { title: "Worker", cell: (row) => [h("span", { class: "strong" }, row.worker), h("span", { class: "under" }, `${row.host || row.machine}, process ${row.pid}, shoal ${row.version}`)] },
+      { title: "Worker", cell: (row) => [h("span", { class: "strong" }, row.worker), h("span", { class: "under" }, `${row.host || row.machine}, process ${row.pid}, shoal ${row.version}${kindsOf(row)}`)] },
       { title: "State", cell: (row) => [badge(row.state), ...row.troubles.map((line) => h("span", { class: "under bad" }, line))] },
       { title: "Pages", kind: "number", cell: (row) => count(row.pages) },
       { title: "Rate", kind: "number", cell: (row) => rate(row.rate) },
