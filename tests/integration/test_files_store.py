@@ -19,6 +19,7 @@ from shoal.store import open_store
 from shoal.store.base import ItemFilter, ItemRule, Store
 from shoal.store.files import segments as segments_module
 from shoal.store.files.store import FilesStore
+from shoal.store.outgoing import SinkPlace
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.store.rows import everything, fetch, files_no_larger_than, item, kept
@@ -27,6 +28,7 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from shoal.store.files.store import FilesStore
+from shoal.store.outgoing import SinkPlace
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.contract.store.rows import fetch, item
 
@@ -280,3 +282,38 @@ async def test_a_batch_that_was_read_and_then_undone_does_no_harm(store: Store, 
     path.write_bytes(before)
     await store.write([item("x" * 500), item("b")], [])
     assert {stored.key for stored in await everything(store)} > {"a", "b", "x" * 500}
+
+
+async def test_a_sink_gets_everything_again_when_the_index_was_deleted(folder: Path, store: FilesStore) -> None:
+    place = SinkPlace(spider="books", url="redis://queue.test/0?list=books")
+    await store.write([item("before")], [])
+    sink = await store.outbox.add(place)
+    await store.write([item("sent"), item("waits")], [])
+    await store.outbox.passed(sink, (await store.outbox.read(sink, limit=1)))
+    await store.close()
+    delete_index(folder)
+    again = await open_files(folder)
+    (state,) = await again.outbox.sinks()
+    assert state.place == place
+    found = await again.outbox.read(state.id, limit=9)
+    assert sorted(change.key for change in found) == ["before", "sent", "waits"]
+    await again.outbox.remove(state.id)
+    await again.close()
+    delete_index(folder)
+    empty = await open_files(folder)
+    assert await empty.outbox.sinks() == []
+    await empty.close()
+
+
+def delete_index(folder: Path) -> None:
+    for path in folder.glob("index.db*"):
+        path.unlink()
+
+
+async def test_a_damaged_list_of_sinks_is_one_clear_line(folder: Path, store: FilesStore) -> None:
+    await store.outbox.add(SinkPlace(spider="books", url="-"))
+    (folder / "sinks.json").write_text("[{")
+    again = await open_files(folder)
+    with pytest.raises(StorageError, match=r"sinks\.json is damaged: restore a copy; or delete it"):
+        await again.count_items()
+    await again.close()

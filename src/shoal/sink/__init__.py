@@ -23,17 +23,37 @@ def open_sink(url: SinkUrl, *, environ: Mapping[str, str] = os.environ) -> Sink:
 
             return WebhookSink(url, environ=environ)
         case "redis":
-            return _open_redis(url)
+            return _driven("redis", url)
+        case "amqp":
+            return _driven("amqp", url)
         case _:
-            raise UsageError(f"the sink {url.shown} is of a kind that this version does not have")
+            return _driven("sqs", url)
 
 
-def _open_redis(url: SinkUrl) -> Sink:
+def _driven(extra: str, url: SinkUrl) -> Sink:
+    """A sink whose driver is an extra."""
     try:
-        from shoal.sink.redis_sink import RedisSink
+        match extra:
+            case "redis":
+                from shoal.sink.redis_sink import RedisSink
+
+                return RedisSink(url)
+            case "amqp":
+                from shoal.sink.amqp_sink import AmqpSink
+
+                return AmqpSink(url)
+            case _:
+                from shoal.sink.sqs_sink import SqsSink
+
+                return SqsSink(url)
     except ModuleNotFoundError as error:
-        if error.name not in ("redis", "hiredis"):
+        if (error.name or "").partition(".")[0] not in (
+            "redis",
+            "hiredis",
+            "aiormq",
+            "pamqp",
+            "aiobotocore",
+            "botocore",
+        ):
             raise
-        raise UsageError("redis:// needs its driver: pip install 'shoal[redis]'") from None
-    sink: Sink = RedisSink(url)
-    return sink
+        raise UsageError(f"{url.scheme}:// needs its driver: pip install 'shoal[{extra}]'") from None

@@ -45,7 +45,9 @@ class SinkUrl(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_local(self) -> bool:
         """Whether other machines know another thing by this URL, or nothing."""
-        return self.kind in ("stdout", "file") or self.scheme == "unix" or _is_loopback(self.host)
+        endpoint = self.options.get("endpoint", "").partition("://")[2].partition("/")[0]
+        host = endpoint if self.kind == "sqs" else self.host
+        return self.kind in ("stdout", "file") or self.scheme == "unix" or _is_loopback(host)
 
     @property
     def has_secret(self) -> bool:

@@ -21,10 +21,11 @@ class OutboxPromises:
     async def test_new_and_changed_items_wait_for_the_sink(self, store: Store) -> None:
         sink = await store.outbox.add(PLACE)
         await store.write([item("a", data={"n": 1}, at=100.0)], [])
-        await store.write([item("a", data={"n": 2}, at=200.0, token=2, crawl="c2", url="https://a.test/now")], [])
+        now = 1767225600.123457
+        await store.write([item("a", data={"n": 2}, at=now, token=2, crawl="c2", url="https://a.test/now")], [])
         first, second = await store.outbox.read(sink, limit=10)
         assert (first.key, first.version, first.change, first.at, first.crawl) == ("a", 1, "new", 100.0, "c1")
-        assert (second.key, second.version, second.change, second.at, second.crawl) == ("a", 2, "changed", 200.0, "c2")
+        assert (second.key, second.version, second.change, second.at, second.crawl) == ("a", 2, "changed", now, "c2")
         assert (first.url, second.url) == ("https://a.test/a", "https://a.test/now")
         assert [change.data.replace(b" ", b"") for change in (first, second)] == [b'{"n":1}', b'{"n":2}']
         assert first.position < second.position
