@@ -48,6 +48,14 @@ def this_machine() -> Machine:
     )
 
 
+def load_notes() -> list[str]:
+    """What a reader must know of a machine that others use now."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load < cores:
+        return []
+    return [f"other programs used the machine as well: {load:.1f} of them wanted its {cores} cores when this began"]
+
+
 def versions() -> dict[str, str]:
     """Name and version: shoal and its libraries, the servers, and the peers as they are pinned."""
     found = {name: version for name in OURS if (version := _installed(name))}

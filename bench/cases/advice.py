@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import statistics
 
 from bench.advice_crawls import Found, Trial, doubled, trials
 from bench.case import Case, Figure, Plan
 from bench.case_main import main
 from bench.cases.latency import Shape, site
+from bench.machine import load_notes
 
 PAGES = 16_000
 DELAY_SECONDS = 0.1
@@ -19,7 +19,7 @@ WITHIN = 0.25
 
 def run(plan: Plan) -> Case:
     seconds = QUICK_SECONDS if plan.quick else MEASURED_SECONDS
-    busy = busy_note(os.getloadavg()[0], os.cpu_count() or 1)
+    busy = load_notes()
     found: list[Found] = []
     with site(Shape("one host", 1, PAGES), delay=DELAY_SECONDS) as starts, trials(starts[0]) as all_trials:
         for _ in range(plan.rounds):
@@ -70,13 +70,6 @@ def _case(found: list[Found], seconds: float, busy: list[str]) -> Case:
             ),
         ],
     )
-
-
-def busy_note(load: float, cores: int) -> list[str]:
-    """What a reader must know of a machine that others used."""
-    if load < cores:
-        return []
-    return [f"other programs used the machine as well: {load:.1f} of them wanted its {cores} cores when this began"]
 
 
 def _row(what: str, some: list[Found]) -> list[str]:

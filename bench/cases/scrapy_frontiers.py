@@ -9,6 +9,7 @@ from bench.case import Case, Plan
 from bench.case_main import main
 from bench.contest import COLUMNS, Rivalry, System, bars_of, busy_notes, figures_of, hold
 from bench.grounds import open_ground
+from bench.machine import load_notes
 from bench.site import SitePlan
 
 PAGES, QUICK_PAGES = 3_000, 100
@@ -23,6 +24,7 @@ RIVALRIES = (
 
 
 def run(plan: Plan) -> Case:
+    busy = load_notes()
     site = SitePlan(pages=QUICK_PAGES if plan.quick else PAGES)
     with open_ground("site-peers-quick" if plan.quick else "site-peers", site) as ground:
         systems = [
@@ -51,7 +53,7 @@ def run(plan: Plan) -> Case:
         rows=[standing.row for standing in standings.values()],
         figures=figures_of(standings, RIVALRIES),
         bars=bars_of(standings),
-        notes=busy_notes(standings),
+        notes=[*busy, *busy_notes(standings)],
     )
 
 

@@ -55,6 +55,8 @@ class Scheduler(BaseScheduler):
         self._bridge = bridge_of(crawler)
         self._inflow = self._bridge.inflow
         self._stats = stats_of(crawler)
+        # Looked up once: a page has many duplicates, and Scrapy's stats wrap each of their methods at each access.
+        self._add_to_stat = self._stats.inc_value
         self._logs_all_duplicates = crawler.settings.getbool("DUPEFILTER_DEBUG")
         self._has_logged_duplicate = False
         self._thread: WorkerThread | None = None
@@ -156,13 +158,15 @@ class Scheduler(BaseScheduler):
         return None
 
     def _filtered(self, request: Request) -> None:
-        self._stats.inc_value("dupefilter/filtered")
+        self._add_to_stat("dupefilter/filtered")
+        if self._has_logged_duplicate and not self._logs_all_duplicates:
+            return
+        self._has_logged_duplicate = True
         extra = {"spider": self._crawler.spider}
         if self._logs_all_duplicates:
             duplicates.debug("Filtered duplicate request: %s (referer: %s)", request, referer_str(request), extra=extra)
-        elif not self._has_logged_duplicate:
+        else:
             duplicates.debug(FIRST_DUPLICATE, request, extra=extra)
-            self._has_logged_duplicate = True
 
     def _dropped(self, requests: list[Request]) -> None:
         """The frontier knew these, from another process or an earlier run."""
@@ -224,5 +228,5 @@ class Scheduler(BaseScheduler):
         log.info("%s", line, extra={"spider": self._crawler.spider})
 
     def _count(self, verb: str, number: int = 1) -> None:
-        self._stats.inc_value(f"scheduler/{verb}/shoal", number)
-        self._stats.inc_value(f"scheduler/{verb}", number)
+        self._add_to_stat(f"scheduler/{verb}/shoal", number)
+        self._add_to_stat(f"scheduler/{verb}", number)
