@@ -53,8 +53,8 @@ def _too_many_kinds(progress: Progress) -> str:
     if not number:
         return ""
     return (
-        f"{several(number, 'task')} kept out: a crawl has at most {MAX_KINDS} kinds of tasks, and the spider names more;"
-        " let requests share kinds"
+        f"{several(number, 'task')} kept out: a crawl has at most {MAX_KINDS} kinds of tasks, and the spider names"
+        " more; let requests share kinds"
     )
 
 
