@@ -167,6 +167,8 @@ def _outcomes() -> list[tuple[str, str]]:
     return [
         ("`ok`", "2xx: the spider's handler has dealt with it"),
         ("`redirected`", f"{redirects} with a Location: the target is a task of its own"),
+        ("`handed_over`", "fetched and archived: workers of another kind handle it; only in the fetch log"),
+        ("`archive`", "dead: its page was handed over, and is not in the archive"),
         ("`robots`", "not fetched: robots.txt disallows it"),
         ("`robots_unavailable`", "not fetched: " + REASONS["robots_unavailable"]),
         ("`http_404` and the like", "another final status: the handler is not called"),

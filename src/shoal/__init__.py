@@ -4,7 +4,7 @@ from shoal.element import Element
 from shoal.errors import ShoalError, UsageError
 from shoal.page import Page, TurnedAway
 from shoal.session import FetchFailed, Session
-from shoal.spider import Item, Pages, Request, Sitemap, Spider, Stdin, UrlFile
+from shoal.spider import Item, Pages, Request, Sitemap, Spider, Stdin, UrlFile, handler
 from shoal.version import __version__
 
 __all__ = [
@@ -23,4 +23,5 @@ __all__ = [
     "UrlFile",
     "UsageError",
     "__version__",
+    "handler",
 ]

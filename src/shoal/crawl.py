@@ -33,6 +33,7 @@ from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping
+from shoal.journey.stages import Stages
 from shoal.model import Crawl
 from shoal.processes.alerts.alert_config import AlertConfig
 from shoal.processes.black_box import BlackBox
@@ -48,6 +49,7 @@ from shoal.processes.fleet import Fleet, Start
 from shoal.processes.listener import Listener
 from shoal.processes.opening import Places, Say, archive_of, frontier_at, inbox_at
 from shoal.processes.outages import until_reachable
+from shoal.processes.served_kinds import check_stages, handled_elsewhere, kinds_of
 from shoal.processes.solitude import Solitude
 from shoal.processes.sources import reads_input, start_lanes
 from shoal.processes.tally import CountedFetcher, Tally
@@ -125,6 +127,9 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     """A worker with all its parts, closed at the end. `shared` with others of its process; no `fetcher`: over HTTP; no
     `kinds`: those of the spider."""
     settings, shortage = within_limit(record_of(crawl).settings)
+    kinds = tuple(kinds) or kinds_of(type(spider), settings)
+    check_stages(type(spider), settings, kinds, has_archive=archive is not None)
+    stages = Stages(handled_elsewhere(type(spider), kinds), archive=archive, reach=partial(until_reachable, say=say))
     shared = shared or Shared(BlackBox.private(), Solitude())
     own_box = shared.box.worker(name, patience=settings.handler_seconds)
     known, troubles, tally = RecentKeys(), _troubles(say, shortage), Tally()
@@ -142,7 +147,9 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         spider=spider,
         frontier=frontier,
         store=store,
-        journey=_journey_of(common, worker=own_box.name, handlers=handlers, passages=passages, keeping=keeping),
+        journey=_journey_of(
+            common, worker=own_box.name, handlers=handlers, passages=passages, keeping=keeping, stages=stages
+        ),
         known=known,
         say=say,
         archive=archive,
@@ -150,7 +157,7 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         box=own_box,
         beside=shared.beside,
         solitude=shared.solitude,
-        kinds=tuple(kinds) or (settings.kind,),
+        kinds=kinds,
         tally=tally,
     )
     try:
@@ -197,7 +204,9 @@ def _passages_of(common: _Common, *, exits: Mapping[str, ExitConfig], fetcher: F
     )
 
 
-def _journey_of(common: _Common, *, worker: str, handlers: Handlers, passages: Passages, keeping: Keeping) -> Journey:
+def _journey_of(
+    common: _Common, *, worker: str, handlers: Handlers, passages: Passages, keeping: Keeping, stages: Stages
+) -> Journey:
     return Journey(
         spider_name=common.crawl.spider,
         worker=worker,
@@ -208,6 +217,7 @@ def _journey_of(common: _Common, *, worker: str, handlers: Handlers, passages: P
         lane_rules=LaneRules(frontier=common.frontier, settings=common.settings),
         passages=passages,
         keeping=keeping,
+        stages=stages,
         shares=common.tally.shares,
     )
 

@@ -11,6 +11,7 @@ import msgspec
 DIRECT = "direct"
 DUPLICATE = "duplicate"  # the reason under which links to known pages are counted
 VIA = " via "  # between a lane's host and its pool; a lane without it goes out directly
+STAGE = " stage "  # between a lane's host and a kind: pages that were fetched wait there for a handler of that kind
 NO_EXIT = "no_exit"
 HTTP = "http"  # the kind of tasks that name none
 # Upper bounds, in seconds, of the groups into which fetches are counted by how long they took; one group more: above.
@@ -154,7 +155,23 @@ class Released(msgspec.Struct, frozen=True, kw_only=True):
     exit: ExitUse | None = None
 
 
-Result = Done | Retry | Dead | Released
+class Handed(msgspec.Struct, frozen=True, kw_only=True):
+    """Handed over to the next stage: the task goes on as `task`, which has its key, and all its attempts. Its lane is
+    one of the same host: see `stage_lane`."""
+
+    lease: Lease
+    task: Task
+    lane: LaneUpdate | None = None
+    exit: ExitUse | None = None
+    notes: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+Result = Done | Retry | Dead | Released | Handed
+
+
+def stage_lane(lane: str, kind: str) -> str:
+    """The lane in which fetched pages of a host wait for handlers of this kind. It has no pace: nothing is fetched."""
+    return f"{lane.partition(VIA)[0].partition(STAGE)[0]}{STAGE}{kind}"
 
 
 class PutReport(msgspec.Struct, frozen=True, kw_only=True):

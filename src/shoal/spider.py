@@ -8,13 +8,14 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 import msgspec
 
 from shoal.errors import UsageError
 from shoal.logs.spider_log import SpiderLog
 from shoal.near_names import did_you_mean
+from shoal.setting_values import check_kind
 
 if TYPE_CHECKING:
     from shoal.page import Page
@@ -168,6 +169,30 @@ class Spider:
 
     async def finished(self) -> None:
         """Called once in each worker after its last page."""
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_KIND = "__shoal_kind__"
+
+
+def handler(*, kind: str) -> Callable[[_F], _F]:
+    """Mark a handler: it runs in workers of this kind (`--kinds`), on the page as another worker has archived it.
+
+    - `kind`: the name of the kind
+    """
+    check_kind(kind, what="a handler of the kind")
+
+    def mark(function: _F) -> _F:
+        setattr(function, _KIND, kind)
+        return function
+
+    return mark
+
+
+def handler_kinds(spider: type[Spider]) -> dict[str, str]:
+    """The handlers of a spider that are marked with a kind, and their kinds."""
+    found = {name: getattr(getattr(spider, name, None), _KIND, None) for name in dir(spider)}
+    return {name: kind for name, kind in found.items() if isinstance(kind, str)}
 
 
 def has_login(spider: type[Spider]) -> bool:

@@ -15,6 +15,7 @@ from shoal.model import (
     DeadFilter,
     Done,
     ExitUse,
+    Handed,
     LaneUpdate,
     Lease,
     Pool,
@@ -22,6 +23,7 @@ from shoal.model import (
     Result,
     Retry,
     Task,
+    stage_lane,
 )
 
 PLAIN, STRICT = "plain", "strict"
@@ -119,7 +121,7 @@ def make_result(
     lease: Lease, draw: Callable[[st.SearchStrategy[Any]], Any], *, placed: Callable[[Task], Task]
 ) -> Result:
     lane, use = draw(maybe_updates), draw(st.none() | uses)
-    match draw(st.sampled_from(["done", "done", "retry", "retry", "dead", "released", "bad"])):
+    match draw(st.sampled_from(["done", "done", "retry", "retry", "dead", "released", "handed", "bad"])):
         case "done":
             found = [placed(task) for task in draw(st.lists(tasks, max_size=4))]
             return Done(
@@ -153,5 +155,11 @@ def make_result(
             )
         case "released":
             return Released(lease=lease, lane=lane, exit=use)
+        case "handed":
+            kind = draw(st.sampled_from(KINDS))
+            task = msgspec.structs.replace(
+                lease.task, kind=kind, lane=stage_lane(lease.task.lane, kind), max_attempts=2
+            )
+            return Handed(lease=lease, task=task, lane=lane, exit=use, notes={"handed": 1})
         case _:
             return Retry(lease=lease, reason=cast(str, object()), lane=lane, exit=use)

@@ -40,6 +40,24 @@ class Graph(Spider):
 """
 
 
+STAGED = """
+from shoal import Item, Spider, handler
+
+
+class Graph(Spider):
+    name = "graph"
+    start = "{url}"
+    rate = "40/s"
+    per_host = 2
+    allow_private = True
+
+    @handler(kind="parse")
+    def parse(self, page):
+        yield Item(key=page.url, number=page.text("h1"), meta=page.meta, type=page.headers.get("content-type"))
+        yield page.follow("a", meta={{"from": page.url}})
+"""
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[SiteProcess]:
     with site_process("--graph", str(PAGES), log=tmp_path / "hits.jsonl") as site:
@@ -77,9 +95,11 @@ class Commands:
         return process, log
 
     def output(self, *arguments: str) -> Any:
-        command = [sys.executable, "-m", "shoal", *arguments, *self._places, "--json"]
-        done = subprocess.run(command, cwd=self._folder, capture_output=True, check=True, timeout=30)
-        return json.loads(done.stdout)
+        return json.loads(self.done(*arguments, "--json").stdout)
+
+    def done(self, *arguments: str, has_store: bool = True) -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, "-m", "shoal", *arguments, *self._places[: 4 if has_store else 2]]
+        return subprocess.run(command, cwd=self._folder, capture_output=True, check=True, timeout=30)
 
     def close(self) -> None:
         self._stack.close()
@@ -134,3 +154,69 @@ async def test_each_kind_is_done_by_its_workers_and_the_host_has_one_pace(
     assert (len(browsed), len(others), len(browsed & others)) == (1, 1, 0)
     assert len(site.hits()) == PAGES
     assert busiest_window(site.hits(), seconds=1.0) <= RATE + 1
+
+
+async def test_a_handler_of_another_kind_runs_on_the_archived_page(
+    commands: Commands, site: SiteProcess, tmp_path: Path
+) -> None:
+    folder = tmp_path / "crawl"
+    (folder / "graph.py").write_text(STAGED.format(url=site.urls[0]))
+    run, log = commands.start("run", "graph.py", "--kinds", "http", "--archive", "pages")
+    lacking = "of the kind parse waits, and no worker does that kind: `shoal worker graph.py --kinds parse` does"
+    await eventually(lambda: lacking in log.read_text(), seconds=30)
+    assert len(site.hits()) == 2  # robots.txt and the start URL
+    waits = "fetched: its page waits for its handler parse, which runs in workers of the kind parse"
+    assert waits in json.dumps(commands.output("why", site.urls[0]))
+    parser, said = commands.start("worker", "graph.py", "--kinds", "parse", "--burst")
+    assert await ended(parser) == 0, said.read_text()
+    assert await ended(run) == 0, log.read_text()
+    assert len(site.hits()) == PAGES + 1
+    with contextlib.closing(sqlite3.connect(folder / "results.db")) as db:
+        items = [json.loads(data) for (data,) in db.execute("SELECT data FROM items")]
+        latest = db.execute("SELECT outcome, worker, archived, status FROM fetches").fetchall()
+        earlier = db.execute("SELECT outcome, worker, archived FROM earlier_fetches").fetchall()
+    assert {int(item["number"]) for item in items} == set(range(PAGES))
+    assert all(item["type"].startswith("text/html") for item in items)
+    assert sum("from" in (item["meta"] or {}) for item in items) == PAGES - 1
+    assert {(outcome, status) for outcome, _, _, status in latest} == {("ok", 200)}
+    assert {outcome for outcome, _, _ in earlier} == {"handed_over"}
+    assert (len(latest), len(earlier)) == (PAGES, PAGES)
+    assert all(name for *_, name, _ in latest)
+    assert not {worker for _, worker, _, _ in latest} & {worker for _, worker, _ in earlier}
+    status = commands.output("status", "graph-1")
+    assert (status["progress"]["done"], status["progress"]["retried"], status["known"]) == (PAGES, 0, PAGES)
+    assert "done: ok" in json.dumps(commands.output("why", site.urls[0]))
+    page = commands.done("page", site.urls[0])
+    assert b"<h1>" in page.stdout, page.stderr
+
+
+async def test_stages_that_are_apart_need_an_archive_and_a_run_that_does_all_needs_none(
+    commands: Commands, site: SiteProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "crawl" / "graph.py").write_text(STAGED.format(url=site.urls[0]))
+    run, log = commands.start("run", "graph.py", "--kinds", "http")
+    assert await ended(run) == 2
+    assert "the handler parse runs in workers of the kind parse" in log.read_text()
+    assert "give --archive, or do all kinds here with --kinds http,parse" in log.read_text()
+    assert site.hits() == []
+    run, log = commands.start("run", "graph.py")
+    assert await ended(run) == 0, log.read_text()
+    assert commands.output("status", "graph-1")["items"] == PAGES
+
+
+async def test_a_handler_that_fails_in_a_later_stage_makes_a_dead_letter_and_fetches_nothing_again(
+    commands: Commands, site: SiteProcess, tmp_path: Path
+) -> None:
+    failing = STAGED.replace("yield Item(", "raise ValueError(page.url)\n        yield Item(")
+    (tmp_path / "crawl" / "graph.py").write_text(failing.format(url=site.urls[0]))
+    options = ["--set", "max_attempts=2", "--set", "retry_seconds=0.1", "--archive", "pages"]
+    run, _ = commands.start("run", "graph.py", "--kinds", "http", *options)
+    parser, _ = commands.start("worker", "graph.py", "--kinds", "parse")
+    assert await ended(run) == 1
+    parser.terminate()
+    assert await ended(parser) == 0
+    assert len(site.hits()) == 2
+    host = site.urls[0].split("/")[2]
+    letters = commands.done("dead", "list", "--host", f"{host} stage parse", "--json", has_store=False)
+    assert b"handler: ValueError" in letters.stdout
+    assert f'"{site.urls[0]}"'.encode() in letters.stdout

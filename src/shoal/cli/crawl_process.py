@@ -45,6 +45,7 @@ from shoal.processes.deaths import Watched
 from shoal.processes.joining import has_all_items, places_of_new, places_to_join, shares_store
 from shoal.processes.opening import Places, Say, archive_of, frontier_at, store_at, waiting_for
 from shoal.processes.outages import SaidOnce, until_reachable
+from shoal.processes.served_kinds import check_stages
 from shoal.processes.sources import check_start
 from shoal.processes.stats import Snapshot
 from shoal.processes.stored_pages import compiled, skip_stored, skipped_line
@@ -149,6 +150,7 @@ async def work(job: Job, screen: Screen) -> Summary:
                 return await _show_ended(ended, job, sinks, frontier=frontier, screen=screen)
         places = await until_reachable(lambda: _places(job, frontier=frontier, screen=screen), say=say)
         job = replace(job, places=places)
+        check_stages(type(job.spider), job.settings, job.kinds, has_archive=places.archive is not None)
         wait, connections = waiting_for(places.store, say), job.settings.store_connections
         async with (
             # Opened here, too: it is refused before a crawl begins.

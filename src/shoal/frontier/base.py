@@ -128,6 +128,9 @@ class Frontier(Protocol):
     async def settle(self, results: Sequence[Result]) -> SettleReport:
         """End leases. One atomic step per result: fence, state, found tasks, counters and the lane's update.
 
+        A task that was handed over waits as its new self, with its key, its age and all its attempts; it counts
+        neither in a budget nor as retried.
+
         A result whose lease was lost changes nothing and is reported as stale. One that cannot be stored is
         reported as failed; its lease stands and the others are applied."""
 

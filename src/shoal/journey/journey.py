@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from shoal.error_text import kind_of, line_of, reason_of, several, traceback_of
-from shoal.errors import UsageError
+from shoal.errors import StorageError, UsageError
 from shoal.exits.passage import Passage, Passages
 from shoal.exits.refusals import Refused, unused
 from shoal.exits.shortages import Shortage, wait_out
@@ -24,6 +24,7 @@ from shoal.journey.lane_rules import LaneRules
 from shoal.journey.redirects import beside, hop_of
 from shoal.journey.repeats import Repeats
 from shoal.journey.results import Finished, Keeping, Records, unstorable_item
+from shoal.journey.stages import Body, Stages, handed_over, is_staged
 from shoal.journey.start_notes import StartNotes
 from shoal.markup import MarkupLimits, UnfitMarkup
 from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Retry, Task
@@ -37,12 +38,17 @@ from shoal.urls import spelling_turn
 LINKS_CHECKED_SECONDS = 0.25
 # Older crawls hold bad entries of the inbox as tasks with this handler: their URLs must not be fetched.
 OLD_INBOX = "@inbox"
+HANDED_OVER = "handed_over"  # the outcome of pages that workers of another kind handle
 
 Landed = Callable[[Lease], Awaitable[None] | None]
 
 
 def _nobody(_: Lease) -> None:
     """Nobody wants to know that a page is there."""
+
+
+async def _at_once(step: Callable[[], Awaitable[Body]]) -> Body:
+    return await step()
 
 
 class Journey:
@@ -60,6 +66,7 @@ class Journey:
         lane_rules: LaneRules,
         passages: Passages,
         keeping: Keeping = "nothing",
+        stages: Stages | None = None,
         shares: CpuShares | None = None,
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
@@ -70,6 +77,7 @@ class Journey:
         self._intake = intake
         self._lane_rules = lane_rules
         self._passages = passages
+        self._stages = stages or Stages(reach=_at_once)
         self._walls = CookieWalls(intake=intake, lane_rules=lane_rules, settings=settings, needs_rules=needs_rules)
         self._records = Records(spider_name=spider_name, worker=worker, keeping=keeping, clock=clock)
         self._limits = MarkupLimits(settings.max_tags, settings.max_nesting)
@@ -90,7 +98,7 @@ class Journey:
 
     async def prepare(self, lease: Lease) -> None:
         """Do what takes time before the start slot of the lease comes: what is done after it makes the request late."""
-        if self._needs_rules and not lease.opens_lane:
+        if self._needs_rules and not lease.opens_lane and not is_staged(lease.task):
             await self._lane_rules.of(lease)
 
     async def _take_start(self, lease: Lease, landed: Landed) -> Finished:
@@ -101,6 +109,8 @@ class Journey:
             return Finished(Released(lease=lease, exit=unused(lease)))
         if lease.task.handler == OLD_INBOX:
             return self._unusable(lease)
+        if is_staged(lease.task):
+            return await self._take_stage(lease, landed)
         passage = self._passages.open(lease)
         if passage is None:
             return Finished(await self._passages.hand_back(lease))
@@ -140,6 +150,36 @@ class Journey:
             return self._records.failed(ended.result, ended.outcome, answer)
         finished = self._records.with_page(ended, answer, headers=passage.kept_headers(answer))
         return _reported(finished, passage)
+
+    async def _take_stage(self, lease: Lease, landed: Landed) -> Finished:
+        """Handle a page that another worker has fetched and archived. No request is sent."""
+        try:
+            task, response, fetched = await self._stages.page_of(lease.task)
+        except StorageError as error:
+            reason = f"archive: {reason_of(str(error), secrets=[])}"
+            delay = backoff(lease.attempt, self._settings, self._rng)
+            last = lease.attempt >= lease.task.max_attempts
+            result = Dead(lease=lease, reason=reason) if last else Retry(lease=lease, reason=reason, delay=delay)
+            return self._records.failed(result, "archive", None)
+        if (turn := landed(lease)) is not None:
+            await turn
+        lease = msgspec.structs.replace(lease, task=task)
+        passage = self._passages.open(lease)
+        if passage is None:
+            return Finished(await self._passages.hand_back(lease))
+        verdict = judge(response, handle_statuses=self._settings.handle_statuses)
+        ended = await self._run_handler(lease, passage, response, verdict.outcome, None)
+        if isinstance(ended, Refused):
+            return self._records.failed(ended.result, ended.outcome, response)
+        row = ended.fetch and msgspec.structs.replace(ended.fetch, archived=fetched.archived)
+        return msgspec.structs.replace(ended, fetch=row)
+
+    def _handed_over(
+        self, lease: Lease, kind: str, passage: Passage, response: Response, update: LaneUpdate | None
+    ) -> Finished:
+        """The page is archived, and goes on with the workers of this kind."""
+        handed = handed_over(lease, kind, response, headers=passage.kept_headers(response), update=update)
+        return self._records.finished(handed, HANDED_OVER, response)
 
     async def _ended(
         self, lease: Lease, passage: Passage, response: Response, verdict: Verdict, update: LaneUpdate | None
@@ -195,6 +235,13 @@ class Journey:
     ) -> Finished | Refused:
         if self.failing.reason:
             return Finished(Released(lease=lease, lane=update))
+        if (kind := self._stages.kind_of(lease.task)) is not None:
+            return self._handed_over(lease, kind, passage, response, update)
+        return await self._run_handler(lease, passage, response, outcome, update)
+
+    async def _run_handler(
+        self, lease: Lease, passage: Passage, response: Response, outcome: str, update: LaneUpdate | None
+    ) -> Finished | Refused:
         watch, rules = self._shares.next(), self._intake.rules
         if watch is None:
             page = Page(response, task=lease.task, resolver=rules, limits=self._limits)

@@ -10,7 +10,8 @@ from typing import Final
 import msgspec
 
 from shoal.error_text import several
-from shoal.frontier.rules.tasks import BAD_RECORD, SET_ASIDE
+from shoal.frontier.rules.constants import MAX_KINDS
+from shoal.frontier.rules.tasks import BAD_RECORD, SET_ASIDE, TOO_MANY_KINDS
 from shoal.model import CrawlState, Progress
 from shoal.policy.notes import RAISED, START_FAILED, START_OK
 from shoal.policy.retries import RETRIED_STATUSES
@@ -42,8 +43,19 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 def faults_of(progress: Progress, *, max_failures: str) -> list[str]:
     """Why the crawl is a failure, a sentence each; empty: it is none."""
     not_fed = NOT_FED if progress.feeders_lost else ""
-    found = (_too_many(progress, max_failures), _no_start(progress), not_fed, set_aside(progress))
+    kinds = _too_many_kinds(progress)
+    found = (_too_many(progress, max_failures), _no_start(progress), not_fed, kinds, set_aside(progress))
     return [fault for fault in found if fault]
+
+
+def _too_many_kinds(progress: Progress) -> str:
+    number = progress.rejected.get(TOO_MANY_KINDS, 0)
+    if not number:
+        return ""
+    return (
+        f"{several(number, 'task')} kept out: a crawl has at most {MAX_KINDS} kinds of tasks, and the spider names"
+        " more; let requests share kinds"
+    )
 
 
 def asides(progress: Progress) -> dict[str, int]:

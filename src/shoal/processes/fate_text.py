@@ -8,7 +8,7 @@ import msgspec
 
 from shoal.error_text import duration, several
 from shoal.frontier.rules.tasks import BAD_RECORD, WORKER_LOST, is_suspect
-from shoal.model import TaskState, TaskStatus
+from shoal.model import HTTP, STAGE, TaskState, TaskStatus
 from shoal.processes.url_fate import Fate
 from shoal.scope import RAISED_BY, REASONS
 from shoal.secrecy import MASK, masked_headers
@@ -51,7 +51,17 @@ def sentence(fate: Fate) -> str:
         case TaskState.CANCELLED:
             return "set aside when the crawl was cancelled"
         case _:
-            return f"queued: it waits for its turn in its lane{_lost(task)}"
+            return f"{_queued(task)}{_lost(task)}"
+
+
+def _queued(status: TaskStatus) -> str:
+    """What a task waits for."""
+    task = status.task
+    if task is not None and STAGE in task.lane:
+        return f"fetched: its page waits for its handler {task.handler}, which runs in workers of the kind {task.kind}"
+    if task is not None and task.kind != HTTP:
+        return f"queued: it waits for its turn in its lane, and for a worker of the kind {task.kind}"
+    return "queued: it waits for its turn in its lane"
 
 
 def _death(task: TaskStatus) -> str:

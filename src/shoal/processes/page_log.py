@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from shoal.journey.results import Finished
 from shoal.logs.log_events import Events
-from shoal.model import DIRECT, Dead, Done, Lease, Released, Result, Retry
+from shoal.model import DIRECT, Dead, Done, Handed, Lease, Released, Result, Retry
 from shoal.store.base import FetchRow
 
 
@@ -43,6 +43,8 @@ class PageLog:
             elif isinstance(result, Retry):
                 fields = {"reason": result.reason, "delay": round(result.delay, 3)}
                 self._tell(logging.INFO, "page retried", result.lease, row, **fields)
+            elif isinstance(result, Handed):
+                self._tell(logging.INFO, "page handed over", result.lease, row, kind=result.task.kind)
             elif isinstance(result, Dead):
                 self._tell(logging.WARNING, "page dead", result.lease, row, reason=result.reason)
             elif self._tells_done and isinstance(result, Released):

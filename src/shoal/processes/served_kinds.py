@@ -1,12 +1,36 @@
-"""Which kinds of tasks workers do, and which nobody does. Pure."""
+"""Which kinds of tasks a spider has, which of them workers do, and which nobody does. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from shoal.error_text import several
+from shoal.errors import UsageError
 from shoal.model import HTTP, Crawl, CrawlState, Progress, WorkerBeat
+from shoal.settings import Settings
+from shoal.spider import Spider, handler_kinds
+
+
+def kinds_of(spider: type[Spider], settings: Settings) -> tuple[str, ...]:
+    """The kinds that a spider names itself: that of its requests, and those of its handlers."""
+    return tuple(dict.fromkeys([settings.kind, *handler_kinds(spider).values()]))
+
+
+def handled_elsewhere(spider: type[Spider], kinds: Iterable[str]) -> dict[str, str]:
+    """The handlers that workers of these kinds leave to others, and the kinds of those."""
+    return {name: kind for name, kind in handler_kinds(spider).items() if kind not in kinds}
+
+
+def check_stages(spider: type[Spider], settings: Settings, kinds: Collection[str], *, has_archive: bool) -> None:
+    """Refuse to work on a part of the stages of a spider without an archive: pages go from one to the other there."""
+    named = kinds_of(spider, settings)
+    if len(named) > 1 and not has_archive and kinds and not {*named} <= {*kinds}:
+        name, kind = next(iter(handler_kinds(spider).items()))
+        raise UsageError(
+            f"the handler {name} runs in workers of the kind {kind}, which get its pages from the archive:"
+            f" give --archive, or do all kinds here with --kinds {','.join(named)}"
+        )
 
 
 class KindShown(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
-from shoal.model import VIA, Crawl, CrawlState, DeadFilter, LaneUpdate, Progress
+from shoal.model import STAGE, VIA, Crawl, CrawlState, DeadFilter, LaneUpdate, Progress
 from shoal.policy.politeness import lent_interval
 from shoal.processes.lane_reasons import PACE_CHANGED
 from shoal.processes.stats import spent_budget
@@ -27,10 +27,11 @@ def check_change(crawl: Crawl, progress: Progress, state: CrawlState) -> None:
 
 
 def lane_given(host: str) -> str:
-    """The lane of a host, a host with its port, or a URL; with " via POOL" after it, the lane via that pool."""
-    host, via, pool = host.partition(VIA)
+    """The lane of a host, a host with its port, or a URL; with " via POOL" after it, the lane via that pool; with
+    " stage KIND", that of fetched pages that wait for such workers."""
+    host, mark, name = host.partition(STAGE if STAGE in host else VIA)
     try:
-        return lane_of(canonical(host if "://" in host else f"https://{host}/")) + via + pool
+        return lane_of(canonical(host if "://" in host else f"https://{host}/")) + mark + name
     except UsageError:
         raise UsageError(f"{host!r} is no host: write it as example.com or example.com:8080") from None
 

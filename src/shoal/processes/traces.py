@@ -14,7 +14,7 @@ from shoal.frontier.base import Frontier
 from shoal.journey.handlers import Handlers
 from shoal.logs.log_context import PAGE
 from shoal.logs.log_fields import page_fields
-from shoal.model import Dead, Done, Lease, LeaseBatch, Result, Retry, SettleReport
+from shoal.model import Dead, Done, Handed, Lease, LeaseBatch, Result, Retry, SettleReport
 from shoal.page import Page
 from shoal.store.base import FetchRow, ItemRow, Store
 
@@ -131,7 +131,7 @@ def _end_of(result: Result) -> str:
     if isinstance(result, Retry | Dead):
         # Only the name of the reason: its text may quote the page.
         return f"{'retried' if isinstance(result, Retry) else 'dead'}: {result.reason.partition(':')[0]}"[:100]
-    return "released"
+    return f"handed over: {result.task.kind}" if isinstance(result, Handed) else "released"
 
 
 class _Traced:

@@ -12,7 +12,7 @@ from shoal.fetch.robots import Robots
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import bad_record_key
 from shoal.journey.results import request_of
-from shoal.model import DIRECT, VIA, Crawl, Progress, TaskState, TaskStatus
+from shoal.model import DIRECT, VIA, Crawl, Progress, TaskState, TaskStatus, stage_lane
 from shoal.policy.verdicts import set_aside
 from shoal.processes.crawl_record import record_of, url_rules_of
 from shoal.processes.opening import StoreOf
@@ -178,7 +178,9 @@ class UrlTasks:
     async def of_others(self, spellings: Sequence[str], rows: Sequence[FetchRow], *, choice: Choice) -> list[Fate]:
         """The tasks of the URL that its plain key does not lead to, newest first, those of the choice before others."""
         lane, crawl = self.link.lane, self.crawl
-        lanes = [lane, *(f"{lane}{VIA}{pool.name}" for pool in crawl.pools)]
+        kinds = (await self.frontier.progress(crawl.id)).kinds
+        stages = [stage_lane(lane, kind) for kind in kinds]
+        lanes = [lane, *(f"{lane}{VIA}{pool.name}" for pool in crawl.pools), *stages]
         lines = {row.key: row for row in rows}
         statuses: dict[int, TaskStatus] = {}
         for url in spellings:

@@ -13,7 +13,8 @@ import msgspec
 from shoal.archive.base import Archive
 from shoal.frontier.base import Frontier
 from shoal.journey.results import Finished, unstorable_item
-from shoal.model import Dead, Done, PutReport, Result, Retry, SettleReport, Task
+from shoal.journey.stages import with_capture
+from shoal.model import Dead, Done, Handed, PutReport, Result, Retry, SettleReport, Task
 from shoal.policy.notes import ITEMS, START_FAILED, START_OK
 from shoal.processes.outages import Outages, until_reachable
 from shoal.processes.tally import Tally
@@ -199,8 +200,10 @@ def _size(finished: Finished) -> int:
 
 
 def _with_archive_name(finished: Finished, name: str) -> Finished:
-    row = finished.fetch and msgspec.structs.replace(finished.fetch, archived=name)
-    return msgspec.structs.replace(finished, fetch=row, page=None)
+    row, result = finished.fetch and msgspec.structs.replace(finished.fetch, archived=name), finished.result
+    if isinstance(result, Handed) and finished.page is not None:
+        result = with_capture(result, content_hash=finished.page.capture.content_hash, archived=name)
+    return msgspec.structs.replace(finished, result=result, fetch=row, page=None)
 
 
 def _reasons(batch: list[Finished], unstorable: dict[int, str]) -> dict[int, str]:

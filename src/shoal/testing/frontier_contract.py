@@ -28,6 +28,7 @@ from shoal.testing.contract.frontier.pool_promises import PoolPromises
 from shoal.testing.contract.frontier.put_promises import PutPromises
 from shoal.testing.contract.frontier.reason_promises import ReasonPromises
 from shoal.testing.contract.frontier.settle_promises import SettlePromises
+from shoal.testing.contract.frontier.stage_promises import StagePromises
 from shoal.testing.contract.frontier.ttl_promises import TtlPromises
 
 
@@ -47,6 +48,7 @@ class FrontierContract(
     TtlPromises,
     HistoryPromises,
     KindPromises,
+    StagePromises,
     ReasonPromises,
     BadRecordPromises,
 ):

@@ -130,3 +130,8 @@ def test_refuses_a_max_failures_that_is_no_share_and_no_number(text: str) -> Non
 
 def test_a_number_of_failures_may_be_written_as_a_number() -> None:
     assert resolve([("spider Books", {"max_failures": 0})]).values.max_failures == "0"
+
+
+def test_a_crawl_fails_that_kept_tasks_out_for_their_kind() -> None:
+    (fault,) = faults_of(ended(done=9, rejected={"too_many_kinds": 3}), max_failures=BY_DEFAULT)
+    assert fault.startswith("3 tasks kept out: a crawl has at most 16 kinds of tasks")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from shoal.frontier.rules import constants, tasks
-from shoal.model import NO_EXIT, VIA
+from shoal.model import NO_EXIT, STAGE, VIA
 
 # The version of the keys of a crawl and of their contents: field `layout` of its record. Raise it when scripts of the
 # former version could not go on with a crawl of the new one, or the other way round.
@@ -28,4 +28,5 @@ CONSTANTS: Final[dict[str, Constant]] = {
     **{name: value for name, value in vars(tasks).items() if name.isupper() and isinstance(value, str)},
     "NO_EXIT": NO_EXIT,
     "VIA": VIA,
+    "STAGE": STAGE,
 }

@@ -11,8 +11,9 @@ from shoal.frontier.redis.outbox import Outbox, Posted
 from shoal.frontier.redis.put import MAX_TASKS, Samples, refusals
 from shoal.frontier.redis.shard_runner import ShardRunner, is_damage, needs_repair
 from shoal.frontier.redis.shards import Shard, shard_of
-from shoal.frontier.redis.wire import KEY, Batch, encode_counts, encode_update, encode_use, number
-from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Result, Retry, SettleReport
+from shoal.frontier.redis.wire import KEY, Batch, encode_counts, encode_task, encode_update, encode_use, number
+from shoal.frontier.rules.tasks import TOO_MANY_KINDS
+from shoal.model import HTTP, Dead, Done, Handed, LaneUpdate, Lease, Released, Result, Retry, SettleReport
 
 MAX_RESULTS = 100
 FLAWS = (TypeError, ValueError, OverflowError, AttributeError, struct.error)
@@ -86,6 +87,12 @@ class Chunk:
                 return ["dead", *lease, *update, result.reason, result.detail]
             case Released():
                 return ["release", *lease, *update]
+            case Handed():
+                task = result.task
+                task.lane.encode()
+                payload, kind = encode_task(task), "" if task.kind == HTTP else task.kind
+                self._carry(encode_counts(result.notes))
+                return ["hand", *lease, *update, task.lane, kind, payload]
 
     def _carry(self, notes: list[Argument]) -> None:
         """The result that comes next carries these notes."""
@@ -145,6 +152,9 @@ class Settlement:
                 continue
             if fate == "s":
                 self._stale.append(result.lease)
+            elif fate == "k":
+                self._failed[index] = TOO_MANY_KINDS
+                continue
             elif index in chunk.flaws:
                 self._failed[index] = chunk.flaws[index]
                 continue

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from shoal.model import VIA
+from shoal.model import STAGE, VIA
 
 
 def prefix_of(crawl: str, shard: int = 0, *, of: int = 1) -> str:
@@ -34,8 +34,8 @@ class Shard(msgspec.Struct, frozen=True):
 def shard_of(lane: str, *, of: int) -> int:
     """The shard in which a lane lives. Never to be changed: crawls are laid out by it.
 
-    All lanes of a host live together, via whatever pool: a key is known to its shard alone."""
-    return zlib.crc32(lane.partition(VIA)[0].encode()) % of if of > 1 else 0
+    All lanes of a host live together, via whatever pool and in whatever stage: a key is known to its shard alone."""
+    return zlib.crc32(lane.partition(VIA)[0].partition(STAGE)[0].encode()) % of if of > 1 else 0
 
 
 def shards_of(crawl: str, of: int) -> list[Shard]:

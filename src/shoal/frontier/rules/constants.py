@@ -28,6 +28,8 @@ FAR_SECONDS: Final = 60.0  # what a lane's next start may lie further ahead than
 
 LONGEST_WHY: Final = 120  # characters that are kept of why a lane rests, is slow, or has a pace of its own
 
+STAGE_CAP: Final = 1000000  # of a lane whose pages were fetched already: none
+
 # The time of a crawl.
 STEP_SECONDS: Final = 0.25  # a clock that is further ahead than this was stepped
 CLOCK_SECONDS: Final = 1.0  # how often a crawl's latest time is noted

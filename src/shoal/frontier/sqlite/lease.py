@@ -32,7 +32,7 @@ from shoal.frontier.sqlite.lease_rows import NEXT_TASKS, LentRow, TaskRow, land,
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.lost_leases import reclaim_expired
 from shoal.frontier.sqlite.moment import Moment
-from shoal.model import DIRECT, HTTP, NO_EXIT, VIA, CrawlState, Lease, LeaseBatch, Task
+from shoal.model import DIRECT, HTTP, NO_EXIT, STAGE, VIA, CrawlState, Lease, LeaseBatch, Task
 
 DECODER = msgspec.msgpack.Decoder(Task)
 
@@ -223,7 +223,8 @@ def _room(ledger: Ledger, lane: LaneRow, terms: Terms) -> int:
 
 
 def _needs_opening(ledger: Ledger, lane: LaneRow) -> bool:
-    return needs_opening(needs_rules=bool(ledger.crawl.needs_rules), rules_until=lane.rules_until, now=ledger.now)
+    needs_rules = bool(ledger.crawl.needs_rules) and STAGE not in lane.name
+    return needs_opening(needs_rules=needs_rules, rules_until=lane.rules_until, now=ledger.now)
 
 
 def _lend(ledger: Ledger, lane: LaneRow, tasks: Sequence[TaskRow], terms: Terms, *, is_first: bool) -> list[Lease]:

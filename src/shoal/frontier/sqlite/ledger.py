@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.frontier.rules.constants import LONGEST_WHY, MAX_SAMPLES
+from shoal.frontier.rules.constants import LONGEST_WHY, MAX_SAMPLES, STAGE_CAP
 from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
 from shoal.frontier.rules.lanes import first_pace, takes_why
 from shoal.frontier.sqlite.crawl_exits import CrawlExits
@@ -27,7 +27,7 @@ from shoal.frontier.sqlite.kind_queues import HTTP_NUMBER, KindQueues
 from shoal.frontier.sqlite.lane_exits import LaneExits, begin_roster
 from shoal.frontier.sqlite.moment import Moment
 from shoal.frontier.sqlite.roster import decode
-from shoal.model import DUPLICATE, HTTP, VIA, CrawlState, LaneUpdate
+from shoal.model import DUPLICATE, HTTP, STAGE, VIA, CrawlState, LaneUpdate
 from shoal.sqlite_file import insert_rows, update_rows
 
 WRITE_LANES = (
@@ -104,7 +104,7 @@ class Ledger:
         row = self.db.execute(select, (crawl.id, name)).fetchone()
         if row is None:
             pool = self.exits.pool_exits(name).pool if VIA in name else None
-            interval, cap = first_pace(crawl.interval, crawl.cap, pool)
+            interval, cap = first_pace(crawl.interval, crawl.cap, pool) if STAGE not in name else (0.0, STAGE_CAP)
             columns = (name, self.now, 0.0, 0.0, interval, interval, cap, 0, 0, 0, 0, 0.0, 0, b"", 0.0)
             insert = (
                 "INSERT INTO lane (crawl, name, next_start, last_start, blocked_until, interval, base_interval, cap,"

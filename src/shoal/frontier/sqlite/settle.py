@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
-from shoal.frontier.rules.tasks import attempts_after_retry, outcome_of
+from shoal.frontier.rules.tasks import TOO_MANY_KINDS, attempts_after_retry, outcome_of
 from shoal.frontier.sqlite.expiry import expire_keys, retire
 from shoal.frontier.sqlite.frontier_rows import DEAD, LaneRow
 from shoal.frontier.sqlite.kind_queues import HTTP_NUMBER
@@ -15,7 +16,7 @@ from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.lost_leases import end_lease
 from shoal.frontier.sqlite.moment import Moment
 from shoal.frontier.sqlite.put import put_found
-from shoal.model import Dead, Done, Lease, Released, Result, Retry, SettleReport, Task
+from shoal.model import Dead, Done, Handed, Lease, Released, Result, Retry, SettleReport, Task
 
 # One row of JSON instead of a row per task: fetching a row releases the interpreter lock.
 HELD = (
@@ -28,6 +29,10 @@ HELD_WITH_KIND = HELD.replace("task.exit))", "task.exit, task.kind))")
 _PUT_BACK = (
     "UPDATE task SET state = ?, at = ?, attempts = ?, free_retries = ?, reason = ?, losses = iif(?, losses, 0),"
     " worker = '' WHERE id = ?"
+)
+_HAND_OVER = (
+    "UPDATE task SET state = ?, at = ?, lane = ?, kind = ?, max_attempts = ?, payload = ?, attempts = 0,"
+    " free_retries = 0, reason = '', losses = 0, worker = '' WHERE id = ?"
 )
 _EXTEND = "UPDATE task SET at = ? WHERE id IN (SELECT value FROM json_each(?))"
 _DELETE = "DELETE FROM task WHERE id IN (SELECT value FROM json_each(?))"
@@ -49,6 +54,7 @@ class Held(msgspec.Struct, array_like=True):
 
 
 _DECODER = msgspec.json.Decoder(list[Held])
+_ENCODER = msgspec.msgpack.Encoder()
 
 
 def held_tasks(ledger: Ledger, keys: Iterable[int]) -> dict[int, Held]:
@@ -114,6 +120,7 @@ class _Settlement:
         self._ended: list[int] = []
         self._put_back: list[tuple[int, float, int, int, str, bool, int]] = []
         self._buried: list[tuple[float, str, str, int]] = []
+        self._handed: list[tuple[Any, ...]] = []
         self._found: list[Task] = []
         # How many tasks were found up to and with each lease that found some, by its token.
         self._found_by: list[tuple[int, int]] = []
@@ -144,6 +151,8 @@ class _Settlement:
             ledger.db.executemany(_PUT_BACK, self._put_back)
         if self._buried:
             ledger.db.executemany(_BURY, self._buried)
+        if self._handed:
+            ledger.db.executemany(_HAND_OVER, self._handed)
         report, known = put_found(ledger, self._found)
         self.duplicates = self._with_tokens(known)
         ledger.flush()
@@ -177,6 +186,8 @@ class _Settlement:
             case Released():
                 state, at = ledger.wait(lane, kind=task.kind)
                 self._put_back.append((state, at, task.attempts - 1, task.free_retries, "", True, task.id))
+            case Handed():
+                self._hand_over(task, result.task)
             case _:
                 raise TypeError(f"{type(result).__name__} is not a result")
 
@@ -200,6 +211,14 @@ class _Settlement:
         ledger.crawl.retried += 1
         state, at = ledger.wait(lane, kind=task.kind, delay=result.delay)
         self._put_back.append((state, at, *tries, result.reason, False, task.id))
+
+    def _hand_over(self, held: Held, task: Task) -> None:
+        ledger = self._ledger
+        if not ledger.has_room_for(task.kind):
+            raise ValueError(TOO_MANY_KINDS)
+        lane, kind = ledger.lane(task.lane), ledger.add_kind(task.kind)
+        state, at = ledger.wait(lane, kind=kind)
+        self._handed.append((state, at, lane.id, kind, task.max_attempts, _ENCODER.encode(task), held.id))
 
     def _bury(self, task: Held, reason: str, detail: str) -> None:
         ledger = self._ledger

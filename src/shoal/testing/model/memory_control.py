@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.model import VIA, Crawl, Dead, DeadFilter, Done, Released, Result, Retry, TaskState
+from shoal.frontier.rules.constants import MAX_KINDS
+from shoal.model import STAGE, VIA, Crawl, Dead, DeadFilter, Done, Handed, Released, Result, Retry, TaskState
 from shoal.testing.model.memory_crawl import ModelCrawl, ModelTask
+from shoal.testing.model.memory_put import lane_of
 
 
 def flaw_of(result: Result) -> str:
@@ -37,6 +39,21 @@ def apply(one: ModelCrawl, task: ModelTask, result: Result) -> None:
             one.bury(task, result.reason, result.detail)
         case Released():
             one.release(task)
+        case Handed():
+            hand_over(one, task, result)
+
+
+def hand_over(one: ModelCrawl, task: ModelTask, result: Handed) -> None:
+    one.kinds.add(result.task.kind)
+    task.task, task.lane = result.task, lane_of(one, result.task.lane)
+    task.attempts = task.free_retries = task.losses = 0
+    task.reason = ""
+    one.wait(task)
+
+
+def lacks_room(one: ModelCrawl, result: Result) -> bool:
+    """Whether the result would give the crawl too many kinds."""
+    return isinstance(result, Handed) and result.task.kind not in one.kinds and len(one.kinds) >= MAX_KINDS
 
 
 def retry(one: ModelCrawl, task: ModelTask, result: Retry) -> None:
@@ -66,6 +83,8 @@ def take_over(one: ModelCrawl, crawl: Crawl) -> None:
     one.pools.take_over(crawl.pools, now)
     old_pools = {pool.name: pool for pool in before.pools}
     for lane in one.lanes.values():
+        if STAGE in lane.name:
+            continue
         if not lane.has_pool:
             lane.follow((before.interval, before.cap), (crawl.interval, crawl.cap), now)
         elif (old := old_pools.get(lane.name.partition(VIA)[2])) and (new := one.pools.pool_of(lane.name)):

@@ -20,7 +20,7 @@ from shoal.frontier.rules.constants import (
     WORKERS_KEPT_SECONDS,
 )
 from shoal.frontier.rules.exits import check_exits
-from shoal.frontier.rules.tasks import losses_of_requeued, outcome_of
+from shoal.frontier.rules.tasks import TOO_MANY_KINDS, losses_of_requeued, outcome_of
 from shoal.frontier.steady import SteadyTimes
 from shoal.model import (
     DIRECT,
@@ -47,7 +47,7 @@ from shoal.model import (
     WorkerBeat,
 )
 from shoal.testing.model import memory_views as views
-from shoal.testing.model.memory_control import apply, described, flaw_of, matching_dead, take_over
+from shoal.testing.model.memory_control import apply, described, flaw_of, lacks_room, matching_dead, take_over
 from shoal.testing.model.memory_crawl import ModelCrawl, ModelTask
 from shoal.testing.model.memory_history import ModelDuty
 from shoal.testing.model.memory_lease import (
@@ -402,6 +402,8 @@ class MemoryFrontier:
         for index, result in enumerate(results):
             flaw = flaw_of(result)
             lease = result.lease if isinstance(result, Result) else None
+            if lease and not flaw and self._held(lease) and lacks_room(self._crawls[lease.crawl], result):
+                flaw = TOO_MANY_KINDS
             if flaw and (lease is None or (self._held(lease) and (lease.crawl, lease.token) not in ended)):
                 failed[index] = flaw
             elif lease:

@@ -15,7 +15,7 @@ from shoal.frontier.rules.constants import (
     MIN_ASK_AGAIN,
     TOKENS_PER_MILLISECOND,
 )
-from shoal.model import DIRECT, CrawlState, Lease, TaskState
+from shoal.model import DIRECT, STAGE, CrawlState, Lease, TaskState
 from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane, ModelTask
 from shoal.testing.model.memory_exits import ModelUse
 
@@ -63,7 +63,7 @@ def _free_lanes(one: ModelCrawl, kinds: Collection[str] | None = None) -> list[M
 
 
 def _needs_opening(one: ModelCrawl, lane: ModelLane) -> bool:
-    return one.crawl.needs_rules and lane.rules_until <= one.now
+    return one.crawl.needs_rules and lane.rules_until <= one.now and STAGE not in lane.name
 
 
 def pause_if_spent(one: ModelCrawl) -> None:

@@ -1,6 +1,6 @@
 -- needs: crawl free_exits exit_use lane_rules
 -- gives: lanes lane_list is_ready find_lane need_lane leave_lane update_lane save_queues save_lanes unindex
--- gives: HTTP queue_key ready_key lane_of_queue has_room_for learn_kind queue_of waiting_of next_entries drop_entries
+-- gives: HTTP is_stage queue_key ready_key lane_of_queue has_room_for learn_kind queue_of waiting_of next_entries drop_entries
 -- Lanes: read once per call, changed in Lua, written back once by save_lanes, which also keeps `ready` and `busy` in step.
 --
 -- lanes  lane → its record, thirteen doubles: age, next start, last start, blocked until, interval, base interval, cap, in
@@ -22,6 +22,11 @@ local IN_FLIGHT_ROOM, RECORD = 2097152, '>ddddddddddddd'
 lanes, lane_list = {}, {}
 
 HTTP = 'http'
+
+-- Whether pages that were fetched already wait in the lane: it has no pace and needs no rules.
+function is_stage(lane_name)
+  return string.find(lane_name, STAGE, 1, true) ~= nil
+end
 
 function queue_key(lane_name, kind)
   return P .. (kind == HTTP and 'q:' or 'kq:' .. kind .. ':') .. lane_name
@@ -181,6 +186,7 @@ function need_lane(name)
   local age = math.max(server_seconds * 1000000 + server_microseconds, newest + 1)
   local via = pool_name_of(name)
   local interval, cap = lane_rules.first_pace(crawl.interval, crawl.cap, via and pool_of(via))
+  if is_stage(name) then interval, cap = 0, STAGE_CAP end
   lane = {
     name = name, member = pack('>d', age) .. name, age = age, next_start = now, last_start = 0, blocked_until = 0,
     interval = interval, base_interval = interval, cap = cap, in_flight = 0, known = 0,

@@ -4,7 +4,7 @@
 
 -- twin: rules/lanes.py needs_opening
 function needs_opening(lane)
-  return crawl.needs_rules and lane.rules_until <= now
+  return crawl.needs_rules and lane.rules_until <= now and not is_stage(lane.name)
 end
 
 -- The kinds that a call asks for, as it names them: with commas between them, "" for http alone.

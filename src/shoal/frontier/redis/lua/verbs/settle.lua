@@ -9,10 +9,11 @@
 --   retry    reason, delay, "1" if free
 --   dead     reason, detail
 --   release
+--   hand     lane, kind or "", task: the task goes on as this one, which has its key
 --   check    a result that cannot be written: only says whether its lease stands
 --          then number of sets of notes, and for each: the indexes of the results that carry it (two bytes each), number of notes,
 --          for each: name, count. Most pages carry the same notes, which are sent and read once
--- Reply    {"ok", epoch, a letter per result: "s" stale, "a" applied or standing, {index, reason, …} refused,
+-- Reply    {"ok", epoch, a letter per result: "s" stale, "a" applied or standing, "k" standing: too many kinds, {index, reason, …} refused,
 --          {index, …} merged, {index, …} in the outbox, last number there, {index, …} known before}
 local FIRST_LABEL = 3
 local at = read_labels(FIRST_LABEL)
@@ -52,6 +53,9 @@ local function read_result()
   elseif result.verb == 'dead' then
     result.reason, result.detail = ARGV[at], ARGV[at + 1]
     at = at + 2
+  elseif result.verb == 'hand' then
+    result.lane, result.kind, result.task = ARGV[at], ARGV[at + 1] ~= '' and ARGV[at + 1] or nil, ARGV[at + 2]
+    at = at + 3
   end
   return result
 end
@@ -103,6 +107,14 @@ local function retry(lane, held, result)
   put_back(lane, held, result.delay)
 end
 
+-- The task goes on as another one, in its next stage, with all its attempts.
+local function hand_over(held, result)
+  held.task, held.lane = result.task, result.lane
+  held.attempts, held.losses, held.free_retries, held.reason = 0, 0, 0, ''
+  if result.kind then learn_kind(result.kind) end
+  put_back(need_lane(result.lane), held, 0)
+end
+
 local function apply(held, result, set)
   if result.verb == 'found' then
     admit(result.found)
@@ -122,6 +134,8 @@ local function apply(held, result, set)
     retry(lane, held, result)
   elseif result.verb == 'dead' then
     bury(held, result.reason, result.detail)
+  elseif result.verb == 'hand' then
+    hand_over(held, result)
   else
     release(lane, held)
   end
@@ -153,7 +167,9 @@ for i = 1, results do
   local stands = held and held.token == result.token
   -- A check changes nothing.
   if ttl and (not stands or result.verb ~= 'check') then expire_keys() end
-  if stands then
+  if stands and result.kind and not has_room_for(result.kind) then
+    fates[i] = 'k'
+  elseif stands then
     apply(held, result, set_of[i])
     fates[i] = 'a'
   else
