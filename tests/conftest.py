@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 
 from shoal.testing.servers.object_server import MotoServer
 from shoal.testing.servers.postgres_server import PostgresServer
+from shoal.testing.servers.rabbitmq_server import RabbitServer
 
 # A busy machine makes every example slow, and that is no failure.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -37,3 +38,11 @@ def moto(object_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> MotoServ
     for name, value in MotoServer.ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     return object_server
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]:
+    """A RabbitMQ server; each test has a prefix of its own. A test that stops its server starts one of its own."""
+    server = RabbitServer(tmp_path_factory.mktemp("rabbitmq")).start()
+    yield server
+    server.remove()

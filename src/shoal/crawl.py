@@ -61,6 +61,7 @@ from shoal.setting_values import parse_duration
 from shoal.settings import (
     CONFIG_FILE,
     FRONTIER_VARIABLE,
+    PIPE_VARIABLE,
     STORE_VARIABLE,
     Resolved,
     Settings,
@@ -277,7 +278,8 @@ def fleet_for(  # noqa: PLR0913 -- what a fleet has of its coordinator
     """A fleet of `workers` worker processes on this machine, with these variables besides our own."""
     record = record_of(crawl)
     # Not on the command line, where all users of the machine could read the passwords in them.
-    variables = {**os.environ, **(environment or {}), FRONTIER_VARIABLE: places.frontier, STORE_VARIABLE: places.store}
+    named = {FRONTIER_VARIABLE: places.frontier, STORE_VARIABLE: places.store, PIPE_VARIABLE: ""}
+    variables = {**os.environ, **(environment or {}), **named}
 
     def command(name: str, black_box: int) -> list[str]:
         flags = ["--crawl", crawl.id, "--name", name, "--parent", str(os.getpid()), "--burst"]

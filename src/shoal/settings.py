@@ -31,7 +31,7 @@ from shoal.setting_values import (
 MIB = 1024 * 1024
 # The addresses of frontier and store are no settings of a crawl; the command line reads these variables itself.
 CONFIG_FILE: Final = "shoal.toml"
-FRONTIER_VARIABLE, STORE_VARIABLE = "SHOAL_FRONTIER", "SHOAL_STORE"
+FRONTIER_VARIABLE, STORE_VARIABLE, PIPE_VARIABLE = "SHOAL_FRONTIER", "SHOAL_STORE", "SHOAL_PIPE"
 TOKEN_VARIABLE, READER_VARIABLE = "SHOAL_TOKEN", "SHOAL_READER_TOKEN"
 # Nor is how a process logs: its workers do it in the same way.
 LOG_FORMAT_VARIABLE, LOG_LEVEL_VARIABLE, LOG_MARK_VARIABLE = "SHOAL_LOG_FORMAT", "SHOAL_LOG_LEVEL", "SHOAL_LOG_MARK"
@@ -39,6 +39,7 @@ NO_SETTINGS: Final = frozenset(
     {
         FRONTIER_VARIABLE,
         STORE_VARIABLE,
+        PIPE_VARIABLE,
         TOKEN_VARIABLE,
         READER_VARIABLE,
         LOG_FORMAT_VARIABLE,

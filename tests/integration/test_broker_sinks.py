@@ -21,6 +21,7 @@ from shoal.sink.base import Sink
 from shoal.sink.sink_urls import parse_sink
 from shoal.testing.servers.object_server import MotoServer
 from shoal.testing.servers.programs import free_port
+from shoal.testing.servers.rabbitmq_server import RabbitServer
 
 
 def opened(url: str) -> Sink:
@@ -28,9 +29,9 @@ def opened(url: str) -> Sink:
 
 
 @pytest.fixture(scope="module")
-def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    rabbitmq_server = pytest.importorskip("shoal.testing.servers.rabbitmq_server")
-    server = rabbitmq_server.RabbitServer(tmp_path_factory.mktemp("rabbit")).start()
+def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]:
+    """One of its own: a test stops it."""
+    server = RabbitServer(tmp_path_factory.mktemp("rabbit")).start()
     yield server
     server.remove()
 

@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Callable
 
 from shoal.errors import UsageError
 from shoal.processes.opening import Places
-from shoal.settings import FRONTIER_VARIABLE, READER_VARIABLE, STORE_VARIABLE, TOKEN_VARIABLE
+from shoal.settings import FRONTIER_VARIABLE, PIPE_VARIABLE, READER_VARIABLE, STORE_VARIABLE, TOKEN_VARIABLE
 
 USUAL_PORT = 8642
 START_SECONDS = 60.0
 END_SECONDS = 5.0
+_OWN = (TOKEN_VARIABLE, READER_VARIABLE, PIPE_VARIABLE)
 
 
 def check_extra() -> None:
@@ -67,9 +68,9 @@ async def _serve(places: Places, port: int) -> tuple[asyncio.subprocess.Process,
 
 
 def _environment(places: Places) -> dict[str, str]:
-    """The places go by the environment: a command line shows its passwords to everybody. Tokens are for servers that
-    others reach."""
-    kept = {name: text for name, text in os.environ.items() if name not in (TOKEN_VARIABLE, READER_VARIABLE)}
+    """The places go by the environment: a command line shows its passwords to everybody. Tokens and pipes
+    are for servers that others reach."""
+    kept = {name: text for name, text in os.environ.items() if name not in _OWN}
     return {**kept, FRONTIER_VARIABLE: places.frontier, STORE_VARIABLE: places.store}
 
 

@@ -16,6 +16,7 @@ import msgspec
 from shoal.cli.main import shoal
 from shoal.cli.options import LIST_FLAGS
 from shoal.model import Crawl
+from shoal.pipes import is_pipe
 from shoal.processes.crawl_record import record_of
 from shoal.processes.opening import Places
 from shoal.processes.result_places import DEFAULT_FILE, default_store
@@ -109,7 +110,8 @@ def program() -> str:
 def _places(places: Places, environ: Mapping[str, str], *, knows_crawl: bool) -> Iterator[tuple[str, str]]:
     """The flags that name these places, without those that a command would assume anyway. One that `knows_crawl` takes
     the crawl's own store, as long as that needs no password."""
-    if places.frontier != (environ.get(FRONTIER_VARIABLE) or DEFAULT_FILE):
+    # What a worker behind a pipe names is done where the frontier is.
+    if not is_pipe(places.frontier) and places.frontier != (environ.get(FRONTIER_VARIABLE) or DEFAULT_FILE):
         yield "--frontier", places.frontier
     store, named = places.store or default_store(places.frontier), environ.get(STORE_VARIABLE)
     is_assumed = knows_crawl and not named and not places.other_store and masked(store) == store

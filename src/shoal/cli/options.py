@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.errors import UsageError
+from shoal.pipes import is_pipe
 from shoal.processes.result_places import DEFAULT_FILE, check_place, check_store_exists, file_of
-from shoal.settings import FIELDS, FRONTIER_VARIABLE, LOG_FORMAT_VARIABLE, LOG_LEVEL_VARIABLE, STORE_VARIABLE
+from shoal.secrecy import masked
+from shoal.settings import (
+    FIELDS,
+    FRONTIER_VARIABLE,
+    LOG_FORMAT_VARIABLE,
+    LOG_LEVEL_VARIABLE,
+    PIPE_VARIABLE,
+    STORE_VARIABLE,
+)
 
 if TYPE_CHECKING:
     from shoal.processes.opening import Places
@@ -69,10 +78,10 @@ def setting_options(command: Command) -> Command:
 
 
 def place_options(
-    *, store: bool = True, exists: bool = True, archive: bool = False, works: bool = False
+    *, store: bool = True, exists: bool = True, archive: bool = False, works: bool = False, pipe: bool = False
 ) -> Callable[[Command], Command]:
     """--frontier, --store and --archive, passed as one argument `places`. `exists`: refuse a missing file; `works`:
-    for commands that work on crawls, with --other-store."""
+    for commands that work on crawls, with --other-store; `pipe`: for those that reach the frontier through a pipe."""
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
@@ -84,6 +93,8 @@ def place_options(
             other_store: bool = False,
             **options: Any,
         ) -> Any:
+            if pipe and options.get("pipe"):
+                frontier = _behind(options["pipe"])
             places = places_of(frontier, store, archive=archive, other_store=other_store)
             if exists:
                 check_exists(places)
@@ -91,7 +102,7 @@ def place_options(
                     check_store_exists(store)
             return command(*args, places=places, **options)
 
-        decorated: Command = wrapped
+        decorated: Command = pipe_option("Reach the frontier through this pipe.")(wrapped) if pipe else wrapped
         for flag in _place_flags(store=store, archive=archive, works=works):
             decorated = flag(decorated)
         return decorated
@@ -123,6 +134,29 @@ def _place_flags(*, store: bool, archive: bool, works: bool) -> Iterator[Callabl
         show_envvar=True,
         help="Where the tasks are.",
     )
+
+
+def pipe_option(text: str) -> Callable[[Command], Command]:
+    """--pipe, passed as `pipe`; checked, not opened."""
+
+    def checked(_: click.Context, option: click.Parameter, url: str | None) -> str | None:
+        if url:
+            from shoal.pipes import open_pipe
+
+            check_place(url, where="--pipe")
+            open_pipe(url)
+        return url
+
+    help_text = f"{text} amqp://… or sqs://…  [env var: {PIPE_VARIABLE}]"
+    return click.option("--pipe", metavar="URL", envvar=PIPE_VARIABLE, callback=checked, help=help_text)
+
+
+def _behind(pipe: str) -> str:
+    """The pipe in the place of a frontier."""
+    source = click.get_current_context().get_parameter_source("frontier")
+    if source is click.core.ParameterSource.COMMANDLINE:
+        raise UsageError("--pipe and --frontier: a worker behind a pipe reaches no frontier; leave out one of them")
+    return pipe
 
 
 def run_options(command: Command) -> Command:
@@ -308,7 +342,12 @@ def checked_place(context: click.Context, option: click.Parameter, url: str | No
     """The URL, unless it is a server's without its scheme: taken for a file name, its password would be shown."""
     if url:
         is_variable = context.get_parameter_source(option.name or "") is click.core.ParameterSource.ENVIRONMENT
-        check_place(url, where=str(option.envvar) if is_variable else f"--{option.name}")
+        where = str(option.envvar) if is_variable else f"--{option.name}"
+        check_place(url, where=where)
+        if is_pipe(url):
+            raise UsageError(
+                f"{where} {masked(url)} is a pipe: give it to `shoal serve --pipe` and `shoal worker --pipe`"
+            )
     return url
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.steady import steady_seconds
+from shoal.pipes import PIPE_SCHEMES, open_pipe
 
 REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 SCHEMES = ("sqlite", *REDIS_SCHEMES)
@@ -14,7 +15,7 @@ async def open_frontier(url: str) -> Frontier:
     """Open the frontier at this URL: `sqlite:///path/to/shoal.db`, the bare path of a file, or a Redis server's:
     `redis://host/0`, `rediss://…` with TLS, `unix:///path/to/socket`, `redis+sentinel://host1,host2/mymaster/0`,
     `redis+cluster://host1,host2/?shards=16`. With `?shards=N` a new crawl lies in N parts, which the nodes of a
-    cluster share."""
+    cluster share. The URL of a pipe leads to the frontier of the coordinator there."""
     scheme, separator, rest = url.partition("://")
     match scheme if separator else "sqlite":
         case "sqlite":
@@ -30,6 +31,10 @@ async def open_frontier(url: str) -> Frontier:
                 raise UsageError(f"{scheme}:// needs the redis library: pip install 'shoal[redis]'") from None
 
             return await RedisFrontier.open(url, steady=steady_seconds)
+        case name if name in PIPE_SCHEMES:
+            from shoal.frontier.piped.piped_frontier import PipedFrontier
+
+            return await PipedFrontier.open(open_pipe(url))
         case _:
             known = ", ".join(f"{name}://" for name in SCHEMES)
             raise UsageError(f"no frontier for {scheme}://: use one of {known} or the path of a file")

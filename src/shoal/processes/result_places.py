@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 import msgspec
 
 from shoal.errors import UsageError
+from shoal.pipes import is_pipe
 from shoal.processes.machine import this_machine
 from shoal.secrecy import masked
 from shoal.store.postgres.address import DEFAULT_SCHEMA
@@ -145,7 +146,9 @@ def is_same(remembered: RememberedPlace, url: str, *, frontier: str = "") -> boo
     """Whether a URL names the place that was remembered. Credentials and options do not matter."""
     path = path_of(url)
     if remembered.in_frontier:
-        return path is not None and _is_frontiers(Path(path).resolve(), frontier)
+        # Behind a pipe nobody sees the frontier's file: people say that they mean it.
+        beside = remembered.url if is_pipe(frontier) else frontier
+        return path is not None and _is_frontiers(Path(path).resolve(), beside)
     known = path_of(remembered.url)
     if path is None or known is None:
         return path is known is None and _is_same_server(remembered, url)
@@ -169,6 +172,8 @@ def is_first(remembered: RememberedPlace, url: str, *, frontier: str = "") -> bo
 
 def recalled(remembered: RememberedPlace, *, frontier: str, environ: Mapping[str, str] = os.environ) -> str:
     """The URL by which this process gets to the place; OutOfReach if it cannot."""
+    if remembered.in_frontier and is_pipe(frontier):
+        raise OutOfReach(f"{remembered.shown}, the coordinator's own file", Obstacle.MACHINE)
     if remembered.in_frontier:
         return default_store(frontier)
     path = path_of(remembered.url)

@@ -21,7 +21,7 @@ BROKEN = 70
 
 @click.command(short_help="Join the fleet and work until told to stop.")
 @click.argument("spider", metavar="FILE[:SPIDER]")
-@place_options(exists=False, archive=True, works=True)
+@place_options(exists=False, archive=True, works=True, pipe=True)
 @click.option(
     "--crawl", "crawl_id", metavar="ID", help="Work only on this crawl.  [default: all unfinished crawls of the spider]"
 )
@@ -34,7 +34,9 @@ BROKEN = 70
 @click.option("--burst", is_flag=True, help="End when the crawl is finished instead of waiting for the next.")
 @log_options
 @click.pass_obj
-def worker(entry: Entry | None, /, spider: str, *, places: Places, black_box: int | None, **options: Any) -> int:
+def worker(
+    entry: Entry | None, /, spider: str, *, places: Places, pipe: str | None, black_box: int | None, **options: Any
+) -> int:
     """Join the fleet and work until told to stop.
 
     \b

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import json_with, log_options, place_options, sink_option
+from shoal.cli.options import json_with, log_options, pipe_option, place_options, sink_option
 from shoal.errors import UsageError
 from shoal.settings import CONFIG_FILE, READER_VARIABLE, TOKEN_VARIABLE, file_layer, resolve
 
@@ -38,6 +40,7 @@ PORT = 8642
 )
 @sink_option("A sink of some spider, with its password: sinks without one are fed anyway; repeatable.")
 @click.option("--parent", type=int, hidden=True, help="Stop when this process is no longer the parent.")
+@pipe_option("Also be the coordinator of workers at this pipe:")
 @log_options
 @place_options(exists=False, archive=True)
 @json_with("url")
@@ -88,7 +91,8 @@ async def _serve(places: Places, host: str, port: int, options: dict[str, object
         screen.line(f"serving {url}")
     sys.stdout.flush()
     watching = asyncio.create_task(stop_without(options["parent"], stop))
-    await serve_until(stop, app, listener)
+    async with _pumping(options["pipe"], places, say=screen.say, stop=stop):
+        await serve_until(stop, app, listener)
     watching.cancel()
 
 
@@ -105,6 +109,17 @@ def _schedules(config: Path, options: dict[str, object]) -> dict[str, Schedule] 
             " leave them to another `shoal serve`"
         )
     return found
+
+
+def _pumping(
+    pipe: object, places: Places, *, say: Callable[[str], None], stop: asyncio.Event
+) -> contextlib.AbstractAsyncContextManager[None]:
+    """The coordinator at a pipe, if one was named."""
+    if not pipe:
+        return contextlib.nullcontext()
+    from shoal.processes.pump import pumping
+
+    return pumping(str(pipe), places.frontier, say=say, stop=stop)
 
 
 def _access(host: str, options: dict[str, object]) -> Access:

@@ -56,6 +56,7 @@ def status(crawl: str | None, *, places: Places, as_json: bool) -> None:
 async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
     from shoal.cli.reading import stores_of_crawls
     from shoal.cli.which import choose_all
+    from shoal.processes.pipe_notes import unreadable_lines
 
     screen = Screen()
     async with stores_of_crawls(places, say=screen.say) as (frontier, store_of):
@@ -67,6 +68,8 @@ async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
                 return
             chosen = [crawl for crawl, _ in rows]
         views = [await _look(crawl, frontier=frontier, store_of=store_of, screen=screen) for crawl in chosen]
+        for line in await unreadable_lines(frontier):
+            screen.say(line)
     if as_json:
         documents = [document(view) for view in views]
         screen.json(documents[0] if name is not None else documents)

@@ -14,7 +14,8 @@ from shoal.testing.servers.programs import START_SECONDS, free_port, wait_for_an
 
 
 class MotoServer:
-    """Object storage that speaks S3, in a process of its own. It forgets everything when it ends."""
+    """Object storage that speaks S3, and queues that speak SQS, in a process of its own. It forgets everything when it
+    ends."""
 
     ENVIRONMENT = MappingProxyType({"AWS_ACCESS_KEY_ID": "shoal", "AWS_SECRET_ACCESS_KEY": "for-moto-alone"})
 
@@ -48,6 +49,11 @@ class MotoServer:
     def url(self, bucket: str, prefix: str = "", *, port: int | None = None) -> str:
         """The URL of an archive there; another port is that of a gate in front of it."""
         return f"s3://{bucket}/{prefix}?endpoint=http://127.0.0.1:{port or self.port}&region=us-east-1"
+
+    def queues_url(self, prefix: str, *, port: int | None = None, redelivery: int = 30) -> str:
+        """The URL of a pipe there; another port is that of a relay in front of it."""
+        endpoint = f"http://127.0.0.1:{port or self.port}"
+        return f"sqs://{prefix}?region=us-east-1&endpoint={endpoint}&redelivery={redelivery}"
 
     def kill(self) -> None:
         if self._process is not None:

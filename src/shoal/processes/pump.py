@@ -1,0 +1,364 @@
+"""The pump: what a coordinator does at a pipe. It answers the calls of workers with what its frontier gives."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import msgspec
+
+from shoal import errors
+from shoal.error_text import line_of
+from shoal.errors import ServerUnreachable, ShoalError, UsageError
+from shoal.frontier.base import Frontier
+from shoal.frontier.piped.messages import (
+    HELLO,
+    REQUESTS,
+    VERSION,
+    Answer,
+    Assembly,
+    Call,
+    Envelope,
+    Head,
+    Unreadable,
+    encoded,
+    envelope_of,
+    head_of,
+    packed,
+)
+from shoal.frontier.piped.verbs import ALL_VERBS, WORKER_VERBS, called_with
+from shoal.frontier.steady import steady_seconds
+from shoal.model import LeaseBatch
+from shoal.pipes import open_pipe
+from shoal.pipes.base import MOST_DELIVERIES, UNREADABLE, Delivery, Pipe, QueueGone
+from shoal.processes.opening import frontier_at, waiting_for
+from shoal.processes.outages import until_reachable
+from shoal.processes.pipe_notes import name_of, note_unreadable
+
+DUTY_SECONDS: Final = 10.0
+# Less than a worker waits for: so it hears which server is away.
+FRONTIER_SECONDS: Final = 15.0
+ANSWER_SECONDS: Final = 20.0
+LOOK_SECONDS: Final = 1.0
+UPKEEP_SECONDS: Final = 30.0
+UNUSED_SECONDS: Final = 900.0
+MOST_AT_ONCE: Final = 100
+MOST_SENDERS: Final = 4_096
+
+_CALLS: Final = msgspec.msgpack.Decoder(Call)
+
+
+class _Sender:
+    """What is known of one process that sends requests: which of them were answered, and which it still waits for."""
+
+    def __init__(self) -> None:
+        self.oldest = 0
+        # None: is being done. Messages: an answer that could not be sent yet.
+        self.answers: dict[int, list[bytes] | None] = {}
+        self.seen = time.monotonic()
+
+    def is_over(self, envelope: Envelope) -> bool:
+        """Whether nobody waits for this request any more."""
+        self.seen = time.monotonic()
+        if envelope.oldest > self.oldest:
+            self.oldest = envelope.oldest
+            self.answers = {number: kept for number, kept in self.answers.items() if number >= self.oldest}
+        return envelope.number < self.oldest
+
+
+class Pump:
+    """Answers requests while it has the duty at its pipe; several coordinators over one frontier take turns. `allows`
+    are the verbs that it passes on."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        pipe: Pipe,
+        *,
+        say: Callable[[str], None],
+        allows: frozenset[str] = WORKER_VERBS,
+        duty_seconds: float = DUTY_SECONDS,
+    ) -> None:
+        self._frontier = frontier
+        self._pipe = pipe
+        self._say = say
+        self._allows = allows
+        self._duty = f"pipe {pipe.shown}"
+        self._duty_seconds = duty_seconds
+        self._term = uuid.uuid4().hex[:16]
+        self._name = ""  # of the frontier
+        self._has_duty = asyncio.Event()
+        self._is_open = False
+        self._senders: OrderedDict[str, _Sender] = OrderedDict()
+        self._assembly = Assembly()
+        self._handling: set[asyncio.Task[None]] = set()
+        self._at_once = asyncio.Semaphore(MOST_AT_ONCE)
+        self._said: set[str] = set()
+        self._is_new_unreadable = asyncio.Event()
+
+    async def connect(self) -> None:
+        """Open the queue of requests: what is wrong with the pipe's URL is said before anything else begins."""
+        await self._pipe.open_queue(REQUESTS)
+
+    async def run(self) -> None:
+        """Pump until cancelled."""
+        parts = [asyncio.create_task(part) for part in (self._keep_duty(), self._serve(), self._keep_up())]
+        try:
+            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            for part in parts:
+                if part.done():
+                    part.result()
+        finally:
+            for task in (*parts, *self._handling):
+                task.cancel()
+            await asyncio.gather(*parts, *self._handling, return_exceptions=True)
+            await self._leave()
+
+    async def _leave(self) -> None:
+        with contextlib.suppress(ShoalError, TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._frontier.hold_duty(self._duty, self._term, seconds=0.0)
+        await self._pipe.close()
+
+    async def _keep_duty(self) -> None:
+        """Take the duty when it is free, and keep it."""
+        held_until = 0.0
+        while True:
+            try:
+                asked = time.monotonic()
+                has_duty, _ = await until_reachable(self._hold, say=self._say)
+                held_until = asked + self._duty_seconds if has_duty else 0.0
+            except ShoalError as error:
+                self._say_once(f"the duty at {self._pipe.shown} cannot be held: {error}")
+            if time.monotonic() < held_until:
+                self._begin_duty()
+            elif self._has_duty.is_set():
+                await self._end_duty()
+            else:
+                self._say_once(f"another coordinator works at {self._pipe.shown}: this one stands by")
+            await asyncio.sleep(self._duty_seconds / 4)
+
+    async def _hold(self) -> tuple[bool, bytes]:
+        if not self._name:
+            self._name = await name_of(self._frontier, self._term)
+        return await self._frontier.hold_duty(self._duty, self._term, seconds=self._duty_seconds)
+
+    def _begin_duty(self) -> None:
+        if not self._has_duty.is_set():
+            self._has_duty.set()
+            self._say(f"workers are served at {self._pipe.shown}")
+
+    async def _end_duty(self) -> None:
+        """Let another coordinator receive what this one has received and not answered."""
+        self._has_duty.clear()
+        self._is_open = False
+        self._say(f"another coordinator works at {self._pipe.shown} now: this one stands by")
+        await self._pipe.close()
+
+    async def _serve(self) -> None:
+        while True:
+            await self._has_duty.wait()
+            for delivery in await until_reachable(self._receive, say=self._say):
+                await self._take(delivery)
+
+    async def _receive(self) -> list[Delivery]:
+        try:
+            if not self._is_open:
+                await self._pipe.open_queue(REQUESTS)
+                self._is_open = True
+            return await self._pipe.receive(REQUESTS, most=MOST_AT_ONCE, seconds=LOOK_SECONDS)
+        except ServerUnreachable:
+            self._is_open = False
+            raise
+
+    async def _take(self, delivery: Delivery) -> None:
+        """Begin to answer one request, or say why not."""
+        try:
+            head = head_of(delivery.body)
+            if head.version != VERSION:
+                await self._refuse(delivery, head, self._other_version(head))
+                return
+            if delivery.times > MOST_DELIVERIES:
+                raise Unreadable(f"it was received {delivery.times} times without an answer")
+            envelope = envelope_of(delivery.body)
+            if envelope.frontier not in ("", self._name):
+                await self._refuse(delivery, head, self._other_frontier())
+                return
+            await self._take_part(delivery, envelope)
+        except Unreadable as error:
+            await self._set_aside(delivery, str(error))
+
+    async def _take_part(self, delivery: Delivery, envelope: Envelope) -> None:
+        sender = self._sender(envelope.sender)
+        body = None
+        if not sender.is_over(envelope) and envelope.number not in sender.answers:
+            body = self._assembly.add(envelope)
+        elif unsent := sender.answers.get(envelope.number):
+            await self._send(delivery, envelope, unsent)
+            return
+        if body is None:
+            # A part of a request, one that is being done, or one that nobody waits for.
+            await self._pipe.confirm([delivery])
+            return
+        try:
+            call = _CALLS.decode(body)
+        except msgspec.MsgspecError as error:
+            raise Unreadable(str(error)) from None
+        sender.answers[envelope.number] = None
+        await self._at_once.acquire()
+        handling = asyncio.create_task(self._handle(delivery, envelope, call))
+        self._handling.add(handling)
+        handling.add_done_callback(self._handled)
+
+    def _handled(self, handling: asyncio.Task[None]) -> None:
+        self._handling.discard(handling)
+        self._at_once.release()
+        if not handling.cancelled() and (error := handling.exception()) is not None:
+            self._say_once(f"a request at {self._pipe.shown} could not be answered: {line_of(error)}")
+
+    def _sender(self, name: str) -> _Sender:
+        sender = self._senders.setdefault(name, _Sender())
+        self._senders.move_to_end(name)
+        if len(self._senders) > MOST_SENDERS:
+            self._senders.popitem(last=False)
+        return sender
+
+    async def _handle(self, delivery: Delivery, envelope: Envelope, call: Call) -> None:
+        answer = await self._answer(call)
+        head = Envelope(VERSION, "answer", self._term, envelope.number, crawl=envelope.crawl, frontier=self._name)
+        await self._send(delivery, envelope, packed(head, answer))
+
+    async def _send(self, delivery: Delivery, envelope: Envelope, messages: list[bytes]) -> None:
+        """Send an answer; only then is the request done with. An answer that cannot be sent now is kept for when the
+        request is received again."""
+        sender = self._sender(envelope.sender)
+        try:
+            await self._pipe.send(envelope.sender, messages, seconds=ANSWER_SECONDS)
+        except QueueGone:
+            # Whoever asked is gone. What was lent is reclaimed when its time is over.
+            messages = []
+        except ServerUnreachable:
+            sender.answers[envelope.number] = messages
+            return
+        sender.answers[envelope.number] = None
+        await self._pipe.confirm([delivery])
+
+    async def _answer(self, call: Call) -> Answer:
+        try:
+            value, told = await self._done(call)
+        except ShoalError as error:
+            return Answer(call.verb, steady_seconds(), _kind_of(error), str(error))
+        except TimeoutError:
+            text = f"the frontier of the coordinator at {self._pipe.shown} gives no answer"
+            return Answer(call.verb, steady_seconds(), "ServerUnreachable", text)
+        except msgspec.MsgspecError as error:
+            return Answer(
+                call.verb, steady_seconds(), "UsageError", f"the coordinator cannot read {call.verb}: {error}"
+            )
+        except Exception as error:
+            line = f"{call.verb} failed at the coordinator: {line_of(error)}"
+            self._say_once(line)
+            return Answer(call.verb, steady_seconds(), "ShoalError", line)
+        return Answer(call.verb, told, value=encoded(value))
+
+    async def _done(self, call: Call) -> tuple[Any, float]:
+        """What the frontier gives, and when it gave it."""
+        if call.verb == HELLO:
+            return None, steady_seconds()
+        if call.verb not in ALL_VERBS:
+            raise UsageError(f"the coordinator at {self._pipe.shown} knows no {call.verb}: run the same shoal on both")
+        if call.verb not in self._allows:
+            raise UsageError(
+                f"{call.verb} is not for workers behind a pipe: do it where the frontier is, with --frontier"
+            )
+        arguments = called_with(call.verb, call.arguments)
+        async with asyncio.timeout(FRONTIER_SECONDS):
+            if call.verb == "open_crawl" and self._allows is not ALL_VERBS:
+                await self._check_is_known(arguments["crawl"].id)
+            value = await getattr(self._frontier, call.verb)(**arguments)
+        told = steady_seconds()
+        if isinstance(value, LeaseBatch):
+            told -= time.monotonic() - value.at
+        return value, told
+
+    async def _check_is_known(self, crawl: str) -> None:
+        if all(known.id != crawl for known in await self._frontier.crawls()):
+            raise UsageError(f"{crawl} is not known to the coordinator: crawls begin where the frontier is")
+
+    async def _refuse(self, delivery: Delivery, head: Head, line: str) -> None:
+        self._say_once(line)
+        answer = Answer("", steady_seconds(), "UsageError", line)
+        envelope = Envelope(VERSION, "answer", self._term, head.number, frontier=self._name)
+        with contextlib.suppress(ServerUnreachable):
+            await self._pipe.send(head.sender, packed(envelope, answer), seconds=ANSWER_SECONDS)
+            await self._pipe.confirm([delivery])
+
+    def _other_version(self, head: Head) -> str:
+        return (
+            f"a worker at {self._pipe.shown} sends messages of version {head.version}, the coordinator reads version"
+            f" {VERSION}: run the same shoal on both"
+        )
+
+    def _other_frontier(self) -> str:
+        return (
+            f"workers at {self._pipe.shown} know another frontier than this coordinator's: run one coordinator there,"
+            " or give each a prefix of its own (?prefix=NAME); after a change of the frontier, start the workers again"
+        )
+
+    async def _set_aside(self, delivery: Delivery, why: str) -> None:
+        self._say(f"a message at {self._pipe.shown} cannot be read and is kept in the queue {UNREADABLE}: {why}")
+        with contextlib.suppress(ServerUnreachable):
+            await self._pipe.set_aside([delivery])
+            self._is_new_unreadable.set()
+
+    async def _keep_up(self) -> None:
+        """Note how many messages were set aside, and remove queues of workers that are gone."""
+        begun = time.monotonic()
+        while True:
+            await self._has_duty.wait()
+            with contextlib.suppress(ShoalError):
+                number = await self._pipe.count(UNREADABLE)
+                await note_unreadable(self._frontier, self._term, pipe=self._pipe.shown, number=number)
+                recent = time.monotonic() - UNUSED_SECONDS
+                # Before that, it is not known which are used.
+                if begun < recent:
+                    used = [name for name, sender in self._senders.items() if sender.seen > recent]
+                    await self._pipe.sweep(used=used, seconds=UNUSED_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(UPKEEP_SECONDS):
+                    await self._is_new_unreadable.wait()
+            self._is_new_unreadable.clear()
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            self._say(line)
+
+
+@contextlib.asynccontextmanager
+async def pumping(pipe: str, frontier: str, *, say: Callable[[str], None], stop: asyncio.Event) -> AsyncIterator[None]:
+    """A coordinator at a pipe, meanwhile. One that cannot go on sets `stop`; its error is raised at the end."""
+    async with frontier_at(frontier, wait=waiting_for(frontier, say), stop=stop) as opened:
+        pump = Pump(opened, open_pipe(pipe), say=say)
+        # What is wrong with the URL is said at once. A broker that is away is waited for while all else begins.
+        with contextlib.suppress(ServerUnreachable):
+            await pump.connect()
+        running = asyncio.create_task(pump.run())
+        running.add_done_callback(lambda _: stop.set())
+        try:
+            yield
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+
+
+def _kind_of(error: ShoalError) -> str:
+    """The name of the error's class, or of the nearest one above it, that workers know."""
+    known = vars(errors)
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in known)

@@ -1,0 +1,65 @@
+"""The frontier behind a pipe keeps the contract of the one that the coordinator has.
+
+Here the coordinator passes every verb on; what a worker may say is in `WORKER_VERBS`, and the rest is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import uuid
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from shoal.frontier.base import Frontier
+from shoal.frontier.piped.messages import REQUESTS
+from shoal.frontier.piped.piped_frontier import PipedFrontier
+from shoal.frontier.piped.verbs import ALL_VERBS
+from shoal.frontier.sqlite.frontier import SqliteFrontier
+from shoal.pipes import open_pipe
+from shoal.processes.pump import Pump
+from shoal.testing.frontier_contract import FrontierContract
+from shoal.testing.servers.rabbitmq_server import RabbitServer
+
+Steady = Callable[[], float] | None
+
+
+class TestPipedFrontier(FrontierContract):
+    """Each view has a coordinator of its own, as each process of the other suites has a connection of its own."""
+
+    _path = Path()
+
+    @pytest.fixture(autouse=True)
+    async def at_rabbitmq(self, rabbitmq: RabbitServer) -> AsyncIterator[None]:
+        self._server = rabbitmq
+        self._ends = contextlib.AsyncExitStack()
+        yield
+        await self._ends.aclose()
+
+    async def open(self, folder: Path, clock: Callable[[], float], steady: Steady = None) -> Frontier:
+        self._path = folder / "shoal.db"
+        behind = await SqliteFrontier.open(self._path, clock=clock, steady=steady)
+        url = self._server.at(f"t{uuid.uuid4().hex[:12]}")
+        pump = asyncio.create_task(Pump(behind, open_pipe(url), say=print, allows=ALL_VERBS).run())
+
+        async def end() -> None:
+            pump.cancel()
+            await asyncio.gather(pump, return_exceptions=True)
+            await behind.close()
+            pipe = open_pipe(url)
+            await pipe.remove_queue(REQUESTS)
+            await pipe.close()
+
+        self._ends.push_async_callback(end)
+        return await PipedFrontier.open(open_pipe(url), steady=None)
+
+    async def damage(self, frontier: Frontier, crawl: str, key: int) -> None:
+        with contextlib.closing(sqlite3.connect(self._path, isolation_level=None)) as db:
+            assert db.execute("UPDATE task SET payload = x'ff00ff' WHERE key = ?", (key,)).rowcount == 1
+
+    async def write_unreadable_point(self, frontier: Frontier, crawl: str) -> None:
+        with contextlib.closing(sqlite3.connect(self._path, isolation_level=None)) as db:
+            damaged = "UPDATE point SET point = '{\"at\": 1}' WHERE at = (SELECT max(at) FROM point)"
+            assert db.execute(damaged).rowcount == 2
