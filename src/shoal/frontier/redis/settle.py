@@ -165,9 +165,9 @@ class Settlement:
         kept_out, more = refusals(chunk.batch, refused, merged)
         self._refused |= kept_out
         samples += more
-        for index in known:
-            finder = self._results[chunk.origins[index]]
-            self._duplicates.append((finder.lease.token, chunk.batch.tasks[index].key))
+        if known:
+            results, origins, tasks = self._results, chunk.origins, chunk.batch.tasks
+            self._duplicates += [(results[origins[index]].lease.token, tasks[index].key) for index in known]
 
     def posted(self) -> Iterator[tuple[str, list[Posted]]]:
         """The entries written to outboxes, by crawl, in the order in which they were found."""
