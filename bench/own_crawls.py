@@ -23,7 +23,7 @@ REQUESTS_FORM = "requests_spider.py"
 def embedded(ground: Ground, *, spider: str = README_FORM, environment: Mapping[str, str] | None = None) -> Crawl:
     folder = fresh_folder("shoal-run")
     cost = _run(ground, spider, folder=folder, environment=environment)
-    _check_file(folder, ground)
+    check_file(folder, ground)
     return Crawl(cost)
 
 
@@ -31,7 +31,7 @@ def over_redis(ground: Ground) -> Crawl:
     folder = fresh_folder("shoal-redis-run")
     with redis_server(WORK / "redis-shoal") as redis:
         cost = _run(ground, README_FORM, "--frontier", redis.url, folder=folder)
-        _check_file(folder, ground)
+        check_file(folder, ground)
         return Crawl(cost, redis.cpu_seconds)
 
 
@@ -52,7 +52,7 @@ def _run(ground: Ground, spider: str, *flags: str, folder: Path, environment: Ma
     return run_measured(command, folder=folder, environment={"BENCH_URL": ground.start, **(environment or {})})
 
 
-def _check_file(folder: Path, ground: Ground) -> None:
+def check_file(folder: Path, ground: Ground) -> None:
     with closing(sqlite3.connect(folder / "shoal.db")) as database:
         (found,) = database.execute("SELECT count(*) FROM item").fetchone()
     _check(found, ground)

@@ -35,6 +35,7 @@ from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping
 from shoal.journey.stages import Stages
 from shoal.model import Crawl
+from shoal.pipes import is_pipe
 from shoal.processes.alerts.alert_config import AlertConfig
 from shoal.processes.black_box import BlackBox
 from shoal.processes.coordinator import Coordinator
@@ -278,7 +279,10 @@ def fleet_for(  # noqa: PLR0913 -- what a fleet has of its coordinator
     """A fleet of `workers` worker processes on this machine, with these variables besides our own."""
     record = record_of(crawl)
     # Not on the command line, where all users of the machine could read the passwords in them.
-    named = {FRONTIER_VARIABLE: places.frontier, STORE_VARIABLE: places.store, PIPE_VARIABLE: ""}
+    how = {FRONTIER_VARIABLE: places.frontier, PIPE_VARIABLE: ""}
+    if is_pipe(places.frontier):
+        how = {FRONTIER_VARIABLE: "", PIPE_VARIABLE: places.frontier}
+    named = {**how, STORE_VARIABLE: places.store}
     variables = {**os.environ, **(environment or {}), **named}
 
     def command(name: str, black_box: int) -> list[str]:

@@ -122,3 +122,12 @@ def test_an_unknown_deed_is_refused_with_those_there_are(tmp_path: Path, deeds: 
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert result.returncode == 2
     assert line in result.stderr
+
+
+# Forty seconds: a broker and a coordinator are killed and start again, and leases have to run out meanwhile.
+def test_workers_behind_a_broker_lose_nothing_with_it_nor_with_their_coordinator(tmp_path: Path) -> None:
+    find_program("rabbitmq-server")
+    options = ["--pipe", "amqp", "--kills", "2", "--seed", "7", "--deeds", "kill,reset,broker,coordinator,late"]
+    report, shown = chaos(tmp_path, *options)
+    assert (report["pipe"], report["brokers"], report["coordinators"], report["kills"]) == ("amqp", 1, 2, 2)
+    assert "restart 1 of the broker" in shown

@@ -6,19 +6,24 @@ import asyncio
 import contextlib
 import logging
 import re
+import struct
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import aiormq
 from aiormq import exceptions, spec
 from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 from pamqp.common import FieldTable
+from pamqp.exceptions import PAMQPException
 
 from shoal.errors import ServerUnreachable, ShoalError, UsageError
 from shoal.pipes.base import DEFAULT_PREFIX, UNREADABLE, Delivery, QueueGone, checked_prefix
 from shoal.secrecy import masked, without
+
+T = TypeVar("T")
 
 CONNECT_SECONDS: Final = 5.0
 # For any step: a broker with an alarm answers nothing to those who send.
@@ -31,7 +36,17 @@ PASSING_MILLISECONDS: Final = 600_000
 EXAMPLE: Final = "amqp://user:password@host:5672/vhost?prefix=shoal"
 
 _OPTIONS: Final = frozenset({"cafile", "capath", "certfile", "keyfile", "no_verify_ssl"})
-_FAULTS: Final = (exceptions.AMQPError, exceptions.ChannelInvalidStateError, OSError, EOFError, TimeoutError)
+# All that the driver raises when a line ends or garbles what it carries.
+_FAULTS: Final = (
+    exceptions.AMQPError,
+    PAMQPException,
+    OSError,
+    EOFError,
+    TimeoutError,
+    RuntimeError,
+    StopAsyncIteration,
+    struct.error,
+)
 # On several nodes of a cluster, each of which writes every message to its disk.
 _LASTING: Final[FieldTable] = {"x-queue-type": "quorum"}
 # What is in it is lost with its reader or its node, and asked for again: it need not be written anywhere.
@@ -82,6 +97,10 @@ class _Reader:
         self.messages.append(message)
         self.has_more.set()
 
+    def wake(self, *_: object) -> None:
+        """Let the one who waits look: there is more, or no more to come."""
+        self.has_more.set()
+
     async def end(self, *_: object) -> None:
         """The broker has cancelled it: its queue is gone."""
         self.is_cancelled = True
@@ -108,17 +127,14 @@ class RabbitPipe:
         logging.getLogger("aiormq").addHandler(logging.NullHandler())
 
     async def open_queue(self, queue: str, *, passing: bool = False) -> None:
-        async with self._step() as link:
-            await link.sending.queue_declare(
-                self._name(queue), durable=True, arguments=_PASSING if passing else _LASTING
-            )
+        kind = _PASSING if passing else _LASTING
+        await self._step(lambda link: link.sending.queue_declare(self._name(queue), durable=True, arguments=kind))
 
     async def send(self, queue: str, messages: Sequence[bytes], *, seconds: float) -> None:
         await self._send(queue, messages, expiration=str(max(1, int(seconds * 1000))))
 
     async def receive(self, queue: str, *, most: int, seconds: float) -> list[Delivery]:
-        async with self._step() as link:
-            reader = link.readers.get(queue) or await self._read(link, queue)
+        link, reader = await self._step(partial(self._reader, queue))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await reader.has_more.wait()
@@ -150,19 +166,10 @@ class RabbitPipe:
         await self.confirm(deliveries)
 
     async def count(self, queue: str) -> int:
-        async with self._step() as link:
-            # A channel of its own: the broker closes the one on which a queue is asked for that is not there.
-            channel = await link.connection.channel()
-            try:
-                return (await channel.queue_declare(self._name(queue), passive=True)).message_count or 0
-            except exceptions.ChannelNotFoundEntity:
-                return 0
-            finally:
-                await channel.close()
+        return await self._step(partial(self._count, queue))
 
     async def remove_queue(self, queue: str) -> None:
-        async with self._step() as link:
-            await link.sending.queue_delete(self._name(queue))
+        await self._step(lambda link: link.sending.queue_delete(self._name(queue)))
 
     async def sweep(self, *, used: Sequence[str], seconds: float) -> None:
         """The broker does it: see `x-expires`."""
@@ -177,7 +184,7 @@ class RabbitPipe:
         return QueueGone(f"the queue {self._name(queue)} is gone from RabbitMQ at {self.shown}")
 
     async def _send(self, queue: str, messages: Sequence[bytes], *, expiration: str | None = None) -> None:
-        async with self._step() as link:
+        async def publish(link: _Link) -> None:
             sends = [
                 link.sending.basic_publish(
                     body,
@@ -193,24 +200,38 @@ class RabbitPipe:
             except exceptions.DeliveryError:
                 raise self._gone(queue) from None
 
-    async def _read(self, link: _Link, queue: str) -> _Reader:
-        channel = await link.connection.channel()
-        reader = _Reader(channel)
-        channel.on_consumer_cancel_callbacks.add(reader.end)
-        channel.closing.add_done_callback(lambda _: reader.has_more.set())
-        await channel.basic_qos(prefetch_count=PREFETCH)
-        await channel.basic_consume(self._name(queue), reader.add)
-        link.readers[queue] = reader
-        return reader
+        await self._step(publish)
 
-    @contextlib.asynccontextmanager
-    async def _step(self) -> AsyncIterator[_Link]:
-        """The connection for one step. After a fault it is closed: the next step opens another one."""
+    async def _count(self, queue: str, link: _Link) -> int:
+        # A channel of its own: the broker closes the one on which a queue is asked for that is not there.
+        channel = await link.connection.channel()
+        try:
+            return (await channel.queue_declare(self._name(queue), passive=True)).message_count or 0
+        except exceptions.ChannelNotFoundEntity:
+            return 0
+        finally:
+            await channel.close()
+
+    async def _reader(self, queue: str, link: _Link) -> tuple[_Link, _Reader]:
+        """What reads the queue, begun if need be."""
+        reader = link.readers.get(queue)
+        if reader is None:
+            channel = await link.connection.channel()
+            reader = _Reader(channel)
+            channel.on_consumer_cancel_callbacks.add(reader.end)
+            channel.closing.add_done_callback(reader.wake)
+            await channel.basic_qos(prefetch_count=PREFETCH)
+            await channel.basic_consume(self._name(queue), reader.add)
+            link.readers[queue] = reader
+        return link, reader
+
+    async def _step(self, work: Callable[[_Link], Awaitable[T]]) -> T:
+        """What one step on the connection gives. After a fault it is closed: the next step opens another one."""
         link = None
         try:
             async with asyncio.timeout(STEP_SECONDS):
                 link = await self._linked()
-                yield link
+                return await work(link)
         except QueueGone:
             raise
         except asyncio.CancelledError:

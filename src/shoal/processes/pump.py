@@ -40,7 +40,7 @@ from shoal.processes.opening import frontier_at, waiting_for
 from shoal.processes.outages import until_reachable
 from shoal.processes.pipe_notes import name_of, note_unreadable
 
-DUTY_SECONDS: Final = 10.0
+DUTY_SECONDS: Final = 5.0
 # Less than a worker waits for: so it hears which server is away.
 FRONTIER_SECONDS: Final = 15.0
 ANSWER_SECONDS: Final = 20.0

@@ -27,6 +27,16 @@ if TYPE_CHECKING:
 ALL_DEEDS = "all"
 
 
+def _checked_pipe(context: click.Context, option: click.Parameter, url: str | None) -> str | None:
+    from shoal.testing.chaos.piped_grounds import OWN_RABBITMQ
+
+    if url and url != OWN_RABBITMQ:
+        from shoal.pipes import open_pipe
+
+        open_pipe(url)
+    return url
+
+
 @click.command(short_help="Kill workers while they work, and prove that nothing is lost.")
 @click.option(
     "--frontier",
@@ -41,12 +51,18 @@ ALL_DEEDS = "all"
     help="Where items go; just postgres: a server of its own, which is attacked, too.  [default: a file of its own]",
 )
 @click.option(
+    "--pipe",
+    metavar="URL",
+    callback=_checked_pipe,
+    help="Workers behind a pipe; just amqp: a broker of its own, which is attacked, too.  [default: none]",
+)
+@click.option(
     "--deeds",
     metavar="NAMES",
     default=ALL_DEEDS,
     show_default=True,
     help="What is done, separated by commas: kill, freeze, late, restart, stall, reset, clock, feed, deadly, hang,"
-    " backend, store-restart.",
+    " backend, store-restart, broker, coordinator.",
 )
 @click.option(
     "--kills", metavar="N", type=click.IntRange(0, 1000), default=10, show_default=True, help="Workers to kill."
@@ -137,36 +153,37 @@ def _one_run(screen: Screen, *, seed: int, **options: Any) -> Report:
     return report
 
 
-def _again(seed: int, *, frontier: str | None, store: str | None, deeds: tuple[Deed, ...], **sizes: int | None) -> str:
+def _again(
+    seed: int,
+    *,
+    frontier: str | None,
+    store: str | None,
+    pipe: str | None,
+    deeds: tuple[Deed, ...],
+    **sizes: int | None,
+) -> str:
     """The command that does the same at the same moments, as far as a machine can repeat that."""
     from shoal.cli.next_commands import pasted
     from shoal.testing.chaos.plan import CHOICE
 
     words = [f"chaos --seed {seed}", *(f"--{name} {size}" for name, size in sizes.items() if size is not None)]
     words += [f"--deeds {','.join(deeds)}"] if deeds != CHOICE else []
-    places = [(flag, url) for flag, url in (("--frontier", frontier), ("--store", store)) if url]
+    places = [(flag, url) for flag, url in (("--frontier", frontier), ("--store", store), ("--pipe", pipe)) if url]
     return pasted([(" ".join(words), places)])
 
 
-async def _run(
-    folder: Path,
-    screen: Screen,
-    *,
-    frontier: str | None,
-    store: str | None,
-    deeds: tuple[Deed, ...],
-    pages: int | None,
-    **options: Any,
-) -> Report:
+async def _run(folder: Path, screen: Screen, *, deeds: tuple[Deed, ...], pages: int | None, **options: Any) -> Report:
     from shoal.testing.chaos.attack import Audience, run_chaos
     from shoal.testing.chaos.grounds import grounds
     from shoal.testing.chaos.plan import Plan, pages_for, with_deeds
 
-    async with grounds(folder, frontier=frontier, store=store, seed=options["seed"], deeds=deeds) as here:
+    places = {name: options.pop(name) for name in ("frontier", "store", "pipe")}
+    async with grounds(folder, seed=options["seed"], deeds=deeds, **places) as here:
         plan = Plan(
             folder=folder,
             frontier=here.frontier,
             store=here.store,
+            pipe=here.pipe,
             pages=pages or pages_for(options["kills"]),
             left_out=tuple(why for deed, why in here.missing.items() if deed in deeds),
             **options,
@@ -256,6 +273,8 @@ def _done(report: Report) -> list[tuple[str, int, str]]:
         ("stalls", report.stalls, "of the frontier, longer than a lease"),
         ("resets", report.resets, "of all lines to the servers"),
         ("clock steps", report.clock_steps, "of the frontier's clock, by an hour"),
+        ("broker restarts", report.brokers, "of the broker, as after a crash"),
+        ("coordinators", report.coordinators, "killed and started again"),
         ("backends", report.backends, "of PostgreSQL ended"),
         ("store restarts", report.store_restarts, "of PostgreSQL, as after a crash"),
     ]

@@ -58,7 +58,9 @@ from shoal.urls import lane_of
 
 LATENCY_SECONDS = 0.05
 # No page done or dead for this long: the crawl will not end by itself.
+# A broker that was killed takes some seconds to start, a minute on a busy machine.
 STAND_SECONDS = 5 * LEASE_SECONDS + 20
+PIPED_STAND_SECONDS = STAND_SECONDS + 60
 LONGEST_TIMES_EXPECTED = 10
 
 Show = Callable[[int, str], None]
@@ -208,7 +210,7 @@ def _new_fleet(scene: Scene) -> Fleet:
     plan = scene.plan
     return fleet_for(
         scene.crawl,
-        plan.places,
+        plan.worker_places,
         workers=plan.workers,
         frontier=scene.frontier,
         say=scene.say,
@@ -233,15 +235,16 @@ async def _watch(scene: Scene, crew: Crew, show: Show) -> None:
     """Show the progress until the crawl is finished or has stood still for too long."""
     loop = asyncio.get_running_loop()
     plan, diary = scene.plan, scene.diary
-    longest = LONGEST_TIMES_EXPECTED * plan.pages / plan.rate + 2 * STAND_SECONDS
+    stand = PIPED_STAND_SECONDS if plan.pipe else STAND_SECONDS
+    longest = LONGEST_TIMES_EXPECTED * plan.pages / plan.rate + 2 * stand
     began = moved = loop.time()
     ended = 0
     while True:
         try:
-            async with asyncio.timeout(STAND_SECONDS):
+            async with asyncio.timeout(stand):
                 progress = await until_reachable(lambda: scene.frontier.progress(scene.crawl.id), say=scene.say)
         except TimeoutError:
-            diary.surprises.append(f"the frontier did not answer for {STAND_SECONDS:g} s")
+            diary.surprises.append(f"the frontier did not answer for {stand:g} s")
             return
         show(progress.done, diary.doing)
         diary.ended += len(crew.ended_unasked())
@@ -249,7 +252,7 @@ async def _watch(scene: Scene, crew: Crew, show: Show) -> None:
             return
         if progress.done + progress.dead != ended:
             ended, moved = progress.done + progress.dead, loop.time()
-        if loop.time() - moved > STAND_SECONDS or loop.time() - began > longest:
+        if loop.time() - moved > stand or loop.time() - began > longest:
             diary.surprises.append(f"the crawl came to a stand at {progress.done:,} pages of {plan.pages:,}")
             return
         await asyncio.sleep(POLL_SECONDS)

@@ -24,6 +24,7 @@ from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.processes.opening import frontier_at, store_at
 from shoal.store.base import Store
 from shoal.testing.chaos.diary import until
+from shoal.testing.chaos.piped_grounds import OWN_RABBITMQ, coordinator_at, own_rabbitmq
 from shoal.testing.chaos.plan import CHOICE, STALL_SECONDS, Deed
 from shoal.testing.servers import clocks
 from shoal.testing.servers.clocks import SteppedClock
@@ -49,6 +50,7 @@ class Grounds:
 
     frontier: str
     store: str
+    pipe: str = ""
     clock: Callable[[], float] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     levers: Mapping[Deed, Lever] = field(default_factory=dict)
@@ -69,10 +71,16 @@ class Grounds:
 
 @contextlib.asynccontextmanager
 async def grounds(
-    folder: Path, *, frontier: str | None, store: str | None, seed: int, deeds: Collection[Deed] = CHOICE
+    folder: Path,
+    *,
+    frontier: str | None,
+    store: str | None,
+    pipe: str | None = None,
+    seed: int,
+    deeds: Collection[Deed] = CHOICE,
 ) -> AsyncIterator[Grounds]:
-    """The places with these URLs: `redis` and `postgres` stand for servers of the run's own. Servers and files with a
-    URL are used, and nothing is done to them."""
+    """The places with these URLs: `redis`, `postgres` and `amqp` stand for servers of the run's own. Servers and files
+    with a URL are used, and nothing is done to them."""
     rng = random.Random(f"{seed}/servers")
     levers: dict[Deed, Lever] = {}
     relays: list[LineRelay] = []
@@ -89,13 +97,20 @@ async def grounds(
             levers[Deed.CLOCK] = _steps(clock.step, rng)
         if store == OWN_POSTGRES:
             store = await stack.enter_async_context(_own_postgres(levers, relays, rng=rng))
+        environment = clock.environment if clock else {}
+        if pipe:
+            if pipe == OWN_RABBITMQ:
+                pipe = await stack.enter_async_context(own_rabbitmq(folder, levers, relays, rng=rng))
+            behind = coordinator_at(pipe, folder, frontier=frontier or file, environment=environment, levers=levers)
+            await stack.enter_async_context(behind)
         if relays:
             levers[Deed.RESET] = partial(_reset, relays)
         yield Grounds(
             frontier=frontier or file,
             store=store or file,
             clock=clock.time if clock else None,
-            environment=clock.environment if clock else {},
+            environment=environment,
+            pipe=pipe or "",
             levers=levers,
             missing={} if clocks.is_installed() else {Deed.CLOCK: "clock: the library libfaketime is not installed"},
         )

@@ -56,6 +56,8 @@ class Deed(enum.StrEnum):
     HANG = "hang"
     BACKEND = "backend"
     STORE_RESTART = "store-restart"
+    BROKER = "broker"
+    COORDINATOR = "coordinator"
     RELIEVE = "relieve"
 
 
@@ -71,7 +73,8 @@ class Event(NamedTuple):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """One chaos run. `folder` takes the site's log and the store; `spider` is what the workers load.
+    """One chaos run. `folder` takes the site's log and the store; `spider` is what the workers load. With a `pipe` they
+    reach the frontier only through it.
 
     `deadly` and `hanging` pages harm each worker; as many more harm only the first one. `left_out` says which deeds
     cannot be done here, and why."""
@@ -79,6 +82,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     frontier: str
     store: str = ""
+    pipe: str = ""
     kills: int = 10
     freezes: int = 1
     stragglers: int = 1
@@ -91,6 +95,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     hanging: int = 0
     backends: int = 0
     store_restarts: int = 0
+    brokers: int = 0
+    coordinators: int = 0
     workers: int = 3
     pages: int = PAGES_PER_KILL * 10
     seed: int = 1
@@ -110,6 +116,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def places(self) -> Places:
         return Places(frontier=self.frontier, store=self.store or str(self.folder / "shoal.db"))
+
+    @property
+    def worker_places(self) -> Places:
+        """The places as the workers know them."""
+        return msgspec.structs.replace(self.places, frontier=self.pipe or self.frontier)
 
     @property
     def apart(self) -> int:
@@ -147,6 +158,8 @@ def with_deeds(plan: Plan, deeds: Iterable[Deed], *, steerable: Iterable[Deed]) 
         "clock_steps": 2 * (Deed.CLOCK in wanted),
         "backends": 2 * (Deed.BACKEND in wanted),
         "store_restarts": int(Deed.STORE_RESTART in wanted),
+        "brokers": int(Deed.BROKER in wanted),
+        "coordinators": 2 * (Deed.COORDINATOR in wanted),
     }
     return msgspec.structs.replace(
         plan,
@@ -228,6 +241,8 @@ def _anytime(plan: Plan) -> dict[Deed, int]:
         Deed.CLOCK: plan.clock_steps,
         Deed.BACKEND: plan.backends,
         Deed.STORE_RESTART: plan.store_restarts,
+        Deed.BROKER: plan.brokers,
+        Deed.COORDINATOR: plan.coordinators,
     }
 
 

@@ -39,6 +39,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     there were. The rest counts what was done; `left_out` says what could not be done."""
 
     frontier: str
+    pipe: str
     store: str
     attempted: int
     acknowledged: int
@@ -65,6 +66,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     hanging_pages: int
     backends: int
     store_restarts: int
+    brokers: int
+    coordinators: int
     workers: int
     seed: int
     seconds: float
@@ -99,6 +102,7 @@ def report_on(plan: Plan, found: Survey, hits: list[Hit], *, diary: Diary, late_
     surprises = [*diary.surprises, *found.surprises, *_unexplained(plan, found, diary), *_undone(plan, diary)]
     return Report(
         frontier=plan.backend,
+        pipe=plan.pipe.partition("://")[0],
         store=plan.store_backend,
         attempted=found.attempted,
         acknowledged=found.acknowledged,
@@ -125,6 +129,8 @@ def report_on(plan: Plan, found: Survey, hits: list[Hit], *, diary: Diary, late_
         hanging_pages=bad.of_kind(HANGING),
         backends=done[Deed.BACKEND],
         store_restarts=done[Deed.STORE_RESTART],
+        brokers=done[Deed.BROKER],
+        coordinators=done[Deed.COORDINATOR],
         workers=plan.workers,
         seed=plan.seed,
         seconds=round(seconds, 1),

@@ -16,6 +16,8 @@ SHOWN = {
     Deed.RESET: "reset {}: every line to a server is reset",
     Deed.CLOCK: "clock {}: the frontier's clock is stepped by an hour",
     Deed.BACKEND: "backend {}: PostgreSQL loses a process",
+    Deed.BROKER: "restart {} of the broker: it is killed and started again",
+    Deed.COORDINATOR: "restart {} of the coordinator: it is killed and started again",
     Deed.STORE_RESTART: "restart {} of PostgreSQL, as after a crash",
 }
 
