@@ -39,7 +39,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     there were. The rest counts what was done; `left_out` says what could not be done."""
 
     frontier: str
-    pipe: str
+    pipe: str = ""
     store: str
     attempted: int
     acknowledged: int
