@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from shoal.testing.fakes import passages_for
 from shoal.testing.sites.hostile import HostileSite, answer
 
 OUTSIDE, INSIDE = "127.0.1.9", "127.0.0.1"
+PORT_TRIES = 20
 SETTINGS: dict[str, Any] = {
     "allow_addresses": [OUTSIDE],
     "obey_robots": False,
@@ -34,6 +36,21 @@ SETTINGS: dict[str, Any] = {
     "max_attempts": 1,
     "per_host": 1,
 }
+
+
+@asynccontextmanager
+async def both_sites() -> AsyncIterator[tuple[HostileSite, HostileSite]]:
+    """The site, and the operator's own server on the same port. A port that is free there may be in use here."""
+    async with AsyncExitStack() as stack:
+        for _ in range(PORT_TRIES):
+            site = await stack.enter_async_context(HostileSite(host=OUTSIDE))
+            try:
+                inside = await stack.enter_async_context(HostileSite(host=INSIDE, port=site.port))
+            except OSError:
+                continue
+            yield site, inside
+            return
+        raise RuntimeError("no port is free on both addresses")
 
 
 class NameServer:
@@ -99,7 +116,7 @@ async def crawl(db: Path, start: list[str], names: NameServer) -> tuple[dict[str
 
 async def test_a_name_that_moves_into_the_operators_network_is_refused(tmp_path: Path) -> None:
     names = NameServer()
-    async with HostileSite(host=OUTSIDE) as site, HostileSite(host=INSIDE, port=site.port) as inside:
+    async with both_sites() as (site, inside):
         site.pages = {
             "/first": answer(b"<a href=/last>on</a>"),
             "/last": answer(b"<a href=/stolen>on</a>"),
@@ -115,7 +132,7 @@ async def test_a_name_that_moves_into_the_operators_network_is_refused(tmp_path:
 
 async def test_of_several_addresses_only_the_allowed_one_is_connected_to(tmp_path: Path) -> None:
     names = NameServer()
-    async with HostileSite(host=OUTSIDE) as site, HostileSite(host=INSIDE, port=site.port) as inside:
+    async with both_sites() as (site, inside):
         url = f"http://mixed.test:{site.port}/ok"
         dead, items = await crawl(tmp_path / "shoal.db", [url], names)
     assert (dead, items) == ({}, {url})

@@ -110,7 +110,7 @@ def test_a_crawl_interrupted_again_and_again_ends_complete(tmp_path: Path, site:
 
 def test_a_full_disk_is_one_clear_line_and_the_crawl_is_resumed_later(tmp_path: Path, site: SiteProcess) -> None:
     runs = Runs(tmp_path, site, rate="unlimited")
-    process = runs.start(limit=300_000)
+    process = runs.start(limit=360_000)
     output, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 1, errors
     assert output == ""
