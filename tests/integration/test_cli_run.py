@@ -74,7 +74,7 @@ def test_several_processes_share_the_work(folder: Folder, site: SiteProcess) -> 
     name = folder.spider(site.url, rate="1/m", first="print('a word from', page.url)")
     with folder.start("run", name, "--workers", "3", "-o", "books.jsonl", "--json") as running:
         folder.wait_for_pages(0, workers=3)
-        folder.run("pace", lane_of(site.url), "20/s")
+        folder.run("pace", lane_of(site.url), "10/s")
         summary = json.loads(running.communicate(timeout=SECONDS)[0])
     assert summary["state"] == "finished"
     assert summary["done"] == DONE
