@@ -45,7 +45,7 @@ async def test_a_lease_whose_rules_ran_out_is_handed_back_not_fetched() -> None:
 
 async def test_rules_made_to_be_slow_do_not_stop_the_worker_over_a_page_of_many_links() -> None:
     links = "".join(f"<a href=/{'a' * 1500}{number}>x</a>" for number in range(2000))
-    slow = b"".join(b"disallow:/%s%d$\n" % (b"*a" * 200, number) for number in range(3000, 3500))
+    slow = b"".join(b"disallow:/%s%d$\n" % (b"*a" * 200, number) for number in range(3000, 4200))
     scripted = await ScriptedJourney({URL: respond(URL, links)}, needs_rules=True).with_rules(
         b"user-agent:*\nallow:/page\ndisallow:/\n" + slow
     )
