@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Callable, Coroutine
+from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,6 +43,7 @@ from shoal.model import (
     Crawl,
     CrawlState,
     DeadFilter,
+    LaneStatus,
     LaneUpdate,
     Lease,
     LeaseBatch,
@@ -306,10 +308,17 @@ class FrontierMachine(RuleBasedStateMachine):
     def looks_the_same_in_detail(self) -> None:
         self.both(self.details)
 
-    @staticmethod
-    async def overview(frontier: Frontier) -> list[Any]:
+    async def overview(self, frontier: Frontier) -> list[Any]:
         crawls = await frontier.crawls()
-        return [crawls, *[(await frontier.progress(crawl.id), await frontier.lanes(crawl.id)) for crawl in crawls]]
+        lanes = [self.comparable(await frontier.lanes(crawl.id)) for crawl in crawls]
+        return [crawls, lanes, [await frontier.progress(crawl.id) for crawl in crawls]]
+
+    def comparable(self, lanes: list[LaneStatus]) -> list[Any]:
+        """The lanes, busiest first. Of lanes of different shards that are as busy, any may be the first."""
+        if not self.is_sharded:
+            return lanes
+        as_busy = groupby(lanes, key=lambda lane: (lane.waiting, lane.in_flight))
+        return [sorted(group, key=lambda lane: lane.lane) for _, group in as_busy]
 
     async def details(self, frontier: Frontier) -> list[Any]:
         seen: list[Any] = []

@@ -398,16 +398,16 @@ class MemoryFrontier:
     def _failures(self, results: Sequence[Result]) -> dict[int, str]:
         """The results that cannot be applied. A result whose lease is lost, or ended by this call, is stale instead."""
         failed: dict[int, str] = {}
-        ended: set[tuple[str, int]] = set()
+        ended: set[tuple[str, int, int]] = set()
         for index, result in enumerate(results):
             flaw = flaw_of(result)
             lease = result.lease if isinstance(result, Result) else None
             if lease and not flaw and self._held(lease) and lacks_room(self._crawls[lease.crawl], result):
                 flaw = TOO_MANY_KINDS
-            if flaw and (lease is None or (self._held(lease) and (lease.crawl, lease.token) not in ended)):
+            if flaw and (lease is None or (self._held(lease) and lease_id(lease) not in ended)):
                 failed[index] = flaw
             elif lease:
-                ended.add((lease.crawl, lease.token))
+                ended.add(lease_id(lease))
         return failed
 
     def _end(self, result: Result) -> bool:
@@ -423,3 +423,8 @@ class MemoryFrontier:
         one.expire_keys()
         apply(one, task, result)
         return True
+
+
+def lease_id(lease: Lease) -> tuple[str, int, int]:
+    """A lease's own name: a crawl that was deleted and opened again may give tokens of its former leases again."""
+    return lease.crawl, lease.task.key, lease.token
