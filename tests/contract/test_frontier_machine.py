@@ -291,7 +291,9 @@ class FrontierMachine(RuleBasedStateMachine):
             case "point":
                 point, holder = point_of(data.draw(st.integers(0, 9))), data.draw(st.sampled_from("fg"))
                 self.both(lambda frontier: frontier.keep_point(crawl, point))
-                self.both(lambda frontier: frontier.hold_duty("d", holder, seconds=5.0, notes=holder.encode()))
+                seconds, term = data.draw(st.sampled_from([0.0, 5.0])), data.draw(st.sampled_from([None, 1, 2, 3]))
+                notes = data.draw(st.sampled_from([None, holder.encode()]))
+                self.both(lambda frontier: frontier.hold_duty("d", holder, seconds=seconds, notes=notes, term=term))
             case _:
                 self.both(lambda frontier: frontier.delete_crawl(PLAIN))
                 if self.is_sharded:

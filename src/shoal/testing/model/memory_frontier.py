@@ -19,6 +19,7 @@ from shoal.frontier.rules.constants import (
     WORKERS_KEPT,
     WORKERS_KEPT_SECONDS,
 )
+from shoal.frontier.rules.duties import DutyCall
 from shoal.frontier.rules.exits import check_exits
 from shoal.frontier.rules.tasks import TOO_MANY_KINDS, losses_of_requeued, outcome_of
 from shoal.frontier.steady import SteadyTimes
@@ -31,6 +32,7 @@ from shoal.model import (
     DeadFilter,
     DeadLetter,
     Done,
+    Duty,
     ExitStatus,
     LaneStatus,
     LaneUpdate,
@@ -367,10 +369,10 @@ class MemoryFrontier:
         return one.history.points(seconds=seconds, most=most, now=one.wall)
 
     async def hold_duty(
-        self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None
-    ) -> tuple[bool, bytes]:
+        self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None, term: int | None = None
+    ) -> Duty:
         found = self._duties.setdefault(duty, ModelDuty())
-        return found.hold(holder, seconds=seconds, notes=notes, now=self._clock())
+        return found.hold(DutyCall(holder, seconds, notes, term), now=self._clock())
 
     async def close(self) -> None:
         pass
