@@ -43,7 +43,8 @@ def _small(column: str) -> str:
 
 
 ITEM_COLUMNS = f"""item.spider, item.key, item.version, item.crawl, item.url, {_small("item.data")},
-           {_seconds("item.first_seen")}, {_seconds("item.last_seen")}, {_seconds("item.changed_at")}"""
+           {_seconds("item.first_seen")}, {_seconds("item.last_seen")}, {_seconds("item.changed_at")},
+           {_seconds("item.gone_at")}"""
 _ITEMS = f"""
     SELECT {ITEM_COLUMNS}
     FROM items AS item WHERE (item.spider, item.key) > ($1, $2) AND $3::int >= 0"""  # noqa: S608 -- columns of ours
@@ -56,7 +57,7 @@ _VERSIONS = f"""
     SELECT kept.spider, kept.key, kept.version, kept.crawl, kept.url, {_small("kept.data")},
            {_seconds("item.first_seen")},
            {_seconds("CASE WHEN kept.version = item.version THEN item.last_seen ELSE kept.changed_at END")},
-           {_seconds("kept.changed_at")}
+           {_seconds("kept.changed_at")}, {_seconds("item.gone_at")}
     FROM item_versions AS kept JOIN items AS item ON item.spider = kept.spider AND item.key = kept.key
     WHERE (kept.spider, kept.key, kept.version) > ($1, $2, $3)"""  # noqa: S608 -- columns of ours
 _LARGE_VERSION = "SELECT data::text FROM item_versions WHERE spider = $1 AND key = $2 AND version = $3"
@@ -257,6 +258,7 @@ def stored(row: Any, text: str) -> StoredItem:
         first_seen=row[6],
         last_seen=row[7],
         changed_at=row[8],
+        gone_at=row[9],
     )
 
 
@@ -292,4 +294,6 @@ def where_of(which: ItemFilter, *, start: int = 4) -> tuple[str, list[Any]]:
     ]
     given = [(condition, value) for condition, value in conditions if value is not None]
     clause = "".join(f" AND {condition.format(position)}" for position, (condition, _) in enumerate(given, start=start))
+    if which.gone is not None:
+        clause += f" AND item.gone_at IS {'NOT NULL' if which.gone else 'NULL'}"
     return clause, [value for _, value in given]
