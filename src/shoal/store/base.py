@@ -122,6 +122,18 @@ class ItemPage(msgspec.Struct, frozen=True, kw_only=True):
     after: str = ""
 
 
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """How an item differs between two moments, and when it became so. `before` and `after` are its contents then, where
+    they are known. `untold`: it cannot be told whether it has changed."""
+
+    key: str
+    url: str
+    change: Literal["new", "changed", "gone", "untold"]
+    at: float
+    before: bytes | None = None
+    after: bytes | None = None
+
+
 class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a statement: at most as many rows as asked for, and whether there are more."""
 
@@ -217,6 +229,14 @@ class Store(Protocol):
 
     def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
         """Every kept version of these items, the versions of an item oldest first."""
+
+    def differences(self, spider: str, *, since: float, until: float) -> AsyncIterator[Difference]:
+        """Stream how the spider's items differ at the second moment from what they were at the first, in flat memory;
+        an item that is the same, or absent at both, is left out.
+
+        Contents of the past are known where versions were kept. An item that has changed in between is `changed` also
+        without them; one that has changed after the second moment is then `untold`. Of its absences the last one is
+        known: an item that was gone several times is `untold` before that."""
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
         """How many items `items` would give."""

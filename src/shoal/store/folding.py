@@ -31,6 +31,8 @@ class Folded(msgspec.Struct, frozen=True, kw_only=True):
     missing_since: float | None = None
     gone_at: float | None = None
     moves: int = 0
+    left_at: float | None = None  # when it went, and came back, the last time that it did both
+    back_at: float | None = None
 
 
 def fold(before: Folded | None, row: ItemRow, *, rule: ItemRule) -> Folded:
@@ -129,10 +131,13 @@ def _only_seen(before: Folded, row: ItemRow, *, is_older: bool) -> Folded:
 def _presence(before: Folded, at: float, *, is_older: bool) -> dict[str, Any]:
     """Whether the item is missing or gone after it was seen at a time."""
     is_there = before.missing_since is None or (not is_older and at >= before.missing_since)
+    comes_back = is_there and before.gone_at is not None
     return {
         "missing_since": None if is_there else before.missing_since,
         "gone_at": None if is_there else before.gone_at,
-        "moves": before.moves + (is_there and before.gone_at is not None),
+        "moves": before.moves + comes_back,
+        "left_at": before.gone_at if comes_back else before.left_at,
+        "back_at": max(before.last_seen, at) if comes_back else before.back_at,
     }
 
 

@@ -21,6 +21,7 @@ from shoal.session import Session
 from shoal.settings import Settings
 from shoal.store.base import (
     ATTEMPTS_KEPT,
+    Difference,
     FetchRow,
     ItemFilter,
     ItemPage,
@@ -33,6 +34,7 @@ from shoal.store.base import (
     wrong_position,
 )
 from shoal.store.checks import mended, storable, storable_looks
+from shoal.store.differing import Content, History, check_moments, content_at, difference
 from shoal.store.folding import Folded, fold, looked_at, marked_gone
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules, key_of, lane_of
@@ -113,6 +115,37 @@ class MemoryStore:
             item = self._folded[spider, key]
             if _matches(which, spider, item):
                 yield msgspec.structs.replace(version, gone_at=item.gone_at)
+
+    async def differences(self, spider: str, *, since: float, until: float) -> AsyncIterator[Difference]:
+        check_moments(since, until)
+        for name, item in list(self._folded.items()):
+            history = self._history(name, item, since, until)
+            found = difference(history, since=since, until=until) if name[0] == spider else None
+            if found is not None:
+                yield found
+
+    def _history(self, name: tuple[str, str], item: Folded, since: float, until: float) -> History:
+        current = Content(version=item.version, at=item.changed_at, data=item.data)
+        versions = {number: one for (*owner, number), one in self.kept.items() if tuple(owner) == name}
+
+        def kept(moment: float) -> Content | None:
+            number = max((number for number, one in versions.items() if one.changed_at <= moment), default=0)
+            if not number or (number + 1 != item.version and number + 1 not in versions):
+                return None
+            return Content(version=number, at=versions[number].changed_at, data=versions[number].data)
+
+        return History(
+            key=name[1],
+            url=item.url,
+            first_seen=item.first_seen,
+            changed_at=item.changed_at,
+            gone_at=item.gone_at,
+            left_at=item.left_at,
+            back_at=item.back_at,
+            moves=item.moves,
+            was=content_at(since, current, kept),
+            then=content_at(until, current, kept),
+        )
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
         return len([item async for item in self.items(which)])

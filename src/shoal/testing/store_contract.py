@@ -6,6 +6,7 @@ import pytest
 
 from shoal.store.base import Store
 from shoal.testing.contract.store.attempt_promises import AttemptPromises
+from shoal.testing.contract.store.difference_promises import DifferencePromises
 from shoal.testing.contract.store.gone_promises import GonePromises
 from shoal.testing.contract.store.newest_promises import NewestPromises
 from shoal.testing.contract.store.outbox_promises import OutboxPromises
@@ -22,6 +23,7 @@ class StoreContract(
     WritePromises,
     RulePromises,
     GonePromises,
+    DifferencePromises,
     NewestPromises,
     ReadPromises,
     AttemptPromises,

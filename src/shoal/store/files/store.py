@@ -18,6 +18,7 @@ import msgspec
 from shoal.errors import StorageBroken, StorageError
 from shoal.sqlite_file import VERSIONS, connect, storage_errors, transaction
 from shoal.store.base import (
+    Difference,
     FetchRow,
     ItemFilter,
     ItemPage,
@@ -130,6 +131,11 @@ class FilesStore:
         """Every kept version of these items."""
         async for item in (await self._up_to_date()).versions(which):
             yield item
+
+    async def differences(self, spider: str, *, since: float, until: float) -> AsyncIterator[Difference]:
+        """How the spider's items differ between two moments."""
+        async for one in (await self._up_to_date()).differences(spider, since=since, until=until):
+            yield one
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
         """How many items `items` would give."""

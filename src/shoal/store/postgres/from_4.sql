@@ -6,6 +6,8 @@ ALTER TABLE items ADD COLUMN missing_since timestamptz; -- since when its page i
 ALTER TABLE items ADD COLUMN written_at    timestamptz; -- when it was written last, if it was only seen since
 ALTER TABLE items ADD COLUMN moves integer NOT NULL DEFAULT 0; -- how often it went or came back: with `version`, the
                                                                -- number of a change for the outbox
+ALTER TABLE items ADD COLUMN left_at       timestamptz; -- when it went, and came back, the last time that it did both
+ALTER TABLE items ADD COLUMN back_at       timestamptz;
 
 -- Only items that may become gone next: nearly all rows are not in it.
 CREATE INDEX items_missing ON items (missing_since) WHERE missing_since IS NOT NULL AND gone_at IS NULL;

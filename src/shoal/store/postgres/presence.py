@@ -25,6 +25,9 @@ _SEEN = """
         written_at = CASE WHEN look.at > last_seen THEN coalesce(written_at, last_seen) ELSE written_at END,
         last_seen = greatest(last_seen, look.at),
         moves = moves + CASE WHEN gone_at IS NOT NULL AND look.at >= missing_since THEN 1 ELSE 0 END,
+        left_at = CASE WHEN gone_at IS NOT NULL AND look.at >= missing_since THEN gone_at ELSE left_at END,
+        back_at = CASE WHEN gone_at IS NOT NULL AND look.at >= missing_since THEN greatest(last_seen, look.at)
+                       ELSE back_at END,
         gone_at = CASE WHEN look.at >= missing_since THEN NULL ELSE gone_at END,
         missing_since = CASE WHEN look.at >= missing_since THEN NULL ELSE missing_since END
     FROM (SELECT spider, key, to_timestamp(seconds) AS at, token

@@ -6,8 +6,20 @@ from collections.abc import AsyncIterator, Sequence
 
 import asyncpg
 
-from shoal.store.base import FetchRow, ItemFilter, ItemPage, ItemRow, ItemRule, PageLook, QueryAnswer, StoredItem
+from shoal.store.base import (
+    Difference,
+    FetchRow,
+    ItemFilter,
+    ItemPage,
+    ItemRow,
+    ItemRule,
+    PageLook,
+    QueryAnswer,
+    StoredItem,
+)
 from shoal.store.checks import mended, storable_keys, storable_looks
+from shoal.store.differing import check_moments
+from shoal.store.postgres import differences as postgres_differences
 from shoal.store.postgres import migrations as postgres_schema
 from shoal.store.postgres import newest as postgres_newest
 from shoal.store.postgres import presence
@@ -84,6 +96,11 @@ class PostgresStore:
     def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
         """Stream the kept versions, by spider, key and number."""
         return postgres_read.versions(self._link, which)
+
+    def differences(self, spider: str, *, since: float, until: float) -> AsyncIterator[Difference]:
+        """Stream differences by key."""
+        check_moments(since, until)
+        return postgres_differences.differences(self._link, spider, since=since, until=until)
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
         """How many items `items` would give."""

@@ -33,6 +33,9 @@ _NEWER = "CASE WHEN excluded.fence >= old.fence THEN excluded.{0} ELSE old.{0} E
 _IS_THERE = "excluded.fence >= old.fence AND excluded.last_seen >= old.missing_since"
 _PRESENCE = f"""
             moves = old.moves + CASE WHEN old.gone_at IS NOT NULL AND {_IS_THERE} THEN 1 ELSE 0 END,
+            left_at = CASE WHEN old.gone_at IS NOT NULL AND {_IS_THERE} THEN old.gone_at ELSE old.left_at END,
+            back_at = CASE WHEN old.gone_at IS NOT NULL AND {_IS_THERE} THEN greatest(old.last_seen, excluded.last_seen)
+                           ELSE old.back_at END,
             gone_at = CASE WHEN {_IS_THERE} THEN NULL ELSE old.gone_at END,
             missing_since = CASE WHEN {_IS_THERE} THEN NULL ELSE old.missing_since END"""
 # The former one was seen and not written: see `ItemRule.freshness`.

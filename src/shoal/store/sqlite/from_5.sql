@@ -7,6 +7,8 @@ ALTER TABLE item ADD COLUMN missing_since REAL; -- since when its page is known 
 ALTER TABLE item ADD COLUMN gone_at REAL;       -- since when it counts as gone; then it is missing as well
 ALTER TABLE item ADD COLUMN moves INTEGER NOT NULL DEFAULT 0; -- how often it went or came back: with `version`, the
                                                               -- number of a change for the outbox
+ALTER TABLE item ADD COLUMN left_at REAL;       -- when it went, and came back, the last time that it did both
+ALTER TABLE item ADD COLUMN back_at REAL;
 
 -- Only items that may become gone next: nearly all rows cost this index nothing.
 CREATE INDEX item_missing ON item (missing_since) WHERE missing_since IS NOT NULL AND gone_at IS NULL;
@@ -52,6 +54,7 @@ BEGIN
     SELECT id, NEW.key, NEW.version + NEW.moves, iif(NEW.gone_at IS NULL, 'new', 'gone'),
            coalesce(NEW.gone_at, NEW.last_seen), NEW.url, NEW.crawl, NEW.data, strftime('%s', 'now')
     FROM sink WHERE spider = NEW.spider ORDER BY id;
+    UPDATE item SET left_at = OLD.gone_at, back_at = NEW.last_seen WHERE id = NEW.id AND NEW.gone_at IS NULL;
 END;
 
 DROP VIEW items_changed;

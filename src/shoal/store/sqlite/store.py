@@ -10,9 +10,20 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from shoal.sqlite_file import VERSIONS, FileConnection, connect, storage_errors, transaction
-from shoal.store.base import FetchRow, ItemFilter, ItemPage, ItemRow, ItemRule, PageLook, QueryAnswer, StoredItem
+from shoal.store.base import (
+    Difference,
+    FetchRow,
+    ItemFilter,
+    ItemPage,
+    ItemRow,
+    ItemRule,
+    PageLook,
+    QueryAnswer,
+    StoredItem,
+)
 from shoal.store.checks import mended, storable, storable_keys, storable_looks
-from shoal.store.sqlite import presence, read, write
+from shoal.store.differing import check_moments
+from shoal.store.sqlite import differences, presence, read, write
 from shoal.store.sqlite.outbox import SqliteOutbox
 
 LOG_TABLES = ("fetch", "earlier_fetch")
@@ -84,6 +95,18 @@ class SqliteStore:
     def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
         """Stream the kept versions, in the order of their arrival."""
         return self._stream(*read.versions_query(which))
+
+    async def differences(self, spider: str, *, since: float, until: float) -> AsyncIterator[Difference]:
+        """Stream differences in the order of the items' first arrival, a transaction per step."""
+        check_moments(since, until)
+        last_id, is_over = 0, False
+        while not is_over:
+            found, last_id = await self._run(
+                differences.step, self._connection, spider, since=since, until=until, last_id=last_id
+            )
+            for one in found:
+                yield one
+            is_over = last_id == 0
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
         """How many items `items` would give."""

@@ -229,6 +229,18 @@ class OutboxPromises:
         found = [(change.change, change.version) for change in await drained(store, sink)]
         assert found == [("new", 1), ("gone", 2), ("new", 3)]
 
+    async def test_two_that_mark_at_once_mark_each_item_once(self, store: Store, reopen: Reopen) -> None:
+        sink, other = await store.outbox.add(PLACE), await reopen()
+        await store.write([item(f"{number:04}") for number in range(1500)], [])
+        await drained(store, sink)
+        looks = [gone_look(at=200.0)]
+        marks = [one.mark_gone("books", missing_before=900.0, unseen_since=150.0, at=300.0) for one in (store, other)]
+        writes = asyncio.gather(*(one.write([], [], looks=looks) for one in (store, other)))
+        assert sum(await asyncio.gather(*marks)) == 1500
+        await writes
+        found = await drained(store, sink)
+        assert sorted((change.key, change.change) for change in found) == [(f"{n:04}", "gone") for n in range(1500)]
+
     async def test_an_item_that_is_gone_and_stays_so_is_not_sent(self, store: Store) -> None:
         sink = await store.outbox.add(PLACE)
         await store.write([item("a", data={"n": 1}, at=100.0), item("b", at=900.0)], [])
