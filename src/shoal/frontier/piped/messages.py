@@ -80,8 +80,8 @@ def other_version(shown: str, *, worker: int, coordinator: int) -> str:
     """Says that a worker and its coordinator send messages of different versions, and which of them to upgrade."""
     older = "worker" if worker < coordinator else "coordinator"
     return (
-        f"messages at {shown} have version {worker} from the worker and {coordinator} from the coordinator: upgrade shoal"
-        f" on the machine of the {older}"
+        f"messages at {shown} have version {worker} from the worker and {coordinator} from the coordinator: upgrade"
+        f" shoal on the machine of the {older}"
     )
 
 
