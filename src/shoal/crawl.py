@@ -100,6 +100,23 @@ async def listener_at(places: Places, *, frontier: Frontier, say: Say) -> AsyncI
         yield Listener(inbox, frontier=frontier, intake_of=intake_of, say=say)
 
 
+@asynccontextmanager
+async def coordinating(pipe: str, places: Places, *, say: Say, stop: asyncio.Event) -> AsyncIterator[None]:
+    """A coordinator at a pipe, meanwhile: it answers workers, and takes in the URLs that programs push."""
+    from shoal.processes.pump import pumping
+
+    async with (
+        pumping(pipe, places.frontier, say=say, stop=stop) as frontier,
+        listener_at(places, frontier=frontier, say=say) as listener,
+    ):
+        listening = asyncio.create_task(listener.listen_to_all())
+        try:
+            yield
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+
 def intake_of(crawl: Crawl, *, known: RecentKeys | None = None) -> Intake:
     """The rules under which a crawl takes in URLs."""
     record = record_of(crawl)

@@ -10,11 +10,12 @@ from typing import Annotated, Any, NoReturn, Protocol
 
 import msgspec
 
-from shoal.errors import UsageError
+from shoal.errors import ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import MAX_PRIORITY
 from shoal.journey.intake import Found, Intake
 from shoal.model import Crawl, CrawlState, Task
+from shoal.processes.crawl_record import with_refusals
 from shoal.processes.outages import until_reachable
 from shoal.scope import REASONS
 from shoal.secrecy import masked_text
@@ -124,6 +125,23 @@ class Listener:
         """Take entries in as they come, until cancelled."""
         while True:
             if not await self.take_in([crawl]):
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def listen_to_all(self) -> NoReturn:
+        """Take the entries of every crawl in as they come, until cancelled. One that cannot be taken in is told of, and
+        stays where it is."""
+        said: set[str] = set()
+        while True:
+            taken = 0
+            try:
+                crawls = await until_reachable(self._frontier.crawls, say=self._say)
+                known = [crawl for crawl in with_refusals(crawls) if crawl.settings and not crawl.refusal]
+                taken = await self.take_in(known)
+            except ShoalError as error:
+                if (line := str(error)) not in said:
+                    said.add(line)
+                    self._say(f"pushed URLs are not taken in: {line}")
+            if not taken:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def take_in(self, crawls: Sequence[Crawl]) -> int:
