@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 import socket
@@ -102,7 +103,8 @@ async def listener_at(places: Places, *, frontier: Frontier, say: Say) -> AsyncI
 
 @asynccontextmanager
 async def coordinating(pipe: str, places: Places, *, say: Say, stop: asyncio.Event) -> AsyncIterator[None]:
-    """A coordinator at a pipe, meanwhile: it answers workers, and takes in the URLs that programs push."""
+    """A coordinator at a pipe, meanwhile: it answers workers, and takes in the URLs that programs push.
+    When it cannot go on it sets `stop`; its error is raised at the end."""
     from shoal.processes.pump import pumping
 
     async with (
@@ -110,11 +112,17 @@ async def coordinating(pipe: str, places: Places, *, say: Say, stop: asyncio.Eve
         listener_at(places, frontier=frontier, say=say) as listener,
     ):
         listening = asyncio.create_task(listener.listen_to_all())
+        listening.add_done_callback(lambda done: stop.set() if _has_failed(done) else None)
         try:
             yield
         finally:
             listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
+            with contextlib.suppress(asyncio.CancelledError):
+                await listening
+
+
+def _has_failed(task: asyncio.Task[None]) -> bool:
+    return not task.cancelled() and task.exception() is not None
 
 
 def intake_of(crawl: Crawl, *, known: RecentKeys | None = None) -> Intake:

@@ -127,22 +127,30 @@ class Listener:
             if not await self.take_in([crawl]):
                 await asyncio.sleep(LOOK_SECONDS)
 
-    async def listen_to_all(self) -> NoReturn:
-        """Take the entries of every crawl in as they come, until cancelled. One that cannot be taken in is told of, and
-        stays where it is."""
+    async def listen_to_all(self) -> None:
+        """Take the entries of every crawl in as they come, until cancelled. Those that cannot be taken in are told of,
+        and stay where they are; other crawls do not wait for them."""
         said: set[str] = set()
-        while True:
+        # Other programs cannot push to it, and never will.
+        while not isinstance(self._inbox, NoInbox):
             taken = 0
-            try:
-                crawls = await until_reachable(self._frontier.crawls, say=self._say)
-                known = [crawl for crawl in with_refusals(crawls) if crawl.settings and not crawl.refusal]
-                taken = await self.take_in(known)
-            except ShoalError as error:
-                if (line := str(error)) not in said:
-                    said.add(line)
-                    self._say(f"pushed URLs are not taken in: {line}")
+            crawls = [crawl for crawl in await self._crawls() if crawl.settings and not crawl.refusal]
+            names = [crawl.id for crawl in crawls]
+            waiting = set(await until_reachable(partial(self._inbox.waiting, names), say=self._say))
+            for crawl in crawls:
+                if crawl.id not in waiting:
+                    continue
+                try:
+                    taken += await self.take_in([crawl])
+                except ShoalError as error:
+                    if (line := f"URLs pushed into {crawl.id} are not taken in: {error}") not in said:
+                        said.add(line)
+                        self._say(line)
             if not taken:
                 await asyncio.sleep(LOOK_SECONDS)
+
+    async def _crawls(self) -> list[Crawl]:
+        return with_refusals(await until_reachable(self._frontier.crawls, say=self._say))
 
     async def take_in(self, crawls: Sequence[Crawl]) -> int:
         """Put a bounded number of the entries that wait for these crawls; gives how many."""
