@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 import socket
@@ -100,6 +101,30 @@ async def listener_at(places: Places, *, frontier: Frontier, say: Say) -> AsyncI
     """The listener that turns pushed URLs into tasks, closed at the end."""
     async with inbox_at(places) as inbox:
         yield Listener(inbox, frontier=frontier, intake_of=intake_of, say=say)
+
+
+@asynccontextmanager
+async def coordinating(pipe: str, places: Places, *, say: Say, stop: asyncio.Event) -> AsyncIterator[None]:
+    """A coordinator at a pipe, meanwhile: it answers workers, and takes in the URLs that programs push.
+    When it cannot go on it sets `stop`; its error is raised at the end."""
+    from shoal.processes.pump import pumping
+
+    async with (
+        pumping(pipe, places.frontier, say=say, stop=stop) as frontier,
+        listener_at(places, frontier=frontier, say=say) as listener,
+    ):
+        listening = asyncio.create_task(listener.listen_to_all())
+        listening.add_done_callback(lambda done: stop.set() if _has_failed(done) else None)
+        try:
+            yield
+        finally:
+            listening.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await listening
+
+
+def _has_failed(task: asyncio.Task[None]) -> bool:
+    return not task.cancelled() and task.exception() is not None
 
 
 def intake_of(crawl: Crawl, *, known: RecentKeys | None = None) -> Intake:
