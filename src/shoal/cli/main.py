@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.cli.secret_files import read_secret_files
 from shoal.errors import ShoalError
 from shoal.near_names import nearest
 from shoal.secrecy import masked_text
@@ -115,6 +116,7 @@ class Commands(click.Group):
         """Run and exit. Every failure people can act on is one line on stderr."""
         arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
         try:
+            read_secret_files(os.environ)
             result = super().main(arguments, *rest, **{"prog_name": "shoal", **extra, "standalone_mode": False})
             code = result if isinstance(result, int) else 0
         except click.exceptions.NoArgsIsHelpError as error:
