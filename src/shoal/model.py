@@ -14,8 +14,27 @@ VIA = " via "  # between a lane's host and its pool; a lane without it goes out 
 STAGE = " stage "  # between a lane's host and a kind: pages that were fetched wait there for a handler of that kind
 NO_EXIT = "no_exit"
 HTTP = "http"  # the kind of tasks that name none
+VISITS = "visits"  # the note of pages that are done until their next visit
 # Upper bounds, in seconds, of the groups into which fetches are counted by how long they took; one group more: above.
 FETCH_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Visit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """What is known of the visits of a page that is visited more than once. Encoded by position, as tasks are.
+
+    `asked` is the time between visits as the request has it, in seconds; None: the spider's; 0: one visit. `visits` so
+    far, the latest one `at` this time; it gave what `harvest` is the fingerprint of. Of `compared` pairs of visits in a
+    row, `seconds` apart in all, `changes` gave different things; older pairs count less. `modified` is when the page
+    changed last, as a sitemap says."""
+
+    asked: float | None = None
+    visits: int = 0
+    at: float = 0.0
+    harvest: int = 0
+    compared: float = 0.0
+    changes: float = 0.0
+    seconds: float = 0.0
+    modified: float = 0.0
 
 
 class Task(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -40,6 +59,7 @@ class Task(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     shape: int = 0
     merged: bool = False
     kind: str = HTTP
+    visit: Visit | None = None
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +132,10 @@ class ExitUse(msgspec.Struct, frozen=True, kw_only=True):
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
     """The task is finished; the tasks it found appear with it or not at all. `notes` are counted for people to read,
-    whatever they are called."""
+    whatever they are called.
+
+    `again`: the page is visited again in `again_in` seconds. The task goes on as this one, which has its key and a lane
+    of the same host, with all its attempts; it counts as delayed, not as done."""
 
     lease: Lease
     outcome: str = "ok"
@@ -122,6 +145,8 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     lane: LaneUpdate | None = None
     exit: ExitUse | None = None
     notes: dict[str, int] = msgspec.field(default_factory=dict)
+    again: Task | None = None
+    again_in: float = 0.0
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,6 +325,16 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def known(self) -> int:
         return self.left + self.done + self.dead + self.cancelled
+
+    @property
+    def visits(self) -> int:
+        """Visits that ended well, of pages that are visited again."""
+        return self.notes.get(VISITS, 0)
+
+    @property
+    def ended(self) -> int:
+        """How often the work on a page came to an end: for good, or until the next visit."""
+        return self.done + self.dead + self.visits
 
     @property
     def is_finished(self) -> bool:

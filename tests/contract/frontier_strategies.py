@@ -9,6 +9,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from shoal.model import (
+    VISITS,
     Budgets,
     Crawl,
     Dead,
@@ -23,6 +24,7 @@ from shoal.model import (
     Result,
     Retry,
     Task,
+    Visit,
     stage_lane,
 )
 
@@ -121,7 +123,7 @@ def make_result(
     lease: Lease, draw: Callable[[st.SearchStrategy[Any]], Any], *, placed: Callable[[Task], Task]
 ) -> Result:
     lane, use = draw(maybe_updates), draw(st.none() | uses)
-    match draw(st.sampled_from(["done", "done", "retry", "retry", "dead", "released", "handed", "bad"])):
+    match draw(st.sampled_from(["done", "done", "retry", "retry", "dead", "released", "handed", "again", "bad"])):
         case "done":
             found = [placed(task) for task in draw(st.lists(tasks, max_size=4))]
             return Done(
@@ -133,6 +135,10 @@ def make_result(
                 exit=use,
                 notes={"items": 2},
             )
+        case "again":
+            later = msgspec.structs.replace(lease.task, visit=Visit(interval=5.0, visits=1))
+            delay = draw(st.sampled_from([0.0, 5.0]))
+            return Done(lease=lease, lane=lane, exit=use, notes={VISITS: 1}, again=later, again_in=delay)
         case "retry":
             delay = draw(st.sampled_from([0.0, 5.0]))
             return Retry(

@@ -314,7 +314,7 @@ async def _run(
     before = await coordinator.progress()
     began = time.monotonic()
     if job.watched is not None:
-        job.watched.box.begin_crawl(pages=before.done + before.dead)
+        job.watched.box.begin_crawl(pages=before.ended)
     if job.watched is not None and job.watched.has_begun:
         # The run goes on that a process began which has died: its pages and its time count.
         began, before = job.watched.began, msgspec.structs.replace(before, done=job.watched.pages_before, dead=0)
@@ -355,7 +355,7 @@ def _announce(crawl: Crawl, before: Crawl | None, job: Job, *, display: Display)
 
 def _sum_up(crawl: Crawl, reading: Reading, *, owners: Owners, places: Places) -> Summary:
     before, after = reading.before, reading.after
-    pages = after.done + after.dead - before.done - before.dead
+    pages = after.ended - before.ended
     return Summary(
         crawl=crawl.id,
         spider=crawl.spider,

@@ -120,7 +120,7 @@ def measured(before: Survey, now: Survey) -> Measured:
     earlier = {member.beat.worker: member.beat for member in before.members}
     beats = [member.beat for member in now.at_work]
     parts = [_part(earlier.get(beat.worker), beat, seconds=seconds) for beat in beats]
-    ended = (now.progress.done + now.progress.dead) - (before.progress.done + before.progress.dead)
+    ended = now.progress.ended - before.progress.ended
     return Measured(
         seconds=seconds,
         worker_seconds=sum(covered for _, covered in parts),

@@ -118,7 +118,7 @@ class Meter:
         """Take in one reading. `bound` is what limits the crawl (see `bound_of`)."""
         began = self._began = now if self._began is None else self._began
         is_first = not self._rate
-        rate = self._rate.read(now, progress.done + progress.dead)
+        rate = self._rate.read(now, progress.ended)
         if is_first:
             rate = sum((worker.pages_per_second for worker in workers), 0.0)
         last = sorted((with_exits(lane, crawl) for lane in lanes), key=seconds_left, reverse=True)[:LAST_LANES]

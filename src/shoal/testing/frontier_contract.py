@@ -30,6 +30,7 @@ from shoal.testing.contract.frontier.reason_promises import ReasonPromises
 from shoal.testing.contract.frontier.settle_promises import SettlePromises
 from shoal.testing.contract.frontier.stage_promises import StagePromises
 from shoal.testing.contract.frontier.ttl_promises import TtlPromises
+from shoal.testing.contract.frontier.visit_promises import VisitPromises
 
 
 class FrontierContract(
@@ -49,6 +50,7 @@ class FrontierContract(
     HistoryPromises,
     KindPromises,
     StagePromises,
+    VisitPromises,
     ReasonPromises,
     BadRecordPromises,
 ):

@@ -13,7 +13,7 @@ from shoal.frontier.redis.shard_runner import ShardRunner, is_damage, needs_repa
 from shoal.frontier.redis.shards import Shard, shard_of
 from shoal.frontier.redis.wire import KEY, Batch, encode_counts, encode_task, encode_update, encode_use, number
 from shoal.frontier.rules.tasks import TOO_MANY_KINDS
-from shoal.model import HTTP, Dead, Done, Handed, LaneUpdate, Lease, Released, Result, Retry, SettleReport
+from shoal.model import HTTP, Dead, Done, Handed, LaneUpdate, Lease, Released, Result, Retry, SettleReport, Task
 
 MAX_RESULTS = 100
 FLAWS = (TypeError, ValueError, OverflowError, AttributeError, struct.error)
@@ -72,10 +72,12 @@ class Chunk:
                 _check_samples(result)
                 notes, counts = encode_counts(result.notes), encode_counts(result.rejected)
                 result.outcome.encode()
+                again = None if result.again is None else [*_following(result.again), number(result.again_in)]
                 # Last: what it has taken in cannot be undone.
                 found = self.batch.encode(result.found[_last_part(result)])
                 self._carry(notes)
-                return ["done", *lease, *update, result.outcome, *counts, *found]
+                ended = [*lease, *update, result.outcome, *counts, *found]
+                return ["done", *ended] if again is None else ["again", *ended, *again]
             case Retry():
                 result.reason.encode()
                 delay = number(result.delay)
@@ -88,11 +90,9 @@ class Chunk:
             case Released():
                 return ["release", *lease, *update]
             case Handed():
-                task = result.task
-                task.lane.encode()
-                payload, kind = encode_task(task), "" if task.kind == HTTP else task.kind
+                following = _following(result.task)
                 self._carry(encode_counts(result.notes))
-                return ["hand", *lease, *update, task.lane, kind, payload]
+                return ["hand", *lease, *update, *following]
 
     def _carry(self, notes: list[Argument]) -> None:
         """The result that comes next carries these notes."""
@@ -313,6 +313,12 @@ def _lease(lease: Lease) -> tuple[Argument, Argument]:
 
 def _update(update: LaneUpdate | None) -> list[Argument]:
     return [0] if update is None else [2 if update.why else 1, *encode_update(update)]
+
+
+def _following(task: Task) -> tuple[Argument, Argument, Argument]:
+    """The task as which a leased one goes on."""
+    task.lane.encode()
+    return task.lane, "" if task.kind == HTTP else task.kind, encode_task(task)
 
 
 def _last_part(result: Done) -> slice:

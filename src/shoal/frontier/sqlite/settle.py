@@ -30,7 +30,7 @@ _PUT_BACK = (
     "UPDATE task SET state = ?, at = ?, attempts = ?, free_retries = ?, reason = ?, losses = iif(?, losses, 0),"
     " worker = '' WHERE id = ?"
 )
-_HAND_OVER = (
+_GO_ON = (
     "UPDATE task SET state = ?, at = ?, lane = ?, kind = ?, max_attempts = ?, payload = ?, attempts = 0,"
     " free_retries = 0, reason = '', losses = 0, worker = '' WHERE id = ?"
 )
@@ -120,7 +120,7 @@ class _Settlement:
         self._ended: list[int] = []
         self._put_back: list[tuple[int, float, int, int, str, bool, int]] = []
         self._buried: list[tuple[float, str, str, int]] = []
-        self._handed: list[tuple[Any, ...]] = []
+        self._going_on: list[tuple[Any, ...]] = []
         self._found: list[Task] = []
         # How many tasks were found up to and with each lease that found some, by its token.
         self._found_by: list[tuple[int, int]] = []
@@ -151,8 +151,8 @@ class _Settlement:
             ledger.db.executemany(_PUT_BACK, self._put_back)
         if self._buried:
             ledger.db.executemany(_BURY, self._buried)
-        if self._handed:
-            ledger.db.executemany(_HAND_OVER, self._handed)
+        if self._going_on:
+            ledger.db.executemany(_GO_ON, self._going_on)
         report, known = put_found(ledger, self._found)
         self.duplicates = self._with_tokens(known)
         ledger.flush()
@@ -187,17 +187,20 @@ class _Settlement:
                 state, at = ledger.wait(lane, kind=task.kind)
                 self._put_back.append((state, at, task.attempts - 1, task.free_retries, "", True, task.id))
             case Handed():
-                self._hand_over(task, result.task)
+                self._go_on(task, result.task)
             case _:
                 raise TypeError(f"{type(result).__name__} is not a result")
 
     def _finish(self, task: Held, result: Done) -> None:
         ledger = self._ledger
-        ledger.crawl.done += 1
+        if result.again is not None:
+            self._go_on(task, result.again, delay=result.again_in)
+        else:
+            ledger.crawl.done += 1
+            self._done.append(task.id)
+            self._ended.append(task.key)
         ledger.tally("outcome", result.outcome)
         ledger.reject(result.rejected, result.samples)
-        self._done.append(task.id)
-        self._ended.append(task.key)
         if result.found:
             self._found += result.found
             self._found_by.append((len(self._found), result.lease.token))
@@ -212,13 +215,14 @@ class _Settlement:
         state, at = ledger.wait(lane, kind=task.kind, delay=result.delay)
         self._put_back.append((state, at, *tries, result.reason, False, task.id))
 
-    def _hand_over(self, held: Held, task: Task) -> None:
+    def _go_on(self, held: Held, task: Task, *, delay: float = 0.0) -> None:
+        """The task waits as its new self, with all its attempts."""
         ledger = self._ledger
         if not ledger.has_room_for(task.kind):
             raise ValueError(TOO_MANY_KINDS)
         lane, kind = ledger.lane(task.lane), ledger.add_kind(task.kind)
-        state, at = ledger.wait(lane, kind=kind)
-        self._handed.append((state, at, lane.id, kind, task.max_attempts, _ENCODER.encode(task), held.id))
+        state, at = ledger.wait(lane, kind=kind, delay=delay)
+        self._going_on.append((state, at, lane.id, kind, task.max_attempts, _ENCODER.encode(task), held.id))
 
     def _bury(self, task: Held, reason: str, detail: str) -> None:
         ledger = self._ledger

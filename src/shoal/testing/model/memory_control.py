@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from shoal.frontier.rules.constants import MAX_KINDS
-from shoal.model import STAGE, VIA, Crawl, Dead, DeadFilter, Done, Handed, Released, Result, Retry, TaskState
+from shoal.model import STAGE, VIA, Crawl, Dead, DeadFilter, Done, Handed, Released, Result, Retry, Task, TaskState
 from shoal.testing.model.memory_crawl import ModelCrawl, ModelTask
 from shoal.testing.model.memory_put import lane_of
 
@@ -30,7 +30,10 @@ def apply(one: ModelCrawl, task: ModelTask, result: Result) -> None:
         one.notes.update(result.notes)
     match result:
         case Done():
-            one.retire(task.task.key)
+            if result.again is None:
+                one.retire(task.task.key)
+            else:
+                go_on(one, task, result.again, delay=result.again_in)
             one.outcomes[result.outcome] += 1
             one.reject(result.rejected, result.samples)
         case Retry():
@@ -40,20 +43,22 @@ def apply(one: ModelCrawl, task: ModelTask, result: Result) -> None:
         case Released():
             one.release(task)
         case Handed():
-            hand_over(one, task, result)
+            go_on(one, task, result.task)
 
 
-def hand_over(one: ModelCrawl, task: ModelTask, result: Handed) -> None:
-    one.kinds.add(result.task.kind)
-    task.task, task.lane = result.task, lane_of(one, result.task.lane)
+def go_on(one: ModelCrawl, task: ModelTask, following: Task, *, delay: float = 0.0) -> None:
+    """The task waits as its new self, with all its attempts."""
+    one.kinds.add(following.kind)
+    task.task, task.lane = following, lane_of(one, following.lane)
     task.attempts = task.free_retries = task.losses = 0
     task.reason = ""
-    one.wait(task)
+    one.wait(task, delay)
 
 
 def lacks_room(one: ModelCrawl, result: Result) -> bool:
     """Whether the result would give the crawl too many kinds."""
-    return isinstance(result, Handed) and result.task.kind not in one.kinds and len(one.kinds) >= MAX_KINDS
+    following = result.task if isinstance(result, Handed) else result.again if isinstance(result, Done) else None
+    return following is not None and following.kind not in one.kinds and len(one.kinds) >= MAX_KINDS
 
 
 def retry(one: ModelCrawl, task: ModelTask, result: Retry) -> None:

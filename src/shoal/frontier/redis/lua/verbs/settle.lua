@@ -5,6 +5,7 @@
 --          verb, key (8 bytes), token, lane's update: "0", "1" and eight values (see update_lane), or "2", those and why; how
 --          the exit did: "" or the report (see exit_use); then by verb
 --   done     outcome; number of rejections, for each: reason, count; the list of found tasks (see admit)
+--   again    as done; then lane, kind or "", task, delay: the page is visited again after the delay, as this task, which has its key
 --   found    their list: a part of a long one, sent ahead; the lease stands
 --   retry    reason, delay, "1" if free
 --   dead     reason, detail
@@ -38,13 +39,14 @@ local function read_result()
     assert(verdict_of(result.report))
   end
   at = at + 1
-  if result.verb == 'done' then
+  local is_done = result.verb == 'done' or result.verb == 'again'
+  if is_done then
     result.rejected = at + 2
     local rejections = tonumber(ARGV[at + 1])
     for i = 1, rejections do assert(tonumber(ARGV[at + 1 + 2 * i])) end
     at = at + 2 + 2 * rejections
   end
-  if result.verb == 'done' or result.verb == 'found' then
+  if is_done or result.verb == 'found' then
     result.found = at
     result.total, at = check_tasks(at)
   elseif result.verb == 'retry' then
@@ -53,9 +55,14 @@ local function read_result()
   elseif result.verb == 'dead' then
     result.reason, result.detail = ARGV[at], ARGV[at + 1]
     at = at + 2
-  elseif result.verb == 'hand' then
+  end
+  if result.verb == 'hand' or result.verb == 'again' then
     result.lane, result.kind, result.task = ARGV[at], ARGV[at + 1] ~= '' and ARGV[at + 1] or nil, ARGV[at + 2]
     at = at + 3
+  end
+  if result.verb == 'again' then
+    result.delay = assert(tonumber(ARGV[at]))
+    at = at + 1
   end
   return result
 end
@@ -83,9 +90,8 @@ local held_values = results > 0 and call('HMGET', P .. 'held', unpack(keys)) or 
 
 local outcomes, rejected, noted, has_ended, finished = {}, {}, {}, {}, {}
 
-local function finish(result)
-  count('done', 1)
-  finished[#finished + 1] = result.key
+-- What a page that is done brought; the task itself is done for good or goes on.
+local function harvest(result)
   local first = result.rejected
   local outcome = ARGV[first - 2]
   outcomes[outcome] = (outcomes[outcome] or 0) + 1
@@ -107,12 +113,18 @@ local function retry(lane, held, result)
   put_back(lane, held, result.delay)
 end
 
--- The task goes on as another one, in its next stage, with all its attempts.
-local function hand_over(held, result)
+local function finish(result)
+  count('done', 1)
+  finished[#finished + 1] = result.key
+  harvest(result)
+end
+
+-- The task goes on as another one, in its next stage or at its next visit, with all its attempts.
+local function go_on(held, result)
   held.task, held.lane = result.task, result.lane
   held.attempts, held.losses, held.free_retries, held.reason = 0, 0, 0, ''
   if result.kind then learn_kind(result.kind) end
-  put_back(need_lane(result.lane), held, 0)
+  put_back(need_lane(result.lane), held, result.delay or 0)
 end
 
 local function apply(held, result, set)
@@ -135,7 +147,10 @@ local function apply(held, result, set)
   elseif result.verb == 'dead' then
     bury(held, result.reason, result.detail)
   elseif result.verb == 'hand' then
-    hand_over(held, result)
+    go_on(held, result)
+  elseif result.verb == 'again' then
+    go_on(held, result)
+    harvest(result)
   else
     release(lane, held)
   end
