@@ -136,7 +136,7 @@ def make_result(
                 notes={"items": 2},
             )
         case "again":
-            later = msgspec.structs.replace(lease.task, visit=Visit(interval=5.0, visits=1))
+            later = msgspec.structs.replace(lease.task, visit=Visit(asked=5.0, visits=1))
             delay = draw(st.sampled_from([0.0, 5.0]))
             return Done(lease=lease, lane=lane, exit=use, notes={VISITS: 1}, again=later, again_in=delay)
         case "retry":
