@@ -40,9 +40,10 @@ demo: install
 
 # Servers that the tests start by themselves. Where we may not install them, tests that need a missing one are skipped.
 servers:
-	@for pair in redis-server:redis-server rabbitmq-server:rabbitmq-server ip:iproute2 tinyproxy:tinyproxy microsocks:microsocks faketime:faketime valgrind:valgrind chromium:chromium npm:npm; do \
+	@for pair in redis-server:redis-server rabbitmq-server:rabbitmq-server ip:iproute2 tinyproxy:tinyproxy microsocks:microsocks faketime:faketime valgrind:valgrind chromium:chromium npm:npm hunspell:hunspell; do \
 	  command -v $${pair%%:*} >/dev/null || PATH=$$PATH:/usr/sbin:/sbin command -v $${pair%%:*} >/dev/null || missing="$$missing $${pair##*:}"; \
 	done; \
+	ls /usr/share/hunspell/en_GB.dic >/dev/null 2>&1 || missing="$$missing hunspell-en-gb"; \
 	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory apt PACKAGES="$$missing"; \
 	elif [ -n "$$missing" ]; then echo "tests that need$$missing are skipped"; fi
@@ -105,8 +106,17 @@ guard: dev servers
 guard-renew: dev servers
 	$(BIN)/python -m bench.guard --renew
 
-docs: dev
+# The reference from the code, then the site in .site/html, checked: links, words, nothing from another host.
+docs: dev servers $(VENV)/site_tools/.installed
 	$(BIN)/python docs/generate.py
+	$(BIN)/python -m checks.spelling
+	$(BIN)/python docs/build_site.py
+
+# What draws the diagrams, in the version of docs/site_tools/package-lock.json.
+$(VENV)/site_tools/.installed: docs/site_tools/package-lock.json $(VENV)/bin/python
+	@mkdir -p $(@D) && cp docs/site_tools/package.json docs/site_tools/package-lock.json $(@D)
+	@npm ci --prefix $(@D) --no-audit --no-fund --silent
+	@touch $@
 
 clean:
-	rm -rf $(VENV) bench/.work shoal-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .site dist bench/.work shoal-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
