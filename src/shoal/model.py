@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import random
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -493,6 +493,15 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     figures: Figures = msgspec.field(default_factory=Figures)
     cores: int = 0
     kinds: tuple[str, ...] = (HTTP,)
+
+
+class Duty(NamedTuple):
+    """What `hold_duty` gives: whether the holder has the duty, what its holders have noted, and the number of the term,
+    which rises whenever the duty comes to another holder."""
+
+    is_ours: bool
+    notes: bytes
+    term: int
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Callable, Coroutine
+from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,6 +43,7 @@ from shoal.model import (
     Crawl,
     CrawlState,
     DeadFilter,
+    LaneStatus,
     LaneUpdate,
     Lease,
     LeaseBatch,
@@ -289,7 +291,9 @@ class FrontierMachine(RuleBasedStateMachine):
             case "point":
                 point, holder = point_of(data.draw(st.integers(0, 9))), data.draw(st.sampled_from("fg"))
                 self.both(lambda frontier: frontier.keep_point(crawl, point))
-                self.both(lambda frontier: frontier.hold_duty("d", holder, seconds=5.0, notes=holder.encode()))
+                seconds, term = data.draw(st.sampled_from([0.0, 5.0])), data.draw(st.sampled_from([None, 1, 2, 3]))
+                notes = data.draw(st.sampled_from([None, holder.encode()]))
+                self.both(lambda frontier: frontier.hold_duty("d", holder, seconds=seconds, notes=notes, term=term))
             case _:
                 self.both(lambda frontier: frontier.delete_crawl(PLAIN))
                 if self.is_sharded:
@@ -306,10 +310,17 @@ class FrontierMachine(RuleBasedStateMachine):
     def looks_the_same_in_detail(self) -> None:
         self.both(self.details)
 
-    @staticmethod
-    async def overview(frontier: Frontier) -> list[Any]:
+    async def overview(self, frontier: Frontier) -> list[Any]:
         crawls = await frontier.crawls()
-        return [crawls, *[(await frontier.progress(crawl.id), await frontier.lanes(crawl.id)) for crawl in crawls]]
+        lanes = [self.comparable(await frontier.lanes(crawl.id)) for crawl in crawls]
+        return [crawls, lanes, [await frontier.progress(crawl.id) for crawl in crawls]]
+
+    def comparable(self, lanes: list[LaneStatus]) -> list[Any]:
+        """The lanes, busiest first. Of lanes of different shards that are as busy, any may be the first."""
+        if not self.is_sharded:
+            return lanes
+        as_busy = groupby(lanes, key=lambda lane: (lane.waiting, lane.in_flight))
+        return [sorted(group, key=lambda lane: lane.lane) for _, group in as_busy]
 
     async def details(self, frontier: Frontier) -> list[Any]:
         seen: list[Any] = []

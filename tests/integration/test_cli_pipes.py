@@ -65,8 +65,8 @@ def test_status_tells_of_messages_that_could_not_be_read(folder: Folder) -> None
     async def note() -> None:
         frontier = await open_frontier(str(folder.path / "shoal.db"))
         await frontier.open_crawl(Crawl(id="books-1", spider="books"))
-        await name_of(frontier, "me")
-        await note_unreadable(frontier, "me", pipe="amqp://host/", number=3)
+        await name_of(frontier)
+        await note_unreadable(frontier, pipe="amqp://host/", number=3)
         await frontier.close()
 
     asyncio.run(note())

@@ -179,7 +179,7 @@ async def until_noted(path: Path) -> None:
     frontier = await open_frontier(str(path))
 
     async def is_noted() -> bool:
-        _, data = await frontier.hold_duty(DUTY, "nobody", seconds=0.0)
+        _, data, _ = await frontier.hold_duty(DUTY, "nobody", seconds=0.0)
         notes = read_notes(data)
         return bool(notes.alerts) and not notes.queues["ops"].messages
 

@@ -94,7 +94,7 @@ async def add_dead_letter(frontier: Frontier, crawl: str) -> None:
 
 async def noted(frontier: Frontier) -> Notes | None:
     """What the holder has noted, once nothing waits to be sent: killed before, the next one would send it again."""
-    _, data = await frontier.hold_duty(DUTY, "nobody", seconds=0.0)
+    _, data, _ = await frontier.hold_duty(DUTY, "nobody", seconds=0.0)
     notes = read_notes(data)
     return notes if notes.alerts and not notes.queues["ops"].messages else None
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.secret_files import read_secret_files
 from shoal.errors import ShoalError
 from shoal.near_names import nearest
 from shoal.secrecy import masked_text
@@ -117,7 +116,7 @@ class Commands(click.Group):
         """Run and exit. Every failure people can act on is one line on stderr."""
         arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
         try:
-            read_secret_files(os.environ)
+            _read_secret_files()
             result = super().main(arguments, *rest, **{"prog_name": "shoal", **extra, "standalone_mode": False})
             code = result if isinstance(result, int) else 0
         except click.exceptions.NoArgsIsHelpError as error:
@@ -177,6 +176,12 @@ def _explained(command: click.Command) -> click.Command:
     if names & {"crawl", "[crawl]"}:
         command.epilog = CRAWL_HELP
     return command
+
+
+def _read_secret_files() -> None:
+    """Secrets that lie in files take the place of the variables that name them. Loaded only where there are such."""
+    if any(name.startswith("SHOAL_") and name.endswith("_FILE") for name in os.environ):
+        importlib.import_module("shoal.cli.secret_files").read_secret_files(os.environ)
 
 
 def _refuse(line: str, code: int) -> int:

@@ -18,6 +18,7 @@ from shoal.model import (
     DeadCount,
     DeadFilter,
     DeadLetter,
+    Duty,
     ExitStatus,
     LaneStatus,
     LaneUpdate,
@@ -231,11 +232,14 @@ class Frontier(Protocol):
         equal parts of the time. Points that another version wrote and this one cannot read are left out."""
 
     async def hold_duty(
-        self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None
-    ) -> tuple[bool, bytes]:
+        self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None, term: int | None = None
+    ) -> Duty:
         """Take or keep a duty of the whole frontier, such as sending alerts, for `seconds` from now; `notes` replaces
-        what its holders have noted so far. Gives whether the holder has it, and the notes; if another holder has it,
-        nothing changes. 0 seconds: give it up, the notes stay."""
+        what its holders have noted so far. If another holder has it, nothing changes.
+
+        `term`: only as long as no other holder has taken it since that term. A process that stood still for longer
+        than its duty lasted gives the term in which it read the notes: it takes and overwrites nothing, also if the
+        duty is free again. 0 seconds: give it up, the notes stay; who does not have it only looks."""
 
     async def close(self) -> None:
         """Close the connections. Leases stay until they expire."""

@@ -7,60 +7,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, Literal
 
 import msgspec
 
-from shoal.model import VIA, Crawl
 from shoal.processes.advice_words import IF_SO, WORDS, idle_words, no_worker_words, scarce_words, unknown_words
-from shoal.processes.crawl_record import has_store_server, record_of
-from shoal.processes.crawl_survey import LANES_READ, Measured, Survey, measured
-from shoal.processes.stats import pool_of
-from shoal.settings import Settings
-
-# From this share on a thing counts as saturated; a worker is loaded up to this share.
-SATURATED: Final = 0.8
-TARGET_SHARE: Final = 0.85
-# Of the cores of a machine so much is there for workers.
-USABLE_CORES: Final = 0.95
-MOST_TIMES: Final = 64.0
-# A line is told from slow sites by how long the bodies of answers take, as a share of the whole time.
-BODY_SHARE: Final = 0.6
-
-Thing = Literal["pace", "exits", "cpu", "slots", "store", "line"]
-
-
-class Shares(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of each thing is used: 1.0 is all of it.
-
-    `pace` is that of the hosts with work, `exits` that of the pools, `cpu` a core per worker, `slots` the requests that
-    workers may have on their way, `store` what the writers of the workers can take, `line` the network."""
-
-    pace: float = 0.0
-    exits: float = 0.0
-    cpu: float = 0.0
-    slots: float = 0.0
-    store: float = 0.0
-    line: float = 0.0
-
-    @property
-    def tightest(self) -> Thing:
-        """The thing with the highest share. A line that is full fills the slots as well, and so does a worker that has
-        no time to take in answers: those are the causes."""
-        if self.line >= SATURATED and self.slots >= SATURATED:
-            return "line"
-        found: Thing = max(THINGS, key=lambda name: float(getattr(self, name)))
-        return "cpu" if found == "slots" and self.cpu >= SATURATED else found
-
-
-THINGS: Final[tuple[Thing, ...]] = ("exits", "pace", "store", "cpu", "slots", "line")
-# More workers bring more of these, and of what a store takes that has room for several writers.
-OF_WORKERS: Final[tuple[Thing, ...]] = ("cpu", "slots")
+from shoal.processes.crawl_survey import Measured, Survey, measured
+from shoal.processes.kind_advice import KindAdvice, advise_kinds, has_several_kinds, kind_lines, kinds_at_rest
+from shoal.processes.utilisation import (
+    SATURATED,
+    TARGET_SHARE,
+    Shares,
+    Thing,
+    gain,
+    growing,
+    is_scarce,
+    shares_of,
+    wanted,
+)
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds a crawl, and what would help. `bound` is empty where nothing is saturated; `is_certain`: what bounds
-    it cannot be mistaken for something else."""
+    it cannot be mistaken for something else. `workers_wanted` is the sum over `kinds`."""
 
     crawl: str
     rate: float
@@ -71,137 +39,62 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     shares: Shares = msgspec.field(default_factory=Shares)
     gain_of_doubling: float = 1.0
     lines: tuple[str, ...] = ()
+    kinds: tuple[KindAdvice, ...] = ()
 
 
 def advise(before: Survey, now: Survey) -> Advice:
     """What bounds the crawl between two surveys, and what would help."""
     crawl, done = now.crawl, measured(before, now)
-    nothing = Advice(crawl=crawl.id, rate=done.rate, workers=done.workers, workers_wanted=0)
+    nothing = Advice(crawl=crawl.id, rate=done.rate, workers=done.workers, workers_wanted=0, kinds=kinds_at_rest(now))
     if (nothing_to_do := idle_words(now)) is not None:
         return told(nothing, nothing_to_do)
     if not done.workers:
-        return told(msgspec.structs.replace(nothing, workers_wanted=1), no_worker_words(now))
-    unknown = msgspec.structs.replace(nothing, workers_wanted=done.workers, is_certain=False)
+        return told(_with_kinds(nothing, before, now, wanted_of_all=1), no_worker_words(now))
+    unknown = msgspec.structs.replace(nothing, is_certain=False)
     if now.at <= before.at:
-        return told(unknown, f"{crawl.id} is not measured yet: ask again soon")
+        kept = _with_kinds(unknown, before, now, wanted_of_all=done.workers)
+        return told(kept, f"{crawl.id} is not measured yet: ask again soon")
     shares = shares_of(now, done)
     tightest = shares.tightest
     bound = tightest if getattr(shares, tightest) >= SATURATED else ""
     # A worker that has no time for a page in all these seconds is bound by its cores; of the rest nothing is known.
     if not done.pages and bound != "cpu":
-        return told(unknown, unknown_words(now, done))
+        return told(_with_kinds(unknown, before, now, wanted_of_all=done.workers), unknown_words(now, done))
     if not bound and is_scarce(now):
-        return _scarce(nothing, shares, now)
+        return _scarce(msgspec.structs.replace(nothing, shares=shares), before, now)
     grows = growing(crawl)
     advice = msgspec.structs.replace(
         nothing,
         shares=shares,
         bound=bound,
         is_certain=bound not in ("line", "slots", ""),
-        workers_wanted=wanted(shares, done, grows=grows),
         gain_of_doubling=gain(shares, done, times=2.0, grows=grows, own_machines=False),
     )
+    advice = _with_kinds(advice, before, now, wanted_of_all=wanted(shares, done, grows=grows))
     return told(advice, *WORDS[bound](now, done), *_doubling(advice, done, grows=grows), *_wanted_line(advice))
 
 
 def told(advice: Advice, *lines: str) -> Advice:
-    return msgspec.structs.replace(advice, lines=lines)
+    """The advice with these lines, and one per kind where there are several."""
+    by_kind = kind_lines(advice.kinds) if len(advice.kinds) > 1 and advice.workers_wanted else ()
+    return msgspec.structs.replace(advice, lines=(*lines, *by_kind))
 
 
-def shares_of(survey: Survey, done: Measured) -> Shares:
-    """How much of each thing is used."""
-    figures, workers = done.figures, max(1, done.workers)
-    time = done.worker_seconds
-    pace, exits = _allowed(survey, done.fetch_seconds)
-    batch = 2 * settings_of(survey.crawl).flush_pages
-    write = (figures.write_seconds + figures.settle_seconds) / figures.writes if figures.writes else 0.0
-    slots = min(1.0, figures.waiting_for_slots / time) if time else 0.0
-    body = figures.body_seconds / figures.fetch_seconds if figures.fetch_seconds else 0.0
-    return Shares(
-        pace=min(1.0, done.starts / pace) if pace else 0.0,
-        exits=min(1.0, done.starts / exits) if exits else 0.0,
-        cpu=min(1.0, done.load),
-        slots=slots,
-        store=min(1.0, done.rate * write / (workers * batch)),
-        line=_line_share(slots, body),
-    )
+def _with_kinds(advice: Advice, before: Survey, now: Survey, *, wanted_of_all: int) -> Advice:
+    """Each kind's workers, and their sum; those of the whole crawl where there is one kind."""
+    kinds = kinds_at_rest(now)
+    if has_several_kinds(now):
+        kinds = advise_kinds(before, now, shares=advice.shares)
+    else:
+        kinds = tuple(msgspec.structs.replace(one, workers_wanted=wanted_of_all) for one in kinds)
+    return msgspec.structs.replace(advice, kinds=kinds, workers_wanted=sum(one.workers_wanted for one in kinds))
 
 
-def _line_share(slots: float, body: float) -> float:
-    """Where bodies take most of a request's time and the slots are full, one of many bodies arrives at any moment: the
-    line has no time in which it does nothing."""
-    if body < BODY_SHARE:
-        return 0.0
-    return 1.0 if slots >= SATURATED else slots
-
-
-def _allowed(survey: Survey, fetch_seconds: float) -> tuple[float, float]:
-    """Starts per second that the hosts with work allow by their pace, and that the exits of their pools allow; 0: any
-    number. More lanes than were read allow more than is known."""
-    pace = exits = 0.0
-    busy = [lane for lane in survey.lanes if lane.waiting or lane.in_flight]
-    for lane in busy:
-        pace += _per_second(lane.interval, lane.cap, fetch_seconds)
-        pool = pool_of(lane, survey.crawl)
-        if pool is not None:
-            usable = len({*pool.exits} - survey.resting(lane.lane))
-            exits += usable * _per_second(pool.interval, pool.cap, fetch_seconds) if usable else 0.0
-    is_whole = len(survey.lanes) < LANES_READ and math.isfinite(pace)
-    has_only_pools = bool(busy) and all(VIA in lane.lane for lane in busy)
-    return (pace if is_whole else 0.0), (exits if has_only_pools and math.isfinite(exits) else 0.0)
-
-
-def _per_second(interval: float, cap: int, fetch_seconds: float) -> float:
-    paced = 1 / interval if interval > 0 else math.inf
-    capped = cap / fetch_seconds if cap > 0 and fetch_seconds > 0 else math.inf
-    return min(paced, capped)
-
-
-def is_scarce(survey: Survey) -> bool:
-    """Whether hardly a page waits: links come as fast as pages do."""
-    progress, slots = survey.progress, sum(member.beat.slots for member in survey.at_work)
-    return progress.queued < max(1, slots // 4)
-
-
-def growing(crawl: Crawl) -> tuple[Thing, ...]:
-    """What there is more of with more workers. A file has one writer at a time, a database server several."""
-    return (*OF_WORKERS, "store") if has_store_server(crawl) else OF_WORKERS
-
-
-def gain(shares: Shares, done: Measured, *, times: float, grows: Sequence[Thing], own_machines: bool) -> float:
-    """How many times as fast the crawl would be with so many times the workers: on machines of their own, or on those
-    that are there."""
-    limits = [times]
-    for name in THINGS:
-        share = float(getattr(shares, name))
-        if share > 0:
-            limits.append((times if name in grows else 1.0) / share)
-    if not own_machines and done.cores and sum(done.loads) > 0:
-        limits.append(max(1.0, _cores_allow(done, times=times)))
-    return max(min(limits), min(1.0, times))
-
-
-def _cores_allow(done: Measured, *, times: float) -> float:
-    """How many times as fast so many times the workers may be on the cores that are there."""
-    if not done.is_crowded:
-        return USABLE_CORES * done.cores / sum(done.loads)
-    # Turns on the cores are shared with other programs: more processes get more of the turns.
-    return times * done.cores / (done.cores + (times - 1) * done.workers * done.core_got)
-
-
-def wanted(shares: Shares, done: Measured, *, grows: Sequence[Thing]) -> int:
-    """The number of workers worth running: as many as it takes to reach what hosts, exits, line and store allow."""
-    fixed = [float(getattr(shares, name)) for name in THINGS if name not in grows]
-    most = min((1 / share for share in fixed if share > 1 / MOST_TIMES), default=2.0)
-    busiest = max(0.01, *(float(getattr(shares, name)) for name in grows))
-    return max(1, math.ceil(done.workers * most * busiest / TARGET_SHARE - 0.05))
-
-
-def _scarce(advice: Advice, shares: Shares, survey: Survey) -> Advice:
-    busy = max(shares.cpu, shares.slots, shares.store)
+def _scarce(advice: Advice, before: Survey, now: Survey) -> Advice:
+    busy = max(advice.shares.cpu, advice.shares.slots, advice.shares.store)
     workers = max(1, math.ceil(advice.workers * busy / TARGET_SHARE))
-    found = msgspec.structs.replace(advice, bound="links", shares=shares, workers_wanted=workers)
-    return told(found, scarce_words(survey), *_wanted_line(found))
+    found = _with_kinds(msgspec.structs.replace(advice, bound="links"), before, now, wanted_of_all=workers)
+    return told(found, scarce_words(now), *_wanted_line(found))
 
 
 def _doubling(advice: Advice, done: Measured, *, grows: Sequence[Thing]) -> list[str]:
@@ -222,8 +115,3 @@ def _doubling(advice: Advice, done: Measured, *, grows: Sequence[Thing]) -> list
 def _wanted_line(advice: Advice) -> list[str]:
     some = "worker is" if advice.workers_wanted == 1 else "workers are"
     return [f"{advice.workers_wanted} {some} worth running now; {advice.workers} at work"]
-
-
-def settings_of(crawl: Crawl) -> Settings:
-    """The settings that the crawl's workers work by."""
-    return record_of(crawl).settings if crawl.settings else Settings()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from shoal.error_text import several
-from shoal.model import CrawlState, LaneStatus
+from shoal.model import STAGE, CrawlState, LaneStatus
 from shoal.processes.bounds import Look, bound_of
 from shoal.processes.crawl_record import has_store_server
 from shoal.processes.crawl_survey import Measured, Survey
@@ -32,9 +32,13 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+def _hosts(survey: Survey) -> list[LaneStatus]:
+    """The lanes with pages that are to be fetched."""
+    return [lane for lane in survey.lanes if lane.waiting and STAGE not in lane.lane]
+
+
 def _slowest(survey: Survey) -> LaneStatus | None:
-    waiting = [lane for lane in survey.lanes if lane.waiting]
-    return max(waiting, key=lambda lane: lane.waiting * lane.interval + lane.starts_in, default=None)
+    return max(_hosts(survey), key=lambda lane: lane.waiting * lane.interval + lane.starts_in, default=None)
 
 
 def idle_words(survey: Survey) -> str | None:
@@ -80,7 +84,7 @@ def scarce_words(survey: Survey) -> str:
 
 
 def _pace_words(survey: Survey, done: Measured) -> list[str]:
-    lane, hosts = _slowest(survey), sum(1 for lane in survey.lanes if lane.waiting)
+    lane, hosts = _slowest(survey), len(_hosts(survey))
     who = f"{lane.lane} above all" if lane is not None and hosts > 1 else lane.lane if lane is not None else "the hosts"
     some = f"{hosts} {'host with waiting pages allows' if hosts == 1 else 'hosts with waiting pages allow'} ({who})"
     if lane is not None and is_capped(lane, done.fetch_seconds):

@@ -11,10 +11,11 @@ import msgspec
 from shoal.error_text import several
 from shoal.exits.figures import money
 from shoal.model import CrawlState
-from shoal.processes.advice import TARGET_SHARE, THINGS, Advice, growing
+from shoal.processes.advice import Advice
 from shoal.processes.advice_words import hours, idle_words
 from shoal.processes.crawl_survey import Measured, Survey
 from shoal.processes.stats import seconds_left, with_exits
+from shoal.processes.utilisation import TARGET_SHARE, THINGS, growing
 from shoal.setting_values import MachineSize
 
 # Of a machine's memory so much is there for workers.

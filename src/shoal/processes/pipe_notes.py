@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from functools import partial
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -11,9 +11,9 @@ import msgspec
 from shoal.error_text import several
 from shoal.frontier.base import Frontier
 from shoal.pipes.base import UNREADABLE
+from shoal.processes.duty_notes import change_noted, read_noted
 
 DUTY: Final = "notes on pipes"
-WRITING_SECONDS: Final = 5.0
 
 
 class PipeNotes(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,22 +25,24 @@ class PipeNotes(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_notes(frontier: Frontier) -> PipeNotes | None:
     """The notes; None: no coordinator was at a pipe with this frontier."""
-    _, data = await frontier.hold_duty(DUTY, f"reader-{uuid.uuid4().hex}", seconds=0.0)
-    return msgspec.json.decode(data, type=PipeNotes) if data else None
+    _, data = await read_noted(frontier, DUTY)
+    return _notes(data)
 
 
-async def name_of(frontier: Frontier, holder: str) -> str:
+async def name_of(frontier: Frontier) -> str:
     """The name of the frontier, given to it by the first coordinator."""
-    notes = await read_notes(frontier) or await _write(frontier, holder, PipeNotes(name=uuid.uuid4().hex))
-    return notes.name
+    known = await read_notes(frontier)
+    return known.name if known else (await _change(frontier, lambda notes: notes)).name
 
 
-async def note_unreadable(frontier: Frontier, holder: str, *, pipe: str, number: int) -> None:
+async def note_unreadable(frontier: Frontier, *, pipe: str, number: int) -> None:
     """Note how many messages of a pipe could not be read, if that has changed."""
-    notes = await read_notes(frontier)
-    if notes is not None and notes.unreadable.get(pipe, 0) != number:
-        counts = {**notes.unreadable, pipe: number}
-        await _write(frontier, holder, msgspec.structs.replace(notes, unreadable=counts))
+    known = await read_notes(frontier)
+    if known is not None and known.unreadable.get(pipe, 0) != number:
+        await _change(
+            frontier,
+            lambda notes: msgspec.structs.replace(notes, unreadable={**notes.unreadable, pipe: number}),
+        )
 
 
 async def unreadable_lines(frontier: Frontier) -> list[str]:
@@ -54,9 +56,17 @@ async def unreadable_lines(frontier: Frontier) -> list[str]:
     ]
 
 
-async def _write(frontier: Frontier, holder: str, notes: PipeNotes) -> PipeNotes:
-    """Write the notes, unless another coordinator does so right now; gives what stands there."""
-    hold = partial(frontier.hold_duty, DUTY, holder)
-    _, data = await hold(seconds=WRITING_SECONDS, notes=msgspec.json.encode(notes))
-    await hold(seconds=0.0)
+async def _change(frontier: Frontier, change: Callable[[PipeNotes], PipeNotes]) -> PipeNotes:
+    """Change the notes, or begin them with a name of their own; gives what stands there."""
+
+    def changed(data: bytes) -> bytes:
+        return msgspec.json.encode(change(_notes(data) or PipeNotes(name=uuid.uuid4().hex)))
+
+    data = await change_noted(
+        frontier, DUTY, changed, busy="another coordinator changes the notes on pipes all the time"
+    )
     return msgspec.json.decode(data, type=PipeNotes)
+
+
+def _notes(data: bytes) -> PipeNotes | None:
+    return msgspec.json.decode(data, type=PipeNotes) if data else None

@@ -29,11 +29,12 @@ from shoal.frontier.piped.messages import (
     encoded,
     envelope_of,
     head_of,
+    other_version,
     packed,
 )
 from shoal.frontier.piped.verbs import ALL_VERBS, WORKER_VERBS, called_with
 from shoal.frontier.steady import steady_seconds
-from shoal.model import LeaseBatch
+from shoal.model import Duty, LeaseBatch
 from shoal.pipes import open_pipe
 from shoal.pipes.base import MOST_DELIVERIES, UNREADABLE, Delivery, Pipe, QueueGone
 from shoal.processes.opening import frontier_at, waiting_for
@@ -131,8 +132,8 @@ class Pump:
         while True:
             try:
                 asked = time.monotonic()
-                has_duty, _ = await until_reachable(self._hold, say=self._say)
-                held_until = asked + self._duty_seconds if has_duty else 0.0
+                held = await until_reachable(self._hold, say=self._say)
+                held_until = asked + self._duty_seconds if held.is_ours else 0.0
             except ShoalError as error:
                 self._say_once(f"the duty at {self._pipe.shown} cannot be held: {error}")
             if time.monotonic() < held_until:
@@ -143,9 +144,9 @@ class Pump:
                 self._say_once(f"another coordinator works at {self._pipe.shown}: this one stands by")
             await asyncio.sleep(self._duty_seconds / 4)
 
-    async def _hold(self) -> tuple[bool, bytes]:
+    async def _hold(self) -> Duty:
         if not self._name:
-            self._name = await name_of(self._frontier, self._term)
+            self._name = await name_of(self._frontier)
         return await self._frontier.hold_duty(self._duty, self._term, seconds=self._duty_seconds)
 
     def _begin_duty(self) -> None:
@@ -181,7 +182,8 @@ class Pump:
         try:
             head = head_of(delivery.body)
             if head.version != VERSION:
-                await self._refuse(delivery, head, self._other_version(head))
+                line = other_version(self._pipe.shown, worker=head.version, coordinator=VERSION)
+                await self._refuse(delivery, head, line)
                 return
             if delivery.times > MOST_DELIVERIES:
                 raise Unreadable(f"it was received {delivery.times} times without an answer")
@@ -295,14 +297,10 @@ class Pump:
         answer = Answer("", steady_seconds(), "UsageError", line)
         envelope = Envelope(VERSION, "answer", self._term, head.number, frontier=self._name)
         with contextlib.suppress(ServerUnreachable):
-            await self._pipe.send(head.sender, packed(envelope, answer), seconds=ANSWER_SECONDS)
+            # Whoever asked may be gone: the request is done with all the same.
+            with contextlib.suppress(QueueGone):
+                await self._pipe.send(head.sender, packed(envelope, answer), seconds=ANSWER_SECONDS)
             await self._pipe.confirm([delivery])
-
-    def _other_version(self, head: Head) -> str:
-        return (
-            f"a worker at {self._pipe.shown} sends messages of version {head.version}, the coordinator reads version"
-            f" {VERSION}: run the same shoal on both"
-        )
 
     def _other_frontier(self) -> str:
         return (
@@ -323,7 +321,7 @@ class Pump:
             await self._has_duty.wait()
             with contextlib.suppress(ShoalError):
                 number = await self._pipe.count(UNREADABLE)
-                await note_unreadable(self._frontier, self._term, pipe=self._pipe.shown, number=number)
+                await note_unreadable(self._frontier, pipe=self._pipe.shown, number=number)
                 recent = time.monotonic() - UNUSED_SECONDS
                 # Before that, it is not known which are used.
                 if begun < recent:

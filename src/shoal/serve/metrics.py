@@ -16,10 +16,11 @@ from prometheus_client.core import (
 
 from shoal.exits.figures import HEALTH, health_of
 from shoal.model import FETCH_BUCKETS, CrawlState, LaneStatus
-from shoal.processes.advice import THINGS, Advice
+from shoal.processes.advice import Advice
 from shoal.processes.crawl_survey import Survey, summed
 from shoal.processes.crew import Presence
 from shoal.processes.history import OTHER, commonest
+from shoal.processes.utilisation import THINGS
 from shoal.serve.surveyor import Surveyor
 from shoal.version import __version__
 
@@ -181,12 +182,17 @@ class Collector:
 
     def _told(self) -> Iterator[Metric]:
         """What advice says, for autoscalers and for people who watch."""
-        wanted = GaugeMetricFamily("shoal_workers_wanted", "How many workers are worth running.", labels=["crawl"])
+        wanted = GaugeMetricFamily(
+            "shoal_workers_wanted",
+            "How many workers are worth running, by the kind of tasks; the sum is the number for the crawl.",
+            labels=["crawl", "kind"],
+        )
         used = GaugeMetricFamily(
             "shoal_utilisation", "How much of each thing a crawl uses: 1 is all of it.", labels=["crawl", "thing"]
         )
         for crawl, advice in self._advice.items():
-            wanted.add_metric([crawl], advice.workers_wanted)
+            for one in advice.kinds:
+                wanted.add_metric([crawl, one.kind], one.workers_wanted)
             for thing in THINGS:
                 used.add_metric([crawl, thing], getattr(advice.shares, thing))
         yield from (wanted, used)

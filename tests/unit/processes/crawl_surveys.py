@@ -24,10 +24,10 @@ def survey(
     *workers: WorkerBeat, lanes: tuple[LaneStatus, ...] = (), done: int = 0, at: float = 0.0, **more: Any
 ) -> Survey:
     queued, exits = more.pop("queued", 10_000), more.pop("exits", ())
-    state, leased = more.pop("state", CrawlState.RUNNING), more.pop("leased", 0)
+    state, leased, kinds = more.pop("state", CrawlState.RUNNING), more.pop("leased", 0), more.pop("kinds", {})
     return Survey(
         crawl=Crawl(id="c-1", spider="c", **more),
-        progress=Progress(state=state, queued=queued, leased=leased, done=done),
+        progress=Progress(state=state, queued=queued, leased=leased, done=done, kinds=kinds),
         lanes=lanes,
         exits=exits,
         members=[

@@ -7,9 +7,10 @@ import pytest
 from crawl_surveys import SECONDS, beat, between, lane, survey
 
 from shoal.model import CrawlState, ExitStatus, Pool
-from shoal.processes.advice import advise, gain, growing, shares_of
+from shoal.processes.advice import advise
 from shoal.processes.crawl_survey import measured
 from shoal.processes.crew import Member, Presence
+from shoal.processes.utilisation import gain, growing, shares_of
 
 
 def test_a_paced_host() -> None:

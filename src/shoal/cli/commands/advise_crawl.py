@@ -86,7 +86,7 @@ async def _advise(name: str | None, *, places: Places, seconds: float, deadline:
 def _machines(crawl: Crawl) -> list[MachineSize]:
     """The sizes of machines in shoal.toml or the environment of this folder, else those that the crawl began with:
     prices change, and a crawl is not begun anew for that."""
-    from shoal.processes.advice import settings_of
+    from shoal.processes.utilisation import settings_of
     from shoal.setting_values import parse_machines
     from shoal.settings import CONFIG_FILE, environment_layer, file_layer, resolve
 

@@ -23,6 +23,7 @@ from shoal.model import (
     DeadCount,
     DeadFilter,
     DeadLetter,
+    Duty,
     ExitStatus,
     ExitUse,
     LaneStatus,
@@ -204,10 +205,10 @@ class PipedFrontier:
         return await self._ask("points", list[Point], crawl=crawl, seconds=seconds, most=most)
 
     async def hold_duty(
-        self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None
-    ) -> tuple[bool, bytes]:
-        held = {"duty": duty, "holder": holder, "seconds": seconds, "notes": notes}
-        return await self._ask("hold_duty", tuple[bool, bytes], **held)
+        self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None, term: int | None = None
+    ) -> Duty:
+        held = {"duty": duty, "holder": holder, "seconds": seconds, "notes": notes, "term": term}
+        return await self._ask("hold_duty", Duty, **held)
 
     async def close(self) -> None:
         for giving in self._giving:

@@ -28,6 +28,7 @@ from shoal.model import (
     DeadCount,
     DeadFilter,
     DeadLetter,
+    Duty,
     ExitStatus,
     LaneStatus,
     LaneUpdate,
@@ -217,9 +218,9 @@ class RedisFrontier:
         )
 
     async def hold_duty(
-        self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None
-    ) -> tuple[bool, bytes]:
-        return await points.hold_duty(self._runner, duty, holder, seconds=seconds, notes=notes)
+        self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None, term: int | None = None
+    ) -> Duty:
+        return await points.hold_duty(self._runner, duty, holder, seconds=seconds, notes=notes, term=term)
 
     async def close(self) -> None:
         await self._connections.close()

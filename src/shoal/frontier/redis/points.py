@@ -5,7 +5,7 @@ from __future__ import annotations
 from shoal.frontier.redis.shard_runner import ShardRunner
 from shoal.frontier.redis.wire import number
 from shoal.frontier.rules.thinning import encode_point, readable_points
-from shoal.model import Point
+from shoal.model import Duty, Point
 
 DUTIES = "shoal:{duties}:"
 
@@ -22,10 +22,11 @@ async def points(runner: ShardRunner, crawl: str, *, seconds: float, most: int) 
 
 
 async def hold_duty(
-    runner: ShardRunner, duty: str, holder: str, *, seconds: float, notes: bytes | None
-) -> tuple[bool, bytes]:
-    args = (duty, holder, number(seconds), int(notes is not None), notes or b"")
+    runner: ShardRunner, duty: str, holder: str, *, seconds: float, notes: bytes | None, term: int | None
+) -> Duty:
+    given = "" if term is None else term
+    args = (duty, holder, number(seconds), int(notes is not None), notes or b"", given)
     async with runner.connections.borrow() as connection:
         await connection.send_bare_script("hold_duty", DUTIES, args)
-        ((has_it, noted),) = await connection.answers()
-    return has_it == b"1", noted
+        ((has_it, noted, current),) = await connection.answers()
+    return Duty(has_it == b"1", noted, int(current))

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from shoal.errors import StorageError
 from shoal.frontier.rules.constants import MOST_COUNTED
+from shoal.frontier.rules.duties import DutyCall
 from shoal.frontier.sqlite import control, points, pool_exits, views
 from shoal.frontier.sqlite.expiry import expire_keys
 from shoal.frontier.sqlite.lease import Stuck, Terms, lease
@@ -32,6 +33,7 @@ from shoal.model import (
     DeadCount,
     DeadFilter,
     DeadLetter,
+    Duty,
     ExitStatus,
     LaneStatus,
     LaneUpdate,
@@ -263,11 +265,10 @@ class SqliteFrontier:
         return await self._look(crawl, lambda ledger: points.points(ledger, seconds=seconds, most=most))
 
     async def hold_duty(
-        self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None
-    ) -> tuple[bool, bytes]:
-        return await self._write(
-            lambda db, at: points.hold_duty(db, duty, holder, seconds=seconds, notes=notes, now=at.wall)
-        )
+        self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None, term: int | None = None
+    ) -> Duty:
+        call = DutyCall(holder, seconds, notes, term)
+        return await self._write(lambda db, at: points.hold_duty(db, duty, call, now=at.wall))
 
     async def close(self) -> None:
         if not self._closed:

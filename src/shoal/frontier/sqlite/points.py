@@ -10,10 +10,10 @@ from shoal.frontier.rules.constants import (
     POINT_SECONDS,
     POINTS_KEPT_SECONDS,
 )
-from shoal.frontier.rules.duties import is_held
+from shoal.frontier.rules.duties import DutyCall, HeldDuty, Step, step_of
 from shoal.frontier.rules.thinning import encode_point, readable_points, thinned
 from shoal.frontier.sqlite.ledger import Ledger
-from shoal.model import Point
+from shoal.model import Duty, Point
 
 _STEPS = ((POINT_SECONDS, POINTS_KEPT_SECONDS), (LONG_POINT_SECONDS, LONG_POINTS_KEPT_SECONDS))
 # The points of long steps only from before those of short steps begin: the rest would be there twice.
@@ -44,16 +44,15 @@ def points(ledger: Ledger, *, seconds: float, most: int) -> list[Point]:
     return readable_points(rows[index] for index in thinned([at for at, _ in rows], most))
 
 
-def hold_duty(
-    db: sqlite3.Connection, duty: str, holder: str, *, seconds: float, notes: bytes | None, now: float
-) -> tuple[bool, bytes]:
-    row = db.execute("SELECT holder, since, until, notes FROM duty WHERE name = ?", (duty,)).fetchone()
-    former, since, until, noted = row or ("", 0.0, 0.0, b"")
-    if former != holder and is_held(since, until, now=now):
-        return False, noted
-    kept = noted if notes is None else notes
+def hold_duty(db: sqlite3.Connection, duty: str, call: DutyCall, *, now: float) -> Duty:
+    query = "SELECT notes, holder, since, until, term FROM duty WHERE name = ?"
+    noted, *held = db.execute(query, (duty,)).fetchone() or (b"",)
+    step, term = step_of(HeldDuty(*held), call, now=now)
+    if step is not Step.HELD:
+        return Duty(step is Step.LOOKED, noted, term)
+    kept = noted if call.notes is None else call.notes
     db.execute(
-        "INSERT OR REPLACE INTO duty (name, holder, since, until, notes) VALUES (?, ?, ?, ?, ?)",
-        (duty, holder, now, now + seconds, kept),
+        "INSERT OR REPLACE INTO duty (name, holder, since, until, notes, term) VALUES (?, ?, ?, ?, ?, ?)",
+        (duty, call.holder, now, now + call.seconds, kept, term),
     )
-    return True, kept
+    return Duty(True, kept, term)

@@ -263,11 +263,13 @@ CREATE TABLE point (
     PRIMARY KEY (crawl, step, slot)
 ) WITHOUT ROWID;
 
--- Duties of which one process at a time does each. The notes outlive their holder.
+-- Duties of which one process at a time does each. The notes outlive their holder. term: counts its holders; notes of an
+-- earlier one come too late.
 CREATE TABLE duty (
     name TEXT PRIMARY KEY,
     holder TEXT NOT NULL,
     since REAL NOT NULL,
     until REAL NOT NULL,
-    notes BLOB NOT NULL
+    notes BLOB NOT NULL,
+    term INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;

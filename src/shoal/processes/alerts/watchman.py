@@ -35,6 +35,7 @@ from shoal.processes.alerts.alert_state import (
 from shoal.processes.alerts.senders import NotSent, send
 from shoal.processes.crawl_record import is_unfinished
 from shoal.processes.crew import crew_of
+from shoal.processes.duty_notes import read_noted
 from shoal.processes.opening import Places
 from shoal.processes.outages import until_reachable
 from shoal.processes.result_places import path_of
@@ -52,7 +53,7 @@ LAST_LOOK_SECONDS: Final = 20.0
 
 async def alerts_now(frontier: Frontier) -> list[Alert]:
     """The alerts of a frontier, those that fire first. Takes no duty."""
-    _, data = await frontier.hold_duty(DUTY, f"reader-{uuid.uuid4().hex}", seconds=0.0)
+    _, data = await read_noted(frontier, DUTY)
     return sorted(read_notes(data).alerts.values(), key=lambda alert: (not alert.is_firing, alert.since))
 
 
@@ -78,6 +79,7 @@ class Watchman:
         self._clock = clock
         self._holder = f"{os.getpid()}-{uuid.uuid4().hex}"
         self._duty_seconds = max(SHORTEST_DUTY_SECONDS, 3 * config.every)
+        self._term = 0
         self._writes: dict[str, WriteTimes] = {}
         self._failing: set[str] = set()
         self._trouble = ""
@@ -99,11 +101,12 @@ class Watchman:
 
     async def look(self) -> bool:
         """Look once, if the duty is ours, and send what is due; gives whether it is."""
-        has_duty, data = await self._hold()
-        if not has_duty:
+        held = await self._frontier.hold_duty(DUTY, self._holder, seconds=self._duty_seconds)
+        if not held.is_ours:
             self._writes.clear()
             return False
-        now, notes = self._clock(), read_notes(data)
+        self._term = held.term
+        now, notes = self._clock(), read_notes(held.notes)
         crawls = {crawl.id: crawl for crawl in await self._frontier.crawls() if not crawl.refusal}
         watched = self._watched(crawls, notes)
         found = await self._findings(watched)
@@ -127,9 +130,14 @@ class Watchman:
                 self._say(f"alerts: {line}; trying again")
             self._trouble = line
 
-    async def _hold(self, notes: Notes | None = None) -> tuple[bool, bytes]:
+    async def _keep(self, notes: Notes | None = None) -> bool:
+        """Keep the duty that this look has; gives whether it is still ours. If another one took it since the notes were
+        read, it is not: what that one has noted is not overwritten, also if it has left again."""
         data = None if notes is None else msgspec.json.encode(notes)
-        return await self._frontier.hold_duty(DUTY, self._holder, seconds=self._duty_seconds, notes=data)
+        held = await self._frontier.hold_duty(
+            DUTY, self._holder, seconds=self._duty_seconds, notes=data, term=self._term
+        )
+        return held.is_ours
 
     def _watched(self, crawls: Mapping[str, Crawl], notes: Notes) -> dict[str, Crawl]:
         """The crawls to look at: those that are not finished, those that were not at the last look, and those that
@@ -171,7 +179,7 @@ class Watchman:
         targets = {target.name: target for target in self._config.targets}
         for _ in range(MOST_ROUNDS):
             # Before anything is sent: what is not noted would be lost with this process.
-            has_duty, _ = await self._hold(notes)
+            has_duty = await self._keep(notes)
             waiting = due(notes, now=self._clock())
             if not has_duty or not waiting:
                 return
@@ -181,7 +189,7 @@ class Watchman:
                 if not is_told and len(later.queues[name].messages) < len(notes.queues[name].messages):
                     self._say(f"the alert {waiting[name].alert} is given up: {name} could not be told for a day")
                 notes = later
-        await self._hold(notes)
+        await self._keep(notes)
 
     async def _tell_all(self, messages: Sequence[tuple[Target, Message]]) -> list[bool]:
         """Tell each target; the duty is kept meanwhile, however long they take."""
@@ -196,7 +204,7 @@ class Watchman:
         while True:
             await asyncio.sleep(self._duty_seconds / 3)
             with contextlib.suppress(ShoalError):
-                await self._hold()
+                await self._keep()
 
     async def _tell(self, target: Target, message: Message) -> bool:
         try:

@@ -4,22 +4,18 @@ Whoever orders holds a duty for a moment, so that no order is lost between two o
 
 from __future__ import annotations
 
-import asyncio
-import uuid
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 import msgspec
 
-from shoal.errors import ServerUnreachable, StorageBroken
+from shoal.errors import StorageBroken
 from shoal.frontier.base import Frontier
+from shoal.processes.duty_notes import change_noted, read_noted
 from shoal.processes.schedules.schedule_config import Schedule
 from shoal.processes.schedules.schedule_state import Asked
 
 ORDERS: Final = "schedule orders"
-HOLD_SECONDS: Final = 5.0
-PATIENCE_SECONDS: Final = 15.0
-PAUSE_SECONDS: Final = 0.05
 
 Value = TypeVar("Value")
 
@@ -35,29 +31,19 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_orders(frontier: Frontier) -> Orders:
     """The orders as they are now."""
-    _, data = await frontier.hold_duty(ORDERS, f"reader-{uuid.uuid4().hex}", seconds=0.0)
+    _, data = await read_noted(frontier, ORDERS)
     return _orders(data)
 
 
 async def change_orders(frontier: Frontier, change: Callable[[Orders], Orders]) -> Orders:
     """Change the orders in one step, after those who change them right now; gives the new ones."""
-    holder = f"orders-{uuid.uuid4().hex}"
-    try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                has_duty, data = await frontier.hold_duty(ORDERS, holder, seconds=HOLD_SECONDS)
-                if has_duty:
-                    break
-                await asyncio.sleep(PAUSE_SECONDS)
-    except TimeoutError:
-        raise ServerUnreachable("somebody else changes the schedules all the time: try again") from None
-    changed: Orders | None = None
-    try:
-        changed = change(_orders(data))
-    finally:
-        notes = None if changed is None else msgspec.json.encode(changed)
-        await frontier.hold_duty(ORDERS, holder, seconds=0.0, notes=notes)
-    return changed
+    changed = await change_noted(
+        frontier,
+        ORDERS,
+        lambda data: msgspec.json.encode(change(_orders(data))),
+        busy="somebody else changes the schedules all the time",
+    )
+    return _orders(changed)
 
 
 def with_run(orders: Orders, schedule: str, *, at: float, key: str) -> Orders:

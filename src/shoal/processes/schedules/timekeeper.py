@@ -20,6 +20,7 @@ from shoal.model import Crawl, CrawlState
 from shoal.policy.verdicts import faults_of
 from shoal.processes.crawl_record import belongs_to, is_unfinished, record_of, with_refusals
 from shoal.processes.crew import at_work
+from shoal.processes.duty_notes import read_noted
 from shoal.processes.schedules.schedule_config import Schedule
 from shoal.processes.schedules.schedule_orders import (
     Orders,
@@ -90,23 +91,24 @@ class Timekeeper:
 
     async def look(self, frontier: Frontier) -> bool:
         """Look once, if the duty is ours, and start what is due; gives whether it is."""
-        has_duty, data = await frontier.hold_duty(DUTY, self._holder, seconds=DUTY_SECONDS)
-        if not has_duty:
+        held = await frontier.hold_duty(DUTY, self._holder, seconds=DUTY_SECONDS)
+        if not held.is_ours:
             self._quiet.clear()
             return False
-        notes, orders = read_notes(data), await read_orders(frontier)
+        notes, orders = read_notes(held.notes), await read_orders(frontier)
         schedules = in_force(self.filed, orders)
         states = await self._looked(schedules, notes, orders, frontier=frontier)
         after = Notes(states=states, filed=self.filed)
-        if after != notes:
-            has_duty, _ = await frontier.hold_duty(
-                DUTY, self._holder, seconds=DUTY_SECONDS, notes=msgspec.json.encode(after)
-            )
+        if after != notes or self._has_orders(schedules, states):
+            # With the term of what was read: whoever stood still meanwhile neither overwrites nor does what another
+            # one has noted and done since.
+            data = None if after == notes else msgspec.json.encode(after)
+            held = await frontier.hold_duty(DUTY, self._holder, seconds=DUTY_SECONDS, notes=data, term=held.term)
         # Only now: what is not noted would be started by the next one as well.
-        if has_duty:
+        if held.is_ours:
             await self._carry_out(schedules, states, frontier=frontier)
             await _cross_out(orders, states, frontier=frontier)
-        return has_duty
+        return held.is_ours
 
     async def finish(self, frontier: Frontier) -> None:
         """Leave the duty to others. Runs go on."""
@@ -216,14 +218,23 @@ class Timekeeper:
         self, schedules: Mapping[str, Schedule], states: Mapping[str, ScheduleState], *, frontier: Frontier
     ) -> None:
         for name, state in states.items():
-            run = state.current
-            if run is not None and run.state == "starting" and run.run not in {*self._processes, *self._refused}:
-                self._start(schedules[name], run)
+            if state.current is not None and self._is_to_start(state.current):
+                self._start(schedules[name], state.current)
             if crawl := crawl_to_cancel(schedules[name], state):
                 await frontier.set_state(crawl, CrawlState.CANCELLED, reason=f"schedule {name}: the next run was due")
         current = {state.current.run for state in states.values() if state.current is not None}
         self._processes = {run: process for run, process in self._processes.items() if run in current}
         self._refused = {run: line for run, line in self._refused.items() if run in current}
+
+    def _has_orders(self, schedules: Mapping[str, Schedule], states: Mapping[str, ScheduleState]) -> bool:
+        """Whether something is to be carried out: a run to start, or a crawl to cancel."""
+        return any(
+            (state.current is not None and self._is_to_start(state.current)) or crawl_to_cancel(schedules[name], state)
+            for name, state in states.items()
+        )
+
+    def _is_to_start(self, run: Entry) -> bool:
+        return run.state == "starting" and run.run not in {*self._processes, *self._refused}
 
     def _start(self, schedule: Schedule, run: Entry) -> None:
         try:
@@ -262,5 +273,5 @@ async def _cross_out(orders: Orders, states: Mapping[str, ScheduleState], *, fro
 
 async def schedule_notes(frontier: Frontier) -> tuple[bool, Notes]:
     """What coordinators have noted, and whether one of them is there now. Takes no duty."""
-    is_free, data = await frontier.hold_duty(DUTY, f"reader-{uuid.uuid4().hex}", seconds=0.0)
-    return not is_free, read_notes(data)
+    is_run, data = await read_noted(frontier, DUTY)
+    return is_run, read_notes(data)

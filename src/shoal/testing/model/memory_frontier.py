@@ -19,6 +19,7 @@ from shoal.frontier.rules.constants import (
     WORKERS_KEPT,
     WORKERS_KEPT_SECONDS,
 )
+from shoal.frontier.rules.duties import DutyCall
 from shoal.frontier.rules.exits import check_exits
 from shoal.frontier.rules.tasks import TOO_MANY_KINDS, losses_of_requeued, outcome_of
 from shoal.frontier.steady import SteadyTimes
@@ -31,6 +32,7 @@ from shoal.model import (
     DeadFilter,
     DeadLetter,
     Done,
+    Duty,
     ExitStatus,
     LaneStatus,
     LaneUpdate,
@@ -367,10 +369,10 @@ class MemoryFrontier:
         return one.history.points(seconds=seconds, most=most, now=one.wall)
 
     async def hold_duty(
-        self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None
-    ) -> tuple[bool, bytes]:
+        self, duty: str, holder: str, *, seconds: float, notes: bytes | None = None, term: int | None = None
+    ) -> Duty:
         found = self._duties.setdefault(duty, ModelDuty())
-        return found.hold(holder, seconds=seconds, notes=notes, now=self._clock())
+        return found.hold(DutyCall(holder, seconds, notes, term), now=self._clock())
 
     async def close(self) -> None:
         pass
@@ -398,16 +400,16 @@ class MemoryFrontier:
     def _failures(self, results: Sequence[Result]) -> dict[int, str]:
         """The results that cannot be applied. A result whose lease is lost, or ended by this call, is stale instead."""
         failed: dict[int, str] = {}
-        ended: set[tuple[str, int]] = set()
+        ended: set[tuple[str, int, int]] = set()
         for index, result in enumerate(results):
             flaw = flaw_of(result)
             lease = result.lease if isinstance(result, Result) else None
             if lease and not flaw and self._held(lease) and lacks_room(self._crawls[lease.crawl], result):
                 flaw = TOO_MANY_KINDS
-            if flaw and (lease is None or (self._held(lease) and (lease.crawl, lease.token) not in ended)):
+            if flaw and (lease is None or (self._held(lease) and lease_id(lease) not in ended)):
                 failed[index] = flaw
             elif lease:
-                ended.add((lease.crawl, lease.token))
+                ended.add(lease_id(lease))
         return failed
 
     def _end(self, result: Result) -> bool:
@@ -423,3 +425,8 @@ class MemoryFrontier:
         one.expire_keys()
         apply(one, task, result)
         return True
+
+
+def lease_id(lease: Lease) -> tuple[str, int, int]:
+    """A lease's own name: a crawl that was deleted and opened again may give tokens of its former leases again."""
+    return lease.crawl, lease.task.key, lease.token

@@ -12,9 +12,9 @@ from shoal.frontier.rules.constants import (
     POINT_SECONDS,
     POINTS_KEPT_SECONDS,
 )
-from shoal.frontier.rules.duties import is_held
+from shoal.frontier.rules.duties import DutyCall, HeldDuty, Step, step_of
 from shoal.frontier.rules.thinning import thinned
-from shoal.model import Point
+from shoal.model import Duty, Point
 
 
 @dataclass
@@ -52,10 +52,12 @@ class ModelDuty:
     since: float = 0.0
     until: float = 0.0
     notes: bytes = b""
+    term: int = 0
 
-    def hold(self, holder: str, *, seconds: float, notes: bytes | None, now: float) -> tuple[bool, bytes]:
-        if self.holder != holder and is_held(self.since, self.until, now=now):
-            return False, self.notes
-        self.holder, self.since, self.until = holder, now, now + seconds
-        self.notes = self.notes if notes is None else notes
-        return True, self.notes
+    def hold(self, call: DutyCall, *, now: float) -> Duty:
+        held = HeldDuty(self.holder, self.since, self.until, self.term)
+        step, term = step_of(held, call, now=now)
+        if step is Step.HELD:
+            self.holder, self.since, self.until, self.term = call.holder, now, now + call.seconds, term
+            self.notes = self.notes if call.notes is None else call.notes
+        return Duty(step is not Step.REFUSED, self.notes, self.term)

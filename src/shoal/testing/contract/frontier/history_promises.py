@@ -156,39 +156,80 @@ class HistoryPromises(FrontierCase):
     async def test_a_duty_has_one_holder_who_keeps_it_by_saying_so(
         self, frontier: Frontier, second: Frontier, clock: FakeClock
     ) -> None:
-        assert await frontier.hold_duty(DUTY, "a", seconds=30.0) == (True, b"")
-        assert await second.hold_duty(DUTY, "b", seconds=30.0) == (False, b"")
-        assert await second.hold_duty("another", "b", seconds=30.0) == (True, b"")
+        assert (await frontier.hold_duty(DUTY, "a", seconds=30.0))[:2] == (True, b"")
+        assert (await second.hold_duty(DUTY, "b", seconds=30.0))[:2] == (False, b"")
+        assert (await second.hold_duty("another", "b", seconds=30.0))[:2] == (True, b"")
         clock.advance(20.0)
-        assert await frontier.hold_duty(DUTY, "a", seconds=30.0) == (True, b"")
+        assert (await frontier.hold_duty(DUTY, "a", seconds=30.0))[:2] == (True, b"")
         clock.advance(20.0)
-        assert await second.hold_duty(DUTY, "b", seconds=30.0) == (False, b"")
+        assert (await second.hold_duty(DUTY, "b", seconds=30.0))[:2] == (False, b"")
         clock.advance(10.0)
-        assert await second.hold_duty(DUTY, "b", seconds=30.0) == (True, b"")
-        assert await frontier.hold_duty(DUTY, "a", seconds=30.0) == (False, b"")
+        assert (await second.hold_duty(DUTY, "b", seconds=30.0))[:2] == (True, b"")
+        assert (await frontier.hold_duty(DUTY, "a", seconds=30.0))[:2] == (False, b"")
 
     async def test_what_the_holder_of_a_duty_notes_goes_to_the_next_one(
         self, frontier: Frontier, second: Frontier, clock: FakeClock
     ) -> None:
         notes = bytes(range(256))
-        assert await frontier.hold_duty(DUTY, "a", seconds=30.0, notes=notes) == (True, notes)
-        assert await second.hold_duty(DUTY, "b", seconds=30.0, notes=b"of b") == (False, notes)
-        assert await frontier.hold_duty(DUTY, "a", seconds=30.0) == (True, notes)
+        assert (await frontier.hold_duty(DUTY, "a", seconds=30.0, notes=notes))[:2] == (True, notes)
+        assert (await second.hold_duty(DUTY, "b", seconds=30.0, notes=b"of b"))[:2] == (False, notes)
+        assert (await frontier.hold_duty(DUTY, "a", seconds=30.0))[:2] == (True, notes)
         clock.advance(30.0)
-        assert await second.hold_duty(DUTY, "b", seconds=30.0) == (True, notes)
-        assert await second.hold_duty(DUTY, "b", seconds=30.0, notes=b"") == (True, b"")
+        assert (await second.hold_duty(DUTY, "b", seconds=30.0))[:2] == (True, notes)
+        assert (await second.hold_duty(DUTY, "b", seconds=30.0, notes=b""))[:2] == (True, b"")
 
     async def test_a_duty_that_is_given_up_is_free_at_once(self, frontier: Frontier, second: Frontier) -> None:
         await frontier.hold_duty(DUTY, "a", seconds=30.0, notes=b"noted")
-        assert await second.hold_duty(DUTY, "b", seconds=0.0) == (False, b"noted")
-        assert await second.hold_duty(DUTY, "b", seconds=30.0) == (False, b"noted")
+        assert (await second.hold_duty(DUTY, "b", seconds=0.0))[:2] == (False, b"noted")
+        assert (await second.hold_duty(DUTY, "b", seconds=30.0))[:2] == (False, b"noted")
         await frontier.hold_duty(DUTY, "a", seconds=0.0)
-        assert await second.hold_duty(DUTY, "b", seconds=30.0) == (True, b"noted")
+        assert (await second.hold_duty(DUTY, "b", seconds=30.0))[:2] == (True, b"noted")
 
     async def test_a_clock_that_is_set_back_leaves_no_duty_to_a_holder_that_is_gone(
         self, frontier: Frontier, second: Frontier, clock: FakeClock
     ) -> None:
         await frontier.hold_duty(DUTY, "a", seconds=30.0)
         clock.step(-3600.0)
-        assert await second.hold_duty(DUTY, "b", seconds=30.0) == (True, b"")
-        assert await frontier.hold_duty(DUTY, "a", seconds=30.0) == (False, b"")
+        assert (await second.hold_duty(DUTY, "b", seconds=30.0))[:2] == (True, b"")
+        assert (await frontier.hold_duty(DUTY, "a", seconds=30.0))[:2] == (False, b"")
+
+    async def test_notes_of_a_holder_that_another_has_relieved_are_refused_also_if_the_duty_is_free_again(
+        self, frontier: Frontier, second: Frontier, clock: FakeClock
+    ) -> None:
+        first = await frontier.hold_duty(DUTY, "a", seconds=30.0, notes=b"of a")
+        clock.advance(31.0)
+        later = await second.hold_duty(DUTY, "b", seconds=30.0, notes=b"of b")
+        assert later.term > first.term
+        await second.hold_duty(DUTY, "b", seconds=0.0)
+        late = await frontier.hold_duty(DUTY, "a", seconds=30.0, notes=b"late", term=first.term)
+        assert late == (False, b"of b", later.term)
+        # Not taken either: what a renewal would take is another term.
+        assert await frontier.hold_duty(DUTY, "a", seconds=30.0, term=first.term) == late
+        assert (await second.hold_duty(DUTY, "c", seconds=30.0)).is_ours
+
+    async def test_a_holder_that_took_its_time_goes_on_if_nobody_relieved_it(
+        self, frontier: Frontier, second: Frontier, clock: FakeClock
+    ) -> None:
+        held = await frontier.hold_duty(DUTY, "a", seconds=30.0)
+        clock.advance(31.0)
+        assert (await second.hold_duty(DUTY, "reader", seconds=0.0)).is_ours
+        again = await frontier.hold_duty(DUTY, "a", seconds=30.0, notes=b"slow", term=held.term)
+        assert again == (True, b"slow", held.term)
+
+    async def test_a_duty_that_comes_back_to_a_former_holder_is_a_new_term(
+        self, frontier: Frontier, second: Frontier
+    ) -> None:
+        terms = []
+        for holder in ("a", "b", "a"):
+            terms.append((await frontier.hold_duty(DUTY, holder, seconds=30.0)).term)
+            await frontier.hold_duty(DUTY, holder, seconds=0.0)
+        assert terms == sorted(set(terms))
+        stale = await second.hold_duty(DUTY, "a", seconds=0.0, notes=b"stale", term=terms[0])
+        assert stale == (False, b"", terms[2])
+
+    async def test_who_looks_at_a_duty_without_taking_it_changes_nothing(
+        self, frontier: Frontier, second: Frontier
+    ) -> None:
+        before = await frontier.hold_duty(DUTY, "reader", seconds=0.0)
+        assert before[:2] == (True, b"")
+        assert await second.hold_duty(DUTY, "another", seconds=0.0) == before

@@ -1,0 +1,2 @@
+-- Duties count their holders.
+ALTER TABLE duty ADD COLUMN term INTEGER NOT NULL DEFAULT 0;
