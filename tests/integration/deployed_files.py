@@ -14,6 +14,7 @@ from shoal.cli.main import shoal
 from shoal.cli.secret_files import SECRET_FILE_VARIABLES
 from shoal.settings import FIELDS, NO_SETTINGS
 
+COMPOSE_VARIABLE = re.compile(r"\$\{([A-Z_]+):-([^}]*)\}|\$\$")
 VARIABLE = re.compile(r"\bSHOAL_[A-Z_]+\b")
 METRIC = re.compile(r"\bshoal_[a-z_]+\b")
 KNOWN_PORTS = {PORT, 9100}
@@ -35,6 +36,31 @@ def check_words(words: Iterable[str]) -> None:
         assert command is not None, f"there is no command {name}"
     with command.make_context("shoal", rest):
         pass
+
+
+def compose_resolved(text: str) -> dict[str, Any]:
+    """A compose file as compose itself sees it: merge keys resolved, variables at their defaults, `$$` as `$`."""
+
+    def default(found: re.Match[str]) -> str:
+        return found[2] if found[1] else "$"
+
+    def resolved(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: resolved(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [resolved(one) for one in value]
+        if not isinstance(value, str):
+            return value
+        whole = COMPOSE_VARIABLE.sub(default, value)
+        return int(whole) if whole != value and whole.isdigit() else whole
+
+    found: dict[str, Any] = resolved(yaml.safe_load(text))
+    return found
+
+
+def compose_variables(text: str) -> dict[str, str]:
+    """The variables that a compose file reads, with their defaults."""
+    return {found[1]: found[2] for found in COMPOSE_VARIABLE.finditer(text) if found[1]}
 
 
 def documents(text: str) -> list[dict[str, Any]]:
