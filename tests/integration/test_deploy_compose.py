@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,10 +13,15 @@ import yaml
 from command_line import Folder
 from compose_spec import PyCompose
 from deployed_files import check_words, compose_resolved, compose_variables, unknown_variables
+from dockerfile import last, lineage, stages_of
 
+from shoal.cli.commands.deploy_files import EXTRAS, SCHEME_EXTRAS
+from shoal.cli.commands.serve import PORT
+from shoal.deploy.deploy_plan import METRICS_PORT, SERVE_PORT
 from shoal.testing.servers.programs import free_port
 from shoal.testing.waiting import wait_until
 
+ROOT = Path(__file__).parents[2]
 SPIDER = """
 from shelves import SHELF
 from shoal import Spider
@@ -64,6 +72,67 @@ def test_writes_a_compose_file_that_names_only_what_shoal_has(project: Folder) -
     assert {"rate=4/s", "label=$9", "s3://bucket/pages"} <= set(services["crawl"]["command"])
     assert services["worker-browser"]["command"][2:4] == ["--kinds", "browser"]
     assert "ports" not in services["redis"] | services["postgres"]
+
+
+def test_the_example_of_the_environment_has_every_variable_with_its_default(project: Folder) -> None:
+    fleet = deployed(project, "--kinds", "http,browser")
+    lines = (fleet / ".env.example").read_text().splitlines()
+    given = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+    read = compose_variables((fleet / "compose.yaml").read_text())
+    assert given == read
+    assert {"WORKERS", "WORKERS_BROWSER"} <= set(given)
+
+
+def test_the_image_runs_a_worker_that_takes_sigterm_and_is_not_root(project: Folder) -> None:
+    stages = stages_of((deployed(project, "--sink", "sqs://queue") / "Dockerfile").read_text())
+    for name in ("worker", "browser"):
+        lines = lineage(stages, name)
+        assert last(lines, "ENTRYPOINT").words == ["shoal"]
+        check_words(last(lines, "CMD").words)
+        assert last(lines, "USER").text == "10001:10001"
+        assert {int(port) for port in last(lines, "EXPOSE").text.split()} == {SERVE_PORT, METRICS_PORT}
+        assert last(lines, "STOPSIGNAL").text == "SIGTERM"
+    assert "shoal[postgres,redis,serve,sqs]==" in stages["build"].instructions[-1].text
+    assert list(stages)[-1] == "worker", "the last stage is built where no target is named"
+
+
+def test_the_ports_and_extras_are_those_of_shoal() -> None:
+    assert SERVE_PORT == PORT
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {*EXTRAS, *SCHEME_EXTRAS.values()} <= set(extras)
+
+
+def test_the_probes_pass_while_the_process_answers_and_fail_when_it_is_gone(project: Folder) -> None:
+    fleet = deployed(project)
+    image = stages_of((fleet / "Dockerfile").read_text())
+    serve = compose_resolved((fleet / "compose.yaml").read_text())["services"]["serve"]
+    for probe, port, command in (
+        (last(image["runtime"].instructions, "HEALTHCHECK").words, METRICS_PORT, ["worker", "books.py", "--metrics"]),
+        (serve["healthcheck"]["test"][1:], SERVE_PORT, ["serve", "--port"]),
+    ):
+        own = free_port()
+        words = [sys.executable, *(word.replace(f":{port}/", f":{own}/") for word in probe[1:])]
+        assert words != [sys.executable, *probe[1:]]
+        with project.start(*command, str(own), "--frontier", "crawls.db") as process:
+            wait_until(functools.partial(passes, words), otherwise=f"{command} is not healthy")
+            process.terminate()
+            process.communicate(timeout=30)
+            assert process.returncode == 0
+        assert not passes(words)
+
+
+def passes(words: list[str]) -> bool:
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+def test_the_files_in_deploy_are_those_that_the_command_writes(folder: Folder) -> None:
+    """Stale: `make docs` writes them anew."""
+    folder.run("deploy", "compose", "fleet", "--spider", str(ROOT / "examples" / "books.py"))
+    fleet = folder.path / "fleet"
+    new = [path.relative_to(fleet) for path in fleet.rglob("*") if path.is_file() and path.parent.name != "secrets"]
+    assert len(new) >= 6
+    for path in new:
+        assert (ROOT / "deploy" / path).read_bytes() == (fleet / path).read_bytes(), path
 
 
 def test_the_image_has_the_spider_with_what_it_imports_and_nothing_else(project: Folder) -> None:

@@ -67,7 +67,10 @@ def compose_files(plan: Plan) -> Iterator[NewFile]:
     }
     yield NewFile("compose.yaml", filled(template("compose/compose.yaml"), values))
     counts = "\n".join(f"{_variable(group)}={group.workers}" for group in plan.groups)
-    yield NewFile(".env.example", filled(template("compose/env.example"), {"counts": counts, "image": plan.image}))
+    images = f"IMAGE={plan.image}"
+    if any(group.needs_browser for group in plan.groups):
+        images += f"\nBROWSER_IMAGE={plan.image}-browser"
+    yield NewFile(".env.example", filled(template("compose/env.example"), {"counts": counts, "images": images}))
     yield from image_files(plan)
 
 
