@@ -53,6 +53,7 @@ NOT_OURS = {
     "response.css",
     "os._exit",
     "compose.yaml",
+    "install.sh",
     "sys.exit",
     "self.log",
 }

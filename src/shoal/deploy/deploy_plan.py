@@ -60,8 +60,11 @@ class Plan:
 
     def worker_words(self, group: WorkerGroup) -> list[str]:
         """The words after `shoal` that run a worker of this group."""
-        kinds = ["--kinds", group.kind] if group.kind else []
-        return ["worker", self.reference, *kinds, "--metrics", f"0.0.0.0:{METRICS_PORT}"]
+        return ["worker", self.reference, *(["--kinds", group.kind] if group.kind else [])]
+
+    def container_words(self, group: WorkerGroup) -> list[str]:
+        """The same in a container, which has its own port for metrics."""
+        return [*self.worker_words(group), "--metrics", f"0.0.0.0:{METRICS_PORT}"]
 
 
 def label_of(spider: str) -> str:

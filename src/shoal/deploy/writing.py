@@ -51,6 +51,11 @@ def image_files(plan: Plan) -> Iterator[NewFile]:
     }
     yield NewFile("Dockerfile", filled(template("image/Dockerfile"), values))
     yield NewFile(".dockerignore", template("image/dockerignore"))
+    yield from package_files(plan)
+
+
+def package_files(plan: Plan) -> Iterator[NewFile]:
+    """What pip installs beside shoal."""
     beside = plan.folder / REQUIREMENTS
     yield NewFile(REQUIREMENTS, beside.read_text(encoding="utf-8") if beside.is_file() else NO_REQUIREMENTS)
     yield NewFile("wheels/README", "Wheels that lie here are found before those of the index.\n")
@@ -80,7 +85,7 @@ def _compose_worker(plan: Plan, group: WorkerGroup) -> str:
         template(name),
         {
             "service": group.name,
-            "worker": _compose_words(plan.worker_words(group)),
+            "worker": _compose_words(plan.container_words(group)),
             "replicas": _variable(group),
             "count": str(group.workers),
             "memory": group.memory,

@@ -39,7 +39,6 @@ def deploy_options(command: Command) -> Command:
         click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, for scripts: files."),
         setting_options,
         click.option("--force", is_flag=True, help="Replace files that are there; passwords stay as they are."),
-        click.option("--image", metavar="NAME", help="The image's name.  [default: shoal- and the spider's name]"),
         sink_option("A sink of the crawl, as of `shoal run`; repeatable."),
         click.option("--archive", metavar="URL", callback=checked_place, help="Where raw pages are kept: s3://…"),
         kinds_with("Workers for each of these kinds.  [default: one group, for the spider's kind]"),
@@ -64,6 +63,7 @@ def deploy() -> None:
 
 
 @deploy.command(short_help="For Docker Compose: a fleet on one machine.")
+@click.option("--image", metavar="NAME", help="The image's name.  [default: shoal- and the spider's name]")
 @deploy_options
 def compose(folder: Path, *, plan: Plan) -> list[str]:
     """For Docker Compose: Dockerfile, compose.yaml, the spider's files and passwords.
@@ -74,6 +74,22 @@ def compose(folder: Path, *, plan: Plan) -> list[str]:
     from shoal.deploy.writing import compose_files, copy_spider, make_passwords, write_files
 
     written = write_files(folder, compose_files(plan))
+    return [*written, *copy_spider(plan, folder), *make_passwords(folder)]
+
+
+@deploy.command(short_help="For systemd: machines without containers.")
+@deploy_options
+def systemd(folder: Path, *, plan: Plan) -> list[str]:
+    """For systemd: units of the crawl, its workers and the dashboard, and a script that installs them.
+
+    \b
+    Example: shoal deploy systemd books-fleet --spider books.py
+    """
+    from shoal.deploy.systemd_units import systemd_files
+    from shoal.deploy.writing import copy_spider, make_passwords, write_files
+
+    written = write_files(folder, systemd_files(plan))
+    (folder / "install.sh").chmod(0o755)
     return [*written, *copy_spider(plan, folder), *make_passwords(folder)]
 
 
@@ -106,7 +122,7 @@ def _plan(*, spider: str, arguments: dict[str, str], flags: dict[str, Any], **op
         run=tuple(run_words(reference, flags, arguments=arguments, places=_places(options))),
         groups=worker_groups(options["kinds"], count=options["workers"]),
         grace_seconds=settings.grace_seconds,
-        image=options["image"] or f"shoal-{name}",
+        image=options.get("image") or f"shoal-{name}",
         extras=_extras(options),
     )
 
