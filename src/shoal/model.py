@@ -25,7 +25,7 @@ class Visit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     `asked` is the time between visits as the request has it, in seconds; None: the spider's; 0: one visit. `visits` so
     far, the latest one `at` this time; it gave what `harvest` is the fingerprint of. Of `compared` pairs of visits in a
     row, `seconds` apart in all, `changes` gave different things; older pairs count less. `modified` is when the page
-    changed last, as a sitemap says."""
+    changed last, as a sitemap says. The next visit is `planned` seconds after the latest one."""
 
     asked: float | None = None
     visits: int = 0
@@ -35,6 +35,7 @@ class Visit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     changes: float = 0.0
     seconds: float = 0.0
     modified: float = 0.0
+    planned: float = 0.0
 
 
 class Task(msgspec.Struct, frozen=True, array_like=True, kw_only=True):

@@ -40,6 +40,7 @@ class Request(msgspec.Struct):
     - `dedup`: False: fetch it even if the crawl knows the URL
     - `pool`: the pool whose exits it goes through, or `direct`; None: the spider's pool, else the page's
     - `kind`: which workers may do it: those with this name in their `--kinds`; None: the spider's kind, else `http`
+    - `revisit`: how long after a visit it is visited again, as "24h", or "never"; None: the setting `revisit`
     """
 
     url: str
@@ -57,6 +58,7 @@ class Request(msgspec.Struct):
     dedup: bool = True
     pool: str | None = None
     kind: str | None = None
+    revisit: str | None = None
 
 
 class Item(dict[str, Any]):
