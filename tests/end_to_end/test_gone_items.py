@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crawl_commands import Commands
+from crawl_commands import Commands, ended
 
 from shoal.testing.waiting import eventually
 
@@ -140,3 +140,26 @@ def _diff(commands: Commands, *, since: float) -> list[dict[str, Any]]:
     moment = datetime.datetime.fromtimestamp(since, tz=datetime.UTC).isoformat()
     differences: list[dict[str, Any]] = commands.output("diff", "shop", "--since", moment)["differences"]
     return differences
+
+
+async def test_a_new_crawl_of_the_whole_site_marks_what_it_did_not_see_and_one_with_a_gap_says_why_not(
+    site: Site, tmp_path: Path
+) -> None:
+    folder = tmp_path / "crawl"
+    folder.mkdir()
+
+    async def run(*arguments: str) -> str:
+        process, log = commands.start("run", "shop.py", "--set", "revisit=", "--set", "mark_gone=true", *arguments)
+        await ended(process)
+        return log.read_text()
+
+    with site.serving() as url, contextlib.closing(Commands(folder, str(tmp_path / "shoal.db"))) as commands:
+        (folder / "shop.py").write_text(SPIDER.format(url=url))
+        assert "0 items that shop-1 did not see marked as gone" in await run()
+        site.write("two.html", "<article>apple</article>")
+        said = await run("--again", "--set", "max_pages=2")
+        assert "items that shop-2 did not see are not marked as gone: " in said
+        assert "kept out by max_pages" in said
+        assert not any(gone for gone, _ in stored(folder).values())
+        assert "1 item that shop-3 did not see marked as gone" in await run("--again")
+        assert stored(folder) == {"apple": (False, 1), "pear": (True, 1), "plum": (False, 1)}
