@@ -18,7 +18,7 @@ from shoal.testing.waiting import eventually
 
 PAGES, RATE = 12, 40
 SPIDER = """
-from shoal import Item, Spider
+from shoal import Item, Spider, handler
 
 
 class Graph(Spider):
@@ -29,6 +29,7 @@ class Graph(Spider):
     allow_private = True
     revisit = "1s"
 
+    {mark}
     def parse(self, page):
         yield Item(key=page.url)
         yield page.follow("a")
@@ -45,7 +46,7 @@ def site(tmp_path: Path) -> Iterator[SiteProcess]:
 def commands(request: pytest.FixtureRequest, tmp_path: Path, site: SiteProcess) -> Iterator[Commands]:
     folder = tmp_path / "crawl"
     folder.mkdir()
-    (folder / "graph.py").write_text(SPIDER.format(url=site.urls[0]))
+    (folder / "graph.py").write_text(SPIDER.format(url=site.urls[0], mark=""))
     with contextlib.ExitStack() as stack:
         frontier = str(tmp_path / "shoal.db")
         if request.param == "redis":
@@ -83,3 +84,18 @@ async def test_every_page_is_visited_again_also_after_a_kill_and_each_item_is_th
     assert busiest_window(site.hits(), seconds=1.0) <= RATE + 1
     with contextlib.closing(sqlite3.connect(tmp_path / "crawl" / "results.db")) as db:
         assert db.execute("SELECT count(*), max(version) FROM items").fetchone() == (PAGES, 1)
+
+
+async def test_pages_that_are_handled_apart_go_back_to_the_workers_that_fetch(
+    commands: Commands, site: SiteProcess, tmp_path: Path
+) -> None:
+    folder = tmp_path / "crawl"
+    (folder / "graph.py").write_text(SPIDER.format(url=site.urls[0], mark='@handler(kind="parse")'))
+    run, log = commands.start("run", "graph.py", "--kinds", "http", "--archive", "pages")
+    parser, said = commands.start("worker", "graph.py", "--kinds", "parse")
+    await eventually(lambda: len(visits(site)) == PAGES and min(visits(site).values()) >= 3, seconds=90)
+    assert (run.poll(), parser.poll()) == (None, None), log.read_text() + said.read_text()
+    with contextlib.closing(sqlite3.connect(folder / "results.db")) as db:
+        workers = dict(db.execute("SELECT outcome, worker FROM earlier_fetches").fetchall())
+    assert set(workers) == {"ok", "handed_over"}
+    assert workers["ok"] != workers["handed_over"]

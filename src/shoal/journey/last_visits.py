@@ -34,8 +34,12 @@ class LastVisits:
         self._unread: list[tuple[str, int]] = []
         self._reader: asyncio.Task[None] | None = None
 
-    def ask(self, lease: Lease) -> Answered:
-        """Begin to read the line of the page; to ask twice reads it once."""
+    async def ask(self, lease: Lease) -> None:
+        """Read the line of the page ahead of its visit."""
+        await asyncio.shield(self._answer(lease))
+
+    def _answer(self, lease: Lease) -> Answered:
+        """The line of the page, when it is there: asked twice, it is read once."""
         name = (lease.crawl, lease.task.key)
         answer = self._asked.get(name)
         if answer is None:
@@ -49,9 +53,9 @@ class LastVisits:
 
     async def of(self, lease: Lease) -> FetchRow | None:
         """The line of the last visit, if an answer that the page has not changed says all about it; else None."""
-        answer = self.ask(lease)
         try:
-            row = await answer
+            # A visit that is given up must not take the answer away from the next one of the same page.
+            row = await asyncio.shield(self._answer(lease))
         finally:
             self._asked.pop((lease.crawl, lease.task.key), None)
         return row if row is not None and _is_usable(row) else None

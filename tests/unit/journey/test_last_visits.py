@@ -151,3 +151,15 @@ async def test_pages_that_are_visited_once_give_no_look() -> None:
 def test_a_task_keeps_what_is_known_of_its_visits() -> None:
     task = Task(url=URL, key=1, lane="a.test", visit=SEEN)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(task), type=Task) == task
+
+
+async def test_a_visit_that_is_cancelled_takes_no_answer_away_from_the_next_one() -> None:
+    log = Log()
+    visits = LastVisits(log.read)
+    lease = lease_for(URL, task={"visit": SEEN})
+    asking = asyncio.create_task(visits.ask(lease))
+    await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    assert await visits.of(lease) is not None
+    assert len(log.calls) == 1
