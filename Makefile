@@ -109,6 +109,7 @@ guard-renew: dev servers
 # The reference from the code, then the site in .site/html, checked: links, words, nothing from another host.
 docs: dev servers $(VENV)/site_tools/.installed
 	$(BIN)/python docs/generate.py
+	$(BIN)/shoal deploy compose deploy --spider examples/books.py --force
 	$(BIN)/python -m checks.spelling
 	$(BIN)/python docs/build_site.py
 

@@ -32,11 +32,13 @@ from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
+from shoal.journey.last_visits import LastVisits
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping
 from shoal.journey.stages import Stages
 from shoal.model import Crawl
 from shoal.pipes import is_pipe
+from shoal.policy.revisit_times import RevisitRule
 from shoal.processes.alerts.alert_config import AlertConfig
 from shoal.processes.black_box import BlackBox
 from shoal.processes.coordinator import Coordinator
@@ -162,7 +164,7 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     known, troubles, tally = RecentKeys(), _troubles(say, shortage), Tally()
     traces, keeping = _traces_of(settings, worker=own_box.name, say=say), _keeping(store, archive)
     intake = intake_of(crawl, known=known)
-    common = _Common(crawl, settings, frontier, intake, say, troubles, tally)
+    common = _Common(crawl, settings, frontier, intake, say, troubles, tally, LastVisits(store.fetches))
     exits = exits_by_name(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
     fetcher = CountedFetcher(fetcher or HttpFetcher(settings, exits=exits), tally)
     handlers = _handlers_of(spider, intake, witness=own_box)
@@ -215,6 +217,7 @@ class _Common(NamedTuple):
     say: Say
     troubles: Troubles
     tally: Tally
+    last_visits: LastVisits
 
 
 def _passages_of(common: _Common, *, exits: Mapping[str, ExitConfig], fetcher: Fetcher, handlers: Handlers) -> Passages:
@@ -246,6 +249,7 @@ def _journey_of(
         keeping=keeping,
         stages=stages,
         shares=common.tally.shares,
+        last_visits=common.last_visits,
     )
 
 
@@ -408,6 +412,7 @@ async def run_crawl(
             coordinator.feeder.make_up(),
             listener.listen(crawl),
             coordinator.tidy(at.store, retention=retention),
+            coordinator.mark_gone(at.store, rule=RevisitRule.of(record_of(crawl).settings)),
         )
         beside = [asyncio.create_task(part) for part in parts]
         try:

@@ -35,8 +35,28 @@ SECONDS = 120.0
 STEADY = os.environ | {"SHOAL_PACE": "fixed"}
 
 # Files and code that documents name and that are not in this repository.
-YOURS = {"books.py", "shop.py", "shoal.db", "shoal.toml", "logins.toml", "bench/.work/"}
-NOT_OURS = {"example.com", "www.example.com", "mock.patch", "response.css", "os._exit", "sys.exit", "self.log"}
+YOURS = {
+    "books.py",
+    "shop.py",
+    "shoal.db",
+    "shoal.toml",
+    "logins.toml",
+    "bench/.work/",
+    "secrets/",
+    "spiders/",
+    "wheels/",
+}
+NOT_OURS = {
+    "example.com",
+    "www.example.com",
+    "mock.patch",
+    "response.css",
+    "os._exit",
+    "compose.yaml",
+    "install.sh",
+    "sys.exit",
+    "self.log",
+}
 
 FENCE = re.compile(r"^( *)```(\w*)(?: +(\S+))?\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

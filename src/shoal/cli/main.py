@@ -61,6 +61,7 @@ COMMANDS = {
     "sql": "sql",
     "sink": "sink_table",
     "store": "store_upkeep",
+    "deploy": "deploy_files",
     "chaos": "chaos_run",
     "settings": "settings_table",
 }

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,14 @@ def run_line(spider: str, flags: Mapping[str, Any], **options: Any) -> str:
     words += [f"--skip-stored {quote(options['skip_stored'])}"] if options.get("skip_stored") else []
     words += [flag for flag, name in (("--strict", "strict"), ("--json", "as_json")) if options[name]]
     return " ".join([*words, *_options(flags)])
+
+
+def run_words(
+    spider: str, flags: Mapping[str, Any], *, arguments: Mapping[str, str], places: Iterable[tuple[str, str]]
+) -> list[str]:
+    """The words after `shoal` that run a spider with these settings, arguments and flags of places."""
+    lines = [*_arguments(arguments), *_options(flags)]
+    return ["run", spider, *(word for line in lines for word in shlex.split(line)), *chain.from_iterable(places)]
 
 
 def _arguments(arguments: Mapping[str, str]) -> list[str]:

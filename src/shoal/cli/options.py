@@ -263,6 +263,11 @@ def log_options(command: Command) -> Command:
 
 
 def kinds_option(command: Command) -> Command:
+    """--kinds of processes that work."""
+    return kinds_with("Do only tasks of these kinds.  [default: the spider's kind, http if it has none]")(command)
+
+
+def kinds_with(text: str) -> Callable[[Command], Command]:
     """--kinds, passed as `kinds`: a tuple, empty where it is not given."""
 
     def parsed(_: click.Context, __: click.Parameter, given: str | None) -> tuple[str, ...]:
@@ -270,8 +275,7 @@ def kinds_option(command: Command) -> Command:
 
         return () if given is None else parse_kinds(given)
 
-    text = "Do only tasks of these kinds.  [default: the spider's kind, http if it has none]"
-    return click.option("--kinds", metavar="KIND,…", callback=parsed, help=text)(command)
+    return click.option("--kinds", metavar="KIND,…", callback=parsed, help=text)
 
 
 def yes_option(command: Command) -> Command:

@@ -1,0 +1,120 @@
+"""What a deployment runs: the spider with the files it needs, its command line, and how many workers of which kind."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from shoal.errors import UsageError
+from shoal.settings import CONFIG_FILE
+from shoal.version import __version__
+
+# What closes after the pages in hand: connections, and the process itself.
+CLOSING_SECONDS = 10
+BROWSER = "browser"
+METRICS_PORT, SERVE_PORT = 9100, 8642
+_LONGEST_NAME = 40
+
+
+class WorkerGroup(NamedTuple):
+    """Workers that are scaled together. `kind` is empty for those that do what the spider's class names."""
+
+    name: str
+    kind: str
+    workers: int
+    memory: str
+
+    @property
+    def needs_browser(self) -> bool:
+        return self.kind == BROWSER
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """`reference` is the spider as the processes name it in the folder of its files, `run` the words after `shoal`
+    that begin its crawl."""
+
+    reference: str
+    name: str
+    folder: Path
+    files: tuple[Path, ...]
+    run: tuple[str, ...]
+    groups: tuple[WorkerGroup, ...]
+    grace_seconds: float
+    image: str
+    extras: tuple[str, ...]
+
+    @property
+    def stop_seconds(self) -> int:
+        """How long whoever stops a process must wait before it kills it."""
+        return math.ceil(self.grace_seconds) + CLOSING_SECONDS
+
+    @property
+    def version(self) -> str:
+        return __version__
+
+    def worker_words(self, group: WorkerGroup) -> list[str]:
+        """The words after `shoal` that run a worker of this group."""
+        return ["worker", self.reference, *(["--kinds", group.kind] if group.kind else [])]
+
+    def container_words(self, group: WorkerGroup) -> list[str]:
+        """The same in a container, which has its own port for metrics."""
+        return [*self.worker_words(group), "--metrics", f"0.0.0.0:{METRICS_PORT}"]
+
+
+def label_of(spider: str) -> str:
+    """A spider's name as servers and clusters take it: small letters, digits and hyphens, a letter first."""
+    text = re.sub(r"[^a-z0-9]+", "-", spider.lower()).strip("-")[:_LONGEST_NAME].strip("-")
+    return text if text[:1].isalpha() else f"spider-{text}".strip("-")
+
+
+def worker_groups(kinds: tuple[str, ...], *, count: int) -> tuple[WorkerGroup, ...]:
+    """A group of workers for each kind; the first one is `worker`. A browser needs memory, so there is one at first."""
+    return tuple(
+        WorkerGroup(
+            name="worker" if index == 0 else f"worker-{label_of(kind)}",
+            kind=kind,
+            workers=1 if kind == BROWSER else count,
+            memory="2g" if kind == BROWSER else "512m",
+        )
+        for index, kind in enumerate(kinds or ("",))
+    )
+
+
+def files_of(spider_file: Path) -> tuple[Path, ...]:
+    """The spider's file, what it has imported from its own folder, and shoal.toml beside it. The spider is loaded."""
+    folder, main = spider_file.resolve().parent, spider_file.resolve()
+    found = {main, *(path for path in _loaded() if path.is_relative_to(folder) and not _is_installed(path, folder))}
+    if (folder / CONFIG_FILE).is_file():
+        found.add(folder / CONFIG_FILE)
+    return tuple(sorted(found))
+
+
+def _loaded() -> list[Path]:
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    return [Path(file).resolve() for file in files if file]
+
+
+def _is_installed(path: Path, folder: Path) -> bool:
+    """Whether a file is of Python or of a package, in an environment that lies in the spider's folder."""
+    places = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")}
+    own = Path(__file__).resolve().parent.parent
+    parts = path.relative_to(folder).parts
+    return (
+        any(path.is_relative_to(place) for place in (*places, own))
+        or "site-packages" in parts
+        or any(part.startswith(".") for part in parts)
+    )
+
+
+def check_folder(folder: Path, *, force: bool) -> None:
+    """Refuse a folder that has files already, unless they may be replaced."""
+    if folder.is_file():
+        raise UsageError(f"{folder} is a file: name a folder, it is made if it is not there")
+    if not force and folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty: name another folder, or --force to replace the files that it has")

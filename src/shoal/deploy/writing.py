@@ -1,0 +1,143 @@
+"""Writes the files of a deployment: templates of this package, filled in for one spider."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+from shoal.deploy.deploy_plan import Plan, WorkerGroup
+
+REQUIREMENTS = "requirements.txt"
+NO_REQUIREMENTS = "# Packages that the spider imports, one per line, as pip reads them.\n"
+PASSWORDS = ("redis_password", "postgres_password", "token")
+_MARK = re.compile(r"@([a-z_]+)@")
+
+
+class NewFile(NamedTuple):
+    """A file of a deployment: where it goes in its folder, and what it says."""
+
+    path: str
+    text: str
+
+
+def template(name: str) -> str:
+    """The text of a template."""
+    return (files("shoal.deploy") / "templates" / name).read_text(encoding="utf-8")
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """A template with its marks, as `@name@`, replaced; one that has no value is an error of the template."""
+    return _MARK.sub(lambda mark: values[mark[1]], text)
+
+
+def words(given: Iterable[str]) -> str:
+    """Words of a command as YAML and JSON both read them, one by one: nothing is split or quoted again. A `$` is
+    doubled by the callers whose format reads variables."""
+    return json.dumps(list(given), ensure_ascii=False)
+
+
+def image_files(plan: Plan) -> Iterator[NewFile]:
+    """What builds the image, without the spider's own files."""
+    values = {
+        "image": plan.image,
+        "extras": ",".join(plan.extras),
+        "version": plan.version,
+        "reference": plan.reference,
+    }
+    yield NewFile("Dockerfile", filled(template("image/Dockerfile"), values))
+    yield NewFile(".dockerignore", template("image/dockerignore"))
+    yield from package_files(plan)
+
+
+def package_files(plan: Plan) -> Iterator[NewFile]:
+    """What pip installs beside shoal."""
+    beside = plan.folder / REQUIREMENTS
+    yield NewFile(REQUIREMENTS, beside.read_text(encoding="utf-8") if beside.is_file() else NO_REQUIREMENTS)
+    yield NewFile("wheels/README", "Wheels that lie here are found before those of the index.\n")
+
+
+def compose_files(plan: Plan) -> Iterator[NewFile]:
+    """compose.yaml and the settings it reads; the image beside it."""
+    values = {
+        "name": plan.name,
+        "image": plan.image,
+        "stop_seconds": str(plan.stop_seconds),
+        "run": _compose_words(plan.run),
+        "workers": "\n".join(_compose_worker(plan, group) for group in plan.groups),
+    }
+    yield NewFile("compose.yaml", filled(template("compose/compose.yaml"), values))
+    counts = "\n".join(f"{_variable(group)}={group.workers}" for group in plan.groups)
+    images = f"IMAGE={plan.image}"
+    if any(group.needs_browser for group in plan.groups):
+        images += f"\nBROWSER_IMAGE={plan.image}-browser"
+    yield NewFile(".env.example", filled(template("compose/env.example"), {"counts": counts, "images": images}))
+    yield from image_files(plan)
+
+
+def _compose_worker(plan: Plan, group: WorkerGroup) -> str:
+    name = "compose/worker-browser.yaml" if group.needs_browser else "compose/worker.yaml"
+    return filled(
+        template(name),
+        {
+            "service": group.name,
+            "worker": _compose_words(plan.container_words(group)),
+            "replicas": _variable(group),
+            "count": str(group.workers),
+            "memory": group.memory,
+            "image": plan.image,
+        },
+    )
+
+
+def _compose_words(given: Iterable[str]) -> str:
+    return words(word.replace("$", "$$") for word in given)
+
+
+def _variable(group: WorkerGroup) -> str:
+    """The variable that says how many workers of a group there are: WORKERS, WORKERS_BROWSER."""
+    return group.name.replace("worker", "workers", 1).upper().replace("-", "_")
+
+
+def write_files(folder: Path, new: Iterable[NewFile]) -> list[str]:
+    """Write the files; gives their paths in the folder, as people read them."""
+    written = []
+    for file in new:
+        path = folder / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file.text, encoding="utf-8")
+        written.append(file.path)
+    return written
+
+
+def copy_spider(plan: Plan, folder: Path) -> list[str]:
+    """Copy the spider's files to `spiders/`, as they lie in their own folder."""
+    written = []
+    for file in plan.files:
+        inner = Path("spiders") / file.relative_to(plan.folder)
+        target = folder / inner
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.read_bytes())
+        written.append(inner.as_posix())
+    return written
+
+
+def make_passwords(folder: Path) -> list[str]:
+    """A random password for each server, and the token of the dashboard; those that are there stay as they are.
+
+    The folder is closed to others on this machine. The files are not: containers read them as other users."""
+    inner = folder / "secrets"
+    inner.mkdir(mode=0o700, exist_ok=True)
+    inner.chmod(0o700)
+    made = []
+    for name in PASSWORDS:
+        path = inner / name
+        if not path.exists():
+            path.write_text(secrets.token_urlsafe(32) + "\n", encoding="utf-8")
+            path.chmod(0o644)
+            made.append(f"secrets/{name}")
+    return made
