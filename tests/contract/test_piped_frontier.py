@@ -20,20 +20,24 @@ from shoal.frontier.piped.verbs import ALL_VERBS
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.pipes import open_pipe
 from shoal.processes.pump import Pump
+from shoal.testing.contract.frontier.case import FrontierCase
+from shoal.testing.contract.frontier.settle_promises import SettlePromises
+from shoal.testing.contract.frontier.visit_promises import VisitPromises
 from shoal.testing.frontier_contract import FrontierContract
+from shoal.testing.servers.object_server import MotoServer
 from shoal.testing.servers.rabbitmq_server import RabbitServer
 
 Steady = Callable[[], float] | None
 
 
-class TestPipedFrontier(FrontierContract):
+class PipedCase(FrontierCase):
     """Each view has a coordinator of its own, as each process of the other suites has a connection of its own."""
 
     _path = Path()
 
     @pytest.fixture(autouse=True)
-    async def at_rabbitmq(self, rabbitmq: RabbitServer) -> AsyncIterator[None]:
-        self._server = rabbitmq
+    async def at_a_broker(self, pipe_url: Callable[[str], str]) -> AsyncIterator[None]:
+        self._url = pipe_url
         self._ends = contextlib.AsyncExitStack()
         yield
         await self._ends.aclose()
@@ -41,7 +45,7 @@ class TestPipedFrontier(FrontierContract):
     async def open(self, folder: Path, clock: Callable[[], float], steady: Steady = None) -> Frontier:
         self._path = folder / "shoal.db"
         behind = await SqliteFrontier.open(self._path, clock=clock, steady=steady)
-        url = self._server.at(f"t{uuid.uuid4().hex[:12]}")
+        url = self._url(f"t{uuid.uuid4().hex[:12]}")
         pump = asyncio.create_task(Pump(behind, open_pipe(url), say=print, allows=ALL_VERBS).run())
 
         async def end() -> None:
@@ -55,6 +59,12 @@ class TestPipedFrontier(FrontierContract):
         self._ends.push_async_callback(end)
         return await PipedFrontier.open(open_pipe(url), steady=None)
 
+
+class TestPipedFrontier(PipedCase, FrontierContract):
+    @pytest.fixture
+    def pipe_url(self, rabbitmq: RabbitServer) -> Callable[[str], str]:
+        return rabbitmq.at
+
     async def damage(self, frontier: Frontier, crawl: str, key: int) -> None:
         with contextlib.closing(sqlite3.connect(self._path, isolation_level=None)) as db:
             assert db.execute("UPDATE task SET payload = x'ff00ff' WHERE key = ?", (key,)).rowcount == 1
@@ -63,3 +73,11 @@ class TestPipedFrontier(FrontierContract):
         with contextlib.closing(sqlite3.connect(self._path, isolation_level=None)) as db:
             damaged = "UPDATE point SET point = '{\"at\": 1}' WHERE at = (SELECT max(at) FROM point)"
             assert db.execute(damaged).rowcount == 2
+
+
+# Not the whole suite: calls through moto's server are slow. These promises show that answers find those who asked, and
+# that results keep their kinds.
+class TestPipedFrontierOverSqs(PipedCase, SettlePromises, VisitPromises):
+    @pytest.fixture
+    def pipe_url(self, moto: MotoServer) -> Callable[[str], str]:
+        return moto.queues_url

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiobotocore.session import get_session
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
@@ -41,6 +42,7 @@ from shoal.processes.pump import Pump
 from shoal.testing.contract.frontier.case import CRAWL, make_task
 from shoal.testing.pipe_contract import receive
 from shoal.testing.servers.line_relay import LineRelay
+from shoal.testing.servers.object_server import MotoServer
 from shoal.testing.servers.rabbitmq_server import RabbitServer
 from shoal.testing.waiting import eventually
 
@@ -51,7 +53,7 @@ MINE = "answers-mine"
 class Ground:
     """A broker, and coordinators over files of their own or the same."""
 
-    server: RabbitServer
+    server: RabbitServer | MotoServer
     folder: Path
     prefix: str
     said: list[str] = field(default_factory=list)
@@ -59,7 +61,12 @@ class Ground:
 
     @property
     def url(self) -> str:
-        return self.server.at(self.prefix)
+        return self.url_at(None)
+
+    def url_at(self, port: int | None) -> str:
+        """The pipe's URL, also at the port of a relay."""
+        at = self.server.at if isinstance(self.server, RabbitServer) else self.server.queues_url
+        return at(self.prefix, port=port)
 
     async def frontier(self, name: str = "shoal.db") -> SqliteFrontier:
         frontier = await SqliteFrontier.open(self.folder / name)
@@ -79,7 +86,7 @@ class Ground:
         return end
 
     async def worker(self, *, port: int | None = None) -> PipedFrontier:
-        frontier = await PipedFrontier.open(open_pipe(self.server.at(self.prefix, port=port)))
+        frontier = await PipedFrontier.open(open_pipe(self.url_at(port)))
         self.stack.push_async_callback(frontier.close)
         return frontier
 
@@ -94,7 +101,19 @@ class Ground:
 
 @pytest.fixture
 async def ground(rabbitmq: RabbitServer, tmp_path: Path) -> AsyncIterator[Ground]:
-    ground = Ground(rabbitmq, tmp_path, f"t{uuid.uuid4().hex[:12]}")
+    async with ground_at(rabbitmq, tmp_path) as ground:
+        yield ground
+
+
+@pytest.fixture
+async def sqs_ground(moto: MotoServer, tmp_path: Path) -> AsyncIterator[Ground]:
+    async with ground_at(moto, tmp_path) as ground:
+        yield ground
+
+
+@contextlib.asynccontextmanager
+async def ground_at(server: RabbitServer | MotoServer, folder: Path) -> AsyncIterator[Ground]:
+    ground = Ground(server, folder, f"t{uuid.uuid4().hex[:12]}")
     yield ground
     await ground.stack.aclose()
     pipe = open_pipe(ground.url)
@@ -198,17 +217,39 @@ async def test_an_answer_of_another_version_tells_the_worker_to_be_upgraded(grou
     "message", [b"", b"\xc1", b"nonsense", packed(Envelope(VERSION, "request", MINE, 1), Call("x", encoded(1)))[0][:-4]]
 )
 async def test_a_message_that_cannot_be_read_is_set_aside_and_counted(ground: Ground, message: bytes) -> None:
+    await check_is_set_aside(ground, message, shown="amqp://guest:***@")
+
+
+async def test_a_message_at_sqs_that_cannot_be_read_is_set_aside_and_counted(sqs_ground: Ground) -> None:
+    await check_is_set_aside(sqs_ground, b"nonsense", shown=f"sqs://{sqs_ground.prefix}")
+
+
+async def test_a_message_at_sqs_that_is_no_text_of_ours_is_set_aside_and_counted(
+    sqs_ground: Ground, moto: MotoServer
+) -> None:
+    behind = await sqs_ground.frontier()
+    await sqs_ground.pump(behind)
+    pipe = await sqs_ground.pipe()
+    where = {"endpoint_url": f"http://127.0.0.1:{moto.port}", "region_name": "us-east-1"}
+    async with get_session().create_client("sqs", **where) as client:
+        queue = await client.get_queue_url(QueueName=f"{sqs_ground.prefix}-{REQUESTS}")
+        await client.send_message(QueueUrl=queue["QueueUrl"], MessageBody="not base64: é")
+    await eventually(lambda: any("cannot be read and is kept in the queue" in line for line in sqs_ground.said))
+    assert [one.body for one in await receive(pipe, 1, queue=UNREADABLE)] == ["not base64: é".encode()]
+
+
+async def check_is_set_aside(ground: Ground, message: bytes, *, shown: str) -> None:
     behind = await ground.frontier()
     await ground.pump(behind)
     pipe = await ground.pipe()
     await pipe.send(REQUESTS, [message, *request(2, HELLO)], seconds=60)
     await receive(pipe, 1, queue=MINE)
-    assert any("cannot be read and is kept in the queue unreadable" in line for line in ground.said)
 
     async def is_noted() -> bool:
-        return any(line.startswith("1 message at amqp://guest:***@") for line in await unreadable_lines(behind))
+        return any(line.startswith(f"1 message at {shown}") for line in await unreadable_lines(behind))
 
     await eventually(is_noted)
+    assert any("cannot be read and is kept in the queue unreadable" in line for line in ground.said)
     assert [one.body for one in await receive(pipe, 1, queue=UNREADABLE)] == [message]
 
 
