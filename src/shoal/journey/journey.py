@@ -129,6 +129,8 @@ class Journey:
         """Fetch, judge, handle. A page that is refused because of its exit does not change the lane's pace."""
         task = lease.task
         request = Fetch(url=task.url, method=task.method, headers=task.headers, body=task.body, exit=lease.exit)
+        if task.render is not None:
+            request = msgspec.structs.replace(request, render=task.render)
         answer = await passage.fetch(request)
         if isinstance(answer, Refused):
             return self._records.failed(answer.result, answer.outcome, None)
