@@ -15,6 +15,8 @@ from shoal.store.base import ItemFilter, Store
 from shoal.store.files.store import FilesStore
 from shoal.store.sqlite.read import items_query, versions_query
 from shoal.store.sqlite.store import SqliteStore
+from shoal.testing.contract.store.difference_promises import DifferencePromises
+from shoal.testing.contract.store.gone_promises import GonePromises
 from shoal.testing.contract.store.read_promises import ReadPromises
 from shoal.testing.contract.store.rule_promises import RulePromises
 from shoal.testing.contract.store.write_promises import WritePromises
@@ -66,7 +68,7 @@ class TestSqliteStore(StoreContract):
         connection.close()
 
 
-class TestMemoryStore(WritePromises, RulePromises, ReadPromises):
+class TestMemoryStore(WritePromises, RulePromises, GonePromises, DifferencePromises, ReadPromises):
     """The fake that tests of other parts use is no easier to satisfy than a real store. It takes no statements."""
 
     @pytest.fixture

@@ -20,6 +20,8 @@ from shoal.testing.sites.loopback import Hit, busiest_window
 from shoal.testing.waiting import wait_for_line
 
 SECONDS = 120.0
+# Read by every Python process that begins with it on its path: what a later release would have.
+NEWER = "import shoal.frontier.piped.messages as messages\nmessages.VERSION += 1\n"
 
 
 @dataclass
@@ -30,23 +32,30 @@ class PipedFleet:
     pipe: str
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, newer: bool = False) -> subprocess.Popen[str]:
+        """Start a command; `newer`: of a shoal whose messages have the next version."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
+        environ["SHOAL_PIPE"] = self.pipe
+        if newer:
+            folder = self.crawl.db.parent / "newer"
+            folder.mkdir(exist_ok=True)
+            (folder / "sitecustomize.py").write_text(NEWER)
+            environ["PYTHONPATH"] = str(folder)
         process = subprocess.Popen(
-            [sys.executable, "-m", "shoal", *arguments], env={**environ, "SHOAL_PIPE": self.pipe},
+            [sys.executable, "-m", "shoal", *arguments], env=environ,
             cwd=self.crawl.db.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         self.processes.append(process)
         return process
 
-    def start_coordinator(self) -> subprocess.Popen[str]:
-        process = self.start("serve", "--port", "0", "--frontier", self.crawl.frontier)
+    def start_coordinator(self, *, newer: bool = False) -> subprocess.Popen[str]:
+        process = self.start("serve", "--port", "0", "--frontier", self.crawl.frontier, newer=newer)
         wait_for_line(process.stderr, "workers are served at")
         return process
 
-    def start_worker(self) -> subprocess.Popen[str]:
+    def start_worker(self, *, newer: bool = False) -> subprocess.Popen[str]:
         where = ["--crawl", self.crawl.crawl, "--store", self.crawl.store]
-        return self.start("worker", self.crawl.spider, "--burst", *where)
+        return self.start("worker", self.crawl.spider, "--burst", *where, newer=newer)
 
     def end(self) -> None:
         for process in self.processes:
@@ -63,11 +72,11 @@ def kill(process: subprocess.Popen[str]) -> None:
             stream.close()
 
 
-async def ended(process: subprocess.Popen[str]) -> str:
-    """What a worker said, once it has ended well."""
+async def ended(process: subprocess.Popen[str], *, code: int = 0) -> str:
+    """What a worker said, once it has ended as it should."""
     async with asyncio.timeout(SECONDS):
         _, err = await asyncio.to_thread(process.communicate)
-    assert process.returncode == 0, err
+    assert process.returncode == code, err
     return err
 
 
@@ -104,6 +113,34 @@ async def test_a_worker_behind_sqs_does_a_whole_crawl(moto: Any, new_fleet: Any)
     fleet = await new_fleet(moto.queues_url("whole-crawl"), rate="unlimited")
     fleet.start_coordinator()
     await ended(fleet.start_worker())
+    await fleet.crawl.check()
+
+
+async def test_a_newer_worker_is_refused_while_the_others_go_on(rabbitmq: RabbitServer, new_fleet: Any) -> None:
+    fleet = await new_fleet(rabbitmq.at("newer-worker"), rate="40/s")
+    fleet.start_coordinator()
+    worker = fleet.start_worker()
+    await fleet.crawl.wait_for_pages(10)
+    said = await ended(fleet.start_worker(newer=True), code=2)
+    assert said.count("upgrade shoal on the machine of the coordinator") == 1
+    assert "guest:guest" not in said
+    await ended(worker)
+    progress = await fleet.crawl.check()
+    assert (progress.stale, progress.lost) == (0, 0)
+
+
+# The leases of the worker that is refused, five seconds each, have to run out.
+async def test_workers_from_before_an_upgrade_are_refused_and_lose_nothing(
+    rabbitmq: RabbitServer, new_fleet: Any
+) -> None:
+    fleet = await new_fleet(rabbitmq.at("upgraded"), rate="40/s")
+    coordinator = fleet.start_coordinator()
+    older = fleet.start_worker()
+    await fleet.crawl.wait_for_pages(30)
+    kill(coordinator)
+    fleet.start_coordinator(newer=True)
+    assert "upgrade shoal on the machine of the worker" in await ended(older, code=2)
+    await ended(fleet.start_worker(newer=True))
     await fleet.crawl.check()
 
 

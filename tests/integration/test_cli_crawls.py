@@ -187,6 +187,16 @@ def test_urls_are_added_from_the_command_line_and_from_stdin(crawl: str, site: S
     assert shoal_("add", new).stdout == "books-1: 0 new, 1 known already\n"
 
 
+def test_added_urls_wait_for_workers_of_their_kind(crawl: str, site: SiteProcess) -> None:
+    result = shoal_("add", crawl, f"{site.url}plain.txt", "--kind", "browser")
+    assert result.stdout == "books-1: 1 new, 0 known already\n"
+    assert "1 task of the kind browser waits, and no worker does that kind" in result.stderr
+    assert "books.py --kinds browser` does" in result.stderr
+    assert [(one["kind"], one["waiting"]) for one in json_of("status", crawl)["kinds"]] == [("http", 0), ("browser", 1)]
+    assert "--kind 'Browser' is no kind" in shoal_("add", crawl, f"{site.url}new", "--kind", "Browser", code=2).stderr
+    assert json_of("why", f"{site.url}new")["state"] == "unknown"
+
+
 def test_an_invalid_url_adds_nothing(crawl: str, site: SiteProcess) -> None:
     assert "not a valid URL" in shoal_("add", crawl, f"{site.url}new", "http://[", code=2).stderr
     assert json_of("why", f"{site.url}new")["state"] == "unknown"

@@ -98,6 +98,19 @@ async def waiting_tasks(frontier: RedisFrontier, count: int) -> dict[str, Any]:
     return {lease.task.url: lease.task for lease in sorted(batch.leases, key=lambda lease: lease.task.url)}
 
 
+async def test_an_entry_names_the_kind_of_workers_that_do_it(
+    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+) -> None:
+    crawl = await opened_crawl(frontier, kind="eu")
+    for entry in ({"url": "https://a.test/", "kind": "browser"}, {"url": "https://a.test/2"}):
+        server.call("LPUSH", INBOX, json.dumps(entry))
+    server.call("LPUSH", INBOX, json.dumps({"url": "https://a.test/3", "kind": "No Kind"}))
+    await listener_for(inbox, frontier).take_in([crawl])
+    assert (await frontier.progress(CRAWL)).kinds == {"http": 0, "browser": 1, "eu": 1}
+    (letter,) = await frontier.dead(CRAWL, DeadFilter())
+    assert "'No Kind' is no kind" in letter.reason
+
+
 async def test_an_entry_pushed_again_is_known_already_unless_it_says_otherwise(
     server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
 ) -> None:

@@ -164,7 +164,20 @@ async def test_a_message_of_another_version_is_refused_and_others_go_on(ground: 
     (answer,) = await receive(pipe, 1, queue=MINE)
     assert head_of(answer.body).number == 5
     assert [crawl.id for crawl in await worker.crawls()] == [CRAWL]
-    assert any(f"sends messages of version {VERSION + 1}, the coordinator reads" in line for line in ground.said)
+    assert [line for line in ground.said if f"have version {VERSION + 1} from the worker and {VERSION} from" in line]
+    assert ground.said[-1].endswith("upgrade shoal on the machine of the coordinator")
+
+
+async def test_a_message_of_another_version_whose_sender_is_gone_is_done_with(ground: Ground) -> None:
+    end = await ground.pump(await with_tasks(await ground.frontier()))
+    pipe = await ground.pipe()
+    strange = msgspec.msgpack.encode([VERSION - 1, "request", "answers-gone", 5])
+    await pipe.send(REQUESTS, [strange, *request(2, HELLO)], seconds=60)
+    await receive(pipe, 1, queue=MINE)
+    assert ground.said[-1].endswith("upgrade shoal on the machine of the worker")
+    await end()
+    # What the coordinator has not confirmed comes again once its connection is closed.
+    assert await pipe.receive(REQUESTS, most=10, seconds=1.0) == []
 
 
 async def test_an_answer_of_another_version_tells_the_worker_to_be_upgraded(ground: Ground) -> None:
@@ -176,9 +189,7 @@ async def test_an_answer_of_another_version_tells_the_worker_to_be_upgraded(grou
     await pipe.send(
         head.sender, [msgspec.msgpack.encode([VERSION + 1, "answer", "c", head.number, b"new"])], seconds=60
     )
-    with pytest.raises(
-        UsageError, match=f"sends messages of version {VERSION + 1}, this worker reads version {VERSION}"
-    ):
+    with pytest.raises(UsageError, match=f"and {VERSION + 1} from the coordinator: upgrade shoal on .* of the worker"):
         await calling
     await calls.close()
 

@@ -14,6 +14,7 @@ from shoal.errors import StorageError
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import CrawlState, DeadFilter, Done, ExitUse, LaneUpdate, Progress, Task, TaskState
 from shoal.sqlite_file import VERSIONS
+from shoal.store.base import PageLook
 from shoal.store.outgoing import SinkPlace
 from shoal.store.sqlite.store import SqliteStore
 from shoal.testing.clock import FakeClock
@@ -204,6 +205,28 @@ async def test_items_of_an_earlier_version_are_read_without_the_frontier(tmp_pat
     await store.close()
 
 
+@pytest.mark.parametrize("name", [*ALL, "store_4", "store_5"])
+async def test_items_of_an_earlier_version_can_go_and_come_back(tmp_path: Path, name: str) -> None:
+    store = await SqliteStore.open(made(tmp_path, name))
+    (before,) = await store.items_named("books", ["k1"])
+    sink = await store.outbox.add(SinkPlace(spider="books", url="-"))
+    await store.outbox.passed(sink, await store.outbox.read(sink, limit=9))
+    look = PageLook(spider="books", url=before.url, keys=(), at=5000.0, token=2**61)
+    await store.write([], [], looks=[look])
+    assert await store.mark_gone("books", missing_before=6000.0, at=6000.0) == 1
+    await store.write([], [], looks=[msgspec.structs.replace(look, keys=("k1",), at=7000.0)])
+    (after,) = await store.items_named("books", ["k1"])
+    assert after == msgspec.structs.replace(before, last_seen=7000.0)
+    changes = [(change.change, change.version) for change in await store.outbox.read(sink, limit=9)]
+    assert changes == [("gone", before.version + 1), ("new", before.version + 2)]
+    (line,) = await store.fetches_of([CRAWL], "https://a.test/1")
+    assert (line.etag, line.last_modified) == ("", "")
+    await store.write([], [msgspec.structs.replace(line, token=2**61, etag='"1"', last_modified="then")])
+    newest, *_ = await store.attempts(line.crawl, line.key)
+    assert (newest.etag, newest.last_modified) == ('"1"', "then")
+    await store.close()
+
+
 @pytest.mark.parametrize("name", [*ALL, "store_4"])
 async def test_items_of_an_earlier_version_get_an_outbox(tmp_path: Path, name: str) -> None:
     path = made(tmp_path, name)
@@ -222,9 +245,10 @@ async def test_items_of_an_earlier_version_get_an_outbox(tmp_path: Path, name: s
     db.close()
 
 
-async def test_a_store_of_the_version_before_has_the_tables_of_a_new_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["store_4", "store_5"])
+async def test_a_store_of_the_version_before_has_the_tables_of_a_new_one(tmp_path: Path, name: str) -> None:
     (tmp_path / "new").mkdir()
-    for path in (made(tmp_path, "store_4"), tmp_path / "new" / "shoal.db"):
+    for path in (made(tmp_path, name), tmp_path / "new" / "shoal.db"):
         await (await SqliteStore.open(path)).close()
     assert shape_of(tmp_path / "shoal.db") == shape_of(tmp_path / "new" / "shoal.db")
 

@@ -12,7 +12,7 @@ from shoal.archive.base import Capture, RawPage, packed
 from shoal.fetch.base import Fault, Response
 from shoal.journey.harvest import KeyedItem
 from shoal.model import Dead, Lease, Result, Retry, Task
-from shoal.store.base import ITEMS_NAMED, FetchRow, ItemRow
+from shoal.store.base import FetchRow, ItemRow, named_keys
 
 KEY_SHOWN = 60
 
@@ -58,15 +58,16 @@ class Records:
         answer: Response | Fault | None = None,
         *,
         error: str = "",
-        items: Sequence[KeyedItem] = (),
+        items: Sequence[KeyedItem] | None = None,
     ) -> FetchRow:
-        """The line of a lease in the fetch log, which names the first of its items."""
+        """The line of a lease in the fetch log, which names the first of its items; None: no handler yielded any."""
         task = lease.task
         status, size, content_hash, final_url = 0, 0, "", ""
         if isinstance(answer, Response):
             status, size = answer.status, len(answer.body)
             final_url = "" if answer.url == task.url else answer.url
             content_hash = "" if self._keeping == "nothing" else hashlib.sha256(answer.body).hexdigest()
+        headers = answer.headers if isinstance(answer, Response) else {}
         return FetchRow(
             crawl=lease.crawl,
             key=task.key,
@@ -85,7 +86,9 @@ class Records:
             final_url=final_url,
             content_hash=content_hash,
             request="" if task.method == "GET" and not task.body else request_of(task),
-            item_keys=_named(items) if items else "",
+            item_keys="" if items is None else named_keys([item.key for item in items]),
+            etag=headers.get("etag", ""),
+            last_modified=headers.get("last-modified", ""),
         )
 
     def item_rows(self, items: Sequence[KeyedItem], *, lease: Lease, url: str) -> list[ItemRow]:
@@ -132,15 +135,6 @@ class Records:
             **packed(task.meta),
         )
         return msgspec.structs.replace(finished, page=RawPage(capture, response.body))
-
-
-def _named(items: Sequence[KeyedItem]) -> str:
-    """The keys of the first items as a JSON array."""
-    try:
-        return msgspec.json.encode([item.key for item in items[:ITEMS_NAMED]]).decode()
-    except UnicodeEncodeError:
-        # Half of a surrogate pair: no store takes such an item, and the page ends as a dead letter that names it.
-        return ""
 
 
 def request_of(task: Task) -> str:

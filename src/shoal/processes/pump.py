@@ -29,6 +29,7 @@ from shoal.frontier.piped.messages import (
     encoded,
     envelope_of,
     head_of,
+    other_version,
     packed,
 )
 from shoal.frontier.piped.verbs import ALL_VERBS, WORKER_VERBS, called_with
@@ -181,7 +182,8 @@ class Pump:
         try:
             head = head_of(delivery.body)
             if head.version != VERSION:
-                await self._refuse(delivery, head, self._other_version(head))
+                line = other_version(self._pipe.shown, worker=head.version, coordinator=VERSION)
+                await self._refuse(delivery, head, line)
                 return
             if delivery.times > MOST_DELIVERIES:
                 raise Unreadable(f"it was received {delivery.times} times without an answer")
@@ -295,14 +297,10 @@ class Pump:
         answer = Answer("", steady_seconds(), "UsageError", line)
         envelope = Envelope(VERSION, "answer", self._term, head.number, frontier=self._name)
         with contextlib.suppress(ServerUnreachable):
-            await self._pipe.send(head.sender, packed(envelope, answer), seconds=ANSWER_SECONDS)
+            # Whoever asked may be gone: the request is done with all the same.
+            with contextlib.suppress(QueueGone):
+                await self._pipe.send(head.sender, packed(envelope, answer), seconds=ANSWER_SECONDS)
             await self._pipe.confirm([delivery])
-
-    def _other_version(self, head: Head) -> str:
-        return (
-            f"a worker at {self._pipe.shown} sends messages of version {head.version}, the coordinator reads version"
-            f" {VERSION}: run the same shoal on both"
-        )
 
     def _other_frontier(self) -> str:
         return (

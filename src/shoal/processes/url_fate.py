@@ -17,7 +17,7 @@ from shoal.policy.verdicts import set_aside
 from shoal.processes.crawl_record import record_of, url_rules_of
 from shoal.processes.opening import StoreOf
 from shoal.settings import Settings
-from shoal.store.base import FetchRow, StoredItem
+from shoal.store.base import ITEMS_NAMED, FetchRow, StoredItem, some_item_keys
 from shoal.urls import REASONS, Link, canonical, named_key, spelling_names
 
 # Rules that depend on where and when a link was found: only their counters show that they kept out something.
@@ -227,8 +227,8 @@ class UrlTasks:
 
 async def _items(attempts: Sequence[FetchRow], crawl: Crawl, *, store: Log) -> list[PageItem]:
     """The items of the latest attempt that yielded any."""
-    named = next((line.item_keys for line in attempts if line.item_keys), "")
-    if not named:
+    keys = next((keys for line in attempts if (keys := some_item_keys(line))), [])
+    if not keys:
         return []
     return [
         PageItem(
@@ -240,7 +240,7 @@ async def _items(attempts: Sequence[FetchRow], crawl: Crawl, *, store: Log) -> l
             size=len(item.data),
             data=msgspec.json.decode(item.data) if len(item.data) <= DATA_SHOWN else None,
         )
-        for item in await store.items_named(crawl.spider, msgspec.json.decode(named, type=list[str]))
+        for item in await store.items_named(crawl.spider, keys[:ITEMS_NAMED])
     ]
 
 

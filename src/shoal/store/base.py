@@ -57,11 +57,28 @@ class FetchRow(msgspec.Struct, frozen=True, kw_only=True):
     content_hash: str = ""  # SHA-256 of the body in hex; empty where no hashes are wanted
     archived: str = ""  # the name of the archive's object with the capture of this page
     request: str = ""  # method, and size and hash of the body; empty: a plain GET, or a line of an older shoal
-    item_keys: str = ""  # the keys of the first ITEMS_NAMED items that the page yielded, as a JSON array
+    item_keys: str = ""  # the keys of the page's items, by `named_keys`; empty: no handler ran to its end
+    etag: str = ""  # the validators of the answer, each at most VALIDATOR_LENGTH characters, else empty
+    last_modified: str = ""
+
+
+class PageLook(msgspec.Struct, frozen=True, kw_only=True):
+    """The page at `url` was looked at, at a time: it has exactly the items with these keys, written now or earlier.
+
+    `url` is spelled as in the `ItemRow`s of the page. `token` is that of the lease: older scrapes than this one neither
+    bring an item back nor call it missing. 0: unknown, only times are compared."""
+
+    spider: str
+    url: str
+    keys: tuple[str, ...]
+    at: float
+    token: int = 0
 
 
 class StoredItem(msgspec.Struct, frozen=True, kw_only=True):
-    """An item as it is stored. `version` counts its contents so far; `changed_at` is when the latest one came."""
+    """An item as it is stored. `version` counts its contents so far; `changed_at` is when the latest one came.
+
+    `gone_at`: since when it is known to be no longer on the site; None: it is there, as far as anybody looked."""
 
     spider: str
     key: str
@@ -72,10 +89,15 @@ class StoredItem(msgspec.Struct, frozen=True, kw_only=True):
     last_seen: float
     changed_at: float
     version: int = 1
+    gone_at: float | None = None
 
 
-# How many items of a page its log line names.
+# How many items of a page its log line names; and how many where that is to be all of them.
 ITEMS_NAMED = 10
+ALL_ITEMS_NAMED = 500
+NAMED_BYTES = 16 * 1024
+# The longest validator that the log keeps.
+VALIDATOR_LENGTH = 500
 # How many attempts at a task the log keeps at least.
 ATTEMPTS_KEPT = 20
 # How many items a search for the newest ones looks through per call.
@@ -90,6 +112,7 @@ class ItemFilter(msgspec.Struct, frozen=True, kw_only=True):
     since: float | None = None  # seen at that time or later
     changed_since: float | None = None
     url_prefix: str | None = None
+    gone: bool | None = None  # only items that are gone, or only those that are not
 
 
 class ItemPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,12 +122,58 @@ class ItemPage(msgspec.Struct, frozen=True, kw_only=True):
     after: str = ""
 
 
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """How an item differs between two moments, and when it became so. `before` and `after` are its contents then, where
+    they are known. `untold`: it cannot be told whether it has changed."""
+
+    key: str
+    url: str
+    change: Literal["new", "changed", "gone", "untold"]
+    at: float
+    before: bytes | None = None
+    after: bytes | None = None
+
+
 class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a statement: at most as many rows as asked for, and whether there are more."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
     has_more: bool = False
+
+
+def named_keys(keys: Sequence[str], *, limit: int = ITEMS_NAMED) -> str:
+    """The keys of a page's items for its log line: a JSON array, which ends in null if there are more."""
+    named: list[str | None] = list(keys[:limit])
+    size = sum(len(key) for key in keys[:limit])
+    while named and size > NAMED_BYTES:
+        size -= len(named.pop() or "")
+    if len(named) < len(keys):
+        named.append(None)
+    try:
+        return msgspec.json.encode(named).decode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair: no store takes such an item, and the page ends as a dead letter that names it.
+        return ""
+
+
+def some_item_keys(row: FetchRow) -> list[str]:
+    """The keys that a log line names."""
+    return [key for key in _decoded_keys(row) if key is not None]
+
+
+def all_item_keys(row: FetchRow) -> list[str] | None:
+    """The keys of all items of the page; None where the line does not say, or there may be more: also after a fault."""
+    keys = _decoded_keys(row)
+    # Ten keys, as an older shoal wrote them for ten items and for more. It kept no validators.
+    is_old = len(keys) == ITEMS_NAMED and not (row.etag or row.last_modified)
+    if not row.item_keys or None in keys or is_old or row.error:
+        return None
+    return [key for key in keys if key is not None]
+
+
+def _decoded_keys(row: FetchRow) -> list[str | None]:
+    return msgspec.json.decode(row.item_keys, type=list[str | None]) if row.item_keys else []
 
 
 def wrong_position(after: str) -> UsageError:
@@ -129,12 +198,30 @@ class Store(Protocol):
         """The changes of items that wait for the sinks of their spider."""
 
     async def write(
-        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], *, rule: ItemRule = ItemRule()
+        self,
+        items: Sequence[ItemRow],
+        fetches: Sequence[FetchRow],
+        *,
+        rule: ItemRule = ItemRule(),
+        looks: Sequence[PageLook] = (),
     ) -> dict[int, str]:
         """Write all rows or none, but for items that can never be stored: gives why, by their index in `items`.
 
         Writing a row again is harmless; an older token never overwrites a newer. An item whose content is the same
-        only moves `last_seen`. Several rows of one identity in one call: as if they were written one by one."""
+        only moves `last_seen`, and so does one that is too fresh to be written. Several rows of one identity in one
+        call: as if they were written one by one.
+
+        `looks` come after the items. An item that a look names was seen then. One whose stored URL is that of the page,
+        and which the look does not name, is missing since then, unless it was seen later. An item that is seen again,
+        by a look or a row that is older neither by its token nor by its time, is neither missing nor gone."""
+
+    async def mark_gone(
+        self, spider: str, *, at: float, missing_before: float | None = None, unseen_since: float | None = None
+    ) -> int:
+        """Say that items are gone at a time: those missing since before `missing_before`, and those last seen before
+        `unseen_since`; gives how many that were not. In bounded steps; asking again changes nothing. They stay stored.
+
+        Each one is a change for the sinks of the spider; if it comes back, that is another one, as new."""
 
     def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
         """Stream items in a stable order, in flat memory: each item that is stored at the start comes once, even if it
@@ -142,6 +229,14 @@ class Store(Protocol):
 
     def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
         """Every kept version of these items, the versions of an item oldest first."""
+
+    def differences(self, spider: str, *, since: float, until: float) -> AsyncIterator[Difference]:
+        """Stream how the spider's items differ at the second moment from what they were at the first, in flat memory;
+        an item that is the same, or absent at both, is left out.
+
+        Contents of the past are known where versions were kept. An item that has changed in between is `changed` also
+        without them; one that has changed after the second moment is then `untold`. Of its absences the last one is
+        known: an item that was gone several times is `untold` before that."""
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
         """How many items `items` would give."""

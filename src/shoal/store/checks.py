@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.store.base import FetchRow, ItemRow
+from shoal.store.base import VALIDATOR_LENGTH, FetchRow, ItemRow, PageLook
 
 MAX_DATA_BYTES = 16 * 1024 * 1024
 MAX_KEY_BYTES = 2048
@@ -51,13 +51,30 @@ def storable_keys(keys: Iterable[str]) -> list[str]:
     return [key for key in dict.fromkeys(keys) if _key_fault(key) is None]
 
 
+def storable_looks(looks: Iterable[PageLook]) -> list[PageLook]:
+    """The looks with those of their keys that an item can have; none of a page whose URL no item can have."""
+    return [
+        msgspec.structs.replace(look, keys=tuple(storable_keys(look.keys)))
+        for look in looks
+        if _url_fault(look.url) is None
+    ]
+
+
 def mended(row: FetchRow) -> FetchRow:
-    """The log line with characters escaped that a store would refuse: a log line is always stored."""
+    """The log line with characters escaped that a store would refuse: a log line is always stored. Validators that are
+    too long, or hold such characters, could not be sent back: they are left out."""
+    if row.etag or row.last_modified:
+        row = msgspec.structs.replace(row, etag=_validator(row.etag), last_modified=_validator(row.last_modified))
     text = f"{row.url}{row.final_url}{row.outcome}{row.error}{row.worker}{row.exit}"
     if text.isascii() and "\0" not in text:
         return row
     changes = {name: _spelled_out(getattr(row, name)) for name in ("url", "final_url", "outcome", "error", "worker")}
     return msgspec.structs.replace(row, **changes, exit=_spelled_out(row.exit))
+
+
+def _validator(text: str) -> str:
+    is_good = len(text) <= VALIDATOR_LENGTH and text.isprintable() and _url_fault(text) is None
+    return text if is_good else ""
 
 
 def _spelled_out(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.store.base import ItemRow, ItemRule
+from shoal.store.base import ItemRow, ItemRule, PageLook
 
 _DECODER = msgspec.json.Decoder()
 _SORTED = msgspec.json.Encoder(order="sorted")
@@ -27,6 +27,12 @@ class Folded(msgspec.Struct, frozen=True, kw_only=True):
     last_seen: float
     changed_at: float
     version: int = 1
+    written_at: float | None = None  # None: when it was last seen
+    missing_since: float | None = None
+    gone_at: float | None = None
+    moves: int = 0
+    left_at: float | None = None  # when it went, and came back, the last time that it did both
+    back_at: float | None = None
 
 
 def fold(before: Folded | None, row: ItemRow, *, rule: ItemRule) -> Folded:
@@ -43,8 +49,10 @@ def fold(before: Folded | None, row: ItemRow, *, rule: ItemRule) -> Folded:
             changed_at=row.at,
         )
     is_older = row.token < before.token
-    if (is_older and rule.merge == "replace") or _is_fresh(before, row, rule):
+    if is_older and rule.merge == "replace":
         return before
+    if _is_fresh(before, row, rule):
+        return _only_seen(before, row, is_older=is_older)
     data = row.data if rule.merge == "replace" else _filled(before.data, row.data, is_older=is_older)
     content = before.content if data == before.data else fingerprint(data)
     has_changed = content != before.content
@@ -59,7 +67,37 @@ def fold(before: Folded | None, row: ItemRow, *, rule: ItemRule) -> Folded:
         last_seen=max(before.last_seen, row.at),
         changed_at=row.at if has_changed else before.changed_at,
         version=before.version + has_changed,
+        **_presence(before, row.at, is_older=is_older),
     )
+
+
+def looked_at(before: Folded, look: PageLook, *, key: str) -> Folded:
+    """The item after its page, or a page that names it, was looked at."""
+    if look.token and look.token < before.token:
+        return before
+    if key in look.keys:
+        is_later = look.at > before.last_seen
+        written_at = before.last_seen if before.written_at is None else before.written_at
+        return msgspec.structs.replace(
+            before,
+            last_seen=max(before.last_seen, look.at),
+            written_at=written_at if is_later else before.written_at,
+            **_presence(before, look.at, is_older=False),
+        )
+    if before.url != look.url or before.missing_since is not None or before.last_seen >= look.at:
+        return before
+    return msgspec.structs.replace(before, missing_since=look.at, token=max(before.token, look.token))
+
+
+def marked_gone(before: Folded, *, at: float, missing_before: float | None, unseen_since: float | None) -> Folded:
+    """The item after `Store.mark_gone`."""
+    since, limit = before.missing_since, missing_before
+    is_missing = since is not None and limit is not None and since < limit
+    is_unseen = unseen_since is not None and before.last_seen < unseen_since
+    if before.gone_at is not None or not (is_missing or is_unseen):
+        return before
+    since = unseen_since if since is None else since
+    return msgspec.structs.replace(before, gone_at=at, missing_since=since, moves=before.moves + 1)
 
 
 def fingerprint(data: bytes) -> int:
@@ -75,7 +113,32 @@ def fingerprint_of(fields: dict[str, Any]) -> int:
 
 def _is_fresh(before: Folded, row: ItemRow, rule: ItemRule) -> bool:
     # The same row may come again: the reply to its first write may have been lost.
-    return rule.freshness > 0 and row.token != before.token and row.at - before.last_seen < rule.freshness
+    written_at = before.last_seen if before.written_at is None else before.written_at
+    return rule.freshness > 0 and row.token != before.token and row.at - written_at < rule.freshness
+
+
+def _only_seen(before: Folded, row: ItemRow, *, is_older: bool) -> Folded:
+    """An item that is too fresh to be written: it was seen nevertheless."""
+    presence = _presence(before, row.at, is_older=is_older)
+    is_later = row.at > before.last_seen
+    if not is_later and presence["missing_since"] == before.missing_since:
+        return before
+    written_at = before.last_seen if before.written_at is None else before.written_at
+    times = {"last_seen": row.at, "written_at": written_at} if is_later else {}
+    return msgspec.structs.replace(before, **times, **presence)
+
+
+def _presence(before: Folded, at: float, *, is_older: bool) -> dict[str, Any]:
+    """Whether the item is missing or gone after it was seen at a time."""
+    is_there = before.missing_since is None or (not is_older and at >= before.missing_since)
+    comes_back = is_there and before.gone_at is not None
+    return {
+        "missing_since": None if is_there else before.missing_since,
+        "gone_at": None if is_there else before.gone_at,
+        "moves": before.moves + comes_back,
+        "left_at": before.gone_at if comes_back else before.left_at,
+        "back_at": max(before.last_seen, at) if comes_back else before.back_at,
+    }
 
 
 def _filled(before: bytes, data: bytes, *, is_older: bool) -> bytes:

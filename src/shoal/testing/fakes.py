@@ -21,18 +21,21 @@ from shoal.session import Session
 from shoal.settings import Settings
 from shoal.store.base import (
     ATTEMPTS_KEPT,
+    Difference,
     FetchRow,
     ItemFilter,
     ItemPage,
     ItemRow,
     ItemRule,
+    PageLook,
     QueryAnswer,
     Store,
     StoredItem,
     wrong_position,
 )
-from shoal.store.checks import mended, storable
-from shoal.store.folding import Folded, fold
+from shoal.store.checks import mended, storable, storable_looks
+from shoal.store.differing import Content, History, check_moments, content_at, difference
+from shoal.store.folding import Folded, fold, looked_at, marked_gone
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules, key_of, lane_of
 
@@ -53,11 +56,20 @@ class MemoryStore:
         self._folded: dict[tuple[str, str], Folded] = {}
 
     async def write(
-        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], *, rule: ItemRule = ItemRule()
+        self,
+        items: Sequence[ItemRow],
+        fetches: Sequence[FetchRow],
+        *,
+        rule: ItemRule = ItemRule(),
+        looks: Sequence[PageLook] = (),
     ) -> dict[int, str]:
         good, refused = storable(items)
         for row, _ in good:
             self._write_item(row, rule)
+        for look in storable_looks(looks):
+            for (spider, key), before in self._folded.items():
+                if spider == look.spider:
+                    self._folded[spider, key] = looked_at(before, look, key=key)
         for line in map(mended, fetches):
             earlier = self.log.get((line.crawl, line.key))
             if earlier is None or earlier.token <= line.token:
@@ -66,6 +78,18 @@ class MemoryStore:
                 kept = {"content_hash": earlier.content_hash, "archived": earlier.archived} if earlier and keeps else {}
                 self.log[line.crawl, line.key] = msgspec.structs.replace(line, **kept)
         return refused
+
+    async def mark_gone(
+        self, spider: str, *, at: float, missing_before: float | None = None, unseen_since: float | None = None
+    ) -> int:
+        marked = {
+            name: marked_gone(item, at=at, missing_before=missing_before, unseen_since=unseen_since)
+            for name, item in self._folded.items()
+            if name[0] == spider
+        }
+        gone = sum(item is not self._folded[name] for name, item in marked.items())
+        self._folded |= marked
+        return gone
 
     def _write_item(self, row: ItemRow, rule: ItemRule) -> None:
         name = (row.spider, row.key)
@@ -88,8 +112,40 @@ class MemoryStore:
 
     async def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
         for (spider, key, _), version in list(self.kept.items()):
-            if _matches(which, spider, self._folded[spider, key]):
-                yield version
+            item = self._folded[spider, key]
+            if _matches(which, spider, item):
+                yield msgspec.structs.replace(version, gone_at=item.gone_at)
+
+    async def differences(self, spider: str, *, since: float, until: float) -> AsyncIterator[Difference]:
+        check_moments(since, until)
+        for name, item in list(self._folded.items()):
+            history = self._history(name, item, since, until)
+            found = difference(history, since=since, until=until) if name[0] == spider else None
+            if found is not None:
+                yield found
+
+    def _history(self, name: tuple[str, str], item: Folded, since: float, until: float) -> History:
+        current = Content(version=item.version, at=item.changed_at, data=item.data)
+        versions = {number: one for (*owner, number), one in self.kept.items() if tuple(owner) == name}
+
+        def kept(moment: float) -> Content | None:
+            number = max((number for number, one in versions.items() if one.changed_at <= moment), default=0)
+            if not number or (number + 1 != item.version and number + 1 not in versions):
+                return None
+            return Content(version=number, at=versions[number].changed_at, data=versions[number].data)
+
+        return History(
+            key=name[1],
+            url=item.url,
+            first_seen=item.first_seen,
+            changed_at=item.changed_at,
+            gone_at=item.gone_at,
+            left_at=item.left_at,
+            back_at=item.back_at,
+            moves=item.moves,
+            was=content_at(since, current, kept),
+            then=content_at(until, current, kept),
+        )
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
         return len([item async for item in self.items(which)])
@@ -162,6 +218,7 @@ def _stored(name: tuple[str, str], item: Folded) -> StoredItem:
         last_seen=item.last_seen,
         changed_at=item.changed_at,
         version=item.version,
+        gone_at=item.gone_at,
     )
 
 
@@ -172,6 +229,7 @@ def _matches(which: ItemFilter, spider: str, item: Folded) -> bool:
         and item.last_seen >= (which.since or 0.0)
         and item.changed_at >= (which.changed_since or 0.0)
         and item.url.startswith(which.url_prefix or "")
+        and which.gone in (None, item.gone_at is not None)
     )
 
 

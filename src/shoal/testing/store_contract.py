@@ -6,6 +6,8 @@ import pytest
 
 from shoal.store.base import Store
 from shoal.testing.contract.store.attempt_promises import AttemptPromises
+from shoal.testing.contract.store.difference_promises import DifferencePromises
+from shoal.testing.contract.store.gone_promises import GonePromises
 from shoal.testing.contract.store.newest_promises import NewestPromises
 from shoal.testing.contract.store.outbox_promises import OutboxPromises
 from shoal.testing.contract.store.read_promises import ReadPromises
@@ -18,7 +20,15 @@ __all__ = ["Reopen", "StoreContract", "everything", "fetch", "files_no_larger_th
 
 
 class StoreContract(
-    WritePromises, RulePromises, NewestPromises, ReadPromises, AttemptPromises, StatementPromises, OutboxPromises
+    WritePromises,
+    RulePromises,
+    GonePromises,
+    DifferencePromises,
+    NewestPromises,
+    ReadPromises,
+    AttemptPromises,
+    StatementPromises,
+    OutboxPromises,
 ):
     """The promises of `Store`.
 

@@ -17,6 +17,7 @@ from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.results import Finished, Keeping
 from shoal.settings import Settings
+from shoal.store.base import all_item_keys
 from shoal.testing.fakes import Answer, ScriptedFetcher, fault, lease_for, passages_for, respond
 from shoal.testing.model.memory_frontier import MemoryFrontier
 from shoal.urls import UrlRules
@@ -114,3 +115,18 @@ async def test_without_an_archive_nothing_is_hashed_or_kept_unless_the_log_wants
     hashed = await take(respond(URL, BODY), keeping="hash")
     assert hashed.fetch is not None
     assert (hashed.page, hashed.fetch.content_hash) == (None, hashlib.sha256(BODY).hexdigest())
+
+
+@pytest.mark.parametrize("handler", ["parse", "failing"])
+async def test_the_log_line_keeps_the_validators_of_the_answer(handler: str) -> None:
+    headers = {"etag": 'W/"1"', "last-modified": "Wed, 18 Nov 2026 09:00:00 GMT"}
+    done = await take(respond(URL, BODY, headers=headers), keeping="nothing", task={"handler": handler})
+    assert done.fetch is not None
+    assert (done.fetch.etag, done.fetch.last_modified) == tuple(headers.values())
+    assert all_item_keys(done.fetch) == ([URL] if handler == "parse" else None)
+
+
+async def test_a_page_without_an_answer_has_no_validators() -> None:
+    done = await take(fault(FaultKind.CONNECT), keeping="nothing")
+    assert done.fetch is not None
+    assert (done.fetch.etag, done.fetch.last_modified, done.fetch.item_keys) == ("", "", "")

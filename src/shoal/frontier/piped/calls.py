@@ -26,6 +26,7 @@ from shoal.frontier.piped.messages import (
     encoded,
     envelope_of,
     head_of,
+    other_version,
     packed,
 )
 from shoal.frontier.steady import SteadyTimes, steady_seconds
@@ -146,7 +147,8 @@ class PipeCalls:
             waiting = self._waiting.get(head.number)
             if head.version != VERSION:
                 if waiting is not None and not waiting.done():
-                    waiting.set_exception(_other_version(head.version, self._pipe.shown))
+                    line = other_version(self._pipe.shown, worker=VERSION, coordinator=head.version)
+                    waiting.set_exception(UsageError(line))
                 return True
             envelope = envelope_of(delivery.body)
             body = self._assembly.add(envelope)
@@ -174,10 +176,3 @@ class PipeCalls:
 
 def _error_of(answer: Answer) -> ShoalError:
     return _ERRORS.get(answer.error, ShoalError)(answer.text)
-
-
-def _other_version(version: int, shown: str) -> UsageError:
-    return UsageError(
-        f"the coordinator at {shown} sends messages of version {version}, this worker reads version {VERSION}: run the"
-        " same shoal on both"
-    )

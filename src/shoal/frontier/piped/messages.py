@@ -76,6 +76,15 @@ _HEADS: Final = msgspec.msgpack.Decoder(Head)
 _ENVELOPES: Final = msgspec.msgpack.Decoder(Envelope)
 
 
+def other_version(shown: str, *, worker: int, coordinator: int) -> str:
+    """Says that a worker and its coordinator send messages of different versions, and which of them to upgrade."""
+    older = "worker" if worker < coordinator else "coordinator"
+    return (
+        f"messages at {shown} have version {worker} from the worker and {coordinator} from the coordinator: upgrade"
+        f" shoal on the machine of the {older}"
+    )
+
+
 def encoded(value: object) -> msgspec.Raw:
     """A value as it goes into a call or an answer."""
     return msgspec.Raw(_ENCODER.encode(value))

@@ -145,7 +145,8 @@ class ScrapyJourney:
         lane = None if answer is None or verdict is None else self._lane(lease, verdict, answer)
         problem = visit.problem or _ignored(visit, verdict)
         outcome = problem.partition(":")[0] or _outcome(visit, answer)
-        row = self._records.fetch_row(lease, outcome, answer, error=problem, items=visit.items)
+        yielded = visit.items if visit.items or not problem else None
+        row = self._records.fetch_row(lease, outcome, answer, error=problem, items=yielded)
         items = self._records.item_rows(visit.items, lease=lease, url=answer.url if answer else lease.task.url)
         if problem:
             dead = Dead(lease=lease, reason=problem, detail=visit.detail, lane=lane)

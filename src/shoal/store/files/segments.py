@@ -17,12 +17,12 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from shoal.errors import StorageBroken, StorageError
-from shoal.store.base import FetchRow, ItemRow, ItemRule
+from shoal.store.base import FetchRow, ItemRow, ItemRule, PageLook
 
 SEGMENT_BYTES = 64 * 1024 * 1024
-ITEMS, FETCHES = "items", "fetches"
+ITEMS, FETCHES, LOOKS = "items", "fetches", "looks"
 
-_Line = TypeVar("_Line", bound="ItemLine | FetchLine")
+_Line = TypeVar("_Line", bound="ItemLine | FetchLine | LookLine")
 
 
 class ItemLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,6 +44,22 @@ class FetchLine(FetchRow, frozen=True, kw_only=True, omit_defaults=True):
     """One log line. With `deletes` it is an order to forget the lines of its crawl."""
 
     deletes: bool = False
+    written: float
+    left: int
+
+
+class GoneOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The arguments of one `mark_gone`, but for the spider."""
+
+    at: float
+    missing_before: float | None = None
+    unseen_since: float | None = None
+
+
+class LookLine(PageLook, frozen=True, kw_only=True, omit_defaults=True):
+    """One look at a page. With `gone` it is an order to mark items of its spider."""
+
+    gone: GoneOrder | None = None
     written: float
     left: int
 
@@ -73,6 +89,15 @@ def fetch_lines(rows: Sequence[FetchRow], *, now: float, deletes: bool = False) 
     lines = [
         FetchLine(**msgspec.structs.asdict(row), deletes=deletes, written=now, left=left)
         for left, row in zip(range(len(rows) - 1, -1, -1), rows, strict=True)
+    ]
+    return msgspec.json.Encoder().encode_lines(lines)
+
+
+def look_lines(looks: Sequence[PageLook], *, now: float, gone: GoneOrder | None = None) -> bytes:
+    """The looks as lines of one batch."""
+    lines = [
+        LookLine(**msgspec.structs.asdict(look), gone=gone, written=now, left=left)
+        for left, look in zip(range(len(looks) - 1, -1, -1), looks, strict=True)
     ]
     return msgspec.json.Encoder().encode_lines(lines)
 
@@ -113,11 +138,13 @@ def segments(folder: Path, which: str) -> list[Path]:
 
 
 class Segment:
-    """A pair of files for items and log lines. While it is open, no other process appends to it."""
+    """A pair of files for items and log lines, and a third for looks once there are any. While it is open, no other
+    process appends to it."""
 
     def __init__(self, items: BinaryIO, fetches: BinaryIO) -> None:
         self._items = items
         self._fetches = fetches
+        self._looks: BinaryIO | None = None
 
     @classmethod
     def take(cls, folder: Path, *, now: float) -> Segment:
@@ -144,16 +171,32 @@ class Segment:
             fetches = opened.enter_context(partner(path).open("a+b", buffering=0))
             _cut_torn_tail(path, ItemLine, items)
             _cut_torn_tail(partner(path), FetchLine, fetches)
+            segment = cls(items, fetches)
+            if partner(path, LOOKS).exists():
+                opened.enter_context(segment._file_of_looks())
             opened.pop_all()
-            return cls(items, fetches)
+            return segment
+
+    def _file_of_looks(self) -> BinaryIO:
+        if self._looks is None:
+            path = partner(Path(self._items.name), LOOKS)
+            is_new = not path.exists()
+            self._looks = path.open("a+b", buffering=0)
+            _cut_torn_tail(path, LookLine, self._looks)
+            if is_new:
+                _sync_folder(path.parent)
+        return self._looks
 
     @property
     def is_full(self) -> bool:
-        return max(os.fstat(file.fileno()).st_size for file in (self._items, self._fetches)) >= SEGMENT_BYTES
+        files = (self._items, self._fetches, self._looks)
+        return max(os.fstat(file.fileno()).st_size for file in files if file is not None) >= SEGMENT_BYTES
 
-    def append(self, items: bytes, fetches: bytes) -> None:
-        """Append both texts: they are on the disk when this returns, and neither is when it raises."""
+    def append(self, items: bytes, fetches: bytes, looks: bytes = b"") -> None:
+        """Append the texts: they are on the disk when this returns, and none is when it raises."""
         parts = [(file, text) for file, text in ((self._items, items), (self._fetches, fetches)) if text]
+        if looks:
+            parts.append((self._file_of_looks(), looks))
         for file, _ in parts:
             _check_in_place(file)
         sizes = [(file, os.fstat(file.fileno()).st_size) for file, _ in parts]
@@ -172,13 +215,15 @@ class Segment:
             ) from error
 
     def close(self) -> None:
+        if self._looks is not None:
+            self._looks.close()
         self._fetches.close()
         self._items.close()
 
 
-def partner(items: Path) -> Path:
-    """The file of log lines that belongs to a file of items."""
-    return items.with_name(FETCHES + items.name.removeprefix(ITEMS))
+def partner(items: Path, kind: str = FETCHES) -> Path:
+    """The file of log lines, or of another kind, that belongs to a file of items."""
+    return items.with_name(kind + items.name.removeprefix(ITEMS))
 
 
 def drop_old_log(folder: Path, *, before: float) -> list[str]:
@@ -221,7 +266,7 @@ def _write_all(file: BinaryIO, text: bytes) -> None:
         left = left[os.write(file.fileno(), left) :]
 
 
-def _cut_torn_tail(path: Path, kind: type[ItemLine] | type[FetchLine], file: BinaryIO) -> None:
+def _cut_torn_tail(path: Path, kind: type[ItemLine | FetchLine | LookLine], file: BinaryIO) -> None:
     end = max((end for end, _ in batches(path, kind, start=0)), default=0)
     if end < os.fstat(file.fileno()).st_size:
         os.ftruncate(file.fileno(), end)

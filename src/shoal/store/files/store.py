@@ -17,14 +17,28 @@ import msgspec
 
 from shoal.errors import StorageBroken, StorageError
 from shoal.sqlite_file import VERSIONS, connect, storage_errors, transaction
-from shoal.store.base import FetchRow, ItemFilter, ItemPage, ItemRow, ItemRule, QueryAnswer, Store, StoredItem
-from shoal.store.checks import mended, storable
+from shoal.store.base import (
+    Difference,
+    FetchRow,
+    ItemFilter,
+    ItemPage,
+    ItemRow,
+    ItemRule,
+    PageLook,
+    QueryAnswer,
+    Store,
+    StoredItem,
+)
+from shoal.store.checks import mended, storable, storable_looks
 from shoal.store.files.outbox import FilesOutbox, read_sinks
 from shoal.store.files.segments import (
     FETCHES,
     ITEMS,
+    LOOKS,
     FetchLine,
+    GoneOrder,
     ItemLine,
+    LookLine,
     Segment,
     batches,
     drop_old_log,
@@ -32,6 +46,7 @@ from shoal.store.files.segments import (
     fetch_lines,
     item_lines,
     locked,
+    look_lines,
     segments,
 )
 
@@ -50,7 +65,9 @@ class Chunk(msgspec.Struct, kw_only=True):
     rule: ItemRule = ItemRule()
     items: list[ItemRow] = msgspec.field(default_factory=list)
     fetches: list[FetchRow] = msgspec.field(default_factory=list)
+    looks: list[PageLook] = msgspec.field(default_factory=list)
     deleted_crawl: str = ""
+    gone: LookLine | None = None
     done: dict[str, int] = msgspec.field(default_factory=dict)
 
 
@@ -81,10 +98,29 @@ class FilesStore:
         return cls(folder, open_index=open_index, thread=thread, clock=clock)
 
     async def write(
-        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], *, rule: ItemRule = ItemRule()
+        self,
+        items: Sequence[ItemRow],
+        fetches: Sequence[FetchRow],
+        *,
+        rule: ItemRule = ItemRule(),
+        looks: Sequence[PageLook] = (),
     ) -> dict[int, str]:
         """Append all rows or none, on the disk when this returns."""
-        return await self._run(self._write, items, fetches, rule) if items or fetches else {}
+        return await self._run(self._write, items, fetches, rule, looks) if items or fetches or looks else {}
+
+    async def mark_gone(
+        self, spider: str, *, at: float, missing_before: float | None = None, unseen_since: float | None = None
+    ) -> int:
+        """Append the order and carry it out. While nobody else brings the index up to date: so its count is known."""
+        order = GoneOrder(at=at, missing_before=missing_before, unseen_since=unseen_since)
+        async with self._alone():
+            index = await self._index_alone()
+            # Orders of others, which are not ours to count.
+            await self._fold(ITEMS, index)
+            now = self._clock()
+            look = PageLook(spider=spider, url="", keys=(), at=at)
+            await self._run(self._append, b"", b"", look_lines([look], now=now, gone=order))
+            return await self._fold(ITEMS, index)
 
     async def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
         """Stream items in the order in which they came into the index."""
@@ -95,6 +131,11 @@ class FilesStore:
         """Every kept version of these items."""
         async for item in (await self._up_to_date()).versions(which):
             yield item
+
+    async def differences(self, spider: str, *, since: float, until: float) -> AsyncIterator[Difference]:
+        """How the spider's items differ between two moments."""
+        async for one in (await self._up_to_date()).differences(spider, since=since, until=until):
+            yield one
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
         """How many items `items` would give."""
@@ -161,15 +202,19 @@ class FilesStore:
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, translated)
 
-    def _write(self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], rule: ItemRule) -> dict[int, str]:
+    def _write(
+        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], rule: ItemRule, looks: Sequence[PageLook]
+    ) -> dict[int, str]:
         good, refused = storable(items)
         now = self._clock()
         self._append(
-            item_lines([row for row, _ in good], rule=rule, now=now), fetch_lines(list(map(mended, fetches)), now=now)
+            item_lines([row for row, _ in good], rule=rule, now=now),
+            fetch_lines(list(map(mended, fetches)), now=now),
+            look_lines(storable_looks(looks), now=now),
         )
         return refused
 
-    def _append(self, items: bytes, fetches: bytes) -> None:
+    def _append(self, items: bytes, fetches: bytes, looks: bytes = b"") -> None:
         if self._segment is not None and self._segment.is_full:
             self._segment.close()
             self._segment = None
@@ -185,7 +230,7 @@ class FilesStore:
                 why = error.strerror or str(error)
                 raise StorageError(f"{self._folder}: {why}; fix that and run again") from error
         try:
-            self._segment.append(items, fetches)
+            self._segment.append(items, fetches, looks)
         except StorageError:
             # Closed: the next process that takes this segment cuts off a torn tail.
             self._segment.close()
@@ -212,16 +257,21 @@ class FilesStore:
 
     async def _folded(self, *kinds: str) -> Store:
         async with self._alone():
-            if self._index is None:
-                index = await self._open_index(self._folder / INDEX)
-                self._offsets = await self._run(_open_offsets, self._folder / INDEX)
-                # Before any item comes into a new index.
-                for place in await self._run(read_sinks, self._folder):
-                    await index.outbox.add(place)
-                self._index = index
+            index = await self._index_alone()
             for kind in kinds:
-                await self._fold(kind, self._index)
-            return self._index
+                await self._fold(kind, index)
+            return index
+
+    async def _index_alone(self) -> Store:
+        """The index as it is, opened if need be; nobody else works on it."""
+        if self._index is None:
+            index = await self._open_index(self._folder / INDEX)
+            self._offsets = await self._run(_open_offsets, self._folder / INDEX)
+            # Before any item comes into a new index.
+            for place in await self._run(read_sinks, self._folder):
+                await index.outbox.add(place)
+            self._index = index
+        return self._index
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
@@ -234,23 +284,30 @@ class FilesStore:
             finally:
                 lock.__exit__(None, None, None)
 
-    async def _fold(self, kind: str, index: Store) -> None:
+    async def _fold(self, kind: str, index: Store) -> int:
+        """Bring the unread lines of a kind into the index; gives how many items orders among them marked as gone."""
+        gone = 0
         chunks = await self._run(self._unread, kind)
         while (chunk := await self._run(next, chunks, None)) is not None:
-            if chunk.items or chunk.fetches:
-                await index.write(chunk.items, chunk.fetches, rule=chunk.rule)
+            if chunk.items or chunk.fetches or chunk.looks:
+                await index.write(chunk.items, chunk.fetches, rule=chunk.rule, looks=chunk.looks)
             if chunk.deleted_crawl:
                 await index.delete_crawl(chunk.deleted_crawl)
+            if chunk.gone is not None and chunk.gone.gone is not None:
+                gone += await index.mark_gone(chunk.gone.spider, **msgspec.structs.asdict(chunk.gone.gone))
             await self._run(self._save, chunk.done)
+        return gone
 
     def _unread(self, kind: str) -> Iterator[Chunk]:
         """The lines that are not in the index yet, of all processes, in the order in which they were written."""
         done = dict(self._connection.execute("SELECT name, done FROM segment"))
         streams = []
-        for path in segments(self._folder, kind):
-            start = done.get(path.name, 0)
-            if path.stat().st_size != start:
-                streams.append(_written(path, kind, start=start if ends_line(path, start) else 0))
+        # Looks come after the items of the same write: of equal times the first stream is the first.
+        for one in (ITEMS, LOOKS) if kind == ITEMS else (kind,):
+            for path in segments(self._folder, one):
+                start = done.get(path.name, 0)
+                if path.stat().st_size != start:
+                    streams.append(_written(path, one, start=start if ends_line(path, start) else 0))
         return _chunks(heapq.merge(*streams, key=lambda part: part[0]))
 
     def _save(self, done: dict[str, int]) -> None:
@@ -287,7 +344,7 @@ def _open_offsets(path: Path) -> sqlite3.Connection:
 
 
 def _written(path: Path, kind: str, *, start: int) -> Iterator[tuple[float, str, int, list[Any]]]:
-    line: type[Any] = ItemLine if kind == ITEMS else FetchLine
+    line: type[Any] = {ITEMS: ItemLine, FETCHES: FetchLine, LOOKS: LookLine}[kind]
     for end, batch in batches(path, line, start=start):
         yield batch[-1].written, path.name, end, batch
 
@@ -296,13 +353,16 @@ def _chunks(parts: Iterator[tuple[float, str, int, list[Any]]]) -> Iterator[Chun
     chunk = Chunk()
     for _, name, end, batch in parts:
         rule = batch[0].rule if isinstance(batch[0], ItemLine) else chunk.rule
-        if chunk.done and (rule != chunk.rule or len(chunk.items) + len(chunk.fetches) >= CHUNK_ROWS):
+        size = len(chunk.items) + len(chunk.fetches) + len(chunk.looks)
+        # A store takes looks after items.
+        is_after_looks = chunk.looks and isinstance(batch[0], ItemLine)
+        if chunk.done and (rule != chunk.rule or size >= CHUNK_ROWS or is_after_looks):
             yield chunk
             chunk = Chunk()
         chunk.rule = rule
         chunk.done[name] = end
         _add(batch, chunk)
-        if chunk.deleted_crawl:
+        if chunk.deleted_crawl or chunk.gone is not None:
             yield chunk
             chunk = Chunk()
     if chunk.done:
@@ -314,6 +374,11 @@ def _add(batch: list[Any], chunk: Chunk) -> None:
         if isinstance(line, ItemLine):
             fields = {name: getattr(line, name) for name in ("spider", "key", "url", "crawl", "token", "at")}
             chunk.items.append(ItemRow(**fields, data=bytes(line.data)))
+        elif isinstance(line, LookLine):
+            if line.gone is not None:
+                chunk.gone = line
+            else:
+                chunk.looks.append(PageLook(**{name: getattr(line, name) for name in PageLook.__struct_fields__}))
         elif line.deletes:
             chunk.deleted_crawl = line.crawl
         else:

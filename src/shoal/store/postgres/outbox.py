@@ -40,8 +40,9 @@ _FAILED = """
 # The rows are locked before positions are drawn: a change that comes meanwhile waits and is queued behind its item.
 _REPLAY = f"""
     WITH chosen AS MATERIALIZED (
-        SELECT key, version, changed_at, url, crawl, data FROM items
-        WHERE spider = (SELECT spider FROM sinks WHERE id = $1) AND key > $2 AND changed_at >= to_timestamp($3)
+        SELECT key, version + moves AS version, changed_at, url, crawl, data FROM items
+        WHERE spider = (SELECT spider FROM sinks WHERE id = $1) AND key > $2 AND gone_at IS NULL
+            AND changed_at >= to_timestamp($3)
         ORDER BY key LIMIT {ROWS_PER_STEP} FOR SHARE)
     INSERT INTO outbox (sink, key, version, change, at, url, crawl, data)
     SELECT $1, key, version, 'new', changed_at, url, crawl, data::text FROM chosen ORDER BY key

@@ -33,17 +33,19 @@ _LEADS_BACK = re.compile(
 _LONG_NUMBER = re.compile(rb"\d{%d}" % LONGEST_INTEGER)
 
 
-def _seconds(column: str) -> str:
+def seconds_of(column: str) -> str:
+    """A column of times as Unix time."""
     return f"extract(epoch FROM {column})::float8"
 
 
-# A large item is not part of its batch: it is read by itself, so that memory stays flat.
-def _small(column: str) -> str:
+def small_of(column: str) -> str:
+    """A column of data. A large item is not part of its batch: it is read by itself, so that memory stays flat."""
     return f"CASE WHEN pg_column_size({column}) <= {LARGE_BYTES} THEN {column}::text END"
 
 
-ITEM_COLUMNS = f"""item.spider, item.key, item.version, item.crawl, item.url, {_small("item.data")},
-           {_seconds("item.first_seen")}, {_seconds("item.last_seen")}, {_seconds("item.changed_at")}"""
+ITEM_COLUMNS = f"""item.spider, item.key, item.version, item.crawl, item.url, {small_of("item.data")},
+           {seconds_of("item.first_seen")}, {seconds_of("item.last_seen")}, {seconds_of("item.changed_at")},
+           {seconds_of("item.gone_at")}"""
 _ITEMS = f"""
     SELECT {ITEM_COLUMNS}
     FROM items AS item WHERE (item.spider, item.key) > ($1, $2) AND $3::int >= 0"""  # noqa: S608 -- columns of ours
@@ -53,17 +55,17 @@ _NAMED_ITEMS = f"""
     FROM items AS item WHERE item.spider = $1 AND item.key = ANY($2::text[])"""  # noqa: S608 -- columns of ours
 _ITEM_ORDER = " ORDER BY item.spider, item.key"
 _VERSIONS = f"""
-    SELECT kept.spider, kept.key, kept.version, kept.crawl, kept.url, {_small("kept.data")},
-           {_seconds("item.first_seen")},
-           {_seconds("CASE WHEN kept.version = item.version THEN item.last_seen ELSE kept.changed_at END")},
-           {_seconds("kept.changed_at")}
+    SELECT kept.spider, kept.key, kept.version, kept.crawl, kept.url, {small_of("kept.data")},
+           {seconds_of("item.first_seen")},
+           {seconds_of("CASE WHEN kept.version = item.version THEN item.last_seen ELSE kept.changed_at END")},
+           {seconds_of("kept.changed_at")}, {seconds_of("item.gone_at")}
     FROM item_versions AS kept JOIN items AS item ON item.spider = kept.spider AND item.key = kept.key
     WHERE (kept.spider, kept.key, kept.version) > ($1, $2, $3)"""  # noqa: S608 -- columns of ours
-_LARGE_VERSION = "SELECT data::text FROM item_versions WHERE spider = $1 AND key = $2 AND version = $3"
+LARGE_VERSION = "SELECT data::text FROM item_versions WHERE spider = $1 AND key = $2 AND version = $3"
 _VERSION_ORDER = " ORDER BY kept.spider, kept.key, kept.version"
 
 _LINE = FetchRow.__struct_fields__
-_COLUMNS = ", ".join(_seconds("at") + " AS at" if name == "at" else name for name in _LINE)
+_COLUMNS = ", ".join(seconds_of("at") + " AS at" if name == "at" else name for name in _LINE)
 _LATEST = f"""
     SELECT DISTINCT ON (key) {_COLUMNS} FROM fetches AS line WHERE crawl = $1 AND key = ANY($2::bigint[])
     ORDER BY key, token DESC, line.at DESC"""  # noqa: S608 -- columns of ours
@@ -89,7 +91,7 @@ def items(link: PostgresLink, which: ItemFilter) -> AsyncIterator[StoredItem]:
 def versions(link: PostgresLink, which: ItemFilter) -> AsyncIterator[StoredItem]:
     """The kept versions, by spider, key and number."""
     where, arguments = where_of(which)
-    return _stream(link, f"{_VERSIONS}{where}{_VERSION_ORDER} LIMIT {BATCH_ROWS}", arguments, large=_LARGE_VERSION)
+    return _stream(link, f"{_VERSIONS}{where}{_VERSION_ORDER} LIMIT {BATCH_ROWS}", arguments, large=LARGE_VERSION)
 
 
 async def count(link: PostgresLink, which: ItemFilter) -> int:
@@ -257,6 +259,7 @@ def stored(row: Any, text: str) -> StoredItem:
         first_seen=row[6],
         last_seen=row[7],
         changed_at=row[8],
+        gone_at=row[9],
     )
 
 
@@ -292,4 +295,6 @@ def where_of(which: ItemFilter, *, start: int = 4) -> tuple[str, list[Any]]:
     ]
     given = [(condition, value) for condition, value in conditions if value is not None]
     clause = "".join(f" AND {condition.format(position)}" for position, (condition, _) in enumerate(given, start=start))
+    if which.gone is not None:
+        clause += f" AND item.gone_at IS {'NOT NULL' if which.gone else 'NULL'}"
     return clause, [value for _, value in given]

@@ -6,10 +6,23 @@ from collections.abc import AsyncIterator, Sequence
 
 import asyncpg
 
-from shoal.store.base import FetchRow, ItemFilter, ItemPage, ItemRow, ItemRule, QueryAnswer, StoredItem
-from shoal.store.checks import mended, storable_keys
+from shoal.store.base import (
+    Difference,
+    FetchRow,
+    ItemFilter,
+    ItemPage,
+    ItemRow,
+    ItemRule,
+    PageLook,
+    QueryAnswer,
+    StoredItem,
+)
+from shoal.store.checks import mended, storable_keys, storable_looks
+from shoal.store.differing import check_moments
+from shoal.store.postgres import differences as postgres_differences
 from shoal.store.postgres import migrations as postgres_schema
 from shoal.store.postgres import newest as postgres_newest
+from shoal.store.postgres import presence
 from shoal.store.postgres import read as postgres_read
 from shoal.store.postgres.address import parse_address
 from shoal.store.postgres.connection import Connection, PostgresLink, RowRefused, in_our_words
@@ -42,20 +55,39 @@ class PostgresStore:
         return cls(link)
 
     async def write(
-        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], *, rule: ItemRule = ItemRule()
+        self,
+        items: Sequence[ItemRow],
+        fetches: Sequence[FetchRow],
+        *,
+        rule: ItemRule = ItemRule(),
+        looks: Sequence[PageLook] = (),
     ) -> dict[int, str]:
         """Write all rows or none, in one transaction; gives why items can never be stored."""
-        if not items and not fetches:
+        if not items and not fetches and not looks:
             return {}
-        lines = [mended(row) for row in fetches]
+        lines, looks = [mended(row) for row in fetches], storable_looks(looks)
         await self._weeks.need({week_of(kept_time(row.at)) for row in lines})
         try:
             async with self._link.transaction() as connection:
+                if looks:
+                    await presence.lock_items(connection, items, looks)
                 refused = await write_items(connection, items, rule=rule)
+                await presence.write_looks(connection, looks)
                 await write_fetches(connection, lines)
         except RowRefused:
-            refused = await self._write_what_can_be(items, lines, rule=rule)
+            refused = await self._write_what_can_be(items, lines, rule=rule, looks=looks)
         return refused
+
+    async def mark_gone(
+        self, spider: str, *, at: float, missing_before: float | None = None, unseen_since: float | None = None
+    ) -> int:
+        """Say that items are gone, a bounded number per transaction."""
+        gone = 0
+        if missing_before is not None:
+            gone += await presence.mark_missing_gone(self._link, spider, at=at, missing_before=missing_before)
+        if unseen_since is not None:
+            gone += await presence.mark_unseen_gone(self._link, spider, at=at, unseen_since=unseen_since)
+        return gone
 
     def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
         """Stream items by spider and key."""
@@ -64,6 +96,11 @@ class PostgresStore:
     def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
         """Stream the kept versions, by spider, key and number."""
         return postgres_read.versions(self._link, which)
+
+    def differences(self, spider: str, *, since: float, until: float) -> AsyncIterator[Difference]:
+        """Stream differences by key."""
+        check_moments(since, until)
+        return postgres_differences.differences(self._link, spider, since=since, until=until)
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
         """How many items `items` would give."""
@@ -113,7 +150,7 @@ class PostgresStore:
         await self._link.close()
 
     async def _write_what_can_be(
-        self, items: Sequence[ItemRow], lines: Sequence[FetchRow], *, rule: ItemRule
+        self, items: Sequence[ItemRow], lines: Sequence[FetchRow], *, rule: ItemRule, looks: Sequence[PageLook]
     ) -> dict[int, str]:
         """The server refused a row that passed our checks: find it by halving, store the others."""
         refused: dict[int, str] = {}
@@ -138,5 +175,6 @@ class PostgresStore:
 
         async with self._link.transaction() as connection:
             await write_some(connection, range(len(items)))
+            await presence.write_looks(connection, looks)
             await write_fetches(connection, lines)
         return refused

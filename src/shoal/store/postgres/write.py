@@ -30,7 +30,17 @@ _REPLACED = "excluded.data"
 _FILLED = """CASE WHEN excluded.fence >= old.fence THEN filled(old.data, excluded.data)
              ELSE filled(old.data, filled(excluded.data, old.data)) END"""
 _NEWER = "CASE WHEN excluded.fence >= old.fence THEN excluded.{0} ELSE old.{0} END"
-_FRESH = "(excluded.fence = old.fence OR excluded.last_seen - old.last_seen >= make_interval(secs => $9))"
+_IS_THERE = "excluded.fence >= old.fence AND excluded.last_seen >= old.missing_since"
+_PRESENCE = f"""
+            moves = old.moves + CASE WHEN old.gone_at IS NOT NULL AND {_IS_THERE} THEN 1 ELSE 0 END,
+            left_at = CASE WHEN old.gone_at IS NOT NULL AND {_IS_THERE} THEN old.gone_at ELSE old.left_at END,
+            back_at = CASE WHEN old.gone_at IS NOT NULL AND {_IS_THERE} THEN greatest(old.last_seen, excluded.last_seen)
+                           ELSE old.back_at END,
+            gone_at = CASE WHEN {_IS_THERE} THEN NULL ELSE old.gone_at END,
+            missing_since = CASE WHEN {_IS_THERE} THEN NULL ELSE old.missing_since END"""
+# The former one was seen and not written: see `ItemRule.freshness`.
+_IS_DUE = """(excluded.fence = old.fence OR
+            excluded.last_seen - coalesce(old.written_at, old.last_seen) >= make_interval(secs => $9))"""
 
 # Run before and after the write: keeps the content that is not kept yet. Locked: no change comes in between.
 _KEEP = """
@@ -45,7 +55,8 @@ _TYPES = {
     "crawl": "text", "key": "bigint", "url": "text", "host": "text", "final_url": "text", "status": "bigint",
     "outcome": "text", "attempt": "bigint", "token": "bigint", "worker": "text", "exit": "text", "size": "bigint",
     "content_hash": "text", "archived": "text", "elapsed": "float8", "error": "text", "parent": "bigint",
-    "at": "float8", "request": "text", "item_keys": "text",
+    "at": "float8", "request": "text", "item_keys": "text", "etag": "text",
+    "last_modified": "text",
 }  # fmt: skip
 _REST = [column for column in _TYPES if column not in _IDENTITY]
 _ARRAYS = ", ".join(f"${index}::{kind}[]" for index, kind in enumerate(_TYPES.values(), start=1))
@@ -135,17 +146,31 @@ def item_statement(rule: ItemRule) -> str:
     """The upsert with the guard of a rule."""
     is_fill = rule.merge == "fill"
     after = _FILLED if is_fill else _REPLACED
-    conditions = ([] if is_fill else ["excluded.fence >= old.fence"]) + ([_FRESH] if rule.freshness > 0 else [])
-    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    where = "" if is_fill else " WHERE excluded.fence >= old.fence"
     newer = _NEWER if is_fill else "excluded.{0}"
+    # What the columns become, and what becomes of them while the item is too fresh to be written.
+    columns = {
+        "crawl": (newer.format("crawl"), "old.crawl"),
+        "url": (newer.format("url"), "old.url"),
+        "host": (newer.format("host"), "old.host"),
+        "fence": ("greatest(old.fence, excluded.fence)", "old.fence"),
+        "data": (f"CASE WHEN old.data = {after} THEN old.data ELSE {after} END", "old.data"),
+        "version": (f"old.version + CASE WHEN old.data = {after} THEN 0 ELSE 1 END", "old.version"),
+        "changed_at": (
+            f"CASE WHEN old.data = {after} THEN old.changed_at ELSE excluded.changed_at END",
+            "old.changed_at",
+        ),
+        "written_at": ("NULL", "coalesce(old.written_at, old.last_seen)"),
+    }
+    is_fresh = rule.freshness > 0
+    changes = ",\n            ".join(
+        f"{name} = CASE WHEN {_IS_DUE} THEN {then} ELSE {fresh} END" if is_fresh else f"{name} = {then}"
+        for name, (then, fresh) in columns.items()
+    )
     return f"""{_INSERT}{_ROWS}
         ON CONFLICT (spider, key) DO UPDATE SET
-            crawl = {newer.format("crawl")}, url = {newer.format("url")}, host = {newer.format("host")},
-            fence = greatest(old.fence, excluded.fence),
-            last_seen = greatest(old.last_seen, excluded.last_seen),
-            data = CASE WHEN old.data = {after} THEN old.data ELSE {after} END,
-            version = old.version + CASE WHEN old.data = {after} THEN 0 ELSE 1 END,
-            changed_at = CASE WHEN old.data = {after} THEN old.changed_at ELSE excluded.changed_at END{where}"""
+            last_seen = greatest(old.last_seen, excluded.last_seen),{_PRESENCE},
+            {changes}{where}"""
 
 
 def host_of(url: str) -> str:

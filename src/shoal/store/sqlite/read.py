@@ -32,10 +32,12 @@ LATEST = 2**63 - 1
 
 _CHANGED_AT = "coalesce(item.changed_at, item.first_seen)"
 _ITEMS = f"""
-    SELECT id, spider, key, crawl, url, CAST(data AS BLOB), first_seen, last_seen, {_CHANGED_AT}, version FROM item"""  # noqa: S608 -- column names of ours
+    SELECT id, spider, key, crawl, url, CAST(data AS BLOB), first_seen, last_seen, {_CHANGED_AT}, version, gone_at
+    FROM item"""  # noqa: S608 -- column names of ours
 _VERSIONS = """
     SELECT kept.id, kept.spider, kept.key, kept.crawl, kept.url, CAST(kept.data AS BLOB), item.first_seen,
-           iif(kept.version = item.version, item.last_seen, kept.changed_at), kept.changed_at, kept.version
+           iif(kept.version = item.version, item.last_seen, kept.changed_at), kept.changed_at, kept.version,
+           item.gone_at
     FROM item_version AS kept CROSS JOIN item ON item.spider = kept.spider AND item.key = kept.key"""
 _FETCH_COLUMNS = FetchRow.__struct_fields__
 _READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
@@ -60,7 +62,7 @@ def batch(connection: sqlite3.Connection, query: str, arguments: _Row) -> list[t
     found = []
     size = 0
     cursor = connection.execute(query, arguments)
-    for row_id, spider, key, crawl, url, data, first_seen, last_seen, changed_at, version in cursor:
+    for row_id, spider, key, crawl, url, data, first_seen, last_seen, changed_at, version, gone_at in cursor:
         item = StoredItem(
             spider=spider,
             key=key,
@@ -71,6 +73,7 @@ def batch(connection: sqlite3.Connection, query: str, arguments: _Row) -> list[t
             last_seen=last_seen,
             changed_at=changed_at,
             version=version,
+            gone_at=gone_at,
         )
         found.append((row_id, item))
         size += len(data)
@@ -196,7 +199,10 @@ def _clause(which: ItemFilter) -> tuple[str, _Row]:
         ("instr(item.url, ?) = 1", which.url_prefix or None),
     ]
     given = [(condition, value) for condition, value in conditions if value is not None]
-    return "".join(f"{condition} AND " for condition, _ in given), tuple(value for _, value in given)
+    clause = "".join(f"{condition} AND " for condition, _ in given)
+    if which.gone is not None:
+        clause += f"item.gone_at IS {'NOT NULL' if which.gone else 'NULL'} AND "
+    return clause, tuple(value for _, value in given)
 
 
 def reading_connection(path: Path) -> sqlite3.Connection:

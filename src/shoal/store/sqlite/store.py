@@ -10,9 +10,20 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from shoal.sqlite_file import VERSIONS, FileConnection, connect, storage_errors, transaction
-from shoal.store.base import FetchRow, ItemFilter, ItemPage, ItemRow, ItemRule, QueryAnswer, StoredItem
-from shoal.store.checks import mended, storable, storable_keys
-from shoal.store.sqlite import read, write
+from shoal.store.base import (
+    Difference,
+    FetchRow,
+    ItemFilter,
+    ItemPage,
+    ItemRow,
+    ItemRule,
+    PageLook,
+    QueryAnswer,
+    StoredItem,
+)
+from shoal.store.checks import mended, storable, storable_keys, storable_looks
+from shoal.store.differing import check_moments
+from shoal.store.sqlite import differences, presence, read, write
 from shoal.store.sqlite.outbox import SqliteOutbox
 
 LOG_TABLES = ("fetch", "earlier_fetch")
@@ -53,10 +64,29 @@ class SqliteStore:
         return cls(connection, path=Path(path), thread=thread, clock=clock)
 
     async def write(
-        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], *, rule: ItemRule = ItemRule()
+        self,
+        items: Sequence[ItemRow],
+        fetches: Sequence[FetchRow],
+        *,
+        rule: ItemRule = ItemRule(),
+        looks: Sequence[PageLook] = (),
     ) -> dict[int, str]:
         """Write all rows or none, in one transaction; gives why items can never be stored."""
-        return await self._run(self._write, items, fetches, rule) if items or fetches else {}
+        return await self._run(self._write, items, fetches, rule, looks) if items or fetches or looks else {}
+
+    async def mark_gone(
+        self, spider: str, *, at: float, missing_before: float | None = None, unseen_since: float | None = None
+    ) -> int:
+        """Say that items are gone, in steps that let other writers in between."""
+        gone = 0
+        if missing_before is not None:
+            while some := await self._run(self._mark_missing_gone, spider, at, missing_before):
+                gone += some
+        if unseen_since is not None:
+            last = await self._run(self._last_line, "item")
+            for start in range(0, last, presence.ITEMS_PER_STEP):
+                gone += await self._run(self._mark_unseen_gone, spider, at, unseen_since, start)
+        return gone
 
     def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
         """Stream items in the order of their first arrival."""
@@ -65,6 +95,18 @@ class SqliteStore:
     def versions(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
         """Stream the kept versions, in the order of their arrival."""
         return self._stream(*read.versions_query(which))
+
+    async def differences(self, spider: str, *, since: float, until: float) -> AsyncIterator[Difference]:
+        """Stream differences in the order of the items' first arrival, a transaction per step."""
+        check_moments(since, until)
+        last_id, is_over = 0, False
+        while not is_over:
+            found, last_id = await self._run(
+                differences.step, self._connection, spider, since=since, until=until, last_id=last_id
+            )
+            for one in found:
+                yield one
+            is_over = last_id == 0
 
     async def count_items(self, which: ItemFilter = ItemFilter()) -> int:
         """How many items `items` would give."""
@@ -153,13 +195,24 @@ class SqliteStore:
                 yield item
             last_id = batch[-1][0]
 
-    def _write(self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], rule: ItemRule) -> dict[int, str]:
+    def _write(
+        self, items: Sequence[ItemRow], fetches: Sequence[FetchRow], rule: ItemRule, looks: Sequence[PageLook]
+    ) -> dict[int, str]:
         good, refused = storable(items)
         lines = [mended(row) for row in fetches]
         with transaction(self._connection):
             write.write_items(self._connection, good, rule=rule)
+            presence.write_looks(self._connection, storable_looks(looks))
             write.write_fetches(self._connection, lines)
         return refused
+
+    def _mark_missing_gone(self, spider: str, at: float, missing_before: float) -> int:
+        with transaction(self._connection):
+            return presence.mark_missing_gone(self._connection, spider, at=at, missing_before=missing_before)
+
+    def _mark_unseen_gone(self, spider: str, at: float, unseen_since: float, start: int) -> int:
+        with transaction(self._connection):
+            return presence.mark_unseen_gone(self._connection, spider, at=at, unseen_since=unseen_since, start=start)
 
     def _last_line(self, table: str) -> int:
         (last,) = self._connection.execute(f"SELECT coalesce(max(rowid), 0) FROM {table}").fetchone()  # noqa: S608 -- a table of ours
@@ -177,14 +230,14 @@ class SqliteStore:
 
 
 def _connect(path: str | Path) -> FileConnection:
-    tables, views, *steps = (_script(name) for name in ("schema", "views", "from_1", "from_2", "from_3", "from_4"))
-    from_1, from_2, from_3, from_4 = steps
+    tables, views = _script("schema"), _script("views")
+    steps = {version: _script(f"from_{version}") for version in range(1, VERSIONS["store"])}
     connection = connect(
         path,
         part="store",
         version=VERSIONS["store"],
-        schema_sql=tables + views + from_2 + from_3 + from_4,
-        migrations={1: from_1 + views, 2: from_2, 3: from_3, 4: from_4},
+        schema_sql=tables + views + "".join(steps[version] for version in steps if version > 1),
+        migrations=steps | {1: steps[1] + views},
     )
     connection.execute(f"PRAGMA cache_size = -{CACHE_BYTES // 1024}")
     return connection

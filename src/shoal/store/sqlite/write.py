@@ -18,30 +18,37 @@ LARGE_BYTES = 64 * 1024
 _Identity = tuple[str, str]
 
 _ITEM_COLUMNS = "spider, key, crawl, url, data, token, first_seen, last_seen, changed_at, content, version"
+_FOLDED_COLUMNS = f"{_ITEM_COLUMNS}, written_at, missing_since, gone_at, moves"
 # Rows of a former version have no fingerprint: there the texts are compared.
 _IS_SAME = "coalesce(content = excluded.content, data = excluded.data)"
+_IS_THERE = "excluded.last_seen >= missing_since"
+_COMES_BACK = f"(gone_at IS NOT NULL AND {_IS_THERE})"
 _REPLACE = f"""
     ON CONFLICT (spider, key) DO UPDATE SET
         crawl = excluded.crawl, url = excluded.url, data = iif({_IS_SAME}, data, excluded.data), token = excluded.token,
         last_seen = max(last_seen, excluded.last_seen),
         changed_at = iif({_IS_SAME}, coalesce(changed_at, first_seen), excluded.changed_at),
         version = version + (NOT {_IS_SAME}),
-        content = excluded.content
+        content = excluded.content, written_at = NULL,
+        moves = moves + {_COMES_BACK}, gone_at = iif({_IS_THERE}, NULL, gone_at),
+        missing_since = iif({_IS_THERE}, NULL, missing_since)
     WHERE excluded.token >= token"""
-_FRESH = " AND (excluded.token = token OR excluded.last_seen - last_seen >= ?)"
 _FOLDED = """
     ON CONFLICT (spider, key) DO UPDATE SET
         crawl = excluded.crawl, url = excluded.url, data = excluded.data, token = excluded.token,
         last_seen = max(last_seen, excluded.last_seen),
         changed_at = iif(excluded.version = version, coalesce(changed_at, first_seen), excluded.changed_at),
-        version = excluded.version, content = excluded.content"""
+        version = excluded.version, content = excluded.content,
+        written_at = iif(excluded.written_at IS NULL, NULL, coalesce(written_at, last_seen)),
+        moves = excluded.moves, gone_at = iif(excluded.gone_at IS NULL, NULL, gone_at),
+        missing_since = iif(excluded.missing_since IS NULL, NULL, missing_since)"""
 
 # One row of JSON instead of a row per item: fetching a row releases the interpreter lock. JSON cuts off the last digit
 # of times, so they are only compared, never written back. A large item is read by itself.
 _READ = f"""
     SELECT json_group_array(json_array(
         wanted.column1, iif(length(data) > {LARGE_BYTES}, NULL, data), crawl, url, content, token,
-        first_seen, last_seen, coalesce(changed_at, first_seen), version))
+        first_seen, last_seen, coalesce(changed_at, first_seen), version, written_at, missing_since, gone_at, moves))
     FROM (VALUES {{marks}}) AS wanted CROSS JOIN item ON item.spider = wanted.column2 AND item.key = wanted.column3"""  # noqa: S608 -- only marks
 _KEEP_FORMER = """
     INSERT OR IGNORE INTO item_version (spider, key, version, crawl, url, data, changed_at)
@@ -65,15 +72,14 @@ def write_items(
     connection: sqlite3.Connection, rows: Sequence[tuple[ItemRow, dict[str, Any]]], *, rule: ItemRule
 ) -> None:
     """Upsert rows with their decoded fields, inside the caller's transaction."""
-    if rule.merge == "fill" or rule.keep_versions:
+    if rule.merge == "fill" or rule.keep_versions or rule.freshness > 0:
         for batch in _rounds([row for row, _ in rows]):
             for part in parts(batch):
                 _write_folded(connection, part, rule=rule)
         return
-    fresh = (rule.freshness,) if rule.freshness > 0 else ()
     for part in parts(rows):
         values = [(*msgspec.structs.astuple(row), row.at, row.at, fingerprint_of(fields)) for row, fields in part]
-        connection.execute(_replace_statement(len(part), is_fresh=bool(fresh)), (*chain.from_iterable(values), *fresh))
+        connection.execute(_replace_statement(len(part)), tuple(chain.from_iterable(values)))
 
 
 def write_fetches(connection: sqlite3.Connection, rows: Sequence[FetchRow]) -> None:
@@ -117,17 +123,19 @@ def _write_folded(connection: sqlite3.Connection, rows: Sequence[ItemRow], *, ru
 def _upsert(connection: sqlite3.Connection, after: dict[_Identity, Folded], *, before: dict[_Identity, Folded]) -> None:
     for part in parts([name for name, item in after.items() if item is not before.get(name)]):
         values = [_values(name, after[name], before.get(name)) for name in part]
-        marks = ", ".join(["(?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?, ?, ?)"] * len(part))
-        statement = f"INSERT INTO item ({_ITEM_COLUMNS}) VALUES {marks}{_FOLDED}"  # noqa: S608 -- only marks
+        marks = ", ".join(["(?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * len(part))
+        statement = f"INSERT INTO item ({_FOLDED_COLUMNS}) VALUES {marks}{_FOLDED}"  # noqa: S608 -- only marks
         connection.execute(statement, tuple(chain.from_iterable(values)))
 
 
 def _values(name: _Identity, item: Folded, before: Folded | None) -> tuple[Any, ...]:
-    # Times that were read are not as exact as the stored ones: zero leaves those as they are.
+    # Times that were read are not as exact as the stored ones: zero leaves those as they are, and of the last ones only
+    # whether they are NULL matters.
     last_seen = item.last_seen if before is None or item.last_seen > before.last_seen else 0.0
     return (
         *(*name, item.crawl, item.url, item.data, item.token),
         *(item.first_seen, last_seen, item.changed_at, item.content, item.version),
+        *(item.written_at, item.missing_since, item.gone_at, item.moves),
     )
 
 
@@ -135,22 +143,29 @@ def _read(connection: sqlite3.Connection, identities: Sequence[_Identity]) -> di
     numbered = tuple(chain.from_iterable((index, *identity) for index, identity in enumerate(identities)))
     (text,) = connection.execute(_READ.format(marks=row_marks(len(identities), 3)), numbered).fetchone()
     found = {}
-    for index, data, crawl, url, content, token, first_seen, last_seen, changed_at, version in msgspec.json.decode(
-        text
-    ):
+    for index, data, *rest in msgspec.json.decode(text):
         raw = data.encode() if data is not None else _large(connection, identities[index])
-        found[identities[index]] = Folded(
-            crawl=crawl,
-            url=url,
-            data=raw,
-            content=fingerprint(raw) if content is None else content,
-            token=token,
-            first_seen=first_seen,
-            last_seen=last_seen,
-            changed_at=changed_at,
-            version=version,
-        )
+        found[identities[index]] = _folded(raw, *rest)
     return found
+
+
+def _folded(data: bytes, crawl: str, url: str, content: int | None, *rest: Any) -> Folded:
+    token, first_seen, last_seen, changed_at, version, written_at, missing_since, gone_at, moves = rest
+    return Folded(
+        crawl=crawl,
+        url=url,
+        data=data,
+        content=fingerprint(data) if content is None else content,
+        token=token,
+        first_seen=first_seen,
+        last_seen=last_seen,
+        changed_at=changed_at,
+        version=version,
+        written_at=written_at,
+        missing_since=missing_since,
+        gone_at=gone_at,
+        moves=moves,
+    )
 
 
 def _large(connection: sqlite3.Connection, identity: _Identity) -> bytes:
@@ -159,7 +174,6 @@ def _large(connection: sqlite3.Connection, identity: _Identity) -> bytes:
     return bytes(data)
 
 
-def _replace_statement(rows: int, *, is_fresh: bool) -> str:
+def _replace_statement(rows: int) -> str:
     marks = ", ".join(["(?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?, ?, 1)"] * rows)
-    conflict = _REPLACE + (_FRESH if is_fresh else "")
-    return f"INSERT INTO item ({_ITEM_COLUMNS}) VALUES {marks}{conflict}"  # noqa: S608 -- only marks
+    return f"INSERT INTO item ({_ITEM_COLUMNS}) VALUES {marks}{_REPLACE}"  # noqa: S608 -- only marks

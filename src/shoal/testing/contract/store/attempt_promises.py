@@ -20,7 +20,11 @@ class AttemptPromises:
     async def test_keeps_every_attempt_at_a_task_newest_first(
         self, store: Store, reopen: Reopen, at_once: bool
     ) -> None:
-        lines = [attempt(1, outcome="retry:timeout"), attempt(2, outcome="retry:http_503", status=503), attempt(3)]
+        lines = [
+            attempt(1, outcome="retry:timeout"),
+            attempt(2, outcome="retry:http_503", status=503, etag='"2"', last_modified="then"),
+            attempt(3, etag='"3"'),
+        ]
         for batch in [lines] if at_once else [[line] for line in lines]:
             await store.write([], batch)
         await store.write([], [fetch(2), fetch(1, crawl="c2")])

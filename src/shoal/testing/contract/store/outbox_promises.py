@@ -6,7 +6,9 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from shoal.store.base import ItemRule, Store
+import pytest
+
+from shoal.store.base import ItemRule, PageLook, Store
 from shoal.store.outgoing import READ_BYTES, Outgoing, SinkPlace
 from shoal.testing.contract.store.rows import Reopen, item
 from shoal.testing.waiting import eventually
@@ -190,6 +192,65 @@ class OutboxPromises:
         assert await store.outbox.replay(sink, since=150.0) == 1
         assert await waiting(store, sink) == [("0007", 2)]
 
+    async def test_items_that_go_and_come_back_are_changes_once_each_and_in_order(self, store: Store) -> None:
+        sink = await store.outbox.add(PLACE)
+        await store.write([item("a", data={"n": 1}, at=100.0)], [])
+        for _ in range(2):
+            await store.mark_gone("books", unseen_since=200.0, at=250.5)
+        await store.write([item("a", data={"n": 1}, at=300.0, token=2, crawl="c2")], [])
+        await store.write([item("a", data={"n": 2}, at=400.0, token=3)], [])
+        await store.write([], [], looks=[gone_look(at=500.0)])
+        for _ in range(2):
+            await store.mark_gone("books", missing_before=900.0, at=600.0)
+        await store.write([item("a", data={"n": 3}, at=700.0, token=4)], [])
+        await store.mark_gone("books", unseen_since=900.0, at=910.0)
+        await store.write([], [], looks=[gone_look("a", at=920.0)])
+        found = await drained(store, sink)
+        assert [(change.change, change.at, change.data.replace(b" ", b"")) for change in found] == [
+            ("new", 100.0, b'{"n":1}'),
+            ("gone", 250.5, b'{"n":1}'),
+            ("new", 300.0, b'{"n":1}'),
+            ("changed", 400.0, b'{"n":2}'),
+            ("gone", 600.0, b'{"n":2}'),
+            ("new", 700.0, b'{"n":3}'),
+            ("gone", 910.0, b'{"n":3}'),
+            ("new", 920.0, b'{"n":3}'),
+        ]
+        numbers = [change.version for change in found]
+        assert numbers == sorted(set(numbers))
+        assert {change.key for change in found} == {"a"}
+
+    @pytest.mark.parametrize("rule", [ItemRule(merge="fill"), ItemRule(keep_versions=True), ItemRule(freshness=9.0)])
+    async def test_every_rule_for_items_keeps_their_coming_back(self, store: Store, rule: ItemRule) -> None:
+        sink = await store.outbox.add(PLACE)
+        await store.write([item("a", at=100.0)], [], rule=rule)
+        await store.mark_gone("books", unseen_since=101.0, at=101.0)
+        await store.write([item("a", at=102.0, token=2)], [], rule=rule)
+        found = [(change.change, change.version) for change in await drained(store, sink)]
+        assert found == [("new", 1), ("gone", 2), ("new", 3)]
+
+    async def test_two_that_mark_at_once_mark_each_item_once(self, store: Store, reopen: Reopen) -> None:
+        sink, other = await store.outbox.add(PLACE), await reopen()
+        await store.write([item(f"{number:04}") for number in range(1500)], [])
+        await drained(store, sink)
+        looks = [gone_look(at=200.0)]
+        marks = [one.mark_gone("books", missing_before=900.0, unseen_since=150.0, at=300.0) for one in (store, other)]
+        writes = asyncio.gather(*(one.write([], [], looks=looks) for one in (store, other)))
+        assert sum(await asyncio.gather(*marks)) == 1500
+        await writes
+        found = await drained(store, sink)
+        assert sorted((change.key, change.change) for change in found) == [(f"{n:04}", "gone") for n in range(1500)]
+
+    async def test_an_item_that_is_gone_and_stays_so_is_not_sent(self, store: Store) -> None:
+        sink = await store.outbox.add(PLACE)
+        await store.write([item("a", data={"n": 1}, at=100.0), item("b", at=900.0)], [])
+        await store.mark_gone("books", unseen_since=800.0, at=900.0)
+        await drained(store, sink)
+        await store.write([item("a", data={"n": 2}, at=700.0, token=2)], [])
+        assert await waiting(store, sink) == []
+        assert await store.outbox.replay(sink) == 1
+        assert [key for key, _ in await waiting(store, sink)] == ["b"]
+
     async def test_a_removed_sink_is_forgotten_with_what_waited(self, store: Store, reopen: Reopen) -> None:
         sink, other = await store.outbox.add(PLACE), await store.outbox.add(OTHER)
         await store.write([item("a")], [])
@@ -201,6 +262,11 @@ class OutboxPromises:
         assert sorted(await waiting(again, other)) == [("a", 1), ("b", 1)]
         assert await again.outbox.replay(sink) == 0
         assert await again.outbox.add(PLACE) != sink
+
+
+def gone_look(*keys: str, at: float) -> PageLook:
+    """A look at the page of the item "a"."""
+    return PageLook(spider="books", url="https://a.test/a", keys=keys, at=at)
 
 
 async def waiting(store: Store, sink: int) -> list[tuple[str, int]]:

@@ -102,11 +102,11 @@ class RulePromises:
         await store.write([item(token=2, at=150.0)], [])  # by a machine whose clock is late
         assert (await only(store)).last_seen == 200.0
 
-    async def test_a_fresh_item_is_not_written_again(self, store: Store) -> None:
+    async def test_a_fresh_item_is_seen_but_not_written_again(self, store: Store) -> None:
         await store.write([item(data={"v": 1}, token=1, at=1000.0)], [], rule=AN_HOUR)
         await store.write([item(data={"v": 2}, token=2, at=1000.0 + 3599)], [], rule=AN_HOUR)
         stored = await only(store)
-        assert (content(stored), stored.last_seen, stored.version) == ({"v": 1}, 1000.0, 1)
+        assert (content(stored), stored.last_seen, stored.version) == ({"v": 1}, 4599.0, 1)
         await store.write([item(data={"v": 3}, token=3, at=1000.0 + 3600)], [], rule=AN_HOUR)
         stored = await only(store)
         assert (content(stored), stored.last_seen, stored.version) == ({"v": 3}, 4600.0, 2)

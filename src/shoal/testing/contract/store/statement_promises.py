@@ -25,13 +25,13 @@ class StatementPromises:
 
     async def test_the_tables_that_people_query_have_the_same_columns_everywhere(self, store: Store) -> None:
         await store.write([item()], [fetch()])
-        columns = "spider, key, crawl, url, data, first_seen, last_seen, changed_at, version"
+        columns = "spider, key, crawl, url, data, first_seen, last_seen, changed_at, version, gone_at"
         for table in ("items", "items_changed"):
             answer = await store.query(f"SELECT {columns} FROM {table}", limit=1)
             assert ", ".join(answer.columns) == columns
         columns = (
             "crawl, key, url, host, final_url, status, outcome, attempt, worker, exit, size, content_hash, elapsed, at,"
-            " error"
+            " error, etag, last_modified"
         )
         answer = await store.query(f"SELECT {columns} FROM fetches", limit=1)
         assert ", ".join(answer.columns) == columns

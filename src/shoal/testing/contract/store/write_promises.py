@@ -48,10 +48,25 @@ class WritePromises:
             parent=2**63 - 1,
             content_hash="ab" * 32,
             archived="pages/ab/cd.zst",
+            request="POST 3 B abc",
+            item_keys='["a"]',
+            etag='W/"é-1"',
+            last_modified="Wed, 18 Nov 2026 09:00:00 GMT",
         )
         await store.write([], [full, fetch(2)])
         assert await store.fetches("c1", [-(2**63)]) == [full]
         assert await store.fetches("c1", [2]) == [fetch(2)]
+
+    async def test_keeps_no_validator_that_could_not_be_sent_back(self, store: Store) -> None:
+        lines = [
+            fetch(1, etag="x" * 500, last_modified="y" * 501),
+            fetch(2, etag="x" * 501, last_modified="y" * 500),
+            fetch(3, etag="a\nb", last_modified="c\0"),
+            fetch(4, etag="\ud800", last_modified="\r"),
+        ]
+        await store.write([], lines)
+        found = {row.key: (row.etag, row.last_modified) for row in await store.fetches("c1", [1, 2, 3, 4])}
+        assert found == {1: ("x" * 500, ""), 2: ("", "y" * 500), 3: ("", ""), 4: ("", "")}
 
     async def test_writes_nothing_when_there_is_nothing_to_write(self, store: Store) -> None:
         await store.write([], [])

@@ -1,0 +1,128 @@
+"""Whether items are still there: looks at pages, and what they make missing, present again or gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from shoal.store.base import ItemRow, PageLook
+from shoal.store.postgres.connection import Connection, PostgresLink
+from shoal.store.postgres.write import kept_time
+
+ITEMS_PER_STEP = 1000
+
+# Before the items are written, in the order in which writers lock rows: two that meet do not deadlock.
+_LOCK = """
+    SELECT count(*) FROM (
+        SELECT FROM items WHERE (spider, key) IN (
+            SELECT * FROM unnest($1::text[], $2::text[])
+            UNION SELECT spider, key FROM items WHERE url = ANY($3::text[]))
+        ORDER BY spider, key FOR UPDATE) AS locked"""
+# A token of 0 is unknown.
+_SEEN = """
+    UPDATE items AS old SET
+        written_at = CASE WHEN look.at > last_seen THEN coalesce(written_at, last_seen) ELSE written_at END,
+        last_seen = greatest(last_seen, look.at),
+        moves = moves + CASE WHEN gone_at IS NOT NULL AND look.at >= missing_since THEN 1 ELSE 0 END,
+        left_at = CASE WHEN gone_at IS NOT NULL AND look.at >= missing_since THEN gone_at ELSE left_at END,
+        back_at = CASE WHEN gone_at IS NOT NULL AND look.at >= missing_since THEN greatest(last_seen, look.at)
+                       ELSE back_at END,
+        gone_at = CASE WHEN look.at >= missing_since THEN NULL ELSE gone_at END,
+        missing_since = CASE WHEN look.at >= missing_since THEN NULL ELSE missing_since END
+    FROM (SELECT spider, key, to_timestamp(seconds) AS at, token
+          FROM unnest($1::text[], $2::text[], $3::float8[], $4::bigint[])
+              AS given (spider, key, seconds, token)) AS look
+    WHERE old.spider = look.spider AND old.key = look.key AND (look.token = 0 OR look.token >= fence)
+        AND (last_seen < look.at OR look.at >= missing_since)"""
+# The fence keeps out older scrapes: one that is stored later does not bring the item back.
+_MISSING = """
+    UPDATE items AS old SET missing_since = look.at, fence = greatest(fence, look.token)
+    FROM (SELECT spider, url, keys, to_timestamp(seconds) AS at, token
+          FROM unnest($1::text[], $2::text[], $3::jsonb[], $4::float8[], $5::bigint[])
+              AS given (spider, url, keys, seconds, token)) AS look
+    WHERE old.url = look.url AND old.spider = look.spider AND missing_since IS NULL AND last_seen < look.at
+        AND (look.token = 0 OR look.token >= fence) AND NOT look.keys ? old.key"""
+
+_MISSING_KEYS = f"""
+    SELECT key FROM items WHERE missing_since < to_timestamp($2) AND gone_at IS NULL AND spider = $1
+    LIMIT {ITEMS_PER_STEP}"""  # noqa: S608 -- a number of ours
+_NEXT_KEYS = f"SELECT key FROM items WHERE spider = $1 AND key > $2 ORDER BY key LIMIT {ITEMS_PER_STEP}"  # noqa: S608 -- a number of ours
+# The condition stands twice: a row may have changed while its lock was waited for.
+_GONE = """
+    WITH chosen AS MATERIALIZED (
+        SELECT spider, key FROM items WHERE spider = $1 AND key = ANY($2::text[]) AND gone_at IS NULL
+            AND {condition} ORDER BY spider, key FOR UPDATE)
+    UPDATE items AS old SET gone_at = to_timestamp($3), moves = moves + 1,
+        missing_since = coalesce(missing_since, to_timestamp($4))
+    FROM chosen WHERE old.spider = chosen.spider AND old.key = chosen.key AND gone_at IS NULL AND {condition}
+    RETURNING old.key"""
+_GONE_MISSING = _GONE.format(condition="missing_since < to_timestamp($4)")
+_GONE_UNSEEN = _GONE.format(condition="last_seen < to_timestamp($4)")
+
+
+async def lock_items(connection: Connection, items: Sequence[ItemRow], looks: Sequence[PageLook]) -> None:
+    """Lock what a write with looks will touch, at the beginning of its transaction."""
+    names = {(row.spider, row.key) for row in items} | {(look.spider, key) for look in looks for key in look.keys}
+    values = [spider for spider, _ in names], [key for _, key in names], [look.url for look in looks]
+    await connection.execute(_LOCK, *values)
+
+
+async def write_looks(connection: Connection, looks: Sequence[PageLook]) -> None:
+    """Note who was seen and who is missing, inside the caller's transaction."""
+    for some in _rounds(looks):
+        named = [(look, key) for look in some for key in look.keys]
+        if named:
+            await connection.execute(
+                _SEEN,
+                [look.spider for look, _ in named],
+                [key for _, key in named],
+                [kept_time(look.at) for look, _ in named],
+                [look.token for look, _ in named],
+            )
+        await connection.execute(
+            _MISSING,
+            [look.spider for look in some],
+            [look.url for look in some],
+            [msgspec.json.encode(look.keys).decode() for look in some],
+            [kept_time(look.at) for look in some],
+            [look.token for look in some],
+        )
+
+
+def _rounds(looks: Sequence[PageLook]) -> Iterator[list[PageLook]]:
+    """The looks in their order, cut before a page or an item comes again: a statement cannot touch a row twice."""
+    batch: list[PageLook] = []
+    met: set[tuple[str, str, bool]] = set()
+    for look in looks:
+        names = {(look.spider, key, False) for key in look.keys} | {(look.spider, look.url, True)}
+        if names & met:
+            yield batch
+            batch, met = [], set()
+        batch.append(look)
+        met |= names
+    if batch:
+        yield batch
+
+
+async def mark_missing_gone(link: PostgresLink, spider: str, *, at: float, missing_before: float) -> int:
+    """Items that are missing for so long, a bounded number per transaction."""
+    gone = 0
+    while True:
+        async with link.transaction() as connection:
+            keys = [row["key"] for row in await connection.fetch(_MISSING_KEYS, spider, missing_before)]
+            if not keys:
+                return gone
+            gone += len(await connection.fetch(_GONE_MISSING, spider, keys, kept_time(at), missing_before))
+
+
+async def mark_unseen_gone(link: PostgresLink, spider: str, *, at: float, unseen_since: float) -> int:
+    """Items that were not seen since, by their keys, a bounded number per transaction."""
+    gone, after = 0, ""
+    while True:
+        async with link.transaction() as connection:
+            keys = [row["key"] for row in await connection.fetch(_NEXT_KEYS, spider, after)]
+            if not keys:
+                return gone
+            gone += len(await connection.fetch(_GONE_UNSEEN, spider, keys, kept_time(at), unseen_since))
+            after = keys[-1]

@@ -1,0 +1,65 @@
+"""Whether items are still there: looks at pages, and what they make missing, present again or gone."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import msgspec
+
+from shoal.store.base import PageLook
+
+ITEMS_PER_STEP = 1000
+
+# Made by the first look: a spider that never comes back to a page does not pay for it. Not on (spider, url): pages of
+# two spiders are few.
+_BY_URL = "CREATE INDEX IF NOT EXISTS item_by_url ON item (url)"
+# `token` 0 is that of a look which knows none.
+_SEEN = """
+    UPDATE item SET
+        written_at = iif(:at > last_seen, coalesce(written_at, last_seen), written_at),
+        last_seen = max(last_seen, :at),
+        moves = moves + (gone_at IS NOT NULL AND :at >= missing_since),
+        gone_at = iif(:at >= missing_since, NULL, gone_at),
+        missing_since = iif(:at >= missing_since, NULL, missing_since)
+    WHERE spider = :spider AND key IN (SELECT value FROM json_each(:keys)) AND (:token = 0 OR :token >= token)
+        AND (last_seen < :at OR :at >= missing_since)"""
+# The token fences older scrapes: one that is stored later does not bring the item back.
+_MISSING = """
+    UPDATE item SET missing_since = :at, token = max(token, :token)
+    WHERE url = :url AND +spider = :spider AND missing_since IS NULL AND last_seen < :at
+        AND (:token = 0 OR :token >= token) AND key NOT IN (SELECT value FROM json_each(:keys))"""
+
+_GONE = "UPDATE item SET gone_at = ?, moves = moves + 1, missing_since = coalesce(missing_since, ?)"
+_GONE_MISSING = f"""{_GONE} WHERE id IN (
+    SELECT id FROM item WHERE missing_since < ? AND missing_since IS NOT NULL AND gone_at IS NULL AND +spider = ?
+    ORDER BY missing_since LIMIT {ITEMS_PER_STEP})"""  # noqa: S608 -- a number of ours
+_GONE_UNSEEN = f"{_GONE} WHERE id > ? AND id <= ? AND +spider = ? AND gone_at IS NULL AND last_seen < ?"
+
+
+def write_looks(connection: sqlite3.Connection, looks: Sequence[PageLook]) -> None:
+    """Note who was seen and who is missing, inside the caller's transaction."""
+    if looks:
+        connection.execute(_BY_URL)
+    for look in looks:
+        values = {
+            "spider": look.spider,
+            "url": look.url,
+            "keys": msgspec.json.encode(look.keys).decode(),
+            "at": look.at,
+            "token": look.token,
+        }
+        if look.keys:
+            connection.execute(_SEEN, values)
+        connection.execute(_MISSING, values)
+
+
+def mark_missing_gone(connection: sqlite3.Connection, spider: str, *, at: float, missing_before: float) -> int:
+    """Some of the items that are missing for so long; gives how many, 0 at the end."""
+    return connection.execute(_GONE_MISSING, (at, None, missing_before, spider)).rowcount
+
+
+def mark_unseen_gone(connection: sqlite3.Connection, spider: str, *, at: float, unseen_since: float, start: int) -> int:
+    """Those of the next ITEMS_PER_STEP items that were not seen since; gives how many."""
+    values = (at, unseen_since, start, start + ITEMS_PER_STEP, spider, unseen_since)
+    return connection.execute(_GONE_UNSEEN, values).rowcount
