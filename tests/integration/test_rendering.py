@@ -189,7 +189,7 @@ async def test_sends_the_headers_and_cookies_of_the_request(fetcher: BrowserFetc
     headers = {"Cookie": "session=of-the-account", "X-Mark": "here"}
     answer = await fetcher.fetch(Fetch(url=site.url("/script"), headers=headers, render=Render(wait_for="h1")))
     assert isinstance(answer, Response)
-    document, words = site.heads[-2:]
+    document, words = (next(h for h in reversed(site.heads) if f" {path} " in h) for path in ("/script", "/words"))
     assert "X-Mark: here" in document
     assert "X-Mark" not in words
     assert all("session=of-the-account" in head and "shoal-test" in head for head in (document, words))
@@ -286,18 +286,54 @@ async def test_a_browser_that_dies_costs_its_pages_and_no_later_one(fetcher: Bro
     os.kill(_main_process(), signal.SIGKILL)
     faults = await asyncio.gather(*pages)
     # With two pages in it nobody knows which one killed it: both are tried again for free.
-    assert {fault.kind for fault in faults} == {FaultKind.LOCAL}
+    assert [fault.kind for fault in faults] == [FaultKind.LOCAL, FaultKind.LOCAL]
     assert (await rendered(fetcher, site, "/plain")).status == 200
+
+
+async def test_a_page_that_kills_its_browser_again_is_charged(fetcher: BrowserFetcher, site: Site) -> None:
+    for kind in (FaultKind.BROWSER, FaultKind.BROWSER):
+        asked = site.asked.count("/slow-script")
+        alone = asyncio.ensure_future(failed(fetcher, site, "/slow-script", wait_for="#ready"))
+        other = asyncio.ensure_future(rendered(fetcher, site, "/script", wait_for="h1"))
+        await other
+        while site.asked.count("/slow-script") == asked:
+            await asyncio.sleep(0.01)
+        os.kill(_main_process(), signal.SIGKILL)
+        assert (await alone).kind is kind
+
+
+async def test_a_driver_that_dies_is_replaced(fetcher: BrowserFetcher, site: Site) -> None:
+    await rendered(fetcher, site, "/plain")
+    page = asyncio.ensure_future(failed(fetcher, site, "/slow-script?driver", wait_for="#ready"))
+    while "/slow-script?driver" not in site.asked:
+        await asyncio.sleep(0.01)
+    os.kill(_process(b"/driver/node"), signal.SIGKILL)
+    assert (await page).kind is FaultKind.LOCAL
+    assert (await rendered(fetcher, site, "/plain")).status == 200
+
+
+async def test_a_browser_that_cannot_be_started_is_a_shortage_of_the_machine(site: Site) -> None:
+    fetcher = BrowserFetcher(HttpFetcher(SETTINGS), program="/bin/false", settings=SETTINGS)
+    try:
+        fault = await failed(fetcher, site, "/plain")
+    finally:
+        await fetcher.close()
+    assert fault.kind is FaultKind.SHORTAGE
+    assert fault.message.startswith("no browser can be started: ")
 
 
 def _main_process() -> int:
     """The browser itself: its children have a type."""
+    return _process(b"chromium")
+
+
+def _process(name: bytes) -> int:
     for pid in processes_below(os.getpid()):
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = file.read().split(b"\0")
-        if b"chromium" in words[0] and not any(word.startswith(b"--type=") for word in words):
+        if name in words[0] and not any(word.startswith(b"--type=") for word in words):
             return pid
-    raise AssertionError("no browser runs")
+    raise AssertionError(f"no {name!r} runs")
 
 
 async def test_a_browser_is_replaced_after_so_many_pages(site: Site) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import sys
 import tempfile
@@ -18,12 +19,14 @@ import playwright
 from playwright.async_api import Browser, Playwright, async_playwright
 
 from shoal.fetch.browser import tied_process
-from shoal.fetch.browser.processes_below import private_bytes, renderers_below
+from shoal.fetch.browser.processes_below import is_running, private_bytes, renderers_below
+from shoal.fetch.faults import one_line
 from shoal.settings import Settings
 
 WATCH_SECONDS: Final = 0.2
 CLOSE_SECONDS: Final = 5.0
 START_SECONDS: Final = 60.0
+FOLDER: Final = "shoal-browser-"  # then the process whose browsers have their profiles in it
 NODE_VARIABLE: Final = "PLAYWRIGHT_NODEJS_PATH"
 # Nothing leaves past the proxy of a page: without one the browser has a proxy that nobody serves, it looks up no name
 # itself, and sends nothing over UDP.
@@ -43,6 +46,10 @@ FLAGS: Final = (
 )
 
 
+class BrowserMissing(Exception):
+    """No browser can be started on this machine now."""
+
+
 class Running:
     """A browser that runs, with the pages that it renders now."""
 
@@ -51,12 +58,26 @@ class Running:
         self.pages = 0  # rendered so far, and now
         self.now = 0
         self.is_retired = False
-        self.has_died = False
-        browser.on("disconnected", lambda _: self._died())
+        self.blames_page = False  # it died with one page only, which is likely to have done it
+        self._end = asyncio.Event()
+        browser.on("disconnected", lambda _: self.note_end())
 
-    def _died(self) -> None:
-        self.has_died = True
+    @property
+    def has_died(self) -> bool:
+        return self._end.is_set()
+
+    def note_end(self, *, is_driver: bool = False) -> None:
+        """The browser is gone, by itself or with its driver."""
+        if not self.has_died:
+            self.blames_page = self.now == 1 and not is_driver
         self.is_retired = True
+        self._end.set()
+
+    async def wait_for_its_end(self, seconds: float | None = None) -> None:
+        """Wait for the news that the browser is gone, as long as that."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._end.wait()
 
 
 class Chromium:
@@ -78,15 +99,17 @@ class Chromium:
         self.started = self.killed = 0
 
     @asynccontextmanager
-    async def lend(self) -> AsyncIterator[Running]:
-        """A browser for one page. The last page of a retired one closes it."""
+    async def lend(self, *, alone: bool = False) -> AsyncIterator[Running]:
+        """A browser for one page, with other pages or `alone`. The last page of a retired one closes it."""
         async with self._starting:
-            running = self._current
+            running = None if alone else self._current
             if running is None or running.is_retired:
-                running = self._current = await self._start()
+                running = await self._start()
+                if not alone:
+                    self._current = running
             running.pages += 1
             running.now += 1
-            running.is_retired = running.is_retired or running.pages >= self._recycle
+            running.is_retired = alone or running.is_retired or running.pages >= self._recycle
         try:
             yield running
         finally:
@@ -104,25 +127,22 @@ class Chromium:
             self._watching.cancel()
         for running in list(self._all):
             await self._end(running)
-        if self._playwright is not None:
-            await self._playwright.stop()
-            self._playwright = None
+        await self._stop_driver()
         if self._folder is not None:
             self._folder.cleanup()
 
     async def _start(self) -> Running:
-        if self._playwright is None:
-            self._playwright = await self._drive()
-        async with asyncio.timeout(START_SECONDS):
-            browser = await self._playwright.chromium.launch(
-                executable_path=self._tied("chromium", self._program, parent=0),
-                # Its own sandbox cannot be set up by root.
-                args=[*FLAGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])],
-                # The worker itself sees to signals; Playwright would end it at the first one.
-                handle_sigint=False,
-                handle_sigterm=False,
-                handle_sighup=False,
-            )
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                try:
+                    browser = await self._launch()
+                except Exception:
+                    # The driver may be dead: a new one tells whether the browser is to blame.
+                    await self._stop_driver()
+                    browser = await self._launch()
+        except Exception as error:
+            await self._stop_driver()
+            raise BrowserMissing(one_line(str(error).partition("\n")[0] or type(error).__name__)[:200]) from error
         running = Running(browser)
         self._all.add(running)
         self.started += 1
@@ -130,9 +150,31 @@ class Chromium:
             self._watching = asyncio.create_task(self._watch())
         return running
 
+    async def _launch(self) -> Browser:
+        if self._playwright is None:
+            self._playwright = await self._drive()
+        return await self._playwright.chromium.launch(
+            executable_path=self._tied("chromium", self._program, parent=0),
+            # Its own sandbox cannot be set up by root.
+            args=[*FLAGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])],
+            # The worker itself sees to signals; Playwright would end it at the first one.
+            handle_sigint=False,
+            handle_sigterm=False,
+            handle_sighup=False,
+        )
+
+    async def _stop_driver(self) -> None:
+        driver, self._playwright = self._playwright, None
+        if driver is not None:
+            with contextlib.suppress(Exception):  # it may be dead already
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await driver.stop()
+
     async def _drive(self) -> Playwright:
         """Playwright's driver, tied to this process: with it dies the browser."""
-        self._folder = tempfile.TemporaryDirectory(prefix="shoal-browser-", ignore_cleanup_errors=True)
+        if self._folder is None:
+            remove_old_folders()
+            self._folder = tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-", ignore_cleanup_errors=True)
         node = _node()
         before = os.environ.get(NODE_VARIABLE)
         # Read by Playwright when it starts its driver, which happens in this call.
@@ -145,13 +187,22 @@ class Chromium:
             else:
                 os.environ[NODE_VARIABLE] = before
 
+    def _has_driver(self) -> bool:
+        if self._folder is None:
+            return False
+        with contextlib.suppress(OSError, ValueError):
+            return is_running(int((Path(self._folder.name) / "node.pid").read_text()))
+        return True  # it has not begun yet
+
     def _tied(self, name: str, program: str, *, parent: int) -> str:
         """A script that runs a program so that it dies with its parent."""
         if self._folder is None:
             raise RuntimeError("the driver is started first")
         path = Path(self._folder.name) / name
         words = [sys.executable, "-I", "-S", tied_process.__file__, str(parent), program]
-        path.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        path.write_text(
+            f'#!/bin/sh\nexport TMPDIR={shlex.quote(self._folder.name)}\necho $$ >"$0.pid"\nexec {shlex.join(words)} "$@"\n'
+        )
         path.chmod(0o700)
         return str(path)
 
@@ -166,14 +217,27 @@ class Chromium:
                 await running.browser.close()
 
     async def _watch(self) -> None:
-        """Kill the process of a page that takes too much memory. Its page fails; the others go on."""
+        """Kill the process of a page that takes too much memory: its page fails, the others go on. Playwright does not
+        say that its driver has died; with it died the browsers."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
+            if self._playwright is not None and not self._has_driver():
+                self._playwright = None
+                for running in self._all:
+                    running.note_end(is_driver=True)
             for pid in await asyncio.to_thread(renderers_below, os.getpid()):
                 if private_bytes(pid) > self._most_memory:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                         self.killed += 1
+
+
+def remove_old_folders() -> None:
+    """Remove what browsers of killed workers have left."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
+        pid = folder.name.removeprefix(FOLDER).partition("-")[0]
+        if pid.isdecimal() and not is_running(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _node() -> str:

@@ -12,10 +12,10 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 
 from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
-from shoal.fetch.browser.chromium import Chromium, Running
+from shoal.fetch.browser.chromium import BrowserMissing, Chromium, Running
 from shoal.fetch.browser.dialing import Dialer
 from shoal.fetch.browser.rendering import Rendering
-from shoal.fetch.browser.way_out import WayOut
+from shoal.fetch.browser.page_proxy import PageProxy
 from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.faults import one_line
 from shoal.fetch.resolver import Lookup
@@ -23,6 +23,7 @@ from shoal.model import DIRECT
 from shoal.settings import Settings
 
 CLOSE_SECONDS: Final = 5.0
+MAX_SUSPECTS: Final = 1000
 
 
 class BrowserFetcher:
@@ -48,6 +49,7 @@ class BrowserFetcher:
         self._clock = clock
         self._dialer = Dialer(settings, lookup=resolver, clock=clock)
         self.chromium = Chromium(program, settings)
+        self._suspects: dict[str, None] = {}
         self.refused = self.requests = 0
 
     async def fetch(self, request: Fetch) -> Response | Fault:
@@ -57,6 +59,9 @@ class BrowserFetcher:
         started = self._clock()
         try:
             answer = await self._rendered(request)
+        except BrowserMissing as error:
+            # Not the page's fault, nor its host's: the task is back within a moment.
+            answer = Fault(kind=FaultKind.SHORTAGE, message=f"no browser can be started: {error}")
         except Exception as error:  # the contract: a fault is a value
             message = one_line(str(error) or type(error).__name__)[:200]
             answer = Fault(kind=FaultKind.LOCAL, message=f"the browser cannot be used: {message}")
@@ -81,36 +86,42 @@ class BrowserFetcher:
             if config.user_agent and not any(name.lower() == "user-agent" for name in request.headers or {}):
                 headers = {**(request.headers or {}), "User-Agent": config.user_agent}
                 request = msgspec.structs.replace(request, headers=headers)
-        async with self.chromium.lend() as running:
-            return await self._in_browser(running, request, config)
+        async with self.chromium.lend(alone=request.url in self._suspects) as running:
+            answer = await self._in_browser(running, request, config)
+            self._suspect(request.url, is_suspect=running.has_died)
+            return answer
 
     async def _in_browser(self, running: Running, request: Fetch, config: ExitConfig | None) -> Response | Fault:
-        way_out = WayOut(
+        page_proxy = PageProxy(
             self._dialer,
             config=config,
             most_bytes=self._settings.render_bytes,
             exceeded=lambda reason: rendering.give_up(reason),
         )
-        rendering = Rendering(running, request, way_out=way_out, settings=self._settings)
+        rendering = Rendering(running, request, page_proxy=page_proxy, settings=self._settings)
         try:
-            proxy = await way_out.open()
+            proxy = await page_proxy.open()
             return await self._within_limits(rendering, running, proxy)
+        except Exception:
+            running.note_end(is_driver=True)
+            raise
         finally:
-            self.refused += way_out.refused
+            self.refused += page_proxy.refused
             self.requests += rendering.requests
             await self._leave(rendering, running)
-            await way_out.close()
+            await page_proxy.close()
 
     async def _within_limits(self, rendering: Rendering, running: Running, proxy: str) -> Response | Fault:
         render = rendering.render
         seconds = render.seconds or self._settings.render_seconds
         work = asyncio.ensure_future(rendering.run(proxy))
         limit = asyncio.ensure_future(rendering.given_up.wait())
+        end = asyncio.ensure_future(running.wait_for_its_end())
         try:
-            await asyncio.wait({work, limit}, timeout=seconds or None, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, limit, end}, timeout=seconds or None, return_when=asyncio.FIRST_COMPLETED)
             if running.has_died:
                 # With others in the same browser it is not known whose fault it is: nobody's attempt is used up.
-                kind = FaultKind.BROWSER if running.now == 1 else FaultKind.LOCAL
+                kind = FaultKind.BROWSER if running.blames_page else FaultKind.LOCAL
                 return Fault(kind=kind, message="the browser died while it rendered the page")
             if (fault := rendering.why()) is not None:
                 return fault
@@ -120,9 +131,16 @@ class BrowserFetcher:
         except PlaywrightError as error:
             return Fault(kind=FaultKind.BROWSER, message=one_line(error.message)[:200])
         finally:
-            limit.cancel()
-            work.cancel()
-            await asyncio.gather(work, limit, return_exceptions=True)
+            for task in (work, limit, end):
+                task.cancel()
+            await asyncio.gather(work, limit, end, return_exceptions=True)
+
+    def _suspect(self, url: str, *, is_suspect: bool) -> None:
+        """A page whose browser died has a browser of its own next time: if that dies too, the page is to blame."""
+        if not is_suspect:
+            self._suspects.pop(url, None)
+        elif len(self._suspects) < MAX_SUSPECTS:
+            self._suspects[url] = None
 
     async def _leave(self, rendering: Rendering, running: Running) -> None:
         """Close the page. A browser that does not close it is given no other one."""

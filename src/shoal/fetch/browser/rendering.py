@@ -12,7 +12,7 @@ from shoal.fetch.base import Fault, FaultKind, Fetch, Response
 from shoal.fetch.browser.browser_cookies import given_cookies, set_cookies
 from shoal.fetch.browser.chromium import Running
 from shoal.fetch.browser.main_document import MainDocument
-from shoal.fetch.browser.way_out import WayOut
+from shoal.fetch.browser.page_proxy import PageProxy
 from shoal.fetch.decode import too_large
 from shoal.fetch.faults import one_line
 from shoal.model import Render
@@ -21,6 +21,8 @@ from shoal.settings import Settings
 UNTIL: Final = {"dom": "domcontentloaded", "load": "load", "quiet": "networkidle"}
 GROW_SECONDS: Final = 2.0
 MAX_SCROLLS: Final = 1000
+CLOSED: Final = "has been closed"  # what Playwright says of a page that is gone, with its browser or without
+END_SECONDS: Final = 2.0  # until the end of a browser is known after that of its pages
 WORDS: Final = 200  # characters of an error that are shown
 # To the end of the page; true as soon as the page has grown, false if it does not.
 SCROLL: Final = """seconds => new Promise(done => {
@@ -39,11 +41,11 @@ SCROLL: Final = """seconds => new Promise(done => {
 class Rendering:
     """One page in a browser context of its own: no cookie, cache or service worker of another page is there."""
 
-    def __init__(self, running: Running, request: Fetch, *, way_out: WayOut, settings: Settings) -> None:
+    def __init__(self, running: Running, request: Fetch, *, page_proxy: PageProxy, settings: Settings) -> None:
         self._running = running
         self._request = request
         self.render = request.render or Render()
-        self._way_out = way_out
+        self._page_proxy = page_proxy
         self._settings = settings
         self._document: MainDocument | None = None
         self._has_crashed = False
@@ -59,20 +61,23 @@ class Rendering:
 
     async def run(self, proxy: str) -> Response | Fault:
         """The rendered page, or why there is none. Raises what the browser raises where nothing else is known."""
-        page = await self._open(proxy)
-        document = self._document = MainDocument(
-            await page.context.new_cdp_session(page), self._request, most_bytes=self._settings.max_body_bytes
-        )
-        await document.watch()
         try:
+            page = await self._open(proxy)
+            document = self._document = MainDocument(
+                await page.context.new_cdp_session(page), self._request, most_bytes=self._settings.max_body_bytes
+            )
+            await document.watch()
             response = await page.goto(self._request.url, wait_until="commit", timeout=0)
             if document.ended is None and response is not None:
                 await self._do(page)
                 return await self._taken(page, document)
         except PlaywrightError as error:
+            if CLOSED in error.message:
+                await self._running.wait_for_its_end(END_SECONDS)
             return self._explained(error)
         finally:
-            await document.close()
+            if self._document is not None:
+                await self._document.close()
         return document.ended or Fault(kind=FaultKind.BROWSER, message="the page gave no document")
 
     async def _open(self, proxy: str) -> Page:
@@ -135,9 +140,6 @@ class Rendering:
             return too_large(self._settings.max_body_bytes)
         picture = await page.screenshot(full_page=True) if self.render.screenshot else b""
         url = page.url.partition("#")[0]
-        fault = self._way_out.fault_of(url)
-        if fault is not None and not document.status // 100 == 2:
-            return fault
         headers = {**document.headers, "content-type": "text/html; charset=utf-8"}
         lines = set_cookies(await page.context.cookies(url), self._request) if page.context else ""
         if lines:
@@ -147,7 +149,7 @@ class Rendering:
             status=document.status,
             headers=headers,
             body=body,
-            wire_size=self._way_out.received,
+            wire_size=self._page_proxy.received,
             elapsed=0.0,
             screenshot=picture,
         )
@@ -164,7 +166,7 @@ class Rendering:
         document = self._document
         if document is not None and document.ended is not None:
             return document.ended
-        fault = self.why() or self._way_out.fault_of(self._request.url)
+        fault = self.why() or self._page_proxy.fault_of(self._request.url)
         if fault is not None:
             return fault
         text = one_line(error.message.partition("\n")[0])[:WORDS]

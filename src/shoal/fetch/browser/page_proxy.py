@@ -1,4 +1,4 @@
-"""The only way out of a rendered page: a proxy on loopback that connects where the guard allows, and counts."""
+"""What a rendered page leaves through, and nothing else: a proxy on loopback that connects where the guard allows, and counts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOOPBACK: Final = "127.0.0.1"
 _HOP_HEADERS: Final = (b"proxy-", b"connection:", b"keep-alive:")
 
 
-class WayOut:
+class PageProxy:
     """The proxy of one page. A browser that knows no other way cannot go around it: not by redirect, script, worker or
     websocket.
 
@@ -86,9 +86,8 @@ class WayOut:
         self.connections += 1
         line = await self._dialer.dial(f"[{host}]" if ":" in host else host, port, self._config, is_plain=not is_tunnel)
         if isinstance(line, Fault):
+            # Closed without an answer: scripts would take any answer for one of the site.
             self._note(_place(host, port), line)
-            writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-            await writer.drain()
             return
         try:
             if is_tunnel:
