@@ -65,8 +65,8 @@ const link = document.createElement("a"); link.href = "/download"; link.download
 setTimeout(() => { document.body.id = "ready"; }, 100);
 </script>"""
 PAGES = {
-    "/script": (HTML, "<body><script>document.cookie = 'visited=yes-or-no'; fetch('/words').then(a => a.text()).then(t =>"
-                " { document.body.innerHTML = `<h1>${t}</h1>`; })</script>"),
+    "/script": (HTML, "<body><script>document.cookie = 'visited=yes-or-no';"
+                " fetch('/words').then(a => a.text()).then(t => { document.body.innerHTML = `<h1>${t}</h1>`; })</script>"),
     "/words": ("text/plain", "said by a script"),
     "/plain": (HTML, "<h1>plain</h1>"),
     "/json": ("application/json", '{"a": 1}'),
@@ -96,6 +96,7 @@ class Site:
         self.asked: list[str] = []
         self.heads: list[str] = []
         self.reached: list[bytes] = []
+        self._news = asyncio.Event()
 
     async def open(self) -> None:
         self._servers = [
@@ -107,6 +108,12 @@ class Site:
     async def close(self) -> None:
         for server in self._servers:
             server.close()
+
+    async def was_asked(self, path: str, *, times: int = 1) -> None:
+        """Wait until this was asked for so many times in all."""
+        while self.asked.count(path) < times:
+            self._news.clear()
+            await self._news.wait()
 
     def url(self, path: str) -> str:
         return f"http://{SITE}:{self.port}{path}"
@@ -121,6 +128,7 @@ class Site:
             path = head.split()[1]
             self.asked.append(path)
             self.heads.append(head)
+            self._news.set()
             writer.write(self._answer(path))
             await writer.drain()
         except (OSError, EOFError):
@@ -281,8 +289,7 @@ async def test_a_page_beyond_a_limit_is_given_up(fetcher: BrowserFetcher, site: 
 async def test_a_browser_that_dies_costs_its_pages_and_no_later_one(fetcher: BrowserFetcher, site: Site) -> None:
     pages = [asyncio.ensure_future(failed(fetcher, site, "/slow-script", wait_for="#ready")) for _ in range(2)]
     asked = site.asked.count("/slow-script")
-    while site.asked.count("/slow-script") < asked + 2:
-        await asyncio.sleep(0.01)
+    await site.was_asked("/slow-script", times=asked + 2)
     os.kill(_main_process(), signal.SIGKILL)
     faults = await asyncio.gather(*pages)
     # With two pages in it nobody knows which one killed it: both are tried again for free.
@@ -296,8 +303,7 @@ async def test_a_page_that_kills_its_browser_again_is_charged(fetcher: BrowserFe
         alone = asyncio.ensure_future(failed(fetcher, site, "/slow-script", wait_for="#ready"))
         other = asyncio.ensure_future(rendered(fetcher, site, "/script", wait_for="h1"))
         await other
-        while site.asked.count("/slow-script") == asked:
-            await asyncio.sleep(0.01)
+        await site.was_asked("/slow-script", times=asked + 1)
         os.kill(_main_process(), signal.SIGKILL)
         assert (await alone).kind is kind
 
@@ -305,8 +311,7 @@ async def test_a_page_that_kills_its_browser_again_is_charged(fetcher: BrowserFe
 async def test_a_driver_that_dies_is_replaced(fetcher: BrowserFetcher, site: Site) -> None:
     await rendered(fetcher, site, "/plain")
     page = asyncio.ensure_future(failed(fetcher, site, "/slow-script?driver", wait_for="#ready"))
-    while "/slow-script?driver" not in site.asked:
-        await asyncio.sleep(0.01)
+    await site.was_asked("/slow-script?driver")
     os.kill(_process(b"/driver/node"), signal.SIGKILL)
     assert (await page).kind is FaultKind.LOCAL
     assert (await rendered(fetcher, site, "/plain")).status == 200

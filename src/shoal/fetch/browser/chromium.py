@@ -46,7 +46,7 @@ FLAGS: Final = (
 )
 
 
-class BrowserMissing(Exception):
+class BrowserMissingError(Exception):
     """No browser can be started on this machine now."""
 
 
@@ -142,7 +142,7 @@ class Chromium:
                     browser = await self._launch()
         except Exception as error:
             await self._stop_driver()
-            raise BrowserMissing(one_line(str(error).partition("\n")[0] or type(error).__name__)[:200]) from error
+            raise BrowserMissingError(one_line(str(error).partition("\n")[0] or type(error).__name__)[:200]) from error
         running = Running(browser)
         self._all.add(running)
         self.started += 1
@@ -199,10 +199,9 @@ class Chromium:
         if self._folder is None:
             raise RuntimeError("the driver is started first")
         path = Path(self._folder.name) / name
+        folder = shlex.quote(self._folder.name)
         words = [sys.executable, "-I", "-S", tied_process.__file__, str(parent), program]
-        path.write_text(
-            f'#!/bin/sh\nexport TMPDIR={shlex.quote(self._folder.name)}\necho $$ >"$0.pid"\nexec {shlex.join(words)} "$@"\n'
-        )
+        path.write_text(f'#!/bin/sh\nexport TMPDIR={folder}\necho $$ >"$0.pid"\nexec {shlex.join(words)} "$@"\n')
         path.chmod(0o700)
         return str(path)
 

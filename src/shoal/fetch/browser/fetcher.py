@@ -12,10 +12,10 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 
 from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
-from shoal.fetch.browser.chromium import BrowserMissing, Chromium, Running
+from shoal.fetch.browser.chromium import BrowserMissingError, Chromium, Running
 from shoal.fetch.browser.dialing import Dialer
-from shoal.fetch.browser.rendering import Rendering
 from shoal.fetch.browser.page_proxy import PageProxy
+from shoal.fetch.browser.rendering import Rendering
 from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.faults import one_line
 from shoal.fetch.resolver import Lookup
@@ -59,7 +59,7 @@ class BrowserFetcher:
         started = self._clock()
         try:
             answer = await self._rendered(request)
-        except BrowserMissing as error:
+        except BrowserMissingError as error:
             # Not the page's fault, nor its host's: the task is back within a moment.
             answer = Fault(kind=FaultKind.SHORTAGE, message=f"no browser can be started: {error}")
         except Exception as error:  # the contract: a fault is a value

@@ -1,4 +1,4 @@
-"""What a rendered page leaves through, and nothing else: a proxy on loopback that connects where the guard allows, and counts."""
+"""The proxy on loopback that all requests of a rendered page leave through: it asks the guard, and counts."""
 
 from __future__ import annotations
 
