@@ -18,7 +18,7 @@ import pytest
 from shoal.fetch.browser.processes_below import processes_below
 from shoal.testing.servers.programs import find_program
 from shoal.testing.servers.redis_server import RedisServer
-from shoal.testing.waiting import eventually
+from shoal.testing.waiting import wait_until
 
 BOOKS = 6
 SLOW = 3
@@ -34,7 +34,7 @@ class Books(Spider):
 
     def parse(self, page):
         for link in page.css("a"):
-            yield Request(link["href"], handler=self.book, render=Render(wait_for="h1", screenshot=True))
+            yield Request(link.attr("href"), handler=self.book, render=Render(wait_for="h1", screenshot=True))
 
     def book(self, page):
         yield Item(key=page.url, title=page.text("h1"), picture=page.screenshot[1:4].decode())
@@ -106,9 +106,10 @@ def frontier(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     server.kill()
 
 
-def shoal(folder: Path, *arguments: str, frontier: str) -> subprocess.Popen[str]:
+def shoal(folder: Path, *arguments: str, frontier: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "shoal", *arguments, "--frontier", frontier]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with (folder / f"{arguments[0]}.log").open("w") as log:
+        return subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
 
 
 def test_a_rendered_site_is_crawled_though_browser_and_worker_are_killed(
@@ -120,14 +121,13 @@ def test_a_rendered_site_is_crawled_though_browser_and_worker_are_killed(
     worker = shoal(tmp_path, "worker", "books.py", "--kinds", "browser", *places, frontier=frontier)
     try:
         slow = f"/api/{SLOW}"
-        eventually(lambda: slow in site.asked, seconds=60)
+        wait_until(lambda: slow in site.asked, otherwise="the page was not rendered", seconds=60)
         os.kill(_below(worker.pid, b"chromium"), signal.SIGKILL)
-        eventually(lambda: site.asked.count(slow) > 1, seconds=60)
+        wait_until(lambda: site.asked.count(slow) > 1, otherwise="not done again after the browser's death", seconds=60)
         _kill_parent_of(_below(worker.pid, b"/driver/node"))
-        eventually(lambda: site.asked.count(slow) > 2, seconds=60)
+        wait_until(lambda: site.asked.count(slow) > 2, otherwise="not done again after the worker's death", seconds=60)
         site.release.set()
-        said, _ = run.communicate(timeout=60)
-        assert run.returncode == 0, said
+        assert run.wait(60) == 0, (tmp_path / "run.log").read_text()
     finally:
         for process in (run, worker):
             if process.poll() is None:
@@ -140,8 +140,7 @@ def test_a_rendered_site_is_crawled_though_browser_and_worker_are_killed(
 
 def _items(folder: Path, frontier: str) -> list[tuple[str, str]]:
     out = shoal(folder, "export", "--store", "results.db", "-o", "items.jsonl", frontier=frontier)
-    said, _ = out.communicate(timeout=30)
-    assert out.returncode == 0, said
+    assert out.wait(30) == 0, (folder / "export.log").read_text()
     rows = [json.loads(line) for line in (folder / "items.jsonl").read_text().splitlines()]
     return sorted((row["title"], row["picture"]) for row in rows)
 
@@ -165,4 +164,8 @@ def _kill_parent_of(pid: int) -> None:
     parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     browsers = processes_below(parent)
     os.kill(parent, signal.SIGKILL)
-    eventually(lambda: not any(Path(f"/proc/{one}").exists() for one in browsers), seconds=20)
+    wait_until(
+        lambda: not any(Path(f"/proc/{one}").exists() for one in browsers),
+        otherwise="a browser outlives its worker",
+        seconds=20,
+    )

@@ -66,7 +66,8 @@ setTimeout(() => { document.body.id = "ready"; }, 100);
 </script>"""
 PAGES = {
     "/script": (HTML, "<body><script>document.cookie = 'visited=yes-or-no';"
-                " fetch('/words').then(a => a.text()).then(t => { document.body.innerHTML = `<h1>${t}</h1>`; })</script>"),
+                " fetch('/words').then(a => a.text())"
+                ".then(t => { document.body.innerHTML = `<h1>${t}</h1>`; })</script>"),
     "/words": ("text/plain", "said by a script"),
     "/plain": (HTML, "<h1>plain</h1>"),
     "/json": ("application/json", '{"a": 1}'),
