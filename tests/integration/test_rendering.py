@@ -6,23 +6,28 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
 from shoal.fetch.browser.fetcher import BrowserFetcher
 from shoal.fetch.browser.processes_below import processes_below
+from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.http import HttpFetcher
 from shoal.model import Render
 from shoal.settings import Settings
 from shoal.testing.servers.programs import find_program
+from shoal.testing.servers.proxy_servers import Microsocks, Tinyproxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HTML = "text/html"
 MIB = 1024 * 1024
 ELSEWHERE = "127.0.0.1"  # where nothing may go
+EXIT = "127.0.0.3"  # of a proxy
 SITE = "127.0.0.2"  # the only address that is allowed
 
 SCAN = """<body><h1></h1><script>
@@ -96,6 +101,7 @@ class Site:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.heads: list[str] = []
+        self.peers: list[tuple[str, str]] = []
         self.reached: list[bytes] = []
         self._news = asyncio.Event()
 
@@ -128,6 +134,7 @@ class Site:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             path = head.split()[1]
             self.asked.append(path)
+            self.peers.append((path, writer.get_extra_info("peername")[0]))
             self.heads.append(head)
             self._news.set()
             writer.write(self._answer(path))
@@ -246,6 +253,36 @@ async def test_no_page_reaches_a_private_address(fetcher: BrowserFetcher, site: 
     assert fault.kind is FaultKind.REFUSED_ADDRESS
     assert "loopback" in fault.message
     assert site.reached == []
+
+
+@pytest.mark.parametrize("kind", ["http", "http with credentials", "socks"])
+async def test_a_page_leaves_through_its_exit_and_past_the_guard(site: Site, tmp_path: Path, kind: str) -> None:
+    signed = {"user": "me", "password": "se-cret"} if "credentials" in kind else {}
+    opened = Microsocks(address=EXIT) if kind == "socks" else Tinyproxy(tmp_path, address=EXIT, **signed)
+    proxy = opened.start()
+    exits = {"one": ExitConfig(name="one", kind="proxy", url=proxy.url)}
+    fetcher, guarded = (
+        BrowserFetcher(HttpFetcher(settings), program=find_program("chromium"), settings=settings, exits=exits)
+        for settings in (msgspec.structs.replace(SETTINGS, allow_private=True), SETTINGS)
+    )
+    try:
+        request = Fetch(url=site.url("/script"), exit="one", render=Render(wait_for="h1"))
+        site.peers.clear()
+        answer = await fetcher.fetch(request)
+        assert isinstance(answer, Response), answer
+        assert b"said by a script" in answer.body
+        assert {path: peer for path, peer in site.peers if path != "/favicon.ico"} == {"/script": EXIT, "/words": EXIT}
+        refused = await guarded.fetch(request)
+        assert isinstance(refused, Fault)
+        assert refused.kind is FaultKind.REFUSED_ADDRESS
+        proxy.stop()
+        fault = await fetcher.fetch(request)
+        assert isinstance(fault, Fault)
+        assert fault.kind is FaultKind.EXIT
+    finally:
+        proxy.stop()
+        await fetcher.close()
+        await guarded.close()
 
 
 async def test_a_service_worker_is_guarded_too(fetcher: BrowserFetcher, site: Site) -> None:
