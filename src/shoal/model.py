@@ -15,6 +15,8 @@ STAGE = " stage "  # between a lane's host and a kind: pages that were fetched w
 NO_EXIT = "no_exit"
 HTTP = "http"  # the kind of tasks that name none
 BROWSER = "browser"  # the kind of tasks whose pages are rendered
+RENDER_WAITS: Final = ("dom", "load", "quiet")
+RENDER_BLOCKS: Final = ("image", "media", "font", "stylesheet", "script")
 RENDER_STEPS: Final = {"click": str, "scroll": int, "script": str, "wait_for": str}
 VISITS = "visits"  # the note of pages that are done until their next visit
 # Upper bounds, in seconds, of the groups into which fetches are counted by how long they took; one group more: above.
@@ -59,6 +61,11 @@ class Render(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
+        for what, given, known in (("wait", [self.wait], RENDER_WAITS), ("block", self.block, RENDER_BLOCKS)):
+            if isinstance(given, str) or (wrong := [one for one in given if one not in known]):
+                shown = given if isinstance(given, str) else wrong[0]
+                form = f"one of {', '.join(known)}" if what == "wait" else f"a tuple of some of {', '.join(known)}"
+                raise ValueError(f"{what} of a Render is {form}, not {shown!r}")
         for step in self.steps:
             (name, what), *others = step.items() if step else [("", "")]
             kind = RENDER_STEPS.get(name)
