@@ -29,7 +29,7 @@ class Visit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     `asked` is the time between visits as the request has it, in seconds; None: the spider's; 0: one visit. `visits` so
     far, the latest one `at` this time; it gave what `harvest` is the fingerprint of. Of `compared` pairs of visits in a
     row, `seconds` apart in all, `changes` gave different things; older pairs count less. `modified` is when the page
-    changed last, as a sitemap says."""
+    changed last, as a sitemap says. The next visit is `planned` seconds after the latest one."""
 
     asked: float | None = None
     visits: int = 0
@@ -39,6 +39,7 @@ class Visit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     changes: float = 0.0
     seconds: float = 0.0
     modified: float = 0.0
+    planned: float = 0.0
 
 
 class Render(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -61,11 +62,11 @@ class Render(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        for what, given, known in (("wait", [self.wait], RENDER_WAITS), ("block", self.block, RENDER_BLOCKS)):
-            if isinstance(given, str) or (wrong := [one for one in given if one not in known]):
-                shown = given if isinstance(given, str) else wrong[0]
-                form = f"one of {', '.join(known)}" if what == "wait" else f"a tuple of some of {', '.join(known)}"
-                raise ValueError(f"{what} of a Render is {form}, not {shown!r}")
+        if self.wait not in RENDER_WAITS:
+            raise ValueError(f"wait of a Render is one of {', '.join(RENDER_WAITS)}, not {self.wait!r}")
+        wrong: list[object] = [self.block] if isinstance(self.block, str) else [*{*self.block} - {*RENDER_BLOCKS}]
+        if wrong:
+            raise ValueError(f"block of a Render is a tuple of some of {', '.join(RENDER_BLOCKS)}, not {wrong[0]!r}")
         for step in self.steps:
             (name, what), *others = step.items() if step else [("", "")]
             kind = RENDER_STEPS.get(name)

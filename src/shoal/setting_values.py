@@ -5,11 +5,13 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shoal.errors import SettingError
 
 MIN_BLOOM_ERROR, MAX_BLOOM_ERROR = 1e-9, 0.1
+# Pages are visited again no more often than this.
+MIN_REVISIT_SECONDS: Final = 1.0
 _DURATION = re.compile(r"(?:(\d{1,9}(?:\.\d{1,6})?)([smhdw]))?")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _MACHINE = re.compile(r"([1-9]\d{0,3}) cores? (\d{1,6}(?:\.\d{1,6})?) GB (\d{1,6}(?:\.\d{1,6})?)/h")
@@ -38,6 +40,39 @@ def parse_duration(text: str) -> float:
     if match is None:
         raise SettingError(f"duration {text!r} is not understood: write it as 90s, 30m, 1h, 7d or 2w")
     return float(match[1]) * _UNITS[match[2]] if match[1] else 0.0
+
+
+def parse_revisit(text: str) -> float:
+    """Seconds between the visits of a page: "24h"; "never" and an empty text are 0."""
+    seconds = 0.0 if text == "never" else parse_duration(text)
+    if 0 < seconds < MIN_REVISIT_SECONDS:
+        raise SettingError(f"revisit {text!r} is too often: a page is visited every {MIN_REVISIT_SECONDS:g} s at most")
+    return seconds
+
+
+def parse_revisit_bounds(text: str) -> tuple[float, float]:
+    """The shortest and the longest time between the visits of a page, in seconds: "1h-7d"; empty: 0 and 0."""
+    if not text:
+        return 0.0, 0.0
+    shortest, dash, longest = text.partition("-")
+    try:
+        bounds = parse_revisit(shortest.strip()), parse_revisit(longest.strip())
+    except SettingError as error:
+        raise SettingError(f"revisit_bounds {text!r} is not understood: {error}") from None
+    if not dash or not 0 < bounds[0] < bounds[1]:
+        raise SettingError(f"revisit_bounds {text!r} is not understood: write the shortest and the longest, as 1h-7d")
+    return bounds
+
+
+def check_revisits(revisit: str, bounds: str) -> None:
+    """Refuse bounds without a time that they are about, and a time that lies outside its bounds."""
+    seconds, (shortest, longest) = parse_revisit(revisit), parse_revisit_bounds(bounds)
+    if longest and not seconds:
+        raise SettingError(
+            f"revisit_bounds {bounds!r} needs revisit, the time until the second visit, as revisit = 24h"
+        )
+    if longest and not shortest <= seconds <= longest:
+        raise SettingError(f"revisit {revisit!r} does not lie within revisit_bounds {bounds!r}: change one of the two")
 
 
 def check_kind(kind: object, *, what: str = "kind") -> None:

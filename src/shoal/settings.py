@@ -22,10 +22,13 @@ from shoal.setting_values import (
     check_dedup,
     check_kind,
     check_networks,
+    check_revisits,
     parse_duration,
     parse_machines,
     parse_max_failures,
     parse_rate,
+    parse_revisit,
+    parse_revisit_bounds,
 )
 
 MIB = 1024 * 1024
@@ -165,6 +168,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _help(
             "how long a URL stays known after it is done: 12h, 4d, 2w; then, after half as long again at the latest, it"
             " may be fetched again; empty: for ever; a running crawl may change the length, not turn it on or off"
+        ),
+    ] = ""
+
+    revisit: Annotated[
+        str,
+        _help(
+            "how long after a visit a page is visited again: 90s, 30m, 24h, 7d; the crawl then goes on until it is"
+            " stopped; empty: one visit"
+        ),
+    ] = ""
+    revisit_bounds: Annotated[
+        str,
+        _help(
+            "the shortest and the longest time between the visits of a page, such as 1h-7d: pages that change are"
+            " visited more often, the others less; empty: all as `revisit` has it"
         ),
     ] = ""
 
@@ -313,6 +331,7 @@ def resolve(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> Resolved:
             origins[name] = origin
     values = Settings(**merged)
     check_dedup(values.dedup, ttl=parse_duration(values.dedup_ttl))
+    check_revisits(values.revisit, values.revisit_bounds)
     if values.merge == "fill" and parse_duration(values.freshness):
         raise SettingError('freshness keeps out the pages that merge = "fill" waits for: use one of the two')
     return Resolved(values, origins)
@@ -346,6 +365,8 @@ _CHECKS: dict[str, Callable[[str], object]] = {
     "dedup": check_dedup,
     "max_failures": parse_max_failures,
     "kind": check_kind,
+    "revisit": parse_revisit,
+    "revisit_bounds": parse_revisit_bounds,
 }
 _CHECKS_OF_MANY: dict[str, Callable[[Sequence[str]], object]] = {
     "allow_addresses": check_networks,

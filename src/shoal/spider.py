@@ -43,6 +43,7 @@ class Request(msgspec.Struct):
     - `kind`: which workers may do it: those with this name in their `--kinds`; None: the spider's kind, else `http`
     - `render`: True or a `Render`: a browser renders the page, in workers of the kind `browser`; None: as the spider's
       `render` says
+    - `revisit`: how long after a visit it is visited again, as "24h", or "never"; None: the setting `revisit`
     """
 
     url: str
@@ -61,6 +62,7 @@ class Request(msgspec.Struct):
     pool: str | None = None
     kind: str | None = None
     render: bool | Render | None = None
+    revisit: str | None = None
 
 
 class Item(dict[str, Any]):

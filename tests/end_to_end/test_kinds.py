@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from crawl_commands import Commands, ended
 
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.loopback import busiest_window
@@ -74,43 +72,6 @@ def frontier(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     server.kill()
 
 
-class Commands:
-    """Commands in one folder, those that still run ended with the test."""
-
-    def __init__(self, folder: Path, frontier: str) -> None:
-        self._folder = folder
-        self._places = ["--frontier", frontier, "--store", "results.db"]
-        self._stack = contextlib.ExitStack()
-
-    def start(self, *arguments: str) -> tuple[subprocess.Popen[bytes], Path]:
-        """The process and the file with its messages."""
-        log = self._folder / f"{arguments[0]}-{len(list(self._folder.iterdir()))}.log"
-        process = subprocess.Popen(
-            [sys.executable, "-m", "shoal", *arguments, *self._places],
-            cwd=self._folder,
-            stdout=subprocess.DEVNULL,
-            stderr=self._stack.enter_context(log.open("wb")),
-        )
-        self._stack.callback(self._end, process)
-        return process, log
-
-    def output(self, *arguments: str) -> Any:
-        return json.loads(self.done(*arguments, "--json").stdout)
-
-    def done(self, *arguments: str, has_store: bool = True) -> subprocess.CompletedProcess[bytes]:
-        command = [sys.executable, "-m", "shoal", *arguments, *self._places[: 4 if has_store else 2]]
-        return subprocess.run(command, cwd=self._folder, capture_output=True, check=True, timeout=30)
-
-    def close(self) -> None:
-        self._stack.close()
-
-    @staticmethod
-    def _end(process: subprocess.Popen[bytes]) -> None:
-        if process.poll() is None:
-            process.terminate()
-        process.wait(20)
-
-
 @pytest.fixture
 def commands(tmp_path: Path, frontier: str, site: SiteProcess) -> Iterator[Commands]:
     folder = tmp_path / "crawl"
@@ -123,12 +84,6 @@ def commands(tmp_path: Path, frontier: str, site: SiteProcess) -> Iterator[Comma
 
 def number_of(url: str) -> int:
     return int(url.rpartition("/")[2])
-
-
-async def ended(process: subprocess.Popen[bytes]) -> int:
-    await eventually(lambda: process.poll() is not None, seconds=60)
-    assert process.returncode is not None
-    return process.returncode
 
 
 async def test_each_kind_is_done_by_its_workers_and_the_host_has_one_pace(

@@ -147,6 +147,8 @@ class Site:
     def _answer(self, path: str) -> bytes:
         if path == "/to-private":
             return f"HTTP/1.1 302 Found\r\nLocation: http://{ELSEWHERE}:{self.private}/\r\n\r\n".encode()
+        if path == "/nothing":
+            return b"HTTP/1.1 204 No Content\r\n\r\n"
         if path == "/download":
             return b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Disposition: attachment\r\n\r\nthe file"
         kind, text = PAGES.get(path.partition("?")[0], (HTML, "nothing"))
@@ -223,6 +225,7 @@ async def test_follows_no_redirect_and_takes_what_is_no_page_as_it_came(fetcher:
     assert (hop.status, hop.headers["location"]) == (302, f"http://{ELSEWHERE}:{site.private}/")
     assert (await rendered(fetcher, site, "/json")).body == b'{"a": 1}'
     assert (await rendered(fetcher, site, "/download")).body == b"the file"
+    assert (await rendered(fetcher, site, "/nothing")).status == 204
     assert site.reached == []
 
 

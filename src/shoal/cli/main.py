@@ -54,6 +54,7 @@ COMMANDS = {
     "alerts": "alert_list",
     "schedule": "schedule_table",
     "export": "export_items",
+    "diff": "diff_items",
     "page": "archived_page",
     "replay": "replay_pages",
     "warc": "warc_file",

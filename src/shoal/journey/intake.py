@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import time
@@ -14,9 +15,9 @@ from shoal.errors import UsageError
 from shoal.follow import Follow, Iteration
 from shoal.journey.plain_requests import Asked, PlainRequests
 from shoal.journey.recent_keys import RecentKeys
-from shoal.model import BROWSER, DIRECT, DUPLICATE, VIA, Render, Task, random_key
+from shoal.model import BROWSER, DIRECT, DUPLICATE, VIA, Render, Task, Visit, random_key
 from shoal.page import Page
-from shoal.setting_values import check_kind
+from shoal.setting_values import check_kind, parse_revisit
 from shoal.settings import Settings
 from shoal.spider import Request, handler_name
 from shoal.urls import Link, UrlRules, named_key, origin_of
@@ -33,14 +34,17 @@ BULK_OPTIONS = frozenset({"priority", "meta", "delay", "max_attempts", "headers"
 
 
 class Found:
-    """The tasks that one page led to, and the URLs that were kept out, counted by reason with a few samples."""
+    """The tasks that one page led to, and the URLs that were kept out, counted by reason with a few samples.
 
-    __slots__ = ("rejected", "samples", "tasks")
+    `links` tells the links of two visits of a page apart, those to known URLs too."""
+
+    __slots__ = ("links", "rejected", "samples", "tasks")
 
     def __init__(self) -> None:
         self.tasks: dict[int, Task] = {}
         self.rejected: dict[str, int] = {}
         self.samples: list[tuple[str, str]] = []
+        self.links = 0
 
     def reject(self, reason: str, url: str) -> None:
         """Count a URL that is kept out."""
@@ -138,6 +142,7 @@ class Intake:
                 self.request_of_page(_request(url, asked), page, into)
             return
         keys = self.rules.plain_keys(urls, base)
+        into.links ^= functools.reduce(operator.xor, filter(None, keys), 0)
         fresh = self.known.unknown(keys).difference(tasks)
         duplicates = len(urls)
         for url, asked, key in zip(urls, requests.asked, keys, strict=True) if fresh else ():
@@ -168,6 +173,8 @@ class Intake:
         """Take in one request. With `scoped=False`, rules about links of pages do not hold for it."""
         task = self.task_of(request, into, parent=parent, base=base, scoped=scoped)
         if task is not None:
+            # A key that was drawn for this request alone says nothing of the page.
+            into.links ^= task.key if request.dedup else self.rules.key_of(task.url)
             self.add(task, into)
 
     def task_of(
@@ -196,6 +203,7 @@ class Intake:
             return
         for link in others:
             into.reject(link.rejected or "", link.url)
+        into.links ^= functools.reduce(operator.xor, plain, 0)
         # Most links of most pages are known: only the unknown ones are looked at.
         fresh = self.known.unknown(plain).difference(into.tasks)
         wanted = {plain[key] for key in fresh}
@@ -213,6 +221,7 @@ class Intake:
             for link in links:
                 if link.rejected is not None:
                     into.reject(link.rejected, link.url)
+        into.links ^= functools.reduce(operator.xor, {link.key for link in accepted}, 0)
         new = [link for link in accepted if link.key in fresh] if fresh else []
         for link in accepted:
             if link.merged and link.key not in fresh:
@@ -329,6 +338,7 @@ class Intake:
             merged=link.merged and request.dedup and request.key is None,
             kind=self._kind_of(request.kind, render),
             render=render,
+            visit=self._visit_of(request),
         )
         if headers or body or request.meta or type(request.priority) is not int or not _is_usual(task):
             check_task(task)
@@ -356,6 +366,13 @@ class Intake:
             return self.settings.kind
         check_kind(kind, what="a request of the kind")
         return kind
+
+    def _visit_of(self, request: Request) -> Visit | None:
+        """What a request says of later visits. One that ignores whether its URL is known is made anew at each visit of
+        its page: visited again, too, it would be there twice, then three times, and so on."""
+        if request.revisit is not None:
+            return Visit(asked=parse_revisit(request.revisit))
+        return None if request.dedup or not self.settings.revisit else Visit(asked=0.0)
 
     def _key_of(self, request: Request, link: Link, body: bytes | None) -> int:
         if not request.dedup:

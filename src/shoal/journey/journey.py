@@ -24,6 +24,7 @@ from shoal.journey.lane_rules import LaneRules
 from shoal.journey.redirects import beside, hop_of
 from shoal.journey.repeats import Repeats
 from shoal.journey.results import Finished, Keeping, Records, unstorable_item
+from shoal.journey.revisits import Revisits, fingerprint, is_visited
 from shoal.journey.stages import Body, Stages, handed_over, is_staged
 from shoal.journey.start_notes import StartNotes
 from shoal.markup import MarkupLimits, UnfitMarkup
@@ -32,6 +33,7 @@ from shoal.page import Page, TurnedAway
 from shoal.policy.notes import RAISED, NoteNames
 from shoal.policy.politeness import Moods
 from shoal.policy.retries import Verdict, backoff, judge, plan
+from shoal.policy.revisit_times import RevisitRule
 from shoal.settings import Settings
 from shoal.urls import spelling_turn
 
@@ -82,6 +84,7 @@ class Journey:
         self._records = Records(spider_name=spider_name, worker=worker, keeping=keeping, clock=clock)
         self._limits = MarkupLimits(settings.max_tags, settings.max_nesting)
         self._repeats = Repeats(settings.max_equal_pages)
+        self._revisits = Revisits(RevisitRule.of(settings), clock=clock)
         self._moods = Moods(adaptive=settings.pace == "adaptive")
         self.failing = FailingHandlers(settings.stop_after_failures)
         self._starts = StartNotes(handle_statuses=settings.handle_statuses)
@@ -93,7 +96,9 @@ class Journey:
     def take(self, lease: Lease, landed: Landed = _nobody) -> Awaitable[Finished]:
         """Work on the lease. Never raises, whatever a site or a handler does. `landed` is called as soon as the page is
         there, and no request for it will follow; not where it never comes. The page is handled after what it gives."""
-        # No step between the worker and the page unless it may be a start URL: it would cost every page half a µs.
+        # No step between the worker and the page unless it is needed: it would cost every page half a µs.
+        if self._revisits.concern(lease.task):
+            return self._take_visit(lease, landed)
         return self._take(lease, landed) if lease.task.depth else self._take_start(lease, landed)
 
     async def prepare(self, lease: Lease) -> None:
@@ -103,6 +108,13 @@ class Journey:
 
     async def _take_start(self, lease: Lease, landed: Landed) -> Finished:
         return self._starts.added(await self._take(lease, landed))
+
+    async def _take_visit(self, lease: Lease, landed: Landed) -> Finished:
+        """One visit of a page that is visited more than once. What counts for start URLs is said at the first one."""
+        finished = await self._take(lease, landed)
+        if not lease.task.depth and not is_visited(lease.task):
+            finished = self._starts.added(finished)
+        return self._revisits.after(finished)
 
     async def _take(self, lease: Lease, landed: Landed) -> Finished:
         if self.failing.reason:
@@ -121,7 +133,7 @@ class Journey:
             robots = self._lane_rules.at_hand(lease) or await self._lane_rules.of(lease)
             if robots is None or not robots.allows(lease.task.url):
                 return self._kept_out(lease, robots)
-        if self._repeats.exhausted(lease.task) and self._is_plain(lease.task):
+        if not is_visited(lease.task) and self._repeats.exhausted(lease.task) and self._is_plain(lease.task):
             return self._given_up(lease)
         return await self._visit(lease, passage, landed)
 
@@ -133,7 +145,7 @@ class Journey:
             request = msgspec.structs.replace(request, render=task.render)
         answer = await passage.fetch(request)
         if isinstance(answer, Refused):
-            return self._records.failed(answer.result, answer.outcome, None)
+            return self._unreached(answer.result, answer.outcome, None)
         if isinstance(answer, Response) and answer.status in WALL_STATUSES:
             answer = await self._walls.behind(lease, passage, answer)
         if isinstance(answer, Fault) and answer.kind is FaultKind.SHORTAGE:
@@ -143,7 +155,7 @@ class Journey:
         verdict = judge(answer, handle_statuses=self._settings.handle_statuses)
         refused = passage.refused_by_answer(answer, verdict)
         if refused is not None:
-            return self._records.failed(refused.result, refused.outcome, answer)
+            return self._unreached(refused.result, refused.outcome, answer)
         update = self._moods.after(lease, verdict, passage.host_latency(answer))
         if verdict.action == "retry" or isinstance(answer, Fault):
             return _reported(self._failed(lease, verdict, answer, update), passage)
@@ -230,7 +242,11 @@ class Journey:
         lane = self._moods.resting(lease, update, result.lane)
         if lane is not result.lane:
             result = msgspec.structs.replace(result, lane=lane)
-        return self._records.failed(result, verdict.outcome, answer)
+        return self._unreached(result, verdict.outcome, answer)
+
+    def _unreached(self, result: Retry | Dead, outcome: str, answer: Response | Fault | None) -> Finished:
+        """The page could not be fetched. One that was reached before is visited again."""
+        return self._revisits.spared(self._records.failed(result, outcome, answer))
 
     async def _handled(
         self, lease: Lease, passage: Passage, response: Response, outcome: str, update: LaneUpdate | None
@@ -257,8 +273,9 @@ class Journey:
         except Exception as error:
             refused = passage.refused_by_handler(error)
             return refused or self._handler_failed(lease, response, error, update, secrets=passage.secrets())
-        if self._repeats.note(page):
+        if not is_visited(lease.task) and self._repeats.note(page):
             harvest.found.reject_all("equal_pages")
+        given = fingerprint(harvest) if self._revisits.concern(lease.task) else 0
         self._drop_disallowed(lease.task.lane, harvest.found)
         items = self._records.item_rows(harvest.items, lease=lease, url=response.url)
         row = self._records.fetch_row(lease, outcome, response, error=harvest.problem, items=harvest.items)
@@ -267,7 +284,8 @@ class Journey:
             self.failing.failed(lease.task, reason)
         else:
             self.failing.handled(lease.task)
-        return Finished(_done(lease, outcome, harvest.found, update, notes=harvest.notes), items, row, reason)
+        done = _done(lease, outcome, harvest.found, update, notes=harvest.notes)
+        return Finished(done, items, row, reason, harvest=given)
 
     def _handler_failed(
         self, lease: Lease, response: Response, error: Exception, update: LaneUpdate | None, *, secrets: list[str]

@@ -8,7 +8,7 @@ import msgspec
 
 from shoal.fetch.base import Response, location_of
 from shoal.journey.intake import Found, Intake
-from shoal.model import Task
+from shoal.model import Task, Visit
 from shoal.secrecy import without_secrets
 from shoal.spider import Request
 from shoal.urls import MOST_SPELLINGS, named_key, origin_of, spelling_names, spelling_turn
@@ -35,7 +35,9 @@ def hop_of(task: Task, response: Response, *, intake: Intake, into: Found) -> Ho
     found = intake.task_of(request, into, parent=task, base=response.url, scoped=task.depth > 0)
     if found is None:
         return Hop(None, link.url)
-    return Hop(msgspec.structs.replace(found, hops=task.hops + 1), found.url)
+    asked = task.visit.asked if task.visit is not None else None
+    visit = found.visit if asked is None else Visit(asked=asked)
+    return Hop(msgspec.structs.replace(found, hops=task.hops + 1, visit=visit), found.url)
 
 
 def beside(task: Task, hop: Task) -> Task | None:

@@ -24,13 +24,15 @@ class Finished(msgspec.Struct, frozen=True):
     """The work on one page, done: how its lease ends, and the rows that must be stored before that.
 
     `unstorable` says why an item of the page became no row; then the page is a dead letter in the end. `page` is the
-    raw page, where it is to be archived before everything else."""
+    raw page, where it is to be archived before everything else. `harvest` is the fingerprint of what the page gave, if
+    it is visited again."""
 
     result: Result
     items: Sequence[ItemRow] = ()
     fetch: FetchRow | None = None
     unstorable: str = ""
     page: RawPage | None = None
+    harvest: int = 0
 
 
 class Records:

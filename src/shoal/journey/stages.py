@@ -11,7 +11,7 @@ from shoal.archive.base import Archive
 from shoal.errors import StorageError
 from shoal.fetch.base import Response
 from shoal.journey.listings import PAGES
-from shoal.model import STAGE, Handed, LaneUpdate, Lease, Task, stage_lane
+from shoal.model import HTTP, STAGE, Handed, LaneUpdate, Lease, Task, stage_lane
 
 Body = bytes | StorageError
 Reach = Callable[[Callable[[], Awaitable[Body]]], Awaitable[Body]]
@@ -21,7 +21,7 @@ _PAGE, _META = "page", "meta"
 
 class FetchedPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page as the task of its next stage names it: its body is in the archive. `archived` is the object with its
-    capture, `lane` where it was fetched."""
+    capture, `lane` and `kind` are those of the task that fetched it."""
 
     url: str
     status: int
@@ -29,6 +29,7 @@ class FetchedPage(msgspec.Struct, frozen=True, kw_only=True):
     content_hash: str
     lane: str
     archived: str = ""
+    kind: str = HTTP
 
 
 class Stages:
@@ -67,7 +68,7 @@ class Stages:
             wire_size=len(body),
             elapsed=0.0,
         )
-        return msgspec.structs.replace(task, lane=fetched.lane, meta=meta), response, fetched
+        return msgspec.structs.replace(task, lane=fetched.lane, kind=fetched.kind, meta=meta), response, fetched
 
 
 async def _body(archive: Archive, content_hash: str) -> Body:
@@ -88,7 +89,14 @@ def handed_over(
 ) -> Handed:
     """The end of a lease whose page is handled by workers of this kind. The writer names the capture."""
     task = lease.task
-    page = FetchedPage(url=response.url, status=response.status, headers=headers, content_hash="", lane=task.lane)
+    page = FetchedPage(
+        url=response.url,
+        status=response.status,
+        headers=headers,
+        content_hash="",
+        lane=task.lane,
+        kind=task.kind,
+    )
     meta = {_PAGE: msgspec.to_builtins(page), _META: task.meta}
     following = msgspec.structs.replace(task, kind=kind, lane=stage_lane(task.lane, kind), meta=meta, delay=0.0)
     return Handed(lease=lease, task=following, lane=update)

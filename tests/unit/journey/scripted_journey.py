@@ -11,6 +11,7 @@ from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
+from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Finished
 from shoal.model import Crawl, LaneUpdate, Lease
 from shoal.settings import Settings
@@ -50,7 +51,8 @@ class ScriptedJourney:
         self.settings = Settings(**{"pace": "fixed", **settings})
         self.fetcher = ScriptedFetcher(script)
         self.frontier = MemoryFrontier(clock=time.time)
-        intake = Intake(UrlRules(self.settings, start_hosts=["a.test"]), self.settings)
+        self.known = RecentKeys()
+        intake = Intake(UrlRules(self.settings, start_hosts=["a.test"]), self.settings, known=self.known)
         self.rules = LaneRules(frontier=self.frontier, settings=self.settings)
         self.journey = Journey(
             spider_name="plain",

@@ -14,6 +14,7 @@ from playwright.async_api import CDPSession
 from shoal.fetch.base import REDIRECTS, Fault, Fetch, Response
 from shoal.fetch.decode import too_large
 
+BODILESS: Final = frozenset({204, 205, 304})
 RENDERED_TYPES: Final = ("text/html", "application/xhtml+xml")
 # Set by the browser itself, or about a body that the handler does not get.
 _NOT_KEPT: Final = frozenset({"content-encoding", "content-length", "transfer-encoding", "set-cookie"})
@@ -84,8 +85,9 @@ class MainDocument:
         self.status = event["responseStatusCode"]
         self.headers = _headers(event.get("responseHeaders") or [])
         is_hop = self.status in REDIRECTS and "location" in self.headers
-        if is_hop or not _is_rendered(self.headers):
-            body = b"" if is_hop else await self._body(event["requestId"])
+        has_body = not is_hop and self.status not in BODILESS
+        if not has_body or not _is_rendered(self.headers):
+            body = b"" if not has_body else await self._body(event["requestId"])
             self.ended = self._answer(body)
             await self._session.send("Fetch.failRequest", {"requestId": event["requestId"], "errorReason": "Aborted"})
         else:
