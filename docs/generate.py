@@ -41,16 +41,17 @@ FAULT_TEXTS = {
     FaultKind.TIMEOUT_CONNECT: "no connection within connect_seconds",
     FaultKind.TIMEOUT_FIRST_BYTE: "no answer within first_byte_seconds",
     FaultKind.TIMEOUT_IDLE: "silence for idle_seconds inside the answer",
-    FaultKind.TIMEOUT_TOTAL: "the whole answer took longer than total_seconds",
+    FaultKind.TIMEOUT_TOTAL: "the whole answer took longer than total_seconds; rendered: than render_seconds",
     FaultKind.TRUNCATED: "the answer ended early",
-    FaultKind.TOO_LARGE: "the page is larger than max_body_bytes",
+    FaultKind.TOO_LARGE: "the page is larger than max_body_bytes, or goes beyond render_requests or render_bytes",
     FaultKind.BOMB: "the page grows more than max_ratio times by decompression",
     FaultKind.BAD_ENCODING: "the body is not what its Content-Encoding says",
     FaultKind.BAD_URL: "no request can be made of this URL and these headers",
     FaultKind.PROTOCOL: "the answer is not HTTP",
     FaultKind.EXIT: "the exit cannot be used",
+    FaultKind.BROWSER: "the browser, or the page's process in it, died or gave no page (`render`)",
     FaultKind.LOCAL: "something on this machine failed",
-    FaultKind.SHORTAGE: "this machine lacks open files, ports or memory; tried again within a moment, without limit",
+    FaultKind.SHORTAGE: "this machine lacks open files, ports, memory or a browser; tried again soon, without limit",
 }
 
 

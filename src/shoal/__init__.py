@@ -2,6 +2,7 @@
 
 from shoal.element import Element
 from shoal.errors import ShoalError, UsageError
+from shoal.model import Render
 from shoal.page import Page, TurnedAway
 from shoal.session import FetchFailed, Session
 from shoal.spider import Item, Pages, Request, Sitemap, Spider, Stdin, UrlFile, handler
@@ -13,6 +14,7 @@ __all__ = [
     "Item",
     "Page",
     "Pages",
+    "Render",
     "Request",
     "Session",
     "ShoalError",

@@ -23,6 +23,7 @@ from shoal.exits.configuration import exits_by_name, load_pools
 from shoal.exits.passage import Passages
 from shoal.exits.troubles import Troubles
 from shoal.fetch.base import Fetcher
+from shoal.fetch.browser.installed import check_browser
 from shoal.fetch.descriptors import within_limit
 from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.http import HttpFetcher
@@ -36,7 +37,7 @@ from shoal.journey.last_visits import LastVisits
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping
 from shoal.journey.stages import Stages
-from shoal.model import Crawl
+from shoal.model import BROWSER, Crawl
 from shoal.pipes import is_pipe
 from shoal.policy.revisit_times import RevisitRule
 from shoal.processes.alerts.alert_config import AlertConfig
@@ -158,6 +159,9 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     settings, shortage = within_limit(record_of(crawl).settings)
     kinds = tuple(kinds) or kinds_of(type(spider), settings)
     check_stages(type(spider), settings, kinds, has_archive=archive is not None)
+    if BROWSER in kinds:
+        # A page that waits for its browser would start after its slot.
+        settings = msgspec.structs.replace(settings, concurrency=min(settings.concurrency, settings.render_pages))
     stages = Stages(handled_elsewhere(type(spider), kinds), archive=archive, reach=partial(until_reachable, say=say))
     shared = shared or Shared(BlackBox.private(), Solitude())
     own_box = shared.box.worker(name, patience=settings.handler_seconds)
@@ -166,7 +170,7 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     intake = intake_of(crawl, known=known)
     common = _Common(crawl, settings, frontier, intake, say, troubles, tally, LastVisits(store.fetches))
     exits = exits_by_name(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
-    fetcher = CountedFetcher(fetcher or HttpFetcher(settings, exits=exits), tally)
+    fetcher = CountedFetcher(fetcher or _fetcher_of(settings, exits, kinds=kinds), tally)
     handlers = _handlers_of(spider, intake, witness=own_box)
     if traces is not None:
         frontier, store = traces.frontier(frontier), traces.store(store)
@@ -196,6 +200,17 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         await fetcher.close()
         if traces is not None:
             await traces.close()
+
+
+def _fetcher_of(settings: Settings, exits: Mapping[str, ExitConfig], *, kinds: Sequence[str]) -> Fetcher:
+    """What sends the requests of a worker. Nothing of a browser is loaded unless the worker renders pages."""
+    plain = HttpFetcher(settings, exits=exits)
+    if BROWSER not in kinds:
+        return plain
+    program = check_browser(settings)
+    from shoal.fetch.browser.fetcher import BrowserFetcher
+
+    return BrowserFetcher(plain, program=program, settings=settings, exits=exits)
 
 
 def _traces_of(settings: Settings, *, worker: str, say: Say) -> Traces | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import random
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -14,6 +14,10 @@ VIA = " via "  # between a lane's host and its pool; a lane without it goes out 
 STAGE = " stage "  # between a lane's host and a kind: pages that were fetched wait there for a handler of that kind
 NO_EXIT = "no_exit"
 HTTP = "http"  # the kind of tasks that name none
+BROWSER = "browser"  # the kind of tasks whose pages are rendered
+RENDER_WAITS: Final = ("dom", "load", "quiet")
+RENDER_BLOCKS: Final = ("image", "media", "font", "stylesheet", "script")
+RENDER_STEPS: Final = {"click": str, "scroll": int, "script": str, "wait_for": str}
 VISITS = "visits"  # the note of pages that are done until their next visit
 # Upper bounds, in seconds, of the groups into which fetches are counted by how long they took; one group more: above.
 FETCH_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -36,6 +40,39 @@ class Visit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     seconds: float = 0.0
     modified: float = 0.0
     planned: float = 0.0
+
+
+class Render(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How a browser renders the page of a request; plain data, so that any worker of the kind `browser` can do it.
+
+    - `wait`: until when to wait: `dom` (parsed), `load` (with all it loads), `quiet` (no request for half a second)
+    - `wait_for`: a CSS selector; the page is ready when an element matches
+    - `steps`: what to do then, in order: `{"click": "button.more"}`, `{"scroll": 10}` (to the end, so many times, as
+      long as the page grows), `{"script": "…"}`, `{"wait_for": ".book"}`
+    - `block`: types of resources that are not fetched: `image`, `media`, `font`, `stylesheet`, `script`
+    - `screenshot`: keep a picture of the page: `page.screenshot`, and in the archive
+    - `seconds`: deadline for all of it; 0: the setting `render_seconds`
+    """
+
+    wait: Literal["dom", "load", "quiet"] = "load"
+    wait_for: str = ""
+    steps: tuple[dict[str, str | int], ...] = ()
+    block: tuple[Literal["image", "media", "font", "stylesheet", "script"], ...] = ()
+    screenshot: bool = False
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.wait not in RENDER_WAITS:
+            raise ValueError(f"wait of a Render is one of {', '.join(RENDER_WAITS)}, not {self.wait!r}")
+        wrong: list[object] = [self.block] if isinstance(self.block, str) else [*{*self.block} - {*RENDER_BLOCKS}]
+        if wrong:
+            raise ValueError(f"block of a Render is a tuple of some of {', '.join(RENDER_BLOCKS)}, not {wrong[0]!r}")
+        for step in self.steps:
+            (name, what), *others = step.items() if step else [("", "")]
+            kind = RENDER_STEPS.get(name)
+            if others or kind is None or type(what) is not kind:
+                forms = '{"click": "css"}, {"scroll": 10}, {"script": "…"}, {"wait_for": "css"}'
+                raise ValueError(f"a step of a Render is one of {forms}, not {step!r}")
 
 
 class Task(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -61,6 +98,7 @@ class Task(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     merged: bool = False
     kind: str = HTTP
     visit: Visit | None = None
+    render: Render | None = None
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):

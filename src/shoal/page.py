@@ -106,6 +106,11 @@ class Page:
         return self.response.body
 
     @property
+    def screenshot(self) -> bytes:
+        """A picture of a rendered page as PNG; empty unless `Render(screenshot=True)` asked for it."""
+        return self.response.screenshot
+
+    @property
     def depth(self) -> int:
         """How many links the page is away from a start URL."""
         return self.task.depth

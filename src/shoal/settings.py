@@ -227,6 +227,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str,
         _help("kind of worker for requests that name none: only workers that do this kind (`--kinds`) get them"),
     ] = HTTP
+    render: Annotated[bool, _help("let a browser render all pages whose requests do not say `render=False`")] = False
+    render_seconds: Annotated[Seconds, _help("deadline for a rendered page, with all that it loads and does")] = 30.0
+    render_pages: Annotated[Positive, _help("pages that a worker of the kind `browser` renders at once")] = 4
+    render_requests: Annotated[Positive, _help("requests that a rendered page may make; then it is given up")] = 1000
+    render_bytes: Annotated[Positive, _help("bytes that a rendered page may load; then it is given up")] = 100 * MIB
+    render_memory: Annotated[Positive, _help("bytes of memory that a rendered page may take; then it is killed")] = (
+        1024 * MIB
+    )
+    render_recycle: Annotated[Positive, _help("pages after which a worker starts its browser anew")] = 200
+    chromium: Annotated[
+        str, _help("program that renders pages; empty: `chromium`, `chromium-browser` or `google-chrome` in the PATH")
+    ] = ""
     exit_patience: Annotated[
         str,
         _help("how long pages wait while no exit of their pool is healthy; after that they become dead letters"),

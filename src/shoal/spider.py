@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.errors import UsageError
 from shoal.logs.spider_log import SpiderLog
+from shoal.model import Render
 from shoal.near_names import did_you_mean
 from shoal.setting_values import check_kind
 
@@ -40,6 +41,8 @@ class Request(msgspec.Struct):
     - `dedup`: False: fetch it even if the crawl knows the URL
     - `pool`: the pool whose exits it goes through, or `direct`; None: the spider's pool, else the page's
     - `kind`: which workers may do it: those with this name in their `--kinds`; None: the spider's kind, else `http`
+    - `render`: True or a `Render`: a browser renders the page, in workers of the kind `browser`; None: as the spider's
+      `render` says
     - `revisit`: how long after a visit it is visited again, as "24h", or "never"; None: the setting `revisit`
     """
 
@@ -58,6 +61,7 @@ class Request(msgspec.Struct):
     dedup: bool = True
     pool: str | None = None
     kind: str | None = None
+    render: bool | Render | None = None
     revisit: str | None = None
 
 
@@ -149,6 +153,7 @@ class Spider:
     obey_robots: ClassVar[bool]
     pool: ClassVar[str]
     kind: ClassVar[str]
+    render: ClassVar[bool]
     settings: ClassVar[dict[str, Any]] = {}
     arguments: Mapping[str, str] = MappingProxyType({})
 

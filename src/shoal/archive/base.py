@@ -34,13 +34,15 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int = 0
     meta: dict[str, Any] | None = None
     packed_meta: bytes | None = None  # MessagePack, for a meta that JSON would change
+    screenshot: str = ""  # the hash of a rendered page's picture, which is kept as a body
 
 
 class RawPage(msgspec.Struct, frozen=True):
-    """A capture with its body, on the way to the archive."""
+    """A capture with its body, on the way to the archive, and the picture of a rendered page."""
 
     capture: Capture
     body: bytes
+    screenshot: bytes = b""
 
 
 class Archive(Protocol):

@@ -84,6 +84,7 @@ class ObjectArchive:
         """Keep all these pages, the bodies first."""
         await self._run(self._check_in_place)
         fresh = {page.capture.content_hash: page.body for page in pages}
+        fresh |= {page.capture.screenshot: page.screenshot for page in pages if page.screenshot}
         bodies = [(name, body) for name, body in fresh.items() if name not in self._recent]
         slices = (bodies[start :: self._place.threads] for start in range(self._place.threads))
         await asyncio.gather(*(self._run(self._put_bodies, part) for part in slices if part))

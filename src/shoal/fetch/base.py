@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from shoal.model import DIRECT
+from shoal.model import DIRECT, Render
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
@@ -32,23 +32,25 @@ class FaultKind(enum.StrEnum):
     PROTOCOL = "protocol"
     EXIT = "exit"
     LOCAL = "local"
+    BROWSER = "browser"
     SHORTAGE = "shortage"
 
 
 class Fetch(msgspec.Struct, frozen=True, kw_only=True):
-    """One request to send, through one exit. The URL is in canonical form."""
+    """One request to send, through one exit. The URL is in canonical form. `render`: by a browser, which renders it."""
 
     url: str
     method: str = "GET"
     headers: dict[str, str] | None = None
     body: bytes | None = None
     exit: str = DIRECT
+    render: Render | None = None
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
     """A site's answer. Header names are lower case; bytes of their values beyond ASCII are read as Latin-1, as browsers
     do. `body` is decompressed, `wire_size` its size before that. `body_elapsed` is the part of the time in which the
-    body came."""
+    body came. `screenshot` is a picture of a rendered page (PNG), if one was asked for."""
 
     url: str
     status: int
@@ -57,6 +59,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     wire_size: int
     elapsed: float
     body_elapsed: float = 0.0
+    screenshot: bytes = b""
 
 
 def location_of(headers: Mapping[str, str]) -> str:

@@ -87,7 +87,7 @@ class Routes:
         origin = parse_origin(origin_text)
         if origin is None:
             return Fault(kind=FaultKind.BAD_URL, message=f"not a http or https URL: {one_line(origin_text)[:80]}")
-        addresses = await self._vetted(origin)
+        addresses = await self.vetted(origin)
         if isinstance(addresses, Fault):
             return addresses
         return await self._remember(origin_text, origin, addresses)
@@ -127,7 +127,7 @@ class Routes:
             if route is not None and route.batch is batch:
                 del self._known[origin_text]
 
-    async def _vetted(self, origin: Origin) -> tuple[str, ...] | Fault:
+    async def vetted(self, origin: Origin) -> tuple[str, ...] | Fault:
         """The addresses a request may go to.
 
         One allowed address among refused ones is enough: the connection goes to the allowed address itself, so the

@@ -15,7 +15,7 @@ from shoal.errors import UsageError
 from shoal.follow import Follow, Iteration
 from shoal.journey.plain_requests import Asked, PlainRequests
 from shoal.journey.recent_keys import RecentKeys
-from shoal.model import DIRECT, DUPLICATE, VIA, Task, Visit, random_key
+from shoal.model import BROWSER, DIRECT, DUPLICATE, VIA, Render, Task, Visit, random_key
 from shoal.page import Page
 from shoal.setting_values import check_kind, parse_revisit
 from shoal.settings import Settings
@@ -79,6 +79,7 @@ class Intake:
         self._via = {DIRECT: "", **{name: f"{VIA}{name}" for name in pools}}
         self.known = known if known is not None else RecentKeys(limit=1)
         self.settings = settings
+        self._render = Render() if settings.render else None
         self._clock = clock
 
     def follow(self, follow: Follow, into: Found, *, default_handler: str = "parse") -> None:
@@ -275,16 +276,19 @@ class Intake:
             parent=parent.key,
             created=self._clock(),
             shape=link.shape,
-            kind=self.settings.kind,
+            kind=self._kind_of(None, self._render),
+            render=self._render,
         )
 
     def _shared_fields(self, follow: Follow, default_handler: str) -> dict[str, Any]:
-        parent = follow.page.task
+        parent, kind = follow.page.task, follow.options.get("kind")
+        render = self._render if kind in (None, BROWSER) else None
         return {
             "max_attempts": self.settings.max_attempts,
             **follow.options,
             "pool": self.via(follow.options.get("pool"), parent=parent)[0],
-            "kind": self._kind_of(follow.options.get("kind")),
+            "kind": self._kind_of(kind, render),
+            "render": render,
             "handler": follow.handler or default_handler,
             "depth": parent.depth + 1,
             "parent": parent.key,
@@ -313,6 +317,7 @@ class Intake:
     def _task_of(self, request: Request, link: Link, *, depth: int, parent: Task | None) -> Task:
         body, headers = _body_of(request)
         pool, via = self.via(request.pool, parent=parent)
+        render = self._render_of(request)
         task = Task(
             url=link.url,
             key=self._key_of(request, link, body),
@@ -331,15 +336,32 @@ class Intake:
             created=self._clock(),
             shape=link.shape,
             merged=link.merged and request.dedup and request.key is None,
-            kind=self._kind_of(request.kind),
+            kind=self._kind_of(request.kind, render),
+            render=render,
             visit=self._visit_of(request),
         )
         if headers or body or request.meta or type(request.priority) is not int or not _is_usual(task):
             check_task(task)
         return task
 
-    def _kind_of(self, kind: str | None) -> str:
-        """The kind of a request: its own, else the spider's. A page's kind is not that of its links."""
+    def _render_of(self, request: Request) -> Render | None:
+        asked = request.render
+        if asked is None:
+            # A request that names a kind of its own has asked for other workers than the spider's.
+            return self._render if request.kind in (None, BROWSER) else None
+        if isinstance(asked, bool):
+            return Render() if asked else None
+        if isinstance(asked, Render):
+            return asked
+        raise UsageError(f"a request for {request.url[:200]} has render={asked!r}: it is True, False or a Render(…)")
+
+    def _kind_of(self, kind: str | None, render: Render | None = None) -> str:
+        """The kind of a request: its own, else the spider's; `browser`, if its page is rendered. A page's kind is not
+        that of its links."""
+        if render is not None:
+            if kind not in (None, BROWSER):
+                raise UsageError(f"a request with render is of the kind {BROWSER}, not {kind!r}: leave its kind out")
+            return BROWSER
         if kind is None:
             return self.settings.kind
         check_kind(kind, what="a request of the kind")

@@ -160,6 +160,8 @@ class Journey:
         request = Fetch(
             url=task.url, method=task.method, headers=headers or task.headers, body=task.body, exit=lease.exit
         )
+        if task.render is not None:
+            request = msgspec.structs.replace(request, render=task.render)
         answer = await passage.fetch(request)
         if isinstance(answer, Refused):
             return self._unreached(answer.result, answer.outcome, None)

@@ -92,8 +92,10 @@ def conditions(task: Task, last: FetchRow) -> dict[str, str] | None:
 
 
 def asks_log(task: Task) -> bool:
-    """Whether the last visit of the page may spare its body: a plain page that was visited before."""
-    return task.visit is not None and task.visit.visits > 0 and task.method == "GET" and not task.body
+    """Whether the last visit of the page may spare its body: a plain page that was visited before. Not one that a
+    browser renders: its first document may be the same while what its scripts fetch is not."""
+    is_plain = task.method == "GET" and not task.body and task.render is None
+    return is_plain and task.visit is not None and task.visit.visits > 0
 
 
 def carried_over(row: FetchRow, last: FetchRow, response: Response) -> FetchRow:

@@ -88,7 +88,7 @@ async def _take_nested(urls: list[str], page: Page, found: Found, *, intake: Int
         is_elsewhere = link.lane != lane_of(page.url)
         elsewhere += is_elsewhere
         scoped = is_elsewhere and (level > 1 or elsewhere > MOST_ELSEWHERE)
-        request = Request(url, handler=SITEMAP, meta=meta, depth=task.depth)
+        request = Request(url, handler=SITEMAP, meta=meta, depth=task.depth, render=False)
         intake.request(request, found, parent=task, base=page.url, scoped=scoped)
 
 

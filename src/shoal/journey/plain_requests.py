@@ -70,6 +70,7 @@ class PlainRequests:
             or request.dedup is not True
             or request.pool is not None
             or request.kind is not None
+            or request.render is not None
             or request.revisit is not None
             or (meta is not None and not _can_be_kept(meta))
             or len(self.urls) >= MOST_TOGETHER

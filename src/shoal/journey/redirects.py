@@ -73,4 +73,5 @@ def _next_request(task: Task, response: Response, target: str) -> Request:
         max_attempts=task.max_attempts,
         pool=task.pool,
         kind=task.kind,
+        render=task.render or False,
     )

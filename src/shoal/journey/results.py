@@ -152,9 +152,10 @@ class Records:
             handler=task.handler,
             depth=task.depth,
             priority=task.priority,
+            screenshot=hashlib.sha256(response.screenshot).hexdigest() if response.screenshot else "",
             **packed(task.meta),
         )
-        return msgspec.structs.replace(finished, page=RawPage(capture, response.body))
+        return msgspec.structs.replace(finished, page=RawPage(capture, response.body, response.screenshot))
 
 
 def request_of(task: Task) -> str:

@@ -62,6 +62,7 @@ _FAULTS: Final[dict[FaultKind, Verdict]] = {
     FaultKind.TRUNCATED: Verdict("truncated", "retry"),
     FaultKind.BAD_ENCODING: Verdict("bad_encoding", "retry"),
     FaultKind.PROTOCOL: Verdict("protocol", "retry"),
+    FaultKind.BROWSER: Verdict("browser", "retry"),
     # Trouble with the page itself: the same next time, unless a setting is changed.
     FaultKind.TOO_LARGE: Verdict("too_large", "dead"),
     FaultKind.BOMB: Verdict("bomb", "dead"),

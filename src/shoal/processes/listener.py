@@ -14,7 +14,7 @@ from shoal.errors import ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import MAX_PRIORITY
 from shoal.journey.intake import Found, Intake
-from shoal.model import Crawl, CrawlState, Task
+from shoal.model import Crawl, CrawlState, Render, Task
 from shoal.processes.crawl_record import with_refusals
 from shoal.processes.outages import until_reachable
 from shoal.scope import REASONS
@@ -97,6 +97,7 @@ class Entry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     dedup: bool = True
     pool: str | None = None
     kind: str | None = None
+    render: bool | Render | None = None
 
 
 _DECODER = msgspec.json.Decoder(Entry)

@@ -7,14 +7,15 @@ from typing import NamedTuple
 
 from shoal.error_text import several
 from shoal.errors import UsageError
-from shoal.model import HTTP, Crawl, CrawlState, Progress, WorkerBeat
+from shoal.model import BROWSER, HTTP, Crawl, CrawlState, Progress, WorkerBeat
 from shoal.settings import Settings
 from shoal.spider import Spider, handler_kinds
 
 
 def kinds_of(spider: type[Spider], settings: Settings) -> tuple[str, ...]:
     """The kinds that a spider names itself: that of its requests, and those of its handlers."""
-    return tuple(dict.fromkeys([settings.kind, *handler_kinds(spider).values()]))
+    own = BROWSER if settings.render else settings.kind
+    return tuple(dict.fromkeys([own, *handler_kinds(spider).values()]))
 
 
 def handled_elsewhere(spider: type[Spider], kinds: Iterable[str]) -> dict[str, str]:

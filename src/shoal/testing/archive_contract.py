@@ -81,6 +81,13 @@ class ArchiveContract:
             assert await handle.body(page.capture.content_hash) == page.body
             assert await handle.captures(name) == [page.capture]
 
+    async def test_keeps_the_picture_of_a_rendered_page(self, archive: Archive) -> None:
+        picture = b"\x89PNG and so on"
+        page = raw_page(screenshot=hashlib.sha256(picture).hexdigest())
+        [name] = await archive.write([RawPage(page.capture, page.body, picture)])
+        [kept] = await archive.captures(name)
+        assert await archive.body(kept.screenshot) == picture
+
     async def test_gives_back_odd_urls_and_headers(self, archive: Archive) -> None:
         pages = [raw_page(url=url, key=number, headers=ODD_HEADERS) for number, url in enumerate(ODD_URLS)]
         await archive.write(pages)

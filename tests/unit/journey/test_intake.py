@@ -10,7 +10,7 @@ from shoal import Request
 from shoal.errors import UsageError
 from shoal.journey.intake import Found, Intake
 from shoal.journey.recent_keys import RecentKeys
-from shoal.model import Task
+from shoal.model import Render, Task
 from shoal.settings import Settings
 from shoal.testing.fakes import make_page, task_for
 from shoal.urls import UrlRules, key_of
@@ -290,6 +290,58 @@ def test_links_have_their_own_kind_else_the_spiders_and_never_that_of_their_page
     [of_spider] = follow("<a href=/1>", intake=intake).tasks.values()
     assert (named.kind, plain.kind, link.kind, of_spider.kind) == ("browser", "eu", "browser", "eu")
     assert taken(Request("/x")).kind == "http"
+
+
+def test_a_request_with_render_is_for_workers_with_a_browser() -> None:
+    render = Render(wait_for="h1")
+    assert [
+        (one.kind, one.render) for one in (taken(Request("/x", render=True)), taken(Request("/x", render=render)))
+    ] == [
+        ("browser", Render()),
+        ("browser", render),
+    ]
+    assert (taken(Request("/x")).render, taken(Request("/x", kind="browser")).render) == (None, None)
+
+
+def test_a_spider_with_render_renders_all_but_what_says_otherwise() -> None:
+    intake = make_intake(render=True)
+    asked = [Request("/1"), Request("/2", render=False), Request("/3", kind="eu")]
+    tasks = [task for request in asked for task in take(request, intake=intake).tasks.values()]
+    tasks += follow("<a href=/4>", intake=intake).tasks.values()
+    assert [(task.kind, task.render) for task in tasks] == [
+        ("browser", Render()),
+        ("http", None),
+        ("eu", None),
+        ("browser", Render()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"render": "yes"}, "it is True, False or a Render"), ({"render": True, "kind": "eu"}, "leave its kind out")],
+)
+def test_a_render_that_cannot_be_meant_is_refused_in_the_spider(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        take(Request("/x", **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"wait": "loaded"}, "wait of a Render is one of dom, load, quiet, not 'loaded'"),
+        ({"block": ("images",)}, "some of image, media, font, stylesheet, script, not 'images'"),
+        ({"block": "image"}, "a tuple of some of"),
+    ],
+)
+def test_a_word_of_a_render_that_is_none_is_refused_where_it_is_written(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Render(**options)
+
+
+@pytest.mark.parametrize("step", [{}, {"press": "a"}, {"click": 3}, {"scroll": "1"}, {"click": "a", "scroll": 1}])
+def test_a_step_that_nobody_can_do_is_refused_where_it_is_written(step: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="a step of a Render is one of"):
+        Render(steps=(step,))
 
 
 @pytest.mark.parametrize("kind", ["Browser", "", "a,b", "a:b", "x" * 33, 7])

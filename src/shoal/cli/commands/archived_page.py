@@ -28,13 +28,14 @@ BINARY_LOOK = 4096
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which captures are wanted: of this URL, in this crawl or any, none after `until`; `every` one or the latest.
-    `key` is the URL's key in a crawl with default settings."""
+    `picture`: the screenshot in place of the body. `key` is the URL's key in a crawl with default settings."""
 
     url: str
     key: int
     crawl: str | None
     until: float | None
     every: bool
+    picture: bool = False
 
 
 @click.command(short_help="Give back an archived page.")
@@ -43,6 +44,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--at", metavar="TIME", help="As it was at that time: 2h or 7d ago, or a date.  [default: the latest]")
 @click.option("--list", "as_list", is_flag=True, help="List all captures of the page instead.")
 @click.option("--headers", is_flag=True, help="Show the status and the headers instead.")
+@click.option("--screenshot", is_flag=True, help="Give the picture of a rendered page instead (PNG).")
 @output_option("Write the page to a file.")
 @place_options(exists=False, archive=True)
 @json_option
@@ -54,6 +56,7 @@ def page(  # noqa: PLR0913 -- the options of the command
     at: str | None,
     as_list: bool,
     headers: bool,
+    screenshot: bool,
     output: str | None,
     as_json: bool,
 ) -> None:
@@ -69,7 +72,7 @@ def page(  # noqa: PLR0913 -- the options of the command
     screen = Screen()
     until = None if at is None else moment_given(at)
     link = UrlRules(Settings()).resolve(canonical(url))
-    wanted = Wanted(url=canonical(url), key=link.key, crawl=crawl, until=until, every=as_list)
+    wanted = Wanted(url=canonical(url), key=link.key, crawl=crawl, until=until, every=as_list, picture=screenshot)
     looks_only = as_list or headers or as_json
     found, body = run(_find(wanted, places, screen=screen, with_body=not looks_only or output is not None))
     if output is not None:
@@ -99,7 +102,13 @@ async def _find(wanted: Wanted, places: Places, *, screen: Screen, with_body: bo
         if not found:
             why = command(f"why {quote(wanted.url)}", places)
             raise UsageError(f"{wanted.url} is not in the archive; `{why}` tells what became of it")
-        return found, await archive.body(found[-1].content_hash) if with_body else b""
+        if not with_body:
+            return found, b""
+        if wanted.picture and not found[-1].screenshot:
+            raise UsageError(
+                f"{wanted.url} was archived without a screenshot: ask for one with Render(screenshot=True)"
+            )
+        return found, await archive.body(found[-1].screenshot if wanted.picture else found[-1].content_hash)
 
 
 async def _by_log(wanted: Wanted, places: Places, *, archive: Archive) -> list[Capture]:

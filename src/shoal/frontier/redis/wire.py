@@ -15,7 +15,7 @@ from shoal.frontier.redis.layout import SEQUENCES, VERDICTS
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.rules.constants import LONGEST_WHY
 from shoal.frontier.rules.tasks import bounded_priority
-from shoal.model import DIRECT, HTTP, Crawl, DeadLetter, ExitUse, LaneUpdate, Pool, Task, Visit
+from shoal.model import DIRECT, HTTP, Crawl, DeadLetter, ExitUse, LaneUpdate, Pool, Render, Task, Visit
 
 KEY = struct.Struct(">q")
 _REPORT = struct.Struct(">ddB")
@@ -45,9 +45,10 @@ class _Extras(msgspec.Struct, omit_defaults=True, kw_only=True):
     depth: int | None = msgspec.field(default=None, name="y")
     max_attempts: int | None = msgspec.field(default=None, name="a")
     visit: Visit | None = msgspec.field(default=None, name="v")
+    render: Render | None = msgspec.field(default=None, name="w")
 
 
-_USUAL = ("parse", 0, 0.0, "GET", None, None, None, DIRECT, 0, False, HTTP, None)
+_USUAL = ("parse", 0, 0.0, "GET", None, None, None, DIRECT, 0, False, HTTP, None, None)
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(_Extras)
 
@@ -56,7 +57,7 @@ def encode_task(task: Task) -> bytes:
     """The task without its lane. Raises ValueError or TypeError for a task that cannot be kept."""
     unusual = (
         task.handler, task.priority, task.delay, task.method, task.headers, task.body, task.meta, task.pool, task.hops,
-        task.merged, task.kind, task.visit,
+        task.merged, task.kind, task.visit, task.render,
     )  # fmt: skip
     depth, most, parent = task.depth, task.max_attempts, task.parent
     flags = 0 if parent is None else _HAS_PARENT
@@ -115,6 +116,7 @@ def decode_task(data: bytes, lane: str, start: int = 0) -> Task:
         merged=extras.merged,
         kind=kind,
         visit=extras.visit,
+        render=extras.render,
     )
 
 
@@ -131,6 +133,7 @@ def _encode_extras(task: Task) -> bytes:
         hops=task.hops,
         merged=task.merged,
         visit=task.visit,
+        render=task.render,
         depth=None if 0 <= task.depth <= _MOST else task.depth,
         max_attempts=None if 0 <= task.max_attempts <= _MOST else task.max_attempts,
     )

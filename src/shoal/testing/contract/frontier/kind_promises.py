@@ -21,6 +21,7 @@ from shoal.model import (
     LeaseBatch,
     Pool,
     Released,
+    Render,
     Retry,
     Task,
     TaskState,
@@ -57,6 +58,14 @@ async def kinds_of(frontier: Frontier) -> dict[str, int]:
 
 class KindPromises(FrontierCase):
     """Promises about tasks of several kinds."""
+
+    async def test_gives_back_how_a_page_is_rendered(self, frontier: Frontier) -> None:
+        steps: tuple[dict[str, str | int], ...] = ({"click": "a.more"}, {"scroll": 3}, {"script": "ü()"})
+        full = Render(wait="quiet", wait_for="h1", steps=steps, block=("image",), screenshot=True, seconds=7.5)
+        tasks = [make_task(number, kind=BROWSER, render=render) for number, render in enumerate((Render(), full, None))]
+        await frontier.put(CRAWL, tasks)
+        lent = {lease.task.key: lease.task.render for lease in (await ask(frontier, BROWSER)).leases}
+        assert lent == {task.key: task.render for task in tasks}
 
     async def test_lends_only_tasks_of_the_kinds_that_a_worker_asks_for(self, frontier: Frontier) -> None:
         await frontier.put(CRAWL, [make_task(1), page(2), page(3, kind="eu"), page(4, "b.test")])
