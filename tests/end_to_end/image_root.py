@@ -41,7 +41,11 @@ class Root:
                 "set -e",
                 f"mount --bind {root} {root}",
                 f"mkdir -p {root}/run/secrets",
-                f"mount --bind {shlex.quote(str(secrets))} {root}/run/secrets",
+                f"mount -t tmpfs tmpfs {root}/run/secrets",
+                # File by file, as compose does: the folder itself is closed to the image's user.
+                f"for file in {shlex.quote(str(secrets))}/*; do",
+                f"  touch {root}/run/secrets/${{file##*/}}; mount --bind $file {root}/run/secrets/${{file##*/}}; done",
+                f"mount -o remount,ro {root}/run/secrets",
                 f"mount -o remount,bind,ro {root}",
                 f"mount -t proc proc {root}/proc",
                 f"mount -t tmpfs tmpfs {root}/tmp",
