@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 import socket
@@ -31,11 +32,13 @@ from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
+from shoal.journey.last_visits import LastVisits
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping
 from shoal.journey.stages import Stages
 from shoal.model import Crawl
 from shoal.pipes import is_pipe
+from shoal.policy.revisit_times import RevisitRule
 from shoal.processes.alerts.alert_config import AlertConfig
 from shoal.processes.black_box import BlackBox
 from shoal.processes.coordinator import Coordinator
@@ -100,6 +103,30 @@ async def listener_at(places: Places, *, frontier: Frontier, say: Say) -> AsyncI
         yield Listener(inbox, frontier=frontier, intake_of=intake_of, say=say)
 
 
+@asynccontextmanager
+async def coordinating(pipe: str, places: Places, *, say: Say, stop: asyncio.Event) -> AsyncIterator[None]:
+    """A coordinator at a pipe, meanwhile: it answers workers, and takes in the URLs that programs push.
+    When it cannot go on it sets `stop`; its error is raised at the end."""
+    from shoal.processes.pump import pumping
+
+    async with (
+        pumping(pipe, places.frontier, say=say, stop=stop) as frontier,
+        listener_at(places, frontier=frontier, say=say) as listener,
+    ):
+        listening = asyncio.create_task(listener.listen_to_all())
+        listening.add_done_callback(lambda done: stop.set() if _has_failed(done) else None)
+        try:
+            yield
+        finally:
+            listening.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await listening
+
+
+def _has_failed(task: asyncio.Task[None]) -> bool:
+    return not task.cancelled() and task.exception() is not None
+
+
 def intake_of(crawl: Crawl, *, known: RecentKeys | None = None) -> Intake:
     """The rules under which a crawl takes in URLs."""
     record = record_of(crawl)
@@ -137,7 +164,7 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     known, troubles, tally = RecentKeys(), _troubles(say, shortage), Tally()
     traces, keeping = _traces_of(settings, worker=own_box.name, say=say), _keeping(store, archive)
     intake = intake_of(crawl, known=known)
-    common = _Common(crawl, settings, frontier, intake, say, troubles, tally)
+    common = _Common(crawl, settings, frontier, intake, say, troubles, tally, LastVisits(store.fetches))
     exits = exits_by_name(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
     fetcher = CountedFetcher(fetcher or HttpFetcher(settings, exits=exits), tally)
     handlers = _handlers_of(spider, intake, witness=own_box)
@@ -190,6 +217,7 @@ class _Common(NamedTuple):
     say: Say
     troubles: Troubles
     tally: Tally
+    last_visits: LastVisits
 
 
 def _passages_of(common: _Common, *, exits: Mapping[str, ExitConfig], fetcher: Fetcher, handlers: Handlers) -> Passages:
@@ -221,6 +249,7 @@ def _journey_of(
         keeping=keeping,
         stages=stages,
         shares=common.tally.shares,
+        last_visits=common.last_visits,
     )
 
 
@@ -383,6 +412,7 @@ async def run_crawl(
             coordinator.feeder.make_up(),
             listener.listen(crawl),
             coordinator.tidy(at.store, retention=retention),
+            coordinator.mark_gone(at.store, rule=RevisitRule.of(record_of(crawl).settings)),
         )
         beside = [asyncio.create_task(part) for part in parts]
         try:

@@ -186,6 +186,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = ""
 
+    mark_gone: Annotated[
+        bool,
+        _help(
+            "when a crawl has seen the whole site, mark the spider's items that it did not see as gone; for crawls that"
+            " always begin at the same place, with the same limits"
+        ),
+    ] = False
+
     obey_robots: Annotated[bool, _help("obey robots.txt and its Crawl-delay")] = True
     robots_seconds: Annotated[Seconds, _help("how long a robots.txt is good for")] = 86_400.0
     max_robots_bytes: Annotated[Positive, _help("bytes of a robots.txt that are read")] = 512 * 1024

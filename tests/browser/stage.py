@@ -226,6 +226,16 @@ class Stage:
 
         _run(act)
 
+    def mark_gone(self, *, unseen_since: float) -> None:
+        """Items that were not seen since then are gone now."""
+
+        async def act() -> None:
+            store = await open_store(str(self.path))
+            await store.mark_gone("shop", at=time.time(), unseen_since=unseen_since)
+            await store.close()
+
+        _run(act)
+
     @contextlib.contextmanager
     def serving(self, *arguments: str, port: int = 0, environ: dict[str, str] | None = None) -> Iterator[str]:
         """The URL of a serving process, which ends with the block."""

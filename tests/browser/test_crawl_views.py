@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
@@ -145,6 +146,16 @@ def test_items_are_searched_and_paged(server: str, page: Page) -> None:
     expect(page.get_by_text("51 to 100")).to_be_visible()
     page.get_by_role("searchbox", name="Search items").fill("Soumission")
     expect(table.get_by_role("row")).to_have_count(1 + 22)
+
+
+def test_items_that_are_gone_say_since_when(server: str, stage: Stage, page: Page) -> None:
+    page.goto(f"{server}/crawls/{CRAWL}?tab=items")
+    table = page.get_by_role("table", name="Items, newest first")
+    expect(table.get_by_role("row")).to_have_count(51)
+    expect(table.get_by_text("gone since")).to_have_count(0)
+    stage.mark_gone(unseen_since=time.time() + 60)
+    page.reload()
+    expect(table.get_by_text("gone since")).to_have_count(50)
 
 
 def test_drops_one_and_those_of_a_filter(server: str, stage: Stage, page: Page) -> None:

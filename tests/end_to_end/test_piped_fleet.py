@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 
 from shoal.testing.servers.rabbitmq_server import RabbitServer
+from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.loopback import Hit, busiest_window
-from shoal.testing.waiting import wait_for_line
+from shoal.testing.waiting import wait_for_line, wait_until
 
 SECONDS = 120.0
+PAGES = 260  # of the graph
 # Read by every Python process that begins with it on its path: what a later release would have.
 NEWER = "import shoal.frontier.piped.messages as messages\nmessages.VERSION += 1\n"
 
@@ -114,6 +116,25 @@ async def test_a_worker_behind_sqs_does_a_whole_crawl(moto: Any, new_fleet: Any)
     fleet.start_coordinator()
     await ended(fleet.start_worker())
     await fleet.crawl.check()
+
+
+async def test_urls_pushed_into_redis_reach_a_worker_behind_the_pipe(
+    rabbitmq: RabbitServer, new_fleet: Any, graph: Any, tmp_path: Path
+) -> None:
+    server = RedisServer(tmp_path / "redis").start()
+    try:
+        fleet = await new_fleet(rabbitmq.at("inbox"), frontier=server.url, rate="unlimited")
+        fleet.start_coordinator()
+        server.call("LPUSH", f"shoal:inbox:{fleet.crawl.crawl}", f"{graph.url}?pushed")
+        await asyncio.to_thread(wait_until, lambda: not server.call("KEYS", "*inbox*"), otherwise="nobody takes it in")
+        await ended(fleet.start_worker())
+        assert set(fetches(fleet).values()) == {1} == {fetches(fleet)["/g/0?pushed"]}
+        async with fleet.crawl.opened() as (frontier, _):
+            progress = await frontier.progress(fleet.crawl.crawl)
+        assert (progress.is_finished, progress.done, progress.dead) == (True, PAGES + 1, 0)
+    finally:
+        fleet.end()
+        server.stop()
 
 
 async def test_a_newer_worker_is_refused_while_the_others_go_on(rabbitmq: RabbitServer, new_fleet: Any) -> None:

@@ -7,6 +7,7 @@ import json
 import sqlite3
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,22 @@ def test_exports_what_was_asked_for_without_a_frontier(results: float) -> None:
     assert exported("--where", "n=1", "--where", "t=a\tb") == ["b"]
     assert exported("--versions") == ["a1", "b1", "c1", "a2"]
     assert exported("--versions", "--url", "https://a.test/a") == ["a1", "a2"]
+
+
+def test_exports_items_that_are_gone_or_those_that_are_not(results: float) -> None:
+    async def mark() -> None:
+        store = await SqliteStore.open("shoal.db")
+        assert await store.mark_gone("books", at=results - A_DAY, unseen_since=results - A_DAY) == 1
+        await store.close()
+
+    asyncio.run(mark())
+    assert exported() == ["a", "b", "c"]
+    assert (exported("--gone"), exported("--present")) == (["c"], ["a", "b"])
+    lines = list(map(json.loads, run("export", "--spider", "books", "-o", "-").splitlines()))
+    assert ["_gone_at" in line for line in lines] == [False, False, True]
+    assert datetime.fromisoformat(lines[2]["_gone_at"]).timestamp() == pytest.approx(results - A_DAY, abs=0.001)
+    run("export", "--spider", "books", "-o", "all.csv")
+    assert Path("all.csv").read_text().splitlines()[0] == "n,t,_key,_url,_gone_at"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from command_line import Folder
 
 from shoal.crawl import intake_of
+from shoal.errors import UsageError
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.redis.inbox import RedisInbox, inbox_keys
 from shoal.model import Crawl, CrawlState, DeadFilter
@@ -91,6 +92,40 @@ async def test_pushed_urls_and_objects_become_tasks_oldest_first(
     book = tasks["https://b.test/2"]
     assert (book.handler, book.meta, book.priority, book.depth) == ("book", {"n": 1}, 3, 2)
     assert (tasks["https://c.test/"].method, tasks["https://c.test/"].headers) == ("POST", {"x": "y"})
+
+
+async def test_a_crawl_whose_urls_cannot_be_taken_in_is_told_of_once_and_holds_up_no_other(
+    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+) -> None:
+    good = await opened_crawl(frontier)
+    await frontier.open_crawl(msgspec.structs.replace(good, id="a-bad-one"))
+    await frontier.open_crawl(Crawl(id="of-another-program", spider="s"))
+    for crawl in ("a-bad-one", "of-another-program", CRAWL):
+        server.call("LPUSH", f"shoal:inbox:{crawl}", "https://a.test/")
+    said: list[str] = []
+
+    def intake(crawl: Crawl) -> Any:
+        if crawl.id == "a-bad-one":
+            raise UsageError("no such pool")
+        return intake_of(crawl)
+
+    listener = Listener(inbox, frontier=frontier, intake_of=intake, say=said.append)
+    listening = asyncio.create_task(listener.listen_to_all())
+    for number in (1, 2):  # the second one comes in a later look
+
+        async def is_put(number: int = number) -> bool:
+            return (await frontier.progress(CRAWL)).queued == number
+
+        await eventually(is_put)
+        server.call("LPUSH", INBOX, "https://a.test/2")
+    listening.cancel()
+    assert said == ["URLs pushed into a-bad-one are not taken in: no such pool"]
+    assert await inbox.count(["a-bad-one", "of-another-program"]) == {"a-bad-one": 1, "of-another-program": 1}
+
+
+async def test_nothing_is_looked_for_where_no_program_can_push(frontier: RedisFrontier) -> None:
+    async with asyncio.timeout(10):
+        await Listener(NoInbox(), frontier=frontier, intake_of=intake_of, say=print).listen_to_all()
 
 
 async def waiting_tasks(frontier: RedisFrontier, count: int) -> dict[str, Any]:

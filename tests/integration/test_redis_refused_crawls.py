@@ -14,6 +14,7 @@ from command_line import Folder
 
 from shoal.cli.main import shoal
 from shoal.frontier.redis.frontier import RedisFrontier
+from shoal.frontier.redis.layout import LAYOUT_VERSION
 from shoal.frontier.redis.shards import shards_of
 from shoal.model import CrawlState
 from shoal.processes.coordinator import Coordinator
@@ -82,13 +83,13 @@ def of_another_type(server: RedisServer) -> None:
     server.call("SET", RECORD, "not yours")
 
 
-NEWER = "crawl 'books-1' at {url} was written by a newer shoal (layout 99, this one has 1)"
-OLDER = "crawl 'books-1' at {url} was written by an older shoal (layout 0, this one has 1)"
+NEWER = f"crawl 'books-1' at {{url}} was written by a newer shoal (layout 99, this one has {LAYOUT_VERSION})"
+OLDER = f"crawl 'books-1' at {{url}} was written by an older shoal (layout 1, this one has {LAYOUT_VERSION})"
 UNREADABLE = "the record of crawl 'books-1' at {url} cannot be read"
 DAMAGES = {
     # What was done to the record, and what every command says of it.
     "layout 99": (field("layout", "99"), NEWER),
-    "layout 0": (field("layout", "0"), OLDER),
+    "layout 1": (field("layout", "1"), OLDER),
     "layout garbage": (field("layout", "garbage"), UNREADABLE),
     "another type": (of_another_type, UNREADABLE),
     "settings that are none": (field("settings", "{garbage"), UNREADABLE),
@@ -114,7 +115,7 @@ def of_the_refused(server: RedisServer) -> dict[bytes, Any]:
         b"set": lambda key: set(server.call("SMEMBERS", key)),
     }
     keys = server.call("KEYS", f"shoal:{{{REFUSED}.*}}:*")
-    if server.call("TYPE", RECORD) == b"hash" and server.call("HGET", RECORD, "layout") == b"1":
+    if server.call("TYPE", RECORD) == b"hash" and server.call("HGET", RECORD, "layout") == str(LAYOUT_VERSION).encode():
         keys = [key for key in keys if re.search(rb"\}:(dead|held|later|q:.*|seen:.*|outcomes)$", key)]
     return {key: reads[server.call("TYPE", key)](key) for key in sorted(keys)}
 
@@ -188,7 +189,7 @@ def test_a_fresh_run_begins_beside_it(fleet: Fleet, kind: str) -> None:
 
 
 def test_a_fresh_run_discards_a_crawl_of_an_older_version(fleet: Fleet) -> None:
-    DAMAGES["layout 0"][0](fleet.server)
+    DAMAGES["layout 1"][0](fleet.server)
     fleet.folder.run("run", "books.py", "--fresh", "--yes", "--frontier", fleet.server.url)
     assert of_the_refused(fleet.server) == {}
 

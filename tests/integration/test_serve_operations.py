@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.server
 import json
@@ -18,6 +19,7 @@ import pytest
 from command_line import Folder, is_alive
 from serving import Answer, Serving, serving
 
+from shoal.store import open_store
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
 from shoal.testing.waiting import wait_until
@@ -243,6 +245,20 @@ def test_items_come_newest_first_and_can_be_searched(server: Serving) -> None:
     assert [item["key"] for item in found] == [one["key"]]
     assert found[0]["data"]["title"] == one["data"]["title"]
     assert server.get(f"/crawls/books-1/items?since={one['last_seen'] + 1e6}").json["items"] == []
+
+
+def test_an_item_that_is_gone_says_since_when(server: Serving, folder: Folder) -> None:
+    async def mark_gone() -> None:
+        store = await open_store(str(folder.path / "shoal.db"))
+        await store.mark_gone("books", at=time.time() + 60, unseen_since=time.time() + 60)
+        await store.close()
+
+    start(server, "books.py")
+    finished(server, "books-1")
+    assert {item["gone_at"] for item in server.get("/crawls/books-1/items").json["items"]} == {None}
+    asyncio.run(mark_gone())
+    for item in server.get("/crawls/books-1/items").json["items"]:
+        assert item["gone_at"] > item["last_seen"]
 
 
 def test_tells_what_became_of_a_url_and_who_worked(server: Serving, site: SiteProcess) -> None:

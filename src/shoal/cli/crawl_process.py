@@ -31,10 +31,12 @@ from shoal.cli.run_again import changes_of, ended_crawl, say_late_work, say_old_
 from shoal.cli.run_sinks import RunSinks, sink_faults
 from shoal.cli.stopping import Stopping
 from shoal.crawl import WorkPlace, intake_of, run_crawl
+from shoal.error_text import several
 from shoal.errors import CrawlLost
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.tasks import WORKER_LOST
 from shoal.model import Crawl, CrawlState, DeadFilter, DeadLetter, Progress
+from shoal.policy.gone_items import why_not_whole
 from shoal.policy.notes import SITEMAP
 from shoal.policy.verdicts import Failure, failures_of, faults_of, is_stopped, set_aside, shown_failures
 from shoal.processes.alerts.alert_config import AlertConfig, load_alerts
@@ -247,6 +249,7 @@ async def _conclude(
     """Write the files that were named and sum the crawl up. What is away at the end is waited for: the pages are done,
     and whoever runs the command again would wait for it as well."""
     output = () if reading.interrupted else job.output
+    await _mark_gone(crawl, reading, job=job, store=store, say=screen.say)
     await _export(crawl, output, job=job, store=store, screen=screen)
     crawls = await until_reachable(frontier.crawls, say=screen.say)
     owners = await until_reachable(lambda: owners_of(crawl, reading.after, crawls=crawls, store=store), say=screen.say)
@@ -255,6 +258,18 @@ async def _conclude(
     summary = _sum_up(crawl, reading, owners=owners, places=job.places)
     judged = await _judged(summary, crawl, reading, job=job, frontier=frontier, say=screen.say)
     return msgspec.structs.replace(judged, output=output)
+
+
+async def _mark_gone(crawl: Crawl, reading: Reading, *, job: Job, store: Store, say: Callable[[str], None]) -> None:
+    """Mark the items that this crawl did not see, if that was asked for and it saw the whole site."""
+    if not record_of(crawl).settings.mark_gone:
+        return
+    why = "--skip-stored left pages out" if job.skip_stored else why_not_whole(reading.after)
+    if why:
+        say(f"items that {crawl.id} did not see are not marked as gone: {why}")
+        return
+    mark = partial(store.mark_gone, crawl.spider, at=time.time(), unseen_since=crawl.created)
+    say(f"{several(await until_reachable(mark, say=say), 'item')} that {crawl.id} did not see marked as gone")
 
 
 async def _export(crawl: Crawl, output: Sequence[str], *, job: Job, store: Store, screen: Screen) -> None:

@@ -21,6 +21,7 @@ from shoal.journey.failing_handlers import LONGEST_TEXT, FailingHandlers
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Found, Intake
 from shoal.journey.lane_rules import LaneRules
+from shoal.journey.last_visits import NOT_MODIFIED, LastVisits, asks_log, carried_over, conditions
 from shoal.journey.redirects import beside, hop_of
 from shoal.journey.repeats import Repeats
 from shoal.journey.results import Finished, Keeping, Records, unstorable_item
@@ -35,9 +36,13 @@ from shoal.policy.politeness import Moods
 from shoal.policy.retries import Verdict, backoff, judge, plan
 from shoal.policy.revisit_times import RevisitRule
 from shoal.settings import Settings
+from shoal.store.base import FetchRow, all_item_keys
 from shoal.urls import spelling_turn
 
 LINKS_CHECKED_SECONDS = 0.25
+UNCHANGED = 304
+# The page is not there: its items are not, either. Other refusals say nothing of them.
+GONE_STATUSES = frozenset({404, 410})
 # Older crawls hold bad entries of the inbox as tasks with this handler: their URLs must not be fetched.
 OLD_INBOX = "@inbox"
 HANDED_OVER = "handed_over"  # the outcome of pages that workers of another kind handle
@@ -70,6 +75,7 @@ class Journey:
         keeping: Keeping = "nothing",
         stages: Stages | None = None,
         shares: CpuShares | None = None,
+        last_visits: LastVisits | None = None,
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
@@ -81,10 +87,17 @@ class Journey:
         self._passages = passages
         self._stages = stages or Stages(reach=_at_once)
         self._walls = CookieWalls(intake=intake, lane_rules=lane_rules, settings=settings, needs_rules=needs_rules)
-        self._records = Records(spider_name=spider_name, worker=worker, keeping=keeping, clock=clock)
+        self._revisits = Revisits(RevisitRule.of(settings), clock=clock)
+        self._last_visits = last_visits
+        self._records = Records(
+            spider_name=spider_name,
+            worker=worker,
+            keeping=keeping,
+            clock=clock,
+            is_revisited=self._revisits.concern,
+        )
         self._limits = MarkupLimits(settings.max_tags, settings.max_nesting)
         self._repeats = Repeats(settings.max_equal_pages)
-        self._revisits = Revisits(RevisitRule.of(settings), clock=clock)
         self._moods = Moods(adaptive=settings.pace == "adaptive")
         self.failing = FailingHandlers(settings.stop_after_failures)
         self._starts = StartNotes(handle_statuses=settings.handle_statuses)
@@ -105,6 +118,8 @@ class Journey:
         """Do what takes time before the start slot of the lease comes: what is done after it makes the request late."""
         if self._needs_rules and not lease.opens_lane and not is_staged(lease.task):
             await self._lane_rules.of(lease)
+        if self._last_visits is not None and asks_log(lease.task) and not is_staged(lease.task):
+            await self._last_visits.ask(lease)
 
     async def _take_start(self, lease: Lease, landed: Landed) -> Finished:
         return self._starts.added(await self._take(lease, landed))
@@ -140,7 +155,11 @@ class Journey:
     async def _visit(self, lease: Lease, passage: Passage, landed: Landed) -> Finished:
         """Fetch, judge, handle. A page that is refused because of its exit does not change the lane's pace."""
         task = lease.task
-        request = Fetch(url=task.url, method=task.method, headers=task.headers, body=task.body, exit=lease.exit)
+        last = await self._last_visits.of(lease) if self._last_visits is not None and asks_log(task) else None
+        headers = None if last is None else conditions(task, last)
+        request = Fetch(
+            url=task.url, method=task.method, headers=headers or task.headers, body=task.body, exit=lease.exit
+        )
         answer = await passage.fetch(request)
         if isinstance(answer, Refused):
             return self._unreached(answer.result, answer.outcome, None)
@@ -157,11 +176,20 @@ class Journey:
         update = self._moods.after(lease, verdict, passage.host_latency(answer))
         if verdict.action == "retry" or isinstance(answer, Fault):
             return _reported(self._failed(lease, verdict, answer, update), passage)
+        if answer.status == UNCHANGED and last is not None and headers is not None:
+            return _reported(self._not_modified(lease, last, answer, update), passage)
         ended = await self._ended(lease, passage, answer, verdict, update)
         if isinstance(ended, Refused):
             return self._records.failed(ended.result, ended.outcome, answer)
         finished = self._records.with_page(ended, answer, headers=passage.kept_headers(answer))
         return _reported(finished, passage)
+
+    def _not_modified(self, lease: Lease, last: FetchRow, response: Response, update: LaneUpdate | None) -> Finished:
+        """The page is as it was at its last visit: no handler runs, and its items are there."""
+        row = carried_over(self._records.fetch_row(lease, NOT_MODIFIED, response), last, response)
+        look = self._records.look(all_item_keys(last) or (), lease=lease, url=response.url)
+        harvest = lease.task.visit.harvest if lease.task.visit is not None else 0
+        return Finished(Done(lease=lease, outcome=NOT_MODIFIED, lane=update), fetch=row, harvest=harvest, look=look)
 
     async def _take_stage(self, lease: Lease, landed: Landed) -> Finished:
         """Handle a page that another worker has fetched and archived. No request is sent."""
@@ -201,9 +229,12 @@ class Journey:
             return self._redirected(lease, response, update)
         if verdict.action == "handle":
             return await self._handled(lease, passage, response, verdict.outcome, update)
-        return self._records.finished(
+        done = self._records.finished(
             Done(lease=lease, outcome=verdict.outcome, lane=update), verdict.outcome, response
         )
+        if response.status in GONE_STATUSES:
+            return msgspec.structs.replace(done, look=self._records.look((), lease=lease, url=response.url))
+        return done
 
     async def _short(self, lease: Lease, passage: Passage, shortage: Shortage) -> Finished:
         """Give the task back untouched: what this machine lacks costs it neither an attempt nor a rest."""
@@ -283,7 +314,10 @@ class Journey:
         else:
             self.failing.handled(lease.task)
         done = _done(lease, outcome, harvest.found, update, notes=harvest.notes)
-        return Finished(done, items, row, reason, harvest=given)
+        look = None
+        if not reason and not harvest.problem:
+            look = self._records.look([item.key for item in harvest.items], lease=lease, url=response.url)
+        return Finished(done, items, row, reason, harvest=given, look=look)
 
     def _handler_failed(
         self, lease: Lease, response: Response, error: Exception, update: LaneUpdate | None, *, secrets: list[str]
@@ -320,7 +354,8 @@ class Journey:
                 return self._records.finished(dead, "redirect_loop", response)
             self._intake.add(following, found)
         row = msgspec.structs.replace(self._records.fetch_row(lease, "redirected", response), final_url=hop.url)
-        return Finished(_done(lease, "redirected", found, update), fetch=row)
+        look = self._records.look((), lease=lease, url=response.url)
+        return Finished(_done(lease, "redirected", found, update), fetch=row, look=look)
 
     def _drop_disallowed(self, lane: str, found: Found) -> None:
         """Drop links to this host that its rules forbid. Links to other hosts are checked when they are leased."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 
 from shoal.journey.intake import Found, Intake
-from shoal.journey.sitemaps import Sitemap, parse_sitemap, sitemaps_in_robots
+from shoal.journey.sitemaps import Sitemap, modified_at, parse_sitemap, sitemaps_in_robots
 from shoal.page import Page
 from shoal.spider import Request
 from shoal.urls import lane_of
@@ -16,6 +17,8 @@ SITEMAP = "@sitemap"
 PAGES = "@pages"
 
 MOST_PAGES = 1_000_000
+FEWEST_COMPARED = 20  # pages of a sitemap whose times of change are compared
+A_DAY = 86_400.0
 MOST_LEVELS = 3  # robots.txt, an index, an index in it, their sitemaps
 MOST_ELSEWHERE = 1_000  # sitemaps on other hosts that one file may name, whatever the scope
 
@@ -39,7 +42,26 @@ async def take_sitemap(page: Page, found: Found, *, intake: Intake) -> str:
         if number % 1000 == 0:
             await asyncio.sleep(0)
         intake.request(Request(url, handler=handler, depth=task.depth), found, parent=task, base=page.url)
+    _take_changed(sitemap, page, found, intake=intake)
     return sitemap.problem
+
+
+def _take_changed(sitemap: Sitemap, page: Page, found: Found, *, intake: Intake) -> None:
+    """Take in the pages that changed since the last visit of this sitemap, as it says: one more visit each, now.
+
+    One that says the same of all its pages tells when it was made itself. Times to come are no times of changes."""
+    visit = page.task.visit
+    if visit is None or not visit.visits or not sitemap.modified:
+        return
+    if len(sitemap.modified) >= FEWEST_COMPARED and len(set(sitemap.modified.values())) == 1:
+        return
+    latest = time.time() + A_DAY
+    for url, text in sitemap.modified.items():
+        moment = modified_at(text)
+        if moment is not None and visit.at < moment <= latest:
+            name = f"{intake.rules.resolve(url, page.url).url} changed {text}"
+            request = Request(url, handler=page.meta["handler"], depth=page.task.depth, key=name, revisit="never")
+            intake.request(request, found, parent=page.task, base=page.url)
 
 
 def _of_robots(text: str, url: str) -> Sitemap:

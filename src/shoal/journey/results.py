@@ -12,7 +12,7 @@ from shoal.archive.base import Capture, RawPage, packed
 from shoal.fetch.base import Fault, Response
 from shoal.journey.harvest import KeyedItem
 from shoal.model import Dead, Lease, Result, Retry, Task
-from shoal.store.base import FetchRow, ItemRow, named_keys
+from shoal.store.base import ALL_ITEMS_NAMED, ITEMS_NAMED, FetchRow, ItemRow, PageLook, named_keys
 
 KEY_SHOWN = 60
 
@@ -25,7 +25,7 @@ class Finished(msgspec.Struct, frozen=True):
 
     `unstorable` says why an item of the page became no row; then the page is a dead letter in the end. `page` is the
     raw page, where it is to be archived before everything else. `harvest` is the fingerprint of what the page gave, if
-    it is visited again."""
+    it is visited again; `look` says which items it has then."""
 
     result: Result
     items: Sequence[ItemRow] = ()
@@ -33,16 +33,26 @@ class Finished(msgspec.Struct, frozen=True):
     unstorable: str = ""
     page: RawPage | None = None
     harvest: int = 0
+    look: PageLook | None = None
 
 
 class Records:
     """Makes the rows of a worker's pages: for the fetch log, for the store and for the archive."""
 
-    def __init__(self, *, spider_name: str, worker: str, keeping: Keeping, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        spider_name: str,
+        worker: str,
+        keeping: Keeping,
+        clock: Callable[[], float],
+        is_revisited: Callable[[Task], bool] = lambda _: False,
+    ) -> None:
         self._spider_name = spider_name
         self._worker = worker
         self._keeping = keeping
         self._clock = clock
+        self._is_revisited = is_revisited
 
     def finished(self, result: Result, outcome: str, answer: Response | Fault | None = None) -> Finished:
         """A result that has a line in the fetch log and no items."""
@@ -70,6 +80,8 @@ class Records:
             final_url = "" if answer.url == task.url else answer.url
             content_hash = "" if self._keeping == "nothing" else hashlib.sha256(answer.body).hexdigest()
         headers = answer.headers if isinstance(answer, Response) else {}
+        # A page that has not changed at its next visit has the items that this line names: all are needed.
+        named = ALL_ITEMS_NAMED if items is not None and self._is_revisited(task) else ITEMS_NAMED
         return FetchRow(
             crawl=lease.crawl,
             key=task.key,
@@ -88,7 +100,7 @@ class Records:
             final_url=final_url,
             content_hash=content_hash,
             request="" if task.method == "GET" and not task.body else request_of(task),
-            item_keys="" if items is None else named_keys([item.key for item in items]),
+            item_keys="" if items is None else named_keys([item.key for item in items], limit=named),
             etag=headers.get("etag", ""),
             last_modified=headers.get("last-modified", ""),
         )
@@ -108,6 +120,12 @@ class Records:
             )
             for item in items
         ]
+
+    def look(self, keys: Sequence[str], *, lease: Lease, url: str) -> PageLook | None:
+        """That the page at `url` has exactly these items now; None if the page is visited once only."""
+        if not self._is_revisited(lease.task):
+            return None
+        return PageLook(spider=self._spider_name, url=url, keys=tuple(keys), at=self._clock(), token=lease.token)
 
     def with_page(self, finished: Finished, response: Response, *, headers: dict[str, str]) -> Finished:
         """The result with its raw page, where pages are archived. Also if the handler failed: it can be replayed.

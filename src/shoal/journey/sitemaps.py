@@ -6,6 +6,7 @@ counted and said in a line. No entities are expanded except XML's own five.
 
 from __future__ import annotations
 
+import datetime
 import re
 import zlib
 from xml.parsers import expat
@@ -30,6 +31,9 @@ _MOST_AMPERSANDS = 500_000  # ten for each URL of the largest sitemap; each take
 _MOST_LINES = 500_000
 _FED = MIB  # what the XML parser is given at once
 _LONGEST_TAG = MIB  # the parser keeps every attribute of a tag
+_LONGEST_MODIFIED = 40
+_LONGEST_DAY = len("2026-05-01")
+_DAY = 86_400.0
 _WEB = ("http://", "https://")
 _GZIP = b"\x1f\x8b"
 _GZIP_WINDOW = 31  # tells zlib to expect a gzip header
@@ -58,6 +62,7 @@ _HTML_TYPE = re.compile(rb"<!doctype\s+html\b", re.IGNORECASE)  # in XML it coul
 class Sitemap(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of a sitemap: pages, further sitemaps, and its `problem`, if any. URLs are as written.
 
+    - `modified`: when pages changed last, by their URLs, as the sitemap says, in the words of the sitemap
     - `skipped`: how many of its entries or lines name no URL that can be used
     - `is_whole`: whether nothing else is missing
     """
@@ -67,6 +72,7 @@ class Sitemap(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     skipped: int = 0
     is_whole: bool = True
+    modified: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def parse_sitemap(body: bytes, *, url: str, max_urls: int = 50_000) -> Sitemap:
@@ -88,7 +94,23 @@ def parse_sitemap(body: bytes, *, url: str, max_urls: int = 50_000) -> Sitemap:
         problem=f"sitemap {url}: {said}" if said else "",
         skipped=found.skipped,
         is_whole=not problems,
+        modified=found.modified,
     )
+
+
+def modified_at(text: str) -> float | None:
+    """The time that a `lastmod` names, as an ISO date with or without a time; of a day, its end. None: it is none."""
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    is_day = len(text) <= _LONGEST_DAY
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    try:
+        return moment.timestamp() + (_DAY if is_day else 0.0)
+    except (OverflowError, ValueError):
+        return None
 
 
 def sitemaps_in_robots(text: str) -> list[str]:
@@ -103,6 +125,7 @@ class _Found:
     def __init__(self, most: int) -> None:
         self.pages: dict[str, None] = {}
         self.sitemaps: dict[str, None] = {}
+        self.modified: dict[str, str] = {}
         self.problems: list[str] = []
         self.skipped = 0
         self._first_skipped = ""
@@ -140,6 +163,7 @@ class _Reader:
         self._number = 0  # of the entry in the document
         self._has_url = False
         self._guid = ""
+        self._url, self._modified = "", ""
         self._text: str | None = None
 
     def read(self, body: bytes) -> None:
@@ -184,6 +208,7 @@ class _Reader:
         if self._entry < 0:
             if name in self._entries:
                 self._entry, self._has_url, self._guid = len(self._open), False, ""
+                self._url = self._modified = ""
                 self._number += 1
         elif len(self._open) == self._entry + 1:
             self._start_in_entry(name, attributes)
@@ -198,7 +223,7 @@ class _Reader:
 
     def _start_in_entry(self, name: str, attributes: dict[str, str]) -> None:
         match self._open[self._entry], name:
-            case ("url" | "sitemap", "loc") | ("item", "link"):
+            case ("url" | "sitemap", "loc" | "lastmod") | ("item", "link"):
                 self._text = ""
             case ("item", "guid") if attributes.get("isPermaLink", "").strip().lower() != "false":
                 self._text = ""
@@ -219,6 +244,8 @@ class _Reader:
             text, self._text = self._text, None
             if self._open[-1] == "guid":
                 self._guid = text.strip()
+            elif self._open[-1] == "lastmod":
+                self._modified = text.strip()[:_LONGEST_MODIFIED]
             else:
                 self._take(text)
         elif depth == self._entry:
@@ -230,12 +257,14 @@ class _Reader:
             self._take(self._guid)
         if not self._has_url:
             self.found.skip(f"<{self._open[-1]}> number {self._number:,}")
+        elif self._modified and self._open[-1] == "url":
+            self.found.modified[self._url] = self._modified
         self._entry = -1
 
     def _take(self, text: str) -> None:
         url = text.strip()
         if _is_usable(url):
-            self._has_url = True
+            self._has_url, self._url = True, url
             is_sitemap = self._open[self._entry] == "sitemap"
             self.found.add(url, self.found.sitemaps if is_sitemap else self.found.pages)
 

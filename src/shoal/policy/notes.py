@@ -6,7 +6,6 @@ from typing import Final
 
 ITEMS: Final = "items"  # that settled pages yielded
 KEYLESS: Final = "keyless"  # items with an empty key
-VISITS: Final = "visits"  # of pages that are visited again later
 UNREACHED: Final = "unreached visits"  # those of them that failed, of pages that were reached before
 START_OK: Final = "start ok"
 

@@ -11,7 +11,6 @@ from shoal.exits.troubles import LOGIN_FAILED, LOGIN_REFUSED
 from shoal.fetch.descriptors import FEWER_PAGES, is_shortage
 from shoal.frontier.rules.constants import SAME_INTERVAL
 from shoal.model import VIA, Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
-from shoal.policy.notes import VISITS
 from shoal.policy.politeness import lent_interval
 from shoal.processes.outages import is_outage
 from shoal.processes.served_kinds import unserved, unserved_line
@@ -209,7 +208,7 @@ def _answers(look: Look) -> str:
             return fewer
         return "the answers of the sites, or this machine: --concurrency and --workers change it"
     if progress.delayed and progress.delayed == progress.left:
-        return "visits that are due later" if progress.notes.get(VISITS) else "retries that wait for their time"
+        return "visits that are due later" if progress.visits else "retries that wait for their time"
     full = next((lane for lane in look.lanes if lane.waiting and 0 < lane.cap <= lane.in_flight), None)
     if full is None:
         return "the sites' answers"

@@ -47,6 +47,9 @@ def sentence(fate: Fate) -> str:
             return f"in flight, attempt {task.attempts}, with {task.worker}{_lost(task)}"
         case TaskState.DELAYED:
             last = f" after {several(task.attempts, 'attempt')}" if task.attempts else ""
+            if task.task is not None and task.task.visit is not None and task.task.visit.visits and not task.reason:
+                visits = several(task.task.visit.visits, "time")
+                return f"visited {visits}: the next visit is due in {duration(task.due_in)}{last}"
             return f"waiting for {duration(task.due_in)}{last}{f': {task.reason}' if task.reason else ''}"
         case TaskState.CANCELLED:
             return "set aside when the crawl was cancelled"

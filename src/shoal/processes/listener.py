@@ -10,11 +10,12 @@ from typing import Annotated, Any, NoReturn, Protocol
 
 import msgspec
 
-from shoal.errors import UsageError
+from shoal.errors import ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import MAX_PRIORITY
 from shoal.journey.intake import Found, Intake
 from shoal.model import Crawl, CrawlState, Task
+from shoal.processes.crawl_record import with_refusals
 from shoal.processes.outages import until_reachable
 from shoal.scope import REASONS
 from shoal.secrecy import masked_text
@@ -125,6 +126,31 @@ class Listener:
         while True:
             if not await self.take_in([crawl]):
                 await asyncio.sleep(LOOK_SECONDS)
+
+    async def listen_to_all(self) -> None:
+        """Take the entries of every crawl in as they come, until cancelled. Those that cannot be taken in are told of,
+        and stay where they are; other crawls do not wait for them."""
+        said: set[str] = set()
+        # Other programs cannot push to it, and never will.
+        while not isinstance(self._inbox, NoInbox):
+            taken = 0
+            crawls = [crawl for crawl in await self._crawls() if crawl.settings and not crawl.refusal]
+            names = [crawl.id for crawl in crawls]
+            waiting = set(await until_reachable(partial(self._inbox.waiting, names), say=self._say))
+            for crawl in crawls:
+                if crawl.id not in waiting:
+                    continue
+                try:
+                    taken += await self.take_in([crawl])
+                except ShoalError as error:
+                    if (line := f"URLs pushed into {crawl.id} are not taken in: {error}") not in said:
+                        said.add(line)
+                        self._say(line)
+            if not taken:
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _crawls(self) -> list[Crawl]:
+        return with_refusals(await until_reachable(self._frontier.crawls, say=self._say))
 
     async def take_in(self, crawls: Sequence[Crawl]) -> int:
         """Put a bounded number of the entries that wait for these crawls; gives how many."""

@@ -339,8 +339,11 @@ class Pump:
 
 
 @contextlib.asynccontextmanager
-async def pumping(pipe: str, frontier: str, *, say: Callable[[str], None], stop: asyncio.Event) -> AsyncIterator[None]:
-    """A coordinator at a pipe, meanwhile. One that cannot go on sets `stop`; its error is raised at the end."""
+async def pumping(
+    pipe: str, frontier: str, *, say: Callable[[str], None], stop: asyncio.Event
+) -> AsyncIterator[Frontier]:
+    """A pump at a pipe, meanwhile; gives its frontier. One that cannot go on sets `stop`; its error is raised at the
+    end."""
     async with frontier_at(frontier, wait=waiting_for(frontier, say), stop=stop) as opened:
         pump = Pump(opened, open_pipe(pipe), say=say)
         # What is wrong with the URL is said at once. A broker that is away is waited for while all else begins.
@@ -349,7 +352,7 @@ async def pumping(pipe: str, frontier: str, *, say: Callable[[str], None], stop:
         running = asyncio.create_task(pump.run())
         running.add_done_callback(lambda _: stop.set())
         try:
-            yield
+            yield opened
         finally:
             running.cancel()
             with contextlib.suppress(asyncio.CancelledError):

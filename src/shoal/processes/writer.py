@@ -138,10 +138,11 @@ class Writer:
         batch = await self._archived(batch)
         items = [row for finished in batch for row in finished.items]
         fetches = [finished.fetch for finished in batch if finished.fetch is not None]
+        looks = [finished.look for finished in batch if finished.look is not None]
         unstorable: dict[int, str] = {}
         if items or fetches:
             unstorable = await until_reachable(
-                lambda: self._tally.written(self._store.write(items, fetches, rule=self._rule)),
+                lambda: self._tally.written(self._store.write(items, fetches, rule=self._rule, looks=looks)),
                 say=self._say,
                 outage=self._outages.store,
             )

@@ -23,6 +23,7 @@ from shoal.results.column_kinds import ColumnKind
 from shoal.store.base import ItemFilter, Store, StoredItem
 
 STDOUT = "-"
+GONE = "_gone_at"
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
 MAX_COLUMNS = 10_000
 BATCH_ROWS = 1000
@@ -40,7 +41,7 @@ _Columns = dict[str, Callable[[StoredItem], Any]]
 _OWN_COLUMNS: _Columns = {"_key": lambda item: item.key, "_url": lambda item: item.url}
 _OF_VERSIONS: _Columns = {
     "_version": lambda item: item.version,
-    "_changed_at": lambda item: datetime.fromtimestamp(item.changed_at, UTC).isoformat(),
+    "_changed_at": lambda item: _iso(item.changed_at),
 }
 # Spreadsheets take these for the beginning of a formula, full-width forms included.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
@@ -210,8 +211,9 @@ class _Table:
             raise UsageError(f"the items have more than {MAX_COLUMNS:,} different fields: export them to .jsonl")
 
     def finish(self) -> None:
-        names = [name for name in self._kinds if name not in self._names]
-        columns = {name: self._kinds.get(name) or ColumnKind() for name in (*names, *self._names)}
+        own = [*self._names, *(name for name in (GONE,) if name in self._kinds)]
+        names = [name for name in self._kinds if name not in own]
+        columns = {name: self._kinds.get(name) or ColumnKind() for name in (*names, *own)}
         self._spool.seek(0)
         self._lay_out(self._file, columns, self._counted(self._spool))
 
@@ -323,12 +325,18 @@ def _decoded(item: StoredItem) -> Any:
 
 
 def _fields(item: StoredItem, names: _Columns) -> _Fields:
-    """The item's own fields, then its key and URL unless it has fields of these names."""
+    """The item's own fields, then its key and URL unless it has fields of these names; of a gone one, since when."""
     decoded = _decoded(item)
     fields: _Fields = decoded if isinstance(decoded, dict) else {"value": decoded}
     for name, value in names.items():
         fields.setdefault(name, value(item))
+    if item.gone_at is not None:
+        fields.setdefault(GONE, _iso(item.gone_at))
     return fields
+
+
+def _iso(timestamp: float) -> str:
+    return datetime.fromtimestamp(timestamp, UTC).isoformat()
 
 
 def _lay_out_csv(file: IO[bytes], columns: dict[str, ColumnKind], lines: Iterable[bytes]) -> None:

@@ -44,6 +44,7 @@ def _item(item: StoredItem) -> ItemShown:
         last_seen=item.last_seen,
         changed_at=item.changed_at,
         version=item.version,
+        gone_at=item.gone_at,
     )
 
 

@@ -292,6 +292,7 @@ class ItemShown(Shape, frozen=True, kw_only=True):
     last_seen: Moment
     changed_at: Moment
     version: int
+    gone_at: Moment | None = None
 
 
 class Items(Shape, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
+from shoal.journey.last_visits import LastVisits
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Finished
 from shoal.model import Crawl, LaneUpdate, Lease
@@ -47,7 +48,14 @@ class Plain(Spider):
 class ScriptedJourney:
     """A journey whose pages are answered from a script."""
 
-    def __init__(self, script: dict[str, Answer] | None = None, *, needs_rules: bool = False, **settings: Any) -> None:
+    def __init__(
+        self,
+        script: dict[str, Answer] | None = None,
+        *,
+        needs_rules: bool = False,
+        last_visits: LastVisits | None = None,
+        **settings: Any,
+    ) -> None:
         self.settings = Settings(**{"pace": "fixed", **settings})
         self.fetcher = ScriptedFetcher(script)
         self.frontier = MemoryFrontier(clock=time.time)
@@ -63,6 +71,7 @@ class ScriptedJourney:
             intake=intake,
             lane_rules=self.rules,
             passages=passages_for(self.fetcher, settings=self.settings),
+            last_visits=last_visits,
             clock=lambda: NOW,
             rng=random.Random(1),
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +15,7 @@ from handler_runs import Forms, found, handlers
 from shoal import Page, Spider
 from shoal.journey.harvest import Harvest
 from shoal.journey.listings import PAGES, SITEMAP, last_page
+from shoal.model import Visit
 from shoal.testing.fakes import make_page
 
 
@@ -159,3 +162,41 @@ async def test_of_many_bad_sitemaps_a_few_are_noted() -> None:
         notes |= (await running.run(page)).notes
     assert len(notes) == 10
     assert "sitemap https://a.test/0.xml: it is an HTML page" in notes
+
+
+def sitemap_page(*entries: tuple[str, str], visit: Visit | None) -> Page:
+    body = "".join(f"<url><loc>{url}</loc><lastmod>{text}</lastmod></url>" for url, text in entries)
+    text = f"<urlset>{body}</urlset>"
+    return make_page(
+        text, url="https://a.test/s.xml", kind="text/xml", handler=SITEMAP, meta={"handler": "parse"}, visit=visit
+    )
+
+
+def iso(moment: float) -> str:
+    return datetime.datetime.fromtimestamp(moment, tz=datetime.UTC).isoformat()
+
+
+async def test_pages_that_changed_since_the_last_visit_of_their_sitemap_are_visited_once_more() -> None:
+    now = time.time()
+    entries = [
+        ("https://a.test/new", iso(now - 60)),
+        ("https://a.test/old", iso(now - 90_000)),
+        ("https://a.test/later", iso(now + 30 * 86_400)),
+        ("https://a.test/odd", "soon"),
+    ]
+    first = await handlers(Forms()).run(sitemap_page(*entries, visit=None))
+    assert found(first) == ["/new", "/old", "/later", "/odd"]
+    later = await handlers(Forms()).run(sitemap_page(*entries, visit=Visit(visits=1, at=now - 3600)))
+    assert found(later) == ["/new", "/old", "/later", "/odd", "/new"]
+    extra = list(later.found.tasks.values())[-1]
+    assert extra.visit == Visit(asked=0.0)
+    # The same time of change is the same task: it is visited once for it.
+    again = await handlers(Forms()).run(sitemap_page(*entries, visit=Visit(visits=2, at=now - 1800)))
+    assert list(again.found.tasks) == list(later.found.tasks)
+
+
+async def test_a_sitemap_that_says_the_same_of_all_its_pages_says_nothing_of_them() -> None:
+    now = time.time()
+    entries = [(f"https://a.test/{number}", iso(now - 60)) for number in range(30)]
+    harvest = await handlers(Forms()).run(sitemap_page(*entries, visit=Visit(visits=1, at=now - 3600)))
+    assert len(harvest.found.tasks) == 30

@@ -52,6 +52,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--changed-since", metavar="TIME", help="Items that are new or have changed since then.")
 @click.option("--url", "url_prefix", metavar="PREFIX", help="Items of pages whose URL begins with this.")
 @click.option("--where", metavar="FIELD=VALUE", multiple=True, help="Items with this value in this field; repeatable.")
+@click.option("--gone/--present", default=None, help="Only items that are gone, or only those that are not.")
 @click.option("--versions", is_flag=True, help="Every version that was kept, not just the latest.")
 @place_options(exists=False)
 @json_with("output", "spider", "crawl", "versions", "number", "yielded", "elsewhere")
@@ -153,13 +154,13 @@ async def _unmatched(store: Store, exported: Exported) -> str:
 
 
 def _wanted(
-    *, since: str | None, changed_since: str | None, url_prefix: str | None, where: tuple[str, ...], versions: bool
+    *, since: str | None, changed_since: str | None, where: tuple[str, ...], versions: bool, **which: Any
 ) -> Wanted:
     from shoal.results.export import Wanted
     from shoal.store.base import ItemFilter
 
-    which = ItemFilter(since=_moment(since), changed_since=_moment(changed_since), url_prefix=url_prefix)
-    return Wanted(which=which, where=tuple(map(_condition, where)), versions=versions)
+    chosen = ItemFilter(since=_moment(since), changed_since=_moment(changed_since), **which)
+    return Wanted(which=chosen, where=tuple(map(_condition, where)), versions=versions)
 
 
 def _of(wanted: Wanted, spider: str, crawl: str | None) -> Wanted:

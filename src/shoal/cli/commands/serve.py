@@ -117,9 +117,9 @@ def _pumping(
     """The coordinator at a pipe, if one was named."""
     if not pipe:
         return contextlib.nullcontext()
-    from shoal.processes.pump import pumping
+    from shoal.crawl import coordinating
 
-    return pumping(str(pipe), places.frontier, say=say, stop=stop)
+    return coordinating(str(pipe), places, say=say, stop=stop)
 
 
 def _access(host: str, options: dict[str, object]) -> Access:

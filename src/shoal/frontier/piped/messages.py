@@ -11,7 +11,8 @@ import zstandard
 
 from shoal.pipes.base import MOST_BYTES
 
-VERSION: Final = 1
+# 2: a task has a kind, a result may ask for another visit (`Done.again`).
+VERSION: Final = 2
 REQUESTS: Final = "requests"  # the queue that the coordinator reads
 ANSWERS: Final = "answers"  # begins the name of the queue that one worker process reads
 HELLO: Final = "hello"  # the verb that asks for nothing but an answer

@@ -26,7 +26,7 @@
  * @typedef {{exit: string, host: string, requests: number, ok: number, blocked: number, failed: number, in_flight: number,
  *   bytes: number, seconds: number, cost: number, state: string, rests_for: number}} ExitRow
  * @typedef {{key: string, url: string, data: Record<string, unknown>, first_seen: number, last_seen: number,
- *   changed_at: number, version: number}} ItemRow
+ *   changed_at: number, version: number, gone_at: number | null}} ItemRow
  * @typedef {{key: string, url: string, host: string, reason: string, detail: string, attempts: number, at: number,
  *   method: string, handler: string}} Letter
  * @typedef {{reason: string, count: number, meaning: string, samples: string[]}} Rejection

@@ -46,7 +46,7 @@ function itemTable(fields, id) {
       { title: "Key", cell: (row) => h("span", { class: "strong url" }, row.key) },
       ...fields.map((name) => ({ title: name, cell: (/** @type {ItemRow} */ row) => shown(row.data[name]) })),
       { title: "Page", cell: (row) => [webLink(row.url), " ", pageLink(`${crawlPath(id)}/why?url=${encodeURIComponent(row.url)}`, "why", { class: "aside" })] },
-      { title: "Last seen", kind: "number", cell: (row) => [moment(row.last_seen), row.version > 1 && h("span", { class: "under" }, `version ${row.version}`)] },
+      { title: "Last seen", kind: "number", cell: (row) => [moment(row.last_seen), row.version > 1 && h("span", { class: "under" }, `version ${row.version}`), row.gone_at !== null && h("span", { class: "under" }, `gone since ${moment(row.gone_at)}`)] },
       { title: "All fields", cell: whole },
     ],
   });
