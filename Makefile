@@ -53,6 +53,7 @@ servers:
 test: dev servers
 	@$(MAKE) --no-print-directory $(VENV)/scrapy_matrix/.installed || echo "older releases of Scrapy are not tested: pip cannot install them"
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(VENV)/page_tools/.installed || echo "the page's accessibility is not tested: npm cannot install what that takes"; fi
+	@if [ "$$(id -u)" = 0 ] && PATH=$$PATH:/usr/sbin command -v debootstrap >/dev/null; then $(MAKE) --no-print-directory $(VENV)/debian_root/.made || echo "the image is not tested: debootstrap cannot make a Debian root"; fi
 	@$(BIN)/python -m compileall -q src
 	$(BIN)/pytest -n 3 --dist worksteal
 
@@ -61,6 +62,18 @@ $(VENV)/scrapy_matrix/.installed: tests/scrapy_drop_in/matrix.txt $(VENV)/.devel
 	@echo "installing older releases of Scrapy"
 	@rm -rf $(@D)
 	@for pin in $$(cat $<); do $(BIN)/pip install $(PIP_FLAGS) --no-deps --target $(@D)/$${pin##*=} $$pin || exit 1; done
+	@touch $@
+
+# A Debian in which the steps of the Dockerfile are run, with what they install beside shoal. Debian's Python wants async-timeout.
+DEBIAN := $(VENV)/debian_root
+$(DEBIAN)/.made: constraints.txt $(VENV)/.developing
+	@echo "making a Debian root, about two minutes"
+	@rm -rf $(DEBIAN) && mkdir -p $(DEBIAN)
+	@PATH=$$PATH:/usr/sbin debootstrap --variant=minbase --include=python3,python3-venv bookworm $(DEBIAN)/root >$(DEBIAN)/log
+	@ln -s /usr/bin/python3 $(DEBIAN)/root/usr/local/bin/python
+	@cd $(DEBIAN)/root && rm -rf var/cache/apt/*.bin var/cache/apt/archives/*.deb var/lib/apt/lists/* usr/share/doc usr/share/locale usr/share/man usr/share/i18n
+	@$(BIN)/pip wheel $(PIP_FLAGS) -c constraints.txt -w $(DEBIAN)/wheels '.[postgres,redis,serve]' async-timeout
+	@rm -f $(DEBIAN)/wheels/shoal-*.whl
 	@touch $@
 
 check: dev check-page
