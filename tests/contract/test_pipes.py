@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trustme
 
 from shoal.errors import ServerUnreachable, UsageError
 from shoal.pipes import open_pipe
@@ -129,3 +130,30 @@ class TestSqsOutages:
         assert bodies(await receive(pipe, 1)) == [b"two"]
         await pipe.close()
         await asyncio.to_thread(server.kill)
+
+
+@pytest.fixture
+def secure_rabbitmq(tmp_path: Path) -> Iterator[tuple[RabbitServer, Path]]:
+    """A server that listens with TLS, and the certificate of its authority. Five seconds: the shared one has none."""
+    authority, certificate, trusted = trustme.CA(), tmp_path / "server.pem", tmp_path / "ca.pem"
+    authority.issue_cert("127.0.0.1", "localhost").private_key_and_cert_chain_pem.write_to_path(certificate)
+    authority.cert_pem.write_to_path(trusted)
+    server = RabbitServer(tmp_path / "rabbitmq", certificate=certificate).start()
+    yield server, trusted
+    server.remove()
+
+
+async def test_a_pipe_with_tls_carries_messages_and_trusts_only_the_authority_that_is_named(
+    secure_rabbitmq: tuple[RabbitServer, Path],
+) -> None:
+    server, trusted = secure_rabbitmq
+    url = f"amqps://guest:guest@127.0.0.1:{server.secure_port}/?prefix=tls"
+    pipe = open_pipe(f"{url}&cafile={trusted}")
+    await pipe.open_queue(QUEUE)
+    await pipe.send(QUEUE, [b"one"], seconds=SECONDS)
+    assert bodies(await receive(pipe, 1)) == [b"one"]
+    await pipe.close()
+    stranger = open_pipe(url)
+    with pytest.raises(UsageError, match=r"is not trusted: name its CA with \?cafile=/path/to/ca\.pem"):
+        await stranger.open_queue(QUEUE)
+    await stranger.close()

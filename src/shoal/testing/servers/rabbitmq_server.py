@@ -18,11 +18,13 @@ _PROGRAMS = "/usr/lib/rabbitmq/bin"
 
 class RabbitServer:
     """One node with its own data, log, cookie and port mapper: several of them do not know of each other. Data stays in
-    the folder from one start to the next."""
+    the folder from one start to the next. With a `certificate`, a PEM file with its key, it listens with TLS, too."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, certificate: Path | None = None) -> None:
         self.folder = folder
         self.port = free_port()
+        self.secure_port = free_port() if certificate is not None else 0
+        self._certificate = certificate
         self.url = f"amqp://guest:guest@127.0.0.1:{self.port}/"
         self._program = _program("rabbitmq-server")
         self._mapper_program = find_program("epmd")
@@ -36,7 +38,7 @@ class RabbitServer:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         (self.folder / "rabbitmq.conf").write_text(
             "log.console = true\nlog.file = false\nlog.console.level = warning\nloopback_users = none\n"
-            "disk_free_limit.absolute = 1MB\n"
+            "disk_free_limit.absolute = 1MB\n" + self._secure_lines()
         )
         environ = self._environ()
         if self._mapper is None:
@@ -109,6 +111,14 @@ class RabbitServer:
         ran = subprocess.run(command, env=self._environ(), capture_output=True, text=True, timeout=START_SECONDS)
         assert ran.returncode == 0, f"{arguments}: {ran.stdout}{ran.stderr}"
         return ran.stdout
+
+    def _secure_lines(self) -> str:
+        if self._certificate is None:
+            return ""
+        return (
+            f"listeners.ssl.default = 127.0.0.1:{self.secure_port}\nssl_options.verify = verify_none\n"
+            f"ssl_options.certfile = {self._certificate}\nssl_options.keyfile = {self._certificate}\n"
+        )
 
     def _environ(self) -> dict[str, str]:
         return {
