@@ -360,17 +360,16 @@ class WorkPlace(NamedTuple):
 
 
 @asynccontextmanager
-async def watching(
-    alerts: AlertConfig | None, places: Places, *, frontier: Frontier, say: Say, stop: asyncio.Event
-) -> AsyncIterator[None]:
+async def watching(at: WorkPlace, *, frontier: Frontier, say: Say, stop: asyncio.Event) -> AsyncIterator[None]:
     """A watchman at work meanwhile, if there are alerts to watch for. It looks a last time at the end of the crawl, not
     where people or an error ended the run."""
-    if alerts is None:
+    if at.alerts is None:
         yield
         return
     from shoal.processes.alerts.watchman import Watchman, local_paths
 
-    watchman = Watchman(alerts, frontier=frontier, say=say, paths=local_paths(places))
+    paths = local_paths(at.places)
+    watchman = Watchman(at.alerts, frontier=frontier, say=say, paths=paths, sinks=at.store.outbox.sinks)
     running, is_over = asyncio.create_task(watchman.run()), False
     try:
         yield
@@ -413,7 +412,7 @@ async def run_crawl(
     await coordinator.reclaim_from_exited_workers()
     await coordinator.feeder.begin()
     async with (
-        watching(at.alerts, places, frontier=frontier, say=say, stop=stop),
+        watching(at, frontier=frontier, say=say, stop=stop),
         listener_at(places, frontier=frontier, say=say) as listener,
     ):
         feeding = asyncio.create_task(coordinator.feeder.feed(spider, intake=intake_of(crawl)))

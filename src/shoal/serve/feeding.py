@@ -10,9 +10,8 @@ from typing import Final
 from shoal.errors import ShoalError
 from shoal.processes.outlets import outlets_of
 from shoal.processes.sink_pump import SinkPump
-from shoal.serve.answers import Refusal
 from shoal.serve.parts import Parts
-from shoal.serve.reach import Reached
+from shoal.serve.sinks_seen import known_stores
 from shoal.store.base import Store
 
 # How often it is looked for sinks that were added, and for stores that were opened again.
@@ -31,7 +30,7 @@ class Feeding:
     async def look(self) -> None:
         """Begin to feed the sinks that are new, and end with those that are gone."""
         living: set[tuple[Store, int]] = set()
-        for reached in await self._stores():
+        for reached in await known_stores(self._parts):
             with contextlib.suppress(ShoalError, OSError):
                 async with reached.asking() as store:
                     living |= await self._feed(store)
@@ -44,18 +43,6 @@ class Feeding:
             pump.end()
         for name in list(self._pumps):
             await self._end(name)
-
-    async def _stores(self) -> list[Reached[Store]]:
-        async with self._parts.frontier.asking() as frontier:
-            crawls = await self._parts.board.crawls(frontier)
-        found: dict[int, Reached[Store]] = {}
-        for crawl in crawls:
-            if not crawl.refusal:
-                # A store that is not there, or out of reach: who asks for its items is told so.
-                with contextlib.suppress(ShoalError, Refusal):
-                    reached = self._parts.store_of(crawl)
-                    found[id(reached)] = reached
-        return list(found.values())
 
     async def _feed(self, store: Store) -> set[tuple[Store, int]]:
         known = {sink for at, sink in self._pumps if at is store}

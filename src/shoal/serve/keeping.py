@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 
 from shoal.error_text import line_of
 from shoal.errors import ShoalError
@@ -16,6 +17,7 @@ from shoal.processes.history import Historian
 from shoal.processes.schedules.timekeeper import Timekeeper
 from shoal.serve.parts import Parts
 from shoal.serve.shapes import Alert
+from shoal.serve.sinks_seen import states_of_sinks
 
 # Messages are sent meanwhile, and each sender has its own deadline.
 LOOK_SECONDS = 120.0
@@ -58,7 +60,8 @@ async def keep_watch(parts: Parts, *, say: Callable[[str], None]) -> None:
                 async with parts.frontier.asking(seconds=LOOK_SECONDS) as frontier:
                     if watchman is None or frontier is not watched:
                         paths = local_paths(parts.places)
-                        watchman = Watchman(parts.alerts, frontier=frontier, say=say, paths=paths)
+                        sinks = partial(states_of_sinks, parts)
+                        watchman = Watchman(parts.alerts, frontier=frontier, say=say, paths=paths, sinks=sinks)
                         watched = frontier
                     await watchman.look()
             await asyncio.sleep(parts.alerts.every)

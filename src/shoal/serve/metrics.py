@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -21,12 +22,44 @@ from shoal.processes.crawl_survey import Survey, summed
 from shoal.processes.crew import Presence
 from shoal.processes.history import OTHER, commonest
 from shoal.processes.utilisation import THINGS
+from shoal.serve.sinks_seen import SinkSeen
 from shoal.serve.surveyor import Surveyor
+from shoal.store.outgoing import COUNTED
 from shoal.version import __version__
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 HOSTS_SHOWN = 50
 NAMES_SHOWN = 30
+
+
+class SinkCollector:
+    """Turns what is known of sinks into metrics."""
+
+    def __init__(self, sinks: Sequence[SinkSeen], *, now: float) -> None:
+        self._sinks = sinks
+        self._now = now
+
+    def collect(self) -> Iterator[Metric]:
+        """How far each sink is. What went wrong is a text, and no label: `shoal sink status` shows it."""
+        labels = ["store", "spider", "sink"]
+        waiting = GaugeMetricFamily(
+            "shoal_sink_waiting", f"Changes that wait for a sink, counted up to {COUNTED:,}.", labels=labels
+        )
+        behind = GaugeMetricFamily(
+            "shoal_sink_behind_seconds", "How long the oldest of them has waited; 0: none waits.", labels=labels
+        )
+        delivered = CounterMetricFamily("shoal_sink_delivered", "Changes that a sink has got.", labels=labels)
+        failing = GaugeMetricFamily(
+            "shoal_sink_failing", "1: the latest changes could not be delivered, and are tried again.", labels=labels
+        )
+        for seen in self._sinks:
+            state = seen.state
+            names = [seen.store, state.place.spider, str(state.id)]
+            waiting.add_metric(names, state.waiting)
+            behind.add_metric(names, max(0.0, self._now - state.oldest) if state.waiting else 0.0)
+            delivered.add_metric(names, state.sent)
+            failing.add_metric(names, int(bool(state.trouble)))
+        yield from (waiting, behind, delivered, failing)
 
 
 class Collector:
@@ -219,7 +252,7 @@ def cumulative(times: Sequence[int]) -> list[tuple[str, float]]:
     return buckets
 
 
-def metrics_text(surveyor: Surveyor, *, reached: bool) -> bytes:
+def metrics_text(surveyor: Surveyor, sinks: Sequence[SinkSeen] = (), *, reached: bool) -> bytes:
     """The figures of this process and of all crawls, in the format of Prometheus. Not reached: figures of crawls would
     be old, there are none."""
     registry = CollectorRegistry()
@@ -227,5 +260,6 @@ def metrics_text(surveyor: Surveyor, *, reached: bool) -> bytes:
         surveyor.surveys if reached else [], advice=surveyor.advice if reached else {}, reached=reached
     )
     registry.register(collector)
+    registry.register(SinkCollector(sinks, now=time.time()))
     ProcessCollector(registry=registry)
     return generate_latest(registry)

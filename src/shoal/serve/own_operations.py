@@ -14,6 +14,7 @@ from shoal.serve.keeping import firing
 from shoal.serve.metrics import CONTENT_TYPE, metrics_text
 from shoal.serve.operations import Call
 from shoal.serve.shapes import Health, SignedIn, Status
+from shoal.serve.sinks_seen import SinkSeen, sinks_seen
 from shoal.version import __version__
 
 
@@ -74,12 +75,14 @@ async def show_readiness(call: Call) -> Response:
 async def show_metrics(call: Call) -> Response:
     """Figures of this process and of all crawls, in the format of Prometheus."""
     surveyor = call.parts.surveyor
+    sinks: list[SinkSeen] = []
     try:
         async with call.frontier() as frontier:
             await surveyor.look(frontier)
+        sinks = await sinks_seen(call.parts)
         reached = True
     except (ShoalError, OSError):
         # What the frontier is missed for is a figure, too: one who watches must not lose sight of everything.
         reached = False
-    text = metrics_text(surveyor, reached=reached)
+    text = metrics_text(surveyor, sinks, reached=reached)
     return Response(text, headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -38,6 +38,10 @@ class SinkPlace(msgspec.Struct, frozen=True, kw_only=True):
     has_secret: bool = False
 
 
+# How many waiting changes of a sink a process counts that looks again and again.
+COUNTED: Final = 100_000
+
+
 class SinkState(msgspec.Struct, frozen=True, kw_only=True):
     """A sink as the store knows it. `sent` counts delivered changes; `trouble` says why the latest ones are not;
     `holder` is who had the duty last.
@@ -64,8 +68,9 @@ class Outbox(Protocol):
     async def add(self, place: SinkPlace) -> int:
         """Keep every change from now on for this sink; gives its id. One that is there already stays as it is."""
 
-    async def sinks(self, spider: str | None = None) -> list[SinkState]:
-        """The sinks of a spider, or all, in the order in which they were added."""
+    async def sinks(self, spider: str | None = None, *, counted: int | None = None) -> list[SinkState]:
+        """The sinks of a spider, or all, in the order in which they were added. `counted`: of the changes that wait for
+        a sink no more are counted, where counting all would take long."""
 
     async def hold(self, sink: int, holder: str, *, seconds: float) -> bool:
         """Hold the duty to send to a sink, for so long from now; gives whether it is ours. 0: leave it to others."""

@@ -43,6 +43,7 @@ class AlertRules(msgspec.Struct, frozen=True, kw_only=True):
     disk_free: float | None = None
     store_slow: float | None = None
     schedule_failed: bool | None = None
+    sink_behind: float | None = None
 
     @property
     def longest(self) -> float:
@@ -102,6 +103,7 @@ class _Table(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     disk_free: str | None = None
     store_slow: str | None = None
     schedule_failed: bool = False
+    sink_behind: str | None = None
     every: str = "30s"
     hold: str = "1m"
     spiders: tuple[str, ...] = ()
@@ -229,6 +231,7 @@ def _rules(given: _Table, source: _Source) -> AlertRules:
         disk_free=share("disk_free"),
         store_slow=seconds("store_slow"),
         schedule_failed=given.schedule_failed or None,
+        sink_behind=seconds("sink_behind"),
     )
 
 

@@ -14,6 +14,7 @@ from shoal.model import Crawl, CrawlState, Point, Progress
 from shoal.processes.alerts.alert_config import AlertRules
 from shoal.processes.crew import Member, Presence
 from shoal.processes.schedules.schedule_state import Entry, ScheduleState
+from shoal.store.outgoing import COUNTED, SinkState
 
 PARTS: Final = 5
 LEAST_ATTEMPTS: Final = 20
@@ -90,6 +91,25 @@ def schedule_findings(states: Mapping[str, ScheduleState], rules: AlertRules) ->
         for name, entry in last.items()
         if entry is not None and entry.state in ("failed", "interrupted", "missed")
     ]
+
+
+def sink_findings(sinks: Iterable[SinkState], rules: AlertRules, *, now: float) -> list[Finding]:
+    """Sinks for which a change has waited too long."""
+    return [
+        Finding(
+            alert="sink_behind",
+            about=f"{sink.place.spider} {sink.place.url}",
+            text=f"the sink {sink.place.url} of {sink.place.spider} is behind: {_behind_text(sink, now=now)}",
+        )
+        for sink in sinks
+        if rules.sink_behind is not None and sink.waiting and now - sink.oldest > rules.sink_behind
+    ]
+
+
+def _behind_text(sink: SinkState, *, now: float) -> str:
+    least = "at least " if sink.waiting >= COUNTED else ""
+    waiting = f"{least}{several(sink.waiting, 'change')} wait{'s' if sink.waiting == 1 else ''}"
+    return f"{waiting}, the oldest for {_time(now - sink.oldest)}{f': {sink.trouble}' if sink.trouble else ''}"
 
 
 def _run_text(entry: Entry) -> str:

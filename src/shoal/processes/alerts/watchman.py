@@ -9,7 +9,7 @@ import shutil
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -19,7 +19,15 @@ from shoal.errors import ShoalError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, WorkerBeat
 from shoal.processes.alerts.alert_config import AlertConfig, Target
-from shoal.processes.alerts.alert_rules import Disk, Finding, Sight, disk_findings, findings_of, schedule_findings
+from shoal.processes.alerts.alert_rules import (
+    Disk,
+    Finding,
+    Sight,
+    disk_findings,
+    findings_of,
+    schedule_findings,
+    sink_findings,
+)
 from shoal.processes.alerts.alert_state import (
     Alert,
     Message,
@@ -40,6 +48,7 @@ from shoal.processes.opening import Places
 from shoal.processes.outages import until_reachable
 from shoal.processes.result_places import path_of
 from shoal.processes.schedules.timekeeper import schedule_notes
+from shoal.store.outgoing import SinkState
 
 DUTY: Final = "alerts"
 # How long a watchman that died keeps the others from its duty, at least. It is renewed while messages are sent.
@@ -49,6 +58,8 @@ MOST_ROUNDS: Final = 20
 WRITES_SECONDS: Final = 60.0
 HISTORY_SLACK_SECONDS: Final = 60.0
 LAST_LOOK_SECONDS: Final = 20.0
+
+SinksOf = Callable[[], Awaitable[Sequence[SinkState]]]
 
 
 async def alerts_now(frontier: Frontier) -> list[Alert]:
@@ -70,12 +81,15 @@ class Watchman:
         frontier: Frontier,
         say: Callable[[str], None],
         paths: Sequence[str] = (),
+        sinks: SinksOf | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._config = config
         self._frontier = frontier
         self._say = say
         self._paths = paths
+        self._sinks_of = sinks
+        self._sinks: Sequence[SinkState] = ()
         self._clock = clock
         self._holder = f"{os.getpid()}-{uuid.uuid4().hex}"
         self._duty_seconds = max(SHORTEST_DUTY_SECONDS, 3 * config.every)
@@ -158,7 +172,17 @@ class Watchman:
         if self._config.rules.schedule_failed:
             _, noted = await schedule_notes(self._frontier)
             found += schedule_findings(noted.states, self._config.rules)
+        if self._config.rules.sink_behind is not None and self._sinks_of is not None:
+            await self._look_at_sinks(self._sinks_of)
+            found += sink_findings(self._sinks, self._config.rules, now=self._clock())
         return found
+
+    async def _look_at_sinks(self, sinks_of: SinksOf) -> None:
+        """Read the sinks. Where the store gives no answer they stay as they were: an alert is not over for that."""
+        with contextlib.suppress(ShoalError, OSError):
+            sinks = await sinks_of()
+            wanted = self._config.spiders
+            self._sinks = [sink for sink in sinks if not wanted or sink.place.spider in wanted]
 
     def _is_watched(self, crawl: Crawl) -> bool:
         return not self._config.spiders or crawl.spider in self._config.spiders

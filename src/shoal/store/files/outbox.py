@@ -37,11 +37,11 @@ class FilesOutbox:
         await self._name([state.place for state in await index.outbox.sinks()])
         return sink
 
-    async def sinks(self, spider: str | None = None) -> list[SinkState]:
+    async def sinks(self, spider: str | None = None, *, counted: int | None = None) -> list[SinkState]:
         """The sinks of a spider, or all. Without any, nothing is read."""
         if not await asyncio.to_thread((self._folder / SINKS).exists):
             return []
-        return await (await self._up_to_date()).outbox.sinks(spider)
+        return await (await self._up_to_date()).outbox.sinks(spider, counted=counted)
 
     async def hold(self, sink: int, holder: str, *, seconds: float) -> bool:
         """Hold the duty to send to a sink."""

@@ -15,7 +15,7 @@ LOCK_SECONDS = 10
 _SINKS = """
     SELECT id, spider, url, host, has_secret, extract(epoch FROM added)::float8, sent,
            extract(epoch FROM sent_at)::float8, trouble, extract(epoch FROM trouble_since)::float8, holder,
-           (SELECT count(*) FROM outbox WHERE sink = sinks.id),
+           (SELECT count(*) FROM (SELECT FROM outbox WHERE sink = sinks.id LIMIT $2::bigint) AS counted),
            (SELECT extract(epoch FROM queued)::float8 FROM outbox WHERE sink = sinks.id ORDER BY position LIMIT 1)
     FROM sinks WHERE $1::text IS NULL OR spider = $1 ORDER BY id"""
 _ADD = """
@@ -67,10 +67,10 @@ class PostgresOutbox:
             values = (place.spider, place.url, place.host, place.has_secret)
             return int(await connection.fetchval(_ADD, *values))
 
-    async def sinks(self, spider: str | None = None) -> list[SinkState]:
+    async def sinks(self, spider: str | None = None, *, counted: int | None = None) -> list[SinkState]:
         """The sinks of a spider, or all."""
         async with self._link.transaction(reads=True) as connection:
-            return [_state(row) for row in await connection.fetch(_SINKS, spider)]
+            return [_state(row) for row in await connection.fetch(_SINKS, spider, counted)]
 
     async def hold(self, sink: int, holder: str, *, seconds: float) -> bool:
         """Hold the duty to send to a sink, by the server's clock."""

@@ -15,7 +15,7 @@ ROWS_PER_STEP = 1000
 
 _SINKS = """
     SELECT id, spider, url, host, has_secret, added, sent, sent_at, trouble, trouble_since, holder,
-           (SELECT count(*) FROM outbox WHERE outbox.sink = sink.id),
+           (SELECT count(*) FROM (SELECT 1 FROM outbox WHERE outbox.sink = sink.id LIMIT ?)),
            (SELECT queued FROM outbox WHERE outbox.sink = sink.id ORDER BY position LIMIT 1)
     FROM sink"""
 _ADD = """
@@ -59,9 +59,9 @@ class SqliteOutbox:
         """Keep changes for this sink."""
         return int(await self._run(self._add, place))
 
-    async def sinks(self, spider: str | None = None) -> list[SinkState]:
+    async def sinks(self, spider: str | None = None, *, counted: int | None = None) -> list[SinkState]:
         """The sinks of a spider, or all."""
-        found: list[SinkState] = await self._run(self._sinks, spider)
+        found: list[SinkState] = await self._run(self._sinks, spider, counted)
         return found
 
     async def hold(self, sink: int, holder: str, *, seconds: float) -> bool:
@@ -104,9 +104,10 @@ class SqliteOutbox:
             (found,) = self._connection.execute(query, (place.spider, place.url, place.host)).fetchone()
         return int(found)
 
-    def _sinks(self, spider: str | None) -> list[SinkState]:
-        where, arguments = (" WHERE spider = ?", (spider,)) if spider is not None else ("", ())
-        return [_state(row) for row in self._connection.execute(f"{_SINKS}{where} ORDER BY id", arguments)]
+    def _sinks(self, spider: str | None, counted: int | None) -> list[SinkState]:
+        where, arguments = (" WHERE spider = ?", [spider]) if spider is not None else ("", [])
+        limit = -1 if counted is None else counted
+        return [_state(row) for row in self._connection.execute(f"{_SINKS}{where} ORDER BY id", [limit, *arguments])]
 
     def _hold(self, sink: int, holder: str, seconds: float) -> int:
         values = {"sink": sink, "holder": holder, "seconds": seconds, "now": self._clock(), "longest": LONGEST_HOLD}

@@ -8,8 +8,9 @@ import pytest
 
 from shoal.model import Budgets, Crawl, CrawlState, Point, Progress, WorkerBeat
 from shoal.processes.alerts.alert_config import AlertRules
-from shoal.processes.alerts.alert_rules import Disk, Sight, disk_findings, findings_of
+from shoal.processes.alerts.alert_rules import Disk, Sight, disk_findings, findings_of, sink_findings
 from shoal.processes.crew import Member, Presence
+from shoal.store.outgoing import SinkPlace, SinkState
 
 NOW = 1_000_000.0
 MINUTE = 60.0
@@ -135,3 +136,17 @@ def test_a_disk_is_nearly_full_below_the_share() -> None:
 
 def test_what_is_not_watched_for_is_not_found() -> None:
     assert not found(sight(dead=1000, points=queue_of(*range(20)), crew=[member(Presence.GONE)]))
+
+
+def test_a_sink_is_behind_when_its_oldest_change_has_waited_too_long() -> None:
+    place = SinkPlace(spider="books", url="https://hooks.test/books")
+    sinks = [
+        SinkState(id=1, place=place, added=0.0, waiting=2, oldest=NOW - 20 * MINUTE, trouble="it answers 500"),
+        SinkState(id=2, place=place, added=0.0, waiting=9, oldest=NOW - 10 * MINUTE),
+        SinkState(id=3, place=place, added=0.0, trouble="it answered 500, but nothing waits"),
+    ]
+    (finding,) = sink_findings(sinks, AlertRules(sink_behind=15 * MINUTE), now=NOW)
+    assert finding.about == "books https://hooks.test/books"
+    behind = "2 changes wait, the oldest for 20 minutes: it answers 500"
+    assert finding.text == f"the sink https://hooks.test/books of books is behind: {behind}"
+    assert not sink_findings(sinks, AlertRules(), now=NOW)

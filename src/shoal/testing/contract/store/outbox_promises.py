@@ -157,6 +157,7 @@ class OutboxPromises:
         assert (state.trouble, state.trouble_since) == ("it answered 502", began.trouble_since)
         assert (state.waiting, state.sent, state.sent_at) == (2, 0, 0.0)
         assert abs(state.oldest - now) < 60
+        assert [(one.waiting, one.oldest) for one in await store.outbox.sinks(counted=1)] == [(1, state.oldest)]
         await store.outbox.passed(sink, await store.outbox.read(sink, limit=1))
         (state,) = await store.outbox.sinks()
         assert (state.trouble, state.trouble_since, state.waiting, state.sent) == ("", 0.0, 1, 1)
