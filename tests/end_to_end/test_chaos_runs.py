@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shoal.testing.servers.clocks import is_installed
+from shoal.testing.servers.object_server import MotoServer
 from shoal.testing.servers.postgres_server import find_postgres
 from shoal.testing.servers.programs import find_program
 
@@ -131,3 +132,11 @@ def test_workers_behind_a_broker_lose_nothing_with_it_nor_with_their_coordinator
     report, shown = chaos(tmp_path, *options)
     assert (report["pipe"], report["brokers"], report["coordinators"], report["kills"]) == ("amqp", 1, 2, 2)
     assert "restart 1 of the broker" in shown
+
+
+# Twenty seconds: each lease of the killed processes comes back when SQS delivers its message again.
+def test_workers_and_a_coordinator_at_sqs_that_are_killed_lose_nothing(tmp_path: Path, moto: MotoServer) -> None:
+    pipe = moto.queues_url("chaos", redelivery=5)
+    sizes = ["--pages", "100", "--kills", "1", "--seed", "7"]
+    report, _ = chaos(tmp_path, "--pipe", pipe, *sizes, "--deeds", "kill,coordinator")
+    assert (report["kills"], report["coordinators"], report["ok"]) == (1, 2, 100)

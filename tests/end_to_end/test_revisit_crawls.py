@@ -79,6 +79,9 @@ async def test_every_page_is_visited_again_also_after_a_kill_and_each_item_is_th
     status = commands.output("status", "graph-1")
     assert (status["state"], status["progress"]["done"], status["known"]) == ("running", 0, PAGES)
     assert status["progress"]["notes"]["visits"] >= 2 * PAGES
+    shown = commands.done("status", "graph-1").stdout.decode()
+    assert " visits made, " in shown
+    assert "0 done" not in shown
     run.terminate()
     assert await ended(run) in (0, 130, 143), log.read_text()
     assert busiest_window(site.hits(), seconds=1.0) <= RATE + 1

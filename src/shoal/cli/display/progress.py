@@ -66,14 +66,16 @@ def line_of(snapshot: Snapshot) -> str:
     progress = snapshot.progress
     parts = [
         f"{snapshot.crawl.id} {progress.state}",
-        f"{count(progress.done)} done",
+        f"{count(progress.done)} done" if progress.done or not progress.visits else "",
+        f"{several(progress.visits, 'visit')} made, {count(progress.delayed)} due later" if progress.visits else "",
         f"{count(progress.queued)} queued",
         f"{count(progress.leased)} in flight",
         per_second(snapshot.rate) if progress.left else "",
         several(progress.retried, "retry"),
         f"{count(progress.dead)} dead",
         f"{several(sum(asides(progress).values()), 'record')} set aside" if asides(progress) else "",
-        f"{time_left(snapshot)} left" if progress.left else "",
+        # A crawl that visits its pages again goes on until it is stopped.
+        f"{time_left(snapshot)} left" if progress.left and not progress.visits else "",
         cost_so_far(snapshot.crawl, progress),
         held_by(snapshot) if progress.left else "",
         *troubles(snapshot)[:1],
