@@ -12,7 +12,7 @@ from scripted_journey import NOW, URL, ScriptedJourney
 from shoal.errors import StorageError
 from shoal.journey.last_visits import LastVisits
 from shoal.journey.results import Finished
-from shoal.model import Done, Task, Visit
+from shoal.model import Done, Render, Task, Visit
 from shoal.store.base import FetchRow, PageLook, named_keys
 from shoal.testing.fakes import lease_for, respond
 
@@ -106,7 +106,13 @@ async def test_a_page_whose_last_visit_does_not_say_all_is_fetched_in_full(field
 
 @pytest.mark.parametrize(
     "task",
-    [{"visit": None}, {"visit": Visit()}, {"method": "POST", "body": b"x"}, {"headers": {"If-None-Match": "mine"}}],
+    [
+        {"visit": None},
+        {"visit": Visit()},
+        {"method": "POST", "body": b"x"},
+        {"headers": {"If-None-Match": "mine"}},
+        {"render": Render()},
+    ],
 )
 async def test_first_visits_and_other_requests_carry_no_conditions_of_ours(task: dict[str, object]) -> None:
     _, headers = await visit(Log(), status=200, task=task)
