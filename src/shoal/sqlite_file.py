@@ -112,27 +112,21 @@ def connect(
     version: int,
     schema_sql: str,
     migrations: Mapping[int, Migration] = NO_MIGRATIONS,
-    busy_seconds: float = BUSY_SECONDS,
+    create: bool = True,
 ) -> FileConnection:
     """Open the file, refuse a foreign or newer one, create this part's tables or bring them up to date.
 
-    `migrations` has, by former version, the step to the next one. All steps are one transaction."""
+    `migrations` has, by former version, the step to the next one. All steps are one transaction. Without `create` a
+    file that is not there is refused."""
     if Path(path).is_dir():
         raise StorageError(f"{path} is a folder: give the path of a file")
     with storage_errors(path):
-        connection = sqlite3.connect(
-            path,
-            timeout=busy_seconds,
-            isolation_level=None,
-            cached_statements=256,
-            check_same_thread=False,
-            factory=FileConnection,
-        )
+        connection = _connected(path, create=create)
         try:
             connection.watch(path)
             # The check comes before any write: the file of another program, or of a newer shoal, must stay as it is.
             found = _version(connection, path, part, version)
-            _configure(connection, busy_seconds)
+            _configure(connection)
             if found is None:
                 _create(connection, path, part, version, schema_sql)
                 found = _version(connection, path, part, version)
@@ -142,6 +136,24 @@ def connect(
             connection.close()
             raise
     return connection
+
+
+def _connected(path: str | Path, *, create: bool) -> FileConnection:
+    # Only SQLite itself can open a file and not create it: one that was looked for first may be gone when it is opened.
+    try:
+        return sqlite3.connect(
+            path if create else f"{Path(path).absolute().as_uri()}?mode=rw",
+            uri=not create,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            cached_statements=256,
+            check_same_thread=False,
+            factory=FileConnection,
+        )
+    except sqlite3.OperationalError:
+        if create or os.path.exists(path):
+            raise
+        raise StorageError(f"{path} is gone: put it back") from None
 
 
 def _translated(error: sqlite3.Error, path: str | Path) -> StorageError:
@@ -251,8 +263,8 @@ def _version(connection: sqlite3.Connection, path: str | Path, part: str, versio
     return None
 
 
-def _configure(connection: sqlite3.Connection, busy_seconds: float) -> None:
-    give_up = time.monotonic() + busy_seconds
+def _configure(connection: sqlite3.Connection) -> None:
+    give_up = time.monotonic() + BUSY_SECONDS
     while True:
         try:
             # The busy timeout does not cover this change: processes that create the file together meet here.

@@ -114,6 +114,21 @@ def test_a_file_that_is_gone_is_not_replaced_by_an_empty_one(folder: Folder, sit
         assert len(server.get("/crawls").json["crawls"]) == 1
 
 
+@pytest.mark.parametrize("store", ["kept.db", "files:kept"])
+def test_a_store_that_is_gone_is_not_replaced_by_an_empty_one(folder: Folder, site: SiteProcess, store: str) -> None:
+    folder.run("run", folder.spider(site.url), "--max-pages", "2", "--store", store)
+    kept = folder.path / store.removeprefix("files:")
+    kept.rename(folder.path / "elsewhere")
+    with serving(folder) as server:
+        # The looks after sinks open the store by themselves.
+        answer = server.get("/crawls/books-1/items")
+        assert (answer.status, "kept" in answer.error) == (409, True)
+        server.get("/metrics", prefix="")
+        assert not kept.exists()
+        (folder.path / "elsewhere").rename(kept)
+        assert server.get("/crawls/books-1/items").status == 200
+
+
 def test_a_missing_extra_is_one_line(folder: Folder) -> None:
     code = (
         "import sys; sys.modules['uvicorn'] = None; sys.argv = ['shoal', 'serve']\n"

@@ -16,9 +16,9 @@ from shoal.sqlite_file import APPLICATION_ID, connect, insert_rows, storage_erro
 SCHEMA = "CREATE TABLE thing (a INTEGER); -- one; two\nCREATE TABLE other (\n    b TEXT\n);\n"
 
 
-def open_part(path: Path, *, part: str = "things", version: int = 1, busy_seconds: float = 5.0) -> sqlite3.Connection:
+def open_part(path: Path, *, part: str = "things", version: int = 1, create: bool = True) -> sqlite3.Connection:
     schema = SCHEMA.replace("thing", part.rstrip("s")).replace("other", f"{part}_other")
-    return connect(path, part=part, version=version, schema_sql=schema, busy_seconds=busy_seconds)
+    return connect(path, part=part, version=version, schema_sql=schema, create=create)
 
 
 def open_and_close(path: Path) -> None:
@@ -96,10 +96,21 @@ def test_refuses_a_file_it_may_not_read(tmp_path: Path) -> None:
         open_part(path)
 
 
-def test_says_that_the_file_is_locked(tmp_path: Path) -> None:
+def test_opens_a_file_that_is_there_and_makes_none(tmp_path: Path) -> None:
+    path = tmp_path / "a #1?.db"
+    with pytest.raises(StorageError, match=r"a #1\?\.db is gone: put it back"):
+        open_part(path, create=False)
+    assert list(tmp_path.iterdir()) == []
+    open_and_close(path)
+    open_part(path, create=False).close()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_says_that_the_file_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.sqlite_file.BUSY_SECONDS", 0.05)
     holder = open_part(tmp_path / "shoal.db")
     with transaction(holder), pytest.raises(StorageError, match="locked by another process"):
-        open_part(tmp_path / "shoal.db", part="beasts", busy_seconds=0.05)
+        open_part(tmp_path / "shoal.db", part="beasts")
     holder.close()
 
 

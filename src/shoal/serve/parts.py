@@ -92,7 +92,7 @@ class Parts:
 
     def _store(self, url: str) -> Reached[Store]:
         if url not in self.stores:
-            self.stores[url] = Reached(f"the store {masked(url)}", lambda: open_store(url))
+            self.stores[url] = Reached(f"the store {masked(url)}", lambda: open_store(url, create=False))
         return self.stores[url]
 
     def _is_store_there(self) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -53,11 +54,15 @@ class SqliteStore:
         self.outbox = SqliteOutbox(connection, run=self._run, clock=clock)
 
     @classmethod
-    async def open(cls, path: str | Path, *, clock: Callable[[], float] = time.time) -> SqliteStore:
-        """Open the file, creating it or its tables if need be."""
+    async def open(
+        cls, path: str | Path, *, clock: Callable[[], float] = time.time, create: bool = True
+    ) -> SqliteStore:
+        """Open the file, creating it, if `create` says so, or its tables if need be."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-store")
         try:
-            connection = await asyncio.get_running_loop().run_in_executor(thread, _connect, path)
+            connection = await asyncio.get_running_loop().run_in_executor(
+                thread, partial(_connect, path, create=create)
+            )
         except BaseException:
             thread.shutdown(wait=False)
             raise
@@ -229,7 +234,7 @@ class SqliteStore:
             return self._connection.execute(query, (crawl, DELETED_PER_STEP)).rowcount
 
 
-def _connect(path: str | Path) -> FileConnection:
+def _connect(path: str | Path, *, create: bool) -> FileConnection:
     tables, views = _script("schema"), _script("views")
     steps = {version: _script(f"from_{version}") for version in range(1, VERSIONS["store"])}
     connection = connect(
@@ -238,6 +243,7 @@ def _connect(path: str | Path) -> FileConnection:
         version=VERSIONS["store"],
         schema_sql=tables + views + "".join(steps[version] for version in steps if version > 1),
         migrations=steps | {1: steps[1] + views},
+        create=create,
     )
     connection.execute(f"PRAGMA cache_size = -{CACHE_BYTES // 1024}")
     return connection

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -12,6 +14,7 @@ from typing import Any, NoReturn
 from shoal.testing.waiting import wait_until
 
 START_SECONDS = 120.0  # only a server that does not start takes this long
+_OUR_PORTS = (15_000, 32_000)  # below those that Linux and macOS give out
 
 
 def find_program(name: str) -> str:
@@ -41,8 +44,10 @@ def wait_for_answer(process: subprocess.Popen[Any] | None, answers: Callable[[],
 
 
 def free_port() -> int:
-    """A loopback port on which no server listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A loopback port on which no server listens. It is none of those that the system gives to connections and to
+    servers without a port of their own: such a port may be taken before the caller's server is up."""
+    while True:
+        port = random.SystemRandom().randrange(*_OUR_PORTS)  # never the same numbers as another process
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
