@@ -40,7 +40,7 @@ demo: install
 
 # Servers that the tests start by themselves. Where we may not install them, tests that need a missing one are skipped.
 servers:
-	@for pair in redis-server:redis-server rabbitmq-server:rabbitmq-server ip:iproute2 tinyproxy:tinyproxy microsocks:microsocks faketime:faketime valgrind:valgrind chromium:chromium npm:npm hunspell:hunspell; do \
+	@for pair in redis-server:redis-server rabbitmq-server:rabbitmq-server ip:iproute2 tinyproxy:tinyproxy microsocks:microsocks faketime:faketime valgrind:valgrind chromium:chromium npm:npm hunspell:hunspell debootstrap:debootstrap; do \
 	  command -v $${pair%%:*} >/dev/null || PATH=$$PATH:/usr/sbin:/sbin command -v $${pair%%:*} >/dev/null || missing="$$missing $${pair##*:}"; \
 	done; \
 	ls /usr/share/hunspell/en_GB.dic >/dev/null 2>&1 || missing="$$missing hunspell-en-gb"; \
