@@ -239,6 +239,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     chromium: Annotated[
         str, _help("program that renders pages; empty: `chromium`, `chromium-browser` or `google-chrome` in the PATH")
     ] = ""
+    chromium_sandbox: Annotated[
+        bool, _help("Chromium's own sandbox, which root never has; false in containers that forbid it")
+    ] = True
     exit_patience: Annotated[
         str,
         _help("how long pages wait while no exit of their pool is healthy; after that they become dead letters"),

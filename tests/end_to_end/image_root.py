@@ -48,7 +48,8 @@ class Root:
                 f"mount -o remount,ro {root}/run/secrets",
                 f"mount -o remount,bind,ro {root}",
                 f"mount -t proc proc {root}/proc",
-                f"mount -t tmpfs tmpfs {root}/tmp",
+                # As container engines mount it.
+                f"mount -t tmpfs -o noexec,nosuid,nodev tmpfs {root}/tmp",
                 f"exec {shlex.join(self.command(words, variables))}",
             )
         )

@@ -74,6 +74,26 @@ def test_writes_a_compose_file_that_names_only_what_shoal_has(project: Folder) -
     assert "ports" not in services["redis"] | services["postgres"]
 
 
+def test_a_spider_that_renders_gets_workers_with_a_browser_and_a_crawl_that_needs_none(project: Folder) -> None:
+    (project.path / "books.py").write_text(SPIDER.replace("shelf = SHELF", "shelf = SHELF; render = True"))
+    fleet = deployed(project)
+    services = compose_resolved((fleet / "compose.yaml").read_text())["services"]
+    assert services["worker"]["command"][:4] == ["worker", "books.py", "--kinds", "browser"]
+    assert services["worker"]["build"] == {"context": ".", "target": "browser"}
+    assert services["crawl"]["command"][-2:] == ["--kinds", "http"]
+    check_words(services["crawl"]["command"])
+
+
+def test_the_image_with_a_browser_has_what_drives_it(project: Folder) -> None:
+    stages = stages_of((deployed(project) / "Dockerfile").read_text())
+    packages = " ".join(step.text for step in lineage(stages, "browser-packages"))
+    assert "shoal[browser]==" in packages
+    steps = [step.text for step in stages["browser"].instructions]
+    assert "--from=browser-packages /opt/shoal /opt/shoal" in steps
+    assert "SHOAL_CHROMIUM_SANDBOX=false" in steps
+    assert "browser" not in " ".join(step.text for step in lineage(stages, "packages"))
+
+
 def test_the_example_of_the_environment_has_every_variable_with_its_default(project: Folder) -> None:
     fleet = deployed(project, "--kinds", "http,browser")
     lines = (fleet / ".env.example").read_text().splitlines()

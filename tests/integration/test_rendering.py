@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -309,6 +311,7 @@ async def test_a_hung_page_ends_at_its_deadline_and_others_go_on(fetcher: Browse
 
 
 async def test_a_page_with_too_much_memory_is_killed_and_others_go_on(fetcher: BrowserFetcher, site: Site) -> None:
+    await rendered(fetcher, site, "/plain")  # it may be the first page of all
     started = fetcher.chromium.started
     hog, other = await asyncio.gather(
         failed(fetcher, site, "/hog", wait_for="#never"), rendered(fetcher, site, "/script", wait_for="h1")
@@ -346,7 +349,9 @@ async def test_a_page_that_kills_its_browser_again_is_charged(fetcher: BrowserFe
         other = asyncio.ensure_future(rendered(fetcher, site, "/script", wait_for="h1"))
         await other
         await site.was_asked("/slow-script", times=asked + 1)
-        os.kill(_main_process(), signal.SIGKILL)
+        # The second time the page has a browser of its own, beside the other's, which has no page any more.
+        for pid in _processes(b"chromium"):
+            os.kill(pid, signal.SIGKILL)
         assert (await alone).kind is kind
 
 
@@ -375,12 +380,48 @@ def _main_process() -> int:
 
 
 def _process(name: bytes) -> int:
+    return next(iter(_processes(name)))
+
+
+def _processes(name: bytes) -> list[int]:
+    found = []
     for pid in processes_below(os.getpid()):
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read().split(b"\0")
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if name in words[0] and not any(word.startswith(b"--type=") for word in words):
-            return pid
-    raise AssertionError(f"no {name!r} runs")
+            found.append(pid)
+    assert found, f"no {name!r} runs"
+    return found
+
+
+RENDERS = """
+import asyncio, sys
+from shoal.fetch.base import Fetch
+from shoal.fetch.browser.fetcher import BrowserFetcher
+from shoal.fetch.http import HttpFetcher
+from shoal.model import Render
+from shoal.settings import Settings
+
+async def main(url, program):
+    settings = Settings(allow_addresses=("127.0.0.2/32",))
+    fetcher = BrowserFetcher(HttpFetcher(settings), program=program, settings=settings)
+    print(await fetcher.fetch(Fetch(url=url, render=Render())))
+    await fetcher.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+async def test_pages_are_rendered_where_nothing_in_tmp_may_be_executed(site: Site) -> None:
+    """As in a container, whose /tmp is mounted so."""
+    mount = "mount -t tmpfs -o noexec,nosuid,nodev tmpfs /tmp"
+    words = [sys.executable, "-c", RENDERS, site.url("/plain"), find_program("chromium")]
+    script = f"{mount} && TMPDIR=/tmp exec {shlex.join(words)}"
+    process = await asyncio.create_subprocess_exec(
+        "unshare", "--mount", "sh", "-c", script, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    said, _ = await process.communicate()
+    assert b"<h1>plain</h1>" in said, said
 
 
 async def test_a_browser_is_replaced_after_so_many_pages(site: Site) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.errors import UsageError
+from shoal.model import BROWSER, HTTP
 from shoal.settings import CONFIG_FILE
 from shoal.version import __version__
 
 # What closes after the pages in hand: connections, and the process itself.
 CLOSING_SECONDS = 10
-BROWSER = "browser"
 METRICS_PORT, SERVE_PORT = 9100, 8642
 _LONGEST_NAME = 40
 
@@ -71,6 +71,18 @@ def label_of(spider: str) -> str:
     """A spider's name as servers and clusters take it: small letters, digits and hyphens, a letter first."""
     text = re.sub(r"[^a-z0-9]+", "-", spider.lower()).strip("-")[:_LONGEST_NAME].strip("-")
     return text if text[:1].isalpha() else f"spider-{text}".strip("-")
+
+
+def kinds_of_workers(named: tuple[str, ...], *, given: tuple[str, ...]) -> tuple[str, ...]:
+    """The kinds that get workers of their own: those that were given, else the kinds that the spider names itself where
+    a browser is among them; that one needs another image than the others."""
+    return given or (named if BROWSER in named else ())
+
+
+def kinds_of_run(named: tuple[str, ...]) -> list[str]:
+    """The flag with which `shoal run` of the crawl leaves pages for a browser to workers that have one."""
+    others = [kind for kind in named if kind != BROWSER] or [HTTP]
+    return ["--kinds", ",".join(others)] if BROWSER in named else []
 
 
 def worker_groups(kinds: tuple[str, ...], *, count: int) -> tuple[WorkerGroup, ...]:

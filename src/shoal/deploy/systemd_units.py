@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from shoal.deploy.deploy_plan import Plan
 from shoal.deploy.writing import NewFile, filled, package_files, template
+from shoal.model import BROWSER
 
 _PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)
 # Chromium makes namespaces for its own sandbox.
@@ -20,7 +21,7 @@ def systemd_files(plan: Plan) -> Iterator[NewFile]:
         "unit": unit,
         "name": plan.name,
         "stop_seconds": str(plan.stop_seconds),
-        "extras": ",".join(plan.extras),
+        "extras": ",".join([*plan.extras, *([BROWSER] if any(group.needs_browser for group in plan.groups) else [])]),
         "version": plan.version,
         "run": unit_words(plan.run),
         "memory": "512M",

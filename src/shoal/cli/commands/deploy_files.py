@@ -97,7 +97,8 @@ def _plan(*, spider: str, arguments: dict[str, str], flags: dict[str, Any], **op
     """What the deployment runs. The spider is loaded and made, as a run would: a slip shows here, not on a server."""
     from shoal.cli.next_commands import run_words
     from shoal.crawl import settings_of
-    from shoal.deploy.deploy_plan import Plan, files_of, label_of, worker_groups
+    from shoal.deploy.deploy_plan import Plan, files_of, kinds_of_run, kinds_of_workers, label_of, worker_groups
+    from shoal.processes.served_kinds import kinds_of
     from shoal.spider import spider_name
     from shoal.spider_file import load_spider, made
 
@@ -112,6 +113,7 @@ def _plan(*, spider: str, arguments: dict[str, str], flags: dict[str, Any], **op
     kind = load_spider(spider)
     settings = settings_of(kind, flags).values
     made(kind, arguments)
+    named = kinds_of(kind, settings)
     reference = ":".join(filter(None, (Path(file).name, class_name)))
     name = label_of(spider_name(kind))
     return Plan(
@@ -119,8 +121,8 @@ def _plan(*, spider: str, arguments: dict[str, str], flags: dict[str, Any], **op
         name=name,
         folder=Path(file).resolve().parent,
         files=files_of(Path(file)),
-        run=tuple(run_words(reference, flags, arguments=arguments, places=_places(options))),
-        groups=worker_groups(options["kinds"], count=options["workers"]),
+        run=(*run_words(reference, flags, arguments=arguments, places=_places(options)), *kinds_of_run(named)),
+        groups=worker_groups(kinds_of_workers(named, given=options["kinds"]), count=options["workers"]),
         grace_seconds=settings.grace_seconds,
         image=options.get("image") or f"shoal-{name}",
         extras=_extras(options),

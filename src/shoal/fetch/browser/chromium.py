@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shlex
 import shutil
 import signal
 import sys
@@ -28,6 +27,7 @@ CLOSE_SECONDS: Final = 5.0
 START_SECONDS: Final = 60.0
 FOLDER: Final = "shoal-browser-"  # then the process whose browsers have their profiles in it
 NODE_VARIABLE: Final = "PLAYWRIGHT_NODEJS_PATH"
+TIED: Final = str(Path(tied_process.__file__).with_name("tied.sh"))
 # Nothing leaves past the proxy of a page: without one the browser has a proxy that nobody serves, it looks up no name
 # itself, and sends nothing over UDP.
 FLAGS: Final = (
@@ -90,6 +90,7 @@ class Chromium:
         self._program = program
         self._recycle = settings.render_recycle
         self._most_memory = settings.render_memory
+        self._has_sandbox = settings.chromium_sandbox
         self._starting = asyncio.Lock()
         self._playwright: Playwright | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -142,7 +143,7 @@ class Chromium:
                     browser = await self._launch()
         except Exception as error:
             await self._stop_driver()
-            raise BrowserMissingError(one_line(str(error).partition("\n")[0] or type(error).__name__)[:200]) from error
+            raise BrowserMissingError(_why(error)) from error
         running = Running(browser)
         self._all.add(running)
         self.started += 1
@@ -154,9 +155,11 @@ class Chromium:
         if self._playwright is None:
             self._playwright = await self._drive()
         return await self._playwright.chromium.launch(
-            executable_path=self._tied("chromium", self._program, parent=0),
-            # Its own sandbox cannot be set up by root.
-            args=[*FLAGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])],
+            executable_path=TIED,
+            env={**os.environ, **self._tied("chromium", self._program, parent=0)},
+            args=[*FLAGS],
+            # Root cannot set it up.
+            chromium_sandbox=self._has_sandbox and os.geteuid() != 0,
             # The worker itself sees to signals; Playwright would end it at the first one.
             handle_sigint=False,
             handle_sigterm=False,
@@ -175,17 +178,18 @@ class Chromium:
         if self._folder is None:
             remove_old_folders()
             self._folder = tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-", ignore_cleanup_errors=True)
-        node = _node()
-        before = os.environ.get(NODE_VARIABLE)
+        variables = {NODE_VARIABLE: TIED, **self._tied("node", _node(), parent=os.getpid())}
+        before = {name: os.environ.get(name) for name in variables}
         # Read by Playwright when it starts its driver, which happens in this call.
-        os.environ[NODE_VARIABLE] = self._tied("node", node, parent=os.getpid())
+        os.environ.update(variables)
         try:
             return await async_playwright().start()
         finally:
-            if before is None:
-                del os.environ[NODE_VARIABLE]
-            else:
-                os.environ[NODE_VARIABLE] = before
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
 
     def _has_driver(self) -> bool:
         if self._folder is None:
@@ -194,16 +198,18 @@ class Chromium:
             return is_running(int((Path(self._folder.name) / "node.pid").read_text()))
         return True  # it has not begun yet
 
-    def _tied(self, name: str, program: str, *, parent: int) -> str:
-        """A script that runs a program so that it dies with its parent."""
+    def _tied(self, name: str, program: str, *, parent: int) -> dict[str, str]:
+        """The variables with which TIED runs a program so that it dies with its parent."""
         if self._folder is None:
             raise RuntimeError("the driver is started first")
-        path = Path(self._folder.name) / name
-        folder = shlex.quote(self._folder.name)
-        words = [sys.executable, "-I", "-S", tied_process.__file__, str(parent), program]
-        path.write_text(f'#!/bin/sh\nexport TMPDIR={folder}\necho $$ >"$0.pid"\nexec {shlex.join(words)} "$@"\n')
-        path.chmod(0o700)
-        return str(path)
+        return {
+            "TIED_FOLDER": self._folder.name,
+            "TIED_NAME": name,
+            "TIED_PYTHON": sys.executable,
+            "TIED_SCRIPT": tied_process.__file__,
+            "TIED_PARENT": str(parent),
+            "TIED_PROGRAM": program,
+        }
 
     async def _end(self, running: Running) -> None:
         """Close a browser; one that does not close is left to the end of its driver."""
@@ -229,6 +235,17 @@ class Chromium:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                         self.killed += 1
+
+
+def _why(error: Exception) -> str:
+    """Why no browser could be started, in one line. What Chromium itself says stands in the later ones."""
+    text = str(error)
+    if "usable sandbox" in text or "sandbox helper" in text:
+        return (
+            "Chromium cannot set up its sandbox here: allow user namespaces, or, where a container is the sandbox,"
+            " set chromium_sandbox=false"
+        )
+    return one_line(text.partition("\n")[0] or type(error).__name__)[:200]
 
 
 def remove_old_folders() -> None:
