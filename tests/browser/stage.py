@@ -90,6 +90,11 @@ class Stage:
 
         self.run(act)
 
+    def put_kind(self, name: str, url: str, *, kind: str) -> None:
+        """A task that only workers of this kind do."""
+        task = replace(_task(_rules(), url), kind=kind)
+        self.run(lambda frontier: frontier.put(name, [task]))
+
     def crawls(self, names: Sequence[str]) -> None:
         """Several crawls with nothing in them yet."""
 
