@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Any
 
 from stage import Stage
 
 from shoal.frontier.base import Frontier
 from shoal.model import CrawlState, Point
+from shoal.processes.schedules.due_times import Timing
+from shoal.processes.schedules.schedule_config import Schedule
+from shoal.processes.schedules.schedule_state import Entry, Notes, RunState, ScheduleState
 from shoal.testing.clock import FakeClock
 
 CRAWL = "shop-2"
+SCHEDULE = "books-daily"
 POINTS = 180
 POINT_SECONDS = 20.0
 HOSTS = ("shop.test", "books.shop.test", "cdn.shop.test", "old.shop.test")
@@ -45,6 +50,7 @@ def furnish(stage: Stage) -> None:
     stage.run(lambda frontier: _history(frontier, clock), clock=clock)
     stage.crawl("news-1", ["https://news.test/"], fed=False)
     stage.set_state("news-1", CrawlState.PAUSED)
+    stage.schedules(_schedules(now))
 
 
 def _url(number: int) -> str:
@@ -53,6 +59,32 @@ def _url(number: int) -> str:
 
 def _book(number: int) -> dict[str, object]:
     return {"title": TITLES[number % len(TITLES)], "price": f"£{20 + number % 40}.99", "in_stock": number % 3 > 0}
+
+
+def _schedules(now: float) -> Notes:
+    """One that waits, one that runs, one that is paused; runs of every kind."""
+    weekdays = Timing(cron="30 6 * * mon-fri", timezone="Europe/Berlin", jitter=600.0)
+    daily = Schedule(name=SCHEDULE, spider="books.py", timing=weekdays, overlap="queue", workers=4)
+    often = Schedule(name="prices", spider="shop.py:Prices", timing=Timing(every=21_600))
+    rare = Schedule(name="archive-monthly", spider="old.py", timing=Timing(cron="0 3 1 * *"), paused=True)
+    day = 86_400
+    missing = "books.py: no module named 'prices'"
+    runs = (
+        _run("1", now - 3 * day, "finished", crawl="shop-1", took=1000.0),
+        _run("2", now - 2 * day, "skipped", number=3, reason="shop-1 is paused"),
+        _run("3", now - day, "failed", took=90.0, reason=missing, log="shoal-logs/books-3.log"),
+    )
+    going = Entry(run="4", due=now - 4000, state="running", started=now - 3990, crawl=CRAWL)
+    states = {
+        SCHEDULE: ScheduleState(rhythm=daily.rhythm, passed=now, history=runs),
+        "prices": ScheduleState(rhythm=often.rhythm, passed=now, current=going, history=runs[:1]),
+        "archive-monthly": ScheduleState(rhythm=rare.rhythm, passed=now, paused=True),
+    }
+    return Notes(states=states, filed={one.name: one for one in (daily, often, rare)})
+
+
+def _run(run: str, due: float, state: RunState, *, took: float = 0.0, **more: Any) -> Entry:
+    return Entry(run=run, due=due, state=state, started=due if took else 0.0, ended=due + took, **more)
 
 
 async def _history(frontier: Frontier, clock: FakeClock) -> None:

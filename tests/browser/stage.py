@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from shoal import Spider
@@ -25,6 +26,8 @@ from shoal.frontier.base import Frontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import VIA, Crawl, CrawlState, Dead, Done, ExitUse, Pool, Retry, Task, WorkerBeat
 from shoal.processes.crawl_record import Origin, describe_crawl
+from shoal.processes.schedules.schedule_state import Notes
+from shoal.processes.schedules.timekeeper import DUTY
 from shoal.settings import Settings
 from shoal.store import open_store
 from shoal.store.base import FetchRow, ItemRow
@@ -86,6 +89,11 @@ class Stage:
             await _put(frontier, crawl, urls)
 
         self.run(act)
+
+    def put_kind(self, name: str, url: str, *, kind: str) -> None:
+        """A task that only workers of this kind do."""
+        task = replace(_task(_rules(), url), kind=kind)
+        self.run(lambda frontier: frontier.put(name, [task]))
 
     def crawls(self, names: Sequence[str]) -> None:
         """Several crawls with nothing in them yet."""
@@ -158,6 +166,11 @@ class Stage:
             await store.close()
 
         _run(act)
+
+    def schedules(self, notes: Notes) -> None:
+        """What a coordinator that has the duty from now on has noted of schedules."""
+        data = msgspec.json.encode(notes)
+        self.run(lambda frontier: frontier.hold_duty(DUTY, "test", seconds=1e6, notes=data))
 
     def set_state(self, name: str, state: CrawlState) -> None:
         self.run(lambda frontier: frontier.set_state(name, state))

@@ -17,6 +17,7 @@ from shoal.frontier.base import Frontier
 from shoal.model import DeadFilter, ExitUse, Pool
 
 VIA_PROXIES = "shop-3"
+KINDS, KINDS_DONE = "shop-4", "shop-5"
 ARCHIVED = "https://shop.test/catalogue/4.html"
 PAGE = "<h1>Tipping the Velvet</h1><script>document.title = 'run'</script> £53.74".encode()
 SEVERAL_POINTS = re.compile(r"^M[\d. ]+L[\d. ]+L")
@@ -56,6 +57,34 @@ def test_overview_has_charts_and_outcomes_that_add_up(server: str, page: Page) -
     table = page.get_by_role("table", name="Seconds per request")
     expect(table.get_by_role("columnheader", name="99 %")).to_be_visible()
     assert table.get_by_role("row").count() > 20
+
+
+def test_overview_marks_a_kind_that_no_worker_does(server: str, stage: Stage, page: Page) -> None:
+    stage.crawl(KINDS, ["https://shop.test/plain"], fed=False)
+    stage.put_kind(KINDS, "https://shop.test/rendered", kind="browser")
+    stage.beat(KINDS, "m1-1", seen=time.time() + 3600)
+    page.goto(f"{server}/crawls/{KINDS}")
+    expect(page.get_by_role("heading", name="Kinds of tasks")).to_be_visible()
+    lines = page.get_by_role("listitem")
+    served, unserved = (lines.filter(has_text=kind) for kind in ("http: 1 waiting", "browser: 1 waiting"))
+    expect(served).to_have_text("http: 1 waiting, 1 worker")
+    expect(served).not_to_have_class("bad")
+    expect(unserved).to_have_text("browser: 1 waiting, no workers")
+    expect(unserved).to_have_class("bad")
+    page.goto(f"{server}/crawls/{CRAWL}")
+    expect(page.get_by_role("table", name="Outcomes")).to_be_visible()
+    expect(page.get_by_role("heading", name="Kinds of tasks")).to_have_count(0)
+
+
+def test_workers_say_which_kinds_they_do(server: str, stage: Stage, page: Page) -> None:
+    later = time.time() + 3600
+    stage.crawl(KINDS_DONE, fed=False)
+    stage.beat(KINDS_DONE, "m1-1", seen=later)
+    stage.beat(KINDS_DONE, "m1-2", seen=later, kinds=("browser", "http"))
+    page.goto(f"{server}/crawls/{KINDS_DONE}?tab=workers")
+    rows = page.get_by_role("table", name="Workers").get_by_role("row")
+    expect(rows.filter(has_text="m1-2")).to_contain_text("does browser, http")
+    expect(rows.filter(has_text="m1-1")).not_to_contain_text("does")
 
 
 def test_zoom_reads_the_history_of_that_time(server: str, page: Page) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from furnished import CRAWL, furnish
+from furnished import CRAWL, SCHEDULE, furnish
 from playwright.sync_api import Browser, Page, expect
 from stage import Stage
 
@@ -22,6 +22,8 @@ VIEWS = {
     "items": f"/crawls/{CRAWL}?tab=items",
     "dead": f"/crawls/{CRAWL}?tab=dead",
     "rejected": f"/crawls/{CRAWL}?tab=rejected",
+    "schedules": "/schedules",
+    "schedule": f"/schedules/{SCHEDULE}",
     "why": f"/crawls/{CRAWL}/why?url=https://shop.test/catalogue/0.html",
 }
 SHOWN = {"exits": ".empty", "overview": ".canvas path"}

@@ -52,8 +52,51 @@ def test_paths_name_their_view(ask: Ask) -> None:
     assert route("/") == {"view": "crawls"}
     assert route("/crawls/a%20b", "?tab=dead") == {"view": "crawl", "id": "a b", "tab": "dead"}
     assert route("/crawls/a/why", "?url=x") == {"view": "why", "id": "a", "url": "x"}
+    assert route("/schedules") == {"view": "schedules"}
+    assert route("/schedules/a%20b/") == {"view": "schedule", "name": "a b"}
     assert route("/elsewhere") == {"view": "none"}
     assert route("/crawls/%E0%A4%A")["view"] == "crawl"
+
+
+@pytest.mark.parametrize(
+    ("cron", "words"),
+    [
+        ("30 6 * * mon-fri", "Monday to Friday at 06:30"),
+        ("0 6,18 * * *", "every day at 06:00 and 18:00"),
+        ("5 0 * * 0,3", "Sunday and Wednesday at 00:05"),
+        ("0 3 1 * *", "on day 1 of each month at 03:00"),
+        ("0 3 L * *", "on the last day of each month at 03:00"),
+        ("*/15 * * * 6", "every 15 minutes, Saturday"),
+        ("10 */6 * * *", "every 6 hours at minute 10"),
+        ("@hourly", "every hour"),
+    ],
+)
+def test_says_cron_expressions_in_words(ask: Ask, cron: str, words: str) -> None:
+    assert ask("schedule_words.js", "whenInWords", {"cron": cron, "every": 0}) == words
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "*/7 * * * *",
+        "0 3 31 * *",
+        "0 3 1 * mon",
+        "0 3 * 2 *",
+        "0-30 6 * * *",
+        "0 6 * * mon#2",
+        "0 6 * * fri-mon",
+        "@yearly",
+    ],
+)
+def test_a_cron_expression_without_plain_words_is_shown_as_it_is(ask: Ask, cron: str) -> None:
+    assert ask("schedule_words.js", "whenInWords", {"cron": cron, "every": 0}) == cron
+
+
+def test_says_intervals_in_their_largest_unit(ask: Ask) -> None:
+    said = [
+        ask("schedule_words.js", "whenInWords", {"cron": "", "every": every}) for every in (45, 5400, 3600, 172_800)
+    ]
+    assert said == ["every 45 seconds", "every 90 minutes", "every hour", "every 2 days"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from command_line import Folder
+from mixed_kinds import DONE_BY, MIXED, mix_kinds
 from serving import Serving, serving
 
 from shoal.testing.sites.site_process import SiteProcess
@@ -35,6 +36,26 @@ def test_lists_crawls_with_counts_that_add_up(server: Serving, folder: Folder, s
     assert sum(detail["outcomes"].values()) == counts["done"]
     assert detail["settings"]["pace"] == "fixed"
     assert detail["places"]["store"].endswith("shoal.db")
+
+
+async def test_says_how_many_tasks_of_each_kind_wait_and_who_does_them(folder: Folder) -> None:
+    await mix_kinds(folder.path)
+    with serving(folder) as server:
+        (listed,) = server.get("/crawls").json["crawls"]
+        detail = server.get(f"/crawls/{MIXED}").json
+        workers = server.get(f"/crawls/{MIXED}/workers").json["workers"]
+    assert listed["kinds"] == detail["kinds"]
+    assert detail["kinds"] == [
+        {"kind": "http", "waiting": 3, "workers": 2},
+        {"kind": "browser", "waiting": 2, "workers": 0},
+        {"kind": "eu", "waiting": 1, "workers": 1},
+    ]
+    assert {row["worker"]: tuple(row["kinds"]) for row in workers} == DONE_BY
+
+
+def test_a_crawl_of_one_kind_has_no_list_of_kinds(server: Serving, folder: Folder, site: SiteProcess) -> None:
+    folder.run("run", folder.spider(site.url), "--max-pages", "1")
+    assert server.get("/crawls/books-1").json["kinds"] == []
 
 
 def test_pages_through_crawls(server: Serving, folder: Folder, site: SiteProcess) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from command_line import Folder
+from mixed_kinds import MIXED, WAITING, mix_kinds
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from serving import Serving, serving
@@ -84,6 +85,17 @@ async def test_of_many_hosts_the_busiest_are_told(folder: Folder) -> None:
         found = figures(server)
     assert len(found["shoal_host_waiting"].samples) == HOSTS_SHOWN
     assert not any("/" in text for family in found.values() for one in family.samples for text in one.labels.values())
+
+
+async def test_tasks_and_workers_are_told_by_kind(folder: Folder) -> None:
+    await mix_kinds(folder.path)
+    with serving(folder) as server:
+        found = figures(server)
+    for kind, waiting in WAITING.items():
+        assert value(found, "shoal_waiting_tasks", crawl=MIXED, kind=kind) == waiting
+    wanted = {kind: value(found, "shoal_workers_wanted", crawl=MIXED, kind=kind) for kind in WAITING}
+    # Two workers are at work; nobody does the pages for a browser, so one for these is wanted beside them.
+    assert (sum(wanted.values()), wanted["browser"]) == (3, 1)
 
 
 def test_buckets_are_cumulative() -> None:

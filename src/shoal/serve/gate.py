@@ -18,8 +18,8 @@ from shoal.serve.change_log import SAFE_METHODS, client_of, tell_refused
 COOKIE = "shoal_session"
 SESSION_PATH = "/api/v1/session"
 # Without a token: what probes ask for, the page, which has no data of its own, and the description of the API.
-OPEN_PATHS = ("/healthz", "/readyz", "/", "/favicon.ico", "/api/v1/openapi.json", SESSION_PATH)
-OPEN_FOLDERS = ("/static/", "/crawls/")
+OPEN_PATHS = ("/healthz", "/readyz", "/", "/schedules", "/favicon.ico", "/api/v1/openapi.json", SESSION_PATH)
+OPEN_FOLDERS = ("/static/", "/crawls/", "/schedules/")
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"

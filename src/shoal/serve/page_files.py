@@ -26,6 +26,8 @@ def page_routes(folder: Path = FOLDER) -> list[BaseRoute]:
     return [
         Route("/", first_page, methods=["GET"]),
         Route("/crawls/{rest:path}", first_page, methods=["GET"]),
+        Route("/schedules", first_page, methods=["GET"]),
+        Route("/schedules/{rest:path}", first_page, methods=["GET"]),
         Mount("/static", FreshFiles(directory=folder, check_dir=False)),
     ]
 

@@ -22,8 +22,8 @@ NOBODY: Final = "no `shoal serve --spiders FOLDER` is there to start runs of sch
 
 class ScheduleShown(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule as it is now. `origin`: "file" is one of shoal.toml, which is changed there; `every` and `jitter` are
-    seconds. `state`: "unknown" is one that no coordinator has seen yet. `next_due` is when it falls due, `next_start`
-    when it starts, after its jitter."""
+    seconds. `state`: "unknown" is one that no coordinator has seen yet. `paused`: no more runs start, while one may
+    still be going. `next_due` is when it falls due, `next_start` when it starts, after its jitter."""
 
     name: str
     spider: str
@@ -38,6 +38,7 @@ class ScheduleShown(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, str]
     settings: dict[str, str | int | float | bool]
     state: Literal["waits", "runs", "paused", "unknown"]
+    paused: bool
     next_due: float | None
     next_start: float | None
     next_local: str
@@ -107,6 +108,7 @@ def _shown(
         arguments=schedule.arguments,
         settings=schedule.settings,
         state="runs" if state.current else "paused" if schedule.paused else "waits" if is_known else "unknown",
+        paused=schedule.paused,
         next_due=None if following is None else following[0],
         next_start=None if following is None else following[1],
         next_local="" if following is None else written(following[1], timing.timezone),

@@ -2,12 +2,14 @@
 
 import { ApiError, change, read } from "./api.js";
 import { Banner } from "./banner.js";
-import { fill, h, write } from "./dom.js";
+import { fill, h, set, write } from "./dom.js";
 import { Live } from "./live.js";
 import { routeOf } from "./routes.js";
 import { bindThemeSwitch } from "./theme_switch.js";
 import { CrawlView } from "./views/crawl.js";
 import { showCrawls } from "./views/crawls.js";
+import { showSchedule } from "./views/schedule.js";
+import { showSchedules } from "./views/schedules.js";
 import { showSignIn } from "./views/sign_in.js";
 import { showWhy } from "./views/why.js";
 
@@ -35,6 +37,7 @@ export class App {
     this.connection = part("connection");
     this.announcer = part("announcer");
     this.signOut = part("sign-out");
+    this.views = part("views");
     this.banner = new Banner(part("banner"), this.main);
     /** @type {Status | null} */
     this.status = null;
@@ -179,6 +182,7 @@ export class App {
   route() {
     const route = routeOf(location);
     this.banner.complain("");
+    this.#mark(route.view);
     if (route.view === "crawl" && this.crawlView?.id === route.id) {
       this.crawlView.show(route.tab);
       return;
@@ -191,7 +195,18 @@ export class App {
     if (route.view === "crawl") this.crawlView = new CrawlView(this.main, this, { ...route, signal });
     else if (route.view === "why") showWhy(this.main, this, { ...route, signal });
     else if (route.view === "crawls") showCrawls(this.main, this, signal);
+    else if (route.view === "schedules") showSchedules(this.main, this, signal);
+    else if (route.view === "schedule") showSchedule(this.main, this, { ...route, signal });
     else this.#nothing();
+  }
+
+  /**
+   * Mark the link of the frame under which a view lies.
+   * @param {string} view
+   */
+  #mark(view) {
+    const path = view === "none" ? "" : view.startsWith("schedule") ? "/schedules" : "/";
+    for (const link of this.views.querySelectorAll("a")) set(link, { "aria-current": link.pathname === path ? "page" : null });
   }
 
   #nothing() {

@@ -2,7 +2,7 @@
 
 /**
  * @typedef {{view: "crawls"} | {view: "crawl", id: string, tab: string} | {view: "why", id: string, url: string}
- *   | {view: "none"}} Route
+ *   | {view: "schedules"} | {view: "schedule", name: string} | {view: "none"}} Route
  */
 
 /**
@@ -12,6 +12,9 @@
 export function routeOf({ pathname, search }) {
   const query = new URLSearchParams(search);
   if (pathname === "/") return { view: "crawls" };
+  if (/^\/schedules\/?$/.test(pathname)) return { view: "schedules" };
+  const [, schedule] = /^\/schedules\/([^/]+)\/?$/.exec(pathname) ?? [];
+  if (schedule) return { view: "schedule", name: decoded(schedule) };
   const [, id, why] = /^\/crawls\/([^/]+)(\/why)?\/?$/.exec(pathname) ?? [];
   if (!id) return { view: "none" };
   const name = decoded(id);

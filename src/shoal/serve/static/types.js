@@ -38,6 +38,14 @@
  *   task: {state: string, attempts: number, reason: string, detail: string, worker: string, due_in: number, losses: number},
  *   fetch: FetchRow | null, found_on: string | null, kept_out: string | null, maybe: string[], merged_with: string | null,
  *   merged: string[], request: string, pool: string, set_aside: string, attempts: FetchRow[], items: PageItem[]}} Fate
+ * @typedef {"queued" | "starting" | "running" | "finished" | "failed" | "cancelled" | "interrupted" | "skipped" | "missed"} RunState
+ * @typedef {{run: string, due: number, state: RunState, started: number, ended: number, crawl: string, reason: string,
+ *   log: string, number: number}} RunEntry
+ * @typedef {{name: string, spider: string, origin: "file" | "api", cron: string, timezone: string, every: number,
+ *   jitter: number, overlap: "skip" | "queue" | "cancel", missed: "skip" | "once", workers: number,
+ *   arguments: Record<string, string>, settings: Record<string, unknown>, paused: boolean,
+ *   state: "waits" | "runs" | "paused" | "unknown", next_start: number | null, next_local: string,
+ *   current: RunEntry | null, waiting: RunEntry | null, last: RunEntry | null}} ScheduleRow
  */
 
 export {};
