@@ -167,6 +167,7 @@ def _outcomes() -> list[tuple[str, str]]:
     redirects = ", ".join(map(str, sorted(REDIRECTS)))
     return [
         ("`ok`", "2xx: the spider's handler has dealt with it"),
+        ("`not_modified`", "304 to a request that asked for the page only if it has changed: its items are there"),
         ("`redirected`", f"{redirects} with a Location: the target is a task of its own"),
         ("`handed_over`", "fetched and archived: workers of another kind handle it; only in the fetch log"),
         ("`archive`", "dead: its page was handed over, and is not in the archive"),

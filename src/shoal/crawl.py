@@ -29,6 +29,7 @@ from shoal.fetch.exit_config import ExitConfig
 from shoal.fetch.http import HttpFetcher
 from shoal.frontier.base import Frontier
 from shoal.journey.alarm import Witness
+from shoal.journey.former_pages import FormerPages
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
@@ -168,8 +169,9 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     known, troubles, tally = RecentKeys(), _troubles(say, shortage), Tally()
     traces, keeping = _traces_of(settings, worker=own_box.name, say=say), _keeping(store, archive)
     intake = intake_of(crawl, known=known)
-    common = _Common(crawl, settings, frontier, intake, say, troubles, tally, LastVisits(store.fetches))
     exits = exits_by_name(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
+    former_pages = _former_pages_of(crawl, settings, store=store, archive=archive, exits=exits, say=say)
+    common = _Common(crawl, settings, frontier, intake, say, troubles, tally, LastVisits(store.fetches), former_pages)
     fetcher = CountedFetcher(fetcher or _fetcher_of(settings, exits, kinds=kinds), tally)
     handlers = _handlers_of(spider, intake, witness=own_box)
     if traces is not None:
@@ -233,6 +235,30 @@ class _Common(NamedTuple):
     troubles: Troubles
     tally: Tally
     last_visits: LastVisits
+    former_pages: FormerPages | None
+
+
+def _former_pages_of(
+    crawl: Crawl,
+    settings: Settings,
+    *,
+    store: Store,
+    archive: Archive | None,
+    exits: Mapping[str, ExitConfig],
+    say: Say,
+) -> FormerPages | None:
+    """The archived pages of earlier crawls; None where there are none: then no page is looked up."""
+    crawls = record_of(crawl).before
+    if archive is None or not crawls or not settings.conditional_requests:
+        return None
+    return FormerPages(
+        crawls,
+        read=store.fetches,
+        archive=archive,
+        exits=exits,
+        reach=partial(until_reachable, say=say),
+        sends_cookies=settings.cookies != "off",
+    )
 
 
 def _passages_of(common: _Common, *, exits: Mapping[str, ExitConfig], fetcher: Fetcher, handlers: Handlers) -> Passages:
@@ -264,7 +290,8 @@ def _journey_of(
         keeping=keeping,
         stages=stages,
         shares=common.tally.shares,
-        last_visits=common.last_visits,
+        last_visits=common.last_visits if common.settings.conditional_requests else None,
+        former_pages=common.former_pages,
     )
 
 

@@ -186,6 +186,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = ""
 
+    conditional_requests: Annotated[
+        bool,
+        _help(
+            "ask for a page that was visited before, or that an earlier crawl of the spider archived, only if it has"
+            " changed since; false: always in full, for sites that answer 304 in error"
+        ),
+    ] = True
+
     mark_gone: Annotated[
         bool,
         _help(

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import http.server
-import os
-import sqlite3
-import threading
+import json
 import time
-from collections import Counter
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from changing_site import Site, stored
 from crawl_commands import Commands, ended
 
 from shoal.testing.waiting import eventually
@@ -34,76 +29,18 @@ class Shop(Spider):
 
     def parse(self, page):
         for article in page.css("article"):
-            yield Item(key=article.text())
+            yield Item(key=article.text(), of="fruit")
         yield page.follow("a")
 """
 
 
-class Files(http.server.SimpleHTTPRequestHandler):
-    """Files of a folder with their Last-Modified, which answers 304 to those who know them."""
-
-    def __init__(self, *arguments: Any, answers: Counter[tuple[str, int]], **options: Any) -> None:
-        self._answers = answers
-        super().__init__(*arguments, **options)
-
-    def log_request(self, code: Any = "-", size: Any = "-") -> None:
-        self._answers[self.path, int(code)] += 1
-
-    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 -- the name is the base class's
-        pass
-
-
-class Site:
-    """A folder that is served."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._changes = 0
-        self.answers: Counter[tuple[str, int]] = Counter()
-
-    def write(self, name: str, body: str) -> None:
-        path = self._folder / name
-        path.write_text(body)
-        # Last-Modified has whole seconds: each change gets one of its own.
-        self._changes += 1
-        moment = time.time() - 10_000 + self._changes * 10
-        os.utime(path, (moment, moment))
-
-    def remove(self, name: str) -> None:
-        (self._folder / name).unlink()
-
-    @contextlib.contextmanager
-    def serving(self) -> Iterator[str]:
-        handler = partial(Files, directory=str(self._folder), answers=self.answers)
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/"
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-
-
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    folder = tmp_path / "site"
-    folder.mkdir()
-    site = Site(folder)
+    site = Site(tmp_path / "site")
     site.write("index.html", "<a href=two.html>2</a><a href=one.html>1</a>")
     site.write("two.html", "<article>apple</article><article>pear</article>")
     site.write("one.html", "<article>plum</article>")
     return site
-
-
-def stored(folder: Path) -> dict[str, tuple[bool, int]]:
-    """The items by key: whether they are gone, and their version."""
-    with contextlib.closing(sqlite3.connect(folder / "results.db")) as db:
-        return {
-            key: (gone is not None, version)
-            for key, gone, version in db.execute("SELECT key, gone_at, version FROM items")
-        }
 
 
 async def test_unchanged_pages_cost_no_body_and_items_that_left_are_gone_until_they_are_back(
@@ -163,3 +100,25 @@ async def test_a_new_crawl_of_the_whole_site_marks_what_it_did_not_see_and_one_w
         assert not any(gone for gone, _ in stored(folder).values())
         assert "1 item that shop-3 did not see marked as gone" in await run("--again")
         assert stored(folder) == {"apple": (False, 1), "pear": (True, 1), "plum": (False, 1)}
+
+
+async def test_a_sink_gets_an_item_as_new_as_gone_and_as_new_again(site: Site, tmp_path: Path) -> None:
+    folder = tmp_path / "crawl"
+    folder.mkdir()
+    with site.serving() as url, contextlib.closing(Commands(folder, str(tmp_path / "shoal.db"))) as commands:
+        (folder / "shop.py").write_text(SPIDER.format(url=url))
+
+        async def run() -> None:
+            settings = ("--set", "revisit=", "--set", "mark_gone=true")
+            process, log = commands.start("run", "shop.py", "--again", "--sink", "out.jsonl", *settings)
+            assert await ended(process) == 0, log.read_text()
+
+        await run()
+        site.write("two.html", "<article>apple</article>")
+        await run()
+        site.write("two.html", "<article>apple</article><article>pear</article>")
+        await run()
+    sent = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+    pear = [(one["change"], one["version"], one["item"]) for one in sent if one["key"] == "pear"]
+    assert pear == [("new", 1, {"of": "fruit"}), ("gone", 2, {"of": "fruit"}), ("new", 3, {"of": "fruit"})]
+    assert [one["change"] for one in sent if one["key"] != "pear"] == ["new", "new"]

@@ -97,7 +97,10 @@ class ObjectArchive:
 
     async def body(self, content_hash: str) -> bytes:
         """The bytes of a body, checked against their hash."""
-        return await self._run(self._get_body, content_hash)
+        body = await self._run(self._get_body, content_hash)
+        # A page that has not changed is archived again: its body need not be looked for.
+        self._recent.add([content_hash])
+        return body
 
     async def captures(self, name: str) -> list[Capture]:
         """The captures in one object."""

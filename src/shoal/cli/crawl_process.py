@@ -190,7 +190,7 @@ async def _show_ended(crawl: Crawl, job: Job, sinks: RunSinks, *, frontier: Fron
         )
         await sinks.begin(crawl.spider, outbox=store.outbox, say=screen.say)
         async with sinks.feeding(stop=asyncio.Event(), grace_seconds=job.settings.grace_seconds):
-            pass
+            await _mark_gone(crawl, after, job=job, store=store, say=screen.say)
         summary = await _conclude(crawl, reading, job=job, frontier=frontier, store=store, screen=screen)
         return await _with_sinks(summary, sinks, job=job, store=store, say=screen.say)
 
@@ -249,7 +249,6 @@ async def _conclude(
     """Write the files that were named and sum the crawl up. What is away at the end is waited for: the pages are done,
     and whoever runs the command again would wait for it as well."""
     output = () if reading.interrupted else job.output
-    await _mark_gone(crawl, reading, job=job, store=store, say=screen.say)
     await _export(crawl, output, job=job, store=store, screen=screen)
     crawls = await until_reachable(frontier.crawls, say=screen.say)
     owners = await until_reachable(lambda: owners_of(crawl, reading.after, crawls=crawls, store=store), say=screen.say)
@@ -260,11 +259,12 @@ async def _conclude(
     return msgspec.structs.replace(judged, output=output)
 
 
-async def _mark_gone(crawl: Crawl, reading: Reading, *, job: Job, store: Store, say: Callable[[str], None]) -> None:
-    """Mark the items that this crawl did not see, if that was asked for and it saw the whole site."""
+async def _mark_gone(crawl: Crawl, after: Progress, *, job: Job, store: Store, say: Callable[[str], None]) -> None:
+    """Mark the items that this crawl did not see, if that was asked for and it saw the whole site. While the sinks are
+    fed: each is a change for them."""
     if not record_of(crawl).settings.mark_gone:
         return
-    why = "--skip-stored left pages out" if job.skip_stored else why_not_whole(reading.after)
+    why = "--skip-stored left pages out" if job.skip_stored else why_not_whole(after)
     if why:
         say(f"items that {crawl.id} did not see are not marked as gone: {why}")
         return
@@ -346,6 +346,8 @@ async def _run(
                     coordinator=coordinator,
                     stop=stopping.stop,
                 )
+                ended = await coordinator.progress(stop=stopping.stop)
+                await _mark_gone(crawl, ended, job=job, store=store, say=coordinator.say)
         seconds = time.monotonic() - began
         after = await coordinator.progress(stop=stopping.stop)
     interrupted = stopping.stop.is_set() and is_unfinished(after.state) and not is_stopped(after)

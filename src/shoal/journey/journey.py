@@ -13,15 +13,16 @@ from shoal.errors import StorageError, UsageError
 from shoal.exits.passage import Passage, Passages
 from shoal.exits.refusals import Refused, unused
 from shoal.exits.shortages import Shortage, wait_out
-from shoal.fetch.base import Fault, FaultKind, Fetch, Response
+from shoal.fetch.base import Fault, FaultKind, Response
 from shoal.fetch.robots import Robots
 from shoal.journey.cookie_walls import WALL_STATUSES, CookieWalls
 from shoal.journey.cpu_shares import CpuShares, WatchedPage
 from shoal.journey.failing_handlers import LONGEST_TEXT, FailingHandlers
+from shoal.journey.former_pages import UNCHANGED, Asked, FormerPages, as_archived
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Found, Intake
 from shoal.journey.lane_rules import LaneRules
-from shoal.journey.last_visits import NOT_MODIFIED, LastVisits, asks_log, carried_over, conditions
+from shoal.journey.last_visits import NOT_MODIFIED, LastVisits, asks_log, carried_over, conditions, request_for
 from shoal.journey.redirects import beside, hop_of
 from shoal.journey.repeats import Repeats
 from shoal.journey.results import Finished, Keeping, Records, unstorable_item
@@ -40,12 +41,12 @@ from shoal.store.base import FetchRow, all_item_keys
 from shoal.urls import spelling_turn
 
 LINKS_CHECKED_SECONDS = 0.25
-UNCHANGED = 304
 # The page is not there: its items are not, either. Other refusals say nothing of them.
 GONE_STATUSES = frozenset({404, 410})
 # Older crawls hold bad entries of the inbox as tasks with this handler: their URLs must not be fetched.
 OLD_INBOX = "@inbox"
 HANDED_OVER = "handed_over"  # the outcome of pages that workers of another kind handle
+_AS_ARCHIVED = Verdict(NOT_MODIFIED, "handle")
 
 Landed = Callable[[Lease], Awaitable[None] | None]
 
@@ -76,6 +77,7 @@ class Journey:
         stages: Stages | None = None,
         shares: CpuShares | None = None,
         last_visits: LastVisits | None = None,
+        former_pages: FormerPages | None = None,
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
@@ -89,6 +91,7 @@ class Journey:
         self._walls = CookieWalls(intake=intake, lane_rules=lane_rules, settings=settings, needs_rules=needs_rules)
         self._revisits = Revisits(RevisitRule.of(settings), clock=clock)
         self._last_visits = last_visits
+        self._former_pages = former_pages
         self._records = Records(
             spider_name=spider_name,
             worker=worker,
@@ -120,6 +123,8 @@ class Journey:
             await self._lane_rules.of(lease)
         if self._last_visits is not None and asks_log(lease.task) and not is_staged(lease.task):
             await self._last_visits.ask(lease)
+        if self._former_pages is not None and self._former_pages.concern(lease) and not is_staged(lease.task):
+            await self._former_pages.ask(lease)
 
     async def _take_start(self, lease: Lease, landed: Landed) -> Finished:
         return self._starts.added(await self._take(lease, landed))
@@ -154,15 +159,14 @@ class Journey:
 
     async def _visit(self, lease: Lease, passage: Passage, landed: Landed) -> Finished:
         """Fetch, judge, handle. A page that is refused because of its exit does not change the lane's pace."""
-        task = lease.task
-        last = await self._last_visits.of(lease) if self._last_visits is not None and asks_log(task) else None
-        headers = None if last is None else conditions(task, last)
-        request = Fetch(
-            url=task.url, method=task.method, headers=headers or task.headers, body=task.body, exit=lease.exit
-        )
-        if task.render is not None:
-            request = msgspec.structs.replace(request, render=task.render)
-        answer = await passage.fetch(request)
+        task, former = lease.task, self._former_pages
+        if former is not None and former.concern(lease):
+            asked = await former.fetch(lease, passage, lane_rules=self._lane_rules)
+        else:
+            last = await self._last_visits.of(lease) if self._last_visits is not None and asks_log(task) else None
+            headers = None if last is None else conditions(task, last)
+            asked = Asked(await passage.fetch(request_for(lease, headers)), None if headers is None else last)
+        answer = asked.answer
         if isinstance(answer, Refused):
             return self._unreached(answer.result, answer.outcome, None)
         if isinstance(answer, Response) and answer.status in WALL_STATUSES:
@@ -171,20 +175,20 @@ class Journey:
             return await self._short(lease, passage, Shortage(answer.message))
         if (turn := landed(lease)) is not None:
             await turn
-        verdict = judge(answer, handle_statuses=self._settings.handle_statuses)
+        verdict = _AS_ARCHIVED if asked.is_archived else judge(answer, handle_statuses=self._settings.handle_statuses)
         refused = passage.refused_by_answer(answer, verdict)
         if refused is not None:
             return self._unreached(refused.result, refused.outcome, answer)
         update = self._moods.after(lease, verdict, passage.host_latency(answer))
         if verdict.action == "retry" or isinstance(answer, Fault):
             return _reported(self._failed(lease, verdict, answer, update), passage)
-        if answer.status == UNCHANGED and last is not None and headers is not None:
-            return _reported(self._not_modified(lease, last, answer, update), passage)
+        if answer.status == UNCHANGED and asked.last is not None:
+            return _reported(self._not_modified(lease, asked.last, answer, update), passage)
         ended = await self._ended(lease, passage, answer, verdict, update)
         if isinstance(ended, Refused):
             return self._records.failed(ended.result, ended.outcome, answer)
         finished = self._records.with_page(ended, answer, headers=passage.kept_headers(answer))
-        return _reported(finished, passage)
+        return _reported(as_archived(finished) if asked.is_archived else finished, passage)
 
     def _not_modified(self, lease: Lease, last: FetchRow, response: Response, update: LaneUpdate | None) -> Finished:
         """The page is as it was at its last visit: no handler runs, and its items are there."""

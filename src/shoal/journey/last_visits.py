@@ -9,8 +9,9 @@ from typing import Final
 import msgspec
 
 from shoal.errors import ShoalError
-from shoal.fetch.base import Response
+from shoal.fetch.base import Fetch, Response
 from shoal.model import Lease, Task
+from shoal.policy.verdicts import HANDLED
 from shoal.store.base import FetchRow, all_item_keys
 
 NOT_MODIFIED: Final = "not_modified"
@@ -18,7 +19,6 @@ READ_AT_ONCE: Final = 200
 # The log is asked for a saving only: a page is fetched in full when no answer comes in time.
 READ_SECONDS: Final = 5.0
 MOST_KEPT: Final = 5_000
-_ANSWERED: Final = frozenset({"ok", NOT_MODIFIED})
 _CONDITIONS: Final = frozenset({"if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "range"})
 
 ReadLog = Callable[[str, Sequence[int]], Awaitable[list[FetchRow]]]
@@ -26,10 +26,11 @@ Answered = asyncio.Future[FetchRow | None]
 
 
 class LastVisits:
-    """Reads the last log lines of pages, those of many pages together."""
+    """Reads the last log lines of pages, those of many pages together. `is_usable`: whether a line says enough."""
 
-    def __init__(self, read: ReadLog) -> None:
+    def __init__(self, read: ReadLog, *, is_usable: Callable[[FetchRow], bool] | None = None) -> None:
         self._read = read
+        self._is_usable = is_usable or _is_usable
         self._asked: dict[tuple[str, int], Answered] = {}
         self._unread: list[tuple[str, int]] = []
         self._reader: asyncio.Task[None] | None = None
@@ -58,7 +59,7 @@ class LastVisits:
             row = await asyncio.shield(self._answer(lease))
         finally:
             self._asked.pop((lease.crawl, lease.task.key), None)
-        return row if row is not None and _is_usable(row) else None
+        return row if row is not None and self._is_usable(row) else None
 
     async def _read_all(self) -> None:
         """Read until nothing is asked for. What is asked meanwhile is read together, in the next call."""
@@ -91,11 +92,22 @@ def conditions(task: Task, last: FetchRow) -> dict[str, str] | None:
     return {**headers, **{name: value for name, value in asked.items() if value}}
 
 
+def request_for(lease: Lease, headers: dict[str, str] | None = None) -> Fetch:
+    """The request of a lease's page, with these headers in place of the task's own, if there are any."""
+    task = lease.task
+    request = Fetch(url=task.url, method=task.method, headers=headers or task.headers, body=task.body, exit=lease.exit)
+    return request if task.render is None else msgspec.structs.replace(request, render=task.render)
+
+
 def asks_log(task: Task) -> bool:
     """Whether the last visit of the page may spare its body: a plain page that was visited before. Not one that a
     browser renders: its first document may be the same while what its scripts fetch is not."""
-    is_plain = task.method == "GET" and not task.body and task.render is None
-    return is_plain and task.visit is not None and task.visit.visits > 0
+    return task.visit is not None and task.visit.visits > 0 and is_plain(task)
+
+
+def is_plain(task: Task) -> bool:
+    """Whether the task is a GET without a body that no browser renders."""
+    return task.method == "GET" and not task.body and task.render is None
 
 
 def carried_over(row: FetchRow, last: FetchRow, response: Response) -> FetchRow:
@@ -112,4 +124,4 @@ def carried_over(row: FetchRow, last: FetchRow, response: Response) -> FetchRow:
 
 def _is_usable(row: FetchRow) -> bool:
     has_validator = bool(row.etag or row.last_modified)
-    return has_validator and row.outcome in _ANSWERED and all_item_keys(row) is not None
+    return has_validator and row.outcome in HANDLED and all_item_keys(row) is not None

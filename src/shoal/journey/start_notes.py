@@ -10,6 +10,7 @@ from shoal.journey.listings import SITEMAP
 from shoal.journey.results import Finished
 from shoal.model import DUPLICATE, Dead, Done, Task
 from shoal.policy.notes import START_FAILED, START_OK, NoteNames
+from shoal.policy.verdicts import HANDLED
 
 REDIRECTED = "redirected"
 BAD_SITEMAP = "bad_sitemap"
@@ -21,7 +22,7 @@ class StartNotes:
     """Adds its note to the result of a start URL. A sitemap leaves it to the pages that it lists."""
 
     def __init__(self, *, handle_statuses: Sequence[int]) -> None:
-        self._handled = frozenset({"ok", *(f"http_{status}" for status in handle_statuses)})
+        self._handled = frozenset({*HANDLED, *(f"http_{status}" for status in handle_statuses)})
         self._failed = NoteNames(START_FAILED)
         self._listed = 0
 

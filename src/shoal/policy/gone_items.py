@@ -7,6 +7,7 @@ from typing import Final
 from shoal.error_text import several
 from shoal.frontier.rules.tasks import MAX_PAGES, MAX_PER_HOST, MAX_PER_SHAPE
 from shoal.model import CrawlState, Progress
+from shoal.policy.verdicts import HANDLED
 
 # Pages that ended so are known in full: handled, or not there, or another one stands for them.
 _KNOWN_IN_FULL: Final = frozenset({"ok", "not_modified", "redirected", "handed_over", "http_404", "http_410", "robots"})
@@ -36,4 +37,4 @@ def why_not_whole(progress: Progress) -> str:
     for limit in _LIMITS:
         if progress.rejected.get(limit):
             return f"{several(progress.rejected[limit], 'link')} kept out by {limit}"
-    return "" if progress.outcomes.get("ok") else "it handled no page"
+    return "" if any(progress.outcomes.get(name) for name in HANDLED) else "it handled no page"

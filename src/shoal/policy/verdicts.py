@@ -23,6 +23,8 @@ HANDLER: Final = "handler"
 GIVEN_UP: Final = "equal_pages"  # dead letters of a trap, which nobody fetched: they count where none is allowed
 # Tasks with these outcomes are no pages: they were not fetched, or led to another task, or an operator dropped them.
 NO_PAGES: Final = frozenset({"redirected", "robots", "robots_unavailable", "dropped", GIVEN_UP})
+# Pages that the spider has handled, now or when they were last changed.
+HANDLED: Final = frozenset({"ok", "not_modified"})
 NOT_FED: Final = (
     "the start was not fed to its end, a process that fed it was stopped or lost: run the same command again"
 )
@@ -164,7 +166,7 @@ def _is_failure(outcome: str) -> bool:
     status = _STATUS.fullmatch(outcome)
     if status is not None:
         return int(status[1]) in RETRIED_STATUSES
-    return outcome != "ok" and outcome not in NO_PAGES
+    return outcome not in HANDLED and outcome not in NO_PAGES
 
 
 def _exceptions(notes: Mapping[str, int]) -> Counter[str]:

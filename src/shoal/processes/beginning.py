@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import msgspec
 
 from shoal.errors import UsageError
 from shoal.exits.configuration import load_pools
@@ -31,6 +33,10 @@ from shoal.processes.spider_source import source_of
 from shoal.settings import CONFIG_FILE, Settings
 from shoal.spider import Spider, spider_name
 from shoal.store.base import ItemFilter, Store
+
+# A page is as a rule in the newest one; more where that did not come to its end.
+MOST_BEFORE: Final = 3
+SEEN_BY_SITES: Final = ("user_agent", "cookies", "pool")
 
 
 async def begin(
@@ -72,6 +78,9 @@ async def begin_run(
     if former is not None:
         check_arguments(former, spider)
     origin = _origin(reference, places=places, former=former, scheduled=scheduled)
+    if former is None and places is not None:
+        before = archived_before(crawls, settings=settings, reference=reference, places=places)
+        origin = msgspec.structs.replace(origin, before=before)
     crawl_id = await _next_id(spider, crawls, store=store) if former is None else former.id
     crawl = _described(crawl_id, spider, settings=settings, origin=origin, former=former)
     return await _start(crawl, frontier=frontier), former
@@ -113,6 +122,28 @@ def own_crawls(crawls: Sequence[Crawl], *, reference: str, places: Places | None
     at = "" if places is None else places.frontier
     usable = [crawl for crawl in crawls if not crawl.refusal or (refused and is_readable(crawl))]
     return [crawl for crawl in usable if belongs_to(crawl, reference, frontier=at)]
+
+
+def archived_before(crawls: Sequence[Crawl], *, settings: Settings, reference: str, places: Places) -> tuple[str, ...]:
+    """The latest ended crawls of the spider's file with their pages in this archive and their log in this store, which
+    sent the same requests as this one will; none where it archives nothing."""
+    archive, at = places.archive, places.frontier
+    if archive is None or not settings.conditional_requests:
+        return ()
+    found = []
+    for crawl in own_crawls(crawls, reference=reference, places=places):
+        known = results_known(crawl)
+        if is_unfinished(crawl.state) or known.store is None or known.archive is None:
+            continue
+        is_here = is_same(known.store, places.store, frontier=at) and is_same(known.archive, archive, frontier=at)
+        if is_here and _sent_as(record_of(crawl).settings, settings):
+            found.append(crawl.id)
+    return tuple(found[:MOST_BEFORE])
+
+
+def _sent_as(former: Settings, settings: Settings) -> bool:
+    """Whether two crawls introduce themselves to sites in the same way."""
+    return all(getattr(former, name) == getattr(settings, name) for name in SEEN_BY_SITES)
 
 
 def unfinished_crawl(crawls: Sequence[Crawl], *, reference: str, places: Places | None) -> Crawl | None:

@@ -34,7 +34,8 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     `start` marks the start as it was written, empty where it cannot be told. `arguments` are those that the spider was
     made with, and that every worker makes it with. `fingerprints`: the form that the keys are made of, where the
     crawl took over the queue of another crawler; empty: it did not. `scheduled` are the latest runs of schedules that
-    worked on it: a run that is started twice works on one crawl."""
+    worked on it: a run that is started twice works on one crawl. `before` are the earlier crawls of the spider whose
+    archived pages this one asks for only if they have changed, newest first."""
 
     settings: Settings
     start_lanes: list[str] = msgspec.field(default_factory=list)
@@ -47,6 +48,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, str] = msgspec.field(default_factory=dict)
     fingerprints: str = ""
     scheduled: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
 
 
 def record_of(crawl: Crawl) -> CrawlRecord:
@@ -121,12 +123,13 @@ def check_arguments(crawl: Crawl, spider: Spider) -> None:
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Where a crawl comes from and its results go: the reference by which worker processes load the spider, the file
-    that it leads to, the places, the run of a schedule."""
+    that it leads to, the places, the run of a schedule, the earlier crawls whose pages may be asked for again."""
 
     reference: str
     source: SpiderSource = SpiderSource()
     results: ResultPlaces = ResultPlaces()
     scheduled: str = ""
+    before: tuple[str, ...] = ()
 
 
 def describe_crawl(
@@ -152,6 +155,7 @@ def describe_crawl(
         start=start_mark(spider),
         arguments=dict(spider.arguments),
         scheduled=_runs(former, origin.scheduled),
+        before=origin.before if former is None else record_of(former).before,
     )
     return Crawl(
         id=crawl_id,

@@ -86,6 +86,8 @@ def _why_done(fate: Fate) -> str:
             return f"done: it redirects to {fate.fetch.final_url}"
         case "robots":
             return f"not fetched: {_reason('robots')}"
+        case "not_modified":
+            return "done: the site says that it has not changed since it was last fetched (304)"
         case outcome:
             return f"done: {outcome or 'nothing more is known of it'}"
 

@@ -7,13 +7,15 @@ import time
 from typing import Any
 
 from shoal import Item, Page, Spider
+from shoal.fetch.base import Fetcher
+from shoal.journey.former_pages import FormerPages
 from shoal.journey.handlers import Handlers
 from shoal.journey.intake import Intake
 from shoal.journey.journey import Journey
 from shoal.journey.lane_rules import LaneRules
 from shoal.journey.last_visits import LastVisits
 from shoal.journey.recent_keys import RecentKeys
-from shoal.journey.results import Finished
+from shoal.journey.results import Finished, Keeping
 from shoal.model import Crawl, LaneUpdate, Lease
 from shoal.settings import Settings
 from shoal.testing.fakes import Answer, ScriptedFetcher, lease_for, passages_for, respond
@@ -54,6 +56,9 @@ class ScriptedJourney:
         *,
         needs_rules: bool = False,
         last_visits: LastVisits | None = None,
+        former_pages: FormerPages | None = None,
+        fetcher: Fetcher | None = None,
+        keeping: Keeping = "nothing",
         **settings: Any,
     ) -> None:
         self.settings = Settings(**{"pace": "fixed", **settings})
@@ -70,8 +75,10 @@ class ScriptedJourney:
             handlers=Handlers(Plain(), intake=intake, item_key="", seconds=5.0),
             intake=intake,
             lane_rules=self.rules,
-            passages=passages_for(self.fetcher, settings=self.settings),
+            passages=passages_for(fetcher or self.fetcher, settings=self.settings),
             last_visits=last_visits,
+            former_pages=former_pages,
+            keeping=keeping,
             clock=lambda: NOW,
             rng=random.Random(1),
         )

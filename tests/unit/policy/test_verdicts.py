@@ -85,7 +85,16 @@ def test_a_crawl_fails_when_every_start_url_was_kept_out() -> None:
 
 
 def test_failures_are_dead_letters_by_outcome_and_exceptions_by_line() -> None:
-    outcomes = {"ok": 90, "http_404": 7, "redirected": 5, "robots": 2, "http_500": 4, "dns": 1, "handler": 6}
+    outcomes = {
+        "ok": 80,
+        "not_modified": 10,
+        "http_404": 7,
+        "redirected": 5,
+        "robots": 2,
+        "http_500": 4,
+        "dns": 1,
+        "handler": 6,
+    }
     notes = {"raised KeyError books.py:14": 5, "raised TypeError books.py:20": 1, "items": 90}
     progress = ended(done=104, dead=11, outcomes=outcomes, notes=notes)
     assert failures(progress) == [

@@ -22,6 +22,10 @@ def test_a_crawl_that_handled_every_page_it_may_fetch_saw_the_whole_site() -> No
     assert why_not_whole(WHOLE) == ""
 
 
+def test_so_did_one_whose_pages_have_not_changed() -> None:
+    assert why_not_whole(msgspec.structs.replace(WHOLE, outcomes={"not_modified": 10})) == ""
+
+
 @pytest.mark.parametrize(
     ("fields", "why"),
     [

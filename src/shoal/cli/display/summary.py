@@ -21,7 +21,7 @@ from shoal.scope import REASONS
 OUTCOMES = {
     "ok": "handled by the spider",
     "redirected": "redirects, followed",
-    "not_modified": "not changed since their last visit (304)",
+    "not_modified": "not changed since they were last fetched (304)",
     "robots": "not fetched: robots.txt disallows them",
     "dropped": "dead letters that were dropped",
     "http_404": "not found",

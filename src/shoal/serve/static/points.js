@@ -4,7 +4,7 @@
 /** @typedef {{name: string, values: (number | null)[]}} Line */
 
 // Outcomes that are no errors: see the page on reasons and outcomes.
-const FINE = new Set(["ok", "redirected", "robots", "robots_unavailable", "dropped"]);
+const FINE = new Set(["ok", "not_modified", "redirected", "robots", "robots_unavailable", "dropped"]);
 const KINDS_SHOWN = 4;
 const PERCENTILES = [50, 90, 99];
 
