@@ -42,6 +42,7 @@ from shoal.processes.outages import until_reachable
 from shoal.processes.pipe_notes import name_of, note_unreadable
 
 DUTY_SECONDS: Final = 5.0
+LOOKS_PER_DUTY: Final = 4  # so often a coordinator that stands by looks whether the duty is free
 # Less than a worker waits for: so it hears which server is away.
 FRONTIER_SECONDS: Final = 15.0
 ANSWER_SECONDS: Final = 20.0
@@ -142,7 +143,7 @@ class Pump:
                 await self._end_duty()
             else:
                 self._say_once(f"another coordinator works at {self._pipe.shown}: this one stands by")
-            await asyncio.sleep(self._duty_seconds / 4)
+            await asyncio.sleep(self._duty_seconds / LOOKS_PER_DUTY)
 
     async def _hold(self) -> Duty:
         if not self._name:
