@@ -1,4 +1,4 @@
-"""Two kinds of workers behind a pipe, one of which stands still: what waits for it fills no queue and stops no other."""
+"""Two kinds of workers behind a pipe, one of which stands still: what waits for it fills no queue and stops nobody."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGES = 260  # of the graph
 SLOTS = 4  # of each worker
 WORKERS = 2
 # What a worker calls for at once: the rules of the host of each slot, and its own calls: for leases, to settle, to
-# renew, its sign of life, the crawl's progress, the session of an exit. A call or its answer is in the broker, not both.
+# renew, its sign of life, the crawl's progress, the session of an exit. Each is at the broker as a call or an answer.
 MOST_CALLS = SLOTS + 6
 # What a worker holds: the pages in its slots, those in its buffer, and those of the batch that is being written.
 # Nothing more is leased while the buffer has two batches.
@@ -123,7 +123,7 @@ async def test_a_kind_whose_worker_stands_still_fills_no_queue_and_stops_no_othe
 ) -> None:
     (tmp_path / "graph.py").write_text(way.spider)
     prefix, spider = f"still-{way.kind}", str(tmp_path / "graph.py")
-    slots = {"concurrency": SLOTS, "flush_pages": BATCH}
+    slots = {"concurrency": SLOTS, "flush_pages": BATCH, "per_host": PAGES}
     fleet = await new_fleet(rabbitmq.at(prefix), spider=spider, rate=f"{RATE}/s", **slots)
     fleet.start_coordinator()
     other = fleet.start_worker("--kinds", "http", "--name", "goes-on", *way.options)
