@@ -13,10 +13,12 @@ from pump_ground import LEASE, MINE, Ground, ground_at, request, with_tasks
 from shoal.frontier.base import Frontier
 from shoal.frontier.piped.calls import PipeCalls
 from shoal.frontier.piped.messages import HELLO, REQUESTS, VERSION, Answer, Envelope, encoded, head_of, packed
+from shoal.frontier.piped.piped_frontier import PipedFrontier
 from shoal.frontier.steady import steady_seconds
-from shoal.model import LeaseBatch
+from shoal.model import Done, LeaseBatch
 from shoal.pipes import open_pipe
 from shoal.pipes.base import MOST_DELIVERIES, UNREADABLE
+from shoal.processes.outages import until_reachable
 from shoal.processes.pipe_notes import unreadable_lines
 from shoal.testing.contract.frontier.case import CRAWL
 from shoal.testing.pipe_contract import receive
@@ -113,3 +115,32 @@ async def test_what_a_coordinator_has_received_it_answers_before_it_ends(either:
     await ending
     assert [head_of(one.body).number for one in await receive(pipe, 1, queue=MINE)] == [1]
     assert await pipe.receive(REQUESTS, most=1, seconds=0.5) == []
+
+
+async def do_pages(worker: PipedFrontier, behind: Frontier, *, pages: int) -> None:
+    """Lease and settle until so many pages are done, as a worker does that waits while something is away. What was lent
+    and never arrived comes back when its second is over."""
+
+    async def step() -> None:
+        batch = await worker.lease([CRAWL], 2, worker="w1", seconds=1.0, horizon=0.0)
+        await worker.settle([Done(lease=lease) for lease in batch.leases])
+
+    async def is_enough() -> bool:
+        await until_reachable(step, say=print)
+        return (await behind.progress(CRAWL)).done >= pages
+
+    await eventually(is_enough)
+
+
+async def test_queues_that_are_removed_under_a_coordinator_and_its_worker_are_made_again(either: Ground) -> None:
+    behind = await with_tasks(await either.frontier(), 12)
+    await either.pump(behind)
+    pipe, worker = await either.pipe(), await either.worker()
+    await do_pages(worker, behind, pages=4)
+    await pipe.remove_queue(REQUESTS)
+    await do_pages(worker, behind, pages=8)
+    await pipe.remove_queue(worker._calls._queue)
+    await do_pages(worker, behind, pages=12)
+    progress = await behind.progress(CRAWL)
+    assert (progress.done, progress.left) == (12, 0)
+    assert not [line for line in either.said if "could not be answered" in line]
