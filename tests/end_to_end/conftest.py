@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from exit_crawl import ExitCrawl
+from piped_fleet import PipedFleet
 
 from shoal import Spider
 from shoal.archive import open_archive
@@ -151,6 +152,29 @@ def new_crawl(tmp_path: Path, graph: SiteProcess) -> Iterator[Any]:
     yield make
     for crawl in crawls:
         crawl.end_workers()
+
+
+@pytest.fixture
+def new_fleet(new_crawl: Any) -> Iterator[Callable[..., Any]]:
+    """Crawls whose workers are behind a pipe."""
+    fleets: list[PipedFleet] = []
+
+    async def make(pipe: str, **settings: Any) -> PipedFleet:
+        always = {"pace": "fixed", "per_host": 32, "lease_seconds": 5.0, "grace_seconds": 3.0}
+        crawl = await new_crawl(**{**always, **settings})
+        fleets.append(PipedFleet(crawl, pipe))
+        return fleets[-1]
+
+    yield make
+    for fleet in fleets:
+        fleet.end()
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path / "redis").start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture

@@ -3,101 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
+from piped_fleet import check_pace, ended, fetches, kill
 
 from shoal.testing.servers.rabbitmq_server import RabbitServer
 from shoal.testing.servers.redis_server import RedisServer
-from shoal.testing.sites.loopback import Hit, busiest_window
 from shoal.testing.waiting import wait_for_line, wait_until
 
-SECONDS = 120.0
 PAGES = 260  # of the graph
-# Read by every Python process that begins with it on its path: what a later release would have.
-NEWER = "import shoal.frontier.piped.messages as messages\nmessages.VERSION += 1\n"
-
-
-@dataclass
-class PipedFleet:
-    """A crawl whose workers are behind a pipe, and its processes."""
-
-    crawl: Any  # a GraphCrawl
-    pipe: str
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    def start(self, *arguments: str, newer: bool = False) -> subprocess.Popen[str]:
-        """Start a command; `newer`: of a shoal whose messages have the next version."""
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
-        environ["SHOAL_PIPE"] = self.pipe
-        if newer:
-            folder = self.crawl.db.parent / "newer"
-            folder.mkdir(exist_ok=True)
-            (folder / "sitecustomize.py").write_text(NEWER)
-            environ["PYTHONPATH"] = str(folder)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "shoal", *arguments], env=environ,
-            cwd=self.crawl.db.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
-        self.processes.append(process)
-        return process
-
-    def start_coordinator(self, *, newer: bool = False) -> subprocess.Popen[str]:
-        process = self.start("serve", "--port", "0", "--frontier", self.crawl.frontier, newer=newer)
-        wait_for_line(process.stderr, "workers are served at")
-        return process
-
-    def start_worker(self, *, newer: bool = False) -> subprocess.Popen[str]:
-        where = ["--crawl", self.crawl.crawl, "--store", self.crawl.store]
-        return self.start("worker", self.crawl.spider, "--burst", *where, newer=newer)
-
-    def end(self) -> None:
-        for process in self.processes:
-            kill(process)
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    """SIGKILL for a command and the processes that it has started."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
-
-
-async def ended(process: subprocess.Popen[str], *, code: int = 0) -> str:
-    """What a worker said, once it has ended as it should."""
-    async with asyncio.timeout(SECONDS):
-        _, err = await asyncio.to_thread(process.communicate)
-    assert process.returncode == code, err
-    return err
-
-
-@pytest.fixture
-def new_fleet(new_crawl: Any) -> Iterator[Callable[..., Any]]:
-    fleets: list[PipedFleet] = []
-
-    async def make(pipe: str, **settings: Any) -> PipedFleet:
-        crawl = await new_crawl(pace="fixed", per_host=32, lease_seconds=5.0, grace_seconds=3.0, **settings)
-        fleets.append(PipedFleet(crawl, pipe))
-        return fleets[-1]
-
-    yield make
-    for fleet in fleets:
-        fleet.end()
-
-
-def fetches(fleet: PipedFleet) -> Counter[str]:
-    return Counter(hit.path for hit in fleet.crawl.site.hits())
 
 
 async def test_two_workers_behind_rabbitmq_fetch_every_page_once(rabbitmq: RabbitServer, new_fleet: Any) -> None:
@@ -190,11 +105,6 @@ async def test_nothing_is_lost_when_worker_coordinator_and_broker_are_killed_in_
     finally:
         fleet.end()
         server.remove()
-
-
-def check_pace(hits: list[Hit], *, per_second: int) -> None:
-    """No second of the site's clock has more requests than the pace allows, but for what the way to it takes."""
-    assert busiest_window(hits) <= per_second * 1.15 + 1
 
 
 async def test_a_worker_says_that_it_waits_for_a_coordinator(rabbitmq: RabbitServer, new_fleet: Any) -> None:

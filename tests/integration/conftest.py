@@ -10,9 +10,12 @@ from uuid import uuid4
 import pytest
 from command_line import Folder
 from postgres_stores import Open
+from pump_ground import Ground, ground_at
 
 from shoal.store.postgres.store import PostgresStore
+from shoal.testing.servers.object_server import MotoServer
 from shoal.testing.servers.postgres_server import PostgresServer
+from shoal.testing.servers.rabbitmq_server import RabbitServer
 from shoal.testing.sites.site_process import SiteProcess, site_process
 
 
@@ -48,3 +51,15 @@ async def new_store(postgres: PostgresServer, database: str) -> AsyncIterator[Op
             return store
 
         yield make
+
+
+@pytest.fixture
+async def ground(rabbitmq: RabbitServer, tmp_path: Path) -> AsyncIterator[Ground]:
+    async with ground_at(rabbitmq, tmp_path) as ground:
+        yield ground
+
+
+@pytest.fixture
+async def sqs_ground(moto: MotoServer, tmp_path: Path) -> AsyncIterator[Ground]:
+    async with ground_at(moto, tmp_path) as ground:
+        yield ground

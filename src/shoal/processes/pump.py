@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
@@ -42,6 +42,7 @@ from shoal.processes.outages import until_reachable
 from shoal.processes.pipe_notes import name_of, note_unreadable
 
 DUTY_SECONDS: Final = 5.0
+LOOKS_PER_DUTY: Final = 4  # so often a coordinator that stands by looks whether the duty is free
 # Less than a worker waits for: so it hears which server is away.
 FRONTIER_SECONDS: Final = 15.0
 ANSWER_SECONDS: Final = 20.0
@@ -97,7 +98,8 @@ class Pump:
         self._is_open = False
         self._senders: OrderedDict[str, _Sender] = OrderedDict()
         self._assembly = Assembly()
-        self._handling: set[asyncio.Task[None]] = set()
+        self._untaken: deque[Delivery] = deque()
+        self._handling: dict[asyncio.Task[None], Delivery] = {}
         self._at_once = asyncio.Semaphore(MOST_AT_ONCE)
         self._said: set[str] = set()
         self._is_new_unreadable = asyncio.Event()
@@ -115,16 +117,26 @@ class Pump:
                 if part.done():
                     part.result()
         finally:
-            for task in (*parts, *self._handling):
-                task.cancel()
-            await asyncio.gather(*parts, *self._handling, return_exceptions=True)
+            await _cancelled(parts)
             await self._leave()
 
     async def _leave(self) -> None:
+        """Answer what was received, as far as a moment is enough; let another coordinator do the rest."""
+        if self._handling:
+            await asyncio.wait(self._handling, timeout=self._duty_seconds / LOOKS_PER_DUTY)
+        left = [*self._untaken, *self._handling.values()] if self._has_duty.is_set() else []
+        await _cancelled(list(self._handling))
         with contextlib.suppress(ShoalError, TimeoutError):
             async with asyncio.timeout(LOOK_SECONDS):
+                await self._pass_on(left)
                 await self._frontier.hold_duty(self._duty, self._term, seconds=0.0)
         await self._pipe.close()
+
+    async def _pass_on(self, left: list[Delivery]) -> None:
+        """Send requests anew: one that is received again and again counts as what ends its coordinators."""
+        if left:
+            await self._pipe.send(REQUESTS, [delivery.body for delivery in left], seconds=ANSWER_SECONDS)
+            await self._pipe.confirm(left)
 
     async def _keep_duty(self) -> None:
         """Take the duty when it is free, and keep it."""
@@ -142,7 +154,7 @@ class Pump:
                 await self._end_duty()
             else:
                 self._say_once(f"another coordinator works at {self._pipe.shown}: this one stands by")
-            await asyncio.sleep(self._duty_seconds / 4)
+            await asyncio.sleep(self._duty_seconds / LOOKS_PER_DUTY)
 
     async def _hold(self) -> Duty:
         if not self._name:
@@ -164,8 +176,10 @@ class Pump:
     async def _serve(self) -> None:
         while True:
             await self._has_duty.wait()
-            for delivery in await until_reachable(self._receive, say=self._say):
-                await self._take(delivery)
+            self._untaken.extend(await until_reachable(self._receive, say=self._say))
+            while self._untaken:
+                await self._take(self._untaken[0])
+                self._untaken.popleft()
 
     async def _receive(self) -> list[Delivery]:
         try:
@@ -214,11 +228,11 @@ class Pump:
         sender.answers[envelope.number] = None
         await self._at_once.acquire()
         handling = asyncio.create_task(self._handle(delivery, envelope, call))
-        self._handling.add(handling)
+        self._handling[handling] = delivery
         handling.add_done_callback(self._handled)
 
     def _handled(self, handling: asyncio.Task[None]) -> None:
-        self._handling.discard(handling)
+        del self._handling[handling]
         self._at_once.release()
         if not handling.cancelled() and (error := handling.exception()) is not None:
             self._say_once(f"a request at {self._pipe.shown} could not be answered: {line_of(error)}")
@@ -309,9 +323,9 @@ class Pump:
         )
 
     async def _set_aside(self, delivery: Delivery, why: str) -> None:
-        self._say(f"a message at {self._pipe.shown} cannot be read and is kept in the queue {UNREADABLE}: {why}")
         with contextlib.suppress(ServerUnreachable):
             await self._pipe.set_aside([delivery])
+            self._say(f"a message at {self._pipe.shown} cannot be read and is kept in the queue {UNREADABLE}: {why}")
             self._is_new_unreadable.set()
 
     async def _keep_up(self) -> None:
@@ -357,6 +371,12 @@ async def pumping(
             running.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await running
+
+
+async def _cancelled(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _kind_of(error: ShoalError) -> str:
