@@ -482,7 +482,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     by class: "2xx", "3xx", "4xx", "5xx", "fault". `settles` and `writes` are calls of `frontier.settle` and
     `store.write`, `lease_calls` those of `frontier.lease`; their seconds are from call to answer. `cpu_seconds` is of
     the whole process; `parse_cpu`, `handler_cpu` and `store_cpu` are estimates of parts of it, the rest is fetching and
-    shoal. `waiting_for_slots`: seconds in which all slots were taken."""
+    shoal. `waiting_for_slots`: seconds in which all slots were taken. `page_requests` are those that rendered pages
+    made themselves, `page_refused` the connections for them that the guard refused."""
 
     fetches: int = 0
     fetch_seconds: float = 0.0
@@ -501,6 +502,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     handler_cpu: float = 0.0
     store_cpu: float = 0.0
     waiting_for_slots: float = 0.0
+    page_requests: int = 0
+    page_refused: int = 0
 
 
 class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):

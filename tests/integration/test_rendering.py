@@ -204,6 +204,7 @@ async def test_gives_the_dom_that_scripts_have_made(fetcher: BrowserFetcher, sit
     assert answer.headers["set-cookie"] == "visited=yes-or-no; Path=/"
     assert answer.screenshot.startswith(b"\x89PNG")
     assert answer.wire_size > 0
+    assert (answer.page_requests, answer.page_refused) == (2, 0)  # the page, and what its script asks for
 
 
 async def test_sends_the_headers_and_cookies_of_the_request(fetcher: BrowserFetcher, site: Site) -> None:
@@ -249,11 +250,11 @@ async def test_blocked_types_are_not_fetched(fetcher: BrowserFetcher, site: Site
 
 
 async def test_no_page_reaches_a_private_address(fetcher: BrowserFetcher, site: Site) -> None:
-    before = fetcher.refused
     answer = await rendered(fetcher, site, "/scan", wait_for="#ready")
     assert b"scanned" in answer.body
     assert site.reached == []
-    assert fetcher.refused - before >= 6  # three fetches, a websocket, two redirects
+    assert answer.page_refused >= 6  # three fetches, a websocket, two redirects
+    assert answer.page_requests >= answer.page_refused
     fault = await fetcher.fetch(Fetch(url=f"http://{ELSEWHERE}:{site.private}/", render=Render()))
     assert isinstance(fault, Fault)
     assert fault.kind is FaultKind.REFUSED_ADDRESS

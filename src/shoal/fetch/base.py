@@ -50,7 +50,8 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
 class Response(msgspec.Struct, frozen=True, kw_only=True):
     """A site's answer. Header names are lower case; bytes of their values beyond ASCII are read as Latin-1, as browsers
     do. `body` is decompressed, `wire_size` its size before that. `body_elapsed` is the part of the time in which the
-    body came. `screenshot` is a picture of a rendered page (PNG), if one was asked for."""
+    body came. `screenshot` is a picture of a rendered page (PNG), if one was asked for; `page_requests` are those that
+    such a page made itself, `page_refused` the connections for them that the guard refused."""
 
     url: str
     status: int
@@ -60,6 +61,8 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     elapsed: float
     body_elapsed: float = 0.0
     screenshot: bytes = b""
+    page_requests: int = 0
+    page_refused: int = 0
 
 
 def location_of(headers: Mapping[str, str]) -> str:
@@ -76,12 +79,15 @@ def location_of(headers: Mapping[str, str]) -> str:
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is no response, in one line. `is_certain`: it is the exit's fault alone, not the target's."""
+    """Why there is no response, in one line. `is_certain`: it is the exit's fault alone, not the target's.
+    `page_requests`, `page_refused`: as those of a `Response`."""
 
     kind: FaultKind
     message: str
     elapsed: float = 0.0
     is_certain: bool = False
+    page_requests: int = 0
+    page_refused: int = 0
 
 
 class Fetcher(Protocol):

@@ -74,6 +74,7 @@ class Tally:
         self._seconds = self._body_seconds = 0.0
         self._bytes = 0
         self._statuses = [0] * 6
+        self._page_requests = self._page_refused = 0
 
     def fetched(self, answer: Response | Fault) -> None:
         """A request has ended."""
@@ -88,6 +89,11 @@ class Tally:
             self._statuses[kind if 0 < kind < len(self._statuses) else 0] += 1
         else:
             self._statuses[0] += 1
+
+    def rendered(self, answer: Response | Fault) -> None:
+        """A page was rendered, or was to be: what it has asked for itself."""
+        self._page_requests += answer.page_requests
+        self._page_refused += answer.page_refused
 
     async def written(self, work: Coroutine[Any, Any, T]) -> T:
         """A write of the store, done: its time, and its CPU time in this thread and in those of the store."""
@@ -119,6 +125,8 @@ class Tally:
             handler_cpu=self.shares.handler,
             store_cpu=self.store_cpu,
             waiting_for_slots=self.waiting_for_slots.seconds,
+            page_requests=self._page_requests,
+            page_refused=self._page_refused,
         )
 
 
@@ -132,6 +140,8 @@ class CountedFetcher:
     async def fetch(self, request: Fetch) -> Response | Fault:
         answer = await self._fetcher.fetch(request)
         self._tally.fetched(answer)
+        if request.render is not None:
+            self._tally.rendered(answer)
         return answer
 
     async def close(self) -> None:

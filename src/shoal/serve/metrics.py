@@ -143,6 +143,11 @@ class Collector:
             "shoal_cpu_seconds", "CPU of workers, by what it was used for.", labels=["crawl", "part"]
         )
         received = CounterMetricFamily("shoal_received_bytes", "Bytes of answers.", labels=["crawl"])
+        pages = CounterMetricFamily(
+            "shoal_page_requests",
+            "Requests that rendered pages made themselves: all, and connections for them that the guard refused.",
+            labels=["crawl", "verdict"],
+        )
         for survey in self._surveys:
             crawl, total = survey.crawl.id, summed(member.beat.figures for member in survey.members)
             for status, count in sorted(total.statuses.items()):
@@ -152,11 +157,14 @@ class Collector:
             calls["settle"].add_metric([crawl], total.settles, total.settle_seconds)
             calls["write"].add_metric([crawl], total.writes, total.write_seconds)
             received.add_metric([crawl], total.received_bytes)
+            if total.page_requests:
+                pages.add_metric([crawl, "asked"], total.page_requests)
+                pages.add_metric([crawl, "refused"], total.page_refused)
             named = {"parse": total.parse_cpu, "handler": total.handler_cpu, "store": total.store_cpu}
             for part, seconds in named.items():
                 parts.add_metric([crawl, part], seconds)
             parts.add_metric([crawl, OTHER], max(0.0, total.cpu_seconds - sum(named.values())))
-        yield from (fetches, times, *calls.values(), parts, received)
+        yield from (fetches, times, *calls.values(), parts, received, pages)
 
     def _hosts(self) -> Iterator[Metric]:
         labels = ["crawl", "host"]

@@ -11,7 +11,7 @@ from worker_in_memory import HOST, Bench
 
 from shoal.errors import StorageError
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
-from shoal.model import FETCH_BUCKETS
+from shoal.model import FETCH_BUCKETS, Render
 from shoal.processes.tally import CountedFetcher, Spell, Tally, store_threads_seconds
 from shoal.testing.clock import FakeClock
 from shoal.testing.fakes import ScriptedFetcher
@@ -43,6 +43,18 @@ async def test_counts_what_a_fetcher_gives_back() -> None:
         FETCH_BUCKETS.index(1.0),
         len(FETCH_BUCKETS),
     }
+
+
+async def test_counts_what_rendered_pages_ask_for() -> None:
+    page = Response(
+        url=HOST, status=200, headers={}, body=b"", wire_size=0, elapsed=0.0, page_requests=9, page_refused=2
+    )
+    fault = Fault(kind=FaultKind.TOO_LARGE, message="", page_requests=1000)
+    tally = Tally()
+    fetcher = CountedFetcher(ScriptedFetcher({f"{HOST}/0": page, f"{HOST}/1": fault}), tally)
+    for number in range(2):
+        await fetcher.fetch(Fetch(url=f"{HOST}/{number}", render=Render()))
+    assert (tally.figures().page_requests, tally.figures().page_refused) == (1009, 2)
 
 
 def test_a_status_that_no_standard_has_is_a_fault() -> None:

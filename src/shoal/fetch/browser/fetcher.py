@@ -50,7 +50,6 @@ class BrowserFetcher:
         self._dialer = Dialer(settings, lookup=resolver, clock=clock)
         self.chromium = Chromium(program, settings)
         self._suspects: dict[str, None] = {}
-        self.refused = self.requests = 0
 
     async def fetch(self, request: Fetch) -> Response | Fault:
         """Send the request and read the whole answer, within every limit. Follows no redirect."""
@@ -101,13 +100,13 @@ class BrowserFetcher:
         rendering = Rendering(running, request, page_proxy=page_proxy, settings=self._settings)
         try:
             proxy = await page_proxy.open()
-            return await self._within_limits(rendering, running, proxy)
+            answer = await self._within_limits(rendering, running, proxy)
+            requests, refused = rendering.requests, page_proxy.refused
+            return msgspec.structs.replace(answer, page_requests=requests, page_refused=refused)
         except Exception:
             running.note_end(is_driver=True)
             raise
         finally:
-            self.refused += page_proxy.refused
-            self.requests += rendering.requests
             await self._leave(rendering, running)
             await page_proxy.close()
 
