@@ -59,6 +59,8 @@ def test_writes_units_that_name_only_what_shoal_has(fleet: Path) -> None:
         # A second SIGTERM, to the process behind the first one, would end pages in hand.
         assert values["KillMode"] == ["process" if "serve" in name else "mixed"]
         assert not unknown_variables((fleet / "units" / name).read_text())
+    crawl = units["shoal-books-crawl.service"]
+    assert (crawl["SuccessExitStatus"], crawl["RestartPreventExitStatus"]) == (["130"], ["2"])
     assert 'label=5% of $HOME "x"' in commands["shoal-books-crawl.service"]
     assert commands["shoal-books-worker-browser@.service"][-2:] == ["--kinds", "browser"]
     assert not unknown_variables((fleet / "env").read_text())
