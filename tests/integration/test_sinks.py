@@ -37,15 +37,17 @@ class TestFile:
         await sink.check()
         assert not (tmp_path / "items.jsonl").exists()
         await sink.deliver([message(1), message(2)])
-        await sink.deliver([message(1, version=2, item=msgspec.Raw(b'{"a":\n1}'))])
+        on_two, spaced = (msgspec.Raw(text) for text in (b'{"a":\n1}', b'{"b": 2}'))
+        await sink.deliver([message(1, version=2, item=on_two), message(3, item=spaced)])
         await sink.close()
         lines = (tmp_path / "items.jsonl").read_bytes().splitlines()
-        assert [json.loads(line)["id"] for line in lines] == ["books/1/1", "books/2/1", "books/1/2"]
+        assert [json.loads(line)["id"] for line in lines] == ["books/1/1", "books/2/1", "books/1/2", "books/3/1"]
         assert json.loads(lines[0]) == {
             "id": "books/1/1", "spider": "books", "key": "1", "version": 1, "change": "new", "at": 100.5,
             "url": "https://a.test/1", "crawl": "books-1", "item": {"n": 1},
         }  # fmt: skip
         assert json.loads(lines[2])["item"] == {"a": 1}
+        assert b'"item":{"b": 2}' in lines[3]
 
     @pytest.mark.parametrize("length", [1, 30, 200_000])
     async def test_a_line_that_a_crash_tore_is_cut_off(self, tmp_path: Path, length: int) -> None:

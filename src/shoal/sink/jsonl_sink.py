@@ -16,6 +16,7 @@ from shoal.sink.base import Message
 
 MOST = 500
 TAIL_BYTES = 64 * 1024
+_ENCODER = msgspec.json.Encoder()
 
 
 class FileSink:
@@ -93,7 +94,10 @@ class StdoutSink:
 
 def lines_of(messages: Sequence[Message]) -> bytes:
     """A line for each message. An item that was stored on several lines comes on one."""
-    return b"".join(_on_one_line(msgspec.json.encode(message)) + b"\n" for message in messages)
+    lines = _ENCODER.encode_lines(messages)
+    if lines.count(b"\n") == len(messages) and b"\r" not in lines:
+        return lines
+    return b"".join(_on_one_line(_ENCODER.encode(message)) + b"\n" for message in messages)
 
 
 def _on_one_line(text: bytes) -> bytes:

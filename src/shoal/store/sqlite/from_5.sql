@@ -36,6 +36,17 @@ BEGIN
     );
 END;
 
+-- The sinks of a spider in any order: to sort them, a sorter would be set up for every item, also where there is no sink.
+DROP TRIGGER item_is_new;
+
+CREATE TRIGGER item_is_new AFTER INSERT ON item
+BEGIN
+    INSERT INTO outbox (sink, key, version, change, at, url, crawl, data, queued)
+    SELECT id, NEW.key, NEW.version, 'new', coalesce(NEW.changed_at, NEW.first_seen), NEW.url, NEW.crawl, NEW.data,
+           strftime('%s', 'now')
+    FROM sink WHERE spider = NEW.spider;
+END;
+
 -- A change of an item that stays gone is no news: it is sent whole when it comes back.
 DROP TRIGGER item_has_changed;
 
@@ -45,7 +56,7 @@ BEGIN
     INSERT INTO outbox (sink, key, version, change, at, url, crawl, data, queued)
     SELECT id, NEW.key, NEW.version + NEW.moves, 'changed', coalesce(NEW.changed_at, NEW.last_seen), NEW.url, NEW.crawl,
            NEW.data, strftime('%s', 'now')
-    FROM sink WHERE spider = NEW.spider ORDER BY id;
+    FROM sink WHERE spider = NEW.spider;
 END;
 
 CREATE TRIGGER item_has_moved AFTER UPDATE OF gone_at ON item WHEN (NEW.gone_at IS NULL) <> (OLD.gone_at IS NULL)
@@ -53,7 +64,7 @@ BEGIN
     INSERT INTO outbox (sink, key, version, change, at, url, crawl, data, queued)
     SELECT id, NEW.key, NEW.version + NEW.moves, iif(NEW.gone_at IS NULL, 'new', 'gone'),
            coalesce(NEW.gone_at, NEW.last_seen), NEW.url, NEW.crawl, NEW.data, strftime('%s', 'now')
-    FROM sink WHERE spider = NEW.spider ORDER BY id;
+    FROM sink WHERE spider = NEW.spider;
     UPDATE item SET left_at = OLD.gone_at, back_at = NEW.last_seen WHERE id = NEW.id AND NEW.gone_at IS NULL;
 END;
 

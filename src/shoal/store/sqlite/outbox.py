@@ -23,11 +23,14 @@ _ADD = """
     ON CONFLICT (spider, url, host) DO UPDATE SET has_secret = excluded.has_secret"""
 # One row of JSON instead of a row per change: fetching a row releases the interpreter lock, and beside a busy event
 # loop it takes a switch interval each time to get it back. JSON cuts off the last digit of a time, so that is a text.
+# How far the bytes reach is reckoned on two numbers per row: rows that are added up as a whole are copied for it.
 _READ = f"""
-    SELECT json_group_array(json_array(position, key, version, change, printf('%!.17g', at), url, crawl, data)) FROM (
-        SELECT *, sum(length(data)) OVER (ORDER BY position) - length(data) AS before FROM (
-            SELECT * FROM outbox WHERE sink = ? ORDER BY position LIMIT ?))
-    WHERE before <= {READ_BYTES}"""  # noqa: S608 -- a number of ours
+    SELECT json_group_array(json_array(position, key, version, change, printf('%!.17g', at), url, crawl, data))
+    FROM outbox WHERE sink = :sink AND position <= (
+        SELECT max(position) FROM (
+            SELECT position, sum(size) OVER (ORDER BY position) - size AS before FROM (
+                SELECT position, length(data) AS size FROM outbox WHERE sink = :sink ORDER BY position LIMIT :limit))
+        WHERE before <= {READ_BYTES})"""  # noqa: S608 -- a number of ours
 # Held for longer than anybody asks: the clock was set back since.
 _HOLD = """
     UPDATE sink SET holder = :holder, held_until = :now + :seconds
@@ -115,7 +118,7 @@ class SqliteOutbox:
             return self._connection.execute(_HOLD, values).rowcount
 
     def _read(self, sink: int, limit: int) -> list[Outgoing]:
-        (text,) = self._connection.execute(_READ, (sink, limit)).fetchone()
+        (text,) = self._connection.execute(_READ, {"sink": sink, "limit": limit}).fetchone()
         return [
             Outgoing(
                 position=position,
