@@ -21,7 +21,10 @@ from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.pipes import open_pipe
 from shoal.processes.pump import Pump
 from shoal.testing.contract.frontier.case import FrontierCase
+from shoal.testing.contract.frontier.kind_promises import KindPromises
+from shoal.testing.contract.frontier.lease_promises import LeasePromises
 from shoal.testing.contract.frontier.settle_promises import SettlePromises
+from shoal.testing.contract.frontier.stage_promises import StagePromises
 from shoal.testing.contract.frontier.visit_promises import VisitPromises
 from shoal.testing.frontier_contract import FrontierContract
 from shoal.testing.servers.object_server import MotoServer
@@ -75,9 +78,18 @@ class TestPipedFrontier(PipedCase, FrontierContract):
             assert db.execute(damaged).rowcount == 2
 
 
-# Not the whole suite: calls through moto's server are slow. These promises show that answers find those who asked, and
-# that results keep their kinds.
-class TestPipedFrontierOverSqs(PipedCase, SettlePromises, VisitPromises):
+# Not the whole suite: a test takes half a second through moto's server. These promises show that answers find those who
+# asked, that leases, kinds and stages come through, and that results keep what they are. Decision 43 lists the others.
+class TestPipedFrontierOverSqs(PipedCase, SettlePromises, KindPromises, StagePromises, VisitPromises):
+    test_two_workers_asking_at_once = LeasePromises.test_two_workers_asking_at_once_never_get_the_same_task
+    test_says_from_which_moment = LeasePromises.test_says_from_which_moment_of_this_process_the_waits_count
+    test_lends_ahead_within_the_horizon = LeasePromises.test_lends_ahead_within_the_horizon_and_never_beyond
+    test_lends_an_expired_lease_again = LeasePromises.test_lends_an_expired_lease_again_with_a_new_token
+    test_an_extended_lease_lasts_longer = LeasePromises.test_an_extended_lease_lasts_longer
+    test_an_evicted_workers_tasks_are_lent_again = LeasePromises.test_an_evicted_workers_tasks_are_lent_again_at_once
+    test_a_reserved_start_counts_in_the_pace = LeasePromises.test_a_reserved_start_counts_in_the_pace
+    test_a_lane_without_rules_is_opened = LeasePromises.test_a_lane_without_rules_lends_one_lease_that_opens_it
+
     @pytest.fixture
     def pipe_url(self, moto: MotoServer) -> Callable[[str], str]:
         return moto.queues_url

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -223,7 +224,9 @@ class SqsPipe:
                     retries={"total_max_attempts": 1},
                     max_pool_connections=100,
                 )
-                made = get_session().create_client(
+                session = get_session()
+                session.register_component("data_loader", _models())
+                made = session.create_client(
                     "sqs", region_name=self._address.region, endpoint_url=self._address.endpoint, config=config
                 )
                 self._client = await self._stack.enter_async_context(made)
@@ -248,6 +251,12 @@ class SqsPipe:
         if isinstance(error, (exceptions.ProfileNotFound, exceptions.InvalidRegionError)):
             return UsageError(f"{at}: {text}")
         return ServerUnreachable(f"cannot reach SQS at {at}: {text}")
+
+
+@lru_cache(maxsize=1)
+def _models() -> Any:
+    """What the driver knows of AWS's services, megabytes of JSON, read once. Nothing of it is ours."""
+    return get_session().get_component("data_loader")
 
 
 def _batches(texts: Sequence[str]) -> list[list[str]]:
