@@ -9,8 +9,9 @@ from itertools import pairwise
 
 import pytest
 from autoscaler_rules import chart_numbers
-from crawl_model import Host, ModelCrawl, Writing
+from crawl_model import ModelCrawl, Writing
 from fleet_model import Deployment, Fleet, Moment
+from scaling_table import hosts, of_cores
 
 from shoal.model import CrawlState
 from shoal.processes.utilisation import TARGET_SHARE
@@ -19,11 +20,6 @@ HOUR = 3600.0
 SERVER = "postgresql://db.example/results"
 COOLDOWN = float(chart_numbers()["cooldownSeconds"])
 STABLE = float(chart_numbers()["scaleDown"]["stabilizationSeconds"])
-
-
-def hosts(number: int, *, interval: float, waiting: int) -> list[Host]:
-    """So many hosts at one pace, each with so many pages."""
-    return [Host(name=f"h{place}.example", interval=interval, waiting={"http": waiting}) for place in range(number)]
 
 
 def keda(*kinds: str, crawl: str = "") -> Deployment:
@@ -43,11 +39,6 @@ def fed_by_paces(crawl: ModelCrawl, *, noise: float = 0.0) -> int:
     """The workers that the hosts' paces can feed, by advice's own arithmetic: each is loaded up to its target share."""
     rate = sum(min(1 / one.interval if one.interval else math.inf, one.cap / crawl.latency) for one in crawl.hosts)
     return math.ceil(rate * crawl.cpu["http"] * (1 + noise) / TARGET_SHARE)
-
-
-def of_cores(**more: object) -> ModelCrawl:
-    """A crawl that needs cores: twenty hosts at ten pages per second feed five cores, six workers."""
-    return ModelCrawl(id="a", hosts=hosts(20, interval=0.1, waiting=100_000), cpu={"http": 0.025}, **more)  # type: ignore[arg-type]  # what tests give
 
 
 @pytest.mark.parametrize("look_seconds", [5.0, 15.0, 30.0])
