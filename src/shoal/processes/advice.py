@@ -112,8 +112,8 @@ def _little_to_do(nothing: Advice, before: Survey, now: Survey) -> Advice | None
     """Advice on a crawl with nothing to do now, or hardly anything; None if it has work."""
     if waits_to_be_taken_in(now):
         return told(_with(nothing, one_of_usual_kind(now)), pushed_words(now))
-    if came_and_went(before, now):
-        worked = kinds_that_worked(before, now)
+    worked = kinds_that_worked(before, now) if came_and_went(before, now) else set()
+    if worked:
         return told(_with(nothing, one_of_each_kind(now, which=lambda one: one.kind in worked)), empty_words(now))
     if (nothing_to_do := idle_words(now)) is not None:
         return told(nothing, nothing_to_do)

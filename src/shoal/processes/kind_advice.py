@@ -15,7 +15,7 @@ import msgspec
 from shoal.error_text import several
 from shoal.model import HTTP
 from shoal.processes.crawl_survey import Survey, measured
-from shoal.processes.crew import Member
+from shoal.processes.crew import Member, Presence
 from shoal.processes.utilisation import (
     SATURATED,
     Need,
@@ -113,8 +113,8 @@ def one_of_each_kind(survey: Survey, *, which: Callable[[KindAdvice], bool]) -> 
 
 
 def kinds_that_worked(before: Survey, now: Survey) -> set[str]:
-    """The kinds of workers that have done pages since then."""
-    members = [member for member in now.at_work if _pages(before, [member])]
+    """The kinds of workers that have done pages since then, and may have left the crawl as it has finished."""
+    members = [member for member in now.members if member.presence is not Presence.GONE and _pages(before, [member])]
     return {kind for member in members for kind in member.beat.kinds}
 
 

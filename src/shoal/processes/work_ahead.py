@@ -49,4 +49,4 @@ def came_and_went(before: Survey, now: Survey) -> bool:
     """Whether there is nothing left of what was done a moment ago, as where a start is fed slowly or URLs are pushed
     one by one: the next ones may come any moment."""
     is_open = now.progress.state in (CrawlState.RUNNING, CrawlState.FINISHED)
-    return is_open and not now.progress.left and now.progress.ended > before.progress.ended and bool(now.at_work)
+    return is_open and not now.progress.left and now.progress.ended > before.progress.ended

@@ -69,4 +69,5 @@ def usable(crawls: Sequence[Crawl]) -> list[Crawl]:
 def shown(crawls: Sequence[Crawl], pushed: Container[str] = ()) -> list[Crawl]:
     """The crawls that are surveyed: those at work, those into which URLs were pushed, and the newest that ended."""
     live = [crawl for crawl in crawls if crawl.state in LIVE or crawl.id in pushed]
-    return live + [crawl for crawl in crawls if crawl not in live][:ENDED_SHOWN]
+    ended = [crawl for crawl in crawls if crawl.state not in LIVE and crawl.id not in pushed]
+    return live + ended[:ENDED_SHOWN]

@@ -38,11 +38,11 @@ class Pod:
     def is_at_work(self, now: float) -> bool:
         return self.ready <= now and self.stops is None and self.gone is None
 
-    def add(self, crawl: str, **more: float) -> None:
-        """Count something for a crawl."""
-        mine = self.figures.setdefault(crawl, dict.fromkeys((*_COUNTED, "pages"), 0.0))
-        for name, value in more.items():
-            mine[name] += value
+    def counted(self, crawl: str) -> dict[str, float]:
+        """What it has counted for a crawl."""
+        if crawl not in self.figures:
+            self.figures[crawl] = dict.fromkeys((*_COUNTED, "pages"), 0.0)
+        return self.figures[crawl]
 
 
 _COUNTED: Final = (
@@ -152,8 +152,7 @@ class Fleet:
         return found
 
     def _beat(self, crawl: ModelCrawl, pod: Pod, *, busy: int) -> WorkerBeat:
-        pod.add(crawl.id)
-        counted = pod.figures[crawl.id]
+        counted = pod.counted(crawl.id)
         seen = self.now if pod.gone is None else pod.gone
         return WorkerBeat(
             worker=f"{pod.name}:{crawl.id}" if len(self.crawls) > 1 else pod.name, crawl=crawl.id, host=pod.name,
@@ -213,14 +212,17 @@ class Fleet:
         batch_seconds = writing.batch_seconds
         if is_full and rate == writing.most:
             batch_seconds = max(batch_seconds, count * BATCH / writing.most)
+        part = begun / count
+        more = {
+            "pages": part, "fetches": part, "fetch_seconds": part * latency, "cpu_seconds": part * cost,
+            "waiting_for_slots": 1.0 if is_full and rate == limits["slots"] else 0.0, "writes": part / BATCH,
+            "write_seconds": part / BATCH * batch_seconds, "settles": part / BATCH,
+        }  # fmt: skip
         for pod in pods:
-            part = begun / count
             pod.load = min(1.0, pod.load + part * cost)
-            pod.add(
-                crawl.id, pages=part, fetches=part, fetch_seconds=part * latency, cpu_seconds=part * cost,
-                waiting_for_slots=1.0 if is_full and rate == limits["slots"] else 0.0, writes=part / BATCH,
-                write_seconds=part / BATCH * batch_seconds, settles=part / BATCH,
-            )  # fmt: skip
+            counted = pod.counted(crawl.id)
+            for name, value in more.items():
+                counted[name] += value
         return begun * cost
 
     def _scale(self) -> None:

@@ -23,12 +23,14 @@ class Row(NamedTuple):
 
 def hosts(number: int, *, interval: float, waiting: int) -> list[Host]:
     """So many hosts at one pace, each with so many pages."""
-    return [Host(name=f"h{place}.example", interval=interval, waiting={"http": waiting}) for place in range(number)]
+    return [
+        Host(name=f"h{place}.example", interval=interval, cap=64, waiting={"http": waiting}) for place in range(number)
+    ]
 
 
 def of_cores() -> ModelCrawl:
-    """Twenty hosts at ten pages per second feed five cores: six workers."""
-    return ModelCrawl(id="a", hosts=hosts(20, interval=0.1, waiting=100_000), cpu={"http": 0.025})
+    """Five hosts at forty pages per second feed five cores: six workers."""
+    return ModelCrawl(id="a", hosts=hosts(5, interval=0.025, waiting=400_000), cpu={"http": 0.025})
 
 
 def of_paces() -> ModelCrawl:
@@ -36,11 +38,11 @@ def of_paces() -> ModelCrawl:
 
 
 def of_slots() -> ModelCrawl:
-    return ModelCrawl(id="a", hosts=hosts(30, interval=1.0, waiting=100_000), latency=5.0, cpu={"http": 0.005})
+    return ModelCrawl(id="a", hosts=hosts(6, interval=0.2, waiting=500_000), latency=5.0, cpu={"http": 0.005})
 
 
 def that_ends() -> ModelCrawl:
-    return ModelCrawl(id="a", hosts=hosts(20, interval=0.1, waiting=8_000), cpu={"http": 0.025})
+    return ModelCrawl(id="a", hosts=hosts(5, interval=0.025, waiting=32_000), cpu={"http": 0.025})
 
 
 def visited_again() -> ModelCrawl:
@@ -48,10 +50,10 @@ def visited_again() -> ModelCrawl:
 
 
 ROWS: Final = (
-    Row("whose 20 hosts allow 200 pages/s, of 25 ms of CPU each", of_cores),
+    Row("whose five hosts allow 200 pages/s, of 25 ms of CPU each", of_cores),
     Row("the same, with noise of 20 % in latency and CPU", of_cores, noise=0.2),
     Row("with 1,200,000 pages of three hosts at 1/s", of_paces),
-    Row("whose 30 hosts at 1/s answer after 5 s", of_slots),
+    Row("whose six hosts at 5/s answer after 5 s", of_slots),
     Row("of 160,000 pages, done after a quarter of an hour", that_ends),
     Row("of 2,500 pages that are visited again after 45 minutes", visited_again),
 )

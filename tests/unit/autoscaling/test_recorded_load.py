@@ -23,8 +23,10 @@ def surveys() -> list[Survey]:
 
 
 def advised(every: int) -> list[tuple[float, Advice]]:
-    """What was advised between each survey and the next, with their times; so many surveys of the recording apart."""
-    return [(now.at, advise(before, now)) for before, now in pairwise(surveys()[::every])]
+    """What was advised between each survey and the next, with their times; so many surveys of the recording apart. A
+    crawl that has ended is not read again: the last look sees the same survey."""
+    found = surveys()[::every]
+    return [(now.at, advise(before, now)) for before, now in pairwise([*found, found[-1]])]
 
 
 def changes(numbers: list[int]) -> int:

@@ -11,6 +11,7 @@ from crawl_surveys import SECONDS, beat, lane, survey
 from shoal.model import CrawlState
 from shoal.processes.advice import advise
 from shoal.processes.crawl_survey import Survey
+from shoal.processes.crew import Member, Presence
 from shoal.processes.work_ahead import LEAD_SECONDS, REST_SECONDS, seconds_until_work
 
 HOURS = 20 * 3600.0
@@ -90,6 +91,14 @@ def test_pushed_urls_want_a_worker_of_a_kind_that_the_crawl_has_had() -> None:
         survey(gone, queued=0, kinds={"http": 0, "eu": 0}, state=CrawlState.FINISHED), pushed=1
     )
     assert {one.kind: one.workers_wanted for one in advise(pushed, pushed).kinds} == {"http": 0, "eu": 1}
+
+
+def test_a_worker_that_left_a_crawl_as_it_finished_is_kept_for_the_next_push() -> None:
+    left = Member(msgspec.structs.replace(beat(fetches=5), pages=5, left=1.0), Presence.LEFT)
+    finished = survey(queued=0, done=5, at=SECONDS, state=CrawlState.FINISHED)
+    assert wanted(msgspec.structs.replace(finished, members=[left]), before=survey(beat())) == 1
+    gone = Member(left.beat, Presence.GONE)
+    assert wanted(msgspec.structs.replace(finished, members=[gone]), before=survey(beat())) == 0
 
 
 @pytest.mark.parametrize("state", [CrawlState.RUNNING, CrawlState.FINISHED])
