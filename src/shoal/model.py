@@ -334,7 +334,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     `reason` says why the crawl was paused or cancelled, if that is known. `feeders_lost`: feeders that have not fed the
     start to its end and are gone. `kinds` counts the tasks that wait, queued or delayed, by their kind; it is
-    empty in a crawl that never had another kind than `http`."""
+    empty in a crawl that never had another kind than `http`. `due_in`: seconds until the first of the delayed tasks is
+    due; 0: one is, or there is none."""
 
     state: CrawlState
     feeding: bool = False
@@ -356,6 +357,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     feeders_lost: int = 0
     kinds: dict[str, int] = msgspec.field(default_factory=dict)
+    due_in: float = 0.0
 
     @property
     def left(self) -> int:

@@ -19,6 +19,7 @@ from serving import Serving, serving
 from shoal.frontier import open_frontier
 from shoal.model import Crawl
 from shoal.serve.metrics import HOSTS_SHOWN, cumulative
+from shoal.serve.surveyor import ENDED_SHOWN
 from shoal.testing.fakes import task_for
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import SiteProcess
@@ -111,6 +112,29 @@ def test_a_frontier_that_is_away_is_a_figure(folder: Folder, redis_server: Redis
         assert value(figures(server), "shoal_frontier_up") == 0
         redis_server.start()
         wait_until(lambda: value(figures(server), "shoal_frontier_up") == 1, otherwise="it stays away", pause=0.1)
+
+
+async def test_a_push_into_the_inbox_of_a_finished_crawl_wants_a_worker(
+    folder: Folder, redis_server: RedisServer
+) -> None:
+    """Of more than the metrics tell of: this one ended before all others."""
+    frontier = await open_frontier(redis_server.url)
+    for number in range(ENDED_SHOWN + 1):
+        await frontier.open_crawl(Crawl(id=f"books-{number}", spider="books"))
+        await frontier.lease([f"books-{number}"], 1, worker="w", seconds=9.0, horizon=0.0)
+    await frontier.close()
+    with serving(folder, "--frontier", redis_server.url) as server:
+        assert [one for one in figures(server)["shoal_workers_wanted"].samples if one.value] == []
+        redis_server.call("LPUSH", "shoal:inbox:books-0", "https://books.example/", "https://books.example/2")
+        wait_until(
+            lambda: [
+                (one.labels["crawl"], one.value)
+                for one in figures(server)["shoal_workers_wanted"].samples
+                if one.value
+            ] == [("books-0", 1.0)],
+            otherwise="no worker is wanted",
+            pause=0.5,
+        )  # fmt: skip
 
 
 def test_a_token_is_needed(folder: Folder) -> None:

@@ -5,24 +5,54 @@ With twice the workers a crawl is as many times as fast as the tightest thing al
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import msgspec
 
-from shoal.processes.advice_words import IF_SO, WORDS, idle_words, no_worker_words, scarce_words, unknown_words
+from shoal.processes.advice_words import (
+    IF_SO,
+    WORDS,
+    empty_words,
+    idle_words,
+    no_worker_words,
+    pushed_words,
+    resting_words,
+    scarce_words,
+    unknown_words,
+)
 from shoal.processes.crawl_survey import Measured, Survey, measured
-from shoal.processes.kind_advice import KindAdvice, advise_kinds, has_several_kinds, kind_lines, kinds_at_rest
+from shoal.processes.kind_advice import (
+    ONE,
+    KindAdvice,
+    advise_kinds,
+    has_several_kinds,
+    kept,
+    kind_lines,
+    kinds_at_rest,
+    kinds_that_worked,
+    one_of_each_kind,
+    one_of_usual_kind,
+    with_need,
+)
 from shoal.processes.utilisation import (
     SATURATED,
-    TARGET_SHARE,
+    Need,
     Shares,
     Thing,
     gain,
     growing,
+    in_hand,
     is_scarce,
+    is_too_short,
+    needed,
     shares_of,
-    wanted,
+)
+from shoal.processes.work_ahead import (
+    came_and_went,
+    is_resting,
+    only_later,
+    seconds_until_work,
+    waits_to_be_taken_in,
 )
 
 
@@ -46,22 +76,26 @@ def advise(before: Survey, now: Survey) -> Advice:
     """What bounds the crawl between two surveys, and what would help."""
     crawl, done = now.crawl, measured(before, now)
     nothing = Advice(crawl=crawl.id, rate=done.rate, workers=done.workers, workers_wanted=0, kinds=kinds_at_rest(now))
-    if (nothing_to_do := idle_words(now)) is not None:
-        return told(nothing, nothing_to_do)
+    if (little := _little_to_do(nothing, before, now)) is not None:
+        return little
     if not done.workers:
-        return told(_with_kinds(nothing, before, now, wanted_of_all=1), no_worker_words(now))
+        return told(_with_kinds(nothing, before, now, need=ONE), no_worker_words(now))
     unknown = msgspec.structs.replace(nothing, is_certain=False)
+    as_many = kept(now, now.at_work)
     if now.at <= before.at:
-        kept = _with_kinds(unknown, before, now, wanted_of_all=done.workers)
-        return told(kept, f"{crawl.id} is not measured yet: ask again soon")
+        return told(_with_kinds(unknown, before, now, need=as_many), f"{crawl.id} is not measured yet: ask again soon")
     shares = shares_of(now, done)
     tightest = shares.tightest
     bound = tightest if getattr(shares, tightest) >= SATURATED else ""
     # A worker that has no time for a page in all these seconds is bound by its cores; of the rest nothing is known.
     if not done.pages and bound != "cpu":
-        return told(_with_kinds(unknown, before, now, wanted_of_all=done.workers), unknown_words(now, done))
+        is_little = not bound and (is_scarce(now) or is_too_short(now, done))
+        need = in_hand(shares, done, now.at_work) if is_little else as_many
+        return told(_with_kinds(unknown, before, now, need=need), unknown_words(now, done))
     if not bound and is_scarce(now):
-        return _scarce(msgspec.structs.replace(nothing, shares=shares), before, now)
+        need = in_hand(shares, done, now.at_work)
+        found = _with_kinds(msgspec.structs.replace(nothing, shares=shares, bound="links"), before, now, need=need)
+        return told(found, scarce_words(now), *_wanted_line(found))
     grows = growing(crawl)
     advice = msgspec.structs.replace(
         nothing,
@@ -70,8 +104,25 @@ def advise(before: Survey, now: Survey) -> Advice:
         is_certain=bound not in ("line", "slots", ""),
         gain_of_doubling=gain(shares, done, times=2.0, grows=grows, own_machines=False),
     )
-    advice = _with_kinds(advice, before, now, wanted_of_all=wanted(shares, done, grows=grows))
+    advice = _with_kinds(advice, before, now, need=needed(shares, done, grows=grows))
     return told(advice, *WORDS[bound](now, done), *_doubling(advice, done, grows=grows), *_wanted_line(advice))
+
+
+def _little_to_do(nothing: Advice, before: Survey, now: Survey) -> Advice | None:
+    """Advice on a crawl with nothing to do now, or hardly anything; None if it has work."""
+    if waits_to_be_taken_in(now):
+        return told(_with(nothing, one_of_usual_kind(now)), pushed_words(now))
+    worked = kinds_that_worked(before, now) if came_and_went(before, now) else set()
+    if worked:
+        return told(_with(nothing, one_of_each_kind(now, which=lambda one: one.kind in worked)), empty_words(now))
+    if (nothing_to_do := idle_words(now)) is not None:
+        return told(nothing, nothing_to_do)
+    if is_resting(now):
+        return told(nothing, resting_words(now, seconds_until_work(now)))
+    if now.at_work and only_later(now):
+        some = one_of_each_kind(now, which=lambda one: one.waiting > 0)
+        return told(_with(nothing, some), resting_words(now, seconds_until_work(now)))
+    return None
 
 
 def told(advice: Advice, *lines: str) -> Advice:
@@ -80,21 +131,15 @@ def told(advice: Advice, *lines: str) -> Advice:
     return msgspec.structs.replace(advice, lines=(*lines, *by_kind))
 
 
-def _with_kinds(advice: Advice, before: Survey, now: Survey, *, wanted_of_all: int) -> Advice:
-    """Each kind's workers, and their sum; those of the whole crawl where there is one kind."""
-    kinds = kinds_at_rest(now)
+def _with_kinds(advice: Advice, before: Survey, now: Survey, *, need: Need) -> Advice:
+    """Each kind's workers, and their sum; those of the whole crawl, which needs so many, where there is one kind."""
     if has_several_kinds(now):
-        kinds = advise_kinds(before, now, shares=advice.shares)
-    else:
-        kinds = tuple(msgspec.structs.replace(one, workers_wanted=wanted_of_all) for one in kinds)
+        return _with(advice, advise_kinds(before, now, shares=advice.shares))
+    return _with(advice, tuple(with_need(one, need, at_work=advice.workers) for one in kinds_at_rest(now)))
+
+
+def _with(advice: Advice, kinds: tuple[KindAdvice, ...]) -> Advice:
     return msgspec.structs.replace(advice, kinds=kinds, workers_wanted=sum(one.workers_wanted for one in kinds))
-
-
-def _scarce(advice: Advice, before: Survey, now: Survey) -> Advice:
-    busy = max(advice.shares.cpu, advice.shares.slots, advice.shares.store)
-    workers = max(1, math.ceil(advice.workers * busy / TARGET_SHARE))
-    found = _with_kinds(msgspec.structs.replace(advice, bound="links"), before, now, wanted_of_all=workers)
-    return told(found, scarce_words(now), *_wanted_line(found))
 
 
 def _doubling(advice: Advice, done: Measured, *, grows: Sequence[Thing]) -> list[str]:

@@ -56,6 +56,31 @@ def idle_words(survey: Survey) -> str | None:
     return f"{crawl} has nothing left to do: no worker is needed"
 
 
+def pushed_words(survey: Survey) -> str:
+    """URLs that were pushed, and wait to be taken in."""
+    pushed = several(survey.pushed, "pushed URL")
+    return (
+        f"{pushed} {'waits' if survey.pushed == 1 else 'wait'} in the inbox of {survey.crawl.id}: a worker takes them"
+        " in, and fetches them"
+    )
+
+
+def empty_words(survey: Survey) -> str:
+    """A crawl that has nothing left this moment, and had a moment ago."""
+    return (
+        f"{survey.crawl.id} has nothing left at this moment, and had until now: a worker is worth keeping for a while"
+    )
+
+
+def resting_words(survey: Survey, seconds: float) -> str:
+    """A crawl whose pages all wait for a later time."""
+    pages = several(survey.progress.left, "page")
+    waits = "waits for its" if survey.progress.left == 1 else "wait for their"
+    return (
+        f"{pages} of {survey.crawl.id} {waits} time, the first for {hours(seconds)}: hardly a worker is needed before"
+    )
+
+
 def no_worker_words(survey: Survey) -> str:
     gone = sum(member.presence is Presence.GONE for member in survey.members)
     last = f" any more, {several(gone, 'worker')} ended without a word" if gone else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -21,7 +21,8 @@ CROWDED = 0.85
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """A crawl as it was read at the time `at` of a monotonic clock. Of lanes and exits there are `LANES_READ` and
-    `EXITS_READ` at most, of workers the latest ones."""
+    `EXITS_READ` at most, of workers the latest ones. `pushed` URLs wait in its inbox; `parts` are the shares of their
+    process that workers have for this crawl, by name, where a process works on several crawls."""
 
     crawl: Crawl
     progress: Progress
@@ -29,6 +30,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     members: Sequence[Member] = ()
     exits: Sequence[ExitStatus] = ()
     at: float = 0.0
+    pushed: int = 0
+    parts: Mapping[str, float] = msgspec.field(default_factory=dict)
 
     @property
     def at_work(self) -> list[Member]:
@@ -39,7 +42,9 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
         return {use.exit for use in self.exits if use.parked_for > 0 or (use.lane == lane and use.rests_for > 0)}
 
 
-async def surveyed(crawl: Crawl, *, frontier: Frontier, clock: Callable[[], float] = time.monotonic) -> Survey:
+async def surveyed(
+    crawl: Crawl, *, frontier: Frontier, pushed: int = 0, clock: Callable[[], float] = time.monotonic
+) -> Survey:
     """Read the crawl."""
     return Survey(
         crawl=crawl,
@@ -48,6 +53,7 @@ async def surveyed(crawl: Crawl, *, frontier: Frontier, clock: Callable[[], floa
         members=await crew_of(crawl.id, frontier=frontier),
         exits=await frontier.exits(crawl.id, limit=EXITS_READ) if crawl.pools else (),
         at=clock(),
+        pushed=pushed,
     )
 
 
@@ -89,6 +95,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     loads: tuple[float, ...]
     cores: float
     memory_bytes: int
+    slots: int = 0
 
     @property
     def rate(self) -> float:
@@ -102,6 +109,12 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def load(self) -> float:
         return sum(self.loads) / len(self.loads) if self.loads else 0.0
+
+    @property
+    def slots_used(self) -> float:
+        """The share of the workers' slots that had a request on its way, on average."""
+        time = self.worker_seconds * self.slots / self.workers if self.workers else 0.0
+        return min(1.0, self.figures.fetch_seconds / time) if time else 0.0
 
     @property
     def core_got(self) -> float:
@@ -128,17 +141,19 @@ def measured(before: Survey, now: Survey) -> Measured:
         pages=max(0, ended),
         workers=len(beats),
         figures=summed(figures for figures, _ in parts),
-        loads=tuple(beat.load for beat in beats),
+        loads=tuple(beat.load * now.parts.get(beat.worker, 1.0) for beat in beats),
         cores=cores_of(beats),
         memory_bytes=sum(beat.memory_bytes for beat in beats),
+        slots=sum(beat.slots for beat in beats),
     )
 
 
 def _part(before: WorkerBeat | None, now: WorkerBeat, *, seconds: float) -> tuple[Figures, float]:
     """What one worker did, and the seconds that its signs of life are apart: 0 if it gave none meanwhile."""
     if before is None:
-        # It has joined since: all that it did was done in this time.
-        return now.figures, seconds
+        # It has joined since: all that it did was done in this time, or in the part of it since it began.
+        age = now.seen - now.started
+        return now.figures, age if SHORTEST_SECONDS <= age < seconds else seconds
     apart = now.seen - before.seen
     # The clock that signs of life are read by may have been set.
     is_likely = 0 <= apart <= 2 * seconds + SHORTEST_SECONDS

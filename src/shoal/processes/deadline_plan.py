@@ -71,7 +71,7 @@ def plan_for(
         return msgspec.structs.replace(none, why=why)
     needed = survey.progress.left / seconds
     shares = [float(getattr(advice.shares, name)) for name in growing(survey.crawl)]
-    workers = max(1, math.ceil(done.workers * needed / done.rate * max(0.01, *shares) / TARGET_SHARE))
+    workers = max(1, math.ceil(done.workers * needed / done.rate * max(0.01, done.slots_used, *shares) / TARGET_SHARE))
     cores = needed / done.rate * done.core_got * done.workers / TARGET_SHARE
     memory = workers * done.memory_bytes / done.workers / 1e9
     offers = [offer for size in machines if (offer := _offer(size, workers, cores, memory, seconds)) is not None]

@@ -7,27 +7,47 @@ the sum over kinds is the number for the crawl, and the sum over some kinds the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from shoal.error_text import several
 from shoal.model import HTTP
 from shoal.processes.crawl_survey import Survey, measured
-from shoal.processes.crew import Member
-from shoal.processes.utilisation import SATURATED, TARGET_SHARE, Shares, growing, hardly_waits, shares_of, wanted
+from shoal.processes.crew import Member, Presence
+from shoal.processes.utilisation import (
+    SATURATED,
+    Need,
+    Shares,
+    growing,
+    hardly_waits,
+    in_hand,
+    is_too_short,
+    needed,
+    shares_of,
+    whole_workers,
+)
+
+NONE: Final = Need(0.0, 0.0)
+ONE: Final = Need(1.0, 1.0)
+# Somebody has to be there, and has hardly anything to do.
+HARDLY_ONE: Final = Need(0.01, 0.01)
 
 
 class KindAdvice(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of a crawl's tasks: how many wait, how many workers at work do them, and how many are worth running. A
     worker that does several kinds counts as one of each in `workers`, and once in the sum of `workers_wanted`.
-    `bound`: what of the workers is used up, "cpu" or "slots"."""
+    `bound`: what of the workers is used up, "cpu" or "slots". `needed` is the number before it was rounded to whole
+    workers, `needed_cores` what their cores alone would ask for."""
 
     kind: str
     waiting: int
     workers: int
     workers_wanted: int
     bound: str = ""
+    needed: float = 0.0
+    needed_cores: float = 0.0
 
 
 def has_several_kinds(survey: Survey) -> bool:
@@ -48,20 +68,54 @@ def kinds_at_rest(survey: Survey) -> tuple[KindAdvice, ...]:
 def advise_kinds(before: Survey, now: Survey, *, shares: Shares) -> tuple[KindAdvice, ...]:
     """Advice on each kind of a crawl with work left; `shares` are those of the whole crawl."""
     kinds = {one.kind: one for one in kinds_at_rest(now)}
-    found = {name: 1 if one.waiting and not one.workers else 0 for name, one in kinds.items()}
-    bounds = dict.fromkeys(kinds, "")
+    found = {name: with_need(one, ONE if one.waiting and not one.workers else NONE) for name, one in kinds.items()}
     for names, members in _groups(now, kinds).items():
         waiting = {name: kinds[name].waiting for name in names}
-        number, bound = _group_wanted(before, now, members, waiting=sum(waiting.values()), shares=shares)
+        need, bound = _group_need(before, now, members, waiting=sum(waiting.values()), shares=shares)
+        number = whole_workers(need.all_of_it, at_work=len(members)) if need != NONE else 0
         for name, part in shared_out(number, waiting).items():
-            found[name] += part
-            bounds[name] = bounds[name] or bound
-    if not any(found.values()):
+            found[name] = _with_part(found[name], part, need=need, share=part / number if number else 0.0, bound=bound)
+    if not any(one.workers_wanted for one in found.values()):
         # The leases of workers that are gone: whoever asks for leases reclaims those of every kind.
-        found[next(iter(found))] = 1
-    return tuple(
-        msgspec.structs.replace(one, workers_wanted=found[name], bound=bounds[name]) for name, one in kinds.items()
+        return one_of_usual_kind(now)
+    return tuple(found.values())
+
+
+def with_need(one: KindAdvice, need: Need, *, at_work: int = 0) -> KindAdvice:
+    """The kind with so many workers worth running."""
+    number = whole_workers(need.all_of_it, at_work=at_work) if need != NONE else 0
+    return msgspec.structs.replace(one, workers_wanted=number, needed=need.all_of_it, needed_cores=need.cores)
+
+
+def _with_part(one: KindAdvice, number: int, *, need: Need, share: float, bound: str) -> KindAdvice:
+    """The kind with its part of what a group of workers needs."""
+    return msgspec.structs.replace(
+        one,
+        workers_wanted=one.workers_wanted + number,
+        bound=one.bound or bound,
+        needed=one.needed + need.all_of_it * share,
+        needed_cores=one.needed_cores + need.cores * share,
     )
+
+
+def one_of_usual_kind(survey: Survey) -> tuple[KindAdvice, ...]:
+    """One worker of a kind that the crawl's latest workers do: that there are any of another kind is not known."""
+    kinds = kinds_at_rest(survey)
+    names = [one.kind for one in kinds]
+    done = [kind for member in survey.members for kind in member.beat.kinds if kind in names]
+    usual = done[0] if done else names[0]
+    return tuple(with_need(one, HARDLY_ONE) if one.kind == usual else one for one in kinds)
+
+
+def one_of_each_kind(survey: Survey, *, which: Callable[[KindAdvice], bool]) -> tuple[KindAdvice, ...]:
+    """One worker of each of these kinds."""
+    return tuple(with_need(one, HARDLY_ONE) if which(one) else one for one in kinds_at_rest(survey))
+
+
+def kinds_that_worked(before: Survey, now: Survey) -> set[str]:
+    """The kinds of workers that have done pages since then, and may have left the crawl as it has finished."""
+    members = [member for member in now.members if member.presence is not Presence.GONE and _pages(before, [member])]
+    return {kind for member in members for kind in member.beat.kinds}
 
 
 def kind_lines(kinds: Sequence[KindAdvice]) -> list[str]:
@@ -101,23 +155,32 @@ def _groups(survey: Survey, names: Iterable[str]) -> dict[tuple[str, ...], list[
     return groups
 
 
-def _group_wanted(
+def _group_need(
     before: Survey, now: Survey, members: Sequence[Member], *, waiting: int, shares: Shares
-) -> tuple[int, str]:
-    """How many of these workers are worth running, and what of them is used up."""
+) -> tuple[Need, str]:
+    """How many of these workers it takes, and what of them is used up."""
     if not waiting and not any(member.beat.busy for member in members):
-        return 0, ""
+        return NONE, ""
     done = measured(before, msgspec.structs.replace(now, members=members))
     own = shares_of(now, done)
     used = msgspec.structs.replace(own, store=shares.store)
     if done.figures.fetches:
         used = msgspec.structs.replace(used, pace=shares.pace, exits=shares.exits, line=shares.line)
     bound = "cpu" if used.cpu >= SATURATED else "slots" if used.slots >= SATURATED else ""
-    if now.at <= before.at or (not bound and not _pages(before, members)):
-        return len(members), bound
-    if not bound and hardly_waits(waiting, members):
-        return max(1, math.ceil(len(members) * max(used.cpu, used.slots, used.store) / TARGET_SHARE)), bound
-    return wanted(used, done, grows=growing(now.crawl)), bound
+    if now.at <= before.at:
+        return kept(now, members), bound
+    if bound:
+        return needed(used, done, grows=growing(now.crawl)), bound
+    if hardly_waits(waiting, members):
+        return in_hand(used, done, members), bound
+    if not _pages(before, members):
+        return (in_hand(used, done, members) if is_too_short(now, done) else kept(now, members)), bound
+    return needed(used, done, grows=growing(now.crawl)), bound
+
+
+def kept(survey: Survey, members: Sequence[Member]) -> Need:
+    """As many as there are. A process that works on several crawls as well is one for all of them."""
+    return Need(sum(survey.parts.get(member.beat.worker, 1.0) for member in members), float(len(members)))
 
 
 def _pages(before: Survey, members: Sequence[Member]) -> int:

@@ -147,17 +147,21 @@ class SharedResults:
             return self._archives[url]
 
 
-@asynccontextmanager
-async def inbox_at(places: Places) -> AsyncIterator[Inbox]:
-    """The inbox beside the frontier, closed at the end."""
+def inbox_beside(places: Places) -> Inbox:
+    """The inbox beside the frontier. It connects when it is asked."""
     if places.frontier.partition("://")[0] in REDIS_SCHEMES:
         from shoal.frontier.redis.inbox import RedisInbox
 
-        inbox: Inbox = RedisInbox(places.frontier)
-    else:
-        from shoal.processes.listener import NoInbox
+        return RedisInbox(places.frontier)
+    from shoal.processes.listener import NoInbox
 
-        inbox = NoInbox()
+    return NoInbox()
+
+
+@asynccontextmanager
+async def inbox_at(places: Places) -> AsyncIterator[Inbox]:
+    """The inbox beside the frontier, closed at the end."""
+    inbox = inbox_beside(places)
     try:
         yield inbox
     finally:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,13 @@ TARGET_SHARE: Final = 0.85
 # Of the cores of a machine so much is there for workers.
 USABLE_CORES: Final = 0.95
 MOST_TIMES: Final = 64.0
+# As many as are at work are kept while what is needed is hardly more than that, or hardly less than one fewer: the
+# noise of a measurement moves nobody.
+NOISE: Final = 1.1
+# A host rests that may not start for longer than its pace explains.
+REST_SECONDS: Final = 10.0
+# In fewer pages than this a time is too short to tell how fast a crawl is.
+FEW_PAGES: Final = 3
 # A line is told from slow sites by how long the bodies of answers take, as a share of the whole time.
 BODY_SHARE: Final = 0.6
 
@@ -91,6 +98,8 @@ def _allowed(survey: Survey, fetch_seconds: float) -> tuple[float, float]:
     # Pages that wait for a later stage are fetched already: their lane has no pace, and is no host.
     busy = [lane for lane in survey.lanes if (lane.waiting or lane.in_flight) and STAGE not in lane.lane]
     for lane in busy:
+        if lane.starts_in > 2 * lane.interval + REST_SECONDS:
+            continue
         pace += _per_second(lane.interval, lane.cap, fetch_seconds)
         pool = pool_of(lane, survey.crawl)
         if pool is not None:
@@ -143,12 +152,48 @@ def _cores_allow(done: Measured, *, times: float) -> float:
     return times * done.cores / (done.cores + (times - 1) * done.workers * done.core_got)
 
 
-def wanted(shares: Shares, done: Measured, *, grows: Sequence[Thing]) -> int:
-    """The number of workers worth running: as many as it takes to reach what hosts, exits, line and store allow."""
-    fixed = [float(getattr(shares, name)) for name in THINGS if name not in grows]
+class Need(NamedTuple):
+    """How many workers it takes, before they are rounded to whole ones: for their cores, and for everything else."""
+
+    cores: float
+    rest: float
+
+    @property
+    def all_of_it(self) -> float:
+        return max(self.cores, self.rest)
+
+
+def needed(shares: Shares, done: Measured, *, grows: Sequence[Thing]) -> Need:
+    """As many workers as it takes to reach what hosts, exits, line and store allow.
+
+    A store that is used up gets no more of them, also one that has room for several writers: that more writers are
+    faster is not known before it is tried, and one that is full gets slower with each. That one keeps those it has."""
+    fixed = [float(getattr(shares, name)) for name in THINGS if name not in OF_WORKERS]
     most = min((1 / share for share in fixed if share > 1 / MOST_TIMES), default=2.0)
-    busiest = max(0.01, *(float(getattr(shares, name)) for name in grows))
-    return max(1, math.ceil(done.workers * most * busiest / TARGET_SHARE - 0.05))
+    workers = done.workers * most / TARGET_SHARE
+    writers = min(done.workers, workers * shares.store) if "store" in grows else 0.0
+    return Need(workers * shares.cpu, max(workers * max(shares.slots, done.slots_used), writers))
+
+
+def in_hand(shares: Shares, done: Measured, members: Iterable[Member]) -> Need:
+    """As many as it takes for what workers do now, and no faster."""
+    found = list(members)
+    busy = sum(one.beat.busy for one in found) / max(1, sum(one.beat.slots for one in found))
+    workers = done.workers / TARGET_SHARE
+    return Need(workers * shares.cpu, workers * max(shares.slots, shares.store, done.slots_used, min(1.0, busy)))
+
+
+def whole_workers(need: float, *, at_work: int) -> int:
+    """So many workers, one at least."""
+    if need <= at_work * NOISE:
+        return max(1, min(at_work, math.ceil(need * NOISE - 0.05)))
+    return max(1, math.ceil(need - 0.05))
+
+
+def is_too_short(survey: Survey, done: Measured) -> bool:
+    """Whether the hosts' pace allows so few pages in this time that none of them says nothing."""
+    pace, _ = _allowed(survey, done.fetch_seconds)
+    return 0 < pace * done.seconds < FEW_PAGES
 
 
 def settings_of(crawl: Crawl) -> Settings:

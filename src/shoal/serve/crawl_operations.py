@@ -40,8 +40,8 @@ def _place_after(crawls: Sequence[Crawl], created: float, name: str) -> int:
 async def show_advice(call: Call) -> Advice:
     """What bounds a crawl, and what would help; measured between this call and one at least five seconds before it."""
     surveyor = call.parts.surveyor
-    async with call.looking() as (frontier, crawl):
-        await surveyor.look(frontier)
+    async with call.looking() as (frontier, crawl), call.parts.inbox.asking() as inbox:
+        await surveyor.look(frontier, inbox)
     advice = surveyor.advice.get(crawl.id)
     if advice is None:
         raise Refusal(409, f"{crawl.id} ended long ago: there is nothing to advise")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from shoal.errors import StorageError, UsageError
 from shoal.frontier import open_frontier
 from shoal.frontier.base import Frontier
 from shoal.processes.alerts.alert_config import AlertConfig
-from shoal.processes.opening import Places
+from shoal.processes.listener import Inbox
+from shoal.processes.opening import Places, inbox_beside
 from shoal.processes.result_places import file_of
 from shoal.processes.schedules.schedule_config import Schedule
 from shoal.secrecy import masked
@@ -32,7 +34,19 @@ def parts_at(
     frontier = Reached(f"the frontier {masked(places.frontier)}", _opening(places.frontier))
     folder = Spiders(spiders, places)
     _check_spiders(schedules or {}, folder)
-    return Parts(places=places, frontier=frontier, access=access, spiders=folder, alerts=alerts, schedules=schedules)
+    return Parts(
+        places=places,
+        frontier=frontier,
+        inbox=Reached(f"the inboxes of {masked(places.frontier)}", partial(_inbox, places)),
+        access=access,
+        spiders=folder,
+        alerts=alerts,
+        schedules=schedules,
+    )
+
+
+async def _inbox(places: Places) -> Inbox:
+    return inbox_beside(places)
 
 
 def _check_spiders(schedules: Mapping[str, Schedule], folder: Spiders) -> None:

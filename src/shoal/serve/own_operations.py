@@ -77,8 +77,8 @@ async def show_metrics(call: Call) -> Response:
     surveyor = call.parts.surveyor
     sinks: list[SinkSeen] = []
     try:
-        async with call.frontier() as frontier:
-            await surveyor.look(frontier)
+        async with call.frontier() as frontier, call.parts.inbox.asking() as inbox:
+            await surveyor.look(frontier, inbox)
         sinks = await sinks_seen(call.parts)
         reached = True
     except (ShoalError, OSError):

@@ -14,6 +14,7 @@ from shoal.frontier.base import Frontier
 from shoal.model import Crawl
 from shoal.processes.alerts.alert_config import AlertConfig
 from shoal.processes.joining import archive_to_read, existing_store
+from shoal.processes.listener import Inbox
 from shoal.processes.opening import Places
 from shoal.processes.result_places import path_of
 from shoal.processes.schedules.schedule_config import Schedule
@@ -37,6 +38,7 @@ class Parts:
 
     places: Places
     frontier: Reached[Frontier]
+    inbox: Reached[Inbox]
     access: Access
     spiders: Spiders
     board: Board = field(default_factory=Board)
@@ -85,6 +87,7 @@ class Parts:
         """Close everything that was opened."""
         self.stopping.set()
         await self.frontier.close()
+        await self.inbox.close()
         for store in self.stores.values():
             await store.close()
         for archive in self.archives.values():

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.processes.advice import Advice, advise
 from shoal.processes.crawl_record import with_refusals
 from shoal.processes.crawl_survey import Survey, surveyed
+from shoal.processes.listener import Inbox
+from shoal.processes.shared_workers import shared, with_parts
 
 SURVEY_SECONDS = 5.0
 OLDEST_SECONDS = 600.0
@@ -28,22 +30,30 @@ class Surveyor:
         self.surveys: list[Survey] = []
         self.advice: dict[str, Advice] = {}
 
-    async def look(self, frontier: Frontier) -> None:
+    async def look(self, frontier: Frontier, inbox: Inbox) -> None:
         """Take new surveys, unless there are some of a moment ago."""
         async with self._lock:
-            crawls = shown(await frontier.crawls())
+            crawls = usable(await frontier.crawls())
             if self._clock() - self._taken < SURVEY_SECONDS:
                 return
+            pushed = await inbox.count([crawl.id for crawl in crawls])
             before = {survey.crawl.id: survey for survey in self.surveys}
-            self.surveys = [await self._survey(crawl, before.get(crawl.id), frontier) for crawl in crawls]
+            surveys = [
+                await self._survey(crawl, before.get(crawl.id), frontier, pushed=pushed.get(crawl.id, 0))
+                for crawl in shown(crawls, pushed)
+            ]
+            self.surveys = with_parts(surveys, before)
             self._taken = self._clock()
-            self.advice = {one.crawl.id: advise(self._former(one, before), one) for one in self.surveys}
+            advice = {one.crawl.id: advise(self._former(one, before), one) for one in self.surveys}
+            self.advice = shared(advice, self.surveys)
 
-    async def _survey(self, crawl: Crawl, before: Survey | None, frontier: Frontier) -> Survey:
-        """The crawl as it is now. One that ended does not change."""
-        if before is not None and crawl.state not in LIVE and before.progress.state is crawl.state:
-            return before
-        return await surveyed(crawl, frontier=frontier, clock=self._clock)
+    async def _survey(self, crawl: Crawl, before: Survey | None, frontier: Frontier, *, pushed: int) -> Survey:
+        """The crawl as it is now. One that ended, and did not run again since, does not change."""
+        if before is not None and crawl.state not in LIVE:
+            is_same = before.progress.state is crawl.state and before.crawl.finished == crawl.finished
+            if is_same and before.pushed == pushed:
+                return before
+        return await surveyed(crawl, frontier=frontier, pushed=pushed, clock=self._clock)
 
     def _former(self, one: Survey, before: Mapping[str, Survey]) -> Survey:
         """The survey that this one is compared with; itself if there is none that is fresh enough."""
@@ -51,8 +61,13 @@ class Surveyor:
         return former if one.at - former.at <= OLDEST_SECONDS else one
 
 
-def shown(crawls: Sequence[Crawl]) -> list[Crawl]:
-    """The crawls that are surveyed."""
-    usable = [crawl for crawl in with_refusals(crawls) if not crawl.refusal]
-    ended = [crawl for crawl in usable if crawl.state not in LIVE]
-    return [crawl for crawl in usable if crawl.state in LIVE] + ended[:ENDED_SHOWN]
+def usable(crawls: Sequence[Crawl]) -> list[Crawl]:
+    """The crawls whose records can be read."""
+    return [crawl for crawl in with_refusals(crawls) if not crawl.refusal]
+
+
+def shown(crawls: Sequence[Crawl], pushed: Container[str] = ()) -> list[Crawl]:
+    """The crawls that are surveyed: those at work, those into which URLs were pushed, and the newest that ended."""
+    live = [crawl for crawl in crawls if crawl.state in LIVE or crawl.id in pushed]
+    ended = [crawl for crawl in crawls if crawl.state not in LIVE and crawl.id not in pushed]
+    return live + ended[:ENDED_SHOWN]

@@ -8,9 +8,12 @@ from crawl_surveys import SECONDS, beat, between, lane, survey
 
 from shoal.model import CrawlState, ExitStatus, Pool
 from shoal.processes.advice import advise
+from shoal.processes.crawl_record import CrawlRecord
 from shoal.processes.crawl_survey import measured
 from shoal.processes.crew import Member, Presence
+from shoal.processes.result_places import RememberedPlace, ResultPlaces
 from shoal.processes.utilisation import gain, growing, shares_of
+from shoal.settings import Settings
 
 
 def test_a_paced_host() -> None:
@@ -238,3 +241,53 @@ def test_more_workers_never_promise_more_than_their_number() -> None:
     shares = shares_of(now, done)
     for times in (1.0, 2.0, 5.0):
         assert gain(shares, done, times=times, grows=growing(now.crawl), own_machines=True) <= times
+
+
+def test_slots_that_are_used_are_needed_also_while_none_is_waited_for() -> None:
+    """Thirty pages per second of five seconds each fill 150 of the 192 slots of six workers; none of these is spare."""
+    workers = [beat(f"w{number}", fetches=50, fetch_seconds=250.0) for number in range(6)]
+    lanes = (lane(interval=1 / 30),)
+    before = survey(*(beat(f"w{number}") for number in range(6)), lanes=lanes)
+    advice = advise(before, survey(*workers, lanes=lanes, done=300, at=SECONDS))
+    assert (advice.bound, advice.workers_wanted) == ("pace", 6)
+
+
+@pytest.mark.parametrize(("load", "wanted"), [(0.92, 3), (0.6, 3), (0.5, 2), (1.0, 4)])
+def test_noise_does_not_change_the_number_of_workers(load: float, wanted: int) -> None:
+    lanes = (lane(interval=0.1),)
+    before = survey(*(beat(f"w{number}") for number in range(3)), lanes=lanes)
+    later = [beat(f"w{number}", load=load, fetches=33, fetch_seconds=1.0) for number in range(3)]
+    assert advise(before, survey(*later, lanes=lanes, done=100, at=SECONDS)).workers_wanted == wanted
+
+
+def test_a_host_that_rests_allows_nothing() -> None:
+    lanes = (lane(interval=0.25), lane(lane="b.example", interval=0.01, starts_in=600.0))
+    busy = beat(load=0.5, fetches=40, fetch_seconds=4.0)
+    assert advise(*between(busy, pages=40, lanes=lanes)).workers_wanted == 1
+
+
+def test_a_time_in_which_the_pace_allows_no_page_says_nothing_of_workers_that_do_nothing() -> None:
+    """One page in half a minute: that none ended in ten seconds is no reason to keep five workers."""
+    workers = [beat(f"w{number}") for number in range(5)]
+    slow, quick = (lane(interval=30.0, starts_in=20.0),), (lane(interval=0.1),)
+    for lanes, wanted in ((slow, 1), (quick, 5)):
+        before, now = (survey(*workers, lanes=lanes, leased=1, at=at) for at in (0.0, SECONDS))
+        assert advise(before, now).workers_wanted == wanted
+
+
+def test_a_store_server_that_is_used_up_keeps_its_workers_and_gets_no_more() -> None:
+    place = ResultPlaces(store=RememberedPlace(url="postgresql://db.example/results"))
+    settings = msgspec.to_builtins(CrawlRecord(settings=Settings(), results=place))
+    busy = beat(load=0.1, fetches=2_560, fetch_seconds=128.0, writes=10, write_seconds=9.5, settle_seconds=0.5)
+    before = survey(beat(), beat("w2"), lanes=(lane(),), settings=settings)
+    now = survey(
+        busy, msgspec.structs.replace(busy, worker="w2"), lanes=(lane(),), settings=settings, done=5_120, at=SECONDS
+    )
+    advice = advise(before, now)
+    assert (advice.bound, advice.workers_wanted) == ("store", 2)
+
+
+def test_a_worker_that_joined_a_moment_ago_did_all_it_did_since_then() -> None:
+    """Ten pages in the two seconds since it began are five per second, not one."""
+    joined = msgspec.structs.replace(beat("w2", fetches=10), started=1008.0)
+    assert measured(survey(beat()), survey(beat(fetches=20), joined, done=30, at=SECONDS)).starts == pytest.approx(7.0)

@@ -59,6 +59,7 @@ async def _advise(name: str | None, *, places: Places, seconds: float, deadline:
     from shoal.processes.advice import advise as advice_on
     from shoal.processes.crawl_survey import measured, surveyed
     from shoal.processes.deadline_plan import plan_for, plan_lines
+    from shoal.processes.opening import inbox_at
     from shoal.setting_values import parse_duration
 
     limit = parse_duration(deadline) if deadline is not None else 0.0
@@ -71,7 +72,9 @@ async def _advise(name: str | None, *, places: Places, seconds: float, deadline:
         if before.at_work and before.progress.left and before.progress.state is CrawlState.RUNNING:
             with Counting.on(screen) as counting:
                 await counting.during(asyncio.sleep(seconds), f"measuring {crawl.id} for {seconds:g} s")
-        now = await surveyed(crawl, frontier=frontier)
+        async with inbox_at(places) as inbox:
+            pushed = await inbox.count([crawl.id])
+        now = await surveyed(crawl, frontier=frontier, pushed=pushed.get(crawl.id, 0))
     advice, done = advice_on(before, now), measured(before, now)
     plan = plan_for(now, advice, done, seconds=limit, machines=machines) if limit else None
     if as_json:

@@ -63,6 +63,9 @@ async def progress(runner: ShardRunner, crawl: str) -> Progress:
         reason=answers[0][10].decode() if is_held else "",
         feeders_lost=answers[0][11],
         kinds=_kinds(answers, counters, is_cancelled=state == CrawlState.CANCELLED),
+        due_in=min((float(answer[13]) for answer in answers if answer[13]), default=0.0)
+        if counters["delayed"]
+        else 0.0,
     )
 
 

@@ -61,7 +61,17 @@ def progress(ledger: Ledger) -> Progress:
         reason=_reason(ledger),
         feeders_lost=ledger.feeders_lost,
         kinds=_kinds(ledger, named[WAITING]),
+        due_in=_due_in(ledger),
     )
+
+
+def _due_in(ledger: Ledger) -> float:
+    """Seconds until the first delayed task is due."""
+    if not ledger.crawl.delayed:
+        return 0.0
+    select = "SELECT min(at) FROM task WHERE crawl = ? AND state = 1"
+    (at,) = ledger.db.execute(select, (ledger.crawl.id,)).fetchone()
+    return 0.0 if at is None else max(0.0, at - ledger.now)
 
 
 def _kinds(ledger: Ledger, waiting: Mapping[str, int]) -> dict[str, int]:

@@ -31,6 +31,7 @@ def progress(one: ModelCrawl) -> Progress:
         reason=one.reason if one.state in (CrawlState.PAUSED, CrawlState.CANCELLED) else "",
         feeders_lost=sum(until <= one.now for until in one.feeders.values()),
         kinds=_kinds(one),
+        due_in=min((max(0.0, task.at - one.now) for task in one.in_state(TaskState.DELAYED)), default=0.0),
     )
 
 

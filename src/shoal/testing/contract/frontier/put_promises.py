@@ -95,6 +95,18 @@ class PutPromises(FrontierCase):
         clock.advance(5.0)
         assert keys(await take(frontier)) == [1]
 
+    async def test_tells_when_the_first_delayed_task_is_due(self, frontier: Frontier, clock: FakeClock) -> None:
+        await frontier.put(CRAWL, [make_task(1, delay=900.0), make_task(2, delay=60.0), make_task(3)])
+        assert (await frontier.progress(CRAWL)).due_in == pytest.approx(60.0)
+        clock.advance(50.0)
+        assert (await frontier.progress(CRAWL)).due_in == pytest.approx(10.0)
+        clock.advance(20.0)
+        # Nobody has asked for leases: it is delayed by name, and due.
+        late = await frontier.progress(CRAWL)
+        assert (late.delayed, late.due_in) == (2, 0.0)
+        await take(frontier)
+        assert (await frontier.progress(CRAWL)).due_in == pytest.approx(830.0)
+
     async def test_counts_merged_and_rejected_urls_with_samples(self, frontier: Frontier) -> None:
         merged = [make_task(1, merged=True) for _ in range(30)]
         await frontier.put(
