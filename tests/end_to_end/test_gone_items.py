@@ -136,6 +136,25 @@ async def test_unchanged_pages_cost_no_body_and_items_that_left_are_gone_until_t
         assert status["progress"]["outcomes"]["not_modified"] >= 6
 
 
+async def test_items_go_also_where_a_worker_and_a_serving_process_go_on_without_a_run(
+    site: Site, tmp_path: Path
+) -> None:
+    folder = tmp_path / "crawl"
+    folder.mkdir()
+    with site.serving() as url, contextlib.closing(Commands(folder, str(tmp_path / "shoal.db"))) as commands:
+        (folder / "shop.py").write_text(SPIDER.format(url=url))
+        run, _ = commands.start("run", "shop.py")
+        await eventually(lambda: site.answers["/two.html", 304] and site.answers["/one.html", 304], seconds=60)
+        run.terminate()
+        await ended(run)
+        site.write("two.html", "<article>apple</article>")
+        commands.start("worker", "shop.py")
+        _, log = commands.start("serve", "--port", "0")
+        left = {"apple": (False, 1), "pear": (True, 1), "plum": (False, 1)}
+        await eventually(lambda: stored(folder) == left, seconds=60)
+        await eventually(lambda: "1 item of shop gone from the site" in log.read_text(), seconds=60)
+
+
 def _diff(commands: Commands, *, since: float) -> list[dict[str, Any]]:
     moment = datetime.datetime.fromtimestamp(since, tz=datetime.UTC).isoformat()
     differences: list[dict[str, Any]] = commands.output("diff", "shop", "--since", moment)["differences"]
