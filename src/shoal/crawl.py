@@ -40,7 +40,6 @@ from shoal.journey.results import Keeping
 from shoal.journey.stages import Stages
 from shoal.model import BROWSER, Crawl
 from shoal.pipes import is_pipe
-from shoal.policy.revisit_times import RevisitRule
 from shoal.processes.alerts.alert_config import AlertConfig
 from shoal.processes.black_box import BlackBox
 from shoal.processes.coordinator import Coordinator
@@ -453,7 +452,7 @@ async def run_crawl(
             coordinator.feeder.make_up(),
             listener.listen(crawl),
             coordinator.tidy(at.store, retention=retention),
-            coordinator.mark_gone(at.store, rule=RevisitRule.of(record_of(crawl).settings)),
+            coordinator.mark_gone(at.store),
         )
         beside = [asyncio.create_task(part) for part in parts]
         try:

@@ -76,7 +76,10 @@ class Render(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
 
 class Task(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """One URL to fetch. Encoded by position: new fields go last, with a default."""
+    """One URL to fetch. Encoded by position: new fields go last, with a default.
+
+    `hastens`: where the key is known and its task waits for its next visit, a put of this one makes that visit due now.
+    It changes nothing else of that task."""
 
     url: str
     key: int
@@ -99,6 +102,7 @@ class Task(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     kind: str = HTTP
     visit: Visit | None = None
     render: Render | None = None
+    hastens: bool = False
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,6 +50,13 @@ def parse_revisit(text: str) -> float:
     return seconds
 
 
+def written_revisit(seconds: float | None) -> str | None:
+    """The text that says so many seconds between the visits of a page; None: none was given."""
+    if seconds is None:
+        return None
+    return f"{seconds:f}s" if seconds else "never"
+
+
 def parse_revisit_bounds(text: str) -> tuple[float, float]:
     """The shortest and the longest time between the visits of a page, in seconds: "1h-7d"; empty: 0 and 0."""
     if not text:

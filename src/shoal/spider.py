@@ -81,10 +81,13 @@ class Sitemap(msgspec.Struct, frozen=True):
 
     - `url`: one of these, or a site such as https://example.com, whose robots.txt names its sitemaps
     - `handler`: the method that handles each page; None: `parse`
+    - `revisit`: how long after a visit it is read again, as "1h", and so are the sitemaps that it names; None: the
+      setting `revisit`. Of pages that are visited again, those that it says changed are then visited at once
     """
 
     url: str
     handler: Callable[..., Any] | str | None = None
+    revisit: str | None = None
 
 
 class Pages(msgspec.Struct, frozen=True):

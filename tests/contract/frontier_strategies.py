@@ -54,6 +54,7 @@ tasks = st.builds(
     shape=st.integers(0, 2),
     merged=st.booleans(),
     kind=st.sampled_from(["http", "http", *KINDS]),
+    hastens=st.sampled_from([False, False, True]),
 )
 updates = st.builds(
     LaneUpdate,
@@ -137,8 +138,10 @@ def make_result(
             )
         case "again":
             later = msgspec.structs.replace(lease.task, visit=Visit(asked=5.0, visits=1))
-            delay = draw(st.sampled_from([0.0, 5.0]))
-            return Done(lease=lease, lane=lane, exit=use, notes={VISITS: 1}, again=later, again_in=delay)
+            found = [placed(task) for task in draw(st.lists(tasks, max_size=2))]
+            delay = draw(st.sampled_from([0.0, 5.0, 60.0]))
+            notes = {VISITS: 1}
+            return Done(lease=lease, found=found, lane=lane, exit=use, notes=notes, again=later, again_in=delay)
         case "retry":
             delay = draw(st.sampled_from([0.0, 5.0]))
             return Retry(

@@ -39,10 +39,12 @@ from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import (
+    VISITS,
     Budgets,
     Crawl,
     CrawlState,
     DeadFilter,
+    Done,
     LaneStatus,
     LaneUpdate,
     Lease,
@@ -168,6 +170,21 @@ class FrontierMachine(RuleBasedStateMachine):
             chosen = data.draw(st.lists(st.sampled_from(self.leases[-12:]), min_size=1, max_size=count))
             results = [make_result(lease, data.draw, placed=self.placed) for lease in chosen]
             self.both(lambda frontier: self.settled(frontier, results))
+
+    @rule(count=st.integers(1, 6), seconds=st.sampled_from([5.0, 60.0]), waits=st.booleans())
+    def visit_and_hasten(self, count: int, seconds: float, waits: bool) -> None:
+        """Pages are done until their next visit, if their leases stand; then those visits are wanted now."""
+        chosen = self.leases[-count:]
+        visits = [Done(lease=lease, again=lease.task, again_in=seconds, notes={VISITS: 1}) for lease in chosen]
+        self.both(lambda frontier: self.settled(frontier, visits))
+        if waits:
+            self.clock.advance(1.0)
+        for crawl in dict.fromkeys(lease.crawl for lease in chosen):
+            wanted = [msgspec.structs.replace(one.task, hastens=True) for one in chosen if one.crawl == crawl]
+            self.both(lambda frontier, crawl=crawl, wanted=wanted: frontier.put(crawl, wanted))
+        names = [PLAIN, STRICT]
+        lent = self.both(lambda one: one.lease(names, 6, worker="w1", seconds=10.0, horizon=5.0, kinds=KINDS))
+        self.leases += lent.leases
 
     def placed(self, task: Task) -> Task:
         """A key of several lanes would be known to each of their shards."""

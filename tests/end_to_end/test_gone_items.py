@@ -73,10 +73,64 @@ async def test_unchanged_pages_cost_no_body_and_items_that_left_are_gone_until_t
         assert status["progress"]["outcomes"]["not_modified"] >= 6
 
 
+async def test_items_go_also_where_a_worker_and_a_serving_process_go_on_without_a_run(
+    site: Site, tmp_path: Path
+) -> None:
+    folder = tmp_path / "crawl"
+    folder.mkdir()
+    with site.serving() as url, contextlib.closing(Commands(folder, str(tmp_path / "shoal.db"))) as commands:
+        (folder / "shop.py").write_text(SPIDER.format(url=url))
+        run, _ = commands.start("run", "shop.py")
+        await eventually(lambda: site.answers["/two.html", 304] and site.answers["/one.html", 304], seconds=60)
+        run.terminate()
+        await ended(run)
+        site.write("two.html", "<article>apple</article>")
+        commands.start("worker", "shop.py")
+        _, log = commands.start("serve", "--port", "0")
+        left = {"apple": (False, 1), "pear": (True, 1), "plum": (False, 1)}
+        await eventually(lambda: stored(folder) == left, seconds=60)
+        await eventually(lambda: "1 item of shop gone from the site" in log.read_text(), seconds=60)
+
+
 def _diff(commands: Commands, *, since: float) -> list[dict[str, Any]]:
     moment = datetime.datetime.fromtimestamp(since, tz=datetime.UTC).isoformat()
     differences: list[dict[str, Any]] = commands.output("diff", "shop", "--since", moment)["differences"]
     return differences
+
+
+async def test_a_page_that_its_sitemap_says_changed_is_visited_soon_as_the_same_task_and_others_are_not(
+    site: Site, tmp_path: Path
+) -> None:
+    folder = tmp_path / "crawl"
+    folder.mkdir()
+    long_ago = datetime.datetime.fromtimestamp(time.time() - 86_400, tz=datetime.UTC)
+
+    def list_pages(*, changed: str = "") -> None:
+        now = datetime.datetime.now(tz=datetime.UTC)
+        times = {name: now if name == changed else long_ago for name in ("one.html", "two.html")}
+        urls = [f"<url><loc>{url}{name}</loc><lastmod>{at.isoformat()}</lastmod></url>" for name, at in times.items()]
+        site.write("sitemap.xml", f"<urlset>{''.join(urls)}</urlset>")
+
+    def is_seen() -> bool:
+        # Again and again: the sitemap may be read between the moment that it names and the moment in which it is there.
+        list_pages(changed="two.html")
+        return "fig" in stored(folder)
+
+    with site.serving() as url, contextlib.closing(Commands(folder, str(tmp_path / "shoal.db"))) as commands:
+        spider = SPIDER.replace('start = "{url}"', 'start = Sitemap("{url}sitemap.xml", revisit="1s")')
+        spider = spider.replace("import Item", "import Item, Sitemap").replace('revisit = "1s"', 'revisit = "24h"')
+        (folder / "shop.py").write_text(spider.format(url=url))
+        list_pages()
+        run, _ = commands.start("run", "shop.py")
+        await eventually(lambda: site.answers["/sitemap.xml", 304] >= 2, seconds=60)
+        assert [site.answers[f"/{name}", 200] for name in ("one.html", "two.html")] == [1, 1]
+        site.write("one.html", "<article>kiwi</article>")
+        site.write("two.html", "<article>fig</article>")
+        await eventually(is_seen, seconds=60)
+        assert site.answers["/one.html", 200] == 1
+        assert run.poll() is None
+        status = commands.output("status", "shop-1")
+        assert (status["known"], status["progress"]["done"]) == (3, 0)
 
 
 async def test_a_new_crawl_of_the_whole_site_marks_what_it_did_not_see_and_one_with_a_gap_says_why_not(

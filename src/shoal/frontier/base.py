@@ -76,7 +76,11 @@ class Frontier(Protocol):
         its task ended and at most one and a half times as long. The epoch rises when keys expire.
         A budget's refusal leaves the key unknown, so that a raised budget lets it in later. A crawl has at most
         MAX_KINDS kinds of tasks, `http` among them: those of any other are refused, too. A put into a finished crawl
-        sets it running again. `rejected` and `samples` are counted like those of a settle."""
+        sets it running again. `rejected` and `samples` are counted like those of a settle.
+
+        A duplicate that `hastens` makes the next visit of its task due now, if the task waits for one since
+        `Done(again=…)`: it stays the same task and counts as delayed until it is lent. Tasks that are queued, leased,
+        cancelled, dead or done, or delayed for another reason, stay as they are. The same holds for found tasks."""
 
     async def bury(self, crawl: str, letters: Sequence[tuple[Task, str]]) -> PutReport:
         """Store each task as a dead letter with its reason, without a worker: an entry from outside that is no task.

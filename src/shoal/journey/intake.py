@@ -80,7 +80,7 @@ class Intake:
         self.known = known if known is not None else RecentKeys(limit=1)
         self.settings = settings
         self._render = Render() if settings.render else None
-        self._clock = clock
+        self.clock = clock
 
     def follow(self, follow: Follow, into: Found, *, default_handler: str = "parse") -> None:
         """Take in every link of a `page.follow`."""
@@ -169,10 +169,22 @@ class Intake:
             raise UsageError(f"there is no pool {pool!r}, only {known}: {where}")
         return pool, via
 
-    def request(self, request: Request, into: Found, *, parent: Task | None, base: str, scoped: bool = True) -> None:
-        """Take in one request. With `scoped=False`, rules about links of pages do not hold for it."""
+    def request(
+        self,
+        request: Request,
+        into: Found,
+        *,
+        parent: Task | None,
+        base: str,
+        scoped: bool = True,
+        hastens: bool = False,
+    ) -> None:
+        """Take in one request. With `scoped=False`, rules about links of pages do not hold for it. `hastens`: a known
+        page that waits for its next visit is visited now."""
         task = self.task_of(request, into, parent=parent, base=base, scoped=scoped)
         if task is not None:
+            if hastens:
+                task = msgspec.structs.replace(task, hastens=True)
             # A key that was drawn for this request alone says nothing of the page.
             into.links ^= task.key if request.dedup else self.rules.key_of(task.url)
             self.add(task, into)
@@ -274,7 +286,7 @@ class Intake:
             max_attempts=self.settings.max_attempts,
             pool=pool,
             parent=parent.key,
-            created=self._clock(),
+            created=self.clock(),
             shape=link.shape,
             kind=self._kind_of(None, self._render),
             render=self._render,
@@ -292,7 +304,7 @@ class Intake:
             "handler": follow.handler or default_handler,
             "depth": parent.depth + 1,
             "parent": parent.key,
-            "created": self._clock(),
+            "created": self.clock(),
         }
 
     def _fields_elsewhere(self, follow: Follow, fields: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
@@ -303,8 +315,8 @@ class Intake:
         return origin_of(follow.page.url) + "/", {**fields, "headers": options["headers"]}
 
     def add(self, task: Task, into: Found) -> None:
-        """Take in a task, unless it is known."""
-        if task.key in self.known or task.key in into.tasks:
+        """Take in a task, unless it is known. One that hastens a visit is for the frontier to judge."""
+        if task.key in into.tasks or (task.key in self.known and not task.hastens):
             into.reject(DUPLICATE, task.url)
             if task.merged:
                 into.reject("merged", task.url)
@@ -333,7 +345,7 @@ class Intake:
             max_attempts=request.max_attempts or self.settings.max_attempts,
             pool=pool,
             parent=parent.key if parent else None,
-            created=self._clock(),
+            created=self.clock(),
             shape=link.shape,
             merged=link.merged and request.dedup and request.key is None,
             kind=self._kind_of(request.kind, render),

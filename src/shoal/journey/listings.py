@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 
 from shoal.journey.intake import Found, Intake
 from shoal.journey.sitemaps import Sitemap, modified_at, parse_sitemap, sitemaps_in_robots
+from shoal.model import Visit
 from shoal.page import Page
+from shoal.setting_values import written_revisit
 from shoal.spider import Request
 from shoal.urls import lane_of
 
@@ -18,7 +19,6 @@ PAGES = "@pages"
 
 MOST_PAGES = 1_000_000
 FEWEST_COMPARED = 20  # pages of a sitemap whose times of change are compared
-A_DAY = 86_400.0
 MOST_LEVELS = 3  # robots.txt, an index, an index in it, their sitemaps
 MOST_ELSEWHERE = 1_000  # sitemaps on other hosts that one file may name, whatever the scope
 
@@ -38,30 +38,27 @@ async def take_sitemap(page: Page, found: Found, *, intake: Intake) -> str:
         found.reject("sitemap_entry", page.url)
         found.rejected["sitemap_entry"] += sitemap.skipped - 1
     await _take_nested(sitemap.sitemaps, page, found, intake=intake)
+    changed = _changed(sitemap, task.visit, now=intake.clock())
     for number, url in enumerate(sitemap.pages):
         if number % 1000 == 0:
             await asyncio.sleep(0)
-        intake.request(Request(url, handler=handler, depth=task.depth), found, parent=task, base=page.url)
-    _take_changed(sitemap, page, found, intake=intake)
+        request = Request(url, handler=handler, depth=task.depth)
+        intake.request(request, found, parent=task, base=page.url, hastens=url in changed)
     return sitemap.problem
 
 
-def _take_changed(sitemap: Sitemap, page: Page, found: Found, *, intake: Intake) -> None:
-    """Take in the pages that changed since the last visit of this sitemap, as it says: one more visit each, now.
+def _changed(sitemap: Sitemap, visit: Visit | None, *, now: float) -> set[str]:
+    """The pages that changed since the last visit of this sitemap, as it says.
 
-    One that says the same of all its pages tells when it was made itself. Times to come are no times of changes."""
-    visit = page.task.visit
-    if visit is None or not visit.visits or not sitemap.modified:
-        return
+    One that says the same of all its pages tells when it was made itself. A time to come is the time of a change once
+    it is over: so a page is told of once for each."""
+    if visit is None or not visit.visits:
+        return set()
     if len(sitemap.modified) >= FEWEST_COMPARED and len(set(sitemap.modified.values())) == 1:
-        return
-    latest = time.time() + A_DAY
-    for url, text in sitemap.modified.items():
-        moment = modified_at(text)
-        if moment is not None and visit.at < moment <= latest:
-            name = f"{intake.rules.resolve(url, page.url).url} changed {text}"
-            request = Request(url, handler=page.meta["handler"], depth=page.task.depth, key=name, revisit="never")
-            intake.request(request, found, parent=page.task, base=page.url)
+        return set()
+    return {
+        url for url, text in sitemap.modified.items() if any(visit.at < moment <= now for moment in modified_at(text))
+    }
 
 
 def _of_robots(text: str, url: str) -> Sitemap:
@@ -77,6 +74,7 @@ async def _take_nested(urls: list[str], page: Page, found: Found, *, intake: Int
     ones on their own host or in scope, and MOST_LEVELS ends a chain of them."""
     task, level = page.task, page.meta.get("level", 0) + 1
     meta = {**page.meta, "level": level}
+    revisit = None if task.visit is None else written_revisit(task.visit.asked)
     elsewhere = 0
     for number, url in enumerate(urls):
         if number % 1000 == 0:
@@ -88,7 +86,7 @@ async def _take_nested(urls: list[str], page: Page, found: Found, *, intake: Int
         is_elsewhere = link.lane != lane_of(page.url)
         elsewhere += is_elsewhere
         scoped = is_elsewhere and (level > 1 or elsewhere > MOST_ELSEWHERE)
-        request = Request(url, handler=SITEMAP, meta=meta, depth=task.depth, render=False)
+        request = Request(url, handler=SITEMAP, meta=meta, depth=task.depth, render=False, revisit=revisit)
         intake.request(request, found, parent=task, base=page.url, scoped=scoped)
 
 

@@ -98,19 +98,20 @@ def parse_sitemap(body: bytes, *, url: str, max_urls: int = 50_000) -> Sitemap:
     )
 
 
-def modified_at(text: str) -> float | None:
-    """The time that a `lastmod` names, as an ISO date with or without a time; of a day, its end. None: it is none."""
+def modified_at(text: str) -> tuple[float, ...]:
+    """The times at which a page may have changed, as a `lastmod` tells, an ISO date with or without a time: of a day,
+    its beginning and its end. None where it names no time."""
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:
-        return None
-    is_day = len(text) <= _LONGEST_DAY
+        return ()
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
     try:
-        return moment.timestamp() + (_DAY if is_day else 0.0)
+        at = moment.timestamp()
     except (OverflowError, ValueError):
-        return None
+        return ()
+    return (at, at + _DAY) if len(text) <= _LONGEST_DAY else (at,)
 
 
 def sitemaps_in_robots(text: str) -> list[str]:

@@ -9,14 +9,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from shoal.error_text import several
 from shoal.errors import ShoalError, StorageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import POINT_SECONDS
 from shoal.journey.intake import Intake
 from shoal.model import Crawl, CrawlState, Progress, WorkerBeat
-from shoal.policy.revisit_times import RevisitRule
 from shoal.processes.feeder import Feeder
+from shoal.processes.gone_marking import GoneMarker
 from shoal.processes.history import Historian
 from shoal.processes.looking import LANES_SHOWN, Looker
 from shoal.processes.machine import is_running, this_machine
@@ -29,7 +28,6 @@ from shoal.store.base import Store
 WATCH_SECONDS = 0.4
 A_WEEK = 7 * 86_400.0
 TIDY_SECONDS = 3600.0
-GONE_SECONDS = 60.0
 LAST_POINT_SECONDS = 2.0
 
 T = TypeVar("T")
@@ -48,12 +46,14 @@ class Coordinator:
         show: Callable[[Snapshot], None],
         say: Callable[[str], None],
         waiting: Callable[[], str] = str,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.crawl = crawl
         self.frontier = frontier
         self.say = say
         self.feeder = Feeder(crawl.id, frontier=frontier, say=say)
         self._show = show
+        self._clock = clock
         self._historian = Historian(frontier, crawl.id)
         self._looker = Looker(crawl, frontier=frontier, reach=self._reach, waiting=waiting)
         self._has_said_spent = False
@@ -85,16 +85,12 @@ class Coordinator:
             await until_reachable(lambda: store.tidy(retention=retention), say=self.say)
             await asyncio.sleep(TIDY_SECONDS)
 
-    async def mark_gone(self, store: Store, *, rule: RevisitRule) -> None:
-        """Mark the items that are missing from their pages as gone, again and again, until cancelled: after as long as
-        every page takes to be visited once, since an item may have moved to a page that was not visited yet."""
-        patience = rule.longest or rule.seconds
-        while patience > 0:
-            await asyncio.sleep(min(patience, GONE_SECONDS))
-            now = time.time()
-            mark = partial(store.mark_gone, self.crawl.spider, at=now, missing_before=now - patience)
-            if gone := await until_reachable(mark, say=self.say):
-                self.say(f"{several(gone, 'item')} of {self.crawl.spider} gone from the site: `shoal diff` shows them")
+    async def mark_gone(self, store: Store) -> None:
+        """Mark the items that are gone from their pages, again and again, until cancelled."""
+        marker = GoneMarker(self.crawl, say=self.say, clock=self._clock)
+        while marker.every:
+            await asyncio.sleep(marker.every)
+            await until_reachable(partial(marker.mark, store), say=self.say)
 
     async def keep_history(self) -> None:
         """Keep a point of the crawl's history at once and then every 10 s, until cancelled. A frontier that refuses is

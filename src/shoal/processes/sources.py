@@ -203,7 +203,9 @@ def _sitemap_request(source: Sitemap) -> Request:
     url = canonical(source.url)
     bare = url.count("/") == 3 and url.endswith("/")
     meta = {"handler": handler_name(source.handler) or "parse"}
-    return Request(url + "robots.txt" if bare else url, handler=SITEMAP, meta=meta, render=False)
+    return Request(
+        url + "robots.txt" if bare else url, handler=SITEMAP, meta=meta, render=False, revisit=source.revisit
+    )
 
 
 def _pages_requests(source: Pages) -> Iterator[Request]:

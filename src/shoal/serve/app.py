@@ -17,6 +17,7 @@ from shoal.serve.answers import Refusal, json_answer, refused
 from shoal.serve.events import Watching
 from shoal.serve.feeding import feed_sinks
 from shoal.serve.gate import HEADERS, Gate
+from shoal.serve.gone_keeping import mark_gone
 from shoal.serve.keeping import keep_histories, keep_schedules, keep_watch
 from shoal.serve.openapi import document
 from shoal.serve.operation_table import OPERATIONS
@@ -30,8 +31,8 @@ def _silent(line: str) -> None:
 
 
 def build_app(parts: Parts, *, say: Callable[[str], None] = _silent) -> Starlette:
-    """The app of these parts. It closes them when it ends. `say` gets what people should know of alerts and
-    schedules."""
+    """The app of these parts. It closes them when it ends. `say` gets what people should know of alerts,
+    schedules and items that are gone."""
 
     async def openapi(request: Request) -> Response:
         return json_answer(document(OPERATIONS))
@@ -43,6 +44,7 @@ def build_app(parts: Parts, *, say: Callable[[str], None] = _silent) -> Starlett
             keep_watch(parts, say=say),
             keep_schedules(parts, say=say),
             feed_sinks(parts, say=say),
+            mark_gone(parts, say=say),
         )
         keeping = [asyncio.create_task(part) for part in duties]
         yield

@@ -46,6 +46,7 @@ class Parts:
     alerts: AlertConfig | None = None
     schedules: Mapping[str, Schedule] | None = None
     feeds_sinks: bool = False
+    marks_gone: bool = False
     sinks: Sequence[SinkUrl] = ()
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     stores: dict[str, Reached[Store]] = field(default_factory=dict)

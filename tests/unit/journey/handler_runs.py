@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from shoal import Item, Page, Request, Spider
 from shoal.journey.handlers import Handlers
 from shoal.journey.harvest import Harvest
 from shoal.journey.intake import Intake
+from shoal.journey.recent_keys import RecentKeys
 from shoal.settings import Settings
 from shoal.testing.fakes import make_page
 from shoal.urls import UrlRules
@@ -75,9 +77,16 @@ class Forms(Spider):
         return "text"
 
 
-def handlers(spider: Spider, *, seconds: float = LIMIT, **settings: Any) -> Handlers:
+def handlers(
+    spider: Spider,
+    *,
+    seconds: float = LIMIT,
+    clock: Callable[[], float] = time.time,
+    known: RecentKeys | None = None,
+    **settings: Any,
+) -> Handlers:
     values = Settings(**settings)
-    intake = Intake(UrlRules(values, start_hosts=["a.test"]), values)
+    intake = Intake(UrlRules(values, start_hosts=["a.test"]), values, known=known, clock=clock)
     return Handlers(spider, intake=intake, item_key="", seconds=seconds)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import gzip
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,8 +14,11 @@ from handler_runs import Forms, found, handlers
 from shoal import Page, Spider
 from shoal.journey.harvest import Harvest
 from shoal.journey.listings import PAGES, SITEMAP, last_page
+from shoal.journey.recent_keys import RecentKeys
 from shoal.model import Visit
 from shoal.testing.fakes import make_page
+
+NOON = 1_778_587_200.0  # of 12 May 2026, by UTC
 
 
 @pytest.mark.parametrize(
@@ -176,27 +178,68 @@ def iso(moment: float) -> str:
     return datetime.datetime.fromtimestamp(moment, tz=datetime.UTC).isoformat()
 
 
-async def test_pages_that_changed_since_the_last_visit_of_their_sitemap_are_visited_once_more() -> None:
-    now = time.time()
+async def hastened(*entries: tuple[str, str], seen: float, now: float = NOON) -> list[str]:
+    """The pages that are to be visited now, of a sitemap that is read now and was read at another time before."""
+    page = sitemap_page(*entries, visit=Visit(visits=1, at=seen))
+    harvest = await handlers(Forms(), clock=lambda: now).run(page)
+    assert found(harvest) == [url.removeprefix("https://a.test") for url, _ in entries]
+    return [task.url.removeprefix("https://a.test") for task in harvest.found.tasks.values() if task.hastens]
+
+
+async def test_pages_that_changed_since_the_last_visit_of_their_sitemap_are_to_be_visited_now() -> None:
     entries = [
-        ("https://a.test/new", iso(now - 60)),
-        ("https://a.test/old", iso(now - 90_000)),
-        ("https://a.test/later", iso(now + 30 * 86_400)),
+        ("https://a.test/new", iso(NOON - 60)),
+        ("https://a.test/old", iso(NOON - 90_000)),
+        ("https://a.test/later", iso(NOON + 3600)),
         ("https://a.test/odd", "soon"),
     ]
     first = await handlers(Forms()).run(sitemap_page(*entries, visit=None))
-    assert found(first) == ["/new", "/old", "/later", "/odd"]
-    later = await handlers(Forms()).run(sitemap_page(*entries, visit=Visit(visits=1, at=now - 3600)))
-    assert found(later) == ["/new", "/old", "/later", "/odd", "/new"]
-    extra = list(later.found.tasks.values())[-1]
-    assert extra.visit == Visit(asked=0.0)
-    # The same time of change is the same task: it is visited once for it.
-    again = await handlers(Forms()).run(sitemap_page(*entries, visit=Visit(visits=2, at=now - 1800)))
-    assert list(again.found.tasks) == list(later.found.tasks)
+    assert not any(task.hastens for task in first.found.tasks.values())
+    assert await hastened(*entries, seen=NOON - 3600) == ["/new"]
+    assert await hastened(*entries, seen=NOON - 30) == []
+    # A time that was still to come is told of when it is over.
+    assert await hastened(*entries, seen=NOON - 30, now=NOON + 3600) == ["/later"]
+
+
+async def test_a_day_of_change_is_told_of_when_it_is_first_seen_and_when_it_is_over() -> None:
+    entry = ("https://a.test/day", iso(NOON)[:10])
+    midnight = NOON - 12 * 3600
+    assert await hastened(entry, seen=midnight - 60) == ["/day"]
+    assert await hastened(entry, seen=NOON - 3600) == []
+    assert await hastened(entry, seen=NOON, now=midnight + 86_400) == ["/day"]
+    assert await hastened(entry, seen=midnight + 86_401, now=midnight + 90_000) == []
+
+
+async def test_a_known_page_is_sent_to_the_frontier_only_if_its_visit_is_to_be_hastened() -> None:
+    known = RecentKeys()
+    running = handlers(Forms(), clock=lambda: NOON, known=known)
+    entries = [("https://a.test/new", iso(NOON - 60)), ("https://a.test/old", iso(NOON - 90_000))]
+    first = await running.run(sitemap_page(*entries, visit=None))
+    for key in first.found.tasks:
+        known.add(key)
+    later = await running.run(sitemap_page(*entries, visit=Visit(visits=1, at=NOON - 3600)))
+    assert found(later) == ["/new"]
+    assert later.found.rejected == {"duplicate": 1}
+    # As at its first visit: the pages that it lists make its fingerprint, not when they changed.
+    assert later.found.links == first.found.links
 
 
 async def test_a_sitemap_that_says_the_same_of_all_its_pages_says_nothing_of_them() -> None:
-    now = time.time()
-    entries = [(f"https://a.test/{number}", iso(now - 60)) for number in range(30)]
-    harvest = await handlers(Forms()).run(sitemap_page(*entries, visit=Visit(visits=1, at=now - 3600)))
-    assert len(harvest.found.tasks) == 30
+    entries = [(f"https://a.test/{number}", iso(NOON - 60)) for number in range(30)]
+    assert await hastened(*entries, seen=NOON - 3600) == []
+    assert len(await hastened(*entries, ("https://a.test/x", iso(NOON - 30)), seen=NOON - 3600)) == 31
+
+
+async def test_a_sitemap_that_is_read_at_its_own_times_names_sitemaps_that_are_read_at_the_same_ones() -> None:
+    for asked, expected in ((None, None), (3600.0, Visit(asked=3600.0)), (0.0, Visit(asked=0.0))):
+        visit = None if asked is None else Visit(asked=asked)
+        page = make_page(
+            index_of("https://a.test/1.xml"),
+            url="https://a.test/s.xml",
+            kind="",
+            handler=SITEMAP,
+            meta={"handler": "item"},
+            visit=visit,
+        )
+        harvest = await handlers(Forms(), revisit="24h").run(page)
+        assert [task.visit for task in harvest.found.tasks.values()] == [expected]

@@ -381,14 +381,16 @@ def test_the_times_of_change_are_kept_as_the_sitemap_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "moment"),
+    ("text", "moments"),
     [
-        ("2026-05-12T10:00:00+02:00", 1778572800.0),
-        ("2026-05-12T08:00:00Z", 1778572800.0),
-        ("2026-05-12", 1778630400.0),  # the end of the day
-        ("yesterday", None),
-        ("", None),
+        ("2026-05-12T10:00:00+02:00", (1778572800.0,)),
+        ("2026-05-12T08:00:00Z", (1778572800.0,)),
+        ("2026-05-12", (1778544000.0, 1778630400.0)),
+        ("yesterday", ()),
+        ("", ()),
     ],
 )
-def test_a_time_of_change_is_an_iso_date(text: str, moment: float | None) -> None:
-    assert modified_at(text) == moment
+def test_a_time_of_change_is_an_iso_date_that_of_a_day_its_beginning_and_its_end(
+    text: str, moments: tuple[float, ...]
+) -> None:
+    assert modified_at(text) == moments

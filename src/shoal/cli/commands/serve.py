@@ -76,7 +76,7 @@ async def _serve(places: Places, host: str, port: int, options: dict[str, object
     given = options["sinks"]
     parts.sinks = sinks_given(given if isinstance(given, tuple) else ())
     # A dashboard beside a run leaves that to the run.
-    parts.feeds_sinks = options["parent"] is None
+    parts.feeds_sinks = parts.marks_gone = options["parent"] is None
     listener = bound_socket(host, port)
     screen = Screen()
     app = build_app(parts, say=screen.say)

@@ -26,7 +26,7 @@ _LINK = struct.Struct(">HI3sB")  # before each task of a packet: label, length, 
 MAX_PACKET = 1_000_000  # bytes of several tasks: the server takes no argument of any length
 _HAS_PARENT, _HAS_EXTRAS, _HAS_KIND = 1, 2, 4
 _MOST = 0xFFFF
-_Label = tuple[str, int, float, bool, str]
+_Label = tuple[str, int, float, bool, str, bool]
 
 
 class _Extras(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -46,9 +46,10 @@ class _Extras(msgspec.Struct, omit_defaults=True, kw_only=True):
     max_attempts: int | None = msgspec.field(default=None, name="a")
     visit: Visit | None = msgspec.field(default=None, name="v")
     render: Render | None = msgspec.field(default=None, name="w")
+    hastens: bool = msgspec.field(default=False, name="n")
 
 
-_USUAL = ("parse", 0, 0.0, "GET", None, None, None, DIRECT, 0, False, HTTP, None, None)
+_USUAL = ("parse", 0, 0.0, "GET", None, None, None, DIRECT, 0, False, HTTP, None, None, False)
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(_Extras)
 
@@ -57,7 +58,7 @@ def encode_task(task: Task) -> bytes:
     """The task without its lane. Raises ValueError or TypeError for a task that cannot be kept."""
     unusual = (
         task.handler, task.priority, task.delay, task.method, task.headers, task.body, task.meta, task.pool, task.hops,
-        task.merged, task.kind, task.visit, task.render,
+        task.merged, task.kind, task.visit, task.render, task.hastens,
     )  # fmt: skip
     depth, most, parent = task.depth, task.max_attempts, task.parent
     flags = 0 if parent is None else _HAS_PARENT
@@ -117,6 +118,7 @@ def decode_task(data: bytes, lane: str, start: int = 0) -> Task:
         kind=kind,
         visit=extras.visit,
         render=extras.render,
+        hastens=extras.hastens,
     )
 
 
@@ -134,6 +136,7 @@ def _encode_extras(task: Task) -> bytes:
         merged=task.merged,
         visit=task.visit,
         render=task.render,
+        hastens=task.hastens,
         depth=None if 0 <= task.depth <= _MOST else task.depth,
         max_attempts=None if 0 <= task.max_attempts <= _MOST else task.max_attempts,
     )
@@ -170,7 +173,7 @@ class Batch:
         encoded: list[bytes] = []
         try:
             for task in tasks:
-                label = (task.lane, task.priority, task.delay, task.merged, task.kind)
+                label = (task.lane, task.priority, task.delay, task.merged, task.kind, task.hastens)
                 number = labels.get(label)
                 if number is None:
                     number = self._new_label(label)
@@ -188,14 +191,14 @@ class Batch:
     def labels(self) -> list[Argument]:
         """The arguments of the labels: their number, then each one."""
         args: list[Argument] = [len(self._labels)]
-        for lane, priority, delay, merged, kind in self._labels:
+        for lane, priority, delay, merged, kind, hastens in self._labels:
             offset = -bounded_priority(priority) * SEQUENCES
-            args += (lane, offset, repr(float(delay)), int(merged) + (0 if self._shard.has(lane) else 2))
-            args.append("" if kind == HTTP else kind)
+            flags = int(merged) + (0 if self._shard.has(lane) else 2) + (4 if hastens else 0)
+            args += (lane, offset, repr(float(delay)), flags, "" if kind == HTTP else kind)
         return args
 
     def _new_label(self, label: _Label) -> int:
-        lane, priority, delay, merged, kind = label
+        lane, priority, delay, merged, kind, _ = label
         lane.encode(), kind.encode()
         if not math.isfinite(delay) or not isinstance(priority, int) or not isinstance(merged, bool):
             raise ValueError(f"a task of {lane} cannot be kept: priority {priority!r}, delay {delay!r}")

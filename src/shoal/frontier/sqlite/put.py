@@ -33,6 +33,13 @@ _SEEN = "INSERT INTO seen (crawl, key)"
 _TASK = "INSERT INTO task (id, crawl, key, lane, ord, state, at, max_attempts, payload)"
 _TASK_OF_KIND = "INSERT INTO task (id, crawl, key, lane, ord, state, at, max_attempts, payload, kind)"
 _SHAPE = "INSERT INTO shape (lane, shape, known)"
+# Made by the first put that needs it: most crawls visit no page again, and should not pay for it.
+_BY_KEY = "CREATE INDEX IF NOT EXISTS task_visit ON task (crawl, key) WHERE state = 1 AND token <> 0"
+# A task that was lent before and has all its attempts waits for its next visit; one that is tried again has used some.
+_HASTEN = (
+    "UPDATE task INDEXED BY task_visit SET at = ? WHERE crawl = ? AND key IN (SELECT value FROM json_each(?))"
+    " AND state = 1 AND token <> 0 AND attempts = 0 AND free_retries = 0 AND at > ?"
+)
 KNOWN = "SELECT json_group_array(value) FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND seen.key = value"
 
 
@@ -96,12 +103,15 @@ class _Intake:
         self._rows_of_kinds: list[tuple[Any, ...]] = []
         self._shapes: dict[tuple[int, int], int] = {}
         self.known: list[int] = []
+        self._hastened: list[int] = []
         self._refused: dict[int, str] = {}
         self._room = crawl.max_pages - crawl.known if crawl.max_pages else None
 
     def merge(self, task: Task, index: int) -> None:
-        """The key is known: only count it."""
+        """The key is known: count it, and hasten its next visit if that is wanted."""
         self.known.append(index)
+        if task.hastens:
+            self._hastened.append(task.key)
         if task.merged:
             self.ledger.tally("rejected", MERGED)
             self.ledger.sample(MERGED, task.url)
@@ -138,6 +148,10 @@ class _Intake:
                 rows = [*self._task_rows, *self._rows_of_kinds]
                 reasons = [(self._reasons[row[2]], row[0]) for row in rows]
                 ledger.db.executemany("UPDATE task SET reason = ? WHERE id = ?", reasons)
+        if self._hastened:
+            ledger.db.execute(_BY_KEY)
+            keys = msgspec.json.encode(self._hastened).decode()
+            ledger.db.execute(_HASTEN, (ledger.now, ledger.crawl.id, keys, ledger.now))
         if self._shapes:
             rows = [(*lane_and_shape, known) for lane_and_shape, known in self._shapes.items()]
             insert_rows(ledger.db, _SHAPE, rows, " ON CONFLICT DO UPDATE SET known = excluded.known")

@@ -108,7 +108,8 @@ CREATE TABLE task (
 CREATE INDEX task_queued ON task (lane, kind, ord) WHERE state = 0;
 CREATE INDEX task_delayed ON task (crawl, at) WHERE state = 1;
 CREATE INDEX task_leased ON task (crawl, at) WHERE state = 2;
--- Settling finds a task by its key here. Waiting tasks have no such index: looking one up walks through the crawl's tasks.
+-- Settling finds a task by its key here. Waiting tasks have no such index: looking one up walks through the crawl's tasks. But a
+-- file in which visits were hastened has one of delayed tasks that were lent before, task_visit (put.py).
 CREATE INDEX task_held ON task (crawl, key) WHERE state = 2;
 CREATE INDEX task_dead ON task (crawl, at) WHERE state = 3;
 

@@ -162,6 +162,12 @@ class ModelTask:
         return self.losses >= SUSPECT_LOSSES
 
     @property
+    def waits_for_visit(self) -> bool:
+        """A task that was lent before and has all its attempts: it was visited, and is again."""
+        is_fresh = not self.attempts and not self.free_retries
+        return self.state == TaskState.DELAYED and self.token > 0 and is_fresh
+
+    @property
     def order(self) -> tuple[int, int]:
         return -max(-MAX_PRIORITY, min(self.task.priority, MAX_PRIORITY)), self.age
 
@@ -335,6 +341,12 @@ class ModelCrawl:
             task.lane.next_start = max(task.lane.next_start, self.now)
         task.state = state
         task.at = self.now + delay if delay > 0 else 0.0
+
+    def hasten(self, key: int) -> None:
+        """The next visit of the task with this key, if it waits for one, is due now."""
+        task = self.tasks.get(key)
+        if task is not None and task.waits_for_visit:
+            task.at = min(task.at, self.now)
 
     def starts_in(self, lane: ModelLane) -> float:
         """When the lane may start, by a clock that all crawls share."""

@@ -19,6 +19,8 @@ def admit(
     for index, task in enumerate(tasks):
         if one.knows(task.key):
             known.append(index)
+            if task.hastens:
+                one.hasten(task.key)
             if task.merged:
                 one.reject({MERGED: 1}, [(MERGED, task.url)])
         elif reason := one.refusal(task):

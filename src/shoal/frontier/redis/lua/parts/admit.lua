@@ -1,10 +1,10 @@
--- needs: tasks seen
+-- needs: tasks seen visits
 -- gives: read_labels check_tasks admit save_admitted count_rejected burial_reasons admitted_list refused merged known_before examined
 -- gives: passed_on passed_entries known allowed is_spent
 -- Letting tasks in: dedup and budgets. Shared by put and settle.
 --
--- A label is what several tasks have in common, five values: lane, −priority · 2^31, delay, the sum of 1 if their URLs were merged
--- and 2 if the lane lives in another shard, and their kind, "" for http. A list of tasks is: their number, the number of packets, the packets. In a packet each task stands behind
+-- A label is what several tasks have in common, five values: lane, −priority · 2^31, delay, the sum of 1 if their URLs were merged,
+-- 2 if the lane lives in another shard and 4 if they hasten the visits of known keys, and their kind, "" for http. A list of tasks is: their number, the number of packets, the packets. In a packet each task stands behind
 -- the number of its label (2 bytes), its own length (4), the low bits of its key (3), and the key in decimals after its length (1). A
 -- value for each task would be a string of its own for Redis and for Lua: known links, most of them, are never taken out.
 --
@@ -32,8 +32,8 @@ function read_labels(at)
   for i = 1, total do
     local lane, offset, delay, flags, kind = unpack(ARGV, at + 5 * i - 4, at + 5 * i)
     labels[i] = {
-      lane = lane, offset = assert(tonumber(offset)), delay = assert(tonumber(delay)), is_merged = flags == '1' or flags == '3',
-      is_foreign = flags > '1', kind = kind ~= '' and kind or nil,
+      lane = lane, offset = assert(tonumber(offset)), delay = assert(tonumber(delay)), is_merged = tonumber(flags) % 2 == 1,
+      is_foreign = tonumber(flags) % 4 >= 2, hastens = flags >= '4', kind = kind ~= '' and kind or nil,
     }
   end
   return at + 5 * total + 1
@@ -142,6 +142,7 @@ local function admit_packet(packet)
     if not label.is_foreign and is_known(key, set, bucket, packet, behind) then
       known_before[#known_before + 1] = examined
       if label.is_merged then merged[#merged + 1] = examined end
+      if label.hastens then visits.hasten(string.sub(packet, behind, behind + 7)) end
     else
       take_in(key, label, string.sub(packet, behind, first - 1), set)
     end
@@ -156,6 +157,7 @@ end
 
 -- Call it after save_queues: a key may be unknown for a task that waits or is buried, never known without a task.
 function save_admitted()
+  visits.save()
   if #known_before > 0 then count('duplicates', #known_before) end
   if #merged > 0 then tally('rejected', MERGED, #merged) end
   for i = 2, #refused, 2 do tally('rejected', refused[i], 1) end

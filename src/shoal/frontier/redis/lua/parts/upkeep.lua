@@ -18,8 +18,10 @@ function wake_due()
   if is_cancelled then return end
   local due = call('ZRANGEBYSCORE', P .. 'later', '-inf', now, 'LIMIT', 0, MAX_WOKEN)
   if #due == 0 then return end
+  local keys = {}
   for i = 1, #due do
     local order, name, task = read_later(due[i])
+    keys[i] = key_of(task)
     count('delayed', -1)
     local kind = kind_names and kind_of(task)
     if kind then count_kind(kind, -1) end
@@ -27,6 +29,7 @@ function wake_due()
   end
   save_queues()
   call('ZREM', P .. 'later', unpack(due))
+  call('HDEL', P .. 'visits', unpack(keys))
 end
 
 -- A crawl that has spent its budget is paused until the budget is raised; a crawl without work left is finished instead.

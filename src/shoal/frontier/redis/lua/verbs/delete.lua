@@ -37,7 +37,7 @@ for number = 1, tonumber(crawl.filters) or 1 do call('UNLINK', P .. 'bloom:' .. 
 for _, kind in ipairs(kinds) do call('UNLINK', P .. 'ready:' .. kind) end
 for _, name in ipairs(call('HKEYS', P .. 'pools')) do call('UNLINK', P .. 'pool:' .. name) end
 for _, name in ipairs({
-  'ready', 'busy', 'later', 'held', 'leases', 'tries', 'dead', 'graves', 'count', 'turns', 'outcomes', 'rejected', 'notes', 'samples',
+  'ready', 'busy', 'later', 'visits', 'held', 'leases', 'tries', 'dead', 'graves', 'count', 'turns', 'outcomes', 'rejected', 'notes', 'samples',
   'rules', 'whys', 'repair', 'bad', 'feeders', 'outbox', 'sent', 'grants', 'turns:via', 'exits', 'sessions', 'pools', 'points', 'points:long', 'crawl',
 }) do
   call('UNLINK', P .. name)

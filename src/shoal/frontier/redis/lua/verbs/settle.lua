@@ -124,7 +124,7 @@ local function go_on(held, result)
   held.task, held.lane = result.task, result.lane
   held.attempts, held.losses, held.free_retries, held.reason = 0, 0, 0, ''
   if result.kind then learn_kind(result.kind) end
-  put_back(need_lane(result.lane), held, result.delay or 0)
+  visits.await(need_lane(result.lane), held, result.delay or 0)
 end
 
 local function apply(held, result, set)
