@@ -6,7 +6,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 
 PACKAGES ?=
 
-.PHONY: install dev apt servers demo test check check-page screenshots format bench guard guard-renew docs clean
+.PHONY: install dev apt servers demo test check check-page screenshots format bench guard guard-renew docs release clean
 
 install: $(VENV)/.installed
 dev: $(VENV)/.developing
@@ -131,6 +131,17 @@ $(VENV)/site_tools/.installed: docs/site_tools/package-lock.json $(VENV)/bin/pyt
 	@mkdir -p $(@D) && cp docs/site_tools/package.json docs/site_tools/package-lock.json $(@D)
 	@npm ci --prefix $(@D) --no-audit --no-fund --silent
 	@touch $@
+
+# The packages of the tree in dist/packages, built and checked; nothing is uploaded. VERSION=1.2.3: only cut the CHANGELOG for
+# it, set the version, and write anew what names it: look at the changes, commit them, and run it again without VERSION.
+release: dev
+ifdef VERSION
+	$(BIN)/python -m release --cut "$(VERSION)"
+	$(BIN)/python docs/generate.py
+	$(BIN)/shoal deploy compose deploy --spider examples/books.py --force
+else
+	$(BIN)/python -m release --tag "$(TAG)"
+endif
 
 clean:
 	rm -rf $(VENV) .site dist bench/.work shoal-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

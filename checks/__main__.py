@@ -14,7 +14,7 @@ from checks.markup import unsafe_page_code
 from checks.module_names import twin_modules
 from checks.words import documents, glossary_rules, printed_texts, wrong_words
 
-PYTHON_FOLDERS = ("src", "tests", "bench", "checks", "docs", "examples")
+PYTHON_FOLDERS = ("src", "tests", "bench", "checks", "release", "docs", "examples")
 
 
 PACKAGE = ROOT / "src" / "shoal"

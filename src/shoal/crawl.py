@@ -44,6 +44,7 @@ from shoal.processes.alerts.alert_config import AlertConfig
 from shoal.processes.black_box import BlackBox
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import (
+    code_known,
     is_unfinished,
     record_of,
     spider_of,
@@ -192,6 +193,7 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         beside=shared.beside,
         solitude=shared.solitude,
         kinds=kinds,
+        code=shared.code,
         tally=tally,
     )
     try:
@@ -406,13 +408,18 @@ async def watching(at: WorkPlace, *, frontier: Frontier, say: Say, stop: asyncio
         await watchman.finish(looks=is_over)
 
 
+def _shared(crawl: Crawl, places: Places, *, box: BlackBox | None) -> Shared:
+    beside = partial(frontier_at, places.frontier)
+    return Shared(box or BlackBox.private(), Solitude(), beside, code_known(crawl).digest)
+
+
 async def run_crawl(
     crawl: Crawl, spider: Spider, *, at: WorkPlace, workers: int, coordinator: Coordinator, stop: asyncio.Event
 ) -> None:
     """Feed the crawl and work on it, here or in worker processes, until it is finished or told to stop."""
     frontier, say, places = coordinator.frontier, coordinator.say, at.places
     box = None if at.watched is None else at.watched.box
-    shared = Shared(box or BlackBox.private(), Solitude(), partial(frontier_at, places.frontier))
+    shared = _shared(crawl, places, box=box)
 
     with_parts = partial(
         worker_for, crawl, spider, frontier=frontier, store=at.store, say=say, shared=shared, kinds=at.kinds

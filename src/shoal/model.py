@@ -519,7 +519,8 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     lately: used it, or waited for its turn. `left` is when the worker ended its work on the crawl in good order, 0
     before that. `most` is how many requests it had on their way at once since its last sign. `figures` are those of
     its work on this crawl, `cores` those that its machine lets it use, 0 where that is not known. `kinds` are those of
-    the tasks that it does."""
+    the tasks that it does. `code` is the digest of the spider's code that it has loaded, empty where that is not
+    known."""
 
     worker: str
     crawl: str
@@ -541,6 +542,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     figures: Figures = msgspec.field(default_factory=Figures)
     cores: int = 0
     kinds: tuple[str, ...] = (HTTP,)
+    code: str = ""
 
 
 class Duty(NamedTuple):

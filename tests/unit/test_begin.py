@@ -11,7 +11,7 @@ from shoal import Spider
 from shoal.cli.commands import crawl_site, demo
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState
-from shoal.processes.beginning import begin, begin_afresh
+from shoal.processes.beginning import RunOf, begin, begin_afresh
 from shoal.processes.crawl_record import next_id, record_of, spider_of, url_rules_of
 from shoal.processes.opening import Places
 from shoal.settings import Settings
@@ -63,9 +63,8 @@ async def test_a_resumed_crawl_keeps_the_rules_of_its_keys(frontier: MemoryFront
 async def test_a_fresh_crawl_discards_the_unfinished_one_and_takes_an_id_of_its_own(frontier: MemoryFrontier) -> None:
     await frontier.open_crawl(Crawl(id="other-1", spider="other"))
     await begin(frontier, Books(), settings=Settings(), reference="books.py")
-    crawl = await begin_afresh(
-        frontier, MemoryStore(), Books(), places=PLACES, settings=Settings(), reference="books.py"
-    )
+    run = RunOf(reference="books.py", places=PLACES)
+    crawl = await begin_afresh(frontier, MemoryStore(), Books(), places=PLACES, settings=Settings(), run=run)
     assert crawl.id == "books-2"
     assert {crawl.id for crawl in await frontier.crawls()} == {"other-1", "books-2"}
 
@@ -74,7 +73,14 @@ async def test_a_fresh_crawl_whose_settings_are_refused_discards_nothing(frontie
     await begin(frontier, Books(), settings=Settings(), reference="books.py")
     wrong = msgspec.structs.replace(Settings(), pool="nowhere")
     with pytest.raises(UsageError, match="nowhere"):
-        await begin_afresh(frontier, MemoryStore(), Books(), places=PLACES, settings=wrong, reference="books.py")
+        await begin_afresh(
+            frontier,
+            MemoryStore(),
+            Books(),
+            places=PLACES,
+            settings=wrong,
+            run=RunOf(reference="books.py", places=PLACES),
+        )
     assert [crawl.id for crawl in await frontier.crawls()] == ["books-1"]
 
 
@@ -86,7 +92,9 @@ async def test_a_new_crawl_has_an_id_that_the_store_has_no_items_of(frontier: Me
     first, _ = await begin(frontier, Books(), settings=Settings(), reference="books.py", store=store)
     assert first.id == "books-8"
     await store.write([item("d", spider="books", crawl="books-9")], [])
-    fresh = await begin_afresh(frontier, store, Books(), places=PLACES, settings=Settings(), reference="books.py")
+    fresh = await begin_afresh(
+        frontier, store, Books(), places=PLACES, settings=Settings(), run=RunOf(reference="books.py", places=PLACES)
+    )
     assert fresh.id == "books-10"
 
 

@@ -49,6 +49,7 @@ from shoal.processes.opening import Places, Say, archive_of, frontier_at, store_
 from shoal.processes.outages import SaidOnce, until_reachable
 from shoal.processes.served_kinds import check_stages
 from shoal.processes.sources import check_start
+from shoal.processes.spider_code import NO_CODE, SpiderCode, differences
 from shoal.processes.stats import Snapshot
 from shoal.processes.stored_pages import compiled, skip_stored, skipped_line
 from shoal.results.export import STDOUT, Wanted, check_targets, export
@@ -70,7 +71,7 @@ class Job:
     fetched if the store has their items. `strict`: any dead letter is a failure. `again` is the command that resumes
     the crawl, without `shoal`. `dashboard`: with a page to watch it. `watched`: a guardian watches this process, and
     may have watched others before it. `scheduled`: the run of a schedule that this is. `kinds` of tasks that it does;
-    empty: the spider's."""
+    empty: the spider's. `code`: the spider's, as it was loaded."""
 
     spider: Spider
     reference: str
@@ -91,6 +92,7 @@ class Job:
     dashboard: bool = False
     scheduled: str = ""
     kinds: tuple[str, ...] = ()
+    code: SpiderCode = NO_CODE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,6 +235,8 @@ async def _work(job: Job, screen: Screen, sinks: RunSinks, *, frontier: Frontier
                 number = await _skip_stored(crawl, job, frontier=frontier, store=store, say=display.say)
                 display.say(skipped_line(number))
             await say_old_inboxes(crawl, job, frontier=frontier, say=display.say)
+        if before is not None and (names := differences(record_of(before).code, job.code)):
+            display.say(f"the code of its spider has changed since it was run last, the new code is used: {names}")
         say = SaidOnce(display.say)
         watch = Watch(display)
         coordinator = Coordinator(crawl, frontier=frontier, show=watch.show, say=say, waiting=say.waiting)
@@ -291,13 +295,11 @@ async def _export(crawl: Crawl, output: Sequence[str], *, job: Job, store: Store
 
 async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, Crawl | None]:
     """The crawl, and the unfinished one that it resumes, as that was before."""
+    scheduled = "" if job.fresh else job.scheduled
+    run = RunOf(reference=job.reference, places=job.places, store=store, scheduled=scheduled, code=job.code)
     if not job.fresh:
-        run = RunOf(reference=job.reference, places=job.places, store=store, scheduled=job.scheduled)
         return await begin_run(frontier, job.spider, settings=job.settings, run=run)
-    crawl = await begin_afresh(
-        frontier, store, job.spider, places=job.places, settings=job.settings, reference=job.reference
-    )
-    return crawl, None
+    return await begin_afresh(frontier, store, job.spider, places=job.places, settings=job.settings, run=run), None
 
 
 async def _skip_stored(crawl: Crawl, job: Job, *, frontier: Frontier, store: Store, say: Callable[[str], None]) -> int:

@@ -18,11 +18,12 @@ from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import FEEDER_SECONDS
 from shoal.model import Crawl, CrawlState
 from shoal.processes.beginning import crawl_of_run, crawls_of, own_crawls, unfinished_crawl
-from shoal.processes.crawl_record import is_unfinished, record_of
+from shoal.processes.crawl_record import code_known, is_unfinished, record_of
 from shoal.processes.feeder import REVIVER
 from shoal.processes.joining import places_to_join
 from shoal.processes.opening import Places, frontier_at, inbox_at
 from shoal.processes.sources import start_mark
+from shoal.processes.spider_code import differences
 from shoal.secrecy import masked
 from shoal.settings import Settings
 from shoal.spider import Spider
@@ -62,8 +63,7 @@ async def ended_crawl(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl 
         places_to_join(last, job.places, adds_archive=True)
     except UsageError as error:
         raise UsageError(f"{last.id} is finished, and {error}; --again begins a new crawl") from None
-    changes = changes_of(last, job.spider, job.settings)
-    line = finished_line(last, again=job.again, places=job.places, changes=changes)
+    line = finished_line(last, again=job.again, places=job.places, changes=_changes_for(last, job))
     if is_wanted_anew(line):
         return None
     screen.say(line)
@@ -108,6 +108,13 @@ def changes_of(crawl: Crawl, spider: Spider, settings: Settings) -> tuple[str, l
         if then[name] != value
     ]
     return "its start has changed" if mark and record.start and mark != record.start else "", changed
+
+
+def _changes_for(last: Crawl, job: Job) -> tuple[str, list[str]]:
+    """The same for a run of the spider's file, with what has changed in that."""
+    start, changed = changes_of(last, job.spider, job.settings)
+    names = differences(code_known(last), job.code)
+    return start, [*([f"the code of its spider has changed: {names}"] if names else []), *changed]
 
 
 def finished_line(crawl: Crawl, *, again: str, places: Places, changes: tuple[str, Sequence[str]]) -> str:

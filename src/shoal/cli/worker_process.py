@@ -21,6 +21,7 @@ from shoal.cli.next_commands import begin_again, command, quote
 from shoal.cli.run_again import say_inboxes
 from shoal.cli.stopping import Stopping, stop_without
 from shoal.cli.which import choose
+from shoal.cli.worker_code import WorkerCode
 from shoal.crawl import listener_at, settings_of, worker_for
 from shoal.error_text import several
 from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError, UsageError
@@ -55,7 +56,8 @@ LOOK_SHARE = 0.05
 @dataclass(frozen=True, kw_only=True)
 class WorkerJob:
     """The options of `shoal worker`. `parent` is the process id of the coordinator, for a worker of its fleet.
-    `watched`: its coordinator or its guardian watches this process."""
+    `other_code`: another code of the spider than the crawl's is meant. `watched`: its coordinator or its guardian
+    watches this process."""
 
     reference: str
     places: Places
@@ -66,6 +68,7 @@ class WorkerJob:
     burst: bool = False
     metrics: str | None = None
     kinds: tuple[str, ...] = ()
+    other_code: bool = False
     watched: Watched | None = None
 
     @property
@@ -77,11 +80,13 @@ async def work_on_crawls(job: WorkerJob) -> int:
     """Work until told to stop, or with `burst` until the crawls are finished."""
     spiders = {spider_name(spider): spider for spider in load_spiders(job.reference)}
     say = SaidOnce(say_on(sys.stderr))
+    # Now: the files may change while servers are waited for.
+    code = WorkerCode(job.reference, places=job.places, is_told=job.other_code or job.parent is not None, say=say)
     said = say if job.parent is None else _silent
     stopping = Stopping(say=said, grace_seconds=Settings().grace_seconds, box=job.box)
     watching = asyncio.create_task(stop_without(job.parent, stopping.stop))
     try:
-        faults = await _work(job, spiders=spiders, stopping=stopping, say=say)
+        faults = await _work(job, spiders=spiders, code=code, stopping=stopping, say=say)
     except CrawlLost as error:
         # Every worker of a fleet meets it: the coordinator says it for all of them.
         if job.parent is not None:
@@ -97,7 +102,9 @@ async def work_on_crawls(job: WorkerJob) -> int:
     return INTERRUPTED if job.burst and stopping.stop.is_set() else 0
 
 
-async def _work(job: WorkerJob, *, spiders: dict[str, type[Spider]], stopping: Stopping, say: Say) -> list[str]:
+async def _work(
+    job: WorkerJob, *, spiders: dict[str, type[Spider]], code: WorkerCode, stopping: Stopping, say: Say
+) -> list[str]:
     """Work to the end; gives why the crawls are failures, if this worker is to judge that."""
     output, stop, places = SpiderOutput(sys.stderr), stopping.stop, job.places
     connections = job.store_connections or _connections(spiders.values())
@@ -117,7 +124,7 @@ async def _work(job: WorkerJob, *, spiders: dict[str, type[Spider]], stopping: S
         await reclaim_former(job.watched, frontier=frontier, say=say)
         if job.metrics is not None:
             frontier = stack.enter_context(_metrics_told(job.metrics, frontier, say))
-        process = WorkerProcess(job, spiders=spiders, frontier=frontier, results=results, say=say)
+        process = WorkerProcess(job, spiders=spiders, code=code, frontier=frontier, results=results, say=say)
         await process.run(stop, listener=listener)
         # In a fleet the coordinator judges the crawl.
         if not job.burst or job.parent is not None:
@@ -161,12 +168,14 @@ class WorkerProcess:
         job: WorkerJob,
         *,
         spiders: dict[str, type[Spider]],
+        code: WorkerCode,
         frontier: Frontier,
         results: SharedResults,
         say: Say,
     ) -> None:
         self._job = job
         self._spiders = spiders
+        self._code = code
         self._frontier = frontier
         self._results = results
         self._say = say
@@ -175,7 +184,7 @@ class WorkerProcess:
         self._worked: dict[str, Crawl] = {}
         self._states = StatesSeen()
         beside = partial(frontier_at, job.places.frontier)
-        self._shared = Shared(job.box or BlackBox.private(), Solitude(), beside)
+        self._shared = Shared(job.box or BlackBox.private(), Solitude(), beside, self._code.loaded.digest)
 
     async def run(self, stop: asyncio.Event, *, listener: Listener) -> None:
         """Work until told to stop, or with `burst` until nothing is left. Pushed URLs are taken in meanwhile."""
@@ -186,7 +195,9 @@ class WorkerProcess:
                 began = time.monotonic()
                 try:
                     for crawl in self._unfinished(await self._look(listener, stop)):
-                        if crawl.id not in self._running:
+                        if crawl.id in self._running:
+                            self._code.notice(crawl)
+                        elif self._code.admits(crawl, is_alone=not self._running):
                             await self._take_up(crawl, stop)
                 except (ServerUnreachable, StorageError):
                     if stop.is_set():

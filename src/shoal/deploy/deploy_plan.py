@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-import sys
-import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from shoal.errors import UsageError
 from shoal.model import BROWSER, HTTP
+from shoal.processes.spider_code import own_files
 from shoal.settings import CONFIG_FILE
 from shoal.version import __version__
 
@@ -100,28 +99,8 @@ def worker_groups(kinds: tuple[str, ...], *, count: int) -> tuple[WorkerGroup, .
 
 def files_of(spider_file: Path) -> tuple[Path, ...]:
     """The spider's file, what it has imported from its own folder, and shoal.toml beside it. The spider is loaded."""
-    folder, main = spider_file.resolve().parent, spider_file.resolve()
-    found = {main, *(path for path in _loaded() if path.is_relative_to(folder) and not _is_installed(path, folder))}
-    if (folder / CONFIG_FILE).is_file():
-        found.add(folder / CONFIG_FILE)
-    return tuple(sorted(found))
-
-
-def _loaded() -> list[Path]:
-    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    return [Path(file).resolve() for file in files if file]
-
-
-def _is_installed(path: Path, folder: Path) -> bool:
-    """Whether a file is of Python or of a package, in an environment that lies in the spider's folder."""
-    places = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")}
-    own = Path(__file__).resolve().parent.parent
-    parts = path.relative_to(folder).parts
-    return (
-        any(path.is_relative_to(place) for place in (*places, own))
-        or "site-packages" in parts
-        or any(part.startswith(".") for part in parts)
-    )
+    settings = spider_file.resolve().parent / CONFIG_FILE
+    return tuple(sorted([*own_files(spider_file), *([settings] if settings.is_file() else [])]))
 
 
 def check_folder(folder: Path, *, force: bool) -> None:

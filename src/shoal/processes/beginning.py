@@ -29,6 +29,7 @@ from shoal.processes.crawl_record import (
 from shoal.processes.joining import results_of
 from shoal.processes.opening import Places, inbox_at, store_at
 from shoal.processes.result_places import OutOfReach, is_same, recalled
+from shoal.processes.spider_code import NO_CODE, SpiderCode
 from shoal.processes.spider_source import source_of
 from shoal.settings import CONFIG_FILE, Settings
 from shoal.spider import Spider, spider_name
@@ -57,12 +58,14 @@ async def begin(
 
 
 class RunOf(NamedTuple):
-    """Where a run comes from: see `begin`. `scheduled` names the run of a schedule, empty for those of people."""
+    """Where a run comes from: see `begin`. `scheduled` names the run of a schedule, empty for those of people.
+    `code` is the spider's, as it was loaded."""
 
     reference: str
     places: Places | None = None
     store: Store | None = None
     scheduled: str = ""
+    code: SpiderCode = NO_CODE
 
 
 async def begin_run(
@@ -70,14 +73,14 @@ async def begin_run(
 ) -> tuple[Crawl, Crawl | None]:
     """Begin or resume as `begin` does. A run of a schedule that another process has finished is refused: it would be
     made twice."""
-    reference, places, store, scheduled = run
+    reference, places, store, scheduled, _ = run
     crawls = await crawls_of(spider, frontier=frontier)
     if (ended := crawl_of_run(crawls, scheduled)) is not None and not is_unfinished(ended.state):
         raise UsageError(f"{ended.id} is {ended.state}: the run {scheduled} of its schedule was made already")
     former = unfinished_crawl(crawls, reference=reference, places=places)
     if former is not None:
         check_arguments(former, spider)
-    origin = _origin(reference, places=places, former=former, scheduled=scheduled)
+    origin = _origin(run, former=former)
     if former is None and places is not None:
         before = archived_before(crawls, settings=settings, reference=reference, places=places)
         origin = msgspec.structs.replace(origin, before=before)
@@ -87,16 +90,16 @@ async def begin_run(
 
 
 async def begin_afresh(
-    frontier: Frontier, store: Store, spider: Spider, *, places: Places, settings: Settings, reference: str
+    frontier: Frontier, store: Store, spider: Spider, *, places: Places, settings: Settings, run: RunOf
 ) -> Crawl:
     """Discard the spider's unfinished crawls and begin a new one. Crawls of another file with a spider of this name
     stay."""
     # Before anything is deleted: settings may be refused, and the id of a discarded crawl is not used again, since
     # its workers may still be running.
     crawls = await crawls_of(spider, frontier=frontier)
-    origin = _origin(reference, places=places)
+    origin = _origin(run)
     crawl = _described(await _next_id(spider, crawls, store=store), spider, settings=settings, origin=origin)
-    for former in own_crawls(crawls, reference=reference, places=places, refused=True):
+    for former in own_crawls(crawls, reference=run.reference, places=places, refused=True):
         if is_unfinished(former.state):
             # One that another version wrote stays if it cannot be deleted.
             with contextlib.suppress(*([UsageError] if former.refusal else [])):
@@ -182,12 +185,14 @@ async def _next_id(spider: Spider, crawls: Sequence[Crawl], *, store: Store | No
     return next_id(name, [*crawls, *(Crawl(id=crawl, spider=name) for crawl in await store.count_by_crawl(name))])
 
 
-def _origin(reference: str, *, places: Places | None, former: Crawl | None = None, scheduled: str = "") -> Origin:
+def _origin(run: RunOf, *, former: Crawl | None = None) -> Origin:
+    reference, places, scheduled, code = run.reference, run.places, run.scheduled, run.code
     if places is None:
-        return Origin(reference=reference, scheduled=scheduled)
+        return Origin(reference=reference, scheduled=scheduled, code=code)
     known = None if former is None else results_known(former)
     source = source_of(reference, frontier=places.frontier)
-    return Origin(reference=reference, source=source, results=results_of(places, known), scheduled=scheduled)
+    results = results_of(places, known)
+    return Origin(reference=reference, source=source, results=results, scheduled=scheduled, code=code)
 
 
 def _described(

@@ -16,6 +16,7 @@ from shoal.model import Budgets, Crawl, CrawlState
 from shoal.policy.politeness import lent_interval
 from shoal.processes.result_places import ResultPlaces
 from shoal.processes.sources import start_lanes, start_mark
+from shoal.processes.spider_code import NO_CODE, SpiderCode
 from shoal.processes.spider_source import SpiderSource, is_same_spider, shown_source
 from shoal.setting_values import parse_duration, parse_rate
 from shoal.settings import Settings
@@ -35,7 +36,8 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     made with, and that every worker makes it with. `fingerprints`: the form that the keys are made of, where the
     crawl took over the queue of another crawler; empty: it did not. `scheduled` are the latest runs of schedules that
     worked on it: a run that is started twice works on one crawl. `before` are the earlier crawls of the spider whose
-    archived pages this one asks for only if they have changed, newest first."""
+    archived pages this one asks for only if they have changed, newest first. `code` is that of the latest run's
+    spider."""
 
     settings: Settings
     start_lanes: list[str] = msgspec.field(default_factory=list)
@@ -49,6 +51,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     fingerprints: str = ""
     scheduled: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
+    code: SpiderCode = NO_CODE
 
 
 def record_of(crawl: Crawl) -> CrawlRecord:
@@ -90,6 +93,11 @@ def results_known(crawl: Crawl) -> ResultPlaces:
     return record_of(crawl).results if crawl.settings else ResultPlaces()
 
 
+def code_known(crawl: Crawl) -> SpiderCode:
+    """The code that a crawl works with, as far as it remembers."""
+    return record_of(crawl).code if crawl.settings else NO_CODE
+
+
 def has_store_server(crawl: Crawl) -> bool:
     """Whether results go to a server, which takes several writers at once; a file has one at a time."""
     store = results_known(crawl).store
@@ -123,13 +131,15 @@ def check_arguments(crawl: Crawl, spider: Spider) -> None:
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Where a crawl comes from and its results go: the reference by which worker processes load the spider, the file
-    that it leads to, the places, the run of a schedule, the earlier crawls whose pages may be asked for again."""
+    that it leads to, the places, the run of a schedule, the earlier crawls whose pages may be asked for again, and
+    the code."""
 
     reference: str
     source: SpiderSource = SpiderSource()
     results: ResultPlaces = ResultPlaces()
     scheduled: str = ""
     before: tuple[str, ...] = ()
+    code: SpiderCode = NO_CODE
 
 
 def describe_crawl(
@@ -156,6 +166,7 @@ def describe_crawl(
         arguments=dict(spider.arguments),
         scheduled=_runs(former, origin.scheduled),
         before=origin.before if former is None else record_of(former).before,
+        code=origin.code,
     )
     return Crawl(
         id=crawl_id,

@@ -57,6 +57,7 @@ class SignsOfLife:
         self._who = who
         self._frontier = parts.frontier
         self._kinds = parts.kinds
+        self._code = parts.code
         self._clock = parts.clock
         self._monotonic = parts.monotonic
         self._reach = reach
@@ -123,4 +124,5 @@ class SignsOfLife:
             figures=self._tally.figures(),
             cores=usable_cores(),
             kinds=self._kinds,
+            code=self._code,
         )

@@ -24,11 +24,12 @@ from shoal.store.base import Store
 
 class Shared(NamedTuple):
     """What the workers of one process share: the black box that its parent sees, the solitude of pages that were lent
-    alone, and a second connection to the frontier."""
+    alone, a second connection to the frontier, and the digest of the spider's code."""
 
     box: BlackBox
     solitude: Solitude
     beside: OpenFrontier | None = None
+    code: str = ""
 
 
 class PageJourney(Protocol):
@@ -51,7 +52,7 @@ class WorkerParts:
     frontier, for renewals while a handler blocks the event loop. `solitude` is shared by the workers of one process.
 
     `settled`, if it is there, is told of the results that the frontier has confirmed, and what it said of them. `kinds`
-    are those of the tasks that the worker does.
+    are those of the tasks that the worker does, `code` is the digest of its spider's code.
 
     `tally` counts what the worker does. `clock` gives the time of day, for signs of life; `monotonic` the time by which
     start slots are kept."""
@@ -68,6 +69,7 @@ class WorkerParts:
     beside: OpenFrontier | None = None
     solitude: Solitude | None = None
     kinds: tuple[str, ...] = (HTTP,)
+    code: str = ""
     settled: Callable[[list[Result], SettleReport], None] | None = None
     tally: Tally = field(default_factory=Tally)
     clock: Callable[[], float] = time.time

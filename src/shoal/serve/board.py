@@ -12,10 +12,11 @@ import msgspec
 from shoal.errors import CrawlLost, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState, Progress, WorkerBeat
-from shoal.processes.crawl_record import record_of, results_known, with_refusals
+from shoal.processes.crawl_record import code_known, record_of, results_known, with_refusals
 from shoal.processes.crew import SILENT_SECONDS
 from shoal.processes.looking import Looker
 from shoal.processes.served_kinds import kinds_shown
+from shoal.processes.spider_code import others
 from shoal.processes.stats import Snapshot, describe_interval, seconds_left
 from shoal.secrecy import masked_text
 from shoal.serve.shapes import Counts, CrawlDetail, CrawlSummary, KindOfTasks, LastHost, ResultPlacesShown
@@ -180,6 +181,7 @@ def _summary(crawl: Crawl, snapshot: Snapshot | None) -> dict[str, Any]:
         ),
         "bound": snapshot.bound,
         "workers": len(snapshot.workers),
+        "other_code": len(others(snapshot.workers, code_known(crawl))),
         "errors": progress.dead + progress.retried,
         "kinds": tuple(KindOfTasks(**one._asdict()) for one in kinds_shown(progress, snapshot.workers)),
     }

@@ -97,6 +97,7 @@ class CrawlSummary(Shape, frozen=True, kw_only=True):
     last_hosts: tuple[LastHost, ...] = ()
     bound: str = ""
     workers: Annotated[int, msgspec.Meta(description="workers at work")] = 0
+    other_code: Annotated[int, msgspec.Meta(description="those with other code of the spider than the crawl's")] = 0
     errors: int = 0
     kinds: tuple[KindOfTasks, ...] = ()
 
@@ -217,6 +218,7 @@ class WorkerShown(Shape, frozen=True, kw_only=True):
     version: str
     troubles: tuple[str, ...]
     kinds: tuple[str, ...] = (HTTP,)
+    other_code: Annotated[bool, msgspec.Meta(description="other code of the spider than the crawl's")] = False
 
 
 class Workers(Shape, frozen=True, kw_only=True):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from shoal.exits.figures import health_of
 from shoal.model import ExitStatus
+from shoal.processes.crawl_record import code_known
 from shoal.processes.crew import Member, Presence, crew_of
+from shoal.processes.spider_code import SpiderCode, others
 from shoal.serve.operations import Call
 from shoal.serve.paging import cursor, position
 from shoal.serve.shapes import Exits, ExitShown, History, Workers, WorkerShown
@@ -22,11 +24,11 @@ async def show_history(call: Call) -> History:
 async def list_workers(call: Call) -> Workers:
     """The latest 200 workers of the crawl, also those that left or were lost."""
     async with call.looking() as (frontier, crawl):
-        members = await crew_of(crawl.id, frontier=frontier)
-    return Workers(workers=[_worker(member) for member in members])
+        members, code = await crew_of(crawl.id, frontier=frontier), code_known(crawl)
+    return Workers(workers=[_worker(member, code) for member in members])
 
 
-def _worker(member: Member) -> WorkerShown:
+def _worker(member: Member, code: SpiderCode) -> WorkerShown:
     beat = member.beat
     states = {Presence.WORKING: "at work", Presence.LEFT: "left", Presence.GONE: "lost"}
     return WorkerShown(
@@ -47,6 +49,7 @@ def _worker(member: Member) -> WorkerShown:
         version=beat.version,
         troubles=beat.troubles,
         kinds=beat.kinds,
+        other_code=bool(others([beat], code)),
     )
 
 

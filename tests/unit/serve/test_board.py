@@ -6,9 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from shoal.errors import CrawlLost
 from shoal.model import Crawl, LaneStatus, Progress, WorkerBeat
+from shoal.processes.crawl_record import CrawlRecord
+from shoal.processes.spider_code import SpiderCode
 from shoal.serve.board import LOOK_SECONDS, Board
+from shoal.settings import Settings
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import make_task
 from shoal.testing.model.memory_frontier import MemoryFrontier
@@ -73,3 +78,14 @@ async def test_a_crawl_that_is_gone_does_not_hide_the_others() -> None:
     rows = await Board(clock=clock).summaries(crawls, frontier)
     assert {row.id: row.refusal for row in rows if row.refusal} == {"c-3": "c-3 is gone"}
     assert len(rows) == CRAWLS
+
+
+async def test_workers_with_other_code_than_the_crawls_are_counted() -> None:
+    clock = FakeClock()
+    frontier = CountedFrontier(clock=clock)
+    record = CrawlRecord(settings=Settings(), code=SpiderCode(digest="new"))
+    await frontier.open_crawl(Crawl(id="c", spider="s", settings=msgspec.to_builtins(record)))
+    for code in ("", "old", "new"):
+        await frontier.beat(WorkerBeat(worker=code, host="h", pid=1, crawl="c", version="0", slots=1, code=code))
+    (row,) = await Board(clock=clock).summaries(await frontier.crawls(), frontier)
+    assert (row.workers, row.other_code) == (3, 1)

@@ -26,6 +26,7 @@ BROKEN = 70
     "--crawl", "crawl_id", metavar="ID", help="Work only on this crawl.  [default: all unfinished crawls of the spider]"
 )
 @kinds_option
+@click.option("--other-code", is_flag=True, help="Work though the spider's files differ from the crawl's.")
 @click.option("--name", hidden=True, help="The worker's name.")
 @click.option("--store-connections", type=int, hidden=True, help="Connections to the store's server.")
 @click.option("--parent", type=int, hidden=True, help="Stop when this process is no longer the parent.")

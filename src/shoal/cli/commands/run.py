@@ -44,9 +44,11 @@ def run(spider: str, *, places: Places, flags: dict[str, Any], arguments: dict[s
         from shoal.cli.loop import run as run_loop
         from shoal.cli.next_commands import run_line
         from shoal.crawl import settings_of
+        from shoal.processes.spider_code import code_of
         from shoal.spider_file import load_spider, made
 
         kind = load_spider(spider)
+        code = code_of(spider)
         settings = settings_of(kind, flags).values
         job = Job(
             spider=made(kind, arguments),
@@ -55,6 +57,7 @@ def run(spider: str, *, places: Places, flags: dict[str, Any], arguments: dict[s
             places=places,
             again=run_line(spider, flags, arguments=arguments, **options),
             watched=watched,
+            code=code,
             **options,
         )
         return run_loop(run_job(job))

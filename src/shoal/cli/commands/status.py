@@ -16,7 +16,7 @@ from shoal.errors import UsageError
 
 if TYPE_CHECKING:
     from shoal.frontier.base import Frontier
-    from shoal.model import Crawl, Progress
+    from shoal.model import Crawl, Progress, WorkerBeat
     from shoal.processes.crew import Member
     from shoal.processes.opening import Places, StoreOf
     from shoal.processes.result_places import RememberedPlace, ResultPlaces
@@ -32,8 +32,19 @@ class View(NamedTuple):
     results: ResultPlaces
     crew: Sequence[Member]
 
+    @property
+    def strangers(self) -> list[WorkerBeat]:
+        """The workers at work that run other code of the spider than the crawl's."""
+        from shoal.processes.crawl_record import code_known
+        from shoal.processes.crew import Presence
+        from shoal.processes.spider_code import others
+
+        at_work = (member.beat for member in self.crew if member.presence is Presence.WORKING)
+        return others(at_work, code_known(self.snapshot.crawl))
+
 
 CRAWLS_SHOWN = 20
+STRANGERS_NAMED = 3
 # Many: the lane that finishes last may have few tasks waiting.
 LANES_READ = 2000
 
@@ -108,6 +119,7 @@ async def _read(frontier: Frontier, crawls: Sequence[Crawl], screen: Screen) -> 
 def document(view: View) -> dict[str, Any]:
     """A crawl for scripts."""
     from shoal.policy.verdicts import asides
+    from shoal.processes.crawl_record import code_known
     from shoal.processes.stats import seconds_left, spent_budget
 
     snapshot, results = view.snapshot, view.results
@@ -137,6 +149,8 @@ def document(view: View) -> dict[str, Any]:
         "is_budget_spent": bool(spent_budget(crawl, progress)),
         "lanes": snapshot.lanes,
         "kinds": [one._asdict() for one in _kinds(snapshot)],
+        "code": code_known(crawl).digest or None,
+        "other_code": len(view.strangers),
         "workers": [{**msgspec.structs.asdict(one.beat), "state": one.presence} for one in view.crew],
     }
 
@@ -164,7 +178,7 @@ def show_view(view: View, screen: Screen) -> None:
         screen.line(NOT_FED)
     if not screen.out.is_terminal and (line := set_aside(progress)):
         screen.line(line)
-    screen.pairs(where_results_lie(view), indent="")
+    screen.pairs([*where_results_lie(view), *code_pairs(view)], indent="")
     outcomes = sorted(progress.outcomes.items(), key=lambda pair: -pair[1])
     if outcomes:
         screen.line()
@@ -191,6 +205,17 @@ def where_results_lie(view: View) -> Iterator[tuple[str, str]]:
         yield "items:", number + _places_shown(results.store, results.other_stores)
     if results.archive is not None:
         yield "raw pages:", _places_shown(results.archive, results.other_archives)
+
+
+def code_pairs(view: View) -> Iterator[tuple[str, str]]:
+    """Which workers at work run other code of the spider than the crawl's, if any."""
+    if strangers := view.strangers:
+        names = [beat.worker for beat in strangers[:STRANGERS_NAMED]]
+        rest = [f"{len(strangers) - len(names)} more"] if len(strangers) > len(names) else []
+        yield (
+            "code:",
+            f"{several(len(strangers), 'worker')} with another than the crawl's: {', '.join([*names, *rest])}",
+        )
 
 
 def _places_shown(place: RememberedPlace, others: Sequence[str]) -> str:

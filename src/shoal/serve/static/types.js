@@ -7,7 +7,7 @@
  * @typedef {{host: string, waiting: number, rate: string, seconds_left: number}} LastHost
  * @typedef {{id: string, spider: string, state: CrawlState, reason: string, refusal: string, created: number,
  *   finished: number | null, counts: Counts, cost: number, budget: number | null, rate: number, eta_seconds: number | null,
- *   last_hosts: LastHost[], bound: string, workers: number, errors: number,
+ *   last_hosts: LastHost[], bound: string, workers: number, other_code: number, errors: number,
  *   kinds: {kind: string, waiting: number, workers: number}[]}} CrawlSummary
  * @typedef {CrawlSummary & {outcomes: Record<string, number>, rejected: Record<string, number>,
  *   notes: Record<string, number>, settings: Record<string, unknown>, places: Record<string, unknown>}} CrawlDetail
@@ -19,7 +19,7 @@
  *   cost: number}} Point
  * @typedef {{worker: string, host: string, pid: number, machine: string, state: "at work" | "left" | "lost", pages: number,
  *   rate: number, busy: number, slots: number, memory_bytes: number, load: number, started: number, seen: number,
- *   left: number | null, version: string, troubles: string[], kinds: string[]}} WorkerRow
+ *   left: number | null, version: string, troubles: string[], kinds: string[], other_code: boolean}} WorkerRow
  * @typedef {{host: string, waiting: number, in_flight: number, rate: string, interval: number, cap: number | null,
  *   starts_in: number, resting: boolean, why: string, known: number, has_rules: boolean, blocked?: boolean,
  *   boosted?: boolean}} HostRow

@@ -15,6 +15,11 @@ function kindsOf(row) {
   return row.kinds.join() === "http" ? "" : `, does ${row.kinds.join(", ")}`;
 }
 
+/** What hinders a worker, and whether it works with other code than the others. @param {WorkerRow} row */
+function troubles(row) {
+  return row.other_code ? [...row.troubles, "other code of the spider than the crawl's"] : row.troubles;
+}
+
 /**
  * @param {HTMLElement} root
  * @param {TabContext} context
@@ -27,7 +32,7 @@ export function showWorkers(root, { app, id, signal, isMoving }) {
     empty: "No worker has joined this crawl yet: shoal worker FILE --frontier URL",
     columns: [
       { title: "Worker", cell: (row) => [h("span", { class: "strong" }, row.worker), h("span", { class: "under" }, `${row.host || row.machine}, process ${row.pid}, shoal ${row.version}${kindsOf(row)}`)] },
-      { title: "State", cell: (row) => [badge(row.state), ...row.troubles.map((line) => h("span", { class: "under bad" }, line))] },
+      { title: "State", cell: (row) => [badge(row.state), ...troubles(row).map((line) => h("span", { class: "under bad" }, line))] },
       { title: "Pages", kind: "number", cell: (row) => count(row.pages) },
       { title: "Rate", kind: "number", cell: (row) => rate(row.rate) },
       { title: "Slots busy", kind: "number", cell: (row) => `${count(row.busy)} of ${count(row.slots)}` },

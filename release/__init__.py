@@ -1,0 +1,1 @@
+"""A release of shoal: the CHANGELOG cut, the packages built and checked. It uploads nothing."""
