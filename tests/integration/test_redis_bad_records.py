@@ -328,3 +328,24 @@ async def test_leases_are_reclaimed_beside_a_crawl_whose_record_is_of_another_ty
     await frontier.put(CRAWL, [make_task(1)])
     assert len((await lend(frontier)).leases) == 1
     assert await frontier.evict("w") == 1
+
+
+@pytest.mark.parametrize("is_whole_key", [False, True])
+async def test_a_due_time_of_a_visit_that_cannot_be_read_hastens_nothing_and_fails_nothing(
+    frontier: RedisFrontier, server: RedisServer, is_whole_key: bool
+) -> None:
+    await frontier.put(CRAWL, [make_task(number) for number in range(TASKS)])
+    leases = (await lend(frontier)).leases
+    await frontier.settle([Done(lease=lease, again=lease.task, again_in=900.0) for lease in leases])
+    at = Place(server, P)
+    if is_whole_key:
+        of_type("visits")(at)
+    else:
+        server.call("HSET", P + "visits", struct.pack(">q", 1), "garbage")
+    wanted = [make_task(number, hastens=True) for number in range(TASKS)]
+    report = await frontier.put(CRAWL, [*wanted, make_task(TASKS)])
+    # A key of another type is set aside in the midst of the put, which is then made once more.
+    assert report.new + report.duplicates == TASKS + 1
+    lent = {lease.task.key for lease in (await lend(frontier)).leases}
+    assert lent == ({TASKS} if is_whole_key else {*range(TASKS + 1)} - {1})
+    await check_counts(frontier, delayed=TASKS + 1 - len(lent), leased=len(lent))
