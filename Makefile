@@ -40,10 +40,12 @@ demo: install
 
 # Servers that the tests start by themselves. Where we may not install them, tests that need a missing one are skipped.
 servers:
-	@for pair in redis-server:redis-server rabbitmq-server:rabbitmq-server ip:iproute2 tinyproxy:tinyproxy microsocks:microsocks faketime:faketime valgrind:valgrind chromium:chromium npm:npm hunspell:hunspell; do \
+	@for pair in redis-server:redis-server rabbitmq-server:rabbitmq-server ip:iproute2 tinyproxy:tinyproxy microsocks:microsocks faketime:faketime valgrind:valgrind chromium:chromium npm:npm hunspell:hunspell go:golang-go; do \
 	  command -v $${pair%%:*} >/dev/null || PATH=$$PATH:/usr/sbin:/sbin command -v $${pair%%:*} >/dev/null || missing="$$missing $${pair##*:}"; \
 	done; \
 	ls /usr/share/hunspell/en_GB.dic >/dev/null 2>&1 || missing="$$missing hunspell-en-gb"; \
+	ls -d /usr/share/gocode/src/github.com/Masterminds/sprig >/dev/null 2>&1 || missing="$$missing golang-github-masterminds-sprig-dev"; \
+	ls -d /usr/share/gocode/src/sigs.k8s.io/yaml >/dev/null 2>&1 || missing="$$missing golang-k8s-sigs-yaml-dev"; \
 	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory apt PACKAGES="$$missing"; \
 	elif [ -n "$$missing" ]; then echo "tests that need$$missing are skipped"; fi
@@ -122,7 +124,10 @@ guard-renew: dev servers
 # The reference from the code, then the site in .site/html, checked: links, words, nothing from another host.
 docs: dev servers $(VENV)/site_tools/.installed
 	$(BIN)/python docs/generate.py
+	cp deploy/prometheus/shoal-rules.yaml src/shoal/deploy/templates/helm/shoal/files/
+	$(BIN)/python -m checks.chart
 	$(BIN)/shoal deploy compose deploy --spider examples/books.py --force
+	$(BIN)/shoal deploy k8s deploy --spider examples/books.py --force
 	$(BIN)/python -m checks.spelling
 	$(BIN)/python docs/build_site.py
 
