@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -12,7 +13,11 @@ from shoal.deploy.writing import PASSWORDS, READER_TOKEN
 from shoal.serve.metrics import Collector
 
 Document = dict[str, Any]
-SERVERS = ("redis", "postgres")
+MATCHED = re.compile(r"\b(shoal_[a-z_]+)\{([^}]*)\}")
+LABEL = re.compile(r"\b(\w+)(?:=~?|!=)\\?[\"']")
+BARE = re.compile("_(total|sum|count)$")
+# By Prometheus' operator, and by the chart's own monitor.
+ADDED_LABELS = {"namespace", "spider"}
 
 
 def of_kind(found: Iterable[Document], kind: str) -> dict[str, Document]:
@@ -48,9 +53,9 @@ def check_documents(found: list[Document]) -> None:
     for pod in templates:
         _check_sandbox(pod)
         _check_container(pod)
-    labelled = [pod["metadata"]["labels"] for pod in templates]
+    services = list(of_kind(found, "Service").values())
     for one in found:
-        _check_selected(one, labelled)
+        _check_selected(one, templates, services)
 
 
 def _check_sandbox(pod: Document) -> None:
@@ -62,9 +67,7 @@ def _check_sandbox(pod: Document) -> None:
     assert inside["readOnlyRootFilesystem"] is True
     assert inside["allowPrivilegeEscalation"] is False
     assert inside["capabilities"] == {"drop": ["ALL"]}
-    # Chromium's own sandbox needs what the profile of others refuses.
-    has_browser = any(one["name"] == "shm" for one in spec["volumes"]) and "args" in container(pod)
-    assert spec["securityContext"]["seccompProfile"]["type"] == ("Unconfined" if has_browser else "RuntimeDefault")
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
 def _check_container(pod: Document) -> None:
@@ -73,10 +76,8 @@ def _check_container(pod: Document) -> None:
         check_words(words_of(pod))
         assert not unknown_variables(str(inside["env"]))
     mounted = {one["name"]: one["mountPath"] for one in inside["volumeMounts"]}
-    claimed = (
-        {one["name"] for one in spec["volumes"]} | {"data"} if "command" in inside or "args" not in inside else set()
-    )
-    assert set(mounted) == {one["name"] for one in spec["volumes"]} | (claimed & {"data"} & set(mounted))
+    # The volume of a server is claimed by its StatefulSet.
+    assert set(mounted) - {"data"} == {one["name"] for one in spec["volumes"]}
     for volume in spec["volumes"]:
         if "secret" in volume:
             keys = {item["key"] for item in volume["secret"]["items"]}
@@ -88,8 +89,8 @@ def _check_container(pod: Document) -> None:
     assert {probe["port"] for probe in inner(inside, "httpGet")} <= names
 
 
-def _check_selected(one: Document, labelled: list[Document]) -> None:
-    """What selects pods finds some, where it is meant for some of these."""
+def _check_selected(one: Document, labelled: list[Document], services: list[Document]) -> None:
+    """What selects pods or services finds one, and the port that it names there."""
     kind, spec = one["kind"], one["spec"]
     if kind in ("Deployment", "StatefulSet", "PodDisruptionBudget", "PodMonitor", "ServiceMonitor"):
         wanted = spec["selector"]["matchLabels"]
@@ -99,13 +100,20 @@ def _check_selected(one: Document, labelled: list[Document]) -> None:
         wanted = spec["podSelector"]["matchLabels"]
     else:
         return
-    assert any(wanted.items() <= labels.items() for labels in labelled), (kind, one["metadata"]["name"])
+    among = services if kind == "ServiceMonitor" else labelled
+    found = [candidate for candidate in among if wanted.items() <= candidate["metadata"]["labels"].items()]
+    assert found, (kind, one["metadata"]["name"])
+    for endpoint in spec.get("endpoints", spec.get("podMetricsEndpoints", [])):
+        for candidate in found:
+            ports = candidate["spec"]["ports"] if kind == "ServiceMonitor" else container(candidate)["ports"]
+            assert endpoint["port"] in {port["name"] for port in ports}
 
 
 def check_metrics(text: str) -> None:
-    """Fail on a metric that shoal does not tell, or a label that the metric does not have."""
-    known = {family.name for family in Collector([], advice={}, reached=True).collect()}
+    """Fail on a metric that shoal does not tell, or a label that it does not have and that no monitor adds."""
+    known = {family.name: set(family._labelnames) for family in Collector([], advice={}, reached=True).collect()}
     named = set(METRIC.findall(text))
-    bare = {name.removesuffix("_total").removesuffix("_sum").removesuffix("_count") for name in named}
     assert named
-    assert bare <= known, bare - known
+    assert {BARE.sub("", name) for name in named} <= set(known)
+    for name, labels in MATCHED.findall(text):
+        assert set(LABEL.findall(labels)) <= known[BARE.sub("", name)] | ADDED_LABELS, name

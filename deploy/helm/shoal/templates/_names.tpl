@@ -64,7 +64,7 @@ app.kubernetes.io/part-of: {{ quote .root.Values.spider }}
     {{- end }}
 {{- end -}}
 
-{{/* What all pods of shoal have. Takes root, and seccomp for others than RuntimeDefault. */}}
+{{/* What all pods of shoal have. Takes root. */}}
 {{- define "shoal.pod" -}}
 automountServiceAccountToken: false
 # Variables for each service would be named like settings, where a release is named shoal.
@@ -78,7 +78,7 @@ securityContext:
   runAsUser: 10001
   runAsGroup: 10001
   fsGroup: 10001
-  seccompProfile: {{ .seccomp | default (dict "type" "RuntimeDefault") | toJson }}
+  seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
 {{/* Where pods may run. Takes the values of it. */}}
