@@ -122,7 +122,10 @@ guard-renew: dev servers
 # The reference from the code, then the site in .site/html, checked: links, words, nothing from another host.
 docs: dev servers $(VENV)/site_tools/.installed
 	$(BIN)/python docs/generate.py
+	cp deploy/prometheus/shoal-rules.yaml src/shoal/deploy/templates/helm/shoal/files/
+	$(BIN)/python -m checks.chart
 	$(BIN)/shoal deploy compose deploy --spider examples/books.py --force
+	$(BIN)/shoal deploy k8s deploy --spider examples/books.py --force
 	$(BIN)/python -m checks.spelling
 	$(BIN)/python docs/build_site.py
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +15,8 @@ from shoal.cli.commands.serve import PORT
 from shoal.cli.main import shoal
 from shoal.cli.secret_files import SECRET_FILE_VARIABLES
 from shoal.settings import FIELDS, NO_SETTINGS
+from shoal.testing.servers.programs import find_program, free_port
+from shoal.testing.waiting import wait_until
 
 COMPOSE_VARIABLE = re.compile(r"\$\{([A-Z_]+):-([^}]*)\}|\$\$")
 VARIABLE = re.compile(r"\bSHOAL_[A-Z_]+\b")
@@ -65,7 +69,7 @@ def compose_variables(text: str) -> dict[str, str]:
 
 def documents(text: str) -> list[dict[str, Any]]:
     """The documents of a YAML file."""
-    return [one for one in yaml.safe_load_all(text) if one]
+    return [one for one in yaml.load_all(text, Loader=yaml.CSafeLoader) if one]
 
 
 def inner(value: Any, key: str) -> Iterator[Any]:
@@ -78,3 +82,30 @@ def inner(value: Any, key: str) -> Iterator[Any]:
     elif isinstance(value, list):
         for one in value:
             yield from inner(one, key)
+
+
+def check_redis(command: list[str], *, password: Path, folder: Path) -> None:
+    """Run the command of a Redis as its container would, with its data in this folder. Fail where it breaks a promise:
+    it writes to a file, evicts nothing, nobody gets in without the password or reads it from the list of processes."""
+    find_program("redis-server")
+    port, secret = free_port(), password.read_text().strip()
+    script = command[-1].replace("dir /data", f"dir {folder}\nport {port}")
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([*command[:-1], script], stdout=log, stderr=log)
+
+    def ask(*words: str) -> str:
+        given = ["redis-cli", "-p", str(port), "-a", secret, "--no-auth-warning", *words]
+        return subprocess.run(given, capture_output=True, text=True, check=False).stdout
+
+    try:
+        wait_until(lambda: "PONG" in ask("ping"), otherwise="redis does not answer")
+        assert "yes" in ask("config", "get", "appendonly")
+        assert "noeviction" in ask("config", "get", "maxmemory-policy")
+        shown = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        assert shown.startswith(b"redis-server")
+        assert secret.encode() not in shown
+        plain = subprocess.run(["redis-cli", "-p", str(port), "ping"], capture_output=True, text=True, check=False)
+        assert "NOAUTH" in plain.stdout + plain.stderr
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from command_line import Folder
 from compose_spec import PyCompose
-from deployed_files import check_words, compose_resolved, compose_variables, unknown_variables
+from deployed_files import check_redis, check_words, compose_resolved, compose_variables, unknown_variables
 from dockerfile import last, lineage, stages_of
 
 from shoal.cli.commands.deploy_files import EXTRAS, SCHEME_EXTRAS
@@ -169,6 +169,7 @@ def test_passwords_are_made_once_and_others_cannot_reach_them(project: Folder) -
     assert first.strip() not in (fleet / "compose.yaml").read_text()
 
 
+@pytest.mark.parametrize("form", ["compose", "k8s"])
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
@@ -179,8 +180,8 @@ def test_passwords_are_made_once_and_others_cannot_reach_them(project: Folder) -
         (["-a", "shelv=9"], "did you mean shelf?"),
     ],
 )
-def test_refuses_what_a_fleet_could_not_run(project: Folder, flags: list[str], line: str) -> None:
-    done = project.run("deploy", "compose", "fleet", "--spider", "books.py", *flags, code=2)
+def test_refuses_what_a_fleet_could_not_run(project: Folder, form: str, flags: list[str], line: str) -> None:
+    done = project.run("deploy", form, "fleet", "--spider", "books.py", *flags, code=2)
     assert line in done.stderr
     assert not (project.path / "fleet").exists()
 
@@ -191,29 +192,7 @@ def test_refuses_a_folder_that_has_other_files(project: Folder) -> None:
 
 
 def test_the_redis_of_the_compose_file_keeps_what_it_promises(project: Folder, tmp_path: Path) -> None:
-    """Its command, run here as the container would: with its own folders in the place of the container's."""
     fleet = deployed(project)
-    redis = yaml.safe_load((fleet / "compose.yaml").read_text())["services"]["redis"]
-    port, password = free_port(), (fleet / "secrets" / "redis_password").read_text().strip()
-    script = redis["command"][2].replace("$$", "$").replace("/run/secrets", str(fleet / "secrets"))
-    script = script.replace("dir /data", f"dir {tmp_path}\nport {port}")
-    log = (tmp_path / "log").open("wb")
-    process = subprocess.Popen([*redis["command"][:2], script], stdout=log, stderr=log)
-
-    def ask(*words: str) -> str:
-        given = ["redis-cli", "-p", str(port), "-a", password, "--no-auth-warning", *words]
-        return subprocess.run(given, capture_output=True, text=True, check=False).stdout
-
-    try:
-        wait_until(lambda: "PONG" in ask("ping"), otherwise="redis does not answer")
-        assert "yes" in ask("config", "get", "appendonly")
-        assert "noeviction" in ask("config", "get", "maxmemory-policy")
-        command = Path(f"/proc/{process.pid}/cmdline").read_bytes()
-        assert command.startswith(b"redis-server")
-        assert password.encode() not in command
-        plain = subprocess.run(["redis-cli", "-p", str(port), "ping"], capture_output=True, text=True, check=False)
-        assert "NOAUTH" in plain.stdout + plain.stderr
-    finally:
-        process.terminate()
-        assert process.wait(30) == 0
-        log.close()
+    command = yaml.safe_load((fleet / "compose.yaml").read_text())["services"]["redis"]["command"]
+    script = command[2].replace("$$", "$").replace("/run/secrets", str(fleet / "secrets"))
+    check_redis([*command[:2], script], password=fleet / "secrets" / "redis_password", folder=tmp_path)

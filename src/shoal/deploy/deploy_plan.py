@@ -36,9 +36,12 @@ class WorkerGroup(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """`reference` is the spider as the processes name it in the folder of its files, `run` the words after `shoal`
-    that begin its crawl."""
+    that begin its crawl. `spider` is its name in crawls and metrics, `name` what servers and clusters take of it;
+    `kinds` are those that its workers do where no others are named."""
 
     reference: str
+    spider: str
+    kinds: tuple[str, ...]
     name: str
     folder: Path
     files: tuple[Path, ...]
@@ -56,6 +59,10 @@ class Plan:
     @property
     def version(self) -> str:
         return __version__
+
+    def kinds_of(self, group: WorkerGroup) -> tuple[str, ...]:
+        """The kinds of tasks that a group does."""
+        return (group.kind,) if group.kind else self.kinds
 
     def worker_words(self, group: WorkerGroup) -> list[str]:
         """The words after `shoal` that run a worker of this group."""

@@ -15,6 +15,8 @@ from shoal.deploy.deploy_plan import Plan, WorkerGroup
 REQUIREMENTS = "requirements.txt"
 NO_REQUIREMENTS = "# Packages that the spider imports, one per line, as pip reads them.\n"
 PASSWORDS = ("redis_password", "postgres_password", "token")
+# The token of a collector of metrics, which may only look.
+READER_TOKEN = "reader_token"  # noqa: S105 - the name of its file
 _MARK = re.compile(r"@([a-z_]+)@")
 
 
@@ -126,18 +128,20 @@ def copy_spider(plan: Plan, folder: Path) -> list[str]:
     return written
 
 
-def make_passwords(folder: Path) -> list[str]:
-    """A random password for each server, and the token of the dashboard; those that are there stay as they are.
+def make_passwords(folder: Path, *more: str) -> list[str]:
+    """A random password for each server, the token of the dashboard, and `more`; those that are there stay as they are.
 
     The folder is closed to others on this machine. The files are not: containers read them as other users."""
     inner = folder / "secrets"
     inner.mkdir(mode=0o700, exist_ok=True)
     inner.chmod(0o700)
     made = []
-    for name in PASSWORDS:
+    for name in (*PASSWORDS, *more):
         path = inner / name
         if not path.exists():
-            path.write_text(secrets.token_urlsafe(32) + "\n", encoding="utf-8")
+            # Prometheus sends a token as it lies in the cluster: a line end in it would be an error.
+            end = "" if name == READER_TOKEN else "\n"
+            path.write_text(secrets.token_urlsafe(32) + end, encoding="utf-8")
             path.chmod(0o644)
             made.append(f"secrets/{name}")
     return made

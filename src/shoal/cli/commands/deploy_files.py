@@ -77,6 +77,23 @@ def compose(folder: Path, *, plan: Plan) -> list[str]:
     return [*written, *copy_spider(plan, folder), *make_passwords(folder)]
 
 
+@deploy.command(short_help="For Kubernetes: a Helm chart, and plain manifests.")
+@click.option("--image", metavar="NAME", help="The image in your registry.  [default: shoal- and the spider's name]")
+@deploy_options
+def k8s(folder: Path, *, plan: Plan) -> list[str]:
+    """For Kubernetes: a Helm chart with values for the spider, the same as plain manifests, Dockerfile, passwords.
+
+    \b
+    Example: shoal deploy k8s books-fleet --spider books.py --image registry.example.com/books:1
+    """
+    from shoal.deploy.kubernetes_files import kubernetes_files
+    from shoal.deploy.writing import READER_TOKEN, copy_spider, make_passwords, write_files
+
+    # Before anything is written: the spider's name may be refused.
+    new = list(kubernetes_files(plan))
+    return [*write_files(folder, new), *copy_spider(plan, folder), *make_passwords(folder, READER_TOKEN)]
+
+
 @deploy.command(short_help="For systemd: machines without containers.")
 @deploy_options
 def systemd(folder: Path, *, plan: Plan) -> list[str]:
@@ -112,12 +129,15 @@ def _plan(*, spider: str, arguments: dict[str, str], flags: dict[str, Any], **op
         )
     kind = load_spider(spider)
     settings = settings_of(kind, flags).values
+    own = spider_name(kind)
     made(kind, arguments)
     named = kinds_of(kind, settings)
     reference = ":".join(filter(None, (Path(file).name, class_name)))
-    name = label_of(spider_name(kind))
+    name = label_of(own)
     return Plan(
         reference=reference,
+        spider=own,
+        kinds=named,
         name=name,
         folder=Path(file).resolve().parent,
         files=files_of(Path(file)),

@@ -1,0 +1,1 @@
+"""The Helm chart, rendered: what a cluster would get, and the plain manifests of the package."""
