@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from shoal.testing.sites.loopback import Hit, busiest_window
@@ -28,8 +30,10 @@ class PipedFleet:
     pipe: str
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def start(self, *arguments: str, newer: bool = False, pipe: str = "") -> subprocess.Popen[str]:
-        """Start a command; `newer`: of a shoal whose messages have the next version."""
+    def start(
+        self, *arguments: str, newer: bool = False, pipe: str = "", log: Path | None = None
+    ) -> subprocess.Popen[str]:
+        """Start a command; `newer`: of a shoal whose messages have the next version. `log`: a file for what it says."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
         environ["SHOAL_PIPE"] = pipe or self.pipe
         if newer:
@@ -37,10 +41,12 @@ class PipedFleet:
             folder.mkdir(exist_ok=True)
             (folder / "sitecustomize.py").write_text(NEWER)
             environ["PYTHONPATH"] = str(folder)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "shoal", *arguments], env=environ,
-            cwd=self.crawl.db.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+        command = [sys.executable, "-m", "shoal", *arguments]
+        with log.open("w") if log else nullcontext(subprocess.PIPE) as said:
+            process = subprocess.Popen(
+                command, env=environ, cwd=self.crawl.db.parent, stdout=said, stderr=said, text=True,
+                start_new_session=True,
+            )  # fmt: skip
         self.processes.append(process)
         return process
 
@@ -50,9 +56,9 @@ class PipedFleet:
         wait_for_line(process.stderr, until)
         return process
 
-    def start_worker(self, *options: str, newer: bool = False, pipe: str = "") -> subprocess.Popen[str]:
+    def start_worker(self, *options: str, **more: Any) -> subprocess.Popen[str]:
         where = ["--crawl", self.crawl.crawl, "--store", self.crawl.store]
-        return self.start("worker", self.crawl.spider, "--burst", *where, *options, newer=newer, pipe=pipe)
+        return self.start("worker", self.crawl.spider, "--burst", *where, *options, **more)
 
     def end(self) -> None:
         for process in self.processes:
