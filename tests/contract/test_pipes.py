@@ -12,6 +12,7 @@ import trustme
 from shoal.errors import ServerUnreachable, UsageError
 from shoal.pipes import open_pipe
 from shoal.pipes.base import Pipe
+from shoal.pipes.rabbitmq import PREFETCH
 from shoal.processes.outages import until_reachable
 from shoal.testing.pipe_contract import QUEUE, SECONDS, PipeContract, bodies, receive
 from shoal.testing.servers.object_server import MotoServer
@@ -40,6 +41,21 @@ class TestRabbitPipe(PipeContract):
             return await pipe.count(QUEUE) == 0
 
         await eventually(is_dropped)
+
+    async def test_a_receiver_that_confirms_nothing_holds_no_more_than_the_prefetch(
+        self, pipe: Pipe, second: Pipe
+    ) -> None:
+        sent = [b"%04d" % number for number in range(3 * PREFETCH)]
+        await pipe.send(QUEUE, sent, seconds=SECONDS)
+        held = await receive(second, PREFETCH)
+        assert await second.receive(QUEUE, most=len(sent), seconds=0.5) == []
+
+        async def rest_waits() -> bool:
+            return await pipe.count(QUEUE) == len(sent) - PREFETCH
+
+        await eventually(rest_waits)
+        await second.confirm(held[:10])
+        assert bodies(await receive(second, 10)) == sent[PREFETCH : PREFETCH + 10]
 
     async def test_a_queue_of_another_kind_is_refused(self, pipe: Pipe, second: Pipe) -> None:
         with pytest.raises(UsageError, match=r"of another kind: .*; remove it, or give a prefix of your own"):
