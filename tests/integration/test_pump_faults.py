@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pump_ground import LEASE, MINE, Ground, ground_at, request, with_tasks
@@ -17,9 +17,10 @@ from shoal.frontier.piped.piped_frontier import PipedFrontier
 from shoal.frontier.steady import steady_seconds
 from shoal.model import Done, LeaseBatch
 from shoal.pipes import open_pipe
-from shoal.pipes.base import MOST_DELIVERIES, UNREADABLE
+from shoal.pipes.base import MOST_DELIVERIES, UNREADABLE, Pipe
 from shoal.processes.outages import until_reachable
 from shoal.processes.pipe_notes import unreadable_lines
+from shoal.processes.pump import Pump
 from shoal.testing.contract.frontier.case import CRAWL
 from shoal.testing.pipe_contract import receive
 from shoal.testing.waiting import eventually, loop_turns
@@ -49,6 +50,19 @@ class Held:
         return await self._behind.lease(*arguments, **more)
 
 
+class Breaking:
+    """A pipe whose coordinator ends when it sends, in a way that nobody foresaw."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pipe, name)
+
+    async def send(self, *_: Any, **__: Any) -> None:
+        raise RuntimeError("broken on purpose")
+
+
 async def give_back_often(ground: Ground, queue: str, *, times: int) -> None:
     """Receive the message in a queue so often, each time as if it had ended its receiver."""
     pipe = open_pipe(ground.url)
@@ -73,6 +87,19 @@ async def test_a_request_that_was_received_too_often_is_set_aside_and_the_next_o
 
     await eventually(is_noted)
     assert any(f"kept in the queue {UNREADABLE}: it was received" in line for line in either.said)
+    assert [one.body for one in await receive(pipe, 1, queue=UNREADABLE)] == poison
+
+
+async def test_a_request_that_breaks_its_coordinators_is_set_aside(ground: Ground) -> None:
+    behind, pipe = await ground.frontier(), await ground.pipe()
+    poison = request(1, HELLO, frontier="another")
+    await pipe.send(REQUESTS, poison, seconds=60)
+    for _ in range(MOST_DELIVERIES):
+        pump = Pump(behind, cast(Pipe, Breaking(open_pipe(ground.url))), say=ground.said.append)
+        with pytest.raises(RuntimeError, match="broken on purpose"):
+            await pump.run()
+    await ground.pump(behind)
+    await eventually(lambda: any(f"kept in the queue {UNREADABLE}: it was received" in line for line in ground.said))
     assert [one.body for one in await receive(pipe, 1, queue=UNREADABLE)] == poison
 
 

@@ -117,14 +117,17 @@ class Pump:
                 if part.done():
                     part.result()
         finally:
+            is_broken = any(part.done() for part in parts)
             await _cancelled(parts)
-            await self._leave()
+            await self._leave(is_broken=is_broken)
 
-    async def _leave(self) -> None:
+    async def _leave(self, *, is_broken: bool) -> None:
         """Answer what was received, as far as a moment is enough; let another coordinator do the rest."""
         if self._handling:
             await asyncio.wait(self._handling, timeout=self._duty_seconds / LOOKS_PER_DUTY)
-        left = [*self._untaken, *self._handling.values()] if self._has_duty.is_set() else []
+        # What may have broken this coordinator is to count as received when it comes to the next one.
+        is_ours = self._has_duty.is_set() and not is_broken
+        left = [*self._untaken, *self._handling.values()] if is_ours else []
         await _cancelled(list(self._handling))
         with contextlib.suppress(ShoalError, TimeoutError):
             async with asyncio.timeout(LOOK_SECONDS):
