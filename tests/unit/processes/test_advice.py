@@ -9,10 +9,10 @@ from crawl_surveys import SECONDS, beat, between, lane, survey
 from shoal.model import CrawlState, ExitStatus, Pool
 from shoal.processes.advice import advise
 from shoal.processes.crawl_record import CrawlRecord
-from shoal.processes.crawl_survey import measured
+from shoal.processes.crawl_survey import LANES_READ, measured
 from shoal.processes.crew import Member, Presence
 from shoal.processes.result_places import RememberedPlace, ResultPlaces
-from shoal.processes.utilisation import gain, growing, shares_of
+from shoal.processes.utilisation import NOISE, TARGET_SHARE, gain, growing, shares_of
 from shoal.settings import Settings
 
 
@@ -291,3 +291,13 @@ def test_a_worker_that_joined_a_moment_ago_did_all_it_did_since_then() -> None:
     """Ten pages in the two seconds since it began are five per second, not one."""
     joined = msgspec.structs.replace(beat("w2", fetches=10), started=1008.0)
     assert measured(survey(beat()), survey(beat(fetches=20), joined, done=30, at=SECONDS)).starts == pytest.approx(7.0)
+
+
+def test_of_more_hosts_than_are_read_about_twice_the_workers_are_wanted_at_most() -> None:
+    """Their paces are not all known: four workers at 40 % of a core each are enough for something that is not seen."""
+    lanes = tuple(lane(lane=f"h{number}.example", interval=60.0) for number in range(LANES_READ))
+    workers = [beat(f"w{number}", load=0.4, fetches=100, fetch_seconds=10.0) for number in range(4)]
+    before = survey(*(beat(f"w{number}") for number in range(4)), lanes=lanes)
+    enough = 4 * 0.4 / TARGET_SHARE
+    advice = advise(before, survey(*workers, lanes=lanes, done=400, at=SECONDS))
+    assert enough <= advice.workers_wanted <= 2 * NOISE * enough
