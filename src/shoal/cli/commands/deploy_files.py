@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -46,7 +46,12 @@ def deploy_options(command: Command) -> Command:
             "--workers", metavar="N", type=click.IntRange(1), default=2, show_default=True, help="Workers at first."
         ),
         argument_option,
-        click.option("--spider", metavar="FILE[:SPIDER]", required=True, help="The spider that the fleet runs."),
+        click.option(
+            "--spider",
+            metavar="FILE[:SPIDER]",
+            required=True,
+            help="The spider that the fleet runs, or package.module:SPIDER.",
+        ),
         click.argument("folder", metavar="DIR"),
     ):
         decorated = decorate(decorated)
@@ -97,13 +102,10 @@ def _plan(*, spider: str, arguments: dict[str, str], flags: dict[str, Any], **op
     """What the deployment runs. The spider is loaded and made, as a run would: a slip shows here, not on a server."""
     from shoal.cli.next_commands import run_words
     from shoal.crawl import settings_of
-    from shoal.deploy.deploy_plan import Plan, files_of, label_of, worker_groups
+    from shoal.deploy.deploy_plan import Plan, label_of, worker_groups
     from shoal.spider import spider_name
     from shoal.spider_file import load_spider, made
 
-    file, _, class_name = spider.partition(":")
-    if not file.endswith(".py"):
-        raise UsageError(f"--spider {spider} is a module: name its file, which is copied into the image")
     if "proxies" in flags:
         raise UsageError(
             "--proxies names a file with passwords, which do not belong into an image: mount it as a secret, and add"
@@ -112,19 +114,40 @@ def _plan(*, spider: str, arguments: dict[str, str], flags: dict[str, Any], **op
     kind = load_spider(spider)
     settings = settings_of(kind, flags).values
     made(kind, arguments)
-    reference = ":".join(filter(None, (Path(file).name, class_name)))
+    code = _code_of(spider)
     name = label_of(spider_name(kind))
     return Plan(
-        reference=reference,
+        reference=code.reference,
         name=name,
-        folder=Path(file).resolve().parent,
-        files=files_of(Path(file)),
-        run=tuple(run_words(reference, flags, arguments=arguments, places=_places(options))),
+        folder=code.folder,
+        files=code.files,
+        requirement=code.requirement,
+        run=tuple(run_words(code.reference, flags, arguments=arguments, places=_places(options))),
         groups=worker_groups(options["kinds"], count=options["workers"]),
         grace_seconds=settings.grace_seconds,
         image=options.get("image") or f"shoal-{name}",
         extras=_extras(options),
     )
+
+
+class _Code(NamedTuple):
+    """How the spider reaches the servers: files that are copied, or a package that pip installs."""
+
+    reference: str
+    folder: Path
+    files: tuple[Path, ...]
+    requirement: str = ""
+
+
+def _code_of(spider: str) -> _Code:
+    from shoal.deploy.deploy_plan import files_of, settings_files
+    from shoal.deploy.installed_spider import requirement_of
+
+    source, _, class_name = spider.partition(":")
+    if not source.endswith(".py"):
+        return _Code(spider, Path.cwd(), settings_files(Path.cwd()), requirement_of(source))
+    file = Path(source)
+    return _Code(":".join(filter(None, (file.name, class_name))), file.resolve().parent, files_of(file))
 
 
 def _places(options: dict[str, Any]) -> list[tuple[str, str]]:
