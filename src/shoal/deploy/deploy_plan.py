@@ -37,7 +37,8 @@ class WorkerGroup(NamedTuple):
 class Plan:
     """`reference` is the spider as the processes name it in the folder of its files, `run` the words after `shoal`
     that begin its crawl. `spider` is its name in crawls and metrics, `name` what servers and clusters take of it;
-    `kinds` are those that its workers do where no others are named."""
+    `kinds` are those that its workers do where no others are named. `requirement` names the package of a spider that is a module,
+    as pip reads it."""
 
     reference: str
     spider: str
@@ -50,6 +51,7 @@ class Plan:
     grace_seconds: float
     image: str
     extras: tuple[str, ...]
+    requirement: str = ""
 
     @property
     def stop_seconds(self) -> int:
@@ -106,8 +108,13 @@ def worker_groups(kinds: tuple[str, ...], *, count: int) -> tuple[WorkerGroup, .
 
 def files_of(spider_file: Path) -> tuple[Path, ...]:
     """The spider's file, what it has imported from its own folder, and shoal.toml beside it. The spider is loaded."""
-    settings = spider_file.resolve().parent / CONFIG_FILE
-    return tuple(sorted([*own_files(spider_file), *([settings] if settings.is_file() else [])]))
+    return tuple(sorted([*own_files(spider_file), *settings_files(spider_file.resolve().parent)]))
+
+
+def settings_files(folder: Path) -> tuple[Path, ...]:
+    """shoal.toml, if it is there."""
+    settings = folder.resolve() / CONFIG_FILE
+    return (settings,) if settings.is_file() else ()
 
 
 def check_folder(folder: Path, *, force: bool) -> None:

@@ -1,4 +1,4 @@
-"""Units of systemd for one spider: the crawl, workers as instances of a template, the dashboard."""
+"""Units of systemd for one spider: the crawl, workers as instances of a template, the dashboard, spot notices."""
 
 from __future__ import annotations
 
@@ -37,6 +37,10 @@ def systemd_files(plan: Plan) -> Iterator[NewFile]:
         }
         text = filled(template("systemd/worker.service"), values | own)
         yield NewFile(f"units/{unit}-{group.name}@.service", text)
+    stopped = [*(f"{unit}-{group.name}@*.service" for group in plan.groups), f"{unit}-crawl.service"]
+    spot = values | {"stopped": unit_words(stopped)}
+    yield NewFile(f"units/{unit}-spot.service", filled(template("systemd/spot.service"), spot))
+    yield NewFile("spot_notice.py", template("systemd/spot_notice.py"))
     yield NewFile("env", template("systemd/env"))
     yield NewFile("install.sh", filled(template("systemd/install.sh"), values))
     yield from package_files(plan)

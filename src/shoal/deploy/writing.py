@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.deploy.deploy_plan import Plan, WorkerGroup
+from shoal.deploy.installed_spider import GIT
 
 REQUIREMENTS = "requirements.txt"
 NO_REQUIREMENTS = "# Packages that the spider imports, one per line, as pip reads them.\n"
@@ -18,6 +19,11 @@ PASSWORDS = ("redis_password", "postgres_password", "token")
 # The token of a collector of metrics, which may only look.
 READER_TOKEN = "reader_token"  # noqa: S105 - the name of its file
 _MARK = re.compile(r"@([a-z_]+)@")
+_PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*")
+# In the stage that is thrown away: the image itself has no git.
+GIT_STEP = """# For the requirement that names a git revision.
+RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates git
+"""
 
 
 class NewFile(NamedTuple):
@@ -46,6 +52,7 @@ def words(given: Iterable[str]) -> str:
 def image_files(plan: Plan) -> Iterator[NewFile]:
     """What builds the image, without the spider's own files."""
     values = {
+        "git": GIT_STEP if GIT in _requirements(plan) else "",
         "image": plan.image,
         "extras": ",".join(plan.extras),
         "version": plan.version,
@@ -58,9 +65,28 @@ def image_files(plan: Plan) -> Iterator[NewFile]:
 
 def package_files(plan: Plan) -> Iterator[NewFile]:
     """What pip installs beside shoal."""
-    beside = plan.folder / REQUIREMENTS
-    yield NewFile(REQUIREMENTS, beside.read_text(encoding="utf-8") if beside.is_file() else NO_REQUIREMENTS)
+    yield NewFile(REQUIREMENTS, _requirements(plan))
     yield NewFile("wheels/README", "Wheels that lie here are found before those of the index.\n")
+    if plan.requirement:
+        yield NewFile(
+            "spiders/README", f"The spider is in a package, which requirements.txt names: {plan.requirement}\n"
+        )
+
+
+def _requirements(plan: Plan) -> str:
+    """The packages that people name beside the spider, and the one that the spider is in."""
+    beside = plan.folder / REQUIREMENTS
+    text = beside.read_text(encoding="utf-8") if beside.is_file() else NO_REQUIREMENTS
+    if not plan.requirement:
+        return text
+    kept = [line for line in text.splitlines() if _package(line) != _package(plan.requirement)]
+    return "\n".join([*kept, plan.requirement, ""])
+
+
+def _package(line: str) -> str:
+    """The package that a line of a requirements.txt names, in the spelling that pip compares; empty: none."""
+    found = _PACKAGE.match(line)
+    return re.sub(r"[-_.]+", "-", found[0]).lower() if found else ""
 
 
 def compose_files(plan: Plan) -> Iterator[NewFile]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -46,7 +46,12 @@ def deploy_options(command: Command) -> Command:
             "--workers", metavar="N", type=click.IntRange(1), default=2, show_default=True, help="Workers at first."
         ),
         argument_option,
-        click.option("--spider", metavar="FILE[:SPIDER]", required=True, help="The spider that the fleet runs."),
+        click.option(
+            "--spider",
+            metavar="FILE[:SPIDER]",
+            required=True,
+            help="The spider that the fleet runs, or package.module:SPIDER.",
+        ),
         click.argument("folder", metavar="DIR"),
     ):
         decorated = decorate(decorated)
@@ -114,14 +119,11 @@ def _plan(*, spider: str, arguments: dict[str, str], flags: dict[str, Any], **op
     """What the deployment runs. The spider is loaded and made, as a run would: a slip shows here, not on a server."""
     from shoal.cli.next_commands import run_words
     from shoal.crawl import settings_of
-    from shoal.deploy.deploy_plan import Plan, files_of, kinds_of_run, kinds_of_workers, label_of, worker_groups
+    from shoal.deploy.deploy_plan import Plan, kinds_of_run, kinds_of_workers, label_of, worker_groups
     from shoal.processes.served_kinds import kinds_of
     from shoal.spider import spider_name
     from shoal.spider_file import load_spider, made
 
-    file, _, class_name = spider.partition(":")
-    if not file.endswith(".py"):
-        raise UsageError(f"--spider {spider} is a module: name its file, which is copied into the image")
     if "proxies" in flags:
         raise UsageError(
             "--proxies names a file with passwords, which do not belong into an image: mount it as a secret, and add"
@@ -131,22 +133,42 @@ def _plan(*, spider: str, arguments: dict[str, str], flags: dict[str, Any], **op
     settings = settings_of(kind, flags).values
     own = spider_name(kind)
     made(kind, arguments)
-    named = kinds_of(kind, settings)
-    reference = ":".join(filter(None, (Path(file).name, class_name)))
+    named, code = kinds_of(kind, settings), _code_of(spider)
     name = label_of(own)
     return Plan(
-        reference=reference,
+        reference=code.reference,
         spider=own,
         kinds=named,
         name=name,
-        folder=Path(file).resolve().parent,
-        files=files_of(Path(file)),
-        run=(*run_words(reference, flags, arguments=arguments, places=_places(options)), *kinds_of_run(named)),
+        folder=code.folder,
+        files=code.files,
+        requirement=code.requirement,
+        run=(*run_words(code.reference, flags, arguments=arguments, places=_places(options)), *kinds_of_run(named)),
         groups=worker_groups(kinds_of_workers(named, given=options["kinds"]), count=options["workers"]),
         grace_seconds=settings.grace_seconds,
         image=options.get("image") or f"shoal-{name}",
         extras=_extras(options),
     )
+
+
+class _Code(NamedTuple):
+    """How the spider reaches the servers: files that are copied, or a package that pip installs."""
+
+    reference: str
+    folder: Path
+    files: tuple[Path, ...]
+    requirement: str = ""
+
+
+def _code_of(spider: str) -> _Code:
+    from shoal.deploy.deploy_plan import files_of, settings_files
+    from shoal.deploy.installed_spider import requirement_of
+
+    source, _, class_name = spider.partition(":")
+    if not source.endswith(".py"):
+        return _Code(spider, Path.cwd(), settings_files(Path.cwd()), requirement_of(source))
+    file = Path(source)
+    return _Code(":".join(filter(None, (file.name, class_name))), file.resolve().parent, files_of(file))
 
 
 def _places(options: dict[str, Any]) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ install --directory --mode 700 /etc/@unit@/secrets
 test -x /opt/@unit@/venv/bin/pip || python3 -m venv /opt/@unit@/venv
 /opt/@unit@/venv/bin/pip install --quiet --find-links wheels "shoal[@extras@]==@version@" -r requirements.txt
 cp -R spiders/. /opt/@unit@/spiders/
+install --mode 644 spot_notice.py /opt/@unit@/spot_notice.py
 install --directory --owner shoal --group shoal /opt/@unit@/spiders/shoal-logs
 install --mode 600 secrets/* /etc/@unit@/secrets/
 test -e /etc/@unit@/env || install --mode 644 env /etc/@unit@/env

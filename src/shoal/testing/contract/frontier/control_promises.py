@@ -225,8 +225,10 @@ class ControlPromises(FrontierCase):
         assert (lane.interval, lane.base_interval, lane.waits_for_exit) == (6.0, 3.0, False)
 
     async def test_knows_the_workers_that_are_alive(self, frontier: Frontier, clock: FakeClock) -> None:
-        sign = WorkerBeat(worker="w1", crawl=CRAWL, host="h", pid=1, version="1", slots=8)
+        sign = WorkerBeat(worker="w1", crawl=CRAWL, host="h", pid=1, version="1", slots=8, kinds=("eu",), code="0f")
         await frontier.beat(sign)
+        (kept,) = await frontier.workers()
+        assert (kept.kinds, kept.code) == (("eu",), "0f")
         clock.advance(30.0)
         await frontier.beat(WorkerBeat(worker="w2", crawl=CRAWL, host="h", pid=2, version="1", slots=8, busy=3))
         assert [beat.worker for beat in await frontier.workers()] == ["w1", "w2"]
