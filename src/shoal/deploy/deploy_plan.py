@@ -37,8 +37,8 @@ class WorkerGroup(NamedTuple):
 class Plan:
     """`reference` is the spider as the processes name it in the folder of its files, `run` the words after `shoal`
     that begin its crawl. `spider` is its name in crawls and metrics, `name` what servers and clusters take of it;
-    `kinds` are those that its workers do where no others are named. `requirement` names the package of a spider that is a module,
-    as pip reads it."""
+    `kinds` are those that its workers do where no others are named. `requirement` names the package of a spider that
+    is a module, as pip reads it."""
 
     reference: str
     spider: str
