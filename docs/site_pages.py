@@ -17,6 +17,8 @@ PROJECT = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", 
 EXAMPLES = "examples.md"
 # Documents and the files that they show or link to. Generators and their settings are not for readers.
 PATTERNS = ("docs/**/*.md", "docs/images/*", "docs/reference/*.json", "docs/site.css", "bench/*.md", "bench/*.svg")
+# Beside the files of a deployment lie its passwords: `make docs` writes them anew just before it builds the site.
+SECRET = {"secrets", ".env"}
 FENCE = re.compile(r"^( *)(```+)(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
 _FENCE_HEAD = re.compile(r"^( *```+)(\w+) +([\w./-]+) *$", re.MULTILINE)
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
@@ -26,8 +28,13 @@ _ITEM = re.compile(r"^(?:[-*]|\d+\.) ")
 def sources() -> list[str]:
     """What the site is made of, as paths in the repository."""
     found = {path.relative_to(ROOT).as_posix() for pattern in PATTERNS for path in ROOT.glob(pattern)}
-    deployed = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("deploy/**/*") if path.is_file()}
-    return sorted(found | deployed | {FRONT, *PROJECT})
+    return sorted(found | {f"deploy/{name}" for name in deployed(ROOT / "deploy")} | {FRONT, *PROJECT})
+
+
+def deployed(folder: Path) -> list[str]:
+    """The files of a deployment that anybody may see."""
+    files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    return sorted(path.as_posix() for path in files if not SECRET & set(path.parts))
 
 
 def place(source: str) -> str:
