@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
-FRONT = "README.md"
+OVERVIEW = "README.md"
+FRONT = "index.md"
+# The front page has the whole width.
+ALONE = "---\nhide: [navigation, toc]\n---\n"
 PROJECT = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE")
 EXAMPLES = "examples.md"
 # Documents and the files that they show or link to. Generators and their settings are not for readers.
@@ -28,7 +31,7 @@ _ITEM = re.compile(r"^(?:[-*]|\d+\.) ")
 def sources() -> list[str]:
     """What the site is made of, as paths in the repository."""
     found = {path.relative_to(ROOT).as_posix() for pattern in PATTERNS for path in ROOT.glob(pattern)}
-    return sorted(found | {f"deploy/{name}" for name in deployed(ROOT / "deploy")} | {FRONT, *PROJECT})
+    return sorted(found | {f"deploy/{name}" for name in deployed(ROOT / "deploy")} | {OVERVIEW, *PROJECT})
 
 
 def deployed(folder: Path) -> list[str]:
@@ -39,8 +42,8 @@ def deployed(folder: Path) -> list[str]:
 
 def place(source: str) -> str:
     """Where a file of the repository lies on the site."""
-    if source == FRONT:
-        return "index.md"
+    if source == OVERVIEW:
+        return "overview.md"
     if source == "docs/README.md":
         return "pages.md"
     if source in PROJECT:
@@ -57,7 +60,7 @@ def page(source: str) -> str:
     for fence in FENCE.finditer(text):
         parts += [_prose(text[end : fence.start()], source), _FENCE_HEAD.sub(r'\1\2 title="\3"', fence[0])]
         end = fence.end()
-    return "".join([*parts, _prose(text[end:], source)])
+    return (ALONE if place(source) == FRONT else "") + "".join([*parts, _prose(text[end:], source)])
 
 
 def examples_page() -> str:
@@ -103,7 +106,7 @@ def _spaced_lists(text: str) -> str:
 def navigation() -> list[dict[str, object]]:
     """The order of the pages: that of docs/README.md, section by section."""
     listed = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    tree: list[dict[str, object]] = [{"Home": "index.md"}]
+    tree: list[dict[str, object]] = [{"Home": FRONT}]
     for section, text in _sections(listed, "## "):
         inner: list[object] = [{"All pages": "pages.md"}] if len(tree) == 1 else []
         for group, rows in _sections(text, "### "):
@@ -130,7 +133,7 @@ def _entries(title: str, target: str) -> Iterator[dict[str, object]]:
     lying = place(os.path.normpath(os.path.join("docs", target)))
     if lying == "decisions/README.md":
         yield {title: [lying, *(f"decisions/{path.name}" for path in _decisions())]}
-    elif PurePosixPath(lying).suffix == ".md" and lying != "index.md":
+    elif PurePosixPath(lying).suffix == ".md" and lying != FRONT:
         yield {title: lying}
 
 
