@@ -63,3 +63,7 @@ def test_the_page_says_what_follows_when_it_dies(sufferer: str) -> None:
 def test_every_row_says_what_happens_and_what_is_noticed() -> None:
     assert len(rows()) > 40
     assert [row for row in rows() if len(row) != 3 or not all(row)] == []
+
+
+def test_the_table_exists_once() -> None:
+    assert "| what you notice |" not in (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
