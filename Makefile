@@ -96,9 +96,9 @@ check-page: dev
 	  else echo "npm cannot install TypeScript, so the types of the page's modules are not checked"; fi; \
 	else echo "npm is missing, so the types of the page's modules are not checked: sudo apt-get install npm"; fi
 
-# Pictures of the page for the documents, in docs/images/.
+# Pictures of the page and of the terminal for the documents, in docs/images/.
 screenshots: dev servers
-	SHOAL_SCREENSHOTS=1 $(BIN)/pytest tests/browser/test_screenshots.py
+	SHOAL_SCREENSHOTS=1 $(BIN)/pytest tests/browser/test_screenshots.py tests/integration/test_terminal_pictures.py
 
 format: dev
 	$(BIN)/ruff format .

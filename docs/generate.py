@@ -1,8 +1,8 @@
 """Writes docs/reference/ from the code: `python docs/generate.py`. With `--check` it only says what is stale.
 
 What can be told from the code is not written by hand: the Python API from its docstrings, the commands from click's
-help, the settings from their table, the reasons and outcomes from the tables that decide them, the HTTP
-API from its types.
+help, the settings from their table, the reasons and outcomes from the tables that decide them, the metrics from what
+collects them, the HTTP API from its types.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import click
 
 from api_page import api_page
 from markdown_page import page, table
+from metrics_page import metrics_page
 from shoal.cli.main import COMMANDS, shoal
 from shoal.exits.refusals import FAILURES, REFUSALS
 from shoal.fetch.base import REDIRECTS, FaultKind
@@ -62,6 +63,7 @@ def main(arguments: list[str]) -> int:
         "cli.md": cli_page(),
         "settings.md": settings_page(),
         "reasons.md": reasons_page(),
+        "metrics.md": metrics_page(),
         "openapi.json": json.dumps(document(OPERATIONS), indent=1) + "\n",
     }
     stale = [name for name, text in pages.items() if _read(FOLDER / name) != text]

@@ -12,11 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
-FRONT = "README.md"
+OVERVIEW = "README.md"
+FRONT = "index.md"
+# The front page has the whole width.
+ALONE = "---\nhide: [navigation, toc]\n---\n"
 PROJECT = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE")
 EXAMPLES = "examples.md"
 # Documents and the files that they show or link to. Generators and their settings are not for readers.
 PATTERNS = ("docs/**/*.md", "docs/images/*", "docs/reference/*.json", "docs/site.css", "bench/*.md", "bench/*.svg")
+# Beside the files of a deployment lie its passwords: `make docs` writes them anew just before it builds the site.
+SECRET = {"secrets", ".env"}
 FENCE = re.compile(r"^( *)(```+)(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
 _FENCE_HEAD = re.compile(r"^( *```+)(\w+) +([\w./-]+) *$", re.MULTILINE)
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
@@ -26,14 +31,19 @@ _ITEM = re.compile(r"^(?:[-*]|\d+\.) ")
 def sources() -> list[str]:
     """What the site is made of, as paths in the repository."""
     found = {path.relative_to(ROOT).as_posix() for pattern in PATTERNS for path in ROOT.glob(pattern)}
-    deployed = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("deploy/**/*") if path.is_file()}
-    return sorted(found | deployed | {FRONT, *PROJECT})
+    return sorted(found | {f"deploy/{name}" for name in deployed(ROOT / "deploy")} | {OVERVIEW, *PROJECT})
+
+
+def deployed(folder: Path) -> list[str]:
+    """The files of a deployment that anybody may see."""
+    files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    return sorted(path.as_posix() for path in files if not SECRET & set(path.parts))
 
 
 def place(source: str) -> str:
     """Where a file of the repository lies on the site."""
-    if source == FRONT:
-        return "index.md"
+    if source == OVERVIEW:
+        return "overview.md"
     if source == "docs/README.md":
         return "pages.md"
     if source in PROJECT:
@@ -50,7 +60,7 @@ def page(source: str) -> str:
     for fence in FENCE.finditer(text):
         parts += [_prose(text[end : fence.start()], source), _FENCE_HEAD.sub(r'\1\2 title="\3"', fence[0])]
         end = fence.end()
-    return "".join([*parts, _prose(text[end:], source)])
+    return (ALONE if place(source) == FRONT else "") + "".join([*parts, _prose(text[end:], source)])
 
 
 def examples_page() -> str:
@@ -96,7 +106,7 @@ def _spaced_lists(text: str) -> str:
 def navigation() -> list[dict[str, object]]:
     """The order of the pages: that of docs/README.md, section by section."""
     listed = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    tree: list[dict[str, object]] = [{"Home": "index.md"}]
+    tree: list[dict[str, object]] = [{"Home": FRONT}]
     for section, text in _sections(listed, "## "):
         inner: list[object] = [{"All pages": "pages.md"}] if len(tree) == 1 else []
         for group, rows in _sections(text, "### "):
@@ -123,7 +133,7 @@ def _entries(title: str, target: str) -> Iterator[dict[str, object]]:
     lying = place(os.path.normpath(os.path.join("docs", target)))
     if lying == "decisions/README.md":
         yield {title: [lying, *(f"decisions/{path.name}" for path in _decisions())]}
-    elif PurePosixPath(lying).suffix == ".md" and lying != "index.md":
+    elif PurePosixPath(lying).suffix == ".md" and lying != FRONT:
         yield {title: lying}
 
 

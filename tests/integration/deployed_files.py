@@ -1,18 +1,18 @@
-"""What files of deployments name, held against the real command line: words of commands, variables, ports, paths."""
+"""What files of deployments name: variables, ports, metrics. checks/command_words.py holds their commands against the
+real command line."""
 
 from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import yaml
 
+from checks.command_words import check_words as check_words
 from shoal.cli.commands.serve import PORT
-from shoal.cli.main import shoal
 from shoal.cli.secret_files import SECRET_FILE_VARIABLES
 from shoal.settings import FIELDS, NO_SETTINGS
 from shoal.testing.servers.programs import find_program, free_port
@@ -28,18 +28,6 @@ def unknown_variables(text: str) -> set[str]:
     """Variables of shoal that a text names and that shoal does not read."""
     settings = {f"SHOAL_{name.upper()}" for name in FIELDS}
     return set(VARIABLE.findall(text)) - set(NO_SETTINGS) - set(SECRET_FILE_VARIABLES) - settings
-
-
-def check_words(words: Iterable[str]) -> None:
-    """Fail on a command, an option or a value that the real command line does not take."""
-    command: click.Command | None = shoal
-    rest = list(words)
-    while isinstance(command, click.Group):
-        name = rest.pop(0)
-        command = command.get_command(click.Context(shoal), name)
-        assert command is not None, f"there is no command {name}"
-    with command.make_context("shoal", rest):
-        pass
 
 
 def compose_resolved(text: str) -> dict[str, Any]:

@@ -10,27 +10,21 @@ import re
 import shlex
 import subprocess
 import sys
-import textwrap
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
 import shoal as api
+from docs_pages import FENCE, MARK, PAGES, ROOT, blocks, name_of
 from shoal import errors
 from shoal.cli.main import COMMANDS
-from shoal.crawl import settings_of
-from shoal.processes.sources import check_start
 from shoal.settings import FIELDS, Settings
-from shoal.spider import Spider
 from shoal.testing.sites.site import CatalogueSite
 from shoal.urls import UrlRules
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "shoal"
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")])
 SECONDS = 120.0
 # On a busy machine answers are slow now and then, and an adaptive pace would take that for a struggling site.
 STEADY = os.environ | {"SHOAL_PACE": "fixed"}
@@ -63,32 +57,16 @@ NOT_OURS = {
     "install.sh",
     "sys.exit",
     "self.log",
+    "time.sleep",
+    "requests.post",
 }
 
-FENCE = re.compile(r"^( *)```(\w*)(?: +(\S+))?\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 NAMED_FILE = re.compile(r"`(\w[\w/.-]*(?:\.(?:py|sql|lua|toml|js)|(?<=\w)/))`")
 NAMED_CODE = re.compile(
     r"`([A-Za-z_]+(?:\.[A-Za-z_]+)+)(?<!\.py)(?<!\.sql)(?<!\.lua)(?<!\.toml)(?<!\.db)(?<!\.txt)(?:\([^`]*\))?`"
 )
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-
-
-class Block(NamedTuple):
-    """A fenced block: its language, the file it is meant to be, and its text."""
-
-    language: str
-    name: str
-    text: str
-
-
-def blocks(path: Path) -> list[Block]:
-    found = FENCE.findall(path.read_text(encoding="utf-8"))
-    return [Block(language, name, textwrap.dedent(text)) for _, language, name, text in found]
-
-
-def name_of(path: Path) -> str:
-    return str(path.relative_to(ROOT))
 
 
 def anchors(path: Path) -> set[str]:
@@ -131,64 +109,6 @@ async def test_the_readmes_spider_finds_every_book(shop: CatalogueSite, tmp_path
     assert all(item["title"] and item["price"].startswith("£") for item in items)
 
 
-# Seven seconds: every command of the tutorial is a process of its own, as for its readers.
-async def test_the_tutorial_does_what_it_says(shop: CatalogueSite, tmp_path: Path) -> None:
-    output: list[str] = []
-    was_text = True
-    for block in blocks(ROOT / "docs" / "tutorial.md"):
-        text = block.text.replace("http://127.0.0.1:8000/", shop.url)
-        if block.language == "python":
-            (tmp_path / block.name).write_text(text, encoding="utf-8")
-        elif block.language == "sh":
-            output = [] if was_text else output
-            for line in text.splitlines():
-                if line.startswith("shoal "):
-                    code = int(line.partition("# exit code ")[2] or 0)
-                    words = shlex.split(line, comments=True)
-                    output += (await shoal(words[1:], tmp_path, code=code)).splitlines()
-        else:
-            check_shown(text.splitlines(), output)
-        was_text = block.language == "text"
-    assert (tmp_path / "books.csv").read_text(encoding="utf-8").startswith("title,price,_key,_url")
-
-
-def check_shown(expected: list[str], output: list[str]) -> None:
-    """Each line that a document shows was written, in this order; … stands for anything."""
-    lines = iter(output)
-    for line in expected:
-        pattern = re.compile(".*".join(map(re.escape, line.strip().split("…"))))
-        assert any(pattern.fullmatch(written.strip()) for written in lines), f"{line!r} is not in\n" + "\n".join(output)
-
-
-def python_blocks() -> Iterator[tuple[str, str]]:
-    for path in DOCUMENTS:
-        for number, block in enumerate(blocks(path)):
-            if block.language == "python":
-                yield f"{name_of(path)}, block {number}", block.text
-
-
-def test_all_python_in_the_documents_compiles() -> None:
-    found = dict(python_blocks())
-    assert len(found) >= 5
-    for place, source in found.items():
-        compile(source, place, "exec")
-
-
-def test_spiders_in_the_documents_have_settings_that_exist() -> None:
-    number = 0
-    for place, source in python_blocks():
-        if "(Spider):" in source:
-            names: dict[str, Any] = {}
-            exec(compile(source, place, "exec"), names)
-            for spider in [value for value in names.values() if isinstance(value, type) and value is not Spider]:
-                if issubclass(spider, Spider):
-                    settings_of(spider, {}, folder=ROOT / "docs")
-                    if "def parse" in source:  # others show settings alone
-                        check_start(spider())
-                    number += 1
-    assert number >= 5
-
-
 def test_the_table_of_spellings_is_true() -> None:
     text = (ROOT / "docs" / "explanation" / "urls.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(.+?)` \| `(.+?)` \| (.+?) \|$", text, re.MULTILINE)
@@ -203,7 +123,7 @@ def test_the_table_of_spellings_is_true() -> None:
 
 def test_links_between_documents_lead_somewhere() -> None:
     broken, checked = [], 0
-    for path in DOCUMENTS:
+    for path in PAGES:
         for target in LINK.findall(FENCE.sub("", path.read_text(encoding="utf-8"))):
             if "://" in target:
                 continue
@@ -218,11 +138,11 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 def test_every_document_is_linked_from_another() -> None:
     linked = set()
-    for path in DOCUMENTS:
+    for path in PAGES:
         targets = LINK.findall(path.read_text(encoding="utf-8"))
         files = {target.partition("#")[0] for target in targets if "://" not in target}
         linked |= {(path.parent / file).resolve() for file in files if file} - {path}
-    assert [name_of(path) for path in DOCUMENTS if path not in linked and path.name != "README.md"] == []
+    assert [name_of(path) for path in PAGES if path not in linked and path.name != "README.md"] == []
 
 
 def test_the_readme_stays_short() -> None:
@@ -233,7 +153,8 @@ def test_a_how_to_page_is_one_screen() -> None:
     pages = list((ROOT / "docs" / "how-to").glob("*.md"))
     assert len(pages) >= 10
     for path in pages:
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 60, path.name
+        seen = MARK.sub("", path.read_text(encoding="utf-8"))
+        assert len(seen.splitlines()) <= 60, path.name
 
 
 def test_the_reference_is_what_the_code_says() -> None:
@@ -266,22 +187,20 @@ def test_every_command_is_in_the_reference_and_the_readme() -> None:
         assert f"`shoal {command}" in readme
 
 
-def test_every_command_line_in_the_documents_names_a_command() -> None:
-    named = [
-        (name_of(path), line.split()[1])
-        for path in DOCUMENTS
-        for block in blocks(path)
-        if block.language == "sh"
-        for line in block.text.splitlines()
-        if line.startswith("shoal ")
-    ]
-    assert len(named) > 20
-    assert [f"{path}: {command}" for path, command in named if command not in COMMANDS] == []
-
-
 def test_every_setting_is_in_the_reference() -> None:
     reference = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
     assert [name for name in FIELDS if f"| `{name}` |" not in reference] == []
+
+
+def test_the_documents_name_metrics_that_exist() -> None:
+    reference = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    known = set(re.findall(r"`(shoal_[a-z_]+)`", reference))
+    named = {
+        name.removesuffix("_count").removesuffix("_sum")
+        for name in re.findall(r"\bshoal_[a-z_]+", (ROOT / "docs/how-to/metrics.md").read_text(encoding="utf-8"))
+    }
+    assert len(named & known) > 5
+    assert named - known == set()
 
 
 def test_every_module_is_on_the_map() -> None:
@@ -294,7 +213,7 @@ def test_every_module_is_on_the_map() -> None:
 def test_the_documents_name_no_file_that_is_gone() -> None:
     tests = {path.name for path in ROOT.glob("tests/**/*.py")}
     checked, gone = 0, []
-    for path in DOCUMENTS:
+    for path in PAGES:
         named = set(NAMED_FILE.findall(path.read_text(encoding="utf-8"))) - YOURS
         # Tests and the contracts of seams go by their name alone, other files by a path.
         exists = {
@@ -311,7 +230,7 @@ def test_the_documents_name_no_file_that_is_gone() -> None:
 def test_the_documents_name_no_code_that_is_gone() -> None:
     members, of_chart = known_members(), values_of_the_chart()
     checked, gone = 0, []
-    for path in DOCUMENTS:
+    for path in PAGES:
         for name in NAMED_CODE.findall(path.read_text(encoding="utf-8")):
             checked += 1
             owner, member = name.split(".")[-2:]

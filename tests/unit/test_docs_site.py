@@ -61,6 +61,14 @@ def test_links_are_those_of_the_site() -> None:
     assert 'python title="books.py"' in site_pages.page("README.md")
 
 
+def test_passwords_of_a_deployment_stay_out_of_the_site(tmp_path: Path) -> None:
+    for name in ("compose.yaml", ".env.example", ".env", "secrets/redis_password", "spiders/secrets/token"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x", encoding="utf-8")
+    assert site_pages.deployed(tmp_path) == [".env.example", "compose.yaml"]
+    assert "deploy/compose.yaml" in site_pages.sources()
+
+
 def test_a_word_in_no_dictionary_is_found_in_prose_alone(tmp_path: Path) -> None:
     find_program("hunspell")
     page = tmp_path / "page.md"

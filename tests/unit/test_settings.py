@@ -52,6 +52,7 @@ def test_the_environment_speaks_in_text() -> None:
 
 def test_where_a_crawl_lives_is_no_setting_of_it() -> None:
     assert environment_layer({"SHOAL_FRONTIER": "redis://h/0", "SHOAL_STORE": "x.db"}) == ("environment", {})
+    assert environment_layer({"SHOAL_WEBHOOK_SECRET": "word"}) == ("environment", {})
 
 
 @pytest.mark.parametrize(

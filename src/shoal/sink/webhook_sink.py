@@ -15,6 +15,7 @@ from pyreqwest.client import Client, ClientBuilder
 
 from shoal.errors import ServerUnreachable, ShoalError, UsageError
 from shoal.secrecy import without
+from shoal.settings import WEBHOOK_VARIABLE
 from shoal.sink.base import Message
 from shoal.sink.sink_urls import SinkUrl
 
@@ -22,7 +23,6 @@ MOST = 100
 BODY_BYTES = 1024 * 1024
 SECONDS = 15.0
 LONGEST_REASON = 200
-SECRET_VARIABLE = "SHOAL_WEBHOOK_SECRET"  # noqa: S105 -- the name of a variable
 OWN_OPTIONS = ("secret_env", "secret_file", "unsigned")
 TIMESTAMP_HEADER = "Shoal-Timestamp"
 SIGNATURE_HEADER = "Shoal-Signature"
@@ -119,9 +119,9 @@ def _secret_of(url: SinkUrl, environ: Mapping[str, str]) -> bytes | None:
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"the secret of the webhook {url.shown} cannot be read from {file}: {error}") from None
     else:
-        secret = environ.get(tail.get("secret_env") or SECRET_VARIABLE, "")
+        secret = environ.get(tail.get("secret_env") or WEBHOOK_VARIABLE, "")
     if not secret:
-        where = tail.get("secret_file") or tail.get("secret_env") or SECRET_VARIABLE
+        where = tail.get("secret_file") or tail.get("secret_env") or WEBHOOK_VARIABLE
         raise UsageError(
             f"the webhook {url.shown} needs a secret to sign messages with, and {where} has none: set it, or end the"
             " URL with #secret_env=NAME, #secret_file=PATH or #unsigned"

@@ -284,7 +284,8 @@ def test_the_daily_run_of_a_year_is_at_the_same_local_time_each_day() -> None:
     missed=st.sampled_from(["skip", "once"]),
     jitter=st.floats(0, 59),
     lasts=st.floats(1, 400),
-    gaps=st.lists(st.floats(0.5, 500), min_size=10, max_size=120),
+    # Each look adds three lines at most, and the history keeps 100.
+    gaps=st.lists(st.floats(0.5, 500), min_size=10, max_size=33),
 )
 def test_every_due_time_is_run_skipped_or_missed_once(
     overlap: str, missed: str, jitter: float, lasts: float, gaps: list[float]

@@ -1,0 +1,159 @@
+"""A page of the documents, done as its readers would do it: files written, commands run, what is shown compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from docs_pages import Block, command_lines, shoal_words
+
+SECONDS = 100.0
+# A busy machine answers late now and then, and an adaptive pace would take that for a struggling site.
+ALWAYS = {"SHOAL_PACE": "fixed", "SHOAL_ALLOW_PRIVATE": "true", "SHOAL_RATE": "unlimited", "PAGER": "cat"}
+# What stands ready where tests run: packages, and the database.
+READY = ("pip install ", "apt-get install ", "createdb ")
+# Commands that go on until they are told to stop.
+ENDLESS = {"serve", "worker"}
+STOPPED = {0, 128 + signal.SIGINT, 128 + signal.SIGTERM}
+EXIT_CODE = re.compile(r"# exit code (\d+)")
+
+
+class DocumentRun:
+    """One page in one folder. `local` puts servers of this machine in the place of those that the page names."""
+
+    def __init__(self, folder: Path, local: Callable[[str], str], environ: dict[str, str]) -> None:
+        self._folder = folder
+        self._local = local
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
+        self._environ = {**kept, **ALWAYS, **environ, "PATH": programs}
+        self._started: list[tuple[str, subprocess.Popen[str]]] = []
+
+    def write(self, name: str, text: str) -> None:
+        """A file of the page; spiders go as fast as they can."""
+        text = re.sub(r'^( +rate = )"[^"]+"', r'\1"unlimited"', self._local(text), flags=re.MULTILINE)
+        (self._folder / name).write_text(text, encoding="utf-8")
+
+    def run(self, found: Iterable[Block]) -> None:
+        """Everything that is not marked, in the order of the page."""
+        output: list[str] = []
+        was_text = True
+        for block in [block for block in found if not block.mark]:
+            if block.name:
+                self.write(block.name, block.text)
+            elif block.language == "sh":
+                output = [*([] if was_text else output), *self._lines(block)]
+            elif block.language == "text":
+                check_shown(self._local(block.text).splitlines(), output)
+            was_text = block.language == "text"
+
+    def command(self, line: str) -> str:
+        """What one more command writes to its standard output; it must end well."""
+        result = subprocess.run(
+            shlex.split(self._local(line)),
+            cwd=self._folder,
+            env=self._environ,
+            text=True,
+            capture_output=True,
+            check=False,
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    def close(self) -> None:
+        """End what still runs: commands that are told to stop end well."""
+        ended = []
+        # Workers before what they work with.
+        for line, process in reversed(self._started):
+            process.send_signal(signal.SIGTERM)
+            ended.append((line, process.communicate(timeout=SECONDS)[0], process.returncode))
+        assert [end for end in ended if end[-1] not in STOPPED] == []
+
+    def _lines(self, block: Block) -> list[str]:
+        """What the lines of a block print. A run whose tasks may be for workers of the next lines runs with them."""
+        output: list[str] = []
+        lines = typed(block)
+        has_workers = any(line.startswith("shoal worker ") for line in lines)
+        runs: list[tuple[str, subprocess.Popen[str]]] = []
+        for line in lines:
+            if line.startswith("export "):
+                pairs = [word.partition("=") for word in shlex.split(line, comments=True)[1:]]
+                self._environ |= {name: self._local(value) for name, _, value in pairs}
+            elif has_workers and line.startswith("shoal run "):
+                runs.append((line, self._start(line)))
+            elif is_endless(line):
+                self._begin(line)
+            else:
+                output += self._done(line)
+        for line, process in runs:
+            text, _ = process.communicate(timeout=SECONDS)
+            assert process.returncode == 0, f"{line}\n{text}"
+            output += text.splitlines()
+        return output
+
+    def _begin(self, line: str) -> None:
+        """Start a command that goes on, and wait until it says something."""
+        process = self._start(line)
+        self._started.append((line, process))
+        assert process.stdout is not None
+        ready, _, _ = select.select([process.stdout], [], [], SECONDS)
+        assert ready, f"{line} says nothing"
+        assert process.stdout.readline(), f"{line} ends without a word"
+
+    def _start(self, line: str) -> subprocess.Popen[str]:
+        free_port = " --port 0" if line.startswith("shoal serve ") else ""
+        command = ["bash", "-c", f"exec {self._local(without_comment(line))}{free_port}"]
+        return subprocess.Popen(
+            command,
+            cwd=self._folder,
+            env=self._environ,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    def _done(self, line: str) -> list[str]:
+        wanted = EXIT_CODE.search(line)
+        result = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", self._local(without_comment(line))],
+            cwd=self._folder,
+            env=self._environ,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+            timeout=SECONDS,
+        )
+        assert result.returncode == int(wanted[1] if wanted else 0), f"{line}\n{result.stdout}"
+        return result.stdout.splitlines()
+
+
+def typed(block: Block) -> list[str]:
+    """The lines of a block that are run."""
+    return [line for line in command_lines(block) if not line.startswith(READY)]
+
+
+def is_endless(line: str) -> bool:
+    return any(words[0] in ENDLESS or "--follow" in words for words in shoal_words(line))
+
+
+def without_comment(line: str) -> str:
+    """A line of a shell without the words for its reader, so that options can be added to it."""
+    return re.sub(r"\s+# .*$|\s+#$", "", line) if "#" in line else line
+
+
+def check_shown(expected: list[str], output: list[str]) -> None:
+    """Each line that a document shows was written, in this order; … stands for anything."""
+    lines = iter(output)
+    for line in expected:
+        pattern = re.compile(".*".join(map(re.escape, line.strip().split("…"))))
+        assert any(pattern.fullmatch(written.strip()) for written in lines), f"{line!r} is not in\n" + "\n".join(output)
