@@ -52,6 +52,7 @@ servers:
 # Compiled first: where PYTHONDONTWRITEBYTECODE is set, every process of a test would compile shoal again.
 test: dev servers
 	@$(MAKE) --no-print-directory $(VENV)/scrapy_matrix/.installed || echo "older releases of Scrapy are not tested: pip cannot install them"
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(VENV)/site_tools/.installed || echo "the site of the documents is not tested: npm cannot install what draws its diagrams"; fi
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(VENV)/page_tools/.installed || echo "the page's accessibility is not tested: npm cannot install what that takes"; fi
 	@if [ "$$(id -u)" = 0 ] && PATH=$$PATH:/usr/sbin command -v debootstrap >/dev/null; then $(MAKE) --no-print-directory $(VENV)/debian_root/.made || echo "the image is not tested: debootstrap cannot make a Debian root"; fi
 	@$(BIN)/python -m compileall -q src
