@@ -15,6 +15,7 @@ from shoal.serve.metrics import Collector
 Document = dict[str, Any]
 MATCHED = re.compile(r"\b(shoal_[a-z_]+)\{([^}]*)\}")
 LABEL = re.compile(r"\b(\w+)(?:=~?|!=)\\?[\"']")
+EXPANDED = re.compile(r"\$(\$)|\$\(\w+\)")
 BARE = re.compile("_(total|sum|count)$")
 # By Prometheus' operator, and by the chart's own monitor.
 ADDED_LABELS = {"namespace", "spider"}
@@ -39,8 +40,8 @@ def container(pod: Document) -> Document:
 
 
 def words_of(pod: Document) -> list[str]:
-    """The words after `shoal` as its process gets them: Kubernetes makes one dollar of two."""
-    return [word.replace("$$", "$") for word in container(pod)["args"]]
+    """The words after `shoal` as its process gets them: Kubernetes makes one dollar of two, and replaces $(NAME)."""
+    return [EXPANDED.sub(lambda found: found[1] or "a variable", word) for word in container(pod)["args"]]
 
 
 def check_documents(found: list[Document]) -> None:

@@ -3,6 +3,7 @@ real command line."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 from collections.abc import Iterator
@@ -72,28 +73,36 @@ def inner(value: Any, key: str) -> Iterator[Any]:
             yield from inner(one, key)
 
 
-def check_redis(command: list[str], *, password: Path, folder: Path) -> None:
-    """Run the command of a Redis as its container would, with its data in this folder. Fail where it breaks a promise:
-    it writes to a file, evicts nothing, nobody gets in without the password or reads it from the list of processes."""
+@contextlib.contextmanager
+def running_redis(command: list[str], *, folder: Path) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """The Redis that this command starts as its container would, with its data in this folder: its port and process."""
     find_program("redis-server")
-    port, secret = free_port(), password.read_text().strip()
+    port = free_port()
     script = command[-1].replace("dir /data", f"dir {folder}\nport {port}")
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen([*command[:-1], script], stdout=log, stderr=log)
-
-    def ask(*words: str) -> str:
-        given = ["redis-cli", "-p", str(port), "-a", secret, "--no-auth-warning", *words]
-        return subprocess.run(given, capture_output=True, text=True, check=False).stdout
-
     try:
-        wait_until(lambda: "PONG" in ask("ping"), otherwise="redis does not answer")
-        assert "yes" in ask("config", "get", "appendonly")
-        assert "noeviction" in ask("config", "get", "maxmemory-policy")
-        shown = Path(f"/proc/{process.pid}/cmdline").read_bytes()
-        assert shown.startswith(b"redis-server")
-        assert secret.encode() not in shown
-        plain = subprocess.run(["redis-cli", "-p", str(port), "ping"], capture_output=True, text=True, check=False)
-        assert "NOAUTH" in plain.stdout + plain.stderr
+        wait_until(lambda: "NOAUTH" in _ask(port, "ping"), otherwise="redis does not answer, or asks for no password")
+        yield port, process
     finally:
         process.terminate()
         assert process.wait(30) == 0
+
+
+def check_redis(command: list[str], *, password: Path, folder: Path) -> None:
+    """Fail where the Redis of this command breaks a promise: it writes to a file, evicts nothing, nobody gets in
+    without the password or reads it from the list of processes."""
+    secret = password.read_text().strip()
+    given = ["-a", secret, "--no-auth-warning"]
+    with running_redis(command, folder=folder) as (port, process):
+        assert "PONG" in _ask(port, *given, "ping")
+        assert "yes" in _ask(port, *given, "config", "get", "appendonly")
+        assert "noeviction" in _ask(port, *given, "config", "get", "maxmemory-policy")
+        shown = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        assert shown.startswith(b"redis-server")
+        assert secret.encode() not in shown
+
+
+def _ask(port: int, *words: str) -> str:
+    done = subprocess.run(["redis-cli", "-p", str(port), *words], capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
