@@ -87,8 +87,11 @@ class Watch:
 
     async def holds(self, worker: str) -> bool:
         """Whether a worker holds a lease."""
-        found = [await self._frontier.look_up(self._crawl, key) for key in self._keys]
-        return any(status.state is TaskState.LEASED and status.worker == worker for status in found)
+        for key in self._keys:
+            status = await self._frontier.look_up(self._crawl, key)
+            if status.state is TaskState.LEASED and status.worker == worker:
+                return True
+        return False
 
     async def stop(self, process: subprocess.Popen[str], worker: str) -> None:
         """SIGSTOP for a worker while it holds leases."""
