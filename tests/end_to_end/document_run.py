@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import select
 import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
+
+from click.testing import CliRunner
 
 from docs_pages import Block, command_lines, shoal_words
+from shoal.cli.main import shoal
+from shoal.testing.waiting import wait_until
 
 SECONDS = 100.0
 # A busy machine answers late now and then, and an adaptive pace would take that for a struggling site.
 ALWAYS = {"SHOAL_PACE": "fixed", "SHOAL_ALLOW_PRIVATE": "true", "SHOAL_RATE": "unlimited", "PAGER": "cat"}
 # What stands ready where tests run: packages, and the database.
 READY = ("pip install ", "apt-get install ", "createdb ")
+# Commands that start no process of their own: they are called here, which spares most of their time.
+LOOKING = {"status", "why", "dead", "export", "sql", "page", "diff", "settings", "pace", "sink"}
+SHELL = {"|", "<", ">", "&&"}
 # Commands that go on until they are told to stop.
 ENDLESS = {"serve", "worker"}
 STOPPED = {0, 128 + signal.SIGINT, 128 + signal.SIGTERM}
 EXIT_CODE = re.compile(r"# exit code (\d+)")
+
+
+class Started(NamedTuple):
+    """A command that goes on, and the file with what it says."""
+
+    line: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def __str__(self) -> str:
+        return f"{self.line}: {self.process.returncode}\n{self.log.read_text(encoding='utf-8')}"
 
 
 class DocumentRun:
@@ -34,7 +53,7 @@ class DocumentRun:
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
         self._environ = {**kept, **ALWAYS, **environ, "PATH": programs}
-        self._started: list[tuple[str, subprocess.Popen[str]]] = []
+        self._started: list[Started] = []
 
     def write(self, name: str, text: str) -> None:
         """A file of the page; spiders go as fast as they can."""
@@ -68,60 +87,62 @@ class DocumentRun:
         return result.stdout
 
     def close(self) -> None:
-        """End what still runs: commands that are told to stop end well."""
-        ended = []
-        # Workers before what they work with.
-        for line, process in reversed(self._started):
-            process.send_signal(signal.SIGTERM)
-            ended.append((line, process.communicate(timeout=SECONDS)[0], process.returncode))
-        assert [end for end in ended if end[-1] not in STOPPED] == []
+        """End what still runs: commands that are told to stop end well. Workers end before what they work with."""
+        failed = []
+        for started in reversed(self._started):
+            started.process.send_signal(signal.SIGTERM)
+            if started.process.wait(SECONDS) not in STOPPED:
+                failed.append(str(started))
+        assert not failed, "\n".join(failed)
 
     def _lines(self, block: Block) -> list[str]:
         """What the lines of a block print. A run whose tasks may be for workers of the next lines runs with them."""
         output: list[str] = []
         lines = typed(block)
         has_workers = any(line.startswith("shoal worker ") for line in lines)
-        runs: list[tuple[str, subprocess.Popen[str]]] = []
+        runs: list[Started] = []
         for line in lines:
             if line.startswith("export "):
                 pairs = [word.partition("=") for word in shlex.split(line, comments=True)[1:]]
                 self._environ |= {name: self._local(value) for name, _, value in pairs}
             elif has_workers and line.startswith("shoal run "):
-                runs.append((line, self._start(line)))
+                runs.append(self._begin(line))
             elif is_endless(line):
                 self._begin(line)
             else:
                 output += self._done(line)
-        for line, process in runs:
-            text, _ = process.communicate(timeout=SECONDS)
-            assert process.returncode == 0, f"{line}\n{text}"
-            output += text.splitlines()
+        for run in runs:
+            assert run.process.wait(SECONDS) == 0, str(run)
+            output += run.log.read_text(encoding="utf-8").splitlines()
         return output
 
-    def _begin(self, line: str) -> None:
+    def _begin(self, line: str) -> Started:
         """Start a command that goes on, and wait until it says something."""
-        process = self._start(line)
-        self._started.append((line, process))
-        assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], SECONDS)
-        assert ready, f"{line} says nothing"
-        assert process.stdout.readline(), f"{line} ends without a word"
-
-    def _start(self, line: str) -> subprocess.Popen[str]:
         free_port = " --port 0" if line.startswith("shoal serve ") else ""
-        command = ["bash", "-c", f"exec {self._local(without_comment(line))}{free_port}"]
-        return subprocess.Popen(
-            command,
-            cwd=self._folder,
-            env=self._environ,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+        log = self._folder / f"command-{len(self._started)}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                ["bash", "-c", f"exec {self._local(without_comment(line))}{free_port}"],
+                cwd=self._folder,
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        self._started.append(Started(line, process, log))
+        wait_until(
+            lambda: log.stat().st_size or process.poll() is not None, otherwise=f"{line} says nothing", seconds=SECONDS
         )
+        return self._started[-1]
 
     def _done(self, line: str) -> list[str]:
         wanted = EXIT_CODE.search(line)
+        words = shlex.split(self._local(line), comments=True)
+        if words[0] == "shoal" and words[1] in LOOKING and not set(words) & SHELL:
+            with contextlib.chdir(self._folder):
+                found = CliRunner().invoke(shoal, words[1:], env=self._environ)
+            assert found.exit_code == int(wanted[1] if wanted else 0), f"{line}\n{found.output}{found.exception!r}"
+            return found.output.splitlines()
         result = subprocess.run(
             ["bash", "-o", "pipefail", "-c", self._local(without_comment(line))],
             cwd=self._folder,
