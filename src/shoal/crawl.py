@@ -157,12 +157,7 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
 ) -> AsyncIterator[Worker]:
     """A worker with all its parts, closed at the end. `shared` with others of its process; no `fetcher`: over HTTP; no
     `kinds`: those of the spider."""
-    settings, shortage = within_limit(record_of(crawl).settings)
-    kinds = tuple(kinds) or kinds_of(type(spider), settings)
-    check_stages(type(spider), settings, kinds, has_archive=archive is not None)
-    if BROWSER in kinds:
-        # A page that waits for its browser would start after its slot.
-        settings = msgspec.structs.replace(settings, concurrency=min(settings.concurrency, settings.render_pages))
+    settings, kinds, shortage = _work_of(crawl, type(spider), kinds=kinds, has_archive=archive is not None)
     stages = Stages(handled_elsewhere(type(spider), kinds), archive=archive, reach=partial(until_reachable, say=say))
     shared = shared or Shared(BlackBox.private(), Solitude())
     own_box = shared.box.worker(name, patience=settings.handler_seconds)
@@ -203,6 +198,19 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         await fetcher.close()
         if traces is not None:
             await traces.close()
+
+
+def _work_of(
+    crawl: Crawl, spider: type[Spider], *, kinds: Sequence[str], has_archive: bool
+) -> tuple[Settings, tuple[str, ...], str]:
+    """The settings that a worker works by, the kinds of tasks that it does, and what this machine lacks for more."""
+    settings, shortage = within_limit(record_of(crawl).settings)
+    kinds = tuple(kinds) or kinds_of(spider, settings)
+    check_stages(spider, settings, kinds, has_archive=has_archive)
+    if BROWSER in kinds:
+        # A page that waits for its browser would start after its slot.
+        settings = msgspec.structs.replace(settings, concurrency=min(settings.concurrency, settings.render_pages))
+    return settings, kinds, shortage
 
 
 def _fetcher_of(settings: Settings, exits: Mapping[str, ExitConfig], *, kinds: Sequence[str]) -> Fetcher:
