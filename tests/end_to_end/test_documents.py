@@ -19,6 +19,7 @@ from documents_site import documents_site
 
 from docs_pages import PAGES, ROOT, blocks, is_generated, name_of
 from shoal.testing.servers.object_server import MotoServer
+from shoal.testing.servers.postgres_server import POSTGRES_PASSWORD
 from shoal.testing.servers.redis_server import RedisServer
 from shoal.testing.sites.site_process import site_process
 
@@ -35,7 +36,11 @@ BEGINNERS = ("shoal run ", "shoal crawl ", "shoal deploy ", "shoal serve ")
 FILES = {
     "docs/how-to/accounts.md": {"shoal.toml": '[accounts.shop]\nlogins = [{name = "anna", password_env = "ANNA"}]\n'},
 }
-ENVIRONMENT = {**MotoServer.ENVIRONMENT, "SHOAL_WEBHOOK_SECRET": "the-secret-of-a-webhook"}
+ENVIRONMENT = {
+    **MotoServer.ENVIRONMENT,
+    "SHOAL_WEBHOOK_SECRET": "the-secret-of-a-webhook",
+    "PGPASSWORD": POSTGRES_PASSWORD,  # a crawl remembers its store without the password
+}
 # What they have done before, beside running both spiders.
 BEFORE = {
     "docs/how-to/diff.md": [
