@@ -167,7 +167,7 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     exits = exits_by_name(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
     former_pages = _former_pages_of(crawl, settings, store=store, archive=archive, exits=exits, say=say)
     common = _Common(crawl, settings, frontier, intake, say, troubles, tally, LastVisits(store.fetches), former_pages)
-    fetcher = CountedFetcher(fetcher or _fetcher_of(settings, exits, kinds=kinds), tally)
+    fetcher = CountedFetcher(fetcher or await _fetcher_of(settings, exits, kinds=kinds), tally)
     handlers = _handlers_of(spider, intake, witness=own_box)
     if traces is not None:
         frontier, store = traces.frontier(frontier), traces.store(store)
@@ -213,7 +213,7 @@ def _work_of(
     return settings, kinds, shortage
 
 
-def _fetcher_of(settings: Settings, exits: Mapping[str, ExitConfig], *, kinds: Sequence[str]) -> Fetcher:
+async def _fetcher_of(settings: Settings, exits: Mapping[str, ExitConfig], *, kinds: Sequence[str]) -> Fetcher:
     """What sends the requests of a worker. Nothing of a browser is loaded unless the worker renders pages."""
     plain = HttpFetcher(settings, exits=exits)
     if BROWSER not in kinds:
@@ -221,7 +221,9 @@ def _fetcher_of(settings: Settings, exits: Mapping[str, ExitConfig], *, kinds: S
     program = check_browser(settings)
     from shoal.fetch.browser.fetcher import BrowserFetcher
 
-    return BrowserFetcher(plain, program=program, settings=settings, exits=exits)
+    fetcher = BrowserFetcher(plain, program=program, settings=settings, exits=exits)
+    await fetcher.warm()
+    return fetcher
 
 
 def _traces_of(settings: Settings, *, worker: str, say: Say) -> Traces | None:

@@ -12,6 +12,7 @@ from exit_crawl import ExitCrawl, site
 
 from shoal import Item, Spider
 from shoal.model import CrawlState, DeadFilter
+from shoal.testing.servers.programs import find_program
 from shoal.testing.servers.proxy_servers import Tinyproxy
 from shoal.testing.sites.loopback import LoopbackServer, Reply, Request, pace_violations, reply
 
@@ -117,6 +118,26 @@ async def test_each_account_logs_in_once_and_cookies_never_cross(
     assert truth.logins == {"anna": 1, "bert": 1}
     assert (truth.strangers, truth.mixed) == (0, [])
     assert Counter(path for _, path in truth.visits) == {f"/{number}": 1 for number in range(PAGES)}
+    assert len({item.key for item in await crawl.items()}) == PAGES
+
+
+class RenderedMembers(Members):
+    """Its pages are rendered by a browser; logins are not."""
+
+    render = True
+
+
+# Ten seconds: a browser renders twenty pages.
+async def test_rendered_pages_are_those_of_an_account_and_bring_its_cookies_back(
+    shop: tuple[Shop, LoopbackServer], exit_crawl: NewCrawl
+) -> None:
+    find_program("chromium")
+    truth, server = shop
+    crawl = members(exit_crawl, server, RenderedMembers)
+    progress = await crawl.run()
+    assert (progress.done, progress.dead, progress.retried) == (PAGES, 0, 0)
+    assert truth.logins == {"anna": 1, "bert": 1}
+    assert (truth.strangers, truth.mixed) == (0, [])
     assert len({item.key for item in await crawl.items()}) == PAGES
 
 

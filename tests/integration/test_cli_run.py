@@ -326,7 +326,7 @@ def test_a_worker_that_breaks_says_why_and_wants_to_be_replaced(folder: Folder, 
         interrupt(process)
         process.communicate(timeout=SECONDS)
     path.write_text(path.read_text() + "\n    async def started(self):\n        raise RuntimeError('no luck')\n")
-    result = folder.run("worker", "books.py", "--crawl", "books-1", "--burst", code=70)
+    result = folder.run("worker", "books.py", "--crawl", "books-1", "--burst", "--other-code", code=70)
     assert "RuntimeError: no luck" in result.stderr
     # The fleet tries a few times, then gives up.
     result = folder.run("run", "books.py", "--workers", "2", code=1)

@@ -97,7 +97,8 @@ def test_a_burst_worker_tells_the_failure_of_the_crawl_it_finished(folder: Folde
     assert "books-1 failed: " in result.stderr
     folder.spider(site.url)
     folder.run("dead", "requeue", "books-1")
-    assert "failed" not in folder.run("worker", name, "--burst").stderr
+    # The mended file: the crawl remembers the one that failed.
+    assert "failed" not in folder.run("worker", name, "--burst", "--other-code").stderr
 
 
 def test_an_error_without_a_line_of_the_spider_says_what_it_is(folder: Folder, site: SiteProcess) -> None:

@@ -10,6 +10,7 @@ from shoal.errors import StorageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState, WorkerBeat
 from shoal.processes.crawl_record import CrawlRecord
+from shoal.processes.listener import Inbox, NoInbox
 from shoal.processes.opening import Places
 from shoal.serve.access import Access
 from shoal.serve.gone_keeping import DUTY_SECONDS, GoneKeeping
@@ -61,8 +62,16 @@ class Stage:
         async def opened() -> Frontier:
             return self.frontier
 
-        frontier = Reached("the frontier", opened)
-        return Parts(places=self._places, frontier=frontier, access=Access(), spiders=Spiders(None, self._places))
+        async def without_inbox() -> Inbox:
+            return NoInbox()
+
+        return Parts(
+            places=self._places,
+            frontier=Reached("the frontier", opened),
+            inbox=Reached("the inboxes", without_inbox),
+            access=Access(),
+            spiders=Spiders(None, self._places),
+        )
 
     def keeping(self, parts: Parts) -> GoneKeeping:
         return GoneKeeping(parts, say=self.said.append, clock=self.clock, steady=self.clock.steady)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shlex
 import signal
@@ -23,6 +24,7 @@ from shoal.model import Render
 from shoal.settings import Settings
 from shoal.testing.servers.programs import find_program
 from shoal.testing.servers.proxy_servers import Microsocks, Tinyproxy
+from shoal.testing.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -197,6 +199,10 @@ async def failed(fetcher: BrowserFetcher, site: Site, path: str, **options: obje
     return answer
 
 
+async def can_render(fetcher: BrowserFetcher, site: Site) -> bool:
+    return isinstance(await fetcher.fetch(Fetch(url=site.url("/plain"), render=Render())), Response)
+
+
 async def test_gives_the_dom_that_scripts_have_made(fetcher: BrowserFetcher, site: Site) -> None:
     answer = await rendered(fetcher, site, "/script", wait_for="h1", screenshot=True)
     assert b"<h1>said by a script</h1>" in answer.body
@@ -354,6 +360,8 @@ async def test_a_page_that_kills_its_browser_again_is_charged(fetcher: BrowserFe
         for pid in _processes(b"chromium"):
             os.kill(pid, signal.SIGKILL)
         assert (await alone).kind is kind
+        # That the other one is dead, too, is known a moment later.
+        await eventually(lambda: can_render(fetcher, site))
 
 
 async def test_a_driver_that_dies_is_replaced(fetcher: BrowserFetcher, site: Site) -> None:
@@ -387,9 +395,10 @@ def _process(name: bytes) -> int:
 def _processes(name: bytes) -> list[int]:
     found = []
     for pid in processes_below(os.getpid()):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if name in words[0] and not any(word.startswith(b"--type=") for word in words):
-            found.append(pid)
+        with contextlib.suppress(OSError):  # it may have ended meanwhile
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if name in words[0] and not any(word.startswith(b"--type=") for word in words):
+                found.append(pid)
     assert found, f"no {name!r} runs"
     return found
 
@@ -423,6 +432,19 @@ async def test_pages_are_rendered_where_nothing_in_tmp_may_be_executed(site: Sit
     )
     said, _ = await process.communicate()
     assert b"<h1>plain</h1>" in said, said
+
+
+async def test_a_browser_is_there_before_the_page_that_needs_it(site: Site) -> None:
+    settings = Settings(allow_addresses=(f"{SITE}/32",), render_recycle=1)
+    fetcher = BrowserFetcher(HttpFetcher(settings), program=find_program("chromium"), settings=settings)
+    try:
+        await fetcher.warm()
+        assert fetcher.chromium.started == 1
+        await rendered(fetcher, site, "/plain")
+        # The first one was for one page only: the next one starts by itself.
+        await eventually(lambda: fetcher.chromium.started == 2)
+    finally:
+        await fetcher.close()
 
 
 async def test_a_browser_is_replaced_after_so_many_pages(site: Site) -> None:

@@ -97,7 +97,16 @@ class Chromium:
         self._current: Running | None = None
         self._all: set[Running] = set()
         self._watching: asyncio.Task[None] | None = None
+        self._warming: asyncio.Task[None] | None = None
         self.started = self.killed = 0
+
+    async def warm(self) -> None:
+        """Start a browser before a page needs it: one that waited for it would be late for its start, and then start
+        together with the next ones. What keeps it from starting is said to the page that needs it."""
+        with contextlib.suppress(BrowserMissingError):
+            async with self._starting:
+                if self._current is None or self._current.is_retired:
+                    self._current = await self._start()
 
     @asynccontextmanager
     async def lend(self, *, alone: bool = False) -> AsyncIterator[Running]:
@@ -111,6 +120,8 @@ class Chromium:
             running.pages += 1
             running.now += 1
             running.is_retired = alone or running.is_retired or running.pages >= self._recycle
+            if running.is_retired and not alone:
+                self._warming = asyncio.create_task(self.warm())
         try:
             yield running
         finally:
@@ -124,6 +135,9 @@ class Chromium:
 
     async def close(self) -> None:
         """End the browser and what drives it."""
+        if self._warming is not None:
+            self._warming.cancel()
+            await asyncio.gather(self._warming, return_exceptions=True)
         if self._watching is not None:
             self._watching.cancel()
         for running in list(self._all):

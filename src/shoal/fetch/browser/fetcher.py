@@ -66,6 +66,10 @@ class BrowserFetcher:
             answer = Fault(kind=FaultKind.LOCAL, message=f"the browser cannot be used: {message}")
         return msgspec.structs.replace(answer, elapsed=self._clock() - started)
 
+    async def warm(self) -> None:
+        """Have a browser at hand for the first page."""
+        await self.chromium.warm()
+
     async def close(self) -> None:
         """End the browser, close idle connections."""
         await self.chromium.close()
