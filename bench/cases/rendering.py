@@ -12,7 +12,7 @@ from bench.crawlers import WORK
 from bench.nginx import free_port, serve
 from bench.renders import Rendering
 
-PAGES, QUICK_PAGES = 300, 12
+PAGES, QUICK_PAGES = 150, 12
 MIB = 2**20
 ONE, FOUR, BARE, PLAIN = (
     "shoal, 1 page at once",
