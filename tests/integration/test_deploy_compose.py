@@ -186,6 +186,14 @@ def test_refuses_what_a_fleet_could_not_run(project: Folder, form: str, flags: l
     assert not (project.path / "fleet").exists()
 
 
+@pytest.mark.parametrize("form", ["compose", "k8s", "systemd"])
+def test_a_folder_that_cannot_be_written_is_named_in_one_line(project: Folder, form: str) -> None:
+    done = project.run("deploy", form, "/proc/fleet", "--spider", "books.py", code=2)
+    assert "/proc/fleet" in done.stderr
+    assert "cannot be written (No such file or directory): name another folder" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_refuses_a_folder_that_has_other_files(project: Folder) -> None:
     done = project.run("deploy", "compose", ".", "--spider", "books.py", code=2)
     assert "is not empty" in done.stderr

@@ -14,16 +14,6 @@ import yaml
 TOLERANCE: Final = 0.1
 HPA_SECONDS: Final = 15.0
 CHART_VALUES: Final = Path(__file__).parents[3] / "src/shoal/deploy/templates/helm/shoal/values.yaml"
-# The numbers of the chart, as long as it is not there.
-DEFAULTS: Final[dict[str, Any]] = {
-    "mode": "none",
-    "minReplicas": 1,
-    "maxReplicas": 20,
-    "pollSeconds": 15,
-    "cooldownSeconds": 300,
-    "scaleUp": {"pods": 4, "seconds": 60},
-    "scaleDown": {"percent": 50, "seconds": 60, "stabilizationSeconds": 300},
-}
 
 
 class Policy(NamedTuple):
@@ -127,8 +117,6 @@ def keda(rule: KedaRule, *, now: float, replicas: int, metric: float | None, act
 
 def chart_numbers(path: Path = CHART_VALUES) -> dict[str, Any]:
     """`autoscaling` of the chart's values."""
-    if not path.exists():
-        return DEFAULTS
     numbers: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))["autoscaling"]
     return numbers
 

@@ -31,7 +31,12 @@ def deploy_options(command: Command) -> Command:
         target = Path(folder)
         check_folder(target, force=force)
         plan = _plan(**options)
-        written = command(target, plan=plan)
+        try:
+            written = command(target, plan=plan)
+        except OSError as error:
+            raise UsageError(
+                f"{error.filename or folder} cannot be written ({error.strerror}): name another folder, or make room"
+            ) from None
         _say(written, target, as_json=as_json)
 
     decorated: Command = wrapped
