@@ -147,7 +147,7 @@ class LaneUpdate(msgspec.Struct, frozen=True, kw_only=True):
     the frontier's clock: a refusal of a request that started before the lane's latest slow-down or the end of its rest
     belongs to the same wave of refusals, and neither slows the lane again nor lets it take another short rest.
     `why` is for people to read, and not for URLs: the reason of the rest or of the slow-down; with a `base_interval`,
-    of that pace.
+    of that pace. `learnt` is the interval that a search has found to be good for the host: kept for its next crawls.
     """
 
     interval: float | None = None
@@ -159,6 +159,7 @@ class LaneUpdate(msgspec.Struct, frozen=True, kw_only=True):
     rules_seconds: float = 0.0
     started: float | None = None
     why: str = ""
+    learnt: float | None = None
 
 
 class ExitUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -314,7 +315,8 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
 
     `dedup_ttl` is how many seconds a key stays known after its task has ended; zero: for ever. `feeding`: opened to be
     fed, it is not finished before a feeder has come. `refusal`: why this shoal leaves it alone, such as that another
-    version wrote it; empty: it does not."""
+    version wrote it; empty: it does not. `searches`: a new lane begins with the `interval` that an earlier search has
+    learnt of its host, if one is kept; its `base_interval` is the crawl's all the same."""
 
     id: str
     spider: str
@@ -331,6 +333,7 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     dedup_ttl: float = 0.0
     pools: tuple[Pool, ...] = ()
     refusal: str = ""
+    searches: bool = False
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
