@@ -1,0 +1,132 @@
+"""How crawls share a host: the strictest of their limits holds for all of them together, and they take turns.
+
+Every crawl keeps a lane of its own for the host. Before a lane starts a request it looks at the lanes that the other
+crawls have under the same name; it never writes into them. Decision 59 says why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from shoal.frontier.rules.constants import FAR_SECONDS, HEEDED_SECONDS, WANTS_SECONDS
+from shoal.model import STAGE
+
+# How a lane stands to those of other crawls.
+APART: Final = -1  # neither looks at others nor is looked at: its crawl's pace is its own, or it is a stage
+ALONE: Final = 0  # no lane of another crawl matters now; of the lanes of one name at most one is alone
+SHARED: Final = 1  # looks at the others before it starts a request
+
+
+class OtherLane(NamedTuple):
+    """The lane of another crawl for the same host, with its times in the time of the crawl that looks.
+
+    `turn` is how many requests it has started, each divided by the weight of its crawl. Until `wants_until` it would
+    take a start slot if it got one, until `heeded_until` its limits count."""
+
+    last_start: float
+    blocked_until: float
+    interval: float
+    base_interval: float
+    cap: int
+    in_flight: int
+    opener: int
+    turn: float
+    wants_until: float
+    heeded_until: float
+
+
+class Limits(NamedTuple):
+    """What other crawls leave to a lane. `interval`, `base_interval` and `cap` are the strictest of all, `in_flight` is
+    of the others alone. No request starts before `not_before`; none while one of them `is_opening` the host. `least_turn`
+    is of those that want a start slot, None if nobody does; `first_turn` of those whose limits count."""
+
+    interval: float
+    base_interval: float
+    cap: int
+    in_flight: int
+    not_before: float
+    is_opening: bool
+    least_turn: float | None
+    first_turn: float | None
+
+
+def first_sharing(name: str, *, is_apart: bool) -> int:
+    """How a new lane stands to those of other crawls, as long as there are none."""
+    return APART if is_apart or STAGE in name else ALONE
+
+
+def in_time_of(at: float, *, shift: float, own_shift: float) -> float:
+    """A time of another crawl in the time of the crawl that looks: each is the frontier's clock plus a shift."""
+    return at if shift == own_shift else at - shift + own_shift
+
+
+def limits_of(interval: float, base_interval: float, cap: int, others: Sequence[OtherLane], *, now: float) -> Limits:
+    """What the lanes of other crawls leave to a lane with this pace."""
+    heeded = [other for other in others if is_heeded(other, now=now)]
+    interval = max([interval, *(other.interval for other in heeded)])
+    ends = [other.blocked_until for other in others]
+    ends += [other.last_start + interval for other in others if not _is_far(other, interval, now=now)]
+    wanting = [other.turn for other in others if other.wants_until > now]
+    return Limits(
+        interval=interval,
+        base_interval=max([base_interval, *(other.base_interval for other in heeded)]),
+        # A cap of zero stops the crawl that has it, not the others.
+        cap=min([cap, *(other.cap for other in heeded if other.cap > 0)]),
+        in_flight=sum(other.in_flight for other in others),
+        not_before=max(ends, default=0.0),
+        is_opening=any(other.opener != 0 for other in others),
+        least_turn=min(wanting, default=None),
+        first_turn=min((other.turn for other in heeded), default=None),
+    )
+
+
+def is_heeded(other: OtherLane, *, now: float) -> bool:
+    """Whether the limits of this lane count: it has requests in flight, or its crawl asked for it lately."""
+    return other.in_flight > 0 or other.heeded_until > now
+
+
+def _is_far(other: OtherLane, interval: float, *, now: float) -> bool:
+    """Whether its last start lies further ahead than is possible: the clock was wrong when it was written."""
+    return other.last_start > now + (other.in_flight + 1) * interval + FAR_SECONDS
+
+
+def matters(other: OtherLane, interval: float, *, now: float) -> bool:
+    """Whether a lane with this interval has to look at the other one."""
+    return (
+        is_heeded(other, now=now)
+        or other.opener != 0
+        or other.wants_until > now
+        or other.blocked_until > now
+        or (other.last_start + interval > now and not _is_far(other, interval, now=now))
+    )
+
+
+def turn_at_return(turn: float, *, wants_until: float, first_turn: float | None, now: float) -> float:
+    """The turn of a lane that asks for start slots. One that wanted none meanwhile has saved none up."""
+    return turn if first_turn is None or wants_until > now else max(turn, first_turn)
+
+
+def turns_left(turn: float, *, weight: float, limits: Limits, horizon: float, most: int) -> int:
+    """How many requests, at most `most`, the lane may start before a crawl that waits has had its turn. It may be ahead
+    by as many as start within the horizon, so that one call can lend them."""
+    if limits.least_turn is None:
+        return most
+    ahead = max(1.0, horizon / limits.interval if limits.interval else float(limits.cap))
+    count, end = 0, limits.least_turn + ahead
+    while count < most and turn < end:
+        count, turn = count + 1, turn + 1.0 / weight
+    return count
+
+
+def wants(waiting: int, due: float, *, is_served: bool, now: float) -> tuple[float, float]:
+    """Until when a lane wants a start slot and its limits count, after a call that looked at it. `is_served`: the call
+    lent all that the worker asked for. `due`: when the lane may start next."""
+    if not waiting:
+        return 0.0, 0.0
+    later = max(now, due)
+    return (now if is_served else later + WANTS_SECONDS), later + HEEDED_SECONDS
+
+
+def keeps_until(ends: Iterable[float]) -> float:
+    """How long what is known of a host is kept when the last crawl that had a lane for it is deleted."""
+    return max(ends, default=0.0)
