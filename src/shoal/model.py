@@ -315,8 +315,10 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
 
     `dedup_ttl` is how many seconds a key stays known after its task has ended; zero: for ever. `feeding`: opened to be
     fed, it is not finished before a feeder has come. `refusal`: why this shoal leaves it alone, such as that another
-    version wrote it; empty: it does not. `searches`: a new lane begins with the `interval` that an earlier search has
-    learnt of its host, if one is kept; its `base_interval` is the crawl's all the same."""
+    version wrote it; empty: it does not. `pace_scope`: whether hosts have their limits over all crawls that say "host",
+    decided when the crawl begins. It shares them with others by `weight`. `searches`: a new lane begins with the
+    `interval` that an earlier search has learnt of its host, if one is kept; its `base_interval` is the crawl's all the
+    same."""
 
     id: str
     spider: str
@@ -334,6 +336,8 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     pools: tuple[Pool, ...] = ()
     refusal: str = ""
     searches: bool = False
+    pace_scope: Literal["host", "crawl"] = "host"
+    weight: float = 1.0
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

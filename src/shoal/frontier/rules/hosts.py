@@ -5,7 +5,7 @@ crawls have under the same name; it never writes into them. Decision 59 says why
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from shoal.frontier.rules.constants import FAR_SECONDS, HEEDED_SECONDS, WANTS_SECONDS
@@ -37,8 +37,8 @@ class OtherLane(NamedTuple):
 
 class Limits(NamedTuple):
     """What other crawls leave to a lane. `interval`, `base_interval` and `cap` are the strictest of all, `in_flight` is
-    of the others alone. No request starts before `not_before`; none while one of them `is_opening` the host. `least_turn`
-    is of those that want a start slot, None if nobody does; `first_turn` of those whose limits count."""
+    of the others alone. No request starts before `not_before`, and none while one of them `is_opening` the host.
+    `least_turn` is of those that want a start slot, None if nobody does; `first_turn` of those whose limits count."""
 
     interval: float
     base_interval: float
@@ -125,8 +125,3 @@ def wants(waiting: int, due: float, *, is_served: bool, now: float) -> tuple[flo
         return 0.0, 0.0
     later = max(now, due)
     return (now if is_served else later + WANTS_SECONDS), later + HEEDED_SECONDS
-
-
-def keeps_until(ends: Iterable[float]) -> float:
-    """How long what is known of a host is kept when the last crawl that had a lane for it is deleted."""
-    return max(ends, default=0.0)
