@@ -21,7 +21,16 @@ from shoal.testing.clock import FakeClock
 from shoal.testing.contract.store.rows import item
 
 FILES = Path(__file__).parents[1] / "shoal_db"
-WITH_EXITS = ("version_2_with_exits", "version_3", "version_4", "version_5", "version_6", "version_7", "version_8")
+WITH_EXITS = (
+    "version_2_with_exits",
+    "version_3",
+    "version_4",
+    "version_5",
+    "version_6",
+    "version_7",
+    "version_8",
+    "version_9",
+)
 ALL = ["version_1", "version_2", *WITH_EXITS]
 MADE_AT = 1002.0  # by the clock of those files
 CRAWL = "books-1"

@@ -10,7 +10,7 @@ from shoal.sqlite_file import VERSIONS, Migration, connect
 
 def open_tables(path: str | Path) -> sqlite3.Connection:
     """Open the file with the frontier's tables in their present form."""
-    migrations: dict[int, Migration] = {number: _script(f"from_{number}") for number in (1, 3, 4, 5, 6, 7, 8)} | {
+    migrations: dict[int, Migration] = {number: _script(f"from_{number}") for number in (1, 3, 4, 5, 6, 7, 8, 9)} | {
         2: _from_2
     }
     return connect(

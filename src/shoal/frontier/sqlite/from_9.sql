@@ -1,0 +1,1 @@
+-- What one fleet with many crawls needs.
