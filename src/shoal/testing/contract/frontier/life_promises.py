@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,12 @@ def many_tasks(number: int) -> list[Task]:
     return [make_task(key, LANES[key % 4], priority=key % 3, shape=key % 50) for key in range(number)]
 
 
+async def put_many(frontier: Frontier, number: int) -> None:
+    tasks = many_tasks(number)
+    for start in range(0, number, 1000):
+        await frontier.put(CRAWL, tasks[start : start + 1000])
+
+
 async def finish(frontier: Frontier, crawl: str = CRAWL, *, dead: Sequence[int] = ()) -> None:
     """Do everything that waits, until the crawl is finished."""
     while True:
@@ -41,8 +47,8 @@ async def finish(frontier: Frontier, crawl: str = CRAWL, *, dead: Sequence[int] 
         )
 
 
-async def begin_next(frontier: Frontier, **fields: float) -> None:
-    await frontier.open_crawl(Crawl(id=NEXT, spider="s", interval=0.0, cap=100, **fields))  # type: ignore[arg-type] -- numbers
+async def begin_next(frontier: Frontier, *, dedup_ttl: float = 0.0) -> None:
+    await frontier.open_crawl(Crawl(id=NEXT, spider="s", interval=0.0, cap=100, dedup_ttl=dedup_ttl))
 
 
 async def is_listed(frontier: Frontier, crawl: str = CRAWL) -> bool:
@@ -55,7 +61,7 @@ class LifePromises(FrontierCase):
     async def test_a_crawl_is_deleted_in_steps_and_from_the_first_one_on_nobody_sees_it(
         self, frontier: Frontier, second: Frontier
     ) -> None:
-        await frontier.put(CRAWL, many_tasks(MANY))
+        await put_many(frontier, MANY)
         held = await take(frontier, 10)
         is_gone = await frontier.delete_crawl(CRAWL, seconds=0.0)
         while not is_gone:
@@ -75,7 +81,7 @@ class LifePromises(FrontierCase):
     async def test_a_crawl_that_was_half_deleted_is_begun_anew_without_the_rest(
         self, frontier: Frontier, second: Frontier
     ) -> None:
-        await frontier.put(CRAWL, many_tasks(MANY))
+        await put_many(frontier, MANY)
         await frontier.update_lane(CRAWL, LANES[0], LaneUpdate(rest_seconds=600.0, why="busy"))
         await frontier.delete_crawl(CRAWL, seconds=0.0)
         await second.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=100))
@@ -86,7 +92,7 @@ class LifePromises(FrontierCase):
 
     async def test_other_crawls_are_worked_on_while_one_is_deleted(self, frontier: Frontier, second: Frontier) -> None:
         await begin_next(frontier)
-        await frontier.put(CRAWL, many_tasks(MANY))
+        await put_many(frontier, MANY)
         is_gone, number = False, 0
         while not is_gone:
             is_gone = await frontier.delete_crawl(CRAWL, seconds=0.0)
@@ -145,15 +151,16 @@ class LifePromises(FrontierCase):
         await frontier.put(CRAWL, many_tasks(10))
         await finish(frontier, dead=[7])
         await frontier.drop_keys(CRAWL)
-        for refused in (
+        refused: list[Callable[[], Awaitable[object]]] = [
             lambda: second.put(CRAWL, [make_task(1)]),
             lambda: second.bury(CRAWL, [(make_task(1), "unfit")]),
             lambda: second.know(CRAWL, [1]),
             lambda: second.set_feeding(CRAWL, "f", seconds=60.0),
             lambda: second.requeue_dead(CRAWL, DeadFilter()),
-        ):
+        ]
+        for change in refused:
             with pytest.raises(UsageError, match=r"'contract' is finished and its URL keys were dropped.*--again"):
-                await refused()  # type: ignore[no-untyped-call] -- each gives something else
+                await change()
         # It may be opened, as by those who only look at it, and its letters may go.
         await second.open_crawl(Crawl(id=CRAWL, spider="s", interval=0.0, cap=100))
         assert [(one.state, one.keys) for one in await second.crawls()] == [(CrawlState.FINISHED, "dropped")]
