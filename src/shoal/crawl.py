@@ -42,6 +42,7 @@ from shoal.model import BROWSER, Crawl
 from shoal.pipes import is_pipe
 from shoal.processes.alerts.alert_config import AlertConfig
 from shoal.processes.black_box import BlackBox
+from shoal.processes.clearing import clearing_beside
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import (
     code_known,
@@ -456,6 +457,7 @@ async def run_crawl(
     await coordinator.feeder.begin()
     async with (
         watching(at, frontier=frontier, say=say, stop=stop),
+        clearing_beside(places, frontier=frontier, say=say),
         listener_at(places, frontier=frontier, say=say) as listener,
     ):
         feeding = asyncio.create_task(coordinator.feeder.feed(spider, intake=intake_of(crawl)))

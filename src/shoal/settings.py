@@ -173,6 +173,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = ""
 
+    keep_crawls: Annotated[
+        Count,
+        _help(
+            "ended crawls of the spider that stay in the frontier, the newest ones; older ones are removed from there,"
+            " their items, log and archived pages stay; 0: no limit"
+        ),
+    ] = 10
+    crawl_ttl: Annotated[
+        str,
+        _help(
+            "how long an ended crawl stays in the frontier, such as 30d; the spider's newest one stays longer; empty:"
+            " for ever"
+        ),
+    ] = "30d"
+    known_ttl: Annotated[
+        str,
+        _help(
+            "how long a finished crawl remembers its URLs, such as 14d: for what is added to it late and for"
+            " `--skip-known` of the next one; its counters and dead letters stay; empty: for ever"
+        ),
+    ] = "14d"
+
     revisit: Annotated[
         str,
         _help(
@@ -411,7 +433,7 @@ def _convert(name: str, value: Any, origin: str) -> Any:
         raise SettingError(f"setting {name!r} ({origin}): {_expected(field.type, error)}, got {value!r}") from None
     if name in _CHECKS:
         _CHECKS[name](converted)
-    if name in ("dedup_ttl", "exit_patience", "freshness", "retention"):
+    if name in ("crawl_ttl", "dedup_ttl", "exit_patience", "freshness", "known_ttl", "retention"):
         _check_duration(name, converted, origin)
     if name in _CHECKS_OF_MANY:
         _CHECKS_OF_MANY[name](converted)

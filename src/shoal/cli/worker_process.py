@@ -27,8 +27,10 @@ from shoal.error_text import several
 from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
+from shoal.pipes import is_pipe
 from shoal.policy.verdicts import faults_of
 from shoal.processes.black_box import BlackBox
+from shoal.processes.clearing import clearing_beside
 from shoal.processes.crawl_record import belongs_to, is_unfinished, owner_of, record_of, with_refusals
 from shoal.processes.deaths import Watched, reclaim_former
 from shoal.processes.joining import places_to_join, results_of
@@ -124,6 +126,9 @@ async def _work(
         await reclaim_former(job.watched, frontier=frontier, say=say)
         if job.metrics is not None:
             frontier = stack.enter_context(_metrics_told(job.metrics, frontier, say))
+        if job.parent is None and not is_pipe(places.frontier):
+            # In a fleet the coordinator does it; at the other end of a pipe, too.
+            await stack.enter_async_context(clearing_beside(places, frontier=frontier, say=say))
         process = WorkerProcess(job, spiders=spiders, code=code, frontier=frontier, results=results, say=say)
         await process.run(stop, listener=listener)
         # In a fleet the coordinator judges the crawl.

@@ -37,7 +37,7 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     crawl took over the queue of another crawler; empty: it did not. `scheduled` are the latest runs of schedules that
     worked on it: a run that is started twice works on one crawl. `before` are the earlier crawls of the spider whose
     archived pages this one asks for only if they have changed, newest first. `code` is that of the latest run's
-    spider."""
+    spider. `skips_known`: it was begun to skip what earlier crawls of the spider have done, those in `known_from`."""
 
     settings: Settings
     start_lanes: list[str] = msgspec.field(default_factory=list)
@@ -52,6 +52,8 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     scheduled: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     code: SpiderCode = NO_CODE
+    skips_known: bool = False
+    known_from: tuple[str, ...] = ()
 
 
 def record_of(crawl: Crawl) -> CrawlRecord:
@@ -132,7 +134,7 @@ def check_arguments(crawl: Crawl, spider: Spider) -> None:
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Where a crawl comes from and its results go: the reference by which worker processes load the spider, the file
     that it leads to, the places, the run of a schedule, the earlier crawls whose pages may be asked for again, and
-    the code."""
+    the code. `known_from`: the earlier crawls whose URLs are skipped; None: none are to be."""
 
     reference: str
     source: SpiderSource = SpiderSource()
@@ -140,6 +142,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     scheduled: str = ""
     before: tuple[str, ...] = ()
     code: SpiderCode = NO_CODE
+    known_from: tuple[str, ...] | None = None
 
 
 def describe_crawl(
@@ -167,6 +170,8 @@ def describe_crawl(
         scheduled=_runs(former, origin.scheduled),
         before=origin.before if former is None else record_of(former).before,
         code=origin.code,
+        skips_known=origin.known_from is not None if former is None else record_of(former).skips_known,
+        known_from=(origin.known_from or ()) if former is None else record_of(former).known_from,
     )
     return Crawl(
         id=crawl_id,
