@@ -41,18 +41,20 @@ class Frontier(Protocol):
     """Where tasks live. Times passed in and out are seconds from now, never clock times."""
 
     async def open_crawl(self, crawl: Crawl) -> Crawl:
-        """Create the crawl. If a crawl has this id already, it takes over settings, budgets, rules and pace, and lanes
-        whose pace was the crawl's own follow it. Its state, tasks and counters stay, and so do `dedup` and whether
-        keys expire: only the length of a `dedup_ttl` may change."""
+        """Create the crawl. If a crawl has this id already, it takes over settings, budgets, limits, rules and pace,
+        and lanes whose pace was the crawl's own follow it. Its state, tasks and counters stay, and so do `dedup` and
+        whether keys expire: only the length of a `dedup_ttl` may change."""
 
     async def crawls(self) -> list[Crawl]:
         """All crawls, newest first."""
 
     async def set_state(self, crawl: str, state: CrawlState, *, reason: str = "") -> None:
-        """Pause, resume or cancel. Holds from the next lease on; settles still work. `reason` is for people to read.
+        """Pause, resume, cancel or stop. Holds from the next lease on; settles still work. `reason` is for people to
+        read.
 
-        Cancelling turns queued and delayed tasks into cancelled ones; resuming turns them back. A finished crawl
-        stays finished, and a paused crawl keeps the reason it was paused for."""
+        Cancelling turns queued and delayed tasks into cancelled ones; resuming turns them back. A stopped crawl has
+        ended, and keeps its tasks as they are. A finished crawl stays finished, and a paused or stopped crawl keeps the
+        reason it was paused or stopped for."""
 
     async def set_feeding(self, crawl: str, feeder: str, *, seconds: float, makes_up: float | None = None) -> None:
         """This feeder feeds the crawl for `seconds` more; 0: it has fed everything. While any feeder's time is not
@@ -141,7 +143,9 @@ class Frontier(Protocol):
         lease ends. `finished` names the crawls of this call that have nothing left to do.
 
         A lane that goes "via" a pool lends only as its exits allow; each lease names the exit to use. A crawl whose
-        cost has reached its budget is paused.
+        cost has reached its budget is paused. A running crawl that has work left and has reached one of its `limits`
+        is stopped for that reason, before anything is lent: results that were settled before count. A stopped crawl is
+        among `finished` as soon as nothing is leased.
 
         `landed` are leases of these crawls whose requests were answered: from this call on they no longer count in
         the caps of their lanes. The leases stand, their exits stay in use and an opening lane stays closed until they

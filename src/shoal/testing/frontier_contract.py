@@ -30,6 +30,7 @@ from shoal.testing.contract.frontier.put_promises import PutPromises
 from shoal.testing.contract.frontier.reason_promises import ReasonPromises
 from shoal.testing.contract.frontier.settle_promises import SettlePromises
 from shoal.testing.contract.frontier.stage_promises import StagePromises
+from shoal.testing.contract.frontier.stop_promises import StopPromises
 from shoal.testing.contract.frontier.ttl_promises import TtlPromises
 from shoal.testing.contract.frontier.visit_promises import VisitPromises
 
@@ -47,6 +48,7 @@ class FrontierContract(
     AccountPromises,
     PoolPromises,
     ControlPromises,
+    StopPromises,
     FeedingPromises,
     TtlPromises,
     HistoryPromises,

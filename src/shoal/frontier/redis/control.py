@@ -28,6 +28,7 @@ from shoal.frontier.redis.shards import Shard, prefix_of
 from shoal.frontier.redis.views import state_of, waiting_among
 from shoal.frontier.redis.wire import KEY, decode_crawl, decode_dead, encode_pools, number, pairs
 from shoal.frontier.rules.exits import check_exits
+from shoal.frontier.rules.limits import encoded
 from shoal.frontier.rules.unreadable import spider_in, unreadable_crawl
 from shoal.model import Crawl, CrawlState, DeadCount, DeadFilter, DeadLetter
 from shoal.setting_values import check_dedup
@@ -93,7 +94,15 @@ async def _open_shard(
     while True:
         async with runner.connections.borrow() as connection:
             answer = await connection.run(
-                "open", shard.prefix, given, walked, *fields, shard.number, shard.of, LAYOUT_VERSION
+                "open",
+                shard.prefix,
+                given,
+                walked,
+                *fields,
+                shard.number,
+                shard.of,
+                LAYOUT_VERSION,
+                encoded(crawl.limits),
             )
             if answer[0] == b"none" and shard.of == 1 and await runner.learn(crawl.id):
                 return {}
@@ -206,7 +215,7 @@ def _described(records: Sequence[Mapping[bytes, bytes]]) -> Crawl:
         return crawl
     state = state_of([record[b"state"] for record in records])
     ends = [float(record.get(b"finished", 0)) for record in records]
-    is_over = state in (CrawlState.FINISHED, CrawlState.CANCELLED)
+    is_over = state in (CrawlState.FINISHED, CrawlState.CANCELLED, CrawlState.STOPPED)
     return msgspec.structs.replace(crawl, state=state, finished=max(ends) if is_over else None, keys=keys_of(records))
 
 
@@ -223,11 +232,20 @@ async def set_state(runner: ShardRunner, crawl: str, state: CrawlState, *, reaso
         await _set_state(runner, shard, state, reason=reason)
 
 
-async def _set_state(runner: ShardRunner, shard: Shard, state: CrawlState, *, reason: str) -> None:
+async def stop(runner: ShardRunner, shards: Sequence[Shard], *, reason: str) -> None:
+    """Stop a crawl in several shards, unless somebody has given it another state meanwhile."""
+    for shard in shards:
+        await _set_state(runner, shard, CrawlState.STOPPED, reason=reason, from_running=True)
+
+
+async def _set_state(
+    runner: ShardRunner, shard: Shard, state: CrawlState, *, reason: str, from_running: bool = False
+) -> None:
     """A shard that is finished takes the new state, too, as long as its crawl is not."""
     walked = 0
     while True:
-        answer = await runner.change_in(shard, "state", str(state), walked, int(shard.of > 1), reason)
+        args = (str(state), walked, int(shard.of > 1), reason, int(from_running))
+        answer = await runner.change_in(shard, "state", *args)
         if answer[0] == b"ok":
             return
         if answer[0] == b"walk":

@@ -12,6 +12,7 @@ import msgspec
 from shoal.errors import UsageError
 from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL
 from shoal.frontier.rules.exits import check_exits
+from shoal.frontier.rules.limits import decoded, encoded
 from shoal.frontier.rules.tasks import DROPPED, losses_of_requeued, outcome_of
 from shoal.frontier.rules.unreadable import unreadable_crawl
 from shoal.frontier.sqlite import pool_exits
@@ -32,7 +33,7 @@ _COUNT_DEAD = (
 _HAS_MORE = f"SELECT EXISTS ({_AMONG} AND :key IS NULL LIMIT 1 OFFSET :most)"
 _CRAWLS = (
     "SELECT name, spider, state, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost,"
-    " settings, pools, feeding, dedup_ttl, created, finished, keys FROM crawl"
+    " settings, pools, feeding, dedup_ttl, created, finished, limits, keys FROM crawl"
     " JOIN crawl_about ON crawl_about.crawl = crawl.id"
 )
 KEYS: Final = ("known", "dropping", "dropped")
@@ -69,10 +70,10 @@ def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: floa
     budgets = crawl.budgets
     db.execute(
         "UPDATE crawl SET interval = ?, cap = ?, needs_rules = ?, max_pages = ?, max_per_lane = ?, max_per_shape = ?,"
-        " max_cost = ? WHERE id = ?",
+        " max_cost = ?, limits = ? WHERE id = ?",
         (
             crawl.interval, crawl.cap, crawl.needs_rules, budgets.pages, budgets.per_lane, budgets.per_shape,
-            budgets.cost, row_id,
+            budgets.cost, encoded(crawl.limits), row_id,
         ),
     )  # fmt: skip
     ledger = load(db, crawl.id, at=at)
@@ -114,11 +115,11 @@ def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
     row_id = db.execute(
         "INSERT INTO crawl (name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape,"
         " max_cost, cost, dedup_ttl, generation, turned, epoch, last_seq, last_token,"
-        " queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)",
+        " queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost, limits)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ?)",
         (
             crawl.id, str(crawl.state), crawl.feeding, crawl.interval, crawl.cap, crawl.needs_rules, budgets.pages,
-            budgets.per_lane, budgets.per_shape, budgets.cost, crawl.dedup_ttl, now,
+            budgets.per_lane, budgets.per_shape, budgets.cost, crawl.dedup_ttl, now, encoded(crawl.limits),
         ),
     ).lastrowid  # fmt: skip
     db.execute("UPDATE crawl SET epoch = id * ? WHERE id = ?", (EPOCHS_PER_CRAWL, row_id))
@@ -158,6 +159,7 @@ def set_state(ledger: Ledger, state: CrawlState, *, reason: str) -> None:
     if state == CrawlState.CANCELLED:
         _cancel(ledger)
     crawl.state = state
+    crawl.finished = ledger.wall if state in (CrawlState.CANCELLED, CrawlState.STOPPED) else None
     ledger.db.execute("UPDATE crawl_about SET reason = ? WHERE crawl = ?", (reason, crawl.id))
     ledger.flush()
 
@@ -274,7 +276,6 @@ def _cancel(ledger: Ledger) -> None:
     ledger.db.execute("UPDATE lane_kind SET waiting = 0 WHERE crawl = ?", (crawl.id,))
     crawl.cancelled += crawl.queued + crawl.delayed
     crawl.queued = crawl.delayed = 0
-    crawl.finished = ledger.wall
 
 
 def _restore(ledger: Ledger) -> None:
@@ -299,7 +300,6 @@ def _restore(ledger: Ledger) -> None:
     )
     crawl.delayed = crawl.cancelled - crawl.queued
     crawl.cancelled = 0
-    crawl.finished = None
 
 
 def _crawl(row: tuple[Any, ...], known: dict[str, Any] | None = None) -> Crawl:
@@ -317,6 +317,7 @@ def _crawl(row: tuple[Any, ...], known: dict[str, Any] | None = None) -> Crawl:
         ttl,
         created,
         finished,
+        limits,
         keys,
     ) = row
     return Crawl(
@@ -332,6 +333,7 @@ def _crawl(row: tuple[Any, ...], known: dict[str, Any] | None = None) -> Crawl:
         feeding=bool(feeding),
         created=created,
         finished=finished,
+        limits=decoded(limits),
         dedup_ttl=ttl,
         keys=KEYS[keys],
     )

@@ -13,6 +13,7 @@ from shoal.frontier.rules.constants import LONGEST_WHY, MAX_SAMPLES, STAGE_CAP
 from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
 from shoal.frontier.rules.dropped_keys import keys_dropped
 from shoal.frontier.rules.lanes import first_pace, takes_why
+from shoal.frontier.rules.limits import ran_since
 from shoal.frontier.sqlite.crawl_exits import CrawlExits
 from shoal.frontier.sqlite.frontier_rows import (
     CANCELLED,
@@ -80,6 +81,8 @@ class Ledger:
             self.db.execute(_SPARE, (ends, crawl.id, last, ends))
         if not is_noted(self.now, last=last):
             return False
+        if crawl.state == CrawlState.RUNNING:
+            crawl.ran += ran_since(self.now, last=last)
         crawl.clock_last = self.now
         return True
 
@@ -213,6 +216,12 @@ class Ledger:
         for name, amount in counts.items():
             self.tally("note", name, amount)
 
+    def noted(self, name: str) -> int:
+        """The sum of a note, as it is stored."""
+        select = "SELECT value FROM counter WHERE crawl = ? AND kind = 'note' AND name = ?"
+        row = self.db.execute(select, (self.crawl.id, name)).fetchone()
+        return 0 if row is None else int(row[0])
+
     def sample(self, reason: str, url: str) -> None:
         self._samples.append((reason, url))
 
@@ -268,11 +277,12 @@ class Ledger:
         self.db.execute(
             "UPDATE crawl SET state = ?, feeding = ?, cost = ?, finished = ?, epoch = ?, last_seq = ?, last_token = ?,"
             " queued = ?, delayed = ?, leased = ?, done = ?, dead = ?, cancelled = ?, duplicates = ?, stale = ?,"
-            " retried = ?, lost = ?, clock_last = ? WHERE id = ?",
+            " retried = ?, lost = ?, clock_last = ?, ran = ? WHERE id = ?",
             (
                 str(crawl.state), crawl.feeding, crawl.cost, crawl.finished, crawl.epoch, crawl.last_seq,
                 crawl.last_token, crawl.queued, crawl.delayed, crawl.leased, crawl.done, crawl.dead, crawl.cancelled,
-                crawl.duplicates, crawl.stale, crawl.retried, crawl.lost, crawl.clock_last, crawl.id,
+                crawl.duplicates, crawl.stale, crawl.retried, crawl.lost, crawl.clock_last, crawl.ran,
+                crawl.id,
             ),
         )  # fmt: skip
         if self._lanes:

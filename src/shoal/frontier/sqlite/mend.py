@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from shoal.frontier.rules.limits import decoded
 from shoal.frontier.rules.tasks import BAD_RECORD, KNOWN_KEYS, SET_ASIDE, outcome_of
 from shoal.frontier.rules.unreadable import aside_line
 from shoal.frontier.sqlite import roster
@@ -33,6 +34,7 @@ _CRAWL_NUMBERS = (
     "feeding", "interval", "cap", "needs_rules", "max_pages", "max_per_lane", "max_per_shape", "max_cost", "cost",
     "dedup_ttl", "generation", "turned", "epoch", "last_seq", "last_token", "queued", "delayed", "leased", "done",
     "dead", "cancelled", "duplicates", "stale", "retried", "lost", "clock_last", "clock_shift",
+    "ran",
 )  # fmt: skip
 _LANE_NUMBERS = (
     "next_start", "last_start", "blocked_until", "interval", "base_interval", "cap", "in_flight", "waiting", "known",
@@ -117,6 +119,9 @@ class _Mend:
                 (value, self._crawl),
             )
             self._aside["crawl"] += changed.rowcount
+        if not _reads(decoded, self._one("SELECT limits FROM crawl WHERE id = ?", self._crawl)):
+            self._aside["crawl"] += 1
+            self._db.execute("UPDATE crawl SET limits = '' WHERE id = ?", (self._crawl,))
         kinds = self._one("SELECT kinds FROM crawl WHERE id = ?", self._crawl)
         self._kinds = kinds.split(",") if kinds and isinstance(kinds, str) else []
         gone = self._db.execute("DELETE FROM feeder WHERE crawl = ? AND typeof(until) <> 'real'", (self._crawl,))

@@ -63,6 +63,7 @@ def progress(ledger: Ledger) -> Progress:
         feeders_lost=ledger.feeders_lost,
         kinds=_kinds(ledger, named[WAITING]),
         due_in=_due_in(ledger),
+        ran=crawl.ran,
     )
 
 
@@ -86,8 +87,8 @@ def _kinds(ledger: Ledger, waiting: Mapping[str, int]) -> dict[str, int]:
 
 
 def _reason(ledger: Ledger) -> str:
-    """Why the crawl was paused or cancelled."""
-    if ledger.crawl.state not in (CrawlState.PAUSED, CrawlState.CANCELLED):
+    """Why the crawl was paused, cancelled or stopped."""
+    if ledger.crawl.state in (CrawlState.RUNNING, CrawlState.FINISHED):
         return ""
     row = ledger.db.execute("SELECT reason FROM crawl_about WHERE crawl = ?", (ledger.crawl.id,)).fetchone()
     return str(row[0])

@@ -24,6 +24,7 @@ from shoal.frontier.rules.constants import (
 from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
 from shoal.frontier.rules.dropped_keys import keys_dropped, not_finished
 from shoal.frontier.rules.exits import no_exit_reason
+from shoal.frontier.rules.limits import ran_since
 from shoal.frontier.rules.tasks import (
     DROPPED,
     KNOWN_KEYS,
@@ -198,6 +199,7 @@ class ModelCrawl:
     clock_last: float = 0.0
     clock_shift: float = 0.0
     next_shift: float = 0.0
+    ran: float = 0.0
     state: CrawlState = CrawlState.RUNNING
     feeding: bool = False
     feeders: dict[str, float] = field(default_factory=dict)
@@ -238,6 +240,8 @@ class ModelCrawl:
                 task.at = ends if last < task.at <= ends else task.at
         if not is_noted(self.now, last=last):
             return False
+        if self.state == CrawlState.RUNNING:
+            self.ran += ran_since(self.now, last=last)
         self.clock_last = self.now
         return True
 

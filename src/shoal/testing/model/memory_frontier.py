@@ -66,6 +66,7 @@ from shoal.testing.model.memory_lease import (
     reclaim_and_wake,
     room,
     shares,
+    stop_if_reached,
 )
 from shoal.testing.model.memory_put import admit, lane_of
 
@@ -116,15 +117,15 @@ class MemoryFrontier:
             raise UsageError("a crawl finishes by itself: pause, resume or cancel it")
         if one.state in (CrawlState.FINISHED, state):
             return
-        before, one.state, one.reason = one.state, state, reason
+        before, one.state, one.reason, one.finished = one.state, state, reason, None
         if before == CrawlState.CANCELLED:
-            one.finished = None
             for task in one.in_state(TaskState.CANCELLED):
                 at = task.at
                 one.wait(task, at - one.now)
                 task.at = at
-        if state == CrawlState.CANCELLED:
+        if state in (CrawlState.CANCELLED, CrawlState.STOPPED):
             one.finished = one.wall
+        if state == CrawlState.CANCELLED:
             for task in one.in_state(TaskState.QUEUED) + one.in_state(TaskState.DELAYED):
                 task.state = TaskState.CANCELLED
 
@@ -208,6 +209,7 @@ class MemoryFrontier:
             if one.note_presence(seconds):
                 bring_back(one)
             reclaim_and_wake(one)
+            stop_if_reached(one)
             pause_if_spent(one)
         able = [(one, lane) for one in ours for lane in ready_lanes(one, kinds)]
         ready = [(one, lane) for one, lane in able if one.next_start(lane) <= one.now + horizon]
