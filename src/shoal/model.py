@@ -339,6 +339,12 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     pace_scope: Literal["host", "crawl"] = "host"
     weight: float = 1.0
 
+    @property
+    def priority(self) -> int:
+        """Over other crawls; it lies with the settings, which every frontier keeps."""
+        kept = self.settings.get("priority", 0)
+        return kept if isinstance(kept, int) else 0
+
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """A crawl's counters, read in one step. `outcomes`, `rejected` and `notes` count by name.
