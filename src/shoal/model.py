@@ -355,6 +355,12 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     limits: tuple[Limit, ...] = ()
     keys: Literal["known", "dropping", "dropped"] = "known"
 
+    @property
+    def priority(self) -> int:
+        """Over other crawls; it lies with the settings, which every frontier keeps."""
+        kept = self.settings.get("priority", 0)
+        return kept if isinstance(kept, int) else 0
+
 
 class CrawlSize(msgspec.Struct, frozen=True, kw_only=True):
     """What a crawl takes in its frontier. `is_estimate`: measured on some of its records, reckoned for the rest."""
