@@ -14,6 +14,7 @@ from typing import TypeVar
 from shoal.errors import StorageError
 from shoal.frontier.rules.constants import MOST_COUNTED
 from shoal.frontier.rules.duties import DutyCall
+from shoal.frontier.rules.exits import check_exits
 from shoal.frontier.sqlite import control, points, pool_exits, views
 from shoal.frontier.sqlite.expiry import expire_keys
 from shoal.frontier.sqlite.lease import Stuck, Terms, lease
@@ -40,6 +41,7 @@ from shoal.model import (
     Lease,
     LeaseBatch,
     Point,
+    Pool,
     Progress,
     PutReport,
     Result,
@@ -157,9 +159,12 @@ class SqliteFrontier:
         horizon: float,
         landed: Sequence[Lease] = (),
         kinds: Sequence[str] = (HTTP,),
+        offers: Sequence[Pool] = (),
     ) -> LeaseBatch:
-        terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon, landed=landed, kinds=kinds)
-
+        check_exits(offers)
+        terms = Terms(
+            limit=limit, worker=worker, seconds=seconds, horizon=horizon, landed=landed, kinds=kinds, offers=offers
+        )
         return await self._write(lambda db, at: lease(db, crawls, terms, at=at), given=False)
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:

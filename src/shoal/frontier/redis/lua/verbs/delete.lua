@@ -38,7 +38,7 @@ for _, kind in ipairs(kinds) do call('UNLINK', P .. 'ready:' .. kind) end
 for _, name in ipairs(call('HKEYS', P .. 'pools')) do call('UNLINK', P .. 'pool:' .. name) end
 for _, name in ipairs({
   'ready', 'busy', 'later', 'visits', 'held', 'leases', 'tries', 'dead', 'graves', 'count', 'turns', 'outcomes', 'rejected', 'notes', 'samples',
-  'rules', 'whys', 'repair', 'bad', 'feeders', 'outbox', 'sent', 'grants', 'turns:via', 'exits', 'sessions', 'pools', 'points', 'points:long', 'crawl',
+  'rules', 'whys', 'repair', 'bad', 'feeders', 'outbox', 'sent', 'grants', 'turns:via', 'exits', 'sessions', 'pools', 'offers', 'points', 'points:long', 'crawl',
 }) do
   call('UNLINK', P .. name)
 end
