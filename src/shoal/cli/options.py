@@ -34,6 +34,10 @@ _VALUES = (
     (("--concurrency",), "concurrency", "N"),
     (("--depth", "--max-depth"), "max_depth", "N"),
     (("--max-pages",), "max_pages", "N"),
+    (("--max-items",), "max_items", "N"),
+    (("--max-bytes",), "max_bytes", "N"),
+    (("--max-seconds",), "max_seconds", "N"),
+    (("--deadline",), "deadline", "TIME"),
     (("--user-agent",), "user_agent", "TEXT"),
     (("--proxies",), "proxies", "FILE"),
 )
