@@ -47,16 +47,14 @@ def reached_by(crawl: Crawl, progress: Progress, *, now: float) -> Limit | None:
 
 
 def raised(limit: Limit) -> dict[str, Any]:
-    """The setting that lets a crawl go on which this limit has stopped, with a higher value. A deadline that names no
-    day is passed anew by itself."""
+    """The setting that lets a crawl go on which this limit has stopped, with a higher value; none for a deadline: the
+    next one of its time holds for a crawl that is run again."""
     return raised_of(limit.why)
 
 
 def raised_of(why: str) -> dict[str, Any]:
     """The same by the reason of the stop; empty where no limit was the reason."""
     name, _, rest = why.partition(" ")
-    if name == DEADLINE:
-        return {name: rest.removesuffix(" passed")}
     if name not in COUNTED:
         return {}
     most = 2 * float(rest.removesuffix(" reached"))

@@ -175,7 +175,7 @@ def stopping_limit(crawl: Crawl, progress: Progress) -> str:
     if limit is None:
         return ""
     changes = " ".join(f"--set {name}={value!r}" for name, value in raised(limit).items())
-    return f"{limit.why}; run it again with {changes}"
+    return f"{limit.why}; run it again{f' with {changes}' if changes else ''}"
 
 
 def raised_budget(crawl: Crawl) -> float:

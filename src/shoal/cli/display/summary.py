@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -195,6 +196,7 @@ def _resume(summary: Summary, places: Places, *, again: str) -> str:
     if not (changes := raised_of(summary.reason)):
         return command(again, places) if again else "run the same command again to resume"
     options = " ".join(f"--set {quote(f'{name}={value}')}" for name, value in changes.items())
+    again = re.sub(rf" --set ({'|'.join(changes)})=\S+", "", again)
     return command(f"{again} {options}", places) if again else f"run the same command with {options}"
 
 
