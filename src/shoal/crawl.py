@@ -65,6 +65,7 @@ from shoal.processes.worker_parts import Shared, WorkerParts
 from shoal.processes.writer import rule_of
 from shoal.setting_values import parse_duration
 from shoal.settings import (
+    ARCHIVE_VARIABLE,
     CONFIG_FILE,
     FRONTIER_VARIABLE,
     PIPE_VARIABLE,
@@ -364,13 +365,12 @@ def fleet_for(  # noqa: PLR0913 -- what a fleet has of its coordinator
     how = {FRONTIER_VARIABLE: places.frontier, PIPE_VARIABLE: ""}
     if is_pipe(places.frontier):
         how = {FRONTIER_VARIABLE: "", PIPE_VARIABLE: places.frontier}
-    named = {**how, STORE_VARIABLE: places.store}
+    named = {**how, STORE_VARIABLE: places.store, ARCHIVE_VARIABLE: places.archive or ""}
     variables = {**os.environ, **(environment or {}), **named}
 
     def command(name: str, black_box: int) -> list[str]:
         flags = ["--crawl", crawl.id, "--name", name, "--parent", str(os.getpid()), "--burst"]
         flags += ["--black-box", str(black_box)]
-        flags += [] if places.archive is None else ["--archive", places.archive]
         flags += ["--other-store"] if places.other_store else []
         flags += ["--kinds", ",".join(kinds)] if kinds else []
         flags += ["--store-connections", str(record.settings.store_connections)]

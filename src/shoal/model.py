@@ -331,7 +331,8 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     version wrote it; empty: it does not. `pace_scope`: whether hosts have their limits over all crawls that say "host",
     decided when the crawl begins. It shares them with others by `weight`. `searches`: a new lane begins with the
     `interval` that an earlier search has learnt of its host, if one is kept; its `base_interval` is the crawl's all the
-    same. `limits`: what stops it before its work is done."""
+    same. `limits`: what stops it before its work is done. `keys`: whether it knows its URLs still; those of a finished
+    crawl can be dropped, in steps."""
 
     id: str
     spider: str
@@ -352,6 +353,14 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     pace_scope: Literal["host", "crawl"] = "host"
     weight: float = 1.0
     limits: tuple[Limit, ...] = ()
+    keys: Literal["known", "dropping", "dropped"] = "known"
+
+
+class CrawlSize(msgspec.Struct, frozen=True, kw_only=True):
+    """What a crawl takes in its frontier. `is_estimate`: measured on some of its records, reckoned for the rest."""
+
+    bytes: int
+    is_estimate: bool = True
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,18 +33,24 @@ from shoal.setting_values import (
 )
 
 MIB = 1024 * 1024
-# The addresses of frontier and store are no settings of a crawl; the command line reads these variables itself.
+# The places of a crawl are no settings of it; the command line reads these variables itself.
 CONFIG_FILE: Final = "shoal.toml"
 FRONTIER_VARIABLE, STORE_VARIABLE, PIPE_VARIABLE = "SHOAL_FRONTIER", "SHOAL_STORE", "SHOAL_PIPE"
+ARCHIVE_VARIABLE, SINK_VARIABLE = "SHOAL_ARCHIVE", "SHOAL_SINK"
+PLACE_VARIABLES: Final = {
+    "frontier": FRONTIER_VARIABLE,
+    "store": STORE_VARIABLE,
+    "archive": ARCHIVE_VARIABLE,
+    "pipe": PIPE_VARIABLE,
+    "sink": SINK_VARIABLE,
+}
 TOKEN_VARIABLE, READER_VARIABLE = "SHOAL_TOKEN", "SHOAL_READER_TOKEN"
 WEBHOOK_VARIABLE = "SHOAL_WEBHOOK_SECRET"
 # Nor is how a process logs: its workers do it in the same way.
 LOG_FORMAT_VARIABLE, LOG_LEVEL_VARIABLE, LOG_MARK_VARIABLE = "SHOAL_LOG_FORMAT", "SHOAL_LOG_LEVEL", "SHOAL_LOG_MARK"
 NO_SETTINGS: Final = frozenset(
     {
-        FRONTIER_VARIABLE,
-        STORE_VARIABLE,
-        PIPE_VARIABLE,
+        *PLACE_VARIABLES.values(),
         TOKEN_VARIABLE,
         READER_VARIABLE,
         WEBHOOK_VARIABLE,
@@ -418,6 +424,8 @@ _CHECKS_OF_MANY: dict[str, Callable[[Sequence[str]], object]] = {
 
 def _convert(name: str, value: Any, origin: str) -> Any:
     field = FIELDS.get(name)
+    if field is None and name in PLACE_VARIABLES:
+        raise SettingError(f"{name!r} ({origin}) is a place, no setting: set {PLACE_VARIABLES[name]}, or give --{name}")
     if field is None:
         hint = did_you_mean(name, FIELDS, otherwise="`shoal settings` lists them all")
         raise SettingError(f"unknown setting {name!r} ({origin}); {hint}")

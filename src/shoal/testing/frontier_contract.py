@@ -23,6 +23,7 @@ from shoal.testing.contract.frontier.kind_promises import KindPromises
 from shoal.testing.contract.frontier.known_promises import KnownPromises
 from shoal.testing.contract.frontier.landing_promises import LandingPromises
 from shoal.testing.contract.frontier.lease_promises import LeasePromises
+from shoal.testing.contract.frontier.life_promises import LifePromises
 from shoal.testing.contract.frontier.lost_promises import LostPromises
 from shoal.testing.contract.frontier.pool_promises import PoolPromises
 from shoal.testing.contract.frontier.put_promises import PutPromises
@@ -37,6 +38,7 @@ from shoal.testing.contract.frontier.visit_promises import VisitPromises
 class FrontierContract(
     PutPromises,
     KnownPromises,
+    LifePromises,
     LeasePromises,
     LandingPromises,
     LostPromises,

@@ -311,6 +311,7 @@ def decode_crawl(fields: Mapping[bytes, bytes]) -> Crawl:
             "dedup": fields.get(b"dedup", b"exact").decode(),
             "dedup_ttl": _number_in(fields, b"dedup_ttl", 0.0),
             "finished": None if finished is None else _number_in(fields, b"finished", 0.0),
+            "keys": fields.get(b"keys", b"known").decode(),
         },
         Crawl,
     )

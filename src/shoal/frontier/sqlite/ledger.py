@@ -11,6 +11,7 @@ import msgspec
 
 from shoal.frontier.rules.constants import LONGEST_WHY, MAX_SAMPLES, STAGE_CAP
 from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
+from shoal.frontier.rules.dropped_keys import keys_dropped
 from shoal.frontier.rules.lanes import first_pace, takes_why
 from shoal.frontier.rules.limits import ran_since
 from shoal.frontier.sqlite.crawl_exits import CrawlExits
@@ -38,6 +39,7 @@ WRITE_LANES = (
     " rules_version = new.column13, exits = new.column14, exits_next = new.column15"
     " FROM (VALUES {rows}) AS new WHERE lane.id = new.column1"
 )
+_LOAD = f"SELECT {CRAWL_COLUMNS} FROM crawl WHERE name = ? AND state <> 'deleting'"  # noqa: S608 -- constant
 REST, PACE = "rest", "pace"  # the kinds of `lane_why`
 WAITING = "waiting"  # the kind of the counters of tasks that are of another kind than http
 _SPARE = "UPDATE task SET at = ? WHERE crawl = ? AND state = 2 AND at > ? AND at <= ?"
@@ -67,7 +69,7 @@ class Ledger:
 
     @classmethod
     def load(cls, db: sqlite3.Connection, name: str, *, at: Moment) -> Ledger | None:
-        row = db.execute(f"SELECT {CRAWL_COLUMNS} FROM crawl WHERE name = ?", (name,)).fetchone()  # noqa: S608 -- constant
+        row = db.execute(_LOAD, (name,)).fetchone()
         return None if row is None else cls(db, CrawlRow(*row), at=at)
 
     def note_presence(self, *, seconds: float) -> bool:
@@ -250,6 +252,11 @@ class Ledger:
         """How many feeders are gone without having fed everything."""
         select = "SELECT count(*) FROM feeder WHERE crawl = ? AND until <= ?"
         return int(self.db.execute(select, (self.crawl.id, self.now)).fetchone()[0])
+
+    def check_keys(self) -> None:
+        """Refuse a change that needs the keys, if they were dropped."""
+        if self.crawl.keys:
+            raise keys_dropped(self.crawl.name)
 
     def revive(self) -> None:
         """A task or a source came into the crawl: a finished one runs again."""

@@ -22,6 +22,7 @@ from shoal.frontier.rules.constants import (
     SUSPECT_LOSSES,
 )
 from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
+from shoal.frontier.rules.dropped_keys import keys_dropped, not_finished
 from shoal.frontier.rules.exits import no_exit_reason
 from shoal.frontier.rules.limits import ran_since
 from shoal.frontier.rules.tasks import (
@@ -276,6 +277,19 @@ class ModelCrawl:
     def forget(self, key: int) -> None:
         self.seen.discard(key)
         self.ended.pop(key, None)
+
+    def drop_keys(self) -> None:
+        """Forget the keys of a finished crawl, for good."""
+        if self.crawl.keys == "known" and self.state != CrawlState.FINISHED:
+            raise not_finished(self.crawl.id, self.state)
+        self.crawl = msgspec.structs.replace(self.crawl, keys="dropped")
+        self.seen.clear()
+        self.ended.clear()
+
+    def check_keys(self) -> None:
+        """Refuse a change that needs the keys, if they were dropped."""
+        if self.crawl.keys != "known":
+            raise keys_dropped(self.crawl.id)
 
     def know(self, key: int) -> bool:
         """The key is known without a task; gives whether it is new."""

@@ -9,7 +9,7 @@
 -- was not checked since: nothing may change before that.
 crawl = read_fields('crawl', 'state', 'feeding', 'interval', 'cap', 'needs_rules', 'pages', 'per_lane', 'per_shape',
   'epoch', 'run', 'dedup', 'dedup_ttl', 'buckets', 'filters', 'shards', 'shard', 'spent', 'max_cost', 'cost', 'clock_last', 'clock_shift', 'kinds',
-  'ran', 'limits')
+  'ran', 'limits', 'keys')
 if not crawl.state or crawl.state == 'deleting' then return {'none'} end
 if ARGV[2] ~= '' and crawl.run ~= ARGV[2] then return {'repair'} end
 crawl.feeding, crawl.needs_rules = crawl.feeding == '1', crawl.needs_rules == '1'
