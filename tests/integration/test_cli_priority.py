@@ -16,25 +16,25 @@ from shoal.frontier import open_frontier
 from shoal.processes.beginning import begin
 from shoal.processes.opening import Places
 from shoal.processes.sources import feed, requests_of
+from shoal.processes.steering import set_priority
 from shoal.spider_file import load_spider
 from shoal.testing.sites.site_process import site_process
 
 PAGES = 400
-SLOTS = 10
 SPIDERS = """
 from shoal import Item, Spider
 
 class Once(Spider):
-    settings = {"allow_private": True, "obey_robots": False, "rate": "unlimited", "per_host": 100, "concurrency": 10}
+    settings = {{"allow_private": True, "obey_robots": False, "rate": "unlimited", "per_host": 99, "concurrency": 10}}
 
     def parse(self, page):
         yield Item(key=page.url)
 
 class News(Once):
-    name, priority = "news", 5
+    name, priority, start = "news", 5, ["{urls[0]}"]
 
 class Old(Once):
-    name = "old"
+    name, start = "old", ["{urls[1]}"]
 """
 
 
@@ -42,7 +42,10 @@ class Old(Once):
 def urls(tmp_path: Path) -> Iterator[list[str]]:
     """Two hosts, so slow that slots are what is scarce."""
     slow = ("--graph", "1", "--latency", "0.05")
-    with site_process(*slow, log=tmp_path / "a.jsonl") as first, site_process(*slow, log=tmp_path / "b.jsonl") as second:
+    with (
+        site_process(*slow, log=tmp_path / "a.jsonl") as first,
+        site_process(*slow, log=tmp_path / "b.jsonl") as second,
+    ):
         yield [first.url, second.url]
 
 
@@ -62,12 +65,20 @@ async def begin_both(folder: Folder, urls: list[str]) -> None:
     await frontier.close()
 
 
+async def put_behind(folder: Folder, name: str) -> None:
+    """What `shoal priority NAME -1` does, without the time that a command takes to start."""
+    frontier = await open_frontier(str(folder.path / "shoal.db"))
+    crawl = next(one for one in await frontier.crawls() if one.id == name)
+    assert await set_priority(crawl, -1, frontier=frontier) == 5
+    await frontier.close()
+
+
 def done(folder: Folder) -> dict[str, int]:
     return {one["crawl"]: one["progress"]["done"] for one in folder.json("status")}
 
 
 def test_the_higher_crawl_has_nine_of_ten_slots_until_people_change_that(folder: Folder, urls: list[str]) -> None:
-    (folder.path / "two.py").write_text(SPIDERS)
+    (folder.path / "two.py").write_text(SPIDERS.format(urls=urls))
     asyncio.run(begin_both(folder, urls))
     said = folder.run("worker", "two.py", "--max-pages", "200").stderr
     assert "retired after 200 pages" in said
@@ -84,18 +95,18 @@ def test_the_higher_crawl_has_nine_of_ten_slots_until_people_change_that(folder:
 
 
 def test_a_running_worker_heeds_a_changed_priority(folder: Folder, urls: list[str]) -> None:
-    (folder.path / "two.py").write_text(SPIDERS)
+    (folder.path / "two.py").write_text(SPIDERS.format(urls=urls))
     asyncio.run(begin_both(folder, urls))
     with folder.start("worker", "two.py", "--max-pages", "600") as worker:
-        folder.wait_for_pages(60, crawl="news-1")
-        folder.run("priority", "news-1", "-1")
+        folder.wait_for_pages(10, crawl="news-1")
+        asyncio.run(put_behind(folder, "news-1"))
         assert worker.wait(60) == 0
     # With its first priority the crawl would have been at its end before the other one had its turn.
     assert done(folder)["old-1"] > done(folder)["news-1"]
 
 
 def test_a_priority_below_zero_and_a_run_with_another_one(folder: Folder, urls: list[str]) -> None:
-    (folder.path / "two.py").write_text(SPIDERS)
+    (folder.path / "two.py").write_text(SPIDERS.format(urls=urls))
     asyncio.run(begin_both(folder, urls))
     changed = folder.json("priority", "old-1", "-3")
     assert changed == {"crawl": "old-1", "priority": -3, "before": 0}
@@ -103,7 +114,7 @@ def test_a_priority_below_zero_and_a_run_with_another_one(folder: Folder, urls: 
     assert "did you mean old-1?" in folder.refusal("priority", "odl-1", "2")
     # What people have changed stands, unless a run asks for another priority than the one before.
     summary = json.loads(folder.run("run", "two.py:Old", "--json").stdout)
-    assert summary["done"] == PAGES
+    assert summary["done"] == PAGES + 1
     assert folder.json("status", "old-1")["priority"] == -3
     folder.run("run", "two.py:News", "--priority", "7")
     assert folder.json("status", "news-1")["priority"] == 7
