@@ -68,7 +68,8 @@ class Plan:
 
     def worker_words(self, group: WorkerGroup) -> list[str]:
         """The words after `shoal` that run a worker of this group."""
-        return ["worker", self.reference, *(["--kinds", group.kind] if group.kind else [])]
+        # Whatever restarts it would wait longer and longer, and count a worker that retires among those that failed.
+        return ["worker", self.reference, *(["--kinds", group.kind] if group.kind else []), "--replace"]
 
     def container_words(self, group: WorkerGroup) -> list[str]:
         """The same in a container, which has its own port for metrics."""
