@@ -37,7 +37,8 @@ _IS_TAKEN = """
         OR EXISTS (SELECT FROM pg_type WHERE typname = $1 AND typnamespace = current_schema()::regnamespace)"""
 _KEEP = """
     INSERT INTO item_views (name, spider, is_table, origin, columns, position) VALUES ($1, $2, $3, $4, $5, $6)
-    ON CONFLICT (name) DO UPDATE SET origin = excluded.origin, columns = excluded.columns, position = excluded.position"""
+    ON CONFLICT (name) DO UPDATE SET
+        origin = excluded.origin, columns = excluded.columns, position = excluded.position"""
 _GRANTS = """
     SELECT privilege_type, CASE WHEN grantee = 0 THEN NULL ELSE pg_get_userbyid(grantee) END
     FROM pg_class, aclexplode(relacl)

@@ -84,8 +84,8 @@ def index_statement(view: ItemView, column: ViewColumn) -> str:
 
 
 def fill_statement(view: ItemView) -> str:
-    """Brings the next $2 items after the key $1 into the table; gives their keys. They are locked, in the order in which
-    writers lock them: no change comes in between."""
+    """Brings the next $2 items after the key $1 into the table; gives how many, and the last key. They are locked, in
+    the order in which writers lock them: no change comes in between."""
     return (
         "WITH present AS MATERIALIZED (SELECT key, url, first_seen, changed_at, version, gone_at,"
         f" data || '{{}}' AS data FROM items WHERE spider = {literal(view.spider)} AND key > $1"
@@ -104,7 +104,8 @@ def follow_statements(view: ItemView) -> list[str]:
     )
     body = (
         "#variable_conflict use_column\nBEGIN\n"
-        f" IF TG_OP = 'DELETE' THEN DELETE FROM {identifier(view.name)} WHERE \"_key\" = OLD.key; RETURN NULL; END IF;\n"  # noqa: S608 -- all quoted
+        f" IF TG_OP = 'DELETE' THEN DELETE FROM {identifier(view.name)} WHERE \"_key\" = OLD.key; RETURN NULL;"
+        " END IF;\n"
         f" {_upsert(view, source=row)};\n RETURN NULL;\nEND"
     )
     tag = f"$body_{_digest(body)}$"
