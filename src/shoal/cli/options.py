@@ -36,6 +36,10 @@ _VALUES = (
     (("--concurrency",), "concurrency", "N"),
     (("--depth", "--max-depth"), "max_depth", "N"),
     (("--max-pages",), "max_pages", "N"),
+    (("--priority",), "priority", "N"),
+    (("--worker-max-pages",), "worker_max_pages", "N"),
+    (("--worker-max-seconds",), "worker_max_seconds", "TIME"),
+    (("--worker-max-memory",), "worker_max_memory", "SIZE"),
     (("--user-agent",), "user_agent", "TEXT"),
     (("--proxies",), "proxies", "FILE"),
 )
