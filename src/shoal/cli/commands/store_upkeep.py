@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from shoal.cli.commands.item_views import view, views
+from shoal.cli.commands.view_table import view, views
 from shoal.cli.display.counting import Counting
 from shoal.cli.display.numbers import several
 from shoal.cli.display.screen import Screen

@@ -30,7 +30,7 @@ from shoal.store.base import (
     StoredItem,
 )
 from shoal.store.checks import mended, storable, storable_looks
-from shoal.store.files.item_views import NoViews
+from shoal.store.files.no_views import NoViews
 from shoal.store.files.outbox import FilesOutbox, read_sinks
 from shoal.store.files.segments import (
     FETCHES,

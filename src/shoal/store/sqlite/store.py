@@ -25,8 +25,8 @@ from shoal.store.base import (
 from shoal.store.checks import mended, storable, storable_keys, storable_looks
 from shoal.store.differing import check_moments
 from shoal.store.sqlite import differences, presence, read, write
-from shoal.store.sqlite.item_views import SqliteViews
 from shoal.store.sqlite.outbox import SqliteOutbox
+from shoal.store.sqlite.views import SqliteViews
 
 LOG_TABLES = ("fetch", "earlier_fetch")
 DELETED_PER_STEP = 5000

@@ -126,7 +126,7 @@ def trigger_statements(view: ItemView) -> list[str]:
         f"CREATE TRIGGER {new} AFTER INSERT ON item WHEN NEW.spider = {spider} {take}",
         f"CREATE TRIGGER {changed} AFTER UPDATE ON item WHEN NEW.spider = {spider} AND (NEW.version <> OLD.version"
         f" OR NEW.url <> OLD.url OR NEW.gone_at IS NOT OLD.gone_at) {take}",
-        f"CREATE TRIGGER {deleted} AFTER DELETE ON item WHEN OLD.spider = {spider} BEGIN"
+        f"CREATE TRIGGER {deleted} AFTER DELETE ON item WHEN OLD.spider = {spider} BEGIN"  # noqa: S608 -- all quoted
         f' DELETE FROM {identifier(view.name)} WHERE "_key" = OLD.key; END',
     ]
 

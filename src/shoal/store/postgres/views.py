@@ -122,12 +122,6 @@ class PostgresViews:
                 await connection.execute(_LOCK)
                 await connection.execute(f"SET LOCAL lock_timeout TO '{LOCK_SECONDS}s'")
                 yield connection
-            except asyncpg.InsufficientPrivilegeError as error:
-                text = self._link.address.without_secrets(str(error))
-                raise UsageError(
-                    f"PostgreSQL at {self._link.address.shown} refuses: {text}; run this with the role that owns the"
-                    " store's tables"
-                ) from None
             except asyncpg.DependentObjectsStillExistError as error:
                 what = self._link.address.without_secrets(error.detail or str(error))
                 raise UsageError(f"something else uses this view or a column of it: {what}; drop that first") from None
