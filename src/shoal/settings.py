@@ -23,6 +23,7 @@ from shoal.setting_values import (
     check_kind,
     check_networks,
     check_revisits,
+    parse_deadline,
     parse_duration,
     parse_machines,
     parse_max_failures,
@@ -145,6 +146,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_per_shape: Annotated[
         Count, _help("tasks a crawl accepts for URLs of one shape (/list/2026/05?page=…) on one host; 0: no limit")
     ] = 100_000
+    max_items: Annotated[Count, _help("items of its pages after which a crawl is stopped; 0: no limit")] = 0
+    max_bytes: Annotated[
+        Count,
+        _help(
+            "bytes of pages, after decompression, after which a crawl is stopped; counted from when it is set; 0: no"
+            " limit"
+        ),
+    ] = 0
+    max_seconds: Annotated[
+        Seconds,
+        _help("seconds of work, over all runs, after which a crawl is stopped; time without workers does not count"),
+    ] = 0.0
+    deadline: Annotated[
+        str,
+        _help(
+            'when a crawl is stopped: "06:00" (the next one, by the clock of the machine that begins it), "06:00'
+            ' Europe/Berlin", or with a day, "2026-11-20 06:00"; empty: never'
+        ),
+    ] = ""
     max_url_length: Annotated[Positive, _help("characters of a URL")] = 2048
     max_path_segments: Annotated[Positive, _help("segments of a URL's path")] = 20
     max_segment_repeats: Annotated[Positive, _help("times one path segment may occur in a URL")] = 3
@@ -428,6 +448,7 @@ def _is_setting(variable: str) -> bool:
 _CHECKS: dict[str, Callable[[str], object]] = {
     "rate": parse_rate,
     "dedup": check_dedup,
+    "deadline": parse_deadline,
     "max_failures": parse_max_failures,
     "kind": check_kind,
     "revisit": parse_revisit,

@@ -287,7 +287,7 @@ class WorkerProcess:
         lines = []
         for crawl in self._worked.values():
             progress = await until_reachable(partial(self._frontier.progress, crawl.id), say=self._say)
-            if progress.state is CrawlState.FINISHED:
+            if progress.state in (CrawlState.FINISHED, CrawlState.STOPPED):
                 faults = faults_of(progress, max_failures=record_of(crawl).settings.max_failures)
                 lines += [f"{crawl.id} failed: {fault}" for fault in faults]
         return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -14,6 +15,7 @@ from shoal.exits.pools import default_pool, pool_of, usable_pools
 from shoal.frontier.rules.priorities import effective_weight
 from shoal.key_forms import KEY_RULES
 from shoal.model import Budgets, Crawl, CrawlState
+from shoal.policy.limits import limits_of
 from shoal.policy.politeness import lent_interval
 from shoal.processes.result_places import ResultPlaces
 from shoal.processes.sources import start_lanes, start_mark
@@ -171,7 +173,7 @@ def describe_crawl(
     pools: Mapping[str, PoolSpec],
     former: Crawl | None = None,
 ) -> Crawl:
-    """The crawl as the frontier stores it; `former` is the same crawl before it is resumed.
+    """The crawl as the frontier stores it, from now on; `former` is the same crawl before it is resumed.
 
     Refuses settings that name a pool this spider cannot use."""
     record = CrawlRecord(
@@ -209,6 +211,7 @@ def describe_crawl(
         dedup_ttl=parse_duration(settings.dedup_ttl),
         weight=effective_weight(1.0, record.priority),
         pools=tuple(pool_of(spec, settings=settings) for spec in usable_pools(pools, spider).values()),
+        limits=limits_of(settings, now=time.time(), former=former),
     )
 
 
@@ -219,7 +222,8 @@ def _runs(former: Crawl | None, run: str) -> tuple[str, ...]:
 
 
 def is_unfinished(state: CrawlState) -> bool:
-    """Whether a crawl in this state is resumed when its spider runs again."""
+    """Whether a crawl in this state has work to do, now or when it is resumed. One that was stopped has ended, and is
+    resumed only by people."""
     return state in (CrawlState.RUNNING, CrawlState.PAUSED)
 
 

@@ -11,7 +11,7 @@ from shoal.model import STAGE, VIA, Crawl, CrawlState, DeadFilter, LaneUpdate, P
 from shoal.policy.politeness import lent_interval
 from shoal.processes.crawl_record import with_priority
 from shoal.processes.lane_reasons import PACE_CHANGED
-from shoal.processes.stats import spent_budget
+from shoal.processes.stats import spent_budget, stopping_limit
 from shoal.setting_values import parse_rate
 from shoal.urls import canonical, lane_of
 
@@ -25,6 +25,10 @@ def check_change(crawl: Crawl, progress: Progress, state: CrawlState) -> None:
         raise UsageError(f"{crawl.id} is finished: there is nothing to {_VERBS[state]}")
     if state is CrawlState.RUNNING and (spent := spent_budget(crawl, progress)):
         raise UsageError(f"{crawl.id}: {spent}")
+    if state is CrawlState.RUNNING and (limit := stopping_limit(crawl, progress)):
+        raise UsageError(f"{crawl.id}: {limit}")
+    if state is CrawlState.PAUSED and progress.state is CrawlState.STOPPED:
+        raise UsageError(f"{crawl.id} is stopped: there is nothing to pause")
 
 
 def lane_given(host: str) -> str:

@@ -250,6 +250,15 @@ class Worker:
         self._writer.flush()
         self._journey.failing.begin_again()
 
+    async def _stop_crawl(self, reason: str) -> None:
+        """Stop the crawl because its spider says so, and release the pages that were not asked for yet."""
+        progress = await self._reach(partial(self._frontier.progress, self._crawl))
+        if progress.state is CrawlState.RUNNING:
+            await self._reach(partial(self._frontier.set_state, self._crawl, CrawlState.STOPPED, reason=reason))
+            self._events.tell(logging.INFO, "crawl stopped", reason=reason)
+        self._journey.stop = ""
+        await self._release(self._waiting)
+
     async def _lease_when_reachable(self, free: int, stop: asyncio.Event) -> LeaseBatch | None:
         """Lease, and wait as long as the frontier cannot be reached; None when told to stop meanwhile."""
         try:
@@ -293,6 +302,9 @@ class Worker:
         try:
             finished = await self._finish(lease, start)
             self._slots.land(lease)
+            if self._journey.stop:
+                # Before the page is settled: a stop that is lost with this worker comes again with the page.
+                await self._stop_crawl(self._journey.stop)
             await self._writer.add(finished)
         except BaseException:
             # The lease is lost or released, or shoal itself failed: either way it is not this worker's to renew.

@@ -38,9 +38,11 @@ class Shared(NamedTuple):
 
 
 class PageJourney(Protocol):
-    """What a worker asks of the journey of its pages. `failing` says whether the crawl must pause."""
+    """What a worker asks of the journey of its pages. `failing` says whether the crawl must pause, `stop` why a
+    handler wants it to be stopped."""
 
     failing: FailingHandlers
+    stop: str
 
     async def prepare(self, lease: Lease) -> None:
         """Do what takes time before the start slot of the lease comes."""

@@ -123,7 +123,7 @@ def _is_fresh(seen: Seen, crawl: Crawl, *, now: float) -> bool:
 
 
 def _freshness(seen: Seen) -> float:
-    ended = seen.snapshot.progress.state in (CrawlState.FINISHED, CrawlState.CANCELLED)
+    ended = seen.snapshot.progress.state in (CrawlState.FINISHED, CrawlState.CANCELLED, CrawlState.STOPPED)
     return max(ENDED_LOOK_SECONDS if ended else LOOK_SECONDS, LOOK_SHARE * seen.took)
 
 

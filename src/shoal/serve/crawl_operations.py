@@ -72,7 +72,7 @@ async def pause_crawl(call: Call) -> CrawlSummary:
 
 
 async def resume_crawl(call: Call) -> CrawlSummary:
-    """A paused or cancelled crawl goes on as soon as a worker works on it."""
+    """A paused, stopped or cancelled crawl goes on as soon as a worker works on it."""
     return await _set_state(call, CrawlState.RUNNING)
 
 

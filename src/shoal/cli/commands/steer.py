@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -76,12 +77,12 @@ def pause(crawl: str | None, *, places: Places, as_json: bool) -> None:
     _steer(crawl, CrawlState.PAUSED, places=places, as_json=as_json)
 
 
-@click.command(short_help="Resume a paused or cancelled crawl.")
+@click.command(short_help="Resume a paused, stopped or cancelled crawl.")
 @crawl_argument
 @place_options(store=False)
 @json_with(*STEERED)
 def resume(crawl: str | None, *, places: Places, as_json: bool) -> None:
-    """Resume a paused or cancelled crawl.
+    """Resume a paused, stopped or cancelled crawl.
 
     \b
     Example: shoal resume books-1
@@ -166,6 +167,7 @@ async def _set_state(name: str | None, state: CrawlState, *, places: Places, yes
     from shoal.cli.asking import ask_if_others_work_on
     from shoal.cli.next_commands import run_again
     from shoal.cli.which import chosen_crawl
+    from shoal.policy.limits import raised, reached_by
     from shoal.processes.stats import raised_budget, spent_budget
     from shoal.processes.steering import check_change
 
@@ -175,6 +177,8 @@ async def _set_state(name: str | None, state: CrawlState, *, places: Places, yes
         if state is CrawlState.RUNNING and (spent := spent_budget(crawl, former)):
             again = run_again(crawl, places, budget=raised_budget(crawl))
             raise UsageError(f"{crawl.id}: {spent}: {again}")
+        if state is CrawlState.RUNNING and (limit := reached_by(crawl, former, now=time.time())):
+            raise UsageError(f"{crawl.id}: {limit.why}: {run_again(crawl, places, **raised(limit))}")
         check_change(crawl, former, state)
         if state is CrawlState.CANCELLED:
             await ask_if_others_work_on(crawl, frontier=frontier, deed="cancel", yes=yes)

@@ -34,6 +34,7 @@ export function crawlButtons(app, crawl, { latest, changed, all = false }) {
   if (crawl.refusal) return [remove];
   if (crawl.state === "running") return [pause, ...(all ? [add, priority] : []), cancel];
   if (crawl.state === "paused") return [resume, ...(all ? [add, priority] : []), cancel];
+  if (crawl.state === "stopped") return [resume, rerun, remove];
   return [rerun, remove];
 }
 
