@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 from shoal.error_text import several
 from shoal.errors import UsageError
@@ -162,7 +162,7 @@ class Leaving:
             for one in waiting:
                 one.cancel()
 
-    async def finish(self, pages: list[asyncio.Task[None]], *, grace_seconds: float) -> None:
+    async def finish(self, pages: Sequence[asyncio.Task[Any]], *, grace_seconds: float) -> None:
         """Wait for pages in hand, as long as they may take."""
         if pages and self._retirement is not None and self._retirement.due.is_set() and not self._stop.is_set():
             stopped = asyncio.create_task(self._stop.wait())
