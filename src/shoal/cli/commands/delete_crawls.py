@@ -141,8 +141,8 @@ def _check_needed(chosen: Sequence[str], crawls: Sequence[Crawl], wanted: Wanted
     for name in chosen:
         if name in needed and (wanted.log or wanted.pages):
             raise UsageError(
-                f"{needed[name]} is unfinished and needs the log and the archived pages of {name}: delete it without --log"
-                " and --pages, or after that crawl"
+                f"{needed[name]} is unfinished and needs the log and the archived pages of {name}: leave out --log and"
+                " --pages, or delete it after that crawl"
             )
 
 
