@@ -56,6 +56,7 @@ from shoal.processes.fleet import Fleet, Start
 from shoal.processes.listener import Listener
 from shoal.processes.opening import Places, Say, archive_of, frontier_at, inbox_at
 from shoal.processes.outages import until_reachable
+from shoal.processes.retirement import Limits
 from shoal.processes.served_kinds import check_stages, handled_elsewhere, kinds_of
 from shoal.processes.solitude import Solitude
 from shoal.processes.sources import reads_input, start_lanes
@@ -189,6 +190,8 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         box=own_box,
         beside=shared.beside,
         solitude=shared.solitude,
+        slots=shared.slots,
+        retirement=shared.retirement,
         kinds=kinds,
         code=shared.code,
         tally=tally,
@@ -362,6 +365,7 @@ def fleet_for(  # noqa: PLR0913 -- what a fleet has of its coordinator
 ) -> Fleet:
     """A fleet of `workers` worker processes on this machine, with these variables besides our own."""
     record = record_of(crawl)
+    settings = record.settings
     # Not on the command line, where all users of the machine could read the passwords in them.
     how = {FRONTIER_VARIABLE: places.frontier, PIPE_VARIABLE: ""}
     if is_pipe(places.frontier):
@@ -374,7 +378,10 @@ def fleet_for(  # noqa: PLR0913 -- what a fleet has of its coordinator
         flags += ["--black-box", str(black_box)]
         flags += ["--other-store"] if places.other_store else []
         flags += ["--kinds", ",".join(kinds)] if kinds else []
-        flags += ["--store-connections", str(record.settings.store_connections)]
+        flags += ["--store-connections", str(settings.store_connections)]
+        # Also where there are none: those of the spider's class are not the crawl's.
+        flags += ["--max-pages", str(settings.worker_max_pages), "--max-seconds", settings.worker_max_seconds or "0s"]
+        flags += ["--max-memory", settings.worker_max_memory or "0MB"]
         return [sys.executable, "-m", "shoal", "worker", record.spider, *flags]
 
     async def reclaim(name: str, death: Death) -> None:
@@ -437,7 +444,8 @@ async def run_crawl(
     )
 
     async def work() -> None:
-        if workers > 1:
+        # A worker that retires leaves a process that goes on: the coordinator's.
+        if workers > 1 or any(Limits.of(record_of(crawl).settings)):
             try:
                 fleet = fleet_for(crawl, places, workers=workers, frontier=frontier, say=say, kinds=at.kinds)
                 await fleet.run(stop)

@@ -13,6 +13,7 @@ DUPLICATE = "duplicate"  # the reason under which links to known pages are count
 VIA = " via "  # between a lane's host and its pool; a lane without it goes out directly
 STAGE = " stage "  # between a lane's host and a kind: pages that were fetched wait there for a handler of that kind
 NO_EXIT = "no_exit"
+REGION = "region:"  # begins the name of a pool that has the exits that workers offer for a region, and no others
 HTTP = "http"  # the kind of tasks that name none
 BROWSER = "browser"  # the kind of tasks whose pages are rendered
 RENDER_WAITS: Final = ("dom", "load", "quiet")
@@ -354,6 +355,12 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     weight: float = 1.0
     limits: tuple[Limit, ...] = ()
     keys: Literal["known", "dropping", "dropped"] = "known"
+
+    @property
+    def priority(self) -> int:
+        """Over other crawls; it lies with the settings, which every frontier keeps."""
+        kept = self.settings.get("priority", 0)
+        return kept if isinstance(kept, int) else 0
 
 
 class CrawlSize(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,9 +30,9 @@ from shoal.model import (
 )
 
 PLAIN, STRICT = "plain", "strict"
-LANES = ["a", "b", "c", "a via p", "b via p", "c via q"]
+LANES = ["a", "b", "c", "a via p", "b via p", "c via q", "b via region:de"]
 KEYS = range(24)
-EXITS = ["x", "y", "z", "anna", "ben"]
+EXITS = ["x", "y", "z", "anna", "ben", "m1", "d1", "d2"]
 SITES = ["cookies direct a.test", "cookies x b.test"]
 SAMPLED = ["merged", "scope", "max_pages"]
 KINDS = ["http", "browser", "eu"]
@@ -42,6 +42,12 @@ POOL = Pool(
 )
 ACCOUNTS = Pool(name="q", exits=("anna", "ben"), interval=0.0, exclusive=True, quarantine=2.0, patience=8.0)
 OPEN_PLAIN = Crawl(id=PLAIN, spider="s", interval=0.0, cap=3, pools=(POOL, ACCOUNTS))
+REGION_DE = Pool(name="region:de", exits=("d1",), interval=0.5, cap=2, quarantine=2.0, patience=16.0, cost=0.25)
+# What a worker offers: an exit of its own to a common pool, exits to a region, one of them another worker's too.
+OFFERS = {
+    "w1": (msgspec.structs.replace(POOL, exits=("m1",)), REGION_DE),
+    "w2": (msgspec.structs.replace(REGION_DE, exits=("d2", "d1")),),
+}
 crawl_names = st.sampled_from([PLAIN, STRICT])
 lane_names = st.sampled_from(LANES)
 tasks = st.builds(

@@ -16,6 +16,7 @@ from frontier_strategies import (
     KEYS,
     KINDS,
     LANES,
+    OFFERS,
     OPEN_PLAIN,
     PLAIN,
     REASONS,
@@ -146,6 +147,8 @@ class FrontierMachine(RuleBasedStateMachine):
         self, crawls: list[str], limit: int, worker: str, horizon: float, kinds: list[str], data: st.DataObject
     ) -> None:
         landed = data.draw(st.lists(st.sampled_from(self.leases[-12:]), max_size=6)) if self.leases else []
+        # Each shard chooses among its own exits.
+        offers = () if self.is_sharded else data.draw(st.sampled_from([(), OFFERS[worker]]))
         batch = self.both(
             lambda frontier: frontier.lease(
                 crawls,
@@ -155,6 +158,7 @@ class FrontierMachine(RuleBasedStateMachine):
                 horizon=horizon,
                 landed=[self.twin(lease, frontier) for lease in landed],
                 kinds=kinds,
+                offers=offers,
             )
         )
         self.leases += batch.leases
@@ -226,7 +230,7 @@ class FrontierMachine(RuleBasedStateMachine):
         lost = await frontier.extend(leases, seconds=10.0)
         return sorted((lease.crawl, lease.task.key, lease.attempt) for lease in lost)
 
-    @rule(seconds=st.sampled_from([0.1, 0.3, 0.9, 3.0, 11.0]))
+    @rule(seconds=st.sampled_from([0.1, 0.3, 0.9, 3.0, 11.0, 61.0]))
     def let_time_pass(self, seconds: float) -> None:
         self.clock.advance(seconds)
 

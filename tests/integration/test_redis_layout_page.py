@@ -144,6 +144,8 @@ async def crawl_with_exits(frontier: RedisFrontier, clock: FakeClock) -> None:
     await frontier.lease(["books"], 1, worker="w", seconds=60.0, horizon=5.0, landed=leases)
     clock.advance(200.0)
     await take(frontier, "books")
+    offers = (Pool(name="region:de", exits=("d1",)), msgspec.structs.replace(PROXIES, exits=("own",)))
+    await frontier.lease(["books"], 1, worker="w", seconds=60.0, horizon=5.0, offers=offers)
     await frontier.evict("w")
     await frontier.requeue_dead("books", DeadFilter(), limit=1)
     await frontier.drop_dead("books", DeadFilter(), limit=1)

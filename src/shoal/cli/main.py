@@ -51,6 +51,7 @@ COMMANDS = {
     "cancel": "steer",
     "pace": "steer",
     "delete": "delete_crawls",
+    "priority": "steer",
     "why": "why",
     "dead": "dead_letters",
     "alerts": "alert_list",

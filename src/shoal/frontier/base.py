@@ -27,6 +27,7 @@ from shoal.model import (
     Lease,
     LeaseBatch,
     Point,
+    Pool,
     Progress,
     PutReport,
     Result,
@@ -131,6 +132,7 @@ class Frontier(Protocol):
         horizon: float,
         landed: Sequence[Lease] = (),
         kinds: Sequence[str] = (HTTP,),
+        offers: Sequence[Pool] = (),
     ) -> LeaseBatch:
         """Lend up to `limit` tasks whose lanes may start within `horizon`, longest-waiting lane first,
         inside a lane by priority, then age. Expired leases are reclaimed first. An attempt counts from its lease; it
@@ -153,7 +155,14 @@ class Frontier(Protocol):
 
         `kinds`: only tasks of these kinds are lent, as if the others were not there; `ask_again` counts for these
         kinds. Everything else about a lane counts for all its tasks, of whatever kind: pace, cap, rests, rules, exits.
-        `finished` crawls have no task of any kind left."""
+        `finished` crawls have no task of any kind left.
+
+        `offers`: the exits that this worker has and others may lack, by pool. They are in the pool from this call on,
+        until nobody has offered them for OFFER_SECONDS. Only calls that offer an exit get leases through it. A lane
+        whose exits that are due are all of other workers lends nothing, waits anew from now, and is asked for again
+        after a moment. A pool whose name begins with REGION is there when somebody offers it, with the limits of the
+        first offer and the crawl's pace towards a host; offers to another pool that the crawl does not have are
+        ignored."""
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:
         """Keep the leases for `seconds` from now; gives the leases that are lost already."""

@@ -204,7 +204,7 @@ class Listener:
 
     async def _has_room(self, crawl: str, max_pending: int) -> bool:
         progress = await until_reachable(partial(self._frontier.progress, crawl), say=self._say)
-        is_wanted = progress.state is not CrawlState.CANCELLED
+        is_wanted = progress.state not in (CrawlState.CANCELLED, CrawlState.STOPPED)
         return is_wanted and progress.queued + progress.delayed < max_pending
 
     async def _put(self, crawl: str, entries: Sequence[bytes], intake: Intake) -> None:

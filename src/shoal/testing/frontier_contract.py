@@ -25,6 +25,7 @@ from shoal.testing.contract.frontier.landing_promises import LandingPromises
 from shoal.testing.contract.frontier.lease_promises import LeasePromises
 from shoal.testing.contract.frontier.life_promises import LifePromises
 from shoal.testing.contract.frontier.lost_promises import LostPromises
+from shoal.testing.contract.frontier.offer_promises import OfferPromises
 from shoal.testing.contract.frontier.pool_promises import PoolPromises
 from shoal.testing.contract.frontier.put_promises import PutPromises
 from shoal.testing.contract.frontier.reason_promises import ReasonPromises
@@ -47,6 +48,7 @@ class FrontierContract(
     ExitPromises,
     AccountPromises,
     PoolPromises,
+    OfferPromises,
     ControlPromises,
     StopPromises,
     FeedingPromises,

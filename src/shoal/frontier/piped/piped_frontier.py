@@ -33,6 +33,7 @@ from shoal.model import (
     Lease,
     LeaseBatch,
     Point,
+    Pool,
     Progress,
     PutReport,
     Released,
@@ -120,6 +121,7 @@ class PipedFrontier:
         horizon: float,
         landed: Sequence[Lease] = (),
         kinds: Sequence[str] = (HTTP,),
+        offers: Sequence[Pool] = (),
     ) -> LeaseBatch:
         arguments = {
             "crawls": crawls,
@@ -129,6 +131,7 @@ class PipedFrontier:
             "horizon": horizon,
             "landed": landed,
             "kinds": kinds,
+            "offers": offers,
         }
         told = await self._calls.call("lease", arguments, crawl=crawls[0] if len(crawls) == 1 else "")
         # Starts count from the moment in which they were given, so that a late one is known to be late.

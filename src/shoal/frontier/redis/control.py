@@ -119,7 +119,7 @@ async def _open_shard(
                 await delete_crawl(runner, crawl.id)
             case b"pace":
                 pace = (answer[1], number(crawl.interval), answer[2], crawl.cap)
-                await _walk(runner, shard, "pace", *pace)
+                await walk(runner, shard, "pace", *pace)
                 walked = 1
             case b"ttl":
                 await runner.change_in(shard, "ttl", number(crawl.dedup_ttl))
@@ -133,7 +133,7 @@ async def _with_pools(
         return record
     args = encode_pools(crawl.pools)
     await runner.change_in(shard, "pools", *args)
-    await _walk(runner, shard, "pools")
+    await walk(runner, shard, "pools")
     return {**record, b"pools": msgspec.json.encode(crawl.pools)}
 
 
@@ -249,7 +249,7 @@ async def _set_state(
         if answer[0] == b"ok":
             return
         if answer[0] == b"walk":
-            await _walk(runner, shard, "resume", answer[1])
+            await walk(runner, shard, "resume", answer[1])
             walked = 1
 
 
@@ -312,7 +312,7 @@ async def clear_dead(runner: ShardRunner, crawl: str, verb: str, which: DeadFilt
     return cleared
 
 
-async def _walk(runner: ShardRunner, shard: Shard, how: str, *args: Argument) -> None:
+async def walk(runner: ShardRunner, shard: Shard, how: str, *args: Argument) -> None:
     """Change all lanes."""
     cursor: bytes | str = "0"
     while True:

@@ -21,6 +21,7 @@ from shoal.frontier.redis.shard_runner import ShardRunner
 from shoal.frontier.redis.shards import Shard, shard_of
 from shoal.frontier.redis.wire import encode_update, number
 from shoal.frontier.rules.constants import MOST_COUNTED
+from shoal.frontier.rules.exits import check_exits
 from shoal.frontier.rules.tasks import BAD_RECORD
 from shoal.model import (
     DIRECT,
@@ -38,6 +39,7 @@ from shoal.model import (
     Lease,
     LeaseBatch,
     Point,
+    Pool,
     Progress,
     PutReport,
     Result,
@@ -147,9 +149,13 @@ class RedisFrontier:
         horizon: float,
         landed: Sequence[Lease] = (),
         kinds: Sequence[str] = (HTTP,),
+        offers: Sequence[Pool] = (),
     ) -> LeaseBatch:
+        check_exits(offers)
         self._repair.see_terms(horizon=horizon, seconds=seconds)
-        terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon, landed=landed, kinds=kinds)
+        terms = Terms(
+            limit=limit, worker=worker, seconds=seconds, horizon=horizon, landed=landed, kinds=kinds, offers=offers
+        )
         return await lease(self._runner, self._outbox, crawls, terms)
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:

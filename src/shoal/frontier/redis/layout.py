@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from shoal.frontier.rules import constants, tasks
-from shoal.model import NO_EXIT, STAGE, VIA
+from shoal.model import NO_EXIT, REGION, STAGE, VIA
 
 # The version of the keys of a crawl and of their contents: field `layout` of its record. Raise it when scripts of the
 # former version could not go on with a crawl of the new one, or the other way round.
@@ -30,4 +30,5 @@ CONSTANTS: Final[dict[str, Constant]] = {
     "NO_EXIT": NO_EXIT,
     "VIA": VIA,
     "STAGE": STAGE,
+    "REGION": REGION,
 }

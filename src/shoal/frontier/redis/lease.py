@@ -13,14 +13,15 @@ import msgspec
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.control import stop
 from shoal.frontier.redis.mend import UNREADABLE
+from shoal.frontier.redis.offers import offer_first, offering, take_over
 from shoal.frontier.redis.outbox import Outbox
 from shoal.frontier.redis.shard_runner import Call, ShardRunner
 from shoal.frontier.redis.shards import Shard, shard_of
-from shoal.frontier.redis.wire import KEY, decode_task, number
+from shoal.frontier.redis.wire import KEY, decode_task, encode_offers, number
 from shoal.frontier.rules.fairness import share_out
 from shoal.frontier.rules.limits import decoded
 from shoal.frontier.rules.tasks import is_suspect
-from shoal.model import DIRECT, HTTP, VIA, Lease, LeaseBatch
+from shoal.model import DIRECT, HTTP, VIA, Lease, LeaseBatch, Pool
 
 MAX_LEASES = 100  # per script: all other clients wait for a script
 LEAST_LANES = 32  # that each of several shards names, even if few of them can be served
@@ -39,6 +40,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     may_be_alone: bool = True
     landed: Sequence[Lease] = ()
     kinds: Sequence[str] = (HTTP,)
+    offers: Sequence[Pool] = ()
 
     @property
     def asked(self) -> str:
@@ -57,6 +59,8 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
         part = msgspec.structs.replace(terms, limit=limit, may_be_alone=not leases, landed=landed)
         landed = ()
         shards = [shard for name in names for shard in await runner.shards(name)]
+        if terms.offers:
+            await offer_first(runner, shards, terms.offers)
         batch = await (_lease_one(runner, shards[0], part) if len(shards) == 1 else _lease_many(runner, shards, part))
         # When the answer came, or should have come, not when the server lent: a start may come late by the way of an
         # answer, never early.
@@ -67,6 +71,8 @@ async def lease(runner: ShardRunner, outbox: Outbox, crawls: Sequence[str], term
             await runner.mend(shard)
         if leases and leases[0].alone:
             break
+        if await take_over(runner, *batch.offering) and not leases:
+            continue
         if batch.gone and any([await runner.learn(crawl) for crawl in batch.gone]):
             continue
         for crawl in batch.gone:
@@ -128,14 +134,26 @@ class _Lent(msgspec.Struct, kw_only=True):
     stopped: set[tuple[str, str]] = msgspec.field(default_factory=set)
     was_overtaken: bool = False
     unreadable: list[Shard] = msgspec.field(default_factory=list)
+    offering: tuple[Sequence[Call], Sequence[list[Any]]] = ((), ())
 
 
 async def _lease_one(runner: ShardRunner, shard: Shard, terms: Terms) -> _Lent:
     may_be_alone = int(terms.may_be_alone)
-    args = (terms.limit, terms.worker, number(terms.seconds), number(terms.horizon), may_be_alone, terms.asked)
+    args = (
+        terms.limit,
+        terms.worker,
+        number(terms.seconds),
+        number(terms.horizon),
+        may_be_alone,
+        terms.asked,
+        encode_offers(terms.offers),
+    )
     asked = runner.connections.times.now()
-    *_, answer = await runner.run([*_land([shard], terms.landed), (shard, "lease", args)])
-    return _lent(runner, {shard: answer}, asked=asked)
+    offers = offering([shard], terms.offers)
+    *answers, answer = await runner.run([*offers, *_land([shard], terms.landed), (shard, "lease", args)])
+    lent = _lent(runner, {shard: answer}, asked=asked)
+    lent.offering = offers, answers[: len(offers)]
+    return lent
 
 
 async def _lease_many(runner: ShardRunner, shards: Sequence[Shard], terms: Terms) -> _Lent:
@@ -144,8 +162,12 @@ async def _lease_many(runner: ShardRunner, shards: Sequence[Shard], terms: Terms
     limit = min(terms.limit, max(LEAST_LANES, 2 * terms.limit // len(shards)))
     asked = runner.connections.times.now()
     survey = (limit, number(terms.horizon), terms.limit, number(terms.seconds), terms.asked)
-    landing = _land(shards, terms.landed)
-    surveys = await _ask_each(runner, dict.fromkeys(shards, ("survey", survey)), before=landing)
+    offers = offering(shards, terms.offers)
+    before = [*offers, *_land(shards, terms.landed)]
+    answered = await runner.run([*before, *((shard, "survey", survey) for shard in shards)])
+    if await take_over(runner, offers, answered[: len(offers)]):
+        return await _lease_many(runner, shards, msgspec.structs.replace(terms, landed=()))
+    surveys = dict(zip(shards, answered[len(before) :], strict=True))
     if await _stop_if_reached(runner, surveys):
         surveys = await _ask_each(runner, dict.fromkeys(shards, ("survey", survey)))
     ready = []
@@ -201,7 +223,10 @@ async def _ask_lanes(
     lanes: dict[Shard, list[Argument]] = {}
     for shard, lane, share in wanted:
         lanes.setdefault(shard, []).extend((lane, share))
-    shared = (terms.worker, number(terms.seconds), number(terms.horizon), int(may_be_alone), terms.asked)
+    shared = (
+        terms.worker, number(terms.seconds), number(terms.horizon), int(may_be_alone), terms.asked,
+        encode_offers(terms.offers),
+    )  # fmt: skip
     return await _ask_each(runner, {shard: ("lend", (*shared, *args)) for shard, args in lanes.items()})
 
 
@@ -224,12 +249,10 @@ def _land(shards: Sequence[Shard], leases: Sequence[Lease]) -> list[Call]:
     ]
 
 
-async def _ask_each(
-    runner: ShardRunner, calls: dict[Shard, tuple[str, Sequence[Argument]]], *, before: Sequence[Call] = ()
-) -> dict[Shard, list[Any]]:
-    """One script per shard, in one round trip, behind those that come before."""
-    answers = await runner.run([*before, *((shard, verb, args) for shard, (verb, args) in calls.items())])
-    return dict(zip(calls, answers[len(before) :], strict=True))
+async def _ask_each(runner: ShardRunner, calls: dict[Shard, tuple[str, Sequence[Argument]]]) -> dict[Shard, list[Any]]:
+    """One script per shard, in one round trip."""
+    answers = await runner.run([(shard, verb, args) for shard, (verb, args) in calls.items()])
+    return dict(zip(calls, answers, strict=True))
 
 
 async def _finished(runner: ShardRunner, crawls: Sequence[str], lent: _Lent) -> list[str]:

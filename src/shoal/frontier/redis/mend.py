@@ -34,7 +34,7 @@ LARGEST = 1e17  # of the numbers in a lane's record that are no times: its token
 UNREADABLE = (struct.error, ValueError, IndexError, KeyError, TypeError, OverflowError, msgspec.MsgspecError)
 _HASHES = (
     "notes", "count", "crawl", "lanes", "held", "tries", "dead", "outcomes", "rejected", "samples", "rules", "whys",
-    "turns", "exits", "sessions", "pools", "grants", "turns:via", "visits",
+    "turns", "exits", "sessions", "pools", "offers", "grants", "turns:via", "visits",
 )  # fmt: skip
 _TYPES = {
     "bad": b"list", **dict.fromkeys(_HASHES, b"hash"),

@@ -114,8 +114,8 @@ class Repair:
     async def _pools(self, connection: Connection, shard: Shard) -> None:
         """Write the pools again from the crawl's record: a crash may have cut them off."""
         record = await connection.call("HGET", shard.prefix + "crawl", "pools")
-        if record:
-            args = encode_pools(msgspec.json.decode(record, type=tuple[Pool, ...]))
+        if record or await connection.call("EXISTS", shard.prefix + "offers"):
+            args = encode_pools(msgspec.json.decode(record or b"[]", type=tuple[Pool, ...]))
             async with asyncio.timeout(ANSWER_SECONDS):
                 await connection.send_script("pools", shard.prefix, args, unchecked=True)
                 await connection.answers()

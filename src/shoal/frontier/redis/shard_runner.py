@@ -76,6 +76,7 @@ class ShardRunner:
         self.connections = connections
         self.repair = repair
         self.mend = mend
+        self.offered: dict[Shard, list[Argument]] = {}  # what this process has offered to each shard
         self._layouts: dict[str, list[Shard]] = {}
         self._existing: set[str] = set()
         self._usable: set[str] = set()

@@ -341,7 +341,12 @@ def _texts(data: bytes, at: int, lengths: Sequence[int]) -> list[str]:
 
 def encode_pools(pools: tuple[Pool, ...]) -> list[Argument]:
     """These pools as the arguments of the script that stores them."""
-    args: list[Argument] = [msgspec.json.encode(pools)]
+    return [msgspec.json.encode(pools), *encode_limits(pools)]
+
+
+def encode_limits(pools: Sequence[Pool]) -> list[Argument]:
+    """These pools with their limits and exits."""
+    args: list[Argument] = []
     for pool in pools:
         args += (
             pool.name, len(pool.exits), number(pool.interval), pool.cap, number(pool.host_interval), pool.host_cap,
@@ -358,3 +363,8 @@ def encode_use(use: ExitUse | None) -> bytes:
         return b""
     report = _REPORT.pack(use.size, use.elapsed, VERDICTS.index(use.verdict))
     return report if use.session is None else report + b"=" + use.session
+
+
+def encode_offers(offers: Sequence[Pool]) -> str:
+    """The exits that a worker offers, as scripts that lend read them."""
+    return "".join("\n".join((pool.name, *pool.exits)) + "\n\n" for pool in offers)

@@ -18,6 +18,7 @@ PARKED: Final = 5  # rests for every host until a time
 STRIKES: Final = 3  # failures in a row towards different hosts after which an exit is parked
 MAX_DOUBLINGS: Final = 60  # of a quarantine: two to a higher power would soon overflow
 BUSY_SECONDS: Final = 0.25  # how soon a lane looks again at an exit that another lane holds
+OFFER_SECONDS: Final = 60.0  # how long an exit that only some workers have stays in its pool without being offered
 BYTES_PER_GB: Final = 1000000000  # for costs
 MAX_KEPT_SESSIONS: Final = 2000  # of a crawl, those of accounts and of sites together
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from shoal.frontier.rules.constants import FAR_SECONDS, MAX_ASK_AGAIN, MIN_ASK_AGAIN, SAME_INTERVAL, SHORT_REST
-from shoal.model import LaneUpdate, Pool
+from shoal.model import REGION, LaneUpdate, Pool
 
 
 class Pace(NamedTuple):
@@ -21,8 +21,9 @@ class Pace(NamedTuple):
 
 
 def first_pace(interval: float, cap: int, pool: Pool | None) -> tuple[float, int]:
-    """The interval and cap of a new lane: those of its pool towards one host, else those of the crawl."""
-    return (pool.host_interval, pool.host_cap) if pool else (interval, cap)
+    """The interval and cap of a new lane: those of its pool towards one host, else those of the crawl. A region has no
+    pace of its own towards a host."""
+    return (pool.host_interval, pool.host_cap) if pool and not pool.name.startswith(REGION) else (interval, cap)
 
 
 def needs_opening(*, needs_rules: bool, rules_until: float, now: float) -> bool:

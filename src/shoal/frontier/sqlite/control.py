@@ -22,7 +22,7 @@ from shoal.frontier.sqlite.frontier_rows import DEAD
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.moment import Moment
 from shoal.frontier.sqlite.put import ids_of
-from shoal.model import STAGE, VIA, Budgets, Crawl, CrawlState, DeadCount, DeadFilter, Pool
+from shoal.model import REGION, STAGE, VIA, Budgets, Crawl, CrawlState, DeadCount, DeadFilter, Pool
 
 _AMONG = "SELECT lane, reason FROM task WHERE crawl = :crawl AND state = 3 AND at >= :since AND at <= :until"
 _COUNT_DEAD = (
@@ -81,7 +81,7 @@ def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: floa
     change_ttl(ledger, crawl.dedup_ttl)
     db.execute("UPDATE crawl_about SET settings = ? WHERE crawl = ?", (msgspec.json.encode(crawl.settings), row_id))
     old_pools = {pool.name: pool for pool in pool_exits.take_over(db, row_id, crawl.pools, now=now)}
-    direct = f"name NOT LIKE '%{VIA}%' AND name NOT LIKE '%{STAGE}%'"
+    direct = f"(name NOT LIKE '%{VIA}%' OR instr(name, '{VIA}{REGION}')) AND name NOT LIKE '%{STAGE}%'"
     _change_pace(db, row_id, direct, old=(interval, cap), new=(crawl.interval, crawl.cap), now=now)
     for new in crawl.pools:
         if old := old_pools.get(new.name):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from shoal.frontier.rules.constants import MAX_KEPT_SESSIONS
+from shoal.frontier.rules.constants import HEALTHY, MAX_KEPT_SESSIONS, REMOVED
 from shoal.frontier.rules.exits import (
     NOT_PARKED,
     Parking,
@@ -16,7 +16,7 @@ from shoal.frontier.rules.exits import (
     quarantine_after,
 )
 from shoal.frontier.sqlite.frontier_rows import EXIT_COLUMNS, ExitRow
-from shoal.frontier.sqlite.pool_exits import NO_POOL, PoolExits, read_pools
+from shoal.frontier.sqlite.pool_exits import NO_POOL, PoolExits, offer, read_pools
 from shoal.model import VIA, ExitUse, Pool
 
 _READ_EXIT = f"SELECT {EXIT_COLUMNS} FROM exit WHERE crawl = ? AND name = ?"  # noqa: S608 -- constant
@@ -40,12 +40,31 @@ class CrawlExits:
         self.spent = 0.0
         self.put_off_so_far = 0
         self._crawl = crawl
+        self._own: Mapping[str, frozenset[str]] = {}
+        self._away: dict[str, bytes] = {}
         self._pools: Mapping[str, PoolExits] | None = None
         self._counts: list[tuple[int, int, bool, bool, bool, bool, int, float, float]] = []
         self._quarantines: dict[tuple[int, int], Quarantine] = {}
         self._has_rows: bool | None = None
         self._exits: dict[str, ExitRow] = {}
         self._changed_exits: set[str] = set()
+
+    def offer(self, offers: Sequence[Pool]) -> bool:
+        """The worker that this transaction is for offers these exits; gives whether pools changed."""
+        self._own = {pool.name: frozenset(pool.exits) for pool in offers}
+        self._pools = None
+        return offer(self.db, self._crawl, offers, now=self.now)
+
+    def away(self, pool: str, exits: PoolExits) -> bytes:
+        """A mark, REMOVED, for each exit of a pool that other workers offer and this one does not; empty: none."""
+        if not exits.offered:
+            return b""
+        found = self._away.get(pool)
+        if found is None:
+            theirs = exits.offered - self._own.get(pool, frozenset())
+            marks = bytes(REMOVED if name in theirs else HEALTHY for name in exits.names)
+            found = self._away[pool] = marks.rstrip(b"\0")
+        return found
 
     def pool_exits(self, lane: str) -> PoolExits:
         """The exits of the pool that a lane goes via."""

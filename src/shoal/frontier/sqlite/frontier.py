@@ -15,6 +15,7 @@ from typing import TypeVar
 from shoal.errors import StorageError
 from shoal.frontier.rules.constants import MOST_COUNTED
 from shoal.frontier.rules.duties import DutyCall
+from shoal.frontier.rules.exits import check_exits
 from shoal.frontier.sqlite import control, points, pool_exits, views
 from shoal.frontier.sqlite.deletion import delete_some, drop_some_keys, half_deleted
 from shoal.frontier.sqlite.earlier_keys import START, Position, check_earlier, done_keys, note_undone
@@ -45,6 +46,7 @@ from shoal.model import (
     Lease,
     LeaseBatch,
     Point,
+    Pool,
     Progress,
     PutReport,
     Result,
@@ -188,9 +190,12 @@ class SqliteFrontier:
         horizon: float,
         landed: Sequence[Lease] = (),
         kinds: Sequence[str] = (HTTP,),
+        offers: Sequence[Pool] = (),
     ) -> LeaseBatch:
-        terms = Terms(limit=limit, worker=worker, seconds=seconds, horizon=horizon, landed=landed, kinds=kinds)
-
+        check_exits(offers)
+        terms = Terms(
+            limit=limit, worker=worker, seconds=seconds, horizon=horizon, landed=landed, kinds=kinds, offers=offers
+        )
         return await self._write(lambda db, at: lease(db, crawls, terms, at=at), given=False)
 
     async def extend(self, leases: Sequence[Lease], *, seconds: float) -> list[Lease]:

@@ -21,7 +21,7 @@ from shoal.frontier.sqlite.crawl_exits import CrawlExits
 from shoal.frontier.sqlite.frontier_rows import LaneRow
 from shoal.frontier.sqlite.pool_exits import end_rest, first_rested, rest
 from shoal.frontier.sqlite.roster import Roster
-from shoal.model import ExitUse, Pool
+from shoal.model import VIA, ExitUse, Pool
 
 
 def begin_roster(exits: CrawlExits, lane: str) -> Roster:
@@ -34,13 +34,26 @@ def begin_roster(exits: CrawlExits, lane: str) -> Roster:
 class LaneExits:
     """Changes the lane's roster; `save` writes it into the lane's row."""
 
-    __slots__ = ("_exits", "_indexes", "_lane", "_later", "_names", "has_changed", "pool", "roster")
+    __slots__ = (
+        "_away",
+        "_exits",
+        "_indexes",
+        "_lane",
+        "_later",
+        "_names",
+        "has_changed",
+        "pool",
+        "roster",
+        "was_passed_over",
+    )
 
     def __init__(self, exits: CrawlExits, lane: LaneRow, roster: Roster) -> None:
         pool_exits = exits.pool_exits(lane.name)
         self.roster = roster
         self.pool = pool_exits.pool
         self.has_changed = False
+        self.was_passed_over = False
+        self._away = exits.away(lane.name.partition(VIA)[2], pool_exits)
         self._exits = exits
         self._lane = lane
         self._names = pool_exits.names
@@ -72,6 +85,7 @@ class LaneExits:
             return None
         index = self._pick(pool, latest=latest)
         if index is None:
+            self.was_passed_over = bool(self._away)
             return None
         start = max(start, self.roster.next_starts.get(index, 0.0))
         name, session_version = self._start(index, pool, start, token)
@@ -94,9 +108,11 @@ class LaneExits:
         return None
 
     def _first(self, pool: Pool, *, latest: float) -> int | None:
-        exits, roster = self._exits, self.roster
+        exits, roster = self._exits, self.roster.without(self._away)
         if roster.first_rest <= exits.now:
-            return first_rested(exits.db, self._lane.id)
+            index = first_rested(exits.db, self._lane.id, now=exits.now, away=self._away)
+            if index is not None:
+                return index
         if self._later is None:
             index = roster.due_in_ring(len(self._names), pool.cap, now=exits.now)
             if index is not None:
@@ -117,7 +133,9 @@ class LaneExits:
         return roster.kept_index if is_kept else None
 
     def _use_kept(self, index: int, pool: Pool, *, latest: float) -> int | None:
-        """The exit that the host keeps, if it may be used in time."""
+        """The exit that the host keeps, if it may be used in time, and by this worker."""
+        if index < len(self._away) and self._away[index]:
+            return None
         at = self.roster.next_starts.get(index, 0.0)
         found = self._exits.known_exit(self._names[index])
         if found and found.holder:
@@ -236,3 +254,6 @@ class LaneExits:
         else:
             at = roster.next_free(size, pool.cap, now=now)
         lane.exits_next = look_again_at(at, pool, starved_since=roster.starved_since, now=now)
+        if self.was_passed_over and lane.exits_next <= now:
+            # Behind all lanes that wait longer: those are for this worker to see next.
+            lane.exits_next = now

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from shoal.frontier.rules.constants import (
+    BUSY_SECONDS,
     FAR_SECONDS,
     MAX_ASK_AGAIN,
     MAX_BROUGHT_BACK,
@@ -33,7 +34,7 @@ from shoal.frontier.sqlite.lease_rows import NEXT_TASKS, LentRow, TaskRow, land,
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.lost_leases import reclaim_expired
 from shoal.frontier.sqlite.moment import Moment
-from shoal.model import DIRECT, HTTP, NO_EXIT, STAGE, VIA, CrawlState, Lease, LeaseBatch, Task
+from shoal.model import DIRECT, HTTP, NO_EXIT, STAGE, VIA, CrawlState, Lease, LeaseBatch, Pool, Task
 
 DECODER = msgspec.msgpack.Decoder(Task)
 
@@ -73,6 +74,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     horizon: float
     landed: Sequence[Lease] = ()
     kinds: Sequence[str] = (HTTP,)
+    offers: Sequence[Pool] = ()
 
 
 def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Moment) -> LeaseBatch:
@@ -84,6 +86,8 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
         expire_keys(ledger)
         # First: only a lane that has a place is brought back.
         _land(ledger, terms.landed)
+        if terms.offers and ledger.exits.offer(terms.offers) and ledger.kinds is not None:
+            ledger.kinds.refresh()
         if ledger.note_presence(seconds=terms.seconds):
             _bring_back(ledger)
         if reclaim_expired(ledger) + _wake(ledger):
@@ -93,14 +97,16 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
     leases = _lend_from(_choose(ledgers, terms), terms, db=db)
     leases.sort(key=lambda lease: lease.wait)
     finished = [name for name, ledger in found.items() if ledger is None or _finish(ledger)]
+    was_passed_over = not leases and any(ledger.was_passed_over for ledger in ledgers)
     for ledger in ledgers:
         ledger.flush()
         if not at.mended:
             _check_not_stuck(ledger)
         at.times.note(ledger.crawl.name, ledger.now, asked=asked)
+    again = min([_ask_again(ledger, terms.kinds) for ledger in ledgers], default=MAX_ASK_AGAIN)
     return LeaseBatch(
         leases=leases,
-        ask_again=min([_ask_again(ledger, terms.kinds) for ledger in ledgers], default=MAX_ASK_AGAIN),
+        ask_again=max(again, BUSY_SECONDS) if was_passed_over else again,
         at=answered,
         epoch=sum(ledger.crawl.epoch for ledger in ledgers),
         finished=tuple(finished),

@@ -135,6 +135,11 @@ class Ledger:
             found = self._lane_exits[lane.id] = LaneExits(self.exits, lane, roster)
         return found
 
+    @property
+    def was_passed_over(self) -> bool:
+        """Whether a lane lent nothing because its exits that are due are those of other workers."""
+        return any(exits.was_passed_over for exits in self._lane_exits.values())
+
     def update_lane(self, lane: LaneRow, update: LaneUpdate) -> None:
         before, is_own_pace = lane.pace, update.base_interval is not None
         lane.apply(update, now=self.now)

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from shoal.frontier.rules.limits import decoded
+from shoal.frontier.rules.offers import Offer
 from shoal.frontier.rules.tasks import BAD_RECORD, KNOWN_KEYS, SET_ASIDE, outcome_of
 from shoal.frontier.rules.unreadable import aside_line
 from shoal.frontier.sqlite import roster
@@ -55,6 +56,7 @@ _DROP_COUNTERS = (
     " AND (typeof(value) <> 'integer' OR kind NOT IN ('outcome', 'rejected', 'note', 'waiting')) RETURNING name"
 )
 _POOLS = msgspec.json.Decoder(tuple[Pool, ...])
+_OFFERS = msgspec.json.Decoder(dict[str, Offer])
 _ROLLS = msgspec.json.Decoder(dict[str, tuple[str, ...]])
 _URL = re.compile(rb"https?://[\x21-\x7e]+")
 _HEADS = {0xD9: 1, 0xDA: 2}  # the first byte of a packed text of more than 31 bytes, and the bytes of its length
@@ -129,14 +131,18 @@ class _Mend:
 
     def _read_pools(self) -> None:
         """Pools that cannot be read are none, until the crawl is opened again with those that it has."""
-        row = self._db.execute("SELECT pools, rolls FROM crawl_about WHERE crawl = ?", (self._crawl,)).fetchone()
-        if row is None or (_reads(_POOLS.decode, row[0]) and _reads(_ROLLS.decode, row[1])):
+        select = "SELECT pools, rolls, offers FROM crawl_about WHERE crawl = ?"
+        row = self._db.execute(select, (self._crawl,)).fetchone()
+        readers = (_POOLS.decode, _ROLLS.decode, _OFFERS.decode)
+        if row is None or all(
+            _reads(read, value) for read, value in zip(readers, (row[0], row[1], row[2] or b"{}"), strict=True)
+        ):
             return
         self._aside["pools"] += 1
         pools = _POOLS.decode(row[0]) if _reads(_POOLS.decode, row[0]) else ()
         rolls = {pool.name: pool.exits for pool in pools}
         self._db.execute(
-            "UPDATE crawl_about SET pools = ?, rolls = ? WHERE crawl = ?",
+            "UPDATE crawl_about SET pools = ?, rolls = ?, offers = x'' WHERE crawl = ?",
             (msgspec.json.encode(pools), msgspec.json.encode(rolls), self._crawl),
         )
         # The indexes of exits may be others now.

@@ -6,29 +6,34 @@ import functools
 import heapq
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from shoal.frontier.rules.constants import HEALTHY, HELD, ON_PROBATION, PARKED, QUARANTINED, REMOVED
 from shoal.frontier.rules.exits import Ended, status_of
+from shoal.frontier.rules.offers import Offer, Offers, offered_names, renewed, usable_offers, with_offers
 from shoal.frontier.sqlite.roster import Roster, decode
 from shoal.model import VIA, ExitStatus, Pool
 
 _POOLS = msgspec.json.Decoder(tuple[Pool, ...])
 _NAMES = msgspec.json.Decoder(dict[str, tuple[str, ...]])
+_OFFERS = msgspec.json.Decoder(dict[str, Offer])
+_READ = "SELECT pools, rolls, offers FROM crawl_about WHERE crawl = ?"
 _REST = "INSERT INTO lane_rest (lane, place, due) VALUES (?, ?, ?)"
 
 
 class PoolExits(msgspec.Struct, frozen=True):
     """Every exit that a pool ever had, removed ones too: a name keeps its index for ever.
 
-    `marks` are those of a lane that begins to use the pool. `pool` is None when the crawl has no such pool now."""
+    `marks` are those of a lane that begins to use the pool. `pool` is None when the crawl has no such pool now.
+    `offered` are the exits that only the workers that offer them use."""
 
     names: tuple[str, ...] = ()
     indexes: Mapping[str, int] = msgspec.field(default_factory=dict)
     marks: bytes = b""
     pool: Pool | None = None
+    offered: frozenset[str] = frozenset()
 
 
 NO_POOL = PoolExits()
@@ -36,19 +41,25 @@ NO_POOL = PoolExits()
 
 def read_pools(db: sqlite3.Connection, crawl: int) -> Mapping[str, PoolExits]:
     """The exits of every pool that the crawl ever had, by the pool's name."""
-    return _decode_pools(*db.execute("SELECT pools, rolls FROM crawl_about WHERE crawl = ?", (crawl,)).fetchone())
+    return _decode_pools(*db.execute(_READ, (crawl,)).fetchone())
 
 
 @functools.lru_cache(maxsize=8)
-def _decode_pools(pools: bytes, names: bytes) -> Mapping[str, PoolExits]:
-    present = {pool.name: pool for pool in _POOLS.decode(pools)}
-    return {name: _pool_exits(exits, present.get(name)) for name, exits in _NAMES.decode(names).items()}
+def _decode_pools(pools: bytes, names: bytes, offers: bytes) -> Mapping[str, PoolExits]:
+    own = _POOLS.decode(pools)
+    known = _OFFERS.decode(offers) if offers else {}
+    present = {pool.name: pool for pool in with_offers(own, known)}
+    offered = offered_names(own, known)
+    return {
+        name: _pool_exits(exits, present.get(name), offered.get(name, frozenset()))
+        for name, exits in _NAMES.decode(names).items()
+    }
 
 
-def _pool_exits(names: tuple[str, ...], pool: Pool | None) -> PoolExits:
+def _pool_exits(names: tuple[str, ...], pool: Pool | None, offered: frozenset[str]) -> PoolExits:
     present = frozenset(pool.exits if pool else ())
     marks = bytes(HEALTHY if name in present else REMOVED for name in names).rstrip(b"\0")
-    return PoolExits(names, {name: index for index, name in enumerate(names)}, marks, pool)
+    return PoolExits(names, {name: index for index, name in enumerate(names)}, marks, pool, offered)
 
 
 def encode_names(pools: Iterable[Pool], before: Mapping[str, PoolExits]) -> bytes:
@@ -60,20 +71,48 @@ def encode_names(pools: Iterable[Pool], before: Mapping[str, PoolExits]) -> byte
 
 
 def take_over(db: sqlite3.Connection, crawl: int, pools: tuple[Pool, ...], *, now: float) -> tuple[Pool, ...]:
-    """Change the crawl's pools: exits that stay keep their state, and every lane marks its exits again. Gives the pools
-    before the change."""
+    """Change the crawl's pools: exits that stay keep their state, and every lane marks its exits again. Those that are
+    offered stay. Gives the pools before the change."""
     before = read_pools(db, crawl)
+    offers = db.execute(_READ, (crawl,)).fetchone()[2]
+    _change(db, crawl, pools, _OFFERS.decode(offers) if offers else {}, before, now=now)
+    return tuple(exits.pool for exits in before.values() if exits.pool)
+
+
+def offer(db: sqlite3.Connection, crawl: int, given: Sequence[Pool], *, now: float) -> bool:
+    """A worker offers these exits. Gives whether pools changed."""
+    own, _, written = db.execute(_READ, (crawl,)).fetchone()
+    pools, offers = _POOLS.decode(own), _OFFERS.decode(written) if written else {}
+    after, has_changed = renewed(offers, usable_offers(given, {pool.name for pool in pools}), now=now)
+    if has_changed:
+        _change(db, crawl, pools, after, read_pools(db, crawl), now=now)
+    elif after != offers:
+        db.execute("UPDATE crawl_about SET offers = ? WHERE crawl = ?", (msgspec.json.encode(after), crawl))
+    return has_changed
+
+
+def _change(
+    db: sqlite3.Connection,
+    crawl: int,
+    pools: tuple[Pool, ...],
+    offers: Offers,
+    before: Mapping[str, PoolExits],
+    *,
+    now: float,
+) -> None:
     db.execute(
-        "UPDATE crawl_about SET pools = ?, rolls = ? WHERE crawl = ?",
-        (msgspec.json.encode(pools), encode_names(pools, before), crawl),
-    )
+        "UPDATE crawl_about SET pools = ?, rolls = ?, offers = ? WHERE crawl = ?",
+        (
+            msgspec.json.encode(pools), encode_names(with_offers(pools, offers), before),
+            msgspec.json.encode(offers) if offers else b"", crawl,
+        ),
+    )  # fmt: skip
     after = read_pools(db, crawl)
     lanes = db.execute("SELECT id, name, exits FROM lane WHERE crawl = ? AND exits <> x''", (crawl,)).fetchall()
     for lane, name, row in lanes:
         roster = decode(row)
         _mark_again(db, lane, after.get(name.partition(VIA)[2], NO_POOL), roster, now=now)
         db.execute("UPDATE lane SET exits_next = 0, exits = ? WHERE id = ?", (roster.encode(now=now), lane))
-    return tuple(exits.pool for exits in before.values() if exits.pool)
 
 
 def _mark_again(db: sqlite3.Connection, lane: int, exits: PoolExits, roster: Roster, *, now: float) -> None:
@@ -122,10 +161,14 @@ def end_rest(db: sqlite3.Connection, lane: int, roster: Roster, index: int) -> f
     return float(until)
 
 
-def first_rested(db: sqlite3.Connection, lane: int) -> int:
-    """The exit whose rest ends first."""
-    (index,) = db.execute("SELECT place FROM lane_rest WHERE lane = ? ORDER BY due, place LIMIT 1", (lane,)).fetchone()
-    return int(index)
+def first_rested(db: sqlite3.Connection, lane: int, *, now: float, away: bytes) -> int | None:
+    """The exit whose rest ended first, of those that are not `away`; None: none has."""
+    for (index,) in db.execute(
+        "SELECT place FROM lane_rest WHERE lane = ? AND due <= ? ORDER BY due, place", (lane, now)
+    ):
+        if index >= len(away) or not away[index]:
+            return int(index)
+    return None
 
 
 def statuses(db: sqlite3.Connection, crawl: int, *, limit: int, now: float) -> list[ExitStatus]:

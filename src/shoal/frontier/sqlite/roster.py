@@ -36,6 +36,14 @@ class Roster(msgspec.Struct, array_like=True):
         marks[index] = mark
         self.marks = bytes(marks.rstrip(b"\0"))
 
+    def without(self, away: bytes) -> Roster:
+        """As a worker sees it that lacks the exits with a mark in `away`: to choose from, not to change."""
+        if not away:
+            return self
+        size = max(len(away), len(self.marks))
+        marks = bytes(map(max, away.ljust(size, b"\0"), self.marks.ljust(size, b"\0")))
+        return msgspec.structs.replace(self, marks=marks.rstrip(b"\0"))
+
     def is_free(self, index: int, cap: int) -> bool:
         """Whether the exit is healthy and may have one request more in flight."""
         return self.flights.get(index, 0) < cap and self.mark_of(index) == HEALTHY

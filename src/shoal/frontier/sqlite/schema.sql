@@ -64,7 +64,8 @@ CREATE TABLE crawl_about (
     pools BLOB NOT NULL,
     rolls BLOB NOT NULL,
     created REAL NOT NULL,
-    reason TEXT NOT NULL DEFAULT ''
+    reason TEXT NOT NULL DEFAULT '',
+    offers BLOB NOT NULL DEFAULT x''
 );
 
 -- Every key a crawl ever accepted, and nothing else: a finished URL takes its 8 bytes and those of its place in the tree. A key

@@ -5,7 +5,21 @@ from __future__ import annotations
 import msgspec
 
 from shoal.frontier.rules.constants import MAX_KINDS
-from shoal.model import STAGE, VIA, Crawl, Dead, DeadFilter, Done, Handed, Released, Result, Retry, Task, TaskState
+from shoal.model import (
+    REGION,
+    STAGE,
+    VIA,
+    Crawl,
+    Dead,
+    DeadFilter,
+    Done,
+    Handed,
+    Released,
+    Result,
+    Retry,
+    Task,
+    TaskState,
+)
 from shoal.testing.model.memory_crawl import ModelCrawl, ModelTask
 from shoal.testing.model.memory_put import lane_of
 
@@ -90,7 +104,7 @@ def take_over(one: ModelCrawl, crawl: Crawl) -> None:
     for lane in one.lanes.values():
         if STAGE in lane.name:
             continue
-        if not lane.has_pool:
+        if not lane.has_pool or VIA + REGION in lane.name:
             lane.follow((before.interval, before.cap), (crawl.interval, crawl.cap), now)
         elif (old := old_pools.get(lane.name.partition(VIA)[2])) and (new := one.pools.pool_of(lane.name)):
             lane.follow((old.host_interval, old.host_cap), (new.host_interval, new.host_cap), now)

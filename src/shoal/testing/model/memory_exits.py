@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shoal.frontier.rules.constants import BUSY_SECONDS, MAX_KEPT_SESSIONS, STRIKES
 from shoal.frontier.rules.exits import cost_of, rest_seconds
+from shoal.frontier.rules.offers import Offers, offered_names, renewed, usable_offers, with_offers
 from shoal.model import VIA, ExitStatus, ExitUse, Pool
 
 
@@ -111,8 +113,15 @@ class ModelLaneExits:
 
 @dataclass(eq=False)
 class ModelPools:
-    """All exits of a crawl. `names` has every exit that a pool ever had, oldest first; `members` those of today."""
+    """All exits of a crawl. `names` has every exit that a pool ever had, oldest first; `members` those of today.
 
+    `own` are the crawl's pools without what is offered. `at_hand`: the exits that the worker of this call offers, by
+    pool. `passed_over`: the lanes of this call whose exits that were due are those of other workers."""
+
+    own: tuple[Pool, ...] = ()
+    offers: Offers = field(default_factory=dict)
+    at_hand: dict[str, frozenset[str]] = field(default_factory=dict)
+    passed_over: set[str] = field(default_factory=set)
     pools: dict[str, Pool] = field(default_factory=dict)
     members: dict[str, frozenset[str]] = field(default_factory=dict)
     names: dict[str, list[str]] = field(default_factory=dict)
@@ -125,8 +134,19 @@ class ModelPools:
         uses = [use for exits in self.lanes.values() for use in exits.uses.values()]
         return sum((cost for use in uses for _, cost in use.reports), 0.0)
 
-    def take_over(self, pools: tuple[Pool, ...], now: float) -> None:
+    def offer(self, given: Sequence[Pool], now: float) -> None:
+        """The worker of this call offers these exits."""
+        self.at_hand = {pool.name: frozenset(pool.exits) for pool in given}
+        self.passed_over.clear()
+        if given:
+            usable = usable_offers(given, {pool.name for pool in self.own})
+            self.offers, has_changed = renewed(self.offers, usable, now=now)
+            if has_changed:
+                self.take_over(self.own, now)
+
+    def take_over(self, own: tuple[Pool, ...], now: float) -> None:
         """Change the pools; exits that stay keep their state, and none may be used earlier than before."""
+        self.own, pools = own, with_offers(own, self.offers)
         self.pools = {pool.name: pool for pool in pools}
         self.members = {pool.name: frozenset(pool.exits) for pool in pools}
         for pool in pools:
@@ -180,8 +200,21 @@ class ModelPools:
 
     def pick(self, lane: str, now: float, latest: float) -> ModelUse | None:
         """The exit that is used next, not later than `latest`. Exits found parked or held are put off."""
+        use = self._pick(lane, now, latest)
+        if use is None and self._theirs(self.pools[lane.partition(VIA)[2]]):
+            self.passed_over.add(lane)
+        return use
+
+    def _theirs(self, pool: Pool) -> frozenset[str]:
+        """The exits of a pool that only other workers have."""
+        theirs = offered_names(self.own, self.offers).get(pool.name, frozenset())
+        return theirs - self.at_hand.get(pool.name, frozenset())
+
+    def _pick(self, lane: str, now: float, latest: float) -> ModelUse | None:
         pool, exits = self.pools[lane.partition(VIA)[2]], self.of(lane)
         if kept := self._kept(pool, exits, now):
+            if kept.exit in self._theirs(pool):
+                return None
             if self.exit(kept.exit).holder:
                 kept.next_start = max(kept.next_start, now + BUSY_SECONDS)
                 return None
@@ -258,6 +291,8 @@ class ModelPools:
         for lane in self.changed:
             if (pool := self.pool_of(lane)) is not None:
                 self._refresh(pool, self.of(lane), now)
+                if lane in self.passed_over and self.of(lane).next_start <= now:
+                    self.of(lane).next_start = now
         self.changed.clear()
 
     def _refresh(self, pool: Pool, exits: ModelLaneExits, now: float) -> None:
@@ -303,7 +338,8 @@ class ModelPools:
     def _first(self, pool: Pool, exits: ModelLaneExits, now: float, latest: float) -> ModelUse | None:
         """The exit whose rest ended first; else the next one in the ring that is due; else the healthy exit that is due
         first."""
-        free = [use for use in self._uses(pool, exits) if use.is_free(pool)]
+        theirs = self._theirs(pool)
+        free = [use for use in self._uses(pool, exits) if use.is_free(pool) and use.exit not in theirs]
         rested = [use for use in free if use.next_start <= now and use.rests]
         if rested:
             return min(rested, key=lambda use: use.next_start)

@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.errors import UsageError
 from shoal.frontier.rules.constants import (
+    BUSY_SECONDS,
     EPOCHS_PER_CRAWL,
     MAX_ASK_AGAIN,
     MOST_COUNTED,
@@ -42,6 +43,7 @@ from shoal.model import (
     Lease,
     LeaseBatch,
     Point,
+    Pool,
     Progress,
     PutReport,
     Result,
@@ -196,7 +198,9 @@ class MemoryFrontier:
         horizon: float,
         landed: Sequence[Lease] = (),
         kinds: Sequence[str] = (HTTP,),
+        offers: Sequence[Pool] = (),
     ) -> LeaseBatch:
+        check_exits(offers)
         terms = Terms(worker, seconds, horizon, kinds)
         asked = self._times.now()
         names = list(dict.fromkeys(crawls))
@@ -206,6 +210,7 @@ class MemoryFrontier:
                 task.has_landed = True
         for one in ours:
             one.expire_keys()
+            one.pools.offer(offers, one.now)
             if one.note_presence(seconds):
                 bring_back(one)
             reclaim_and_wake(one)
@@ -224,10 +229,12 @@ class MemoryFrontier:
         for one in ours:
             one.pools.refresh(one.now)
             self._times.note(one.crawl.id, one.now, asked=asked)
+        was_passed_over = not leases and any(one.pools.passed_over for one in ours)
+        again = min([ask_again(one, kinds) for one in ours], default=MAX_ASK_AGAIN)
         finished = [name for name in names if name not in self._crawls or finish(self._crawls[name])]
         return LeaseBatch(
             leases=sorted(leases, key=lambda lease: lease.wait),
-            ask_again=min([ask_again(one, kinds) for one in ours], default=MAX_ASK_AGAIN),
+            ask_again=max(again, BUSY_SECONDS) if was_passed_over else again,
             at=self._monotonic(),
             epoch=sum(one.epoch for one in ours),
             finished=tuple(finished),

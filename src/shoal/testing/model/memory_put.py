@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.frontier.rules.constants import STAGE_CAP
+from shoal.frontier.rules.lanes import first_pace
 from shoal.frontier.rules.tasks import MERGED
 from shoal.model import STAGE, PutReport, Task, TaskState
 from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane, ModelTask
@@ -53,7 +54,7 @@ def lane_of(one: ModelCrawl, name: str) -> ModelLane:
     """The lane of this name, made when it is asked for first."""
     if name not in one.lanes:
         pool = one.pools.pool_of(name)
-        interval, cap = (pool.host_interval, pool.host_cap) if pool else (one.crawl.interval, one.crawl.cap)
+        interval, cap = first_pace(one.crawl.interval, one.crawl.cap, pool)
         if STAGE in name:
             interval, cap = 0.0, STAGE_CAP
         one.lanes[name] = ModelLane(name, next(one.lane_ages), one.now, interval, interval, cap)

@@ -7,7 +7,9 @@
 -- pool:NAME  a pool's limits, and the list of every exit that the pool ever had, each at its index for good, from 0 on.
 --            "b:" and number of a block → the names of its exits, a newline behind each; "e:" and exit → index; size: how many
 --            there are; marks: the marks of a lane that begins (see rosters); present: how many of the exits are in the pool now.
---            A pool that is gone has no limits, its list stays. old_host_interval, old_host_cap: the limits before the last change
+--            A pool that is gone has no limits, its list stays. old_host_interval, old_host_cap: the limits before the last change.
+--            offered: the exits that are in the pool only because workers offer them (see offer), a newline behind each
+-- offers     pool → what workers offer to it (see offer)
 -- turns:via  pool → how many lanes have begun with it: each begins with another of its exits
 -- exits      exit → strikes, parked until, parkings, trial, holder, sessions (six doubles), the lane struck last
 -- sessions   exit, or "cookies EXIT SITE" → the session that is kept for it
@@ -29,7 +31,7 @@ local pools = {}
 function pool_of(name)
   local pool = pools[name]
   if pool then return pool end
-  pool = read_fields('pool:' .. name, 'size', 'present', 'marks', unpack(POOL_LIMITS))
+  pool = read_fields('pool:' .. name, 'size', 'present', 'marks', 'offered', unpack(POOL_LIMITS))
   pool.name, pool.names, pool.exists, pool.interval_text = name, {}, pool.interval and true or false, pool.interval
   pool.size, pool.present, pool.marks = tonumber(pool.size) or 0, tonumber(pool.present) or 0, pool.marks or ''
   for i = 1, #POOL_LIMITS do pool[POOL_LIMITS[i]] = tonumber(pool[POOL_LIMITS[i]]) end

@@ -16,10 +16,10 @@ function kept_index(lane)
   return exit_rules.keeps_exit(pool, roster.kept_since, row and row.parked_until or 0) and index or nil
 end
 
--- The healthy exits form a ring and are used in turn: the next one that is free and due, or nil. A whole round that found none is
--- not made again in this call.
-function due_in_ring(roster, cap)
-  if roster.is_round_done then return nil end
+-- The healthy exits form a ring and are used in turn: the next one that is free and due, or nil. A whole round that found none is not
+-- made again in this call. None of `away` is given, if there are any: then the round is made for this worker alone.
+function due_in_ring(roster, cap, away)
+  if roster.is_round_done and not away then return nil end
   local marks, flights, next_starts, index, last = roster.marks, roster.flights, roster.next_starts, roster.next_index, roster.size
   for _ = 1, 2 do
     while index < last do
@@ -27,12 +27,12 @@ function due_in_ring(roster, cap)
       if index < #marks then index = (string.find(marks, '\0', index + 1, true) or #marks + 1) - 1 end
       if index >= last then break end
       local flight, start = flights[index], next_starts[index]
-      if (not flight or flight < cap) and (not start or start <= now) then return index end
+      if (not flight or flight < cap) and (not start or start <= now) and not (away and away[index]) then return index end
       index = index + 1
     end
     index, last = 0, roster.next_index
   end
-  roster.is_round_done = true
+  if not away then roster.is_round_done = true end
   return nil
 end
 
@@ -60,6 +60,8 @@ function refresh_exits(lane)
     if pool.rotate > 0 then free_at = math.min(free_at, roster.kept_since + pool.rotate) end
   end
   lane.exits_next = exit_rules.look_again_at(free_at, pool, roster.starved_since)
+  -- Behind all lanes that wait longer: those are for this worker to see next.
+  if lane.was_passed_over and lane.exits_next <= now then lane.exits_next = now end
 end
 
 -- Whether all exits of the lane are quarantined or parked.

@@ -6,7 +6,7 @@ lane_rules = {}
 -- Gives interval and cap.
 -- twin: rules/lanes.py first_pace
 function lane_rules.first_pace(interval, cap, pool)
-  if pool and pool.exists then return pool.host_interval, pool.host_cap end
+  if pool and pool.exists and string.sub(pool.name, 1, #REGION) ~= REGION then return pool.host_interval, pool.host_cap end
   return interval, cap
 end
 

@@ -132,9 +132,9 @@ function lend(lane, total, terms, reply)
   return is_alone
 end
 
--- Write the leases that lend gave: tasks are in `held` before they leave the queue.
+-- Write the leases that lend gave, and say whether there are any: tasks are in `held` before they leave the queue.
 function save_lent()
-  if #held_fields == 0 then return end
+  if #held_fields == 0 then return false end
   call('HSET', P .. 'count', 'token', format('%.0f', token))
   call('HSET', P .. 'held', unpack(held_fields))
   call('ZADD', P .. 'leases', unpack(lease_fields))
@@ -142,4 +142,5 @@ function save_lent()
     drop_entries(lane_list[i])
   end
   if #used_tries > 0 then call('HDEL', P .. 'tries', unpack(used_tries)) end
+  return true
 end

@@ -1,4 +1,4 @@
--- needs: free_exits
+-- needs: free_exits offers
 -- gives: pick_exit start_exit gives_up
 -- Picking exits: which exit a lane takes next, and what a start through an exit does to it. rules/exits.py says in which order
 -- exits are taken.
@@ -10,13 +10,25 @@ local function is_free(roster, index, cap)
   return not flight or flight < cap
 end
 
+local function without(members, away)
+  local own = {}
+  for i = 1, #members do
+    if not away[unpack_struct('>I4', members[i])] then own[#own + 1] = members[i] end
+  end
+  return own
+end
+
 -- The first exit whose rest is over. Some are read at a time; each one that was read ends its rest or gets a new one.
 local function rested_index(lane, total)
-  local roster = lane.roster
+  local roster, away = lane.roster, offers.away_from(lane.pool)
   local rested = roster.rested
   if not rested or rested.first > #rested then
     if first_rest_of(lane) > now then return nil end
-    rested = call('ZRANGEBYSCORE', P .. 'rests:' .. lane.name, '-inf', now, 'LIMIT', 0, total)
+    if away then
+      rested = without(call('ZRANGEBYSCORE', P .. 'rests:' .. lane.name, '-inf', now), away)
+    else
+      rested = call('ZRANGEBYSCORE', P .. 'rests:' .. lane.name, '-inf', now, 'LIMIT', 0, total)
+    end
     roster.rested, rested.first = rested, 1
   end
   if #rested == 0 then return nil end
@@ -29,12 +41,13 @@ local function comes_before(one, other)
 end
 
 -- The healthy and free exit that is due first, later than now and not later than `latest`.
-local function early_index(roster, cap, latest)
+local function early_index(roster, cap, latest, away)
   local early = roster.early
   if not early then
     early = {first = 1}
     for index, start in pairs(roster.next_starts) do
-      if start > now and start <= latest and is_free(roster, index, cap) and mark_at(roster, index) == HEALTHY then
+      if start > now and start <= latest and is_free(roster, index, cap) and mark_at(roster, index) == HEALTHY
+        and not (away and away[index]) then
         early[#early + 1] = {index = index, start = start}
       end
     end
@@ -74,6 +87,8 @@ end
 
 -- The exit that a host of a sticky pool keeps, if it may be used; nil: the host waits for it.
 local function usable_kept_index(lane, index, latest)
+  local away = offers.away_from(lane.pool)
+  if away and away[index] then return nil end
   local roster, row = lane.roster, has_exit_rows and find_exit(name_at(lane.pool, index))
   local start = roster.next_starts[index] or 0
   if row and row.holder ~= 0 then
@@ -83,22 +98,21 @@ local function usable_kept_index(lane, index, latest)
   return is_free(roster, index, lane.pool.cap) and start <= latest and index or nil
 end
 
--- The index of the exit that is used next, not later than `latest`; nil when there is none. `total` exits are asked for in this
--- call.
-function pick_exit(lane, latest, total)
+local function next_exit(lane, latest, total)
   local roster, pool = lane.roster, lane.pool
+  local away = offers.away_from(pool)
   if not has_exit_rows and pool.sticky == 0 and (roster.first_rest or 0) > now then
     -- Nearly always it is the next one.
     local index = roster.next_index
-    if roster.marks == '' and roster.next_starts == NONE and index < roster.size and not roster.flights[index] then
+    if roster.marks == '' and roster.next_starts == NONE and index < roster.size and not roster.flights[index] and not away then
       return index
     end
-    return due_in_ring(roster, pool.cap) or early_index(roster, pool.cap, latest)
+    return due_in_ring(roster, pool.cap, away) or early_index(roster, pool.cap, latest, away)
   end
   local kept = pool.sticky ~= 0 and kept_index(lane)
   if kept then return usable_kept_index(lane, kept, latest) end
   repeat
-    local index = rested_index(lane, total) or due_in_ring(roster, pool.cap) or early_index(roster, pool.cap, latest)
+    local index = rested_index(lane, total) or due_in_ring(roster, pool.cap, away) or early_index(roster, pool.cap, latest, away)
     if not index then return nil end
     if not has_exit_rows or not is_put_off(lane, index) then
       if pool.sticky ~= 0 then roster.kept_index, roster.kept_since = index, now end
@@ -106,6 +120,14 @@ function pick_exit(lane, latest, total)
     end
   until put_off_so_far >= MAX_PUT_OFF
   return nil
+end
+
+-- The index of the exit that is used next, not later than `latest`; nil when there is none. `total` exits are asked for in this
+-- call.
+function pick_exit(lane, latest, total)
+  local index = next_exit(lane, latest, total)
+  if not index and lane.pool.away then lane.was_passed_over, offers.was_passed_over = true, true end
+  return index
 end
 
 -- The lease holds an exit of an exclusive pool, and alone tries an exit that was parked.

@@ -99,8 +99,9 @@ function ending()
   return '1'
 end
 
--- Seconds until a task of these kinds can be lent that is there already, and the time of the crawl.
-function ask_again(kinds)
+-- Seconds until a task of these kinds can be lent that is there already, and the time of the crawl. `is_late`: what is there waits
+-- for the exits of other workers.
+function ask_again(kinds, is_late)
   local times = {}
   if crawl.state == 'running' then
     local names = {'later', 'leases'}
@@ -110,5 +111,7 @@ function ask_again(kinds)
       times[#times + 1] = tonumber(due)
     end
   end
-  return format('%.17g ', lane_rules.ask_again_in(times)) .. time_of_crawl()
+  local seconds = lane_rules.ask_again_in(times)
+  if is_late then seconds = math.max(seconds, BUSY_SECONDS) end
+  return format('%.17g ', seconds) .. time_of_crawl()
 end

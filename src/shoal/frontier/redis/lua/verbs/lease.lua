@@ -8,7 +8,9 @@
 -- ARGV[6]  horizon in seconds
 -- ARGV[7]  "1" if a suspect may be lent alone: nothing was lent in this call so far
 -- ARGV[8]  the kinds of the tasks (see asked_kinds)
+-- ARGV[9]  the exits that the worker offers (see offers)
 -- Reply    {"ok", epoch, ask again in seconds and the crawl's time (see ask_again), finished (see ending), eight values for each lane that lends (see lend)}
+offers.take_in(ARGV[9])
 local limit, horizon = tonumber(ARGV[3]), tonumber(ARGV[6])
 local terms = {worker = ARGV[4], seconds = tonumber(ARGV[5]), latest = now + horizon, kinds = asked_kinds(ARGV[8])}
 if ttl then expire_keys() end
@@ -27,8 +29,8 @@ for i = 1, #chosen do
   terms.may_be_alone = i == 1 and ARGV[7] == '1'
   if given[i] > 0 and lend(chosen[i], given[i], terms, reply) then break end
 end
-save_lent()
+local has_lent = save_lent()
 save_lanes()
 save_counts()
 local finished = ending()
-return {'ok', crawl.epoch, ask_again(terms.kinds), finished, unpack(reply)}
+return {'ok', crawl.epoch, ask_again(terms.kinds, offers.was_passed_over and not has_lent), finished, unpack(reply)}

@@ -6,9 +6,11 @@
 -- ARGV[5]  horizon in seconds
 -- ARGV[6]  "1" if a suspect of the first lane may be lent alone
 -- ARGV[7]  the kinds of the tasks (see asked_kinds)
+-- ARGV[8]  the exits that the worker offers (see offers)
 -- then     lane, number of tasks, … for each lane
 -- Reply    as that of lease
-local FIRST_LANE = 8
+local FIRST_LANE = 9
+offers.take_in(ARGV[8])
 local horizon, reply = tonumber(ARGV[5]), {}
 local terms = {worker = ARGV[3], seconds = tonumber(ARGV[4]), latest = now + horizon, kinds = asked_kinds(ARGV[7])}
 if crawl.state == 'running' then
@@ -19,8 +21,8 @@ if crawl.state == 'running' then
     if total > 0 and lane.next_start <= now + horizon and lend(lane, total, terms, reply) then break end
   end
 end
-save_lent()
+local has_lent = save_lent()
 save_lanes()
 save_counts()
 local finished = ending()
-return {'ok', crawl.epoch, ask_again(terms.kinds), finished, unpack(reply)}
+return {'ok', crawl.epoch, ask_again(terms.kinds, offers.was_passed_over and not has_lent), finished, unpack(reply)}

@@ -1,5 +1,5 @@
--- needs: crawl exits roster_record
--- pools: replace the pools of a crawl. Walk its lanes afterwards (see walk).
+-- needs: crawl exits offers roster_record
+-- pools: replace the pools of a crawl; what workers offer stays (see offer). Walk its lanes afterwards (see walk).
 --
 -- ARGV[3]  the pools as the crawl's record shows them
 -- then     for each pool: name, number of its exits, twelve limits (see exits), the exits
@@ -51,28 +51,48 @@ local paces, given = {}, {}
 for _, name in ipairs(call('HKEYS', P .. 'pools')) do
   paces[name] = read_fields('pool:' .. name, 'host_interval', 'host_cap')
 end
-local at = FIRST_POOL
-while ARGV[at] do
-  local name, total = ARGV[at], assert(tonumber(ARGV[at + 1]))
-  local key, pace, exits = P .. 'pool:' .. name, paces[name] or {}, {}
-  given[name], at = true, at + 2
+local texts, page = {}, call('HGETALL', P .. 'offers')
+for i = 1, #page, 2 do
+  if page[i] ~= '' then texts[page[i]] = page[i + 1] end
+end
+
+-- The crawl has a pool with these limits and exits, and with those that are offered to it.
+local function set_pool(name, limits, exits)
+  local key, pace, is_own, offered = P .. 'pool:' .. name, paces[name] or {}, {}, {}
+  given[name] = true
   call('HSET', P .. 'pools', name, 1)
   call('HDEL', key, 'old_host_interval', 'old_host_cap')
   if pace.host_interval then
     call('HSET', key, 'old_host_interval', pace.host_interval, 'old_host_cap', pace.host_cap)
   end
-  for i, field in ipairs(POOL_LIMITS) do call('HSET', key, field, ARGV[at + i - 1]) end
-  at = at + #POOL_LIMITS
-  for i = 1, total do exits[i] = ARGV[at + i - 1] end
-  at = at + total
+  for i, field in ipairs(POOL_LIMITS) do call('HSET', key, field, limits[i]) end
+  for i = 1, #exits do is_own[exits[i]] = true end
+  local _, names = offers.read(texts[name] or '\n')
+  for _, exit in ipairs(names) do
+    if not is_own[exit] then exits[#exits + 1], offered[#offered + 1] = exit, exit .. '\n' end
+  end
   local indexes, size = enrol(key, exits)
-  call('HSET', key, 'size', size, 'present', total, 'marks', marks_of(exits, indexes, size))
+  call('HSET', key, 'size', size, 'present', #exits, 'marks', marks_of(exits, indexes, size), 'offered', table.concat(offered))
+end
+
+local at = FIRST_POOL
+while ARGV[at] do
+  local total, first = assert(tonumber(ARGV[at + 1])), at + 2 + #POOL_LIMITS
+  set_pool(ARGV[at], {unpack(ARGV, at + 2, first - 1)}, {unpack(ARGV, first, first + total - 1)})
+  at = first + total
+end
+for name, text in pairs(texts) do
+  if not given[name] and string.sub(name, 1, #REGION) == REGION then
+    local limits = {}
+    for limit in string.gmatch((offers.read(text)), '%S+') do limits[#limits + 1] = limit end
+    set_pool(name, limits, {})
+  end
 end
 for name in pairs(paces) do
   if not given[name] then
     local key = P .. 'pool:' .. name
     call('HSET', P .. 'pools', name, 0)
-    call('HDEL', key, 'old_host_interval', 'old_host_cap', unpack(POOL_LIMITS))
+    call('HDEL', key, 'old_host_interval', 'old_host_cap', 'offered', unpack(POOL_LIMITS))
     call('HSET', key, 'present', 0, 'marks', string.rep(REMOVED_BYTE, tonumber(call('HGET', key, 'size')) or 0))
   end
 end

@@ -42,7 +42,8 @@ end
 
 function changes.pace(lane)
   local old_interval, interval, old_cap, cap = unpack(ARGV, 5, 8)
-  if not lane.via and not is_stage(lane.name) then
+  local is_region = lane.via and string.sub(lane.via, 1, #REGION) == REGION
+  if (not lane.via or is_region) and not is_stage(lane.name) then
     lane_rules.follow_pace(lane, tonumber(old_interval), tonumber(old_cap), tonumber(interval), tonumber(cap))
   end
 end

@@ -1,0 +1,56 @@
+-- needs: crawl exits offers
+-- offer: a worker has exits that others may lack. They stay until nobody has offered them for OFFER_SECONDS.
+--
+-- ARGV[3…]  for each pool: name, number of its exits, twelve limits (see exits), the exits
+-- Reply     {"ok", "1" if exits came or are gone: write the pools anew (see pools), walk the lanes, then say so (see offered)}
+--
+-- offers    pool → its limits, with spaces between them, in a line; then a line for each exit: until when, a space, the exit.
+--           "" → there while lanes have not been walked since exits came or are gone
+local RENEWED_AT = 0.75 * OFFER_SECONDS
+local pools, is_changed, values, at = {}, false, {}, 3
+
+local page = call('HGETALL', P .. 'offers')
+for i = 1, #page, 2 do
+  if page[i] == '' then
+    is_changed = true
+  else
+    local limits, names, until_when = offers.read(page[i + 1])
+    local left = {}
+    for _, name in ipairs(names) do
+      if until_when[name] > now then left[#left + 1] = name else until_when[name] = nil end
+    end
+    pools[page[i]] = {limits = limits, names = left, until_when = until_when, is_written = #left < #names}
+    is_changed = is_changed or #left < #names
+  end
+end
+
+local function offer(pool, exits, limits)
+  local one = pools[pool] or {limits = limits, names = {}, until_when = {}}
+  pools[pool] = one
+  for _, exit in ipairs(exits) do
+    local known = one.until_when[exit]
+    if not known then one.names[#one.names + 1], is_changed = exit, true end
+    if not known or known < now + RENEWED_AT then one.until_when[exit], one.is_written = now + OFFER_SECONDS, true end
+  end
+end
+
+while ARGV[at] do
+  local name, total = ARGV[at], assert(tonumber(ARGV[at + 1]))
+  local first = at + 2 + #POOL_LIMITS
+  local is_usable = string.sub(name, 1, #REGION) == REGION or call('HGET', P .. 'pools', name) == '1'
+  if is_usable then
+    offer(name, {unpack(ARGV, first, first + total - 1)}, table.concat({unpack(ARGV, at + 2, first - 1)}, ' '))
+  end
+  at = first + total
+end
+
+for name, one in pairs(pools) do
+  if one.is_written then
+    local lines = {one.limits}
+    for i, exit in ipairs(one.names) do lines[i + 1] = format('%.17g ', one.until_when[exit]) .. exit end
+    values[#values + 1], values[#values + 2] = name, table.concat(lines, '\n') .. '\n'
+  end
+end
+if is_changed then values[#values + 1], values[#values + 2] = '', '1' end
+write_in_parts('HSET', P .. 'offers', values)
+return {'ok', is_changed and '1' or '0'}
