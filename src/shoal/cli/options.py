@@ -189,6 +189,11 @@ def run_options(command: Command) -> Command:
             default="",
             help="Do not fetch pages whose URL matches and whose items the store has; their links are not followed.",
         ),
+        click.option(
+            "--skip-known",
+            is_flag=True,
+            help="Of a new crawl: do not fetch URLs that an earlier crawl of the spider has done.",
+        ),
         click.option("--again", "anew", is_flag=True, help="Begin a new crawl beside the one that is finished."),
         click.option(
             "-o",

@@ -147,6 +147,10 @@ class PostgresStore:
         """Remove the crawl's fetch log, in steps."""
         await postgres_read.delete_crawl(self._link, crawl)
 
+    async def delete_items(self, spider: str, crawl: str) -> int:
+        """Remove items with their versions, a bounded number of the spider's items per transaction."""
+        return await presence.delete_items(self._link, spider, crawl)
+
     async def close(self) -> None:
         """Wait for writes under way and disconnect. Closing again is harmless."""
         await self._link.close()
