@@ -20,7 +20,7 @@ NO_CAP: Final = 1_000_000
 
 def usable_pools(pools: Mapping[str, PoolSpec], spider: Spider) -> dict[str, PoolSpec]:
     """The pools that this spider can use: accounts only if it has a login."""
-    return {name: spec for name, spec in pools.items() if not spec.exclusive or has_login(type(spider))}
+    return {name: spec for name, spec in pools.items() if not spec.needs_login or has_login(type(spider))}
 
 
 def default_pool(pools: Mapping[str, PoolSpec], *, spider: Spider, settings: Settings) -> str:
