@@ -5,7 +5,7 @@ from shoal.errors import ShoalError, UsageError
 from shoal.model import Render
 from shoal.page import Page, TurnedAway
 from shoal.session import FetchFailed, Session
-from shoal.spider import Item, Pages, Request, Sitemap, Spider, Stdin, UrlFile, handler
+from shoal.spider import Item, Pages, Request, Sitemap, Spider, Stdin, StopCrawl, UrlFile, handler
 from shoal.version import __version__
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Sitemap",
     "Spider",
     "Stdin",
+    "StopCrawl",
     "TurnedAway",
     "UrlFile",
     "UsageError",

@@ -1,19 +1,25 @@
-"""Settings that are written as texts: rates, durations, limits of failures, kinds, networks, machines."""
+"""Settings that are written as texts: rates, durations, sizes, limits of failures, kinds, networks, machines."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 from collections.abc import Sequence
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo, available_timezones
 
 from shoal.errors import SettingError
+from shoal.near_names import did_you_mean
 
 MIN_BLOOM_ERROR, MAX_BLOOM_ERROR = 1e-9, 0.1
 # Pages are visited again no more often than this.
 MIN_REVISIT_SECONDS: Final = 1.0
 _DURATION = re.compile(r"(?:(\d{1,9}(?:\.\d{1,6})?)([smhdw]))?")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_SIZE = re.compile(r"(?:(\d{1,9}(?:\.\d{1,6})?) ?([kKMG]i?)B?)?")
+_FACTORS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "ki": 2.0**10, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
+_DEADLINE = re.compile(r"(?:(\d{4}-\d\d-\d\d)[T ])?(\d\d:\d\d(?::\d\d)?)(?: ?(Z|[+-]\d\d:\d\d)| ([A-Za-z]\S*))?")
 _MACHINE = re.compile(r"([1-9]\d{0,3}) cores? (\d{1,6}(?:\.\d{1,6})?) GB (\d{1,6}(?:\.\d{1,6})?)/h")
 _KIND = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 _FAILURES = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)%|(\d{1,12})")
@@ -40,6 +46,65 @@ def parse_duration(text: str) -> float:
     if match is None:
         raise SettingError(f"duration {text!r} is not understood: write it as 90s, 30m, 1h, 7d or 2w")
     return float(match[1]) * _UNITS[match[2]] if match[1] else 0.0
+
+
+def parse_size(text: str) -> int:
+    """Bytes: "500MB", "2GB" or "512MiB"; an empty text is 0."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise SettingError(f"size {text!r} is not understood: write it as 500MB, 2GB or 512MiB")
+    return int(float(match[1]) * _FACTORS[match[2]]) if match[1] else 0
+
+
+class Deadline(NamedTuple):
+    """A time of day, maybe of a day, in a time zone, or in that of this machine."""
+
+    day: date | None
+    time: time
+    zone: tzinfo | None
+
+
+def parse_deadline(text: str) -> Deadline | None:
+    """ "06:00", "06:00 Europe/Berlin" or "2026-11-20 06:00+01:00"; an empty text is none."""
+    if not text:
+        return None
+    match = _DEADLINE.fullmatch(text)
+    how = "write it as 06:00, 06:00 Europe/Berlin or 2026-11-20 06:00+01:00"
+    if match is None:
+        raise SettingError(f"deadline {text!r} is not understood: {how}")
+    day, clock, offset, zone = match.groups()
+    try:
+        return Deadline(date.fromisoformat(day) if day else None, time.fromisoformat(clock), _zone(offset or zone))
+    except ValueError as error:
+        raise SettingError(f"deadline {text!r} is not understood: {error}; {how}") from None
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    """The time zone of this name or offset; None: this machine's."""
+    if name is None:
+        return None
+    if name == "Z" or name[0] in "+-":
+        offset = datetime.fromisoformat(f"2000-01-01T00:00{name}").utcoffset()
+        return timezone(offset or timedelta())
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        hint = did_you_mean(name, sorted(available_timezones()), otherwise="write it as Europe/Berlin or UTC")
+        raise SettingError(f"deadline: there is no time zone {name!r}; {hint}") from None
+
+
+def deadline_at(text: str, *, now: float) -> float:
+    """The moment of a deadline as a Unix time: the one that it names, or the next one of its time of day. A time that
+    the change of the clocks skips is as much later; one that comes twice is the first."""
+    deadline = parse_deadline(text)
+    if deadline is None:
+        raise ValueError("there is no deadline")
+    day, clock, zone = deadline
+    if day is not None:
+        return datetime.combine(day, clock, zone).timestamp()
+    today = datetime.fromtimestamp(now, zone).date()
+    moments = (datetime.combine(today + timedelta(days=days), clock, zone).timestamp() for days in range(3))
+    return next(moment for moment in moments if moment > now)
 
 
 def parse_revisit(text: str) -> float:

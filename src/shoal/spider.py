@@ -151,6 +151,10 @@ class Spider:
     deny: ClassVar[Iterable[str]]
     max_depth: ClassVar[int]
     max_pages: ClassVar[int]
+    max_items: ClassVar[int]
+    max_bytes: ClassVar[int]
+    max_seconds: ClassVar[float]
+    deadline: ClassVar[str]
     item_key: ClassVar[str]
     user_agent: ClassVar[str]
     obey_robots: ClassVar[bool]
@@ -179,6 +183,22 @@ class Spider:
 
     async def finished(self) -> None:
         """Called once in each worker after its last page."""
+
+
+LONGEST_REASON = 200
+
+
+class StopCrawl(Exception):  # noqa: N818 -- reads as what happened
+    """Raise it in a handler to end the whole crawl: nothing more is lent, pages on their way are finished.
+
+    What the handler has yielded before is kept, and its page is done. Tasks that wait stay: `shoal resume`, or the same
+    command again, lets the crawl go on.
+
+    - `why`: the reason that people read, in one line
+    """
+
+    def __init__(self, why: str = "") -> None:
+        super().__init__(" ".join(why[:LONGEST_REASON].split()) or "it raised StopCrawl")
 
 
 _F = TypeVar("_F", bound=Callable[..., Any])

@@ -111,7 +111,7 @@ def ended(server: Serving, number: int, name: str = "often") -> list[dict[str, A
     """The runs that ended, newest first, once there are so many of them."""
 
     def read() -> list[dict[str, Any]] | None:
-        found = [line for line in history(server, name) if line["state"] in ("finished", "failed", "cancelled")]
+        found = [line for line in history(server, name) if line["state"] in ("finished", "stopped", "failed", "cancelled")]
         return found if len(found) >= number else None
 
     found = wait_until(read, otherwise=f"{number} runs never end", pause=0.2)
@@ -137,6 +137,15 @@ def test_an_interval_is_run_again_and_again_and_listed(shop: Folder) -> None:
     first = crawls(shop, "shoal.db")[0]
     assert (first.id, record_of(first).settings.max_pages) == ("books-1", 3)
     assert record_of(first).scheduled[0].startswith("often@")
+
+
+def test_a_run_that_is_stopped_has_ended_and_the_next_one_begins_anew(shop: Folder) -> None:
+    scheduled(shop, 'every = "2s"', "settings = { max_items = 3, flush_pages = 1, concurrency = 1 }")
+    with serving(shop, "--spiders", "spiders") as server:
+        lines = ended(server, 2)
+        assert server.stop() == 0
+    assert {(line["state"], line["reason"]) for line in lines} == {("stopped", "max_items 3 reached")}
+    assert len({line["crawl"] for line in lines}) == len(lines)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -29,6 +29,7 @@ from shoal.cli.options import check_json_output
 from shoal.cli.reading import has_frontier, say_what_is_elsewhere
 from shoal.cli.run_again import changes_of, ended_crawl, say_late_work, say_old_inboxes
 from shoal.cli.run_sinks import RunSinks, sink_faults
+from shoal.cli.run_stopped import begins_anew, stopped_crawl_of
 from shoal.cli.stopping import Stopping
 from shoal.crawl import WorkPlace, intake_of, run_crawl
 from shoal.error_text import several
@@ -40,7 +41,7 @@ from shoal.policy.gone_items import why_not_whole
 from shoal.policy.notes import SITEMAP
 from shoal.policy.verdicts import Failure, failures_of, faults_of, is_stopped, set_aside, shown_failures
 from shoal.processes.alerts.alert_config import AlertConfig, load_alerts
-from shoal.processes.beginning import RunOf, begin_afresh, begin_run, crawls_of, own_crawls, unfinished_crawl
+from shoal.processes.beginning import RunOf, begin_afresh, begin_run, crawls_of, own_crawls, resumable_crawl
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import is_unfinished, owner_of, record_of
 from shoal.processes.deaths import Watched
@@ -129,7 +130,7 @@ def exit_code(summary: Summary) -> int:
     """The exit code of a crawl that ended like this."""
     if summary.interrupted:
         return INTERRUPTED
-    return int(summary.is_failure or summary.state is not CrawlState.FINISHED)
+    return int(summary.is_failure or summary.state not in (CrawlState.FINISHED, CrawlState.STOPPED))
 
 
 async def work(job: Job, screen: Screen) -> Summary:
@@ -149,7 +150,9 @@ async def work(job: Job, screen: Screen) -> Summary:
             if crawl.refusal:
                 say(crawl.refusal)
         if not job.fresh:
-            ended = await until_reachable(lambda: ended_crawl(job, frontier=frontier, screen=screen), say=say)
+            ended = await until_reachable(lambda: stopped_crawl_of(job, frontier=frontier, screen=screen), say=say)
+            if ended is None:
+                ended = await until_reachable(lambda: ended_crawl(job, frontier=frontier, screen=screen), say=say)
             if ended is not None:
                 return await _show_ended(ended, job, sinks, frontier=frontier, screen=screen)
         places = await until_reachable(lambda: _places(job, frontier=frontier, screen=screen), say=say)
@@ -212,7 +215,7 @@ async def _places(job: Job, *, frontier: Frontier, screen: Screen) -> Places:
         for crawl in mine:
             if is_unfinished(crawl.state):
                 await ask_if_others_work_on(crawl, frontier=frontier, deed="discard", yes=job.yes)
-    elif former := unfinished_crawl(crawls, reference=job.reference, places=job.places):
+    elif former := resumable_crawl(crawls, reference=job.reference, places=job.places, anew=begins_anew(job)):
         return places_to_join(former, job.places, adds_archive=True)
     places = places_of_new(job.places)
     for crawl in crawls:
@@ -296,7 +299,14 @@ async def _export(crawl: Crawl, output: Sequence[str], *, job: Job, store: Store
 async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, Crawl | None]:
     """The crawl, and the unfinished one that it resumes, as that was before."""
     scheduled = "" if job.fresh else job.scheduled
-    run = RunOf(reference=job.reference, places=job.places, store=store, scheduled=scheduled, code=job.code)
+    run = RunOf(
+        reference=job.reference,
+        places=job.places,
+        store=store,
+        scheduled=scheduled,
+        code=job.code,
+        anew=begins_anew(job),
+    )
     if not job.fresh:
         return await begin_run(frontier, job.spider, settings=job.settings, run=run)
     return await begin_afresh(frontier, store, job.spider, places=job.places, settings=job.settings, run=run), None
@@ -415,9 +425,9 @@ async def _judged(
     failures = failures_of(after, earlier=reading.before.notes, settings=settings)
     if not reading.interrupted:
         failures = await _with_messages(failures, crawl, frontier=frontier, say=say)
-    is_over = after.state is CrawlState.FINISHED
+    is_over = after.state in (CrawlState.FINISHED, CrawlState.STOPPED)
     faults = faults_of(after, max_failures="0" if job.strict else job.settings.max_failures) if is_over else []
-    reason = after.reason if after.state is CrawlState.PAUSED else ""
+    reason = after.reason if after.state in (CrawlState.PAUSED, CrawlState.STOPPED) else ""
     return msgspec.structs.replace(summary, failures=failures, faults=faults, reason=reason)
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.cli.display.numbers import duration, moment, several
 from shoal.cli.next_commands import OWN_SPIDERS, command, quote
+from shoal.cli.run_stopped import begins_anew
 from shoal.errors import ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import FEEDER_SECONDS
@@ -44,7 +45,7 @@ async def ended_crawl(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl 
             # A process that was started for this run before has ended it.
             return made
     last = await last_crawl(job.spider, reference=job.reference, places=job.places, frontier=frontier)
-    if last is None:
+    if last is None or (last.state is CrawlState.STOPPED and not begins_anew(job)):
         return None
     if last.state is not CrawlState.FINISHED:
         resume = command(f"resume {quote(last.id)}", job.places)

@@ -27,8 +27,11 @@ from shoal.error_text import several
 from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
+from shoal.pipes import is_pipe
 from shoal.policy.verdicts import faults_of
 from shoal.processes.black_box import BlackBox
+from shoal.processes.clearing import clearing_beside
+from shoal.processes.common_slots import CommonSlots
 from shoal.processes.crawl_record import belongs_to, is_unfinished, owner_of, record_of, with_refusals
 from shoal.processes.deaths import Watched, reclaim_former
 from shoal.processes.joining import places_to_join, results_of
@@ -36,6 +39,7 @@ from shoal.processes.listener import Listener
 from shoal.processes.opening import Places, SharedResults, frontier_at, shared_results, waiting_for
 from shoal.processes.outages import SaidOnce, until_reachable
 from shoal.processes.result_places import path_of
+from shoal.processes.retirement import Idleness, Leaving, Limits, Retirement
 from shoal.processes.solitude import Solitude
 from shoal.processes.states_seen import StatesSeen
 from shoal.processes.worker_parts import Shared
@@ -57,7 +61,8 @@ LOOK_SHARE = 0.05
 class WorkerJob:
     """The options of `shoal worker`. `parent` is the process id of the coordinator, for a worker of its fleet.
     `other_code`: another code of the spider than the crawl's is meant. `watched`: its coordinator or its guardian
-    watches this process."""
+    watches this process. After `max_…` it retires, None: as its spiders' settings have it; `replaced`: a new one takes
+    its place then. It ends when it had no work for `idle_seconds`; 0: never."""
 
     reference: str
     places: Places
@@ -70,6 +75,11 @@ class WorkerJob:
     kinds: tuple[str, ...] = ()
     other_code: bool = False
     watched: Watched | None = None
+    max_pages: int | None = None
+    max_seconds: float | None = None
+    max_memory: int | None = None
+    replaced: bool = False
+    idle_seconds: float = 0.0
 
     @property
     def box(self) -> BlackBox | None:
@@ -124,6 +134,9 @@ async def _work(
         await reclaim_former(job.watched, frontier=frontier, say=say)
         if job.metrics is not None:
             frontier = stack.enter_context(_metrics_told(job.metrics, frontier, say))
+        if job.parent is None and not is_pipe(places.frontier):
+            # In a fleet the coordinator does it; at the other end of a pipe, too.
+            await stack.enter_async_context(clearing_beside(places, frontier=frontier, say=say))
         process = WorkerProcess(job, spiders=spiders, code=code, frontier=frontier, results=results, say=say)
         await process.run(stop, listener=listener)
         # In a fleet the coordinator judges the crawl.
@@ -155,6 +168,12 @@ def _patience(job: WorkerJob, url: str, say: Say) -> Say | None:
     return waiting_for(url, say) if job.parent is None else say
 
 
+def _limits(job: WorkerJob, spiders: Iterable[type[Spider]]) -> Limits:
+    """When this process retires: as it was told, else by the strictest of its spiders' settings."""
+    own = Limits.strictest([Limits.of(settings_of(spider, {}).values) for spider in spiders])
+    return own.unless_told(pages=job.max_pages, seconds=job.max_seconds, memory=job.max_memory)
+
+
 def _connections(spiders: Iterable[type[Spider]]) -> int:
     return max((settings_of(spider, {}).values.store_connections for spider in spiders), default=STORE_CONNECTIONS)
 
@@ -183,18 +202,54 @@ class WorkerProcess:
         self._left_alone: set[str] = set()
         self._worked: dict[str, Crawl] = {}
         self._states = StatesSeen()
-        beside = partial(frontier_at, job.places.frontier)
-        self._shared = Shared(job.box or BlackBox.private(), Solitude(), beside, self._code.loaded.digest)
+        self._solitude = Solitude()
+        self._retirement = Retirement(_limits(job, spiders.values()), in_hand=lambda: self._solitude.in_hand)
+        self._idleness = Idleness(job.idle_seconds)
+        self._slots = CommonSlots(retirement=self._retirement)
+        self._shared = Shared(
+            job.box or BlackBox.private(),
+            self._solitude,
+            partial(frontier_at, job.places.frontier),
+            self._code.loaded.digest,
+            self._slots,
+            self._retirement,
+        )
 
     async def run(self, stop: asyncio.Event, *, listener: Listener) -> None:
-        """Work until told to stop, or with `burst` until nothing is left. Pushed URLs are taken in meanwhile."""
-        stopped = asyncio.create_task(stop.wait())
-        has_waited = False
+        """Work until told to stop, until it retires, or with `burst` until nothing is left. Pushed URLs are taken in
+        meanwhile."""
+        self._retirement.check_memory()
+        leaving = Leaving(stop, self._retirement)
+        beside = [asyncio.create_task(part) for part in (self._retirement.watch(), leaving.watch())]
         try:
-            while not stop.is_set():
+            await self._work(leaving.is_due, stop, listener=listener)
+        finally:
+            for task in (*beside, *self._running.values()):
+                task.cancel()
+            await asyncio.gather(*beside, *self._running.values(), return_exceptions=True)
+        if self._retirement.reason and not stop.is_set():
+            await self._retire(stop)
+
+    async def _retire(self, stop: asyncio.Event) -> None:
+        """Say why this process ends, to people and to the one that starts the next. With `burst` there is no next one
+        if the crawls are finished."""
+        if self._job.burst and not any(is_unfinished(crawl.state) for crawl in self._mine(await self._crawls(stop))):
+            return
+        if self._job.box is not None:
+            self._job.box.retire(self._retirement.reason)
+        follows = "; a new worker takes its place" if self._job.replaced else ""
+        self._tell(f"retired {self._retirement.reason}{follows}")
+
+    async def _work(self, leaving: asyncio.Event, stop: asyncio.Event, *, listener: Listener) -> None:
+        left = asyncio.create_task(leaving.wait())
+        has_waited = False
+        pause = 0.0
+        try:
+            while not leaving.is_set():
                 began = time.monotonic()
                 try:
                     for crawl in self._unfinished(await self._look(listener, stop)):
+                        self._slots.prioritise(crawl.id, crawl.priority)
                         if crawl.id in self._running:
                             self._code.notice(crawl)
                         elif self._code.admits(crawl, is_alone=not self._running):
@@ -205,25 +260,34 @@ class WorkerProcess:
                     raise
                 if not self._running and self._job.burst:
                     return
+                if self._is_idle(pause):
+                    self._retirement.leave()
+                    break
                 if not self._running and not has_waited:
                     self._say(f"waiting for a crawl of {self._names()}")
                     has_waited = True
                 pause = pause_after(time.monotonic() - began)
-                await asyncio.wait([stopped, *self._running.values()], timeout=pause, return_when=FIRST_COMPLETED)
+                await asyncio.wait([left, *self._running.values()], timeout=pause, return_when=FIRST_COMPLETED)
                 self._forget_ended()
             await asyncio.gather(*self._running.values())
         finally:
-            stopped.cancel()
-            for task in self._running.values():
-                task.cancel()
-            await asyncio.gather(stopped, *self._running.values(), return_exceptions=True)
+            left.cancel()
+
+    def _is_idle(self, pause: float) -> bool:
+        """Whether there was no work for as long as this worker waits for it."""
+        is_over = self._idleness.is_over(
+            in_hand=self._solitude.in_hand, pages=self._retirement.pages, within=pause + LOOK_SECONDS
+        )
+        if is_over:
+            self._say(f"ends: no work for {self._job.idle_seconds:g} s (--idle-seconds)")
+        return is_over
 
     async def faults(self) -> list[str]:
         """Why crawls that this process worked on and that are finished are failures, a line each."""
         lines = []
         for crawl in self._worked.values():
             progress = await until_reachable(partial(self._frontier.progress, crawl.id), say=self._say)
-            if progress.state is CrawlState.FINISHED:
+            if progress.state in (CrawlState.FINISHED, CrawlState.STOPPED):
                 faults = faults_of(progress, max_failures=record_of(crawl).settings.max_failures)
                 lines += [f"{crawl.id} failed: {fault}" for fault in faults]
         return lines

@@ -26,7 +26,7 @@ from shoal.journey.page_notes import PageNotes
 from shoal.journey.plain_requests import HandlerNames
 from shoal.page import Page
 from shoal.session import Session
-from shoal.spider import Request, Spider
+from shoal.spider import Request, Spider, StopCrawl
 
 LOGIN_SECONDS = 300.0  # long, because the requests of a login wait for their start slots
 
@@ -71,7 +71,7 @@ class Handlers:
             await take_page_range(page, harvest.found, intake=self._intake)
             page.meta = page.meta["meta"]
         await self._call(name, page, token, harvest)
-        if page.turned_away is not None:
+        if page.turned_away is not None and not harvest.stop:
             raise page.turned_away
         harvest.notes = self._notes.of(page, harvest, handler=name)
         return harvest
@@ -124,6 +124,9 @@ class Handlers:
                 await self._finish(output, harvest, slot=slot, alarm=alarm)
             finally:
                 witness.finish(slot, token)
+        except StopCrawl as asked:
+            harvest.take_in()
+            harvest.stop = str(asked)
         except Exception:
             raise
         except BaseException as error:

@@ -33,6 +33,7 @@ class Harvest:
     - `keyless`: how many items have an empty key, and so the page's URL instead
     - `notes`: what the summary of the crawl counts
     - `problem`: what could not be read of a sitemap
+    - `stop`: why the handler wants the crawl to be stopped; empty: it does not
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class Harvest:
         "keyless",
         "notes",
         "problem",
+        "stop",
         "unstorable",
     )
 
@@ -57,6 +59,7 @@ class Harvest:
         self.keyless = 0
         self.notes: dict[str, int] = {}
         self.problem = ""
+        self.stop = ""
         self._page = page
         self._intake = intake
         self._item_key = item_key

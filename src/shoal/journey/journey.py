@@ -25,13 +25,14 @@ from shoal.journey.lane_rules import LaneRules
 from shoal.journey.last_visits import NOT_MODIFIED, LastVisits, asks_log, carried_over, conditions, request_for
 from shoal.journey.redirects import beside, hop_of
 from shoal.journey.repeats import Repeats
-from shoal.journey.results import Finished, Keeping, Records, unstorable_item
+from shoal.journey.results import Finished, Keeping, Records, unstorable_item, weighed
 from shoal.journey.revisits import Revisits, fingerprint, is_visited
 from shoal.journey.stages import Body, Stages, handed_over, is_staged
 from shoal.journey.start_notes import StartNotes
 from shoal.markup import MarkupLimits, UnfitMarkup
 from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Retry, Task
 from shoal.page import Page, TurnedAway
+from shoal.policy.limits import SPIDER
 from shoal.policy.notes import RAISED, NoteNames
 from shoal.policy.politeness import Moods
 from shoal.policy.retries import Verdict, backoff, judge, plan
@@ -60,7 +61,9 @@ async def _at_once(step: Callable[[], Awaitable[Body]]) -> Body:
 
 
 class Journey:
-    """Takes leases from start to finish, one at a time each, with everything a worker knows."""
+    """Takes leases from start to finish, one at a time each, with everything a worker knows.
+
+    `stop` says why a handler wants the crawl to be stopped; empty: none does."""
 
     def __init__(  # noqa: PLR0913 -- the parts of a worker, put together in one place
         self,
@@ -102,6 +105,8 @@ class Journey:
         self._limits = MarkupLimits(settings.max_tags, settings.max_nesting)
         self._repeats = Repeats(settings.max_equal_pages)
         self._moods = Moods(adaptive=settings.pace == "adaptive")
+        self.stop = ""
+        self._counts_bytes = settings.max_bytes > 0
         self.failing = FailingHandlers(settings.stop_after_failures)
         self._starts = StartNotes(handle_statuses=settings.handle_statuses)
         self._raised = NoteNames(RAISED)
@@ -155,7 +160,8 @@ class Journey:
                 return self._kept_out(lease, robots)
         if not is_visited(lease.task) and self._repeats.exhausted(lease.task) and self._is_plain(lease.task):
             return self._given_up(lease)
-        return await self._visit(lease, passage, landed)
+        finished = await self._visit(lease, passage, landed)
+        return weighed(finished) if self._counts_bytes else finished
 
     async def _visit(self, lease: Lease, passage: Passage, landed: Landed) -> Finished:
         """Fetch, judge, handle. A page that is refused because of its exit does not change the lane's pace."""
@@ -308,6 +314,8 @@ class Journey:
         except Exception as error:
             refused = passage.refused_by_handler(error)
             return refused or self._handler_failed(lease, response, error, update, secrets=passage.secrets())
+        if harvest.stop and not self.stop:
+            self.stop = f"{SPIDER}{harvest.stop}"
         if not is_visited(lease.task) and self._repeats.note(page):
             harvest.found.reject_all("equal_pages")
         given = fingerprint(harvest) if self._revisits.concern(lease.task) else 0

@@ -11,10 +11,12 @@ import msgspec
 from shoal.archive.base import Capture, RawPage, packed
 from shoal.fetch.base import Fault, Response
 from shoal.journey.harvest import KeyedItem
-from shoal.model import Dead, Lease, Result, Retry, Task
+from shoal.model import Dead, Lease, Released, Result, Retry, Task
+from shoal.policy.notes import BYTES
 from shoal.store.base import ALL_ITEMS_NAMED, ITEMS_NAMED, FetchRow, ItemRow, PageLook, named_keys
 
 KEY_SHOWN = 60
+NOT_SENT = "not_modified"  # the outcome of pages that came without a body
 
 # Which trace a page's bytes leave: none, their hash in the fetch log, or the hash and the page in the archive.
 Keeping = Literal["nothing", "hash", "page"]
@@ -34,6 +36,16 @@ class Finished(msgspec.Struct, frozen=True):
     page: RawPage | None = None
     harvest: int = 0
     look: PageLook | None = None
+
+
+def weighed(finished: Finished) -> Finished:
+    """The result with the bytes of its page, for the limit on those of the crawl. A page that was not sent again has
+    none."""
+    row, result = finished.fetch, finished.result
+    if row is None or not row.size or row.outcome == NOT_SENT or isinstance(result, Released):
+        return finished
+    counted = msgspec.structs.replace(result, notes={**result.notes, BYTES: row.size})
+    return msgspec.structs.replace(finished, result=counted)
 
 
 class Records:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 ITEMS: Final = "items"  # that settled pages yielded
+BYTES: Final = "bytes"  # of settled pages, after decompression, where a limit needs it
 KEYLESS: Final = "keyless"  # items with an empty key
 UNREACHED: Final = "unreached visits"  # those of them that failed, of pages that were reached before
 START_OK: Final = "start ok"

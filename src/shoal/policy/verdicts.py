@@ -44,7 +44,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 def faults_of(progress: Progress, *, max_failures: str) -> list[str]:
     """Why the crawl is a failure, a sentence each; empty: it is none."""
-    not_fed = NOT_FED if progress.feeders_lost else ""
+    not_fed = NOT_FED if progress.feeders_lost and progress.state is not CrawlState.STOPPED else ""
     kinds = _too_many_kinds(progress)
     found = (_too_many(progress, max_failures), _no_start(progress), not_fed, kinds, set_aside(progress))
     return [fault for fault in found if fault]

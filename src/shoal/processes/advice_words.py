@@ -48,7 +48,8 @@ def idle_words(survey: Survey) -> str | None:
         why = f" ({progress.reason})" if progress.reason else ""
         return f"{crawl} is paused{why}: no worker is needed before `shoal resume {crawl}`"
     if progress.state is not CrawlState.RUNNING:
-        return f"{crawl} is {progress.state}: no worker is needed"
+        why = f" ({progress.reason})" if progress.state is CrawlState.STOPPED and progress.reason else ""
+        return f"{crawl} is {progress.state}{why}: no worker is needed"
     if progress.left:
         return None
     if progress.feeding:

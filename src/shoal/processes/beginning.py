@@ -59,13 +59,14 @@ async def begin(
 
 class RunOf(NamedTuple):
     """Where a run comes from: see `begin`. `scheduled` names the run of a schedule, empty for those of people.
-    `code` is the spider's, as it was loaded."""
+    `code` is the spider's, as it was loaded. `anew`: a crawl that was stopped is not resumed."""
 
     reference: str
     places: Places | None = None
     store: Store | None = None
     scheduled: str = ""
     code: SpiderCode = NO_CODE
+    anew: bool = False
 
 
 async def begin_run(
@@ -73,11 +74,11 @@ async def begin_run(
 ) -> tuple[Crawl, Crawl | None]:
     """Begin or resume as `begin` does. A run of a schedule that another process has finished is refused: it would be
     made twice."""
-    reference, places, store, scheduled, _ = run
+    reference, places, store, scheduled = run.reference, run.places, run.store, run.scheduled
     crawls = await crawls_of(spider, frontier=frontier)
     if (ended := crawl_of_run(crawls, scheduled)) is not None and not is_unfinished(ended.state):
         raise UsageError(f"{ended.id} is {ended.state}: the run {scheduled} of its schedule was made already")
-    former = unfinished_crawl(crawls, reference=reference, places=places)
+    former = resumable_crawl(crawls, reference=reference, places=places, anew=run.anew)
     if former is not None:
         check_arguments(former, spider)
     origin = _origin(run, former=former)
@@ -100,7 +101,7 @@ async def begin_afresh(
     origin = _origin(run)
     crawl = _described(await _next_id(spider, crawls, store=store), spider, settings=settings, origin=origin)
     for former in own_crawls(crawls, reference=run.reference, places=places, refused=True):
-        if is_unfinished(former.state):
+        if is_unfinished(former.state) or former.state is CrawlState.STOPPED:
             # One that another version wrote stays if it cannot be deleted.
             with contextlib.suppress(*([UsageError] if former.refusal else [])):
                 await discard(former, places=places, frontier=frontier, store=store)
@@ -157,6 +158,16 @@ def unfinished_crawl(crawls: Sequence[Crawl], *, reference: str, places: Places 
         cure = 'name your spider (name = "…" in its class), or --fresh begins a crawl beside it'
         raise UsageError(f"{owner_of(unfinished[0])}; {cure}")
     return mine[0] if mine else None
+
+
+def resumable_crawl(crawls: Sequence[Crawl], *, reference: str, places: Places | None, anew: bool) -> Crawl | None:
+    """The crawl that a run resumes: an unfinished one, or the newest of the spider's file if it was stopped, unless a
+    new one is to begin. Refuses as `unfinished_crawl` does."""
+    found = unfinished_crawl(crawls, reference=reference, places=places)
+    if found is not None or anew:
+        return found
+    newest = next(iter(own_crawls(crawls, reference=reference, places=places)), None)
+    return newest if newest is not None and newest.state is CrawlState.STOPPED else None
 
 
 async def discard(crawl: Crawl, *, places: Places, frontier: Frontier, store: Store) -> None:

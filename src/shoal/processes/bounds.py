@@ -52,6 +52,8 @@ def bound_of(look: Look) -> str:
     if progress.state is CrawlState.PAUSED:
         why = spent_budget(look.crawl, progress) or progress.reason
         return f"paused: {why}" if why else "paused by an operator; `shoal resume` lets it go on"
+    if progress.state is CrawlState.STOPPED and progress.reason:
+        return f"{progress.state}: {progress.reason}"
     if progress.state is not CrawlState.RUNNING:
         return str(progress.state)
     if progress.left == 0:

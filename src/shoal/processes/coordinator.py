@@ -14,6 +14,7 @@ from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import POINT_SECONDS
 from shoal.journey.intake import Intake
 from shoal.model import Crawl, CrawlState, Progress, WorkerBeat
+from shoal.processes.deadline_watch import DeadlineWatch
 from shoal.processes.feeder import Feeder
 from shoal.processes.gone_marking import GoneMarker
 from shoal.processes.history import Historian
@@ -57,6 +58,7 @@ class Coordinator:
         self._historian = Historian(frontier, crawl.id)
         self._looker = Looker(crawl, frontier=frontier, reach=self._reach, waiting=waiting)
         self._has_said_spent = False
+        self._deadline = DeadlineWatch()
         self._states = StatesSeen()
         self._troubles: dict[str, None] = {}
 
@@ -112,6 +114,8 @@ class Coordinator:
         snapshot = await self._looker.look(lanes=lanes)
         self._states.see(self.crawl.id, snapshot.progress.state, reason=snapshot.progress.reason)
         self._say_if_spent(snapshot.progress)
+        if late := self._deadline.look(snapshot, now=self._clock()):
+            self.say(late)
         self._say_troubles(snapshot.workers)
         return snapshot
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -11,8 +12,10 @@ import msgspec
 from shoal.errors import StorageBroken, UsageError
 from shoal.exits.configuration import PoolSpec
 from shoal.exits.pools import default_pool, pool_of, usable_pools
+from shoal.frontier.rules.priorities import effective_weight
 from shoal.key_forms import KEY_RULES
 from shoal.model import Budgets, Crawl, CrawlState
+from shoal.policy.limits import limits_of
 from shoal.policy.politeness import lent_interval
 from shoal.processes.result_places import ResultPlaces
 from shoal.processes.sources import start_lanes, start_mark
@@ -37,7 +40,8 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     crawl took over the queue of another crawler; empty: it did not. `scheduled` are the latest runs of schedules that
     worked on it: a run that is started twice works on one crawl. `before` are the earlier crawls of the spider whose
     archived pages this one asks for only if they have changed, newest first. `code` is that of the latest run's
-    spider."""
+    spider. `skips_known`: it was begun to skip what earlier crawls of the spider have done, those in `known_from`.
+    `priority` is the setting of that name, unless people have changed it since."""
 
     settings: Settings
     start_lanes: list[str] = msgspec.field(default_factory=list)
@@ -52,6 +56,9 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     scheduled: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     code: SpiderCode = NO_CODE
+    skips_known: bool = False
+    known_from: tuple[str, ...] = ()
+    priority: int = 0
 
 
 def record_of(crawl: Crawl) -> CrawlRecord:
@@ -98,6 +105,20 @@ def code_known(crawl: Crawl) -> SpiderCode:
     return record_of(crawl).code if crawl.settings else NO_CODE
 
 
+def with_priority(crawl: Crawl, priority: int) -> Crawl:
+    """The crawl with another priority: also its weight at hosts that it shares follows."""
+    record = msgspec.structs.replace(record_of(crawl), priority=priority)
+    return msgspec.structs.replace(crawl, settings=msgspec.to_builtins(record), weight=effective_weight(1.0, priority))
+
+
+def _priority(settings: Settings, former: Crawl | None) -> int:
+    """What people have changed stands until the setting changes."""
+    if former is None or not former.settings:
+        return settings.priority
+    record = record_of(former)
+    return record.priority if record.settings.priority == settings.priority else settings.priority
+
+
 def has_store_server(crawl: Crawl) -> bool:
     """Whether results go to a server, which takes several writers at once; a file has one at a time."""
     store = results_known(crawl).store
@@ -132,7 +153,7 @@ def check_arguments(crawl: Crawl, spider: Spider) -> None:
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Where a crawl comes from and its results go: the reference by which worker processes load the spider, the file
     that it leads to, the places, the run of a schedule, the earlier crawls whose pages may be asked for again, and
-    the code."""
+    the code. `known_from`: the earlier crawls whose URLs are skipped; None: none are to be."""
 
     reference: str
     source: SpiderSource = SpiderSource()
@@ -140,6 +161,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     scheduled: str = ""
     before: tuple[str, ...] = ()
     code: SpiderCode = NO_CODE
+    known_from: tuple[str, ...] | None = None
 
 
 def describe_crawl(
@@ -151,7 +173,7 @@ def describe_crawl(
     pools: Mapping[str, PoolSpec],
     former: Crawl | None = None,
 ) -> Crawl:
-    """The crawl as the frontier stores it; `former` is the same crawl before it is resumed.
+    """The crawl as the frontier stores it, from now on; `former` is the same crawl before it is resumed.
 
     Refuses settings that name a pool this spider cannot use."""
     record = CrawlRecord(
@@ -167,6 +189,9 @@ def describe_crawl(
         scheduled=_runs(former, origin.scheduled),
         before=origin.before if former is None else record_of(former).before,
         code=origin.code,
+        skips_known=origin.known_from is not None if former is None else record_of(former).skips_known,
+        known_from=(origin.known_from or ()) if former is None else record_of(former).known_from,
+        priority=_priority(settings, former),
     )
     return Crawl(
         id=crawl_id,
@@ -184,7 +209,9 @@ def describe_crawl(
         feeding=True,
         dedup=settings.dedup,
         dedup_ttl=parse_duration(settings.dedup_ttl),
+        weight=effective_weight(1.0, record.priority),
         pools=tuple(pool_of(spec, settings=settings) for spec in usable_pools(pools, spider).values()),
+        limits=limits_of(settings, now=time.time(), former=former),
     )
 
 
@@ -195,7 +222,8 @@ def _runs(former: Crawl | None, run: str) -> tuple[str, ...]:
 
 
 def is_unfinished(state: CrawlState) -> bool:
-    """Whether a crawl in this state is resumed when its spider runs again."""
+    """Whether a crawl in this state has work to do, now or when it is resumed. One that was stopped has ended, and is
+    resumed only by people."""
     return state in (CrawlState.RUNNING, CrawlState.PAUSED)
 
 

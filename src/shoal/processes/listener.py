@@ -13,6 +13,7 @@ import msgspec
 from shoal.errors import ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import MAX_PRIORITY
+from shoal.frontier.rules.dropped_keys import keys_dropped
 from shoal.journey.intake import Found, Intake
 from shoal.model import Crawl, CrawlState, Render, Task
 from shoal.processes.crawl_record import with_refusals
@@ -121,6 +122,7 @@ class Listener:
         self._say = say
         self._clock = clock
         self._lock = asyncio.Lock()
+        self._closed: set[str] = set()
 
     async def listen(self, crawl: Crawl) -> NoReturn:
         """Take entries in as they come, until cancelled."""
@@ -159,7 +161,8 @@ class Listener:
         # One at a time: an inbox forgets whatever was taken last, also if another part of this process took it.
         async with self._lock:
             waiting = set(await until_reachable(partial(self._inbox.waiting, names), say=self._say))
-            return sum([await self._take_in(crawl) for crawl in crawls if crawl.id in waiting])
+            taken = [crawl for crawl in crawls if crawl.id in waiting and not self._is_closed(crawl)]
+            return sum([await self._take_in(crawl) for crawl in taken])
 
     async def take_in_all(self, crawl: Crawl, *, stop: asyncio.Event) -> None:
         """Put all entries that wait for a crawl that is about to end. Those that another process holds are waited for,
@@ -179,6 +182,13 @@ class Listener:
         counts = await until_reachable(partial(self._inbox.count, [crawl.id]), say=self._say)
         return counts.get(crawl.id, 0)
 
+    def _is_closed(self, crawl: Crawl) -> bool:
+        """Whether a crawl takes no more URLs. What was pushed stays in its inbox, and `shoal status` shows it."""
+        if crawl.keys != "known" and crawl.id not in self._closed:
+            self._closed.add(crawl.id)
+            self._say(f"URLs pushed into {crawl.id} are not taken in: {keys_dropped(crawl.id)}")
+        return crawl.keys != "known"
+
     async def _take_in(self, crawl: Crawl) -> int:
         intake, total = self._intake_of(crawl), 0
         for _ in range(MOST_BATCHES):
@@ -194,7 +204,7 @@ class Listener:
 
     async def _has_room(self, crawl: str, max_pending: int) -> bool:
         progress = await until_reachable(partial(self._frontier.progress, crawl), say=self._say)
-        is_wanted = progress.state is not CrawlState.CANCELLED
+        is_wanted = progress.state not in (CrawlState.CANCELLED, CrawlState.STOPPED)
         return is_wanted and progress.queued + progress.delayed < max_pending
 
     async def _put(self, crawl: str, entries: Sequence[bytes], intake: Intake) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from shoal.exits.figures import clock_time, money
 from shoal.model import VIA, Crawl, CrawlState, LaneStatus, Pool, Progress, WorkerBeat
+from shoal.policy.limits import raised, reached_by
 from shoal.policy.politeness import allowed_interval
 
 WINDOW_SECONDS = 60.0
@@ -166,6 +167,15 @@ def spent_budget(crawl: Crawl, progress: Progress) -> str:
     if progress.state is not CrawlState.PAUSED or not budget or progress.cost < budget:
         return ""
     return f"the budget of {money(budget)} is spent; run it again with --set budget={raised_budget(crawl):g}"
+
+
+def stopping_limit(crawl: Crawl, progress: Progress) -> str:
+    """Why the crawl would be stopped at once, and what to do; empty: it would go on."""
+    limit = reached_by(crawl, progress, now=time.time())
+    if limit is None:
+        return ""
+    changes = " ".join(f"--set {name}={value!r}" for name, value in raised(limit).items())
+    return f"{limit.why}; run it again{f' with {changes}' if changes else ''}"
 
 
 def raised_budget(crawl: Crawl) -> float:

@@ -1,4 +1,4 @@
-"""Changes to a crawl that people ask for, by a command or over HTTP: its state, the pace of a host."""
+"""Changes to a crawl that people ask for, by a command or over HTTP: its state, its priority, the pace of a host."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import STAGE, VIA, Crawl, CrawlState, DeadFilter, LaneUpdate, Progress
 from shoal.policy.politeness import lent_interval
+from shoal.processes.crawl_record import with_priority
 from shoal.processes.lane_reasons import PACE_CHANGED
-from shoal.processes.stats import spent_budget
+from shoal.processes.stats import spent_budget, stopping_limit
 from shoal.setting_values import parse_rate
 from shoal.urls import canonical, lane_of
 
@@ -24,6 +25,10 @@ def check_change(crawl: Crawl, progress: Progress, state: CrawlState) -> None:
         raise UsageError(f"{crawl.id} is finished: there is nothing to {_VERBS[state]}")
     if state is CrawlState.RUNNING and (spent := spent_budget(crawl, progress)):
         raise UsageError(f"{crawl.id}: {spent}")
+    if state is CrawlState.RUNNING and (limit := stopping_limit(crawl, progress)):
+        raise UsageError(f"{crawl.id}: {limit}")
+    if state is CrawlState.PAUSED and progress.state is CrawlState.STOPPED:
+        raise UsageError(f"{crawl.id} is stopped: there is nothing to pause")
 
 
 def lane_given(host: str) -> str:
@@ -61,6 +66,14 @@ async def clear_dead(
         if told is not None:
             told(total)
     return total
+
+
+async def set_priority(crawl: Crawl, priority: int, *, frontier: Frontier) -> int:
+    """Give a crawl another priority, from the next lease on; gives the one before."""
+    if not crawl.settings:
+        raise UsageError(f"{crawl.id} was begun by a program that keeps no settings with it: it has no priority")
+    await frontier.open_crawl(with_priority(crawl, priority))
+    return crawl.priority
 
 
 async def set_pace(crawl: Crawl, lane: str, rate: str, *, frontier: Frontier) -> float:

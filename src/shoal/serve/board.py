@@ -123,7 +123,7 @@ def _is_fresh(seen: Seen, crawl: Crawl, *, now: float) -> bool:
 
 
 def _freshness(seen: Seen) -> float:
-    ended = seen.snapshot.progress.state in (CrawlState.FINISHED, CrawlState.CANCELLED)
+    ended = seen.snapshot.progress.state in (CrawlState.FINISHED, CrawlState.CANCELLED, CrawlState.STOPPED)
     return max(ENDED_LOOK_SECONDS if ended else LOOK_SECONDS, LOOK_SHARE * seen.took)
 
 
@@ -152,6 +152,7 @@ def _summary(crawl: Crawl, snapshot: Snapshot | None) -> dict[str, Any]:
             "id": crawl.id,
             "spider": crawl.spider,
             "state": crawl.state,
+            "priority": crawl.priority,
             "refusal": crawl.refusal,
             "created": crawl.created,
             "finished": crawl.finished,
@@ -161,6 +162,7 @@ def _summary(crawl: Crawl, snapshot: Snapshot | None) -> dict[str, Any]:
         "id": crawl.id,
         "spider": crawl.spider,
         "state": progress.state,
+        "priority": crawl.priority,
         "reason": progress.reason,
         "created": crawl.created,
         "finished": crawl.finished,

@@ -30,8 +30,8 @@ async def rerun_crawl(call: Call) -> StartedCrawl:
     with here."""
     async with call.looking() as (frontier, crawl):
         state = (await frontier.progress(crawl.id)).state
-    if state not in (CrawlState.FINISHED, CrawlState.CANCELLED):
-        raise Refusal(409, f"{crawl.id} is {state}: a crawl that is finished or cancelled can be run again")
+    if state not in (CrawlState.FINISHED, CrawlState.CANCELLED, CrawlState.STOPPED):
+        raise Refusal(409, f"{crawl.id} is {state}: a crawl that is finished, stopped or cancelled can be run again")
     former = call.parts.spiders.started.get(crawl.id)
     if former is not None:
         return await _start(call, former.run._replace(fresh=False))

@@ -23,6 +23,7 @@ from shoal.testing.contract.frontier.kind_promises import KindPromises
 from shoal.testing.contract.frontier.known_promises import KnownPromises
 from shoal.testing.contract.frontier.landing_promises import LandingPromises
 from shoal.testing.contract.frontier.lease_promises import LeasePromises
+from shoal.testing.contract.frontier.life_promises import LifePromises
 from shoal.testing.contract.frontier.lost_promises import LostPromises
 from shoal.testing.contract.frontier.offer_promises import OfferPromises
 from shoal.testing.contract.frontier.pool_promises import PoolPromises
@@ -30,6 +31,7 @@ from shoal.testing.contract.frontier.put_promises import PutPromises
 from shoal.testing.contract.frontier.reason_promises import ReasonPromises
 from shoal.testing.contract.frontier.settle_promises import SettlePromises
 from shoal.testing.contract.frontier.stage_promises import StagePromises
+from shoal.testing.contract.frontier.stop_promises import StopPromises
 from shoal.testing.contract.frontier.ttl_promises import TtlPromises
 from shoal.testing.contract.frontier.visit_promises import VisitPromises
 
@@ -37,6 +39,7 @@ from shoal.testing.contract.frontier.visit_promises import VisitPromises
 class FrontierContract(
     PutPromises,
     KnownPromises,
+    LifePromises,
     LeasePromises,
     LandingPromises,
     LostPromises,
@@ -47,6 +50,7 @@ class FrontierContract(
     PoolPromises,
     OfferPromises,
     ControlPromises,
+    StopPromises,
     FeedingPromises,
     TtlPromises,
     HistoryPromises,

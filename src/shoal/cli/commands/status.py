@@ -128,6 +128,7 @@ def document(view: View) -> dict[str, Any]:
         "crawl": crawl.id,
         "spider": crawl.spider,
         "state": progress.state,
+        "priority": crawl.priority,
         "created": crawl.created,
         "finished": crawl.finished,
         "progress": progress,
@@ -178,7 +179,8 @@ def show_view(view: View, screen: Screen) -> None:
         screen.line(NOT_FED)
     if not screen.out.is_terminal and (line := set_aside(progress)):
         screen.line(line)
-    screen.pairs([*where_results_lie(view), *code_pairs(view)], indent="")
+    priority = [("priority:", str(crawl.priority))] if crawl.priority else []
+    screen.pairs([*priority, *where_results_lie(view), *code_pairs(view)], indent="")
     outcomes = sorted(progress.outcomes.items(), key=lambda pair: -pair[1])
     if outcomes:
         screen.line()
@@ -225,11 +227,16 @@ def _places_shown(place: RememberedPlace, others: Sequence[str]) -> str:
 def _show_next(snapshot: Snapshot, screen: Screen, *, places: Places) -> None:
     """The command that lets a crawl go on whose budget is spent."""
     from shoal.cli.next_commands import run_again
+    from shoal.policy.limits import raised, reached_by
     from shoal.processes.stats import raised_budget, spent_budget
 
     if spent_budget(snapshot.crawl, snapshot.progress):
         screen.line()
         screen.line(f"next: {run_again(snapshot.crawl, places, budget=raised_budget(snapshot.crawl))}")
+    limit = reached_by(snapshot.crawl, snapshot.progress, now=time.time())
+    if limit is not None and snapshot.progress.state == "stopped":
+        screen.line()
+        screen.line(f"next: {run_again(snapshot.crawl, places, **raised(limit))}")
 
 
 def _lifetime(snapshot: Snapshot) -> float:

@@ -30,7 +30,12 @@ LAST_SHARE = 0.5
 LONG_SECONDS = 60.0
 NUMBER_WIDTH = 7
 PAUSED = "paused"
-STATE_STYLES = {CrawlState.RUNNING: "green", CrawlState.PAUSED: "yellow", CrawlState.CANCELLED: "red"}
+STATE_STYLES = {
+    CrawlState.RUNNING: "green",
+    CrawlState.PAUSED: "yellow",
+    CrawlState.CANCELLED: "red",
+    CrawlState.STOPPED: "yellow",
+}
 
 
 class Display:

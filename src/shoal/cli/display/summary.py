@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -13,6 +14,7 @@ from shoal.cli.display.slips import Slips, slip_lines
 from shoal.cli.next_commands import command, commands, quote
 from shoal.frontier.rules.tasks import BAD_RECORD
 from shoal.model import CrawlState
+from shoal.policy.limits import raised_of
 from shoal.policy.verdicts import Failure, code_line_in, shown_failures
 from shoal.processes.opening import Places
 from shoal.processes.sink_pump import SinkEnd
@@ -54,7 +56,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of a run. `pages` and `seconds` are of this run, the counts of the whole crawl.
 
     `failures` says why pages failed, the most frequent reason first; `faults` why the crawl is a failure, a sentence
-    each; `reason` why it is paused."""
+    each; `reason` why it is paused or stopped."""
 
     crawl: str
     spider: str
@@ -152,7 +154,7 @@ def _facts(summary: Summary, places: Places) -> Iterator[tuple[str, str]]:
     yield from slip_lines(summary.slips, stored=summary.items)
     yield from _odd_facts(summary)
     if summary.reason:
-        yield "paused", shown(summary.reason)
+        yield str(summary.state), shown(summary.reason)
     if summary.faults:
         yield "exit 1", "; ".join(summary.faults)
 
@@ -189,6 +191,15 @@ def _mend(summary: Summary, places: Places, *, again: str) -> str:
     return f"fix {code_line_in(summary.reason) or 'the handler'}, then: {then}"
 
 
+def _resume(summary: Summary, places: Places, *, again: str) -> str:
+    """What lets a crawl go on that was stopped. One that a limit has stopped needs a higher one."""
+    if not (changes := raised_of(summary.reason)):
+        return command(again, places) if again else "run the same command again to resume"
+    options = " ".join(f"--set {quote(f'{name}={value}')}" for name, value in changes.items())
+    again = re.sub(rf" --set ({'|'.join(changes)})=\S+", "", again)
+    return command(f"{again} {options}", places) if again else f"run the same command with {options}"
+
+
 def next_step(summary: Summary, places: Places, *, again: str = "") -> str:
     """The command that people most likely need next. `again` is the command that resumes the crawl."""
     if summary.interrupted:
@@ -197,6 +208,8 @@ def next_step(summary: Summary, places: Places, *, again: str = "") -> str:
         return _mend(summary, places, again=again)
     if summary.is_failure and summary.dead:
         return command(f"dead list {quote(summary.crawl)} -v", places)
+    if summary.state is CrawlState.STOPPED and summary.left:
+        return _resume(summary, places, again=again)
     if summary.items and not summary.output:
         return command(f"export {quote(summary.crawl)} -o items.csv", places)
     return command(f"status {quote(summary.crawl)}", places)

@@ -62,6 +62,7 @@ class ScrapyJourney:
         self._moods = Moods(adaptive=settings.pace == "adaptive")
         self._rng = random.Random()  # noqa: S311 -- jitter, not secrets
         self.failing = FailingHandlers(0)
+        self.stop = ""
 
     async def prepare(self, lease: Lease) -> None:
         """Take a place in the engine before the start slot comes: the request then starts when it is due."""

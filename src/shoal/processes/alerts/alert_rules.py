@@ -186,7 +186,8 @@ def _budget_spent(sight: Sight, rules: AlertRules) -> str:
 
 def _deadline(sight: Sight, rules: AlertRules) -> str:
     seconds, state = rules.deadline or 0.0, sight.progress.state
-    if state in (CrawlState.FINISHED, CrawlState.CANCELLED) or sight.now - sight.crawl.created <= seconds:
+    has_ended = state in (CrawlState.FINISHED, CrawlState.CANCELLED, CrawlState.STOPPED)
+    if has_ended or sight.now - sight.crawl.created <= seconds:
         return ""
     left = several(sight.progress.left, "task")
     return f"it is not finished {_time(seconds)} after it began: {left} left"

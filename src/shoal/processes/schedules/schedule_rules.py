@@ -30,7 +30,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     paused and that this run has not begun; empty: there is none."""
 
     crawl: str = ""
-    ended: Literal["", "finished", "failed", "cancelled", "interrupted"] = ""
+    ended: Literal["", "finished", "stopped", "failed", "cancelled", "interrupted"] = ""
     reason: str = ""
     log: str = ""
     others: str = ""

@@ -14,7 +14,7 @@ MOST_ANSWERED: Final = 50
 LONGEST_REASON: Final = 300
 
 RunState = Literal[
-    "queued", "starting", "running", "finished", "failed", "cancelled", "interrupted", "skipped", "missed"
+    "queued", "starting", "running", "finished", "stopped", "failed", "cancelled", "interrupted", "skipped", "missed"
 ]
 
 

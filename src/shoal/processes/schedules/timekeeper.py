@@ -9,7 +9,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -174,10 +174,12 @@ class Timekeeper:
         sight = msgspec.structs.replace(sight, crawl=crawl.id)
         if crawl.state is CrawlState.CANCELLED:
             return msgspec.structs.replace(sight, ended="cancelled")
-        if crawl.state is CrawlState.FINISHED:
+        if crawl.state in (CrawlState.FINISHED, CrawlState.STOPPED):
             progress = await frontier.progress(crawl.id)
-            faults = faults_of(progress, max_failures=record_of(crawl).settings.max_failures)
-            return msgspec.structs.replace(sight, ended="failed" if faults else "finished", reason="; ".join(faults))
+            if faults := faults_of(progress, max_failures=record_of(crawl).settings.max_failures):
+                return msgspec.structs.replace(sight, ended="failed", reason="; ".join(faults))
+            ended: Literal["stopped", "finished"] = "stopped" if crawl.state is CrawlState.STOPPED else "finished"
+            return msgspec.structs.replace(sight, ended=ended, reason=progress.reason)
         is_left = has_process_ended and not await at_work(crawl.id, frontier=frontier)
         if is_left or await self._is_quiet(crawl, frontier=frontier):
             reason = (await frontier.progress(crawl.id)).reason

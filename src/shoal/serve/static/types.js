@@ -1,14 +1,14 @@
 /**
  * What the API gives, as far as the page reads it. The OpenAPI document has all of it.
  *
- * @typedef {"running" | "paused" | "finished" | "cancelled"} CrawlState
+ * @typedef {"running" | "paused" | "finished" | "stopped" | "cancelled"} CrawlState
  * @typedef {{known: number, queued: number, delayed: number, leased: number, done: number, dead: number, cancelled: number,
  *   retried: number, lost: number, stale: number, duplicates: number}} Counts
  * @typedef {{host: string, waiting: number, rate: string, seconds_left: number}} LastHost
  * @typedef {{id: string, spider: string, state: CrawlState, reason: string, refusal: string, created: number,
  *   finished: number | null, counts: Counts, cost: number, budget: number | null, rate: number, eta_seconds: number | null,
  *   last_hosts: LastHost[], bound: string, workers: number, other_code: number, errors: number,
- *   kinds: {kind: string, waiting: number, workers: number}[]}} CrawlSummary
+ *   kinds: {kind: string, waiting: number, workers: number}[], priority: number}} CrawlSummary
  * @typedef {CrawlSummary & {outcomes: Record<string, number>, rejected: Record<string, number>,
  *   notes: Record<string, number>, settings: Record<string, unknown>, places: Record<string, unknown>}} CrawlDetail
  * @typedef {{name: string, crawl: string, line: string, since: number}} Alert
@@ -38,7 +38,7 @@
  *   task: {state: string, attempts: number, reason: string, detail: string, worker: string, due_in: number, losses: number},
  *   fetch: FetchRow | null, found_on: string | null, kept_out: string | null, maybe: string[], merged_with: string | null,
  *   merged: string[], request: string, pool: string, set_aside: string, attempts: FetchRow[], items: PageItem[]}} Fate
- * @typedef {"queued" | "starting" | "running" | "finished" | "failed" | "cancelled" | "interrupted" | "skipped" | "missed"} RunState
+ * @typedef {"queued" | "starting" | "running" | "finished" | "stopped" | "failed" | "cancelled" | "interrupted" | "skipped" | "missed"} RunState
  * @typedef {{run: string, due: number, state: RunState, started: number, ended: number, crawl: string, reason: string,
  *   log: string, number: number}} RunEntry
  * @typedef {{name: string, spider: string, origin: "file" | "api", cron: string, timezone: string, every: number,

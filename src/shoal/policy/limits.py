@@ -1,0 +1,61 @@
+"""What ends a crawl before its work is done: the limits that its settings ask for, and what lets it go on. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from shoal.frontier.rules.limits import reached
+from shoal.model import Crawl, CrawlState, Limit, Progress
+from shoal.policy.notes import BYTES, ITEMS
+from shoal.setting_values import deadline_at
+from shoal.settings import Settings
+
+SPIDER: Final = "spider: "  # the beginning of the reason of a crawl that its spider stopped
+DEADLINE: Final = "deadline"
+COUNTED: Final = ("max_items", "max_bytes", "max_seconds")
+
+
+def limits_of(settings: Settings, *, now: float, former: Crawl | None = None) -> tuple[Limit, ...]:
+    """What stops a crawl with these settings. A deadline that names no day is the next one of its time; a crawl that
+    goes on after its process died keeps the one that it had."""
+    found = []
+    for name, note, most in (("max_items", ITEMS, settings.max_items), ("max_bytes", BYTES, settings.max_bytes)):
+        if most:
+            found.append(Limit(of="note", note=note, most=float(most), why=f"{name} {most} reached"))
+    if settings.max_seconds:
+        why = f"max_seconds {settings.max_seconds:g} reached"
+        found.append(Limit(of="ran", most=settings.max_seconds, why=why))
+    if settings.deadline:
+        why = f"{DEADLINE} {settings.deadline} passed"
+        goes_on = former is not None and former.state in (CrawlState.RUNNING, CrawlState.PAUSED)
+        known = deadline_of(former) if former is not None and goes_on else None
+        at = known.most if known is not None and known.why == why else deadline_at(settings.deadline, now=now)
+        found.append(Limit(of="wall", most=at, why=why))
+    return tuple(found)
+
+
+def deadline_of(crawl: Crawl) -> Limit | None:
+    """The deadline of a crawl, if it has one."""
+    return next((limit for limit in crawl.limits if limit.of == "wall"), None)
+
+
+def reached_by(crawl: Crawl, progress: Progress, *, now: float) -> Limit | None:
+    """The limit that would stop a crawl at once; None: none does, or nothing is left to do."""
+    if not progress.left:
+        return None
+    return reached(crawl.limits, note=lambda name: progress.notes.get(name, 0), ran=progress.ran, wall=now)
+
+
+def raised(limit: Limit) -> dict[str, Any]:
+    """The setting that lets a crawl go on which this limit has stopped, with a higher value; none for a deadline: the
+    next one of its time holds for a crawl that is run again."""
+    return raised_of(limit.why)
+
+
+def raised_of(why: str) -> dict[str, Any]:
+    """The same by the reason of the stop; empty where no limit was the reason."""
+    name, _, rest = why.partition(" ")
+    if name not in COUNTED:
+        return {}
+    most = 2 * float(rest.removesuffix(" reached"))
+    return {name: most if name == "max_seconds" else int(most)}
