@@ -49,6 +49,7 @@ class PoolSpec(msgspec.Struct, frozen=True, kw_only=True):
     cost: float
     cost_per_gb: float
     has_own_rate: bool
+    written_in: str = PROXIES
 
     @property
     def needs_login(self) -> bool:
@@ -145,6 +146,7 @@ def _pool(name: str, table: Any, group: str, source: Source) -> PoolSpec:
             cost=given.cost,
             cost_per_gb=given.cost_per_gb,
             has_own_rate=given.rate is not None or given.host_rate is not None,
+            written_in=group,
         )
     except SettingError as error:
         source.fail(str(error))
