@@ -20,7 +20,9 @@ import msgspec
 from shoal.archive.base import Archive
 from shoal.errors import StorageError
 from shoal.exits.configuration import exits_by_name, load_pools
+from shoal.exits.offered import own_exits
 from shoal.exits.passage import Passages
+from shoal.exits.regions import tagged_pools
 from shoal.exits.troubles import Troubles
 from shoal.fetch.base import Fetcher
 from shoal.fetch.browser.installed import check_browser
@@ -38,7 +40,7 @@ from shoal.journey.last_visits import LastVisits
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Keeping
 from shoal.journey.stages import Stages
-from shoal.model import BROWSER, Crawl
+from shoal.model import BROWSER, Crawl, Pool
 from shoal.pipes import is_pipe
 from shoal.processes.alerts.alert_config import AlertConfig
 from shoal.processes.black_box import BlackBox
@@ -141,6 +143,7 @@ def intake_of(crawl: Crawl, *, known: RecentKeys | None = None) -> Intake:
         known=known,
         pools=[pool.name for pool in crawl.pools],
         pool=record.pool,
+        regions=tagged_pools(crawl.pools),
     )
 
 
@@ -167,7 +170,8 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     known, troubles, tally = RecentKeys(), _troubles(say, shortage), Tally()
     traces, keeping = _traces_of(settings, worker=own_box.name, say=say), _keeping(store, archive)
     intake = intake_of(crawl, known=known)
-    exits = exits_by_name(load_pools(Path(CONFIG_FILE), proxies=settings.proxies))
+    offered = own_exits().for_crawl(crawl.pools, settings=settings, say=say)
+    exits = {**exits_by_name(load_pools(Path(CONFIG_FILE), proxies=settings.proxies)), **offered.exits}
     former_pages = _former_pages_of(crawl, settings, store=store, archive=archive, exits=exits, say=say)
     common = _Common(crawl, settings, frontier, intake, say, troubles, tally, LastVisits(store.fetches), former_pages)
     fetcher = CountedFetcher(fetcher or await _fetcher_of(settings, exits, kinds=kinds), tally)
@@ -175,7 +179,7 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
     if traces is not None:
         frontier, store = traces.frontier(frontier), traces.store(store)
         fetcher, handlers = traces.fetcher(fetcher), traces.handlers(handlers)
-    passages = _passages_of(common, exits=exits, fetcher=fetcher, handlers=handlers)
+    passages = _passages_of(common, exits=exits, pools=offered.pools, fetcher=fetcher, handlers=handlers)
     parts = WorkerParts(
         spider=spider,
         frontier=frontier,
@@ -192,7 +196,8 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         solitude=shared.solitude,
         slots=shared.slots,
         retirement=shared.retirement,
-        kinds=kinds,
+        kinds=offered.kinds(kinds),
+        offers=offered.offers,
         code=shared.code,
         tally=tally,
     )
@@ -277,10 +282,12 @@ def _former_pages_of(
     )
 
 
-def _passages_of(common: _Common, *, exits: Mapping[str, ExitConfig], fetcher: Fetcher, handlers: Handlers) -> Passages:
+def _passages_of(
+    common: _Common, *, exits: Mapping[str, ExitConfig], pools: Sequence[Pool], fetcher: Fetcher, handlers: Handlers
+) -> Passages:
     return Passages(
         exits=exits,
-        pools=common.crawl.pools,
+        pools=pools,
         frontier=common.frontier,
         fetcher=fetcher,
         log_in=handlers.log_in,

@@ -304,7 +304,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     each time in a row, at most `max_quarantine`; then it is on probation: one request tries it. `exclusive`: one lease
     at a time, whatever the host. `sticky`: a host keeps its exit while the exit is healthy, at most `rotate` seconds
     (0: no limit). When no exit was usable for `patience` seconds, the tasks that wait for one are given up. `region`
-    is for people to read, and so is `has_own_rate`: without it, `host_interval` is the crawl's."""
+    is for people to read, and so are `has_own_rate`, without which `host_interval` is the crawl's, and `written_in`,
+    the table of the configuration."""
 
     name: str
     exits: tuple[str, ...]
@@ -322,6 +323,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     cost_per_gb: float = 0.0
     region: str = ""
     has_own_rate: bool = True
+    written_in: str = "proxies"
 
 
 class Crawl(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,6 +45,7 @@ PLACE_VARIABLES: Final = {
     "pipe": PIPE_VARIABLE,
     "sink": SINK_VARIABLE,
 }
+EXITS_VARIABLE = "SHOAL_EXITS"
 TOKEN_VARIABLE, READER_VARIABLE = "SHOAL_TOKEN", "SHOAL_READER_TOKEN"
 WEBHOOK_VARIABLE = "SHOAL_WEBHOOK_SECRET"
 # Nor is how a process logs: its workers do it in the same way.
@@ -52,6 +53,7 @@ LOG_FORMAT_VARIABLE, LOG_LEVEL_VARIABLE, LOG_MARK_VARIABLE = "SHOAL_LOG_FORMAT",
 NO_SETTINGS: Final = frozenset(
     {
         *PLACE_VARIABLES.values(),
+        EXITS_VARIABLE,
         TOKEN_VARIABLE,
         READER_VARIABLE,
         WEBHOOK_VARIABLE,
@@ -286,6 +288,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _help(
             "pool of proxies or accounts for requests that name none; empty: the only pool of the file that `proxies`"
             ' names, else the pool of the page that has the link, else "direct"'
+        ),
+    ] = ""
+    region: Annotated[
+        str,
+        _help(
+            "region for requests that name neither a region nor a pool, such as de: they leave through exits that"
+            " workers offer for it (`--exits`), or through the pool with that region"
         ),
     ] = ""
     kind: Annotated[

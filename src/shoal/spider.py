@@ -40,6 +40,7 @@ class Request(msgspec.Struct):
     - `key`: identifies the task instead of its URL, method and body
     - `dedup`: False: fetch it even if the crawl knows the URL
     - `pool`: the pool whose exits it goes through, or `direct`; None: the spider's pool, else the page's
+    - `region`: instead of a pool: leaves through exits that workers offer for this region, such as "de"
     - `kind`: which workers may do it: those with this name in their `--kinds`; None: the spider's kind, else `http`
     - `render`: True or a `Render`: a browser renders the page, in workers of the kind `browser`; None: as the spider's
       `render` says
@@ -63,6 +64,7 @@ class Request(msgspec.Struct):
     kind: str | None = None
     render: bool | Render | None = None
     revisit: str | None = None
+    region: str | None = None
 
 
 class Item(dict[str, Any]):

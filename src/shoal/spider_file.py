@@ -34,7 +34,7 @@ def load_spider(reference: str) -> type[Spider]:
 def load_spiders(reference: str) -> list[type[Spider]]:
     """The spider class that a reference names; without a class name, all classes of its file."""
     source, _, name = reference.rpartition(":") if ":" in reference else (reference, "", "")
-    module = _load_file(Path(source)) if source.endswith(".py") else _load_module(source)
+    module = load_module(source)
     spiders = [
         value
         for value in vars(module).values()
@@ -46,6 +46,11 @@ def load_spiders(reference: str) -> list[type[Spider]]:
     if not spiders:
         raise UsageError(f"{source} has no spider: write a class that derives from shoal.Spider")
     return spiders
+
+
+def load_module(source: str) -> ModuleType:
+    """The module in a file of people's own, or of that name."""
+    return _load_file(Path(source)) if source.endswith(".py") else _load_module(source)
 
 
 def _refuse_shared_names(spiders: list[type[Spider]], source: str) -> None:

@@ -111,7 +111,9 @@ def ended(server: Serving, number: int, name: str = "often") -> list[dict[str, A
     """The runs that ended, newest first, once there are so many of them."""
 
     def read() -> list[dict[str, Any]] | None:
-        found = [line for line in history(server, name) if line["state"] in ("finished", "stopped", "failed", "cancelled")]
+        found = [
+            line for line in history(server, name) if line["state"] in ("finished", "stopped", "failed", "cancelled")
+        ]
         return found if len(found) >= number else None
 
     found = wait_until(read, otherwise=f"{number} runs never end", pause=0.2)

@@ -123,6 +123,15 @@ def test_an_exception_excuses_its_own_words_in_its_own_file(tmp_path: Path) -> N
     assert sorted(finding.path.name for finding in found) == ["one.md", "two.md", "two.md"]
 
 
+def test_a_page_of_foreign_words_may_name_them_in_the_first_column_of_its_tables_only(tmp_path: Path) -> None:
+    page = tmp_path / "docs" / "explanation" / "words.md"
+    page.parent.mkdir(parents=True)
+    page.write_text("a job\n\n| word | here |\n|---|---|\n| job | a task |\n| task | a job |\n", encoding="utf-8")
+    assert [finding.line for finding in wrong_words(glossary_rules(GLOSSARY), documents([page]))] == [1, 6]
+    (tmp_path / "other.md").write_text("| job | a task |\n", encoding="utf-8")
+    assert list(wrong_words(glossary_rules(GLOSSARY), documents([tmp_path / "other.md"])))
+
+
 def test_a_glossary_without_its_table_is_an_error() -> None:
     with pytest.raises(SystemExit, match="the columns word, meaning, not"):
         glossary_rules(GLOSSARY.replace("| not |", "| never |"))

@@ -214,7 +214,7 @@ async def test_items_of_an_earlier_version_are_read_without_the_frontier(tmp_pat
     await store.close()
 
 
-@pytest.mark.parametrize("name", [*ALL, "store_4", "store_5"])
+@pytest.mark.parametrize("name", [*ALL, "store_4", "store_5", "store_6"])
 async def test_items_of_an_earlier_version_can_go_and_come_back(tmp_path: Path, name: str) -> None:
     store = await SqliteStore.open(made(tmp_path, name))
     (before,) = await store.items_named("books", ["k1"])
@@ -254,7 +254,7 @@ async def test_items_of_an_earlier_version_get_an_outbox(tmp_path: Path, name: s
     db.close()
 
 
-@pytest.mark.parametrize("name", ["store_4", "store_5"])
+@pytest.mark.parametrize("name", ["store_4", "store_5", "store_6"])
 async def test_a_store_of_the_version_before_has_the_tables_of_a_new_one(tmp_path: Path, name: str) -> None:
     (tmp_path / "new").mkdir()
     for path in (made(tmp_path, name), tmp_path / "new" / "shoal.db"):

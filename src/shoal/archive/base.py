@@ -45,6 +45,13 @@ class RawPage(msgspec.Struct, frozen=True):
     screenshot: bytes = b""
 
 
+class Removal(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes with a crawl: its captures, and the bodies and pictures that no capture of another crawl names."""
+
+    captures: int = 0
+    bodies: int = 0
+
+
 class Archive(Protocol):
     async def write(self, pages: Sequence[RawPage]) -> list[str]:
         """Keep all these pages; gives for each page the name of the object that holds its capture. All of them are
@@ -61,6 +68,13 @@ class Archive(Protocol):
 
     async def crawls(self) -> list[str]:
         """The crawls that have captures."""
+
+    async def delete_crawl(self, crawl: str, *, counts_only: bool = False) -> Removal:
+        """Remove the captures of a crawl, and the bodies that no other crawl needs; `counts_only`: only tell what that
+        would be. Reads the captures of all crawls. One that ended half way is gone on with by the next.
+
+        A worker that has seen a body counts on it: where another crawl has kept pages within the last hour, bodies that
+        would go are a reason to refuse, and nothing is removed."""
 
     async def close(self) -> None:
         """Let go of connections and threads."""

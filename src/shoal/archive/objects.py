@@ -15,10 +15,11 @@ import asyncio
 import hashlib
 import os
 import re
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 from urllib.parse import quote, unquote
@@ -28,7 +29,7 @@ import obstore
 import zstandard
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
-from shoal.archive.base import Capture, RawPage
+from shoal.archive.base import Capture, RawPage, Removal
 from shoal.archive.places import CREDENTIALS, Place, find_place, first_line
 from shoal.errors import ServerUnreachable, ShoalError, StorageBroken, StorageError, UsageError
 
@@ -42,6 +43,9 @@ LEVEL = 3
 REMEMBERED_BODIES = 16_384
 NAME_DIGITS = 16
 LISTED_AT_ONCE = 1000
+# A worker remembers bodies for as long as it lives. One that is silent for so long is taken to be gone.
+IN_USE_SECONDS = 3600.0
+_NAMED_BY = "%Y%m%dT%H%M%S.%f"
 
 _STATUS = re.compile(r"status code: (\d\d\d)")
 # Refusals that pass by themselves: too early, too many, too slow.
@@ -119,6 +123,57 @@ class ObjectArchive:
         found = await self._run(obstore.list_with_delimiter, self._place.objects, "captures")
         return sorted(unquote(prefix.rpartition("/")[2]) for prefix in found["common_prefixes"])
 
+    async def delete_crawl(self, crawl: str, *, counts_only: bool = False) -> Removal:
+        """The bodies first: as long as its captures are there, the next call knows which ones are left."""
+        captures, bodies = 0, set[bytes]()
+        async for some in self.scan(crawl):
+            captures += len(some)
+            bodies |= _bodies_of(some)
+        for other in await self.crawls() if bodies else ():
+            if other != crawl:
+                async for some in self.scan(other):
+                    bodies -= _bodies_of(some)
+        if not counts_only:
+            if bodies:
+                await self._check_unused(crawl)
+            names = [_body_name(digest.hex()) for digest in bodies]
+            await self._delete(names)
+            self._recent.forget(bodies)
+            async for found in self._names(f"captures/{_quoted(crawl)}"):
+                await self._delete(found)
+            await self._run(self._remove_folder, crawl)
+        return Removal(captures=captures, bodies=len(bodies))
+
+    async def _check_unused(self, crawl: str) -> None:
+        """Refuse to remove bodies while others may count on them."""
+        since = datetime.fromtimestamp(time.time() - IN_USE_SECONDS, UTC).strftime(_NAMED_BY)
+        for other in await self.crawls():
+            if other == crawl:
+                continue
+            async for names in self._names(f"captures/{_quoted(other)}"):
+                if any(name.rpartition("/")[2] > since for name in names):
+                    raise UsageError(
+                        f"the archive in {self._place.shown}: {other} has kept pages there within the last hour and may"
+                        f" count on bodies that would go with {crawl}; nothing was removed from it, try again an hour"
+                        " after that crawl"
+                    )
+
+    async def _delete(self, names: Sequence[str]) -> None:
+        threads = self._place.threads
+        slices = (names[start::threads] for start in range(threads))
+        await asyncio.gather(*(self._run(self._delete_some, part) for part in slices if part))
+
+    def _delete_some(self, names: Sequence[str]) -> None:
+        for name in names:
+            # A call before this one may have removed it.
+            with suppress(FileNotFoundError):
+                obstore.delete(self._place.objects, name)
+
+    def _remove_folder(self, crawl: str) -> None:
+        if self._place.is_folder:
+            with suppress(OSError):
+                os.rmdir(os.path.join(self._place.shown, "captures", _quoted(crawl)))
+
     async def close(self) -> None:
         """Let go of the threads."""
         self._threads.shutdown(wait=False)
@@ -185,9 +240,9 @@ class ObjectArchive:
 
     def _put_captures(self, crawl: str, captures: Sequence[Capture]) -> str:
         lines = b"".join(_line(capture) + b"\n" for capture in captures)
-        time = datetime.fromtimestamp(captures[0].at, UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
+        written = datetime.fromtimestamp(captures[0].at, UTC).strftime(_NAMED_BY)[:-3]
         digest = hashlib.sha256(lines).hexdigest()[:NAME_DIGITS]
-        name = f"captures/{_quoted(crawl)}/{time}Z-{digest}{ENDING}"
+        name = f"captures/{_quoted(crawl)}/{written}Z-{digest}{ENDING}"
         self._put(name, zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(lines))
         return name
 
@@ -243,11 +298,21 @@ class RecentBodies:
         self._known.move_to_end(digest)
         return True
 
+    def forget(self, digests: Iterable[bytes]) -> None:
+        for digest in digests:
+            self._known.pop(digest, None)
+
     def add(self, hashes: Iterable[str]) -> None:
         for content_hash in hashes:
             self._known[bytes.fromhex(content_hash)] = None
         while len(self._known) > self._limit:
             self._known.popitem(last=False)
+
+
+def _bodies_of(captures: Iterable[Capture]) -> set[bytes]:
+    """What these captures name, as digests: there may be millions."""
+    names = (name for capture in captures for name in (capture.content_hash, capture.screenshot) if name)
+    return {bytes.fromhex(name) for name in names}
 
 
 def _body_name(content_hash: str) -> str:

@@ -27,7 +27,7 @@ from shoal.cli.main import INTERRUPTED
 from shoal.cli.next_commands import begin_again
 from shoal.cli.options import check_json_output
 from shoal.cli.reading import has_frontier, say_what_is_elsewhere
-from shoal.cli.run_again import changes_of, ended_crawl, say_late_work, say_old_inboxes
+from shoal.cli.run_again import changes_of, ended_crawl, say_late_work, say_of_known, say_old_inboxes
 from shoal.cli.run_sinks import RunSinks, sink_faults
 from shoal.cli.run_stopped import begins_anew, stopped_crawl_of
 from shoal.cli.stopping import Stopping
@@ -45,6 +45,7 @@ from shoal.processes.beginning import RunOf, begin_afresh, begin_run, crawls_of,
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import is_unfinished, owner_of, record_of
 from shoal.processes.deaths import Watched
+from shoal.processes.earlier_pages import learn_earlier
 from shoal.processes.joining import has_all_items, places_of_new, places_to_join, shares_store
 from shoal.processes.opening import Places, Say, archive_of, frontier_at, store_at, waiting_for
 from shoal.processes.outages import SaidOnce, until_reachable
@@ -69,10 +70,11 @@ class Job:
     """A spider to run, and how. `reference` is how worker processes load the spider.
 
     `anew`: begin a new crawl though the last one is finished. `skip_stored`: an expression for pages that are not
-    fetched if the store has their items. `strict`: any dead letter is a failure. `again` is the command that resumes
-    the crawl, without `shoal`. `dashboard`: with a page to watch it. `watched`: a guardian watches this process, and
-    may have watched others before it. `scheduled`: the run of a schedule that this is. `kinds` of tasks that it does;
-    empty: the spider's. `code`: the spider's, as it was loaded."""
+    fetched if the store has their items. `skip_known`: a new crawl takes no URL that an earlier one has done. `strict`:
+    any dead letter is a failure. `again` is the command that resumes the crawl, without `shoal`. `dashboard`: with a
+    page to watch it. `watched`: a guardian watches this process, and may have watched others before it. `scheduled`:
+    the run of a schedule that this is. `kinds` of tasks that it does; empty: the spider's. `code`: the spider's, as it
+    was loaded."""
 
     spider: Spider
     reference: str
@@ -84,6 +86,7 @@ class Job:
     fresh: bool = False
     anew: bool = False
     skip_stored: str = ""
+    skip_known: bool = False
     yes: bool = False
     as_json: bool = False
     strict: bool = False
@@ -232,6 +235,9 @@ async def _places(job: Job, *, frontier: Frontier, screen: Screen) -> Places:
 async def _work(job: Job, screen: Screen, sinks: RunSinks, *, frontier: Frontier, store: Store, wait: Say) -> Summary:
     crawl, before = await until_reachable(lambda: _begin(job, frontier=frontier, store=store), say=wait)
     with Display.on(screen) as display:
+        if job.skip_known:
+            await say_of_known(job, before, frontier=frontier, say=display.say)
+        crawl = await learn_earlier(crawl, frontier=frontier, say=display.say)
         if job.watched is None or not job.watched.has_begun:
             _announce(crawl, before, job, display=display)
             if job.skip_stored:
@@ -271,7 +277,8 @@ async def _mark_gone(crawl: Crawl, after: Progress, *, job: Job, store: Store, s
     fed: each is a change for them."""
     if not record_of(crawl).settings.mark_gone:
         return
-    why = "--skip-stored left pages out" if job.skip_stored else why_not_whole(after)
+    left_out = "--skip-stored" if job.skip_stored else "--skip-known" if record_of(crawl).skips_known else ""
+    why = f"{left_out} left pages out" if left_out else why_not_whole(after)
     if why:
         say(f"items that {crawl.id} did not see are not marked as gone: {why}")
         return
@@ -305,6 +312,7 @@ async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, 
         store=store,
         scheduled=scheduled,
         code=job.code,
+        skips_known=job.skip_known,
         anew=begins_anew(job),
     )
     if not job.fresh:

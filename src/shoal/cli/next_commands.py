@@ -22,7 +22,7 @@ from shoal.processes.crawl_record import record_of
 from shoal.processes.opening import Places
 from shoal.processes.result_places import DEFAULT_FILE, default_store
 from shoal.secrecy import masked
-from shoal.settings import ARCHIVE_VARIABLE, FRONTIER_VARIABLE, STORE_VARIABLE, Settings
+from shoal.settings import ARCHIVE_VARIABLE, EXITS_VARIABLE, FRONTIER_VARIABLE, STORE_VARIABLE, Settings
 
 # Spiders that come with shoal: their start is not in their file, so that no line made here could run them again.
 OWN_SPIDERS = "shoal."
@@ -79,6 +79,7 @@ def run_line(spider: str, flags: Mapping[str, Any], **options: Any) -> str:
     words += [] if options["workers"] == 1 else [f"--workers {options['workers']}"]
     words += [f"-o {quote(target)}" for target in options["output"]]
     words += [f"--kinds {','.join(options['kinds'])}"] if options.get("kinds") else []
+    words += [f"--exits {quote(os.environ[EXITS_VARIABLE])}"] if os.environ.get(EXITS_VARIABLE) else []
     words += [f"--skip-stored {quote(options['skip_stored'])}"] if options.get("skip_stored") else []
     words += [flag for flag, name in (("--strict", "strict"), ("--json", "as_json")) if options[name]]
     return " ".join([*words, *_options(flags)])

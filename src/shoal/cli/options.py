@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from shoal.processes.result_places import DEFAULT_FILE, check_place, check_store
 from shoal.secrecy import masked
 from shoal.settings import (
     ARCHIVE_VARIABLE,
+    EXITS_VARIABLE,
     FIELDS,
     FRONTIER_VARIABLE,
     LOG_FORMAT_VARIABLE,
@@ -174,6 +176,25 @@ def _behind(pipe: str) -> str:
     return pipe
 
 
+def exits_option(command: Command) -> Command:
+    """--exits, for commands whose processes work. Worker processes that they start find it in their environment."""
+
+    def checked(_: click.Context, __: click.Parameter, file: str | None) -> str | None:
+        if file:
+            from shoal.exits.offered import load_own_exits
+
+            path = Path(file).absolute()
+            load_own_exits(path)
+            os.environ[EXITS_VARIABLE] = str(path)
+        return file
+
+    text = f"Offer the exits in this file: those that only this machine has.  [env var: {EXITS_VARIABLE}]"
+    option = click.option(
+        "--exits", metavar="FILE", envvar=EXITS_VARIABLE, callback=checked, expose_value=False, help=text
+    )
+    return option(command)
+
+
 def run_options(command: Command) -> Command:
     """--workers, --sink, --output, --again, --fresh, --yes and --strict, for commands that run a spider to the end."""
     for decorate in (
@@ -188,6 +209,11 @@ def run_options(command: Command) -> Command:
             metavar="REGEX",
             default="",
             help="Do not fetch pages whose URL matches and whose items the store has; their links are not followed.",
+        ),
+        click.option(
+            "--skip-known",
+            is_flag=True,
+            help="Of a new crawl: do not fetch URLs that an earlier crawl of the spider has done.",
         ),
         click.option("--again", "anew", is_flag=True, help="Begin a new crawl beside the one that is finished."),
         click.option(

@@ -20,6 +20,7 @@ from shoal.frontier.rules.constants import FEEDER_SECONDS
 from shoal.model import Crawl, CrawlState
 from shoal.processes.beginning import crawl_of_run, crawls_of, own_crawls, unfinished_crawl
 from shoal.processes.crawl_record import code_known, is_unfinished, record_of
+from shoal.processes.earlier_pages import earlier_crawls, missing_line
 from shoal.processes.feeder import REVIVER
 from shoal.processes.joining import places_to_join
 from shoal.processes.opening import Places, frontier_at, inbox_at
@@ -174,3 +175,15 @@ async def say_late_work(name: str, *, places: Places, again: str, say: Say) -> N
             run = command(again, places) if again else "the same command"
             say(f"{several(progress.left, 'task')} came into {name} after its end: {run} does them")
         await say_inboxes([crawl], places=places, say=say)
+
+
+async def say_of_known(job: Job, before: Crawl | None, *, frontier: Frontier, say: Say) -> None:
+    """What --skip-known cannot do here."""
+    if before is not None:
+        if not record_of(before).skips_known:
+            say(f"{before.id} goes on as it began: --skip-known is for a new crawl (--again, --fresh)")
+        return
+    crawls = await crawls_of(job.spider, frontier=frontier)
+    missing = earlier_crawls(own_crawls(crawls, reference=job.reference, places=job.places), job.settings).missing
+    if missing:
+        say(missing_line(missing))

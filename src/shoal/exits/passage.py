@@ -24,7 +24,7 @@ from shoal.exits.refusals import (
 from shoal.exits.site_cookies import SiteCookies, Visit
 from shoal.exits.troubles import Troubles, trouble_of
 from shoal.fetch.base import Fault, FaultKind, Fetch, Fetcher, Response
-from shoal.fetch.exit_config import ExitConfig, secrets_of
+from shoal.fetch.exit_config import ExitConfig, headers_for, secrets_of
 from shoal.fetch.through import Through
 from shoal.frontier.base import Frontier
 from shoal.model import DIRECT, Lease, Pool, Released, Result, Retry
@@ -169,6 +169,10 @@ class ExitPassage:
         return max(self._lease.free_retries - HELD_AGAINST, 0)
 
     async def fetch(self, request: Fetch) -> Response | Fault | Refused:
+        # Only here: what is asked for beside the page, such as robots.txt or a login, gets none of them.
+        headers = headers_for(self._config, request.url, request.headers)
+        if headers is not request.headers:
+            request = msgspec.structs.replace(request, headers=headers)
         if self._config.kind == "account":
             return await self._as_account(request)
         if self._cookies is None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from shoal.errors import UsageError
 from shoal.exits.configuration import PoolSpec, load_pools
+from shoal.exits.regions import pool_of_region, tagged_pools
 from shoal.model import DIRECT, Pool
 from shoal.policy.politeness import lent_interval
 from shoal.setting_values import parse_duration, parse_rate
@@ -20,7 +21,7 @@ NO_CAP: Final = 1_000_000
 
 def usable_pools(pools: Mapping[str, PoolSpec], spider: Spider) -> dict[str, PoolSpec]:
     """The pools that this spider can use: accounts only if it has a login."""
-    return {name: spec for name, spec in pools.items() if not spec.exclusive or has_login(type(spider))}
+    return {name: spec for name, spec in pools.items() if not spec.needs_login or has_login(type(spider))}
 
 
 def default_pool(pools: Mapping[str, PoolSpec], *, spider: Spider, settings: Settings) -> str:
@@ -28,6 +29,11 @@ def default_pool(pools: Mapping[str, PoolSpec], *, spider: Spider, settings: Set
 
     The setting `pool` chooses it. Without one, the only pool of the file of `proxies` is used."""
     chosen, usable = settings.pool, usable_pools(pools, spider)
+    if settings.region:
+        if chosen:
+            raise UsageError(f"pool is {chosen!r} and region is {settings.region!r}: leave out one of these settings")
+        tagged = tagged_pools(pool_of(spec, settings=settings) for spec in usable.values())
+        return pool_of_region(settings.region, tagged, what="region")
     if chosen and chosen not in (DIRECT, *usable):
         raise _unusable(chosen, pools, usable, name=type(spider).__name__)
     if chosen or not settings.proxies:
@@ -57,6 +63,7 @@ def pool_of(spec: PoolSpec, *, settings: Settings) -> Pool:
         cost_per_gb=spec.cost_per_gb,
         region=spec.region,
         has_own_rate=spec.has_own_rate,
+        written_in=spec.written_in,
     )
 
 

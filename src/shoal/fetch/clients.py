@@ -107,13 +107,17 @@ class Clients:
         clock: Callable[[], float],
         trusted_roots: bytes | None,
         dropped: Callable[[Batch], None],
+        source: str = "",
+        share: int = 1,
     ) -> None:
+        """`source`: connections leave from this address. `share`: so many share the connections that may be kept."""
         self._settings = settings
+        self._source = source
         self._clock = clock
         self._trusted_roots = trusted_roots
         self._dropped = dropped
         self._limit = open_limit()
-        most = idle_within(self._limit, settings.concurrency)
+        most = max(2, idle_within(self._limit, settings.concurrency) // share)
         self._new, self._returning = Tier(most // 2), Tier(most - most // 2)
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._gathering: dict[Tier, tuple[dict[str, str], asyncio.Task[Batch]]] = {}
@@ -214,6 +218,8 @@ class Clients:
             oldest = self._new if self._new.batches else self._returning
             if oldest.batches:
                 self._retire(oldest)
+        if self._source:
+            builder.local_address(self._source)
         batch = Batch(build(builder), made=self._clock())
         tier.batches.append(batch)
         return batch

@@ -15,6 +15,7 @@ from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response as Answer
 from pyreqwest.response import ResponseBodyReader
 
+from shoal.fetch.addresses import AddressRoutes, address_fault
 from shoal.fetch.base import Fault, FaultKind, Fetch, Response
 from shoal.fetch.clients import FOREVER
 from shoal.fetch.deadline import Deadline
@@ -76,6 +77,9 @@ class HttpFetcher:
             # The operator chose the gateways, so they may be at private addresses.
             trusting = msgspec.structs.replace(settings, allow_private=True)
             self._gateways = Routes(trusting, lookup=resolver, clock=clock, trusted_roots=trusted_roots)
+        self._addresses = AddressRoutes(
+            self._routes, addresses=sum(config.kind == "address" for config in self._exits.values())
+        )
         self._raw_headers = RawHeaders()
         self._relief = Relief(self._close_idle, clock=clock)
         self._max_bytes = settings.max_body_bytes
@@ -102,10 +106,12 @@ class HttpFetcher:
             if routes is not None:
                 routes.relieve()
         self._proxies.relieve()
+        self._addresses.relieve()
 
     async def close(self) -> None:
         """Close idle connections."""
         self._relief.end()
+        await self._addresses.close()
         await self._routes.close()
         await self._proxies.close()
         await self._raw_headers.close()
@@ -122,6 +128,8 @@ class HttpFetcher:
             )
         if self._gateways is not None and config.kind == "gateway":
             return await self._by_gateway(config, request, started, routes=self._gateways)
+        if config.kind == "address":
+            return await self._from_address(config, request, started)
         request = _with_agent(request, config.user_agent)
         if not config.url:
             return await self._directly(request, request.url, started, routes=self._routes)
@@ -140,11 +148,20 @@ class HttpFetcher:
             except PyreqwestError as error:
                 following = await routes.next_address(origin, route) if never_connected(error) else None
                 if following is None:
-                    if lacks_a_port(error) and not has_source(route.addresses[0]):
+                    if routes.source == "" and lacks_a_port(error) and not has_source(route.addresses[0]):
                         return Fault(kind=FaultKind.CONNECT, message=explain(error, secure=False)[1])
                     raise
                 route = following
         return route
+
+    async def _from_address(self, config: ExitConfig, request: Fetch, started: float) -> Response | Fault:
+        try:
+            return await self._directly(request, request.url, started, routes=self._addresses.of(config.address))
+        except PyreqwestError as error:
+            lost = address_fault(config, error)
+            if lost is None:
+                raise
+            return lost
 
     async def _by_proxy(self, config: ExitConfig, request: Fetch, started: float) -> Response | Fault:
         origin, path = _split(request.url)

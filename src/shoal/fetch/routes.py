@@ -17,6 +17,7 @@ from shoal.fetch.base import Fault, FaultKind
 from shoal.fetch.clients import Batch, Clients
 from shoal.fetch.faults import one_line
 from shoal.fetch.guard import refusal_unless
+from shoal.fetch.own_addresses import family_of
 from shoal.fetch.resolver import Lookup, Resolver
 from shoal.settings import Settings
 
@@ -52,15 +53,46 @@ class Route(msgspec.Struct, frozen=True):
 class Routes:
     """Finds routes and remembers them. A route in use goes on working after it was dropped here."""
 
-    def __init__(
-        self, settings: Settings, *, lookup: Lookup | None, clock: Callable[[], float], trusted_roots: bytes | None
+    def __init__(  # noqa: PLR0913 -- the parts of a worker's routes, which those from its addresses share
+        self,
+        settings: Settings,
+        *,
+        lookup: Lookup | None,
+        clock: Callable[[], float],
+        trusted_roots: bytes | None,
+        resolver: Resolver | None = None,
+        source: str = "",
+        share: int = 1,
     ) -> None:
+        """`source`: connections leave from this address. `share`: so many share the connections that may be kept."""
         self._settings = settings
+        self.source = source
+        self._trusted_roots = trusted_roots
+        self._owns_resolver = resolver is None
         self._exempt = [ipaddress.ip_network(network) for network in settings.allow_addresses]
         self._clock = clock
-        self._resolver = Resolver(lookup, clock=clock)
+        self._resolver = resolver or Resolver(lookup, clock=clock)
         self._known: dict[str, Route] = {}
-        self._clients = Clients(settings, clock=clock, trusted_roots=trusted_roots, dropped=self._forget_batch)
+        self._clients = Clients(
+            settings,
+            clock=clock,
+            trusted_roots=trusted_roots,
+            dropped=self._forget_batch,
+            source=source,
+            share=share,
+        )
+
+    def leaving_from(self, source: str, *, share: int) -> Routes:
+        """Routes whose connections leave from an address of this machine; look-ups are shared with these."""
+        return Routes(
+            self._settings,
+            lookup=None,
+            clock=self._clock,
+            trusted_roots=self._trusted_roots,
+            resolver=self._resolver,
+            source=source,
+            share=share,
+        )
 
     def known(self, origin_text: str) -> Route | None:
         """The route to an origin (`https://host:port`), if it is remembered and has not expired."""
@@ -112,7 +144,8 @@ class Routes:
 
     async def close(self) -> None:
         """Cancel look-ups, close connections."""
-        self._resolver.close()
+        if self._owns_resolver:
+            self._resolver.close()
         self._known.clear()
         clients = self._clients.close()
         for client in clients:
@@ -135,6 +168,12 @@ class Routes:
         found = await self.look_up(origin)
         if isinstance(found, Fault):
             return found
+        if self.source:
+            family = family_of(self.source)
+            found = tuple(address for address in found if family_of(address) == family)
+            if not found:
+                message = f"{origin.host} has no {family} address, which it needs to be reached from {self.source}"
+                return Fault(kind=FaultKind.DNS, message=message)
         refusals = {address: self._refusal(address) for address in found}
         # An address with a zone (fe80::1%eth0) cannot be written in a URL.
         allowed = tuple(address for address, reason in refusals.items() if reason is None and "%" not in address)

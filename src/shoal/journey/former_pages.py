@@ -154,7 +154,7 @@ class FormerPages:
         if name == DIRECT:
             return True
         config = self._exits.get(name)
-        return config is not None and config.kind == "proxy"
+        return config is not None and config.kind in ("proxy", "address")
 
     def _believes(self, line: FetchRow, capture: Capture, answer: Response) -> bool:
         """Whether the answer says that this very page has not changed."""

@@ -6,16 +6,17 @@ import functools
 import math
 import operator
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from shoal.errors import UsageError
+from shoal.exits.regions import pool_of_region, regional_kind
 from shoal.follow import Follow, Iteration
 from shoal.journey.plain_requests import Asked, PlainRequests
 from shoal.journey.recent_keys import RecentKeys
-from shoal.model import BROWSER, DIRECT, DUPLICATE, VIA, Render, Task, Visit, random_key
+from shoal.model import BROWSER, DIRECT, DUPLICATE, REGION, VIA, Render, Task, Visit, random_key
 from shoal.page import Page
 from shoal.setting_values import check_kind, parse_revisit
 from shoal.settings import Settings
@@ -30,7 +31,7 @@ _DECODER = msgspec.msgpack.Decoder(Task)
 # Rules for links of pages; a URL that a person asks for may override them.
 OVERRIDABLE = frozenset({"out_of_scope", "facets"})
 # Options of `page.follow` that many links can share; with any other option each link becomes a request of its own.
-BULK_OPTIONS = frozenset({"priority", "meta", "delay", "max_attempts", "headers", "pool", "kind"})
+BULK_OPTIONS = frozenset({"priority", "meta", "delay", "max_attempts", "headers", "pool", "region", "kind"})
 
 
 class Found:
@@ -63,7 +64,7 @@ class Found:
 class Intake:
     """Turns requests and links into tasks for one crawl."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what a crawl says of its requests
         self,
         rules: UrlRules,
         settings: Settings,
@@ -71,12 +72,14 @@ class Intake:
         known: RecentKeys | None = None,
         pools: Collection[str] = (),
         pool: str = "",
+        regions: Mapping[str, tuple[str, ...]] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.rules = rules
         self._pool = pool
         # The suffix that a pool adds to the lanes of its tasks.
         self._via = {DIRECT: "", **{name: f"{VIA}{name}" for name in pools}}
+        self._regions = regions or {}
         self.known = known if known is not None else RecentKeys(limit=1)
         self.settings = settings
         self._render = Render() if settings.render else None
@@ -155,19 +158,31 @@ class Intake:
                 self._take_plain(self.rules.resolve(url, base), asked, page.task, into)
         self._count_duplicates(duplicates, into)
 
-    def via(self, pool: str | None, *, parent: Task | None) -> tuple[str, str]:
+    def via(self, pool: str | None, *, parent: Task | None, region: str | None = None) -> tuple[str, str]:
         """The pool of a request, and the suffix that it adds to the name of the lane.
 
         A request that names no pool uses the crawl's, else the pool of the page it was found on: a site that is
-        visited through proxies must not see our own address just because a request names no pool."""
-        if pool is None:
-            pool = self._pool or (parent.pool if parent and parent.pool in self._via else DIRECT)
+        visited through proxies must not see our own address just because a request names no pool. A region stands for
+        its pool."""
+        if region is not None:
+            if pool is not None:
+                raise UsageError(f"a request names the pool {pool!r} and the region {region!r}: leave out one of them")
+            pool = pool_of_region(region, self._regions, what="the region")
+        elif pool is None:
+            pool = self._pool or (parent.pool if parent and self._knows(parent.pool) else DIRECT)
+        if isinstance(pool, str) and pool.startswith(REGION):
+            pool = pool_of_region(pool.removeprefix(REGION), self._regions, what="the region")
+            self._via.setdefault(pool, f"{VIA}{pool}")
         via = self._via.get(pool) if isinstance(pool, str) else None
         if via is None:
             known = ", ".join(sorted(self._via))
             where = "pools are written in shoal.toml or --proxies FILE, and accounts need a spider with a login"
             raise UsageError(f"there is no pool {pool!r}, only {known}: {where}")
         return pool, via
+
+    def _knows(self, pool: str) -> bool:
+        """Whether there is such a pool. A region is there for those who ask: workers offer its exits."""
+        return pool in self._via or pool.startswith(REGION)
 
     def request(
         self,
@@ -288,18 +303,19 @@ class Intake:
             parent=parent.key,
             created=self.clock(),
             shape=link.shape,
-            kind=self._kind_of(None, self._render),
+            kind=regional_kind(self._kind_of(None, self._render), pool),
             render=self._render,
         )
 
     def _shared_fields(self, follow: Follow, default_handler: str) -> dict[str, Any]:
         parent, kind = follow.page.task, follow.options.get("kind")
         render = self._render if kind in (None, BROWSER) else None
+        pool, _ = self.via(follow.options.get("pool"), parent=parent, region=follow.options.get("region"))
         return {
             "max_attempts": self.settings.max_attempts,
-            **follow.options,
-            "pool": self.via(follow.options.get("pool"), parent=parent)[0],
-            "kind": self._kind_of(kind, render),
+            **{name: value for name, value in follow.options.items() if name != "region"},
+            "pool": pool,
+            "kind": regional_kind(self._kind_of(kind, render), pool),
             "render": render,
             "handler": follow.handler or default_handler,
             "depth": parent.depth + 1,
@@ -328,7 +344,7 @@ class Intake:
 
     def _task_of(self, request: Request, link: Link, *, depth: int, parent: Task | None) -> Task:
         body, headers = _body_of(request)
-        pool, via = self.via(request.pool, parent=parent)
+        pool, via = self.via(request.pool, parent=parent, region=request.region)
         render = self._render_of(request)
         task = Task(
             url=link.url,
@@ -348,7 +364,7 @@ class Intake:
             created=self.clock(),
             shape=link.shape,
             merged=link.merged and request.dedup and request.key is None,
-            kind=self._kind_of(request.kind, render),
+            kind=regional_kind(self._kind_of(request.kind, render), pool),
             render=render,
             visit=self._visit_of(request),
         )

@@ -69,6 +69,7 @@ class PlainRequests:
             or request.key is not None
             or request.dedup is not True
             or request.pool is not None
+            or request.region is not None
             or request.kind is not None
             or request.render is not None
             or request.revisit is not None

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from shoal.exits.regions import plain_kind
 from shoal.fetch.base import Response, location_of
 from shoal.journey.intake import Found, Intake
 from shoal.model import Task, Visit
@@ -72,6 +73,6 @@ def _next_request(task: Task, response: Response, target: str) -> Request:
         depth=task.depth,
         max_attempts=task.max_attempts,
         pool=task.pool,
-        kind=task.kind,
+        kind=plain_kind(task.kind),
         render=task.render or False,
     )

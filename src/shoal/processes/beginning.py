@@ -26,6 +26,7 @@ from shoal.processes.crawl_record import (
     results_known,
     with_refusals,
 )
+from shoal.processes.earlier_pages import earlier_crawls
 from shoal.processes.joining import results_of
 from shoal.processes.opening import Places, inbox_at, store_at
 from shoal.processes.result_places import OutOfReach, is_same, recalled
@@ -59,13 +60,15 @@ async def begin(
 
 class RunOf(NamedTuple):
     """Where a run comes from: see `begin`. `scheduled` names the run of a schedule, empty for those of people.
-    `code` is the spider's, as it was loaded. `anew`: a crawl that was stopped is not resumed."""
+    `code` is the spider's, as it was loaded. `anew`: a crawl that was stopped is not resumed. `skips_known`: a new
+    crawl takes no URL that an earlier one has done."""
 
     reference: str
     places: Places | None = None
     store: Store | None = None
     scheduled: str = ""
     code: SpiderCode = NO_CODE
+    skips_known: bool = False
     anew: bool = False
 
 
@@ -85,6 +88,8 @@ async def begin_run(
     if former is None and places is not None:
         before = archived_before(crawls, settings=settings, reference=reference, places=places)
         origin = msgspec.structs.replace(origin, before=before)
+    if former is None and run.skips_known:
+        origin = _skipping(origin, own_crawls(crawls, reference=reference, places=places), settings)
     crawl_id = await _next_id(spider, crawls, store=store) if former is None else former.id
     crawl = _described(crawl_id, spider, settings=settings, origin=origin, former=former)
     return await _start(crawl, frontier=frontier), former
@@ -99,6 +104,9 @@ async def begin_afresh(
     # its workers may still be running.
     crawls = await crawls_of(spider, frontier=frontier)
     origin = _origin(run)
+    if run.skips_known:
+        mine = own_crawls(crawls, reference=run.reference, places=places)
+        origin = _skipping(origin, mine, settings)
     crawl = _described(await _next_id(spider, crawls, store=store), spider, settings=settings, origin=origin)
     for former in own_crawls(crawls, reference=run.reference, places=places, refused=True):
         if is_unfinished(former.state) or former.state is CrawlState.STOPPED:
@@ -194,6 +202,11 @@ async def _next_id(spider: Spider, crawls: Sequence[Crawl], *, store: Store | No
     if store is None or not await store.count_items(ItemFilter(spider=name, crawl=found)):
         return found
     return next_id(name, [*crawls, *(Crawl(id=crawl, spider=name) for crawl in await store.count_by_crawl(name))])
+
+
+def _skipping(origin: Origin, crawls: Sequence[Crawl], settings: Settings) -> Origin:
+    """The origin of a crawl that skips what these crawls have done, as far as they can tell."""
+    return msgspec.structs.replace(origin, known_from=earlier_crawls(crawls, settings).known_from)
 
 
 def _origin(run: RunOf, *, former: Crawl | None = None) -> Origin:

@@ -199,7 +199,7 @@ def _asked(lane: LaneStatus, crawl: Crawl) -> Asked:
 
 
 def _table(pool: Pool) -> str:
-    return f"[{'accounts' if pool.exclusive else 'proxies'}.{pool.name}]"
+    return f"[{pool.written_in}.{pool.name}]"
 
 
 def _answers(look: Look) -> str:

@@ -32,7 +32,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
 def fates(crawls: Sequence[Crawl]) -> dict[str, Fate]:
     """What will become of each crawl of a frontier. Crawls that this shoal must leave alone stay."""
     readable = [crawl for crawl in crawls if crawl.settings and not crawl.refusal]
-    needed = _needed(readable)
+    needed = needed_by(readable)
     found = {crawl.id: Fate(stays="it is left alone") for crawl in crawls}
     for group in _by_spider(readable):
         settings = _settings_of(group)
@@ -41,17 +41,17 @@ def fates(crawls: Sequence[Crawl]) -> dict[str, Fate]:
             if crawl.state not in ENDED:
                 found[crawl.id] = Fate(stays=f"it is {crawl.state}")
         for rank, crawl in enumerate(ended):
-            found[crawl.id] = _fate(crawl, rank, settings, needed_by=needed.get(crawl.id, ""))
+            found[crawl.id] = _fate(crawl, rank, settings, needer=needed.get(crawl.id, ""))
     return found
 
 
-def _fate(crawl: Crawl, rank: int, settings: Settings | None, *, needed_by: str) -> Fate:
+def _fate(crawl: Crawl, rank: int, settings: Settings | None, *, needer: str) -> Fate:
     if settings is None:
         return Fate(stays="its spider was not run by this version of shoal yet")
-    keys_at, keys_by = _keys_dropped(crawl, rank, settings, needed_by=needed_by)
+    keys_at, keys_by = _keys_dropped(crawl, rank, settings, needer=needer)
     fate = Fate(keys_dropped_at=keys_at, keys_dropped_by=keys_by)
-    if needed_by:
-        return msgspec.structs.replace(fate, stays=f"{needed_by} needs it")
+    if needer:
+        return msgspec.structs.replace(fate, stays=f"{needer} needs it")
     if rank == 0:
         return msgspec.structs.replace(fate, stays="it is the newest of its spider")
     if settings.keep_crawls and rank >= settings.keep_crawls:
@@ -63,22 +63,22 @@ def _fate(crawl: Crawl, rank: int, settings: Settings | None, *, needed_by: str)
     return msgspec.structs.replace(fate, stays="no setting removes it")
 
 
-def _keys_dropped(crawl: Crawl, rank: int, settings: Settings, *, needed_by: str) -> tuple[float | None, str]:
+def _keys_dropped(crawl: Crawl, rank: int, settings: Settings, *, needer: str) -> tuple[float | None, str]:
     """A cancelled crawl may be resumed, and needs its keys for that. The next crawl of a spider that skips what it knew
     needs those of the newest one."""
     ttl = parse_duration(settings.known_ttl)
     is_source = rank == 0 and record_of(crawl).skips_known
-    if crawl.state is not CrawlState.FINISHED or crawl.keys == "dropped" or not ttl or is_source or needed_by:
+    if crawl.state is not CrawlState.FINISHED or crawl.keys == "dropped" or not ttl or is_source or needer:
         return None, ""
     return _end_of(crawl) + ttl, f"known_ttl = {settings.known_ttl}"
 
 
-def _needed(crawls: Iterable[Crawl]) -> dict[str, str]:
+def needed_by(crawls: Iterable[Crawl]) -> dict[str, str]:
     """The crawls that unfinished ones need, each with one that does: they ask for its pages only if they have changed,
     or still have to learn its keys."""
     found: dict[str, str] = {}
     for crawl in crawls:
-        if crawl.state not in ENDED:
+        if crawl.state not in ENDED and crawl.settings and not crawl.refusal:
             record = record_of(crawl)
             found |= dict.fromkeys((*record.before, *record.known_from), crawl.id)
     return found

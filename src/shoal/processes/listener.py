@@ -98,6 +98,7 @@ class Entry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     dedup: bool = True
     pool: str | None = None
     kind: str | None = None
+    region: str | None = None
     render: bool | Render | None = None
 
 

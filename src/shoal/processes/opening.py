@@ -135,14 +135,14 @@ class SharedResults:
             return self._stores[url]
 
     async def archive(
-        self, url: str | None, *, wait: Say | None = None, stop: asyncio.Event | None = None
+        self, url: str | None, *, wait: Say | None = None, stop: asyncio.Event | None = None, create: bool = True
     ) -> Archive | None:
-        """The archive at a URL, created if need be; None where raw pages are not kept."""
+        """The archive at a URL, created if need be and `create` says so; None where raw pages are not kept."""
         if url is None:
             return None
         async with self._lock:
             if url not in self._archives:
-                opening = archive_at(url, wait=wait, stop=stop, create=True)
+                opening = archive_at(url, wait=wait, stop=stop, create=create)
                 self._archives[url] = await self._stack.enter_async_context(opening)
             return self._archives[url]
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from shoal.error_text import several
 from shoal.errors import UsageError
+from shoal.exits.regions import plain_kind, region_of
 from shoal.model import BROWSER, HTTP, Crawl, CrawlState, Progress, WorkerBeat
 from shoal.settings import Settings
 from shoal.spider import Spider, handler_kinds
@@ -63,8 +64,23 @@ def _shown(kinds: Mapping[str, int], workers: Sequence[WorkerBeat]) -> list[Kind
 def unserved_line(kinds: Sequence[KindShown], crawl: Crawl) -> str:
     """Says that nobody does these kinds, and which command would."""
     spider = crawl.settings.get("spider") or "FILE"
+    if regional := [one for one in kinds if region_of(one.kind)]:
+        return _unoffered_line(regional, spider)
     waiting = sum(one.waiting for one in kinds)
     names = " and ".join(one.kind for one in kinds)
     verb, which = ("waits", "that kind") if waiting == 1 else ("wait", "such tasks")
     started = f"shoal worker {spider} --kinds {','.join(one.kind for one in kinds)}"
     return f"{several(waiting, 'task')} of the kind {names} {verb}, and no worker does {which}: `{started}` does"
+
+
+def _unoffered_line(kinds: Sequence[KindShown], spider: str) -> str:
+    """Says that nobody offers exits of these regions, or that those who do have no workers of the kind."""
+    waiting = sum(one.waiting for one in kinds)
+    regions = " and ".join(dict.fromkeys(region_of(one.kind) for one in kinds))
+    others = ",".join(dict.fromkeys(plain_kind(one.kind) for one in kinds if plain_kind(one.kind) != HTTP))
+    started = f"shoal worker {spider} --exits FILE{f' --kinds {others}' if others else ''}"
+    verb = "waits" if waiting == 1 else "wait"
+    return (
+        f"{several(waiting, 'task')} {verb} for the region {regions}, and no worker offers an exit there: `{started}`"
+        f" does, where FILE has an exit of that region"
+    )

@@ -58,6 +58,7 @@ class Worker:
         self._known = parts.known
         self._tell_settled = parts.settled
         self._kinds = parts.kinds
+        self._offers = parts.offers
         self._say = parts.say
         self._monotonic = parts.monotonic
         self._troubles = parts.troubles or Troubles(parts.say)
@@ -288,6 +289,7 @@ class Worker:
             horizon=self._settings.horizon_seconds,
             landed=landed,
             kinds=self._kinds,
+            offers=self._offers,
         )
         batch = await self._tally.leases.timed(asking)
         if self._renewals.gave_back_since(asked):

@@ -13,7 +13,7 @@ from shoal.frontier.base import Frontier
 from shoal.journey.failing_handlers import FailingHandlers
 from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Finished
-from shoal.model import HTTP, Lease, Result, SettleReport
+from shoal.model import HTTP, Lease, Pool, Result, SettleReport
 from shoal.processes.black_box import BlackBox, WorkerBox
 from shoal.processes.common_slots import CommonSlots
 from shoal.processes.renewals import OpenFrontier
@@ -60,7 +60,8 @@ class WorkerParts:
     workers of one process.
 
     `settled`, if it is there, is told of the results that the frontier has confirmed, and what it said of them. `kinds`
-    are those of the tasks that the worker does, `code` is the digest of its spider's code.
+    are those of the tasks that the worker does, `offers` the exits that only this machine has, `code` is the digest of
+    its spider's code.
 
     `tally` counts what the worker does. `clock` gives the time of day, for signs of life; `monotonic` the time by which
     start slots are kept."""
@@ -79,6 +80,7 @@ class WorkerParts:
     slots: CommonSlots | None = None
     retirement: Retirement | None = None
     kinds: tuple[str, ...] = (HTTP,)
+    offers: tuple[Pool, ...] = ()
     code: str = ""
     settled: Callable[[list[Result], SettleReport], None] | None = None
     tally: Tally = field(default_factory=Tally)

@@ -99,7 +99,8 @@ async def _changed(call: Call, crawl: Crawl, *, frontier: Frontier) -> CrawlSumm
 
 
 async def delete_crawl(call: Call) -> None:
-    """Remove the crawl with its tasks, dead letters and fetch log. Items stay: they belong to the spider."""
+    """Remove the crawl from the frontier, with its tasks, dead letters and history. Items, fetch log and archived pages
+    stay. What takes longer than a request is done afterwards; nobody sees the crawl from the beginning on."""
     async with call.changing() as (frontier, crawl):
         if await at_work(crawl.id, frontier=frontier):
             raise Refusal(409, f"{crawl.id} is worked on: cancel it, wait for its workers to leave, then delete it")

@@ -285,5 +285,11 @@ class Store(Protocol):
     async def delete_crawl(self, crawl: str) -> None:
         """Remove the crawl's fetch log. Items stay: they belong to the spider."""
 
+    async def delete_items(self, spider: str, crawl: str) -> int:
+        """Remove the items of the spider that this crawl wrote last, with all their versions; gives how many.
+
+        In bounded steps: one that ends half way is gone on with by the next. Sinks are told nothing of it; changes that
+        wait for them still go out."""
+
     async def close(self) -> None:
         """Flush, and let go of connections."""

@@ -48,8 +48,8 @@ class ViewColumn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemView(msgspec.Struct, frozen=True, kw_only=True):
-    """A view, or a table, of a spider's items. `origin`: what its columns were taken from, for people. `filled`: a table
-    has every item that was there when it was made; those that came since it has anyway."""
+    """A view, or a table, of a spider's items. `origin`: what its columns were taken from, for people. `filled`: a
+    table has every item that was there when it was made; those that came since it has anyway."""
 
     name: str
     spider: str

@@ -10,6 +10,7 @@ import hashlib
 import os
 import random
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from itertools import count
@@ -19,7 +20,7 @@ import pytest
 
 from shoal.archive import open_archive
 from shoal.archive.base import Archive, Capture, RawPage, packed, task_of
-from shoal.errors import StorageError
+from shoal.errors import StorageError, UsageError
 
 LARGE = 8_000_000
 Reopen = Callable[[], Awaitable[Archive]]
@@ -80,6 +81,41 @@ class ArchiveContract:
         for handle in (archive, await reopen()):
             assert await handle.body(page.capture.content_hash) == page.body
             assert await handle.captures(name) == [page.capture]
+
+    async def test_a_crawl_goes_with_the_bodies_that_no_other_one_needs(
+        self, archive: Archive, reopen: Reopen, bodies: Any
+    ) -> None:
+        own, shared = raw_page(b"its own", key=1), raw_page(b"shared", key=2)
+        theirs = raw_page(b"shared", key=2, crawl="books-2", token=9)
+        picture = b"\x89PNG"
+        seen = raw_page(b"seen", key=3, screenshot=hashlib.sha256(picture).hexdigest())
+        await archive.write([own, shared, theirs, RawPage(seen.capture, seen.body, picture)])
+        told = await archive.delete_crawl("books-1", counts_only=True)
+        assert (told.captures, told.bodies) == (3, 3)
+        assert len(await everything(archive)) == 3
+        other = await reopen()
+        assert await other.delete_crawl("books-1") == told
+        assert await everything(archive) == []
+        assert await archive.crawls() == ["books-2"]
+        assert await everything(await reopen(), "books-2") == [theirs.capture]
+        assert await archive.body(theirs.capture.content_hash) == b"shared"
+        assert [name for name in await bodies() if theirs.capture.content_hash in name] == await bodies()
+        assert (await archive.delete_crawl("books-1")).captures == 0
+        # It may come back.
+        await other.write([own])
+        assert await other.body(own.capture.content_hash) == b"its own"
+
+    async def test_refuses_to_remove_bodies_while_another_crawl_keeps_pages(self, archive: Archive) -> None:
+        await archive.write([raw_page(b"old")])
+        await archive.write([raw_page(b"new", crawl="books-2", at=time.time() - 60.0)])
+        with pytest.raises(UsageError, match="books-2 has kept pages there within the last hour"):
+            await archive.delete_crawl("books-1")
+        assert await archive.body(hashlib.sha256(b"old").hexdigest()) == b"old"
+        assert len(await everything(archive)) == 1
+        # Nothing of the other one's is at stake where all its bodies stay.
+        await archive.write([raw_page(b"old", crawl="books-2", at=time.time() - 60.0, token=8)])
+        assert (await archive.delete_crawl("books-1")).bodies == 0
+        assert await archive.body(hashlib.sha256(b"old").hexdigest()) == b"old"
 
     async def test_keeps_the_picture_of_a_rendered_page(self, archive: Archive) -> None:
         picture = b"\x89PNG and so on"

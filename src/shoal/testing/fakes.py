@@ -199,6 +199,14 @@ class MemoryStore:
         self.log = {name: row for name, row in self.log.items() if name[0] != crawl}
         self.lines = {name: lines for name, lines in self.lines.items() if name[0] != crawl}
 
+    async def delete_items(self, spider: str, crawl: str) -> int:
+        gone = [name for name, item in self._folded.items() if name[0] == spider and item.crawl == crawl]
+        for name in gone:
+            del self._folded[name]
+            self.rows.pop(name, None)
+        self.kept = {name: one for name, one in self.kept.items() if name[:2] not in gone}
+        return len(gone)
+
     async def close(self) -> None:
         pass
 

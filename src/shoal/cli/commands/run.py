@@ -8,6 +8,7 @@ import click
 
 from shoal.cli.options import (
     argument_option,
+    exits_option,
     json_option,
     kinds_option,
     log_options,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--scheduled", metavar="RUN", default="", hidden=True, help="The run of a schedule that this is.")
 @run_options
 @kinds_option
+@exits_option
 @place_options(exists=False, archive=True, works=True)
 @setting_options
 @log_options

@@ -1,9 +1,10 @@
-"""`shoal store`: prepares a store for crawls, and drops old log lines."""
+"""`shoal store`: prepares a store for crawls, drops old log lines, and has its items in columns of their own."""
 
 from __future__ import annotations
 
 import click
 
+from shoal.cli.commands.view_table import view, views
 from shoal.cli.display.counting import Counting
 from shoal.cli.display.numbers import several
 from shoal.cli.display.screen import Screen
@@ -13,13 +14,17 @@ from shoal.processes.result_places import check_store_exists
 from shoal.secrecy import masked
 
 
-@click.group(short_help="Make a store ready, or drop its old log lines.")
+@click.group(short_help="Make a store ready, drop its old lines, make views of its items.")
 def store() -> None:
-    """Make a store ready, or drop its old log lines.
+    """Make a store ready, drop its old lines, make views of its items.
 
     \b
     Example: shoal store init --store results.db
     """
+
+
+store.add_command(view)
+store.add_command(views)
 
 
 @store.command(short_help="Create a store, or bring it up to date.")

@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from shoal.fetch.base import Fault, FaultKind
 from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.own_addresses import family_of
 from shoal.fetch.proxies import ProxyRoutes, fault_of
 from shoal.fetch.resolver import Lookup
 from shoal.fetch.routes import Origin, Routes, parse_origin
@@ -54,21 +55,24 @@ class Dialer:
         try:
             async with asyncio.timeout(self._seconds):
                 if config is None or not config.url:
-                    return await self._directly(origin, port)
+                    return await self._directly(origin, port, source=config.address if config else "")
                 return await self._by_proxy(origin, port, config, is_plain=is_plain)
         except TimeoutError:
             if config is not None and config.url:
                 return fault_of(config, f"no connection within {self._seconds:g} s")
             return Fault(kind=FaultKind.TIMEOUT_CONNECT, message=f"no connection within {self._seconds:g} s")
 
-    async def _directly(self, origin: Origin, port: int) -> Line | Fault:
+    async def _directly(self, origin: Origin, port: int, *, source: str) -> Line | Fault:
         addresses = await self._routes.vetted(origin)
         if isinstance(addresses, Fault):
             return addresses
-        reason = ""
+        reason, leaving = f"no {family_of(source)} address", (source, 0) if source else None
         for address in addresses:
+            if source and family_of(address) != family_of(source):
+                continue
             try:
-                return Line(*await asyncio.open_connection(address, port, limit=HEAD_BYTES))
+                opened = await asyncio.open_connection(address, port, limit=HEAD_BYTES, local_addr=leaving)
+                return Line(*opened)
             except OSError as error:
                 reason = error.strerror or type(error).__name__
         return Fault(kind=FaultKind.CONNECT, message=f"{origin.host}: {reason.lower()}")

@@ -57,9 +57,11 @@ class GoneOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LookLine(PageLook, frozen=True, kw_only=True, omit_defaults=True):
-    """One look at a page. With `gone` it is an order to mark items of its spider."""
+    """One look at a page. With `gone` it is an order to mark items of its spider, with `deletes` one to remove those
+    that this crawl wrote last."""
 
     gone: GoneOrder | None = None
+    deletes: str = ""
     written: float
     left: int
 
@@ -93,10 +95,10 @@ def fetch_lines(rows: Sequence[FetchRow], *, now: float, deletes: bool = False) 
     return msgspec.json.Encoder().encode_lines(lines)
 
 
-def look_lines(looks: Sequence[PageLook], *, now: float, gone: GoneOrder | None = None) -> bytes:
+def look_lines(looks: Sequence[PageLook], *, now: float, gone: GoneOrder | None = None, deletes: str = "") -> bytes:
     """The looks as lines of one batch."""
     lines = [
-        LookLine(**msgspec.structs.asdict(look), gone=gone, written=now, left=left)
+        LookLine(**msgspec.structs.asdict(look), gone=gone, deletes=deletes, written=now, left=left)
         for left, look in zip(range(len(looks) - 1, -1, -1), looks, strict=True)
     ]
     return msgspec.json.Encoder().encode_lines(lines)

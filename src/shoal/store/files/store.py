@@ -30,7 +30,7 @@ from shoal.store.base import (
     StoredItem,
 )
 from shoal.store.checks import mended, storable, storable_looks
-from shoal.store.files.item_views import NoViews
+from shoal.store.files.no_views import NoViews
 from shoal.store.files.outbox import FilesOutbox, read_sinks
 from shoal.store.files.segments import (
     FETCHES,
@@ -115,13 +115,20 @@ class FilesStore:
     ) -> int:
         """Append the order and carry it out. While nobody else brings the index up to date: so its count is known."""
         order = GoneOrder(at=at, missing_before=missing_before, unseen_since=unseen_since)
+        return await self._order(PageLook(spider=spider, url="", keys=(), at=at), gone=order)
+
+    async def delete_items(self, spider: str, crawl: str) -> int:
+        """Append the order and carry it out. The lines stay in their files: no reader gives them any more."""
+        return await self._order(PageLook(spider=spider, url="", keys=(), at=self._clock()), deletes=crawl)
+
+    async def _order(self, look: PageLook, *, gone: GoneOrder | None = None, deletes: str = "") -> int:
+        """Write an order and bring the index up to date with it; gives how many items it was about."""
         async with self._alone():
             index = await self._index_alone()
             # Orders of others, which are not ours to count.
             await self._fold(ITEMS, index)
-            now = self._clock()
-            look = PageLook(spider=spider, url="", keys=(), at=at)
-            await self._run(self._append, b"", b"", look_lines([look], now=now, gone=order))
+            lines = look_lines([look], now=self._clock(), gone=gone, deletes=deletes)
+            await self._run(self._append, b"", b"", lines)
             return await self._fold(ITEMS, index)
 
     async def items(self, which: ItemFilter = ItemFilter()) -> AsyncIterator[StoredItem]:
@@ -287,7 +294,7 @@ class FilesStore:
                 lock.__exit__(None, None, None)
 
     async def _fold(self, kind: str, index: Store) -> int:
-        """Bring the unread lines of a kind into the index; gives how many items orders among them marked as gone."""
+        """Bring the unread lines of a kind into the index; gives how many items the orders among them were about."""
         gone = 0
         chunks = await self._run(self._unread, kind)
         while (chunk := await self._run(next, chunks, None)) is not None:
@@ -297,6 +304,8 @@ class FilesStore:
                 await index.delete_crawl(chunk.deleted_crawl)
             if chunk.gone is not None and chunk.gone.gone is not None:
                 gone += await index.mark_gone(chunk.gone.spider, **msgspec.structs.asdict(chunk.gone.gone))
+            elif chunk.gone is not None:
+                gone += await index.delete_items(chunk.gone.spider, chunk.gone.deletes)
             await self._run(self._save, chunk.done)
         return gone
 
@@ -377,7 +386,7 @@ def _add(batch: list[Any], chunk: Chunk) -> None:
             fields = {name: getattr(line, name) for name in ("spider", "key", "url", "crawl", "token", "at")}
             chunk.items.append(ItemRow(**fields, data=bytes(line.data)))
         elif isinstance(line, LookLine):
-            if line.gone is not None:
+            if line.gone is not None or line.deletes:
                 chunk.gone = line
             else:
                 chunk.looks.append(PageLook(**{name: getattr(line, name) for name in PageLook.__struct_fields__}))

@@ -25,6 +25,9 @@ _PASSING = ("08", "40", "53", "57P", "57014", "55P03", "55006", "25006", "25P03"
 # Codes of what is wrong with one row: its data, a constraint, a limit of the server.
 _OF_A_ROW = ("22", "23", "54")
 
+# A right that lacks for a table, not for the schema.
+_OF_ONE_TABLE = ("permission denied for table", "permission denied for view", "must be owner of")
+
 # All that a line can raise. InternalClientError: its server ended it when the driver did not expect that. UnicodeError:
 # of a host's name that DNS cannot have.
 _FAULTS = (
@@ -150,6 +153,11 @@ def _of_the_server(code: str, text: str, address: Address) -> ShoalError:
             return UsageError(f"PostgreSQL at {at} refuses us: {text}; check user and password in the URL")
         case "3D000":
             return UsageError(f"no database {name!r} on PostgreSQL at {at}: make it with `createdb {name}`")
+        case "42501" if text.startswith(_OF_ONE_TABLE):
+            return UsageError(
+                f"PostgreSQL at {at} refuses: {text}; ask for a GRANT, or run this with the role that owns the store's"
+                " tables"
+            )
         case "42501":
             return UsageError(
                 f"PostgreSQL at {at} does not let us in: {text}; ask its owner for"

@@ -56,13 +56,15 @@ CREATE FUNCTION item_day(day text) RETURNS date LANGUAGE sql IMMUTABLE PARALLEL 
              THEN make_date(left(day, 4)::int, substr(day, 6, 2)::int, right(day, 2)::int) END END
 $$;
 
-CREATE FUNCTION item_date(value jsonb) RETURNS date LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+-- With a path of its own: readers of a view have another.
+CREATE FUNCTION item_date(value jsonb) RETURNS date LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
     SELECT CASE WHEN jsonb_typeof(value) = 'string' AND length(value #>> '{}') = 10
                 THEN item_day(value #>> '{}') END
 $$;
 
 -- A time without a zone is UTC. What follows the day is read by parts that cannot fail.
-CREATE FUNCTION item_time(value jsonb) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+CREATE FUNCTION item_time(value jsonb) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    SET search_path FROM CURRENT AS $$
     SELECT CASE WHEN jsonb_typeof(value) = 'string' AND length(value #>> '{}') BETWEEN 10 AND 40 THEN
         CASE WHEN item_day(left(value #>> '{}', 10)) IS NOT NULL AND substr(value #>> '{}', 11) ~
             '^([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.,][0-9]{1,9})?)?(Z|[+-](0[0-9]|1[0-4]):?[0-5][0-9])?)?$'

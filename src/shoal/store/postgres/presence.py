@@ -126,3 +126,24 @@ async def mark_unseen_gone(link: PostgresLink, spider: str, *, at: float, unseen
                 return gone
             gone += len(await connection.fetch(_GONE_UNSEEN, spider, keys, kept_time(at), unseen_since))
             after = keys[-1]
+
+
+async def delete_items(link: PostgresLink, spider: str, crawl: str) -> int:
+    """Remove the items that a crawl wrote last, with their versions. Walks through the spider's items by their keys."""
+    ahead = "SELECT key FROM items WHERE spider = $1 AND ($2::text IS NULL OR key > $2) ORDER BY key LIMIT $3"
+    gone, last = 0, None
+    while True:
+        async with link.transaction() as connection:
+            rows = await connection.fetch(ahead, spider, last, ITEMS_PER_STEP)
+            if not rows:
+                return gone
+            keys, last = [row["key"] for row in rows], rows[-1]["key"]
+            deleted = await connection.fetch(
+                "DELETE FROM items WHERE spider = $1 AND key = ANY($2::text[]) AND crawl = $3 RETURNING key",
+                spider, keys, crawl,
+            )  # fmt: skip
+            names = [row["key"] for row in deleted]
+            await connection.execute(
+                "DELETE FROM item_versions WHERE spider = $1 AND key = ANY($2::text[])", spider, names
+            )
+            gone += len(names)

@@ -26,9 +26,9 @@ from shoal.store.postgres import presence
 from shoal.store.postgres import read as postgres_read
 from shoal.store.postgres.address import parse_address
 from shoal.store.postgres.connection import Connection, PostgresLink, RowRefused, in_our_words
-from shoal.store.postgres.item_views import PostgresViews
 from shoal.store.postgres.migrations import Weeks, week_of
 from shoal.store.postgres.outbox import PostgresOutbox
+from shoal.store.postgres.views import PostgresViews
 from shoal.store.postgres.write import kept_time, write_fetches, write_items
 
 QUERY_SECONDS = 60.0
@@ -146,6 +146,10 @@ class PostgresStore:
     async def delete_crawl(self, crawl: str) -> None:
         """Remove the crawl's fetch log, in steps."""
         await postgres_read.delete_crawl(self._link, crawl)
+
+    async def delete_items(self, spider: str, crawl: str) -> int:
+        """Remove items with their versions, a bounded number of the spider's items per transaction."""
+        return await presence.delete_items(self._link, spider, crawl)
 
     async def close(self) -> None:
         """Wait for writes under way and disconnect. Closing again is harmless."""

@@ -84,10 +84,10 @@ def index_statement(view: ItemView, column: ViewColumn) -> str:
 
 
 def fill_statement(view: ItemView) -> str:
-    """Brings the next $2 items after the key $1 into the table; gives their keys. They are locked, in the order in which
-    writers lock them: no change comes in between."""
+    """Brings the next $2 items after the key $1 into the table; gives how many, and the last key. They are locked, in
+    the order in which writers lock them: no change comes in between."""
     return (
-        "WITH present AS MATERIALIZED (SELECT key, url, first_seen, changed_at, version, gone_at,"
+        "WITH present AS MATERIALIZED (SELECT key, url, first_seen, changed_at, version, gone_at,"  # noqa: S608 -- quoted
         f" data || '{{}}' AS data FROM items WHERE spider = {literal(view.spider)} AND key > $1"
         f" ORDER BY key LIMIT $2 FOR UPDATE), brought AS ({_upsert(view, source='present')})"
         " SELECT count(*), max(key) FROM present"
@@ -103,8 +103,9 @@ def follow_statements(view: ItemView) -> list[str]:
         "(SELECT NEW.key, NEW.url, NEW.first_seen, NEW.changed_at, NEW.version, NEW.gone_at, NEW.data || '{}' AS data)"
     )
     body = (
-        "#variable_conflict use_column\nBEGIN\n"
-        f" IF TG_OP = 'DELETE' THEN DELETE FROM {identifier(view.name)} WHERE \"_key\" = OLD.key; RETURN NULL; END IF;\n"  # noqa: S608 -- all quoted
+        "#variable_conflict use_column\nBEGIN\n"  # noqa: S608 -- all quoted
+        f" IF TG_OP = 'DELETE' THEN DELETE FROM {identifier(view.name)} WHERE \"_key\" = OLD.key; RETURN NULL;"
+        " END IF;\n"
         f" {_upsert(view, source=row)};\n RETURN NULL;\nEND"
     )
     tag = f"$body_{_digest(body)}$"

@@ -25,8 +25,8 @@ from shoal.store.base import (
 from shoal.store.checks import mended, storable, storable_keys, storable_looks
 from shoal.store.differing import check_moments
 from shoal.store.sqlite import differences, presence, read, write
-from shoal.store.sqlite.item_views import SqliteViews
 from shoal.store.sqlite.outbox import SqliteOutbox
+from shoal.store.sqlite.views import SqliteViews
 
 LOG_TABLES = ("fetch", "earlier_fetch")
 DELETED_PER_STEP = 5000
@@ -175,6 +175,13 @@ class SqliteStore:
             while await self._run(self._delete_some, table, crawl):
                 pass
 
+    async def delete_items(self, spider: str, crawl: str) -> int:
+        """Remove items with their versions, in steps that let other writers in between."""
+        gone = 0
+        while deleted := await self._run(self._delete_items, spider, crawl):
+            gone += deleted
+        return gone
+
     async def close(self) -> None:
         """Wait for writes under way and close the file. Closing again is harmless."""
         if self._is_open:
@@ -234,6 +241,10 @@ class SqliteStore:
         query = f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE crawl = ? LIMIT ?)"  # noqa: S608 -- a table of ours
         with transaction(self._connection):
             return self._connection.execute(query, (crawl, DELETED_PER_STEP)).rowcount
+
+    def _delete_items(self, spider: str, crawl: str) -> int:
+        with transaction(self._connection):
+            return write.delete_items(self._connection, spider, crawl, limit=DELETED_PER_STEP)
 
 
 def _connect(path: str | Path, *, create: bool) -> FileConnection:

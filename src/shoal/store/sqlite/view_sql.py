@@ -39,7 +39,8 @@ _CONVERTED: Final[dict[Kind, str]] = {
     "text": "CASE WHEN {t} = 'text' THEN {v} END",
     "mixed": "CASE WHEN {t} = 'text' THEN {v} WHEN {t} <> 'null' THEN {j} END",
     "integer": "CASE WHEN {t} = 'integer' AND typeof({v}) = 'integer' THEN {v}"
-    " WHEN {t} = 'real' AND {v} >= -9223372036854775808.0 AND {v} < 9223372036854775808.0 AND {v} = CAST({v} AS INTEGER)"
+    " WHEN {t} = 'real' AND {v} >= -9223372036854775808.0 AND {v} < 9223372036854775808.0"
+    " AND {v} = CAST({v} AS INTEGER)"
     " THEN CAST({v} AS INTEGER) END",
     "number": "CASE WHEN {t} IN ('integer', 'real') THEN CAST({v} AS REAL) END",
     "decimal": "CASE WHEN {t} IN ('integer', 'real') THEN {v}"
@@ -125,8 +126,8 @@ def trigger_statements(view: ItemView) -> list[str]:
         f"CREATE TRIGGER {new} AFTER INSERT ON item WHEN NEW.spider = {spider} {take}",
         f"CREATE TRIGGER {changed} AFTER UPDATE ON item WHEN NEW.spider = {spider} AND (NEW.version <> OLD.version"
         f" OR NEW.url <> OLD.url OR NEW.gone_at IS NOT OLD.gone_at) {take}",
-        f"CREATE TRIGGER {deleted} AFTER DELETE ON item WHEN OLD.spider = {spider} BEGIN"
-        f' DELETE FROM {identifier(view.name)} WHERE "_key" = OLD.key; END',  # noqa: S608 -- all quoted
+        f"CREATE TRIGGER {deleted} AFTER DELETE ON item WHEN OLD.spider = {spider} BEGIN"  # noqa: S608 -- all quoted
+        f' DELETE FROM {identifier(view.name)} WHERE "_key" = OLD.key; END',
     ]
 
 

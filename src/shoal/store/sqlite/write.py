@@ -177,3 +177,12 @@ def _large(connection: sqlite3.Connection, identity: _Identity) -> bytes:
 def _replace_statement(rows: int) -> str:
     marks = ", ".join(["(?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?, ?, 1)"] * rows)
     return f"INSERT INTO item ({_ITEM_COLUMNS}) VALUES {marks}{_REPLACE}"  # noqa: S608 -- only marks
+
+
+def delete_items(connection: sqlite3.Connection, spider: str, crawl: str, *, limit: int) -> int:
+    """Remove some items that a crawl wrote last, with their versions; gives how many."""
+    chosen = "SELECT id, key FROM item WHERE crawl = ? AND +spider = ? ORDER BY id LIMIT ?"
+    rows = connection.execute(chosen, (crawl, spider, limit)).fetchall()
+    connection.executemany("DELETE FROM item_version WHERE spider = ? AND key = ?", [(spider, key) for _, key in rows])
+    connection.executemany("DELETE FROM item WHERE id = ?", [(row_id,) for row_id, _ in rows])
+    return len(rows)

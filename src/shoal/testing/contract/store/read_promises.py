@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from shoal.store.base import ItemFilter, Store
+from shoal.store.base import ItemFilter, ItemRule, Store
 from shoal.testing.contract.store.rows import Reopen, everything, fetch, item
 
 A_YEAR = 365 * 86_400.0
@@ -115,6 +115,25 @@ class ReadPromises:
         assert await store.fetches("c1", range(700)) == []
         assert len(await store.fetches("c2", range(700))) == 700
         assert await store.count_items(ItemFilter(crawl="c1")) == 1
+
+    async def test_deleting_the_items_of_a_crawl_removes_those_that_it_wrote_last_with_their_versions(
+        self, store: Store, reopen: Reopen
+    ) -> None:
+        rule = ItemRule(keep_versions=True)
+        await store.write([item(str(number), crawl="c1", at=100.0) for number in range(1500)], [fetch()], rule=rule)
+        again = [item(str(number), crawl="c2", at=200.0, token=2, data=b'{"n": 2}') for number in range(1000, 1200)]
+        await store.write([*again, item("theirs", crawl="c1", spider="other")], [], rule=rule)
+        assert await (await reopen()).delete_items("books", "c1") == 1300
+        assert await store.count_by_crawl("books") == {"c2": 200}
+        assert await store.count_items(ItemFilter(spider="other")) == 1
+        versions = [version async for version in store.versions(ItemFilter(spider="books"))]
+        assert {version.key for version in versions} == {str(number) for number in range(1000, 1200)}
+        assert await store.fetches("c1", [1]) == [fetch()]
+        assert await store.delete_items("books", "c1") == 0
+        # Written again, it is a new item.
+        await store.write([item("1", crawl="c3", at=300.0)], [])
+        (back,) = await store.items_named("books", ["1"])
+        assert (back.version, back.first_seen) == (1, 300.0)
 
     async def test_deleting_an_unknown_crawl_is_harmless(self, store: Store) -> None:
         await store.write([], [fetch()])

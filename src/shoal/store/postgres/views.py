@@ -37,7 +37,8 @@ _IS_TAKEN = """
         OR EXISTS (SELECT FROM pg_type WHERE typname = $1 AND typnamespace = current_schema()::regnamespace)"""
 _KEEP = """
     INSERT INTO item_views (name, spider, is_table, origin, columns, position) VALUES ($1, $2, $3, $4, $5, $6)
-    ON CONFLICT (name) DO UPDATE SET origin = excluded.origin, columns = excluded.columns, position = excluded.position"""
+    ON CONFLICT (name) DO UPDATE SET
+        origin = excluded.origin, columns = excluded.columns, position = excluded.position"""
 _GRANTS = """
     SELECT privilege_type, CASE WHEN grantee = 0 THEN NULL ELSE pg_get_userbyid(grantee) END
     FROM pg_class, aclexplode(relacl)
@@ -121,12 +122,6 @@ class PostgresViews:
                 await connection.execute(_LOCK)
                 await connection.execute(f"SET LOCAL lock_timeout TO '{LOCK_SECONDS}s'")
                 yield connection
-            except asyncpg.InsufficientPrivilegeError as error:
-                text = self._link.address.without_secrets(str(error))
-                raise UsageError(
-                    f"PostgreSQL at {self._link.address.shown} refuses: {text}; run this with the role that owns the"
-                    " store's tables"
-                ) from None
             except asyncpg.DependentObjectsStillExistError as error:
                 what = self._link.address.without_secrets(error.detail or str(error))
                 raise UsageError(f"something else uses this view or a column of it: {what}; drop that first") from None

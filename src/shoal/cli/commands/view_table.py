@@ -1,0 +1,250 @@
+"""`shoal store view` and `shoal store views`: the items of a spider in columns of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from shoal.cli.display.numbers import count, several
+from shoal.cli.display.screen import Screen
+from shoal.cli.options import json_with, store_option
+from shoal.errors import UsageError
+from shoal.near_names import did_you_mean
+from shoal.processes.result_places import check_store_exists
+
+if TYPE_CHECKING:
+    from shoal.store.base import Store
+    from shoal.store.item_views import ItemView, Kind, ViewColumn, ViewCount
+
+NAMED = 8
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """The view that a user asks for. Without a `type` its columns are the fields of up to `sample` items."""
+
+    spider: str
+    name: str
+    type: str | None = None
+    is_table: bool = False
+    indexed: tuple[str, ...] = ()
+    sample: int = 0
+
+
+@click.command(short_help="A spider's items in columns of their own: a view, or a table.")
+@click.argument("spider")
+@click.option("--type", "type_", metavar="FILE:CLASS", help="A dataclass or the like whose fields are the columns.")
+@click.option("--table", "is_table", is_flag=True, help="A table that follows the items, instead of a view.")
+@click.option("--index", "indexed", metavar="FIELD", multiple=True, help="Index this field of the table; repeatable.")
+@click.option("--name", metavar="NAME", help="The name of the view.  [default: the spider's]")
+@click.option(
+    "--sample",
+    metavar="N",
+    type=click.IntRange(0),
+    default=200_000,
+    show_default=True,
+    help="Without --type: look at so many items at most; 0: at all.",
+)
+@click.option("--drop", is_flag=True, help="Drop the view or the table. The items stay.")
+@store_option
+@json_with("name", "spider", "table", "from", "columns", "changes", "rows", "misfits", "dropped")
+def view(
+    spider: str, *, store: str, type_: str | None, name: str | None, drop: bool, as_json: bool, **more: Any
+) -> None:
+    """Make a SQL view of a spider's items with a column for each field, or change it to the fields there are now.
+
+    The columns are the fields of a class, or those seen in the items. A value that does not fit its column is NULL, and
+    _misfit names the column. With --table it is a table, which is written in the same transaction as the items.
+
+    \b
+    Example: shoal store view books && shoal sql "SELECT title, price FROM books WHERE price < 10"
+    Example: shoal store view books --type shop.py:Book --table --index price
+    """
+    from shoal.cli.loop import run
+
+    wanted = Wanted(spider=spider, name=name or spider, type=type_, **more)
+    check_store_exists(store)
+    run(_drop(store, wanted, as_json=as_json) if drop else _make(store, wanted, as_json=as_json))
+
+
+@click.command(short_help="List the views and tables of items.")
+@store_option
+@json_with("name", "spider", "table", "filled", "from", "columns")
+def views(*, store: str, as_json: bool) -> None:
+    """List the views and tables that `shoal store view` has made.
+
+    \b
+    Example: shoal store views
+    """
+    from shoal.cli.loop import run
+
+    check_store_exists(store)
+    run(_list(store, as_json=as_json))
+
+
+async def _list(url: str, *, as_json: bool) -> None:
+    from shoal.processes.opening import store_at
+
+    async with store_at(url) as store:
+        found = await store.views.all()
+    screen = Screen()
+    if as_json:
+        screen.json([_document(one) for one in found])
+    elif not found:
+        screen.say("there are no views: `shoal store view SPIDER` makes one")
+    else:
+        rows = [(one.name, one.spider, _what(one), one.origin, _columns_text(one.columns)) for one in found]
+        screen.table(("name", "spider", "what", "from", "columns"), rows)
+
+
+async def _drop(url: str, wanted: Wanted, *, as_json: bool) -> None:
+    from shoal.processes.opening import store_at
+
+    async with store_at(url) as store:
+        known = {one.name: one for one in await store.views.all()}
+        if wanted.name not in known:
+            hint = did_you_mean(wanted.name, known, otherwise="`shoal store views` lists them")
+            raise UsageError(f"there is no view {wanted.name!r}: {hint}")
+        if known[wanted.name].spider != wanted.spider:
+            raise UsageError(f"{wanted.name} is of the spider {known[wanted.name].spider}, not of {wanted.spider}")
+        await store.views.drop(wanted.name)
+    screen = Screen()
+    if as_json:
+        screen.json({"name": wanted.name, "spider": wanted.spider, "dropped": True})
+    else:
+        screen.line(f"{wanted.name} is dropped; the items of {wanted.spider} stay")
+
+
+async def _make(url: str, wanted: Wanted, *, as_json: bool) -> None:
+    from shoal.processes.opening import store_at
+
+    screen = Screen()
+    async with store_at(url) as store:
+        fields, origin = await _fields(store, wanted, screen)
+        made = _view(wanted, fields, origin)
+        former = next((one for one in await store.views.all() if one.name == wanted.name), None)
+        await store.views.make(made)
+        if made.is_table:
+            await _fill(store, made.name, screen)
+        counted = await store.views.count(made.name)
+        (now,) = [one for one in await store.views.all() if one.name == made.name]
+    _show(now, former, counted, screen, as_json=as_json)
+
+
+async def _fields(store: Store, wanted: Wanted, screen: Screen) -> tuple[tuple[tuple[str, Kind], ...], str]:
+    """The columns that are wanted, and what they were taken from."""
+    from shoal.results.item_columns import fields_of_class, fields_seen
+
+    if wanted.type is not None:
+        return fields_of_class(wanted.type), wanted.type
+    seen = await fields_seen(store, wanted.spider, sample=wanted.sample)
+    if not seen.looked:
+        raise UsageError(
+            f"there is no item of the spider {wanted.spider!r} to take fields from: give --type FILE:CLASS"
+        )
+    if seen.left_out:
+        screen.say(
+            f"{count(seen.left_out)} fields that few items have are no columns: --type says which ones are to be"
+        )
+    if seen.looked == seen.items:
+        return seen.fields, f"the fields of {several(seen.looked, 'item')}"
+    screen.say(
+        f"the types are those of {count(seen.looked)} of {count(seen.items)} items: --sample 0 looks at all, and values"
+        " that do not fit are named in _misfit"
+    )
+    return seen.fields, f"the fields of {count(seen.looked)} of {count(seen.items)} items"
+
+
+def _view(wanted: Wanted, fields: tuple[tuple[str, Kind], ...], origin: str) -> ItemView:
+    from shoal.store.item_views import ItemView, named_columns
+
+    names = [field for field, _ in fields]
+    for field in wanted.indexed:
+        if field not in names:
+            hint = did_you_mean(field, names, otherwise=f"there are {', '.join(names[:NAMED])}")
+            raise UsageError(f"--index {field}: there is no such field; {hint}")
+    columns = named_columns(fields, indexed=wanted.indexed)
+    return ItemView(name=wanted.name, spider=wanted.spider, columns=columns, is_table=wanted.is_table, origin=origin)
+
+
+async def _fill(store: Store, name: str, screen: Screen) -> None:
+    from shoal.cli.display.counting import Counting
+
+    async def fill() -> int:
+        return sum([brought async for brought in store.views.fill(name)])
+
+    with Counting.on(screen) as counting:
+        await counting.during(fill(), f"filling {name}")
+
+
+def _show(view: ItemView, former: ItemView | None, counted: ViewCount, screen: Screen, *, as_json: bool) -> None:
+    changes = _changes(view, former)
+    if as_json:
+        misfits = {"items": counted.misfits, "by_column": counted.by_column}
+        screen.json({**_document(view), "changes": changes, "rows": counted.rows, "misfits": misfits})
+        return
+    done = "is made" if former is None else "has changed" if changes else "is as it was"
+    screen.line(
+        f"{_what(view)} {view.name} {done}: {several(counted.rows, 'item')}, {several(len(view.columns), 'column')}"
+    )
+    for change in changes if former is not None else [f"{_column_text(column)}" for column in view.columns]:
+        screen.line(f"  {change}")
+    if counted.misfits:
+        where = ", ".join(f"{name} ({count(number)})" for name, number in _largest(counted.by_column))
+        screen.line(f"{several(counted.misfits, 'item')} with a value that does not fit, which is NULL here: {where}")
+        screen.say(
+            f"_misfit names the columns: SELECT _key, _misfit FROM {_quoted(view.name)} WHERE _misfit IS NOT NULL"  # noqa: S608 -- shown
+        )
+
+
+def _changes(view: ItemView, former: ItemView | None) -> list[str]:
+    if former is None:
+        return []
+    before = {column.name: column for column in former.columns}
+    after = {column.name: column for column in view.columns}
+    lines = [f"new: {_column_text(column)}" for name, column in after.items() if name not in before]
+    lines += [f"gone: {name}" for name in before if name not in after]
+    for name, column in after.items():
+        if name in before and before[name] != column:
+            lines.append(f"now: {_column_text(column)} (was {_kind_text(before[name])})")
+    return lines
+
+
+def _largest(counts: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda pair: pair[1], reverse=True)[:NAMED]
+
+
+def _what(view: ItemView) -> str:
+    if not view.is_table:
+        return "view"
+    return "table" if view.filled else "table, not filled yet"
+
+
+def _column_text(column: ViewColumn) -> str:
+    field = "" if column.name == column.field else f" (the field {column.field!r})"
+    return f"{column.name} {_kind_text(column)}{field}"
+
+
+def _kind_text(column: ViewColumn) -> str:
+    return f"{column.kind}, indexed" if column.indexed else column.kind
+
+
+def _columns_text(columns: tuple[ViewColumn, ...]) -> str:
+    more = f" and {len(columns) - NAMED} more" if len(columns) > NAMED else ""
+    return ", ".join(f"{column.name} {column.kind}" for column in columns[:NAMED]) + more
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _document(view: ItemView) -> dict[str, Any]:
+    return {
+        "name": view.name,
+        "spider": view.spider,
+        "table": view.is_table,
+        "filled": view.filled,
+        "from": view.origin,
+        "columns": [msgspec.structs.asdict(column) for column in view.columns],
+    }

@@ -1,0 +1,119 @@
+"""The exits that a machine offers: proxies that only it can reach, and its own addresses, from a file that it alone
+has. Their names carry the machine's, so that those of two machines are never taken for each other."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple, NoReturn
+
+import msgspec
+
+from shoal.errors import SettingError
+from shoal.exits.configuration import PoolSpec, pools_in
+from shoal.exits.pool_tables import EXITS, read_toml
+from shoal.exits.pools import pool_of
+from shoal.exits.regions import check_region, pool_of_region, regional_kind, tagged_pools
+from shoal.fetch.exit_config import ExitConfig
+from shoal.fetch.own_addresses import check_own
+from shoal.model import REGION, Pool
+from shoal.settings import EXITS_VARIABLE, Settings
+
+MACHINE: Final = "machine"
+_MACHINE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+class Offered(NamedTuple):
+    """What a worker offers to one crawl: its exits, the pools that it names with each lease call, and the crawl's pools
+    with these exits in them."""
+
+    exits: Mapping[str, ExitConfig] = {}
+    offers: tuple[Pool, ...] = ()
+    pools: tuple[Pool, ...] = ()
+
+    def kinds(self, plain: Iterable[str]) -> tuple[str, ...]:
+        """The kinds of tasks that a worker of these kinds does, with those of its regions."""
+        kinds = tuple(plain)
+        regions = [pool.name for pool in self.offers if pool.name.startswith(REGION)]
+        return (*kinds, *(regional_kind(kind, name) for name in regions for kind in kinds))
+
+
+class OwnExits(msgspec.Struct, frozen=True):
+    """The exits of this machine as its file has them, by table."""
+
+    machine: str
+    specs: tuple[PoolSpec, ...]
+
+    def for_crawl(self, pools: tuple[Pool, ...], *, settings: Settings, say: Callable[[str], None]) -> Offered:
+        """What is offered to a crawl that has these pools."""
+        tagged, own = tagged_pools(pools), {pool.name: pool for pool in pools}
+        configs: dict[str, ExitConfig] = {}
+        offers: dict[str, Pool] = {}
+        for spec in self.specs:
+            name = pool_of_region(spec.region, tagged, what="the region") if spec.region else spec.name
+            if name not in own and not name.startswith(REGION):
+                say(
+                    f"[{EXITS}.{spec.name}] is of no use to this crawl: it has no pool {name!r}; write region = … into"
+                    " the table, or the pool into the crawl's shoal.toml"
+                )
+                continue
+            exits = {f"{name}/{config.name.partition('/')[2]}@{self.machine}": config for config in spec.exits}
+            configs |= {key: msgspec.structs.replace(config, name=key) for key, config in exits.items()}
+            before = offers.get(name) or msgspec.structs.replace(pool_of(spec, settings=settings), name=name, exits=())
+            offers[name] = msgspec.structs.replace(before, exits=tuple(dict.fromkeys((*before.exits, *exits))))
+        every = offers | own
+        merged = [
+            msgspec.structs.replace(
+                pool, exits=(*pool.exits, *(offers[name].exits if name in own and name in offers else ()))
+            )
+            for name, pool in every.items()
+        ]
+        return Offered(configs, tuple(offers.values()), tuple(merged))
+
+
+NO_EXITS: Final = OwnExits("", ())
+
+
+def own_exits(environ: Mapping[str, str] = os.environ) -> OwnExits:
+    """The exits of this machine, from the file that SHOAL_EXITS names; checked against what the machine has."""
+    written = environ.get(EXITS_VARIABLE, "")
+    return load_own_exits(Path(written), environ) if written else NO_EXITS
+
+
+def load_own_exits(path: Path, environ: Mapping[str, str] = os.environ) -> OwnExits:
+    """The exits in a file. An address that this machine does not have is refused with those that it has."""
+    if not path.is_file():
+        raise SettingError(f"there is no file {path}: --exits names a file with the exits of this machine")
+    table = read_toml(path)
+    machine = table.pop(MACHINE, socket.gethostname())
+    if not isinstance(machine, str) or not _MACHINE_NAME.fullmatch(machine):
+        raise SettingError(f"{path}: {MACHINE} is the name of this machine, such as fra-1, and not {machine!r}")
+    if unknown := next((name for name in table if name != EXITS), None):
+        raise SettingError(f"{path}: {unknown!r} has no meaning here: write {MACHINE} = … and [{EXITS}.NAME]")
+    specs = tuple(pools_in(table, path, environ, groups=(EXITS,)).values())
+    if not specs:
+        raise SettingError(f"{path} names no exits: write [{EXITS}.NAME] with urls = […], and region = … if wanted")
+    _check(path, specs)
+    return OwnExits(machine, specs)
+
+
+def _check(path: Path, specs: tuple[PoolSpec, ...]) -> None:
+    limits: dict[str, tuple[PoolSpec, PoolSpec]] = {}
+    for spec in specs:
+        where = f"[{EXITS}.{spec.name}] in {path}"
+        if spec.region:
+            check_region(spec.region, what=f"{where}: the region")
+            bare = msgspec.structs.replace(spec, name="", exits=())
+            first, expected = limits.setdefault(spec.region, (spec, bare))
+            if bare != expected:
+                _refuse(where, f"it has other limits than [{EXITS}.{first.name}], and both are of {spec.region}")
+        addresses = [config.address for config in spec.exits if config.kind == "address"]
+        if problem := check_own(addresses):
+            _refuse(where, problem)
+
+
+def _refuse(where: str, problem: str) -> NoReturn:
+    raise SettingError(f"{where}: {problem}")

@@ -1,0 +1,93 @@
+"""`--skip-known`: a new crawl takes no URL that an earlier crawl of its spider has done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+
+from shoal.error_text import several
+from shoal.errors import UsageError
+from shoal.frontier.base import Frontier
+from shoal.key_forms import KEY_RULES
+from shoal.model import Crawl
+from shoal.processes.crawl_record import is_unfinished, record_of
+from shoal.processes.outages import until_reachable
+from shoal.settings import Settings
+
+# Settings by which the same URL has another key.
+OF_KEYS: Final = ("strip_parameters", "same_page")
+NAMED: Final = 3
+
+
+class Earlier(NamedTuple):
+    """The ended crawls that can say what they have done, newest first, and why others cannot, a clause each."""
+
+    known_from: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def earlier_crawls(crawls: Sequence[Crawl], settings: Settings) -> Earlier:
+    """Which crawls of the spider's file the new one learns from. Refuses when there are some and none can tell: what
+    was to be skipped would be fetched again."""
+    ended = [crawl for crawl in crawls if crawl.settings and not is_unfinished(crawl.state)]
+    reasons = {crawl.id: _why_not(crawl, settings) for crawl in ended}
+    known_from = tuple(name for name, why in reasons.items() if not why)
+    missing = tuple(f"{name} ({why})" for name, why in reasons.items() if why)
+    if missing and not known_from:
+        raise UsageError(
+            f"--skip-known: no earlier crawl can say which URLs it has done: {_listed(missing)}; --skip-stored REGEX"
+            " goes by the items instead, a longer known_ttl helps the next crawl, and without --skip-known everything"
+            " is fetched"
+        )
+    return Earlier(known_from, missing)
+
+
+async def learn_earlier(crawl: Crawl, *, frontier: Frontier, say: Callable[[str], None]) -> Crawl:
+    """Let the URLs that earlier crawls have done count as known, if that was asked for and is not done yet; gives the
+    crawl. A process that dies meanwhile leaves the crawl's record as it is: the next one does it again."""
+    record = record_of(crawl)
+    if not record.known_from:
+        return crawl
+    new, lost = 0, []
+    for earlier in record.known_from:
+        try:
+            new += await until_reachable(partial(frontier.know_from, crawl.id, earlier), say=say)
+        except UsageError as error:
+            lost.append(str(error))
+    if lost and len(lost) == len(record.known_from):
+        raise UsageError(f"--skip-known: {lost[0]}")
+    for line in lost:
+        say(f"{line}; its URLs may be fetched again")
+    say(
+        f"{several(new, 'URL')} that {_listed(record.known_from)} did count as known: they are not fetched, not even"
+        " those of the start; Request(URL, dedup=False) is fetched all the same"
+    )
+    settings = msgspec.to_builtins(msgspec.structs.replace(record, known_from=()))
+    learnt = msgspec.structs.replace(crawl, settings=settings)
+    await until_reachable(partial(frontier.open_crawl, learnt), say=say)
+    return learnt
+
+
+def missing_line(missing: Sequence[str]) -> str:
+    """What the new crawl cannot skip, for people."""
+    return f"what these crawls did may be fetched again: {_listed(missing)}"
+
+
+def _why_not(crawl: Crawl, settings: Settings) -> str:
+    record = record_of(crawl)
+    if crawl.keys != "known":
+        return f"its URL keys were dropped, known_ttl = {record.settings.known_ttl}"
+    if crawl.dedup.startswith("bloom"):
+        return "it kept its URLs in a Bloom filter"
+    if record.key_rules != KEY_RULES or record.fingerprints:
+        return "its keys are made in another way"
+    changed = next((name for name in OF_KEYS if getattr(record.settings, name) != getattr(settings, name)), "")
+    return f"{changed} was another" if changed else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more

@@ -1,0 +1,170 @@
+"""Which columns the items of a spider have: from a class with types, or from the fields that are seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import types
+import typing
+from collections.abc import Iterable
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Annotated, Any, Final, Literal, NewType, Union, get_args, get_origin
+
+import msgspec
+
+from shoal.errors import UsageError
+from shoal.near_names import did_you_mean
+from shoal.spider_file import load_module
+from shoal.store.base import ItemFilter, Store
+from shoal.store.item_views import MAX_COLUMNS, Kind
+
+SAMPLE: Final = 200_000
+# Names that items make up as they go are not kept without end.
+FIELDS_KEPT: Final = 20_000
+
+_BOOL, _INT, _LONG, _FLOAT, _TEXT, _NESTED = 1, 2, 4, 8, 16, 32
+_BITS: Final[dict[type, int]] = {
+    type(None): 0,
+    str: _TEXT,
+    bool: _BOOL,
+    float: _FLOAT,
+    list: _NESTED,
+    dict: _NESTED,
+}
+_PLAIN: Final[tuple[tuple[type, Kind], ...]] = (
+    (bool, "boolean"),
+    (int, "integer"),
+    (float, "number"),
+    (Decimal, "decimal"),
+    (datetime, "time"),
+    (date, "date"),
+    (str, "text"),
+)
+# Stored as a text, whatever they are in Python.
+_TEXTS: Final = ("uuid.UUID", "pathlib.Path", "datetime.timedelta", "datetime.time", "builtins.bytes")
+
+
+class FieldsSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a spider's items with what kind of values they have, the most frequent ones if there are too many.
+    `looked` of `items` items were looked at; `left_out` fields are no column."""
+
+    fields: tuple[tuple[str, Kind], ...]
+    looked: int
+    items: int
+    left_out: int = 0
+
+
+async def fields_seen(store: Store, spider: str, *, sample: int = SAMPLE) -> FieldsSeen:
+    """The fields of a spider's items, by looking at them; at so many at most, 0: at all."""
+    bits: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    looked, unkept = 0, 0
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    async for item in store.items(ItemFilter(spider=spider)):
+        looked += 1
+        for name, value in decode(item.data).items():
+            if name not in bits and len(bits) >= FIELDS_KEPT:
+                unkept += 1
+                continue
+            bits[name] = bits.get(name, 0) | _bits_of(value)
+            counts[name] = counts.get(name, 0) + 1
+        if looked == sample:
+            break
+    kept = sorted(bits, key=lambda name: counts[name], reverse=True)[:MAX_COLUMNS]
+    chosen = set(kept)
+    return FieldsSeen(
+        fields=tuple((name, _kind_seen(seen)) for name, seen in bits.items() if name in chosen),
+        looked=looked,
+        items=looked if looked != sample else await store.count_items(ItemFilter(spider=spider)),
+        left_out=len(bits) - len(kept) + unkept,
+    )
+
+
+def _bits_of(value: Any) -> int:
+    found = _BITS.get(type(value))
+    if found is not None:
+        return found
+    return _INT if -(2**63) <= value < 2**63 else _LONG
+
+
+def _kind_seen(bits: int) -> Kind:
+    if bits & _NESTED:
+        return "json"
+    exact: dict[int, Kind] = {_TEXT: "text", _BOOL: "boolean", _INT: "integer", _FLOAT: "number"}
+    if bits in exact:
+        return exact[bits]
+    if bits and not bits & ~(_INT | _FLOAT):
+        return "number"
+    # Of a field that was always null anything may come.
+    return "decimal" if bits and not bits & ~(_INT | _LONG) else "mixed"
+
+
+def fields_of_class(reference: str) -> tuple[tuple[str, Kind], ...]:
+    """The fields of a dataclass, a msgspec struct, an attrs class, a pydantic model or a TypedDict: `shop.py:Book` or
+    `shop.items:Book`."""
+    source, _, name = reference.rpartition(":")
+    if not source or not name:
+        raise UsageError(f"--type {reference} names no class: write FILE.py:CLASS or package.module:CLASS")
+    module = load_module(source)
+    found = getattr(module, name, None)
+    if not isinstance(found, type):
+        known = [one for one, value in vars(module).items() if isinstance(value, type)]
+        raise UsageError(f"{source} has no class {name!r}; {did_you_mean(name, known, otherwise='check the name')}")
+    names = _field_names(found)
+    if not names:
+        raise UsageError(
+            f"{reference} is a class without fields: give a dataclass, a msgspec struct, an attrs class, a pydantic"
+            " model or a TypedDict"
+        )
+    try:
+        hints = typing.get_type_hints(found, include_extras=True)
+    except Exception as error:
+        raise UsageError(f"the types of {reference} cannot be read: {type(error).__name__}: {error}") from None
+    return tuple((stored, _kind_of(hints.get(attribute, Any))) for attribute, stored in names.items())
+
+
+def _field_names(found: type) -> dict[str, str]:
+    """The fields of a class: their names, and how they are called in an item."""
+    if dataclasses.is_dataclass(found):
+        return {field.name: field.name for field in dataclasses.fields(found)}
+    if issubclass(found, msgspec.Struct):
+        return {field.name: field.encode_name for field in msgspec.structs.fields(found)}
+    for attribute in ("__attrs_attrs__", "model_fields"):
+        fields = getattr(found, attribute, None)
+        if fields:
+            names: Iterable[str] = fields if isinstance(fields, dict) else (field.name for field in fields)
+            return {name: name for name in names}
+    return {name: name for name in found.__annotations__} if typing.is_typeddict(found) else {}
+
+
+def _kind_of(hint: Any) -> Kind:
+    origin, parts = get_origin(hint), get_args(hint)
+    if isinstance(hint, NewType):
+        return _kind_of(hint.__supertype__)
+    if origin is Annotated:
+        return _kind_of(parts[0])
+    if origin is Literal:
+        return _one_of({_kind_of(type(value)) for value in parts if value is not None})
+    if origin in (Union, types.UnionType):
+        return _one_of({_kind_of(part) for part in parts if part is not type(None)})
+    if not isinstance(hint, type):
+        return "json"
+    if issubclass(hint, enum.Enum):
+        return _one_of({_kind_of(type(member.value)) for member in hint})
+    if f"{hint.__module__}.{hint.__qualname__}" in _TEXTS or any(
+        f"{base.__module__}.{base.__qualname__}" in _TEXTS for base in hint.__mro__
+    ):
+        return "text"
+    return next((kind for base, kind in _PLAIN if issubclass(hint, base)), "json")
+
+
+def _one_of(kinds: set[Kind]) -> Kind:
+    """The kind that takes values of all these."""
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    if kinds == {"integer", "number"}:
+        return "number"
+    if kinds and not kinds & {"json"}:
+        return "mixed"
+    return "json"
