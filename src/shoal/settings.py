@@ -35,6 +35,7 @@ MIB = 1024 * 1024
 # The addresses of frontier and store are no settings of a crawl; the command line reads these variables itself.
 CONFIG_FILE: Final = "shoal.toml"
 FRONTIER_VARIABLE, STORE_VARIABLE, PIPE_VARIABLE = "SHOAL_FRONTIER", "SHOAL_STORE", "SHOAL_PIPE"
+INBOX_VARIABLE = "SHOAL_INBOX"
 TOKEN_VARIABLE, READER_VARIABLE = "SHOAL_TOKEN", "SHOAL_READER_TOKEN"
 WEBHOOK_VARIABLE = "SHOAL_WEBHOOK_SECRET"
 # Nor is how a process logs: its workers do it in the same way.
@@ -44,6 +45,7 @@ NO_SETTINGS: Final = frozenset(
         FRONTIER_VARIABLE,
         STORE_VARIABLE,
         PIPE_VARIABLE,
+        INBOX_VARIABLE,
         TOKEN_VARIABLE,
         READER_VARIABLE,
         WEBHOOK_VARIABLE,

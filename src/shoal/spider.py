@@ -238,9 +238,15 @@ def check_handler(spider: Spider, name: str) -> None:
         if line := _dropped_return(handler):
             raise UsageError(f"{kind.__name__}.{name} yields, so what it returns in line {line} is lost: yield it, too")
         return
-    known = [own for own in dir(kind) if not hasattr(Spider, own) and callable(getattr(kind, own))]
-    hint = did_you_mean(name, [*known, "parse"] if has_parse else known, otherwise="write one, or name another")
+    hint = did_you_mean(name, handler_names(kind), otherwise="write one, or name another")
     raise UsageError(f"{kind.__name__} has no handler {name!r}: {hint}")
+
+
+def handler_names(spider: type[Spider]) -> tuple[str, ...]:
+    """The methods of a spider that can handle pages, by name."""
+    own = [name for name in dir(spider) if not hasattr(Spider, name) and callable(getattr(spider, name, None))]
+    has_parse = spider.parse is not Spider.parse
+    return (*own, "parse") if has_parse else tuple(own)
 
 
 def _dropped_return(handler: Callable[..., Any]) -> int:

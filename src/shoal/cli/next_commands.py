@@ -80,7 +80,9 @@ def run_line(spider: str, flags: Mapping[str, Any], **options: Any) -> str:
     words += [f"-o {quote(target)}" for target in options["output"]]
     words += [f"--kinds {','.join(options['kinds'])}"] if options.get("kinds") else []
     words += [f"--skip-stored {quote(options['skip_stored'])}"] if options.get("skip_stored") else []
-    words += [flag for flag, name in (("--strict", "strict"), ("--json", "as_json")) if options[name]]
+    words += [f"--inbox {quote(options['inbox'])}"] if options.get("inbox") else []
+    switches = (("--strict", "strict"), ("--json", "as_json"), ("--stay", "stay"))
+    words += [flag for flag, name in switches if options.get(name)]
     return " ".join([*words, *_options(flags)])
 
 

@@ -50,7 +50,9 @@ async def ended_crawl(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl 
         resume = command(f"resume {quote(last.id)}", job.places)
         screen.say(f"{last.id} is {last.state}: a new crawl begins; {resume} lets the old one go on")
         return None
-    if ends := await open_ends(last, frontier=frontier, places=job.places, anew=job.anew):
+    ends = await open_ends(last, frontier=frontier, places=job.places, anew=job.anew)
+    ends += ["this run stays"] if job.stay and not job.anew else []
+    if ends:
         screen.say(f"{last.id} was finished, but {' and '.join(ends)}: it goes on")
         await frontier.set_feeding(last.id, REVIVER, seconds=FEEDER_SECONDS)
         return None

@@ -9,13 +9,14 @@ import time
 from asyncio import FIRST_COMPLETED
 from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
 
 from shoal.archive.base import Archive
 from shoal.cli.display.lines import Say, SpiderOutput, say_on
+from shoal.cli.inbox_lines import fed_line, with_inbox
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.next_commands import begin_again, command, quote
 from shoal.cli.run_again import say_inboxes
@@ -28,16 +29,20 @@ from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError,
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.policy.verdicts import faults_of
+from shoal.pipes import is_pipe
+from shoal.processes.beginning import RunOf, begin_run
 from shoal.processes.black_box import BlackBox
 from shoal.processes.crawl_record import belongs_to, is_unfinished, owner_of, record_of, with_refusals
 from shoal.processes.deaths import Watched, reclaim_former
-from shoal.processes.joining import places_to_join, results_of
+from shoal.processes.joining import places_of_new, places_to_join, results_of
 from shoal.processes.listener import Listener
 from shoal.processes.opening import Places, SharedResults, frontier_at, shared_results, waiting_for
 from shoal.processes.outages import SaidOnce, until_reachable
 from shoal.processes.result_places import path_of
 from shoal.processes.solitude import Solitude
+from shoal.processes.sources import has_start
 from shoal.processes.states_seen import StatesSeen
+from shoal.processes.staying import Stayer, staying
 from shoal.processes.worker_parts import Shared
 from shoal.secrecy import masked
 from shoal.settings import Settings
@@ -56,7 +61,7 @@ LOOK_SHARE = 0.05
 @dataclass(frozen=True, kw_only=True)
 class WorkerJob:
     """The options of `shoal worker`. `parent` is the process id of the coordinator, for a worker of its fleet.
-    `other_code`: another code of the spider than the crawl's is meant. `watched`: its coordinator or its guardian
+    `other_code`: another code of the spider than the crawl's is meant. `inbox`: a folder that is watched. `watched`: its coordinator or its guardian
     watches this process."""
 
     reference: str
@@ -69,6 +74,7 @@ class WorkerJob:
     metrics: str | None = None
     kinds: tuple[str, ...] = ()
     other_code: bool = False
+    inbox: str | None = None
     watched: Watched | None = None
 
     @property
@@ -79,6 +85,7 @@ class WorkerJob:
 async def work_on_crawls(job: WorkerJob) -> int:
     """Work until told to stop, or with `burst` until the crawls are finished."""
     spiders = {spider_name(spider): spider for spider in load_spiders(job.reference)}
+    job = replace(job, places=with_inbox(job.places, job.inbox, spiders=list(spiders.values())))
     say = SaidOnce(say_on(sys.stderr))
     # Now: the files may change while servers are waited for.
     code = WorkerCode(job.reference, places=job.places, is_told=job.other_code or job.parent is not None, say=say)
@@ -184,6 +191,7 @@ class WorkerProcess:
         self._worked: dict[str, Crawl] = {}
         self._states = StatesSeen()
         beside = partial(frontier_at, job.places.frontier)
+        self._stayer = Stayer(frontier, say=say)
         self._shared = Shared(job.box or BlackBox.private(), Solitude(), beside, self._code.loaded.digest)
 
     async def run(self, stop: asyncio.Event, *, listener: Listener) -> None:
@@ -194,7 +202,9 @@ class WorkerProcess:
             while not stop.is_set():
                 began = time.monotonic()
                 try:
-                    for crawl in self._unfinished(await self._look(listener, stop)):
+                    crawls = self._unfinished(await self._look(listener, stop))
+                    await self._keep_open(crawls)
+                    for crawl in crawls:
                         if crawl.id in self._running:
                             self._code.notice(crawl)
                         elif self._code.admits(crawl, is_alone=not self._running):
@@ -206,7 +216,7 @@ class WorkerProcess:
                 if not self._running and self._job.burst:
                     return
                 if not self._running and not has_waited:
-                    self._say(f"waiting for a crawl of {self._names()}")
+                    self._say(f"waiting for a crawl of {self._names()}{self._or_for_urls()}")
                     has_waited = True
                 pause = pause_after(time.monotonic() - began)
                 await asyncio.wait([stopped, *self._running.values()], timeout=pause, return_when=FIRST_COMPLETED)
@@ -217,6 +227,7 @@ class WorkerProcess:
             for task in self._running.values():
                 task.cancel()
             await asyncio.gather(stopped, *self._running.values(), return_exceptions=True)
+            await self._stayer.leave()
 
     async def faults(self) -> list[str]:
         """Why crawls that this process worked on and that are finished are failures, a line each."""
@@ -242,8 +253,47 @@ class WorkerProcess:
             if crawl.id in self._worked:
                 self._states.see(crawl.id, crawl.state)
         # Also for finished crawls: a pushed URL sets them running again.
-        taken = await listener.take_in(self._mine(crawls))
-        return await self._crawls(stop) if taken else crawls
+        mine = self._mine(crawls)
+        taken = await listener.take_in(mine)
+        begun = await self._begin_for_inboxes(mine, listener)
+        return await self._crawls(stop) if taken or begun else crawls
+
+    async def _begin_for_inboxes(self, crawls: list[Crawl], listener: Listener) -> int:
+        """Begin a crawl for each spider that has none and for which URLs were pushed under its name."""
+        if self._job.burst or self._job.crawl_id is not None:
+            return 0
+        busy = {crawl.spider for crawl in crawls if is_unfinished(crawl.state)}
+        idle = [name for name in self._spiders if name not in busy]
+        begun = 0
+        for name in await listener.spiders_waiting(idle):
+            try:
+                begun += await listener.begin_for(name, partial(self._begin, name)) is not None
+            except UsageError as error:
+                # The other crawls are not to suffer from this one.
+                self._say(f"URLs pushed for {name} wait in its inbox, no crawl can begin: {error}")
+        return begun
+
+    async def _begin(self, name: str) -> Crawl:
+        """Begin a crawl of this spider that stays open for what is pushed."""
+        kind, places = self._spiders[name], places_of_new(self._job.places)
+        spider, settings = made(kind), settings_of(kind, {}).values
+        reference = self._job.reference
+        if len(self._spiders) > 1:
+            reference = f"{reference}:{kind.__name__}"
+        store = await self._results.store(places.store, wait=self._patience(places.store))
+        run = RunOf(reference, places, store, code=self._code.loaded, stays=True)
+        crawl, _ = await begin_run(self._frontier, spider, settings=settings, run=run)
+        self._say(f"beginning {crawl.id} in {masked(places.frontier)}: URLs were pushed for {name}")
+        return crawl
+
+    async def _keep_open(self, crawls: list[Crawl]) -> None:
+        """Keep those of these crawls open that wait for what is pushed. Behind a pipe its coordinator does."""
+        if self._stays:
+            await self._stayer.hold(staying(crawl for crawl in crawls if crawl.id in self._running))
+
+    @property
+    def _stays(self) -> bool:
+        return not self._job.burst and not is_pipe(self._job.places.frontier)
 
     async def _take_up(self, crawl: Crawl, stop: asyncio.Event) -> None:
         """Begin to work on a crawl, with the store and the archive that it has."""
@@ -260,6 +310,8 @@ class WorkerProcess:
         archive = await self._results.archive(places.archive, wait=self._patience(places.archive or ""), stop=stop)
         if places.other_store:
             await self._remember(crawl, places)
+        if self._stays and staying([crawl]):
+            await self._stayer.hold_also(crawl.id)
         self._tell(f"took up {crawl.id} (store {masked(places.store)})")
         self._running[crawl.id] = asyncio.create_task(self._work_on(crawl, stop, store=store, archive=archive))
         self._worked[crawl.id] = crawl
@@ -362,6 +414,13 @@ class WorkerProcess:
         if crawl.spider not in self._spiders and len(self._spiders) == 1:
             self._spiders[crawl.spider] = next(iter(self._spiders.values()))
         return crawl
+
+    def _or_for_urls(self) -> str:
+        """How to feed spiders that have no start of their own."""
+        fed = [name for name, kind in self._spiders.items() if not has_start(kind)]
+        if not fed or self._job.crawl_id is not None or is_pipe(self._job.places.frontier):
+            return ""
+        return f", or for URLs: {', '.join(fed_line(name, self._job.places) for name in fed)}"
 
     def _names(self) -> str:
         return " or ".join(repr(name) for name in self._spiders)

@@ -59,13 +59,14 @@ async def begin(
 
 class RunOf(NamedTuple):
     """Where a run comes from: see `begin`. `scheduled` names the run of a schedule, empty for those of people.
-    `code` is the spider's, as it was loaded."""
+    `code` is the spider's, as it was loaded. `stays`: it waits for what comes from outside."""
 
     reference: str
     places: Places | None = None
     store: Store | None = None
     scheduled: str = ""
     code: SpiderCode = NO_CODE
+    stays: bool = False
 
 
 async def begin_run(
@@ -73,7 +74,7 @@ async def begin_run(
 ) -> tuple[Crawl, Crawl | None]:
     """Begin or resume as `begin` does. A run of a schedule that another process has finished is refused: it would be
     made twice."""
-    reference, places, store, scheduled, _ = run
+    reference, places, store, scheduled = run.reference, run.places, run.store, run.scheduled
     crawls = await crawls_of(spider, frontier=frontier)
     if (ended := crawl_of_run(crawls, scheduled)) is not None and not is_unfinished(ended.state):
         raise UsageError(f"{ended.id} is {ended.state}: the run {scheduled} of its schedule was made already")
@@ -188,11 +189,13 @@ async def _next_id(spider: Spider, crawls: Sequence[Crawl], *, store: Store | No
 def _origin(run: RunOf, *, former: Crawl | None = None) -> Origin:
     reference, places, scheduled, code = run.reference, run.places, run.scheduled, run.code
     if places is None:
-        return Origin(reference=reference, scheduled=scheduled, code=code)
+        return Origin(reference=reference, scheduled=scheduled, code=code, stays=run.stays)
     known = None if former is None else results_known(former)
     source = source_of(reference, frontier=places.frontier)
     results = results_of(places, known)
-    return Origin(reference=reference, source=source, results=results, scheduled=scheduled, code=code)
+    return Origin(
+        reference=reference, source=source, results=results, scheduled=scheduled, code=code, stays=run.stays
+    )
 
 
 def _described(

@@ -20,7 +20,7 @@ from shoal.processes.spider_code import NO_CODE, SpiderCode
 from shoal.processes.spider_source import SpiderSource, is_same_spider, shown_source
 from shoal.setting_values import parse_duration, parse_rate
 from shoal.settings import Settings
-from shoal.spider import Spider, spider_name
+from shoal.spider import Spider, handler_names, spider_name
 from shoal.urls import UrlRules
 
 MOST_RUNS = 20
@@ -37,7 +37,8 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     crawl took over the queue of another crawler; empty: it did not. `scheduled` are the latest runs of schedules that
     worked on it: a run that is started twice works on one crawl. `before` are the earlier crawls of the spider whose
     archived pages this one asks for only if they have changed, newest first. `code` is that of the latest run's
-    spider."""
+    spider, and so are `handlers`, their names; empty: they are not known. `stays`: it is fed from outside, and kept open
+    by the processes that wait for that."""
 
     settings: Settings
     start_lanes: list[str] = msgspec.field(default_factory=list)
@@ -52,6 +53,8 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     scheduled: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     code: SpiderCode = NO_CODE
+    stays: bool = False
+    handlers: tuple[str, ...] = ()
 
 
 def record_of(crawl: Crawl) -> CrawlRecord:
@@ -131,8 +134,8 @@ def check_arguments(crawl: Crawl, spider: Spider) -> None:
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Where a crawl comes from and its results go: the reference by which worker processes load the spider, the file
-    that it leads to, the places, the run of a schedule, the earlier crawls whose pages may be asked for again, and
-    the code."""
+    that it leads to, the places, the run of a schedule, the earlier crawls whose pages may be asked for again,
+    the code, and whether it is fed from outside."""
 
     reference: str
     source: SpiderSource = SpiderSource()
@@ -140,6 +143,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     scheduled: str = ""
     before: tuple[str, ...] = ()
     code: SpiderCode = NO_CODE
+    stays: bool = False
 
 
 def describe_crawl(
@@ -167,6 +171,8 @@ def describe_crawl(
         scheduled=_runs(former, origin.scheduled),
         before=origin.before if former is None else record_of(former).before,
         code=origin.code,
+        stays=origin.stays,
+        handlers=handler_names(type(spider)),
     )
     return Crawl(
         id=crawl_id,

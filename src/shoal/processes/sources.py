@@ -81,10 +81,17 @@ def reads_input(spider: Spider) -> bool:
     return any(isinstance(source, Stdin) for source in _listed(spider))
 
 
-def check_start(spider: Spider) -> None:
-    """Refuse a spider without a start, or whose start is no URL or names a handler it lacks, before all else."""
-    if not callable(spider.start) and not hasattr(spider.start, "__aiter__") and not spider.start:
-        hint = ", in place of start_urls" if hasattr(spider, "start_urls") else ""
+def has_start(spider: Spider | type[Spider]) -> bool:
+    """Whether a spider has URLs of its own to start from, as far as it can be told without reading them."""
+    return callable(spider.start) or hasattr(spider.start, "__aiter__") or bool(spider.start)
+
+
+def check_start(spider: Spider, *, stays: bool = False) -> None:
+    """Refuse a spider whose start is no URL or names a handler it lacks, before all else; and one without a start,
+    unless it `stays` for what comes from outside."""
+    is_slip = hasattr(spider, "start_urls")
+    if not has_start(spider) and (is_slip or not stays):
+        hint = ", in place of start_urls" if is_slip else ", or --stay waits for URLs from outside"
         raise UsageError(f"{type(spider).__name__} has no start: give it a `start` URL or a list of them{hint}")
     start_lanes(spider)
     names = HandlerNames(spider)

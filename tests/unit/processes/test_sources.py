@@ -115,7 +115,7 @@ async def test_a_page_range_with_an_unknown_end_begins_with_its_first_page() -> 
 @pytest.mark.parametrize(
     ("start", "line"),
     [
-        ((), "Made has no start: give it a `start` URL or a list of them$"),
+        ((), "Made has no start: give it a `start` URL or a list of them, or --stay waits"),
         ("", "Made has no start"),
         (5, "start holds a int"),
         ([5], "start holds a int"),
