@@ -62,7 +62,9 @@ class Outside(NamedTuple):
         return asyncio.run(self._crawls())
 
     async def _crawls(self) -> list[tuple[Crawl, Progress]]:
-        frontier = await open_frontier(self.frontier if "://" in self.frontier else str(self.folder.path / self.frontier))
+        frontier = await open_frontier(
+            self.frontier if "://" in self.frontier else str(self.folder.path / self.frontier)
+        )
         try:
             return [(crawl, await frontier.progress(crawl.id)) for crawl in await frontier.crawls()]
         finally:

@@ -22,13 +22,13 @@ from shoal.cli.display.progress import Display
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.slips import slips_of
 from shoal.cli.display.summary import Summary, next_step, show_summary
-from shoal.cli.inbox_lines import waits_line
+from shoal.cli.inbox_lines import say_old_inboxes, waits_line
 from shoal.cli.item_owners import Owners, owners_line, owners_of
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.next_commands import begin_again
 from shoal.cli.options import check_json_output
 from shoal.cli.reading import has_frontier, say_what_is_elsewhere
-from shoal.cli.run_again import changes_of, ended_crawl, say_late_work, say_old_inboxes
+from shoal.cli.run_again import changes_of, ended_crawl, say_late_work
 from shoal.cli.run_sinks import RunSinks, sink_faults
 from shoal.cli.stopping import Stopping
 from shoal.crawl import WorkPlace, intake_of, run_crawl

@@ -16,10 +16,9 @@ import msgspec
 
 from shoal.archive.base import Archive
 from shoal.cli.display.lines import Say, SpiderOutput, say_on
-from shoal.cli.inbox_lines import fed_line, with_inbox
+from shoal.cli.inbox_lines import fed_line, say_inboxes, with_inbox
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.next_commands import begin_again, command, quote
-from shoal.cli.run_again import say_inboxes
 from shoal.cli.stopping import Stopping, stop_without
 from shoal.cli.which import choose
 from shoal.cli.worker_code import WorkerCode
@@ -28,8 +27,8 @@ from shoal.error_text import several
 from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
-from shoal.policy.verdicts import faults_of
 from shoal.pipes import is_pipe
+from shoal.policy.verdicts import faults_of
 from shoal.processes.beginning import RunOf, begin_run
 from shoal.processes.black_box import BlackBox
 from shoal.processes.crawl_record import belongs_to, is_unfinished, owner_of, record_of, with_refusals
@@ -61,8 +60,8 @@ LOOK_SHARE = 0.05
 @dataclass(frozen=True, kw_only=True)
 class WorkerJob:
     """The options of `shoal worker`. `parent` is the process id of the coordinator, for a worker of its fleet.
-    `other_code`: another code of the spider than the crawl's is meant. `inbox`: a folder that is watched. `watched`: its coordinator or its guardian
-    watches this process."""
+    `other_code`: another code of the spider than the crawl's is meant. `inbox`: a folder that is watched.
+    `watched`: its coordinator or its guardian watches this process."""
 
     reference: str
     places: Places

@@ -193,9 +193,7 @@ def _origin(run: RunOf, *, former: Crawl | None = None) -> Origin:
     known = None if former is None else results_known(former)
     source = source_of(reference, frontier=places.frontier)
     results = results_of(places, known)
-    return Origin(
-        reference=reference, source=source, results=results, scheduled=scheduled, code=code, stays=run.stays
-    )
+    return Origin(reference=reference, source=source, results=results, scheduled=scheduled, code=code, stays=run.stays)
 
 
 def _described(

@@ -37,8 +37,8 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     crawl took over the queue of another crawler; empty: it did not. `scheduled` are the latest runs of schedules that
     worked on it: a run that is started twice works on one crawl. `before` are the earlier crawls of the spider whose
     archived pages this one asks for only if they have changed, newest first. `code` is that of the latest run's
-    spider, and so are `handlers`, their names; empty: they are not known. `stays`: it is fed from outside, and kept open
-    by the processes that wait for that."""
+    spider, and so are `handlers`, their names; empty: they are not known. `stays`: it is fed from outside, and kept
+    open by the processes that wait for that."""
 
     settings: Settings
     start_lanes: list[str] = msgspec.field(default_factory=list)

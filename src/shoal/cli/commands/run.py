@@ -51,8 +51,8 @@ def run(
 
     def work(watched: Watched | None) -> int:
         from shoal.cli.crawl_process import Job, run_job
-        from shoal.cli.loop import run as run_loop
         from shoal.cli.inbox_lines import with_inbox
+        from shoal.cli.loop import run as run_loop
         from shoal.cli.next_commands import run_line
         from shoal.crawl import settings_of
         from shoal.processes.spider_code import code_of

@@ -107,7 +107,13 @@ def show_summary(summary: Summary, screen: Screen, *, places: Places, more: Iter
 
 def headline(summary: Summary) -> str:
     """The run in one line."""
-    how = "interrupted" if summary.interrupted else "stopped, nothing left to do" if summary.stayed else str(summary.state)
+    how = (
+        "interrupted"
+        if summary.interrupted
+        else "stopped, nothing left to do"
+        if summary.stayed
+        else str(summary.state)
+    )
     took = f"{duration(summary.seconds)} ({per_second(summary.pages_per_second)})"
     return f"{summary.crawl} {how}: {several(summary.pages, 'page')} in {took}"
 

@@ -18,8 +18,8 @@ from shoal.frontier.rules.constants import (
     MAX_PRIORITY,
     MAX_SAMPLES,
     SAME_INTERVAL,
-    STAYER,
     SHORT_REST,
+    STAYER,
     SUSPECT_LOSSES,
 )
 from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
