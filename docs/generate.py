@@ -29,6 +29,7 @@ from shoal.serve.openapi import document
 from shoal.serve.operation_table import OPERATIONS
 from shoal.settings import FIELDS
 from shoal.urls import REASONS
+from shoal.variables import VARIABLES
 
 FOLDER = Path(__file__).resolve().parent / "reference"
 WIDTH = 100
@@ -124,8 +125,19 @@ def settings_page() -> str:
         "Where a value may stand and which one wins: [how to use settings](../how-to/settings.md). Settings without a "
         "flag of their own are given as `--set NAME=VALUE`. `shoal settings` shows the values in force.",
         table(("setting", "kind", "default", "flag", "what it is for"), rows),
+        "## Variables",
+        "Each setting has its variable: `SHOAL_` and its name in capitals. These are no settings. A flag wins over its "
+        "variable. A variable with `_FILE` behind its name holds the path of a file with the value, one with "
+        "`_PASSWORD_FILE` that of a file with the password: [secrets in files](../how-to/secrets.md).",
+        table(("variable", "flag", "default", "what it names", "in files"), map(_variable_row, VARIABLES)),
     ]
     return page(parts)
+
+
+def _variable_row(name: str) -> tuple[str, ...]:
+    one = VARIABLES[name]
+    flag = f"`{one.option}`" if one.option else ""
+    return f"`{name}`", flag, one.default, one.text, ", ".join(f"`{ending}`" for ending in one.endings)
 
 
 def _flags() -> dict[str, str]:

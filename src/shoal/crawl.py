@@ -42,6 +42,7 @@ from shoal.model import BROWSER, Crawl
 from shoal.pipes import is_pipe
 from shoal.processes.alerts.alert_config import AlertConfig
 from shoal.processes.black_box import BlackBox
+from shoal.processes.clearing import clearing_beside
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import (
     code_known,
@@ -55,6 +56,7 @@ from shoal.processes.fleet import Fleet, Start
 from shoal.processes.listener import Listener
 from shoal.processes.opening import Places, Say, archive_of, frontier_at, inbox_at
 from shoal.processes.outages import until_reachable
+from shoal.processes.retirement import Limits
 from shoal.processes.served_kinds import check_stages, handled_elsewhere, kinds_of
 from shoal.processes.solitude import Solitude
 from shoal.processes.sources import reads_input, start_lanes
@@ -66,6 +68,7 @@ from shoal.processes.worker_parts import Shared, WorkerParts
 from shoal.processes.writer import rule_of
 from shoal.setting_values import parse_duration
 from shoal.settings import (
+    ARCHIVE_VARIABLE,
     CONFIG_FILE,
     FRONTIER_VARIABLE,
     PIPE_VARIABLE,
@@ -188,6 +191,8 @@ async def worker_for(  # noqa: PLR0913 -- the parts that workers of one process 
         box=own_box,
         beside=shared.beside,
         solitude=shared.solitude,
+        slots=shared.slots,
+        retirement=shared.retirement,
         kinds=kinds,
         code=shared.code,
         tally=tally,
@@ -361,20 +366,23 @@ def fleet_for(  # noqa: PLR0913 -- what a fleet has of its coordinator
 ) -> Fleet:
     """A fleet of `workers` worker processes on this machine, with these variables besides our own."""
     record = record_of(crawl)
+    settings = record.settings
     # Not on the command line, where all users of the machine could read the passwords in them.
     how = {FRONTIER_VARIABLE: places.frontier, PIPE_VARIABLE: ""}
     if is_pipe(places.frontier):
         how = {FRONTIER_VARIABLE: "", PIPE_VARIABLE: places.frontier}
-    named = {**how, STORE_VARIABLE: places.store}
+    named = {**how, STORE_VARIABLE: places.store, ARCHIVE_VARIABLE: places.archive or ""}
     variables = {**os.environ, **(environment or {}), **named}
 
     def command(name: str, black_box: int) -> list[str]:
         flags = ["--crawl", crawl.id, "--name", name, "--parent", str(os.getpid()), "--burst"]
         flags += ["--black-box", str(black_box)]
-        flags += [] if places.archive is None else ["--archive", places.archive]
         flags += ["--other-store"] if places.other_store else []
         flags += ["--kinds", ",".join(kinds)] if kinds else []
-        flags += ["--store-connections", str(record.settings.store_connections)]
+        flags += ["--store-connections", str(settings.store_connections)]
+        # Also where there are none: those of the spider's class are not the crawl's.
+        flags += ["--max-pages", str(settings.worker_max_pages), "--max-seconds", settings.worker_max_seconds or "0s"]
+        flags += ["--max-memory", settings.worker_max_memory or "0MB"]
         return [sys.executable, "-m", "shoal", "worker", record.spider, *flags]
 
     async def reclaim(name: str, death: Death) -> None:
@@ -439,7 +447,8 @@ async def run_crawl(
     )
 
     async def work() -> None:
-        if workers > 1:
+        # A worker that retires leaves a process that goes on: the coordinator's.
+        if workers > 1 or any(Limits.of(record_of(crawl).settings)):
             try:
                 fleet = fleet_for(crawl, places, workers=workers, frontier=frontier, say=say, kinds=at.kinds)
                 await fleet.run(stop)
@@ -462,6 +471,7 @@ async def run_crawl(
     await coordinator.feeder.begin()
     async with (
         watching(at, frontier=frontier, say=say, stop=stop),
+        clearing_beside(places, frontier=frontier, say=say),
         listener_at(places, frontier=frontier, say=say) as listener,
     ):
         feeding = asyncio.create_task(_feed(coordinator, spider, stayer))

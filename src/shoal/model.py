@@ -271,6 +271,7 @@ class CrawlState(enum.StrEnum):
     PAUSED = "paused"
     FINISHED = "finished"
     CANCELLED = "cancelled"
+    STOPPED = "stopped"
 
 
 class Budgets(msgspec.Struct, frozen=True, kw_only=True):
@@ -280,6 +281,18 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     per_lane: int = 0
     per_shape: int = 0
     cost: float = 0.0
+
+
+class Limit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """What ends a crawl before its work is done: it is stopped for the reason `why` when `of` has come to `most`.
+
+    `of`: a "note" of this name, summed up over the crawl; "ran", the seconds in which workers were there while it was
+    running; "wall", the time of day as a Unix time."""
+
+    of: Literal["note", "ran", "wall"]
+    most: float
+    why: str
+    note: str = ""
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -318,7 +331,8 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     version wrote it; empty: it does not. `pace_scope`: whether hosts have their limits over all crawls that say "host",
     decided when the crawl begins. It shares them with others by `weight`. `searches`: a new lane begins with the
     `interval` that an earlier search has learnt of its host, if one is kept; its `base_interval` is the crawl's all the
-    same."""
+    same. `limits`: what stops it before its work is done. `keys`: whether it knows its URLs still; those of a finished
+    crawl can be dropped, in steps."""
 
     id: str
     spider: str
@@ -338,15 +352,30 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     searches: bool = False
     pace_scope: Literal["host", "crawl"] = "host"
     weight: float = 1.0
+    limits: tuple[Limit, ...] = ()
+    keys: Literal["known", "dropping", "dropped"] = "known"
+
+    @property
+    def priority(self) -> int:
+        """Over other crawls; it lies with the settings, which every frontier keeps."""
+        kept = self.settings.get("priority", 0)
+        return kept if isinstance(kept, int) else 0
+
+
+class CrawlSize(msgspec.Struct, frozen=True, kw_only=True):
+    """What a crawl takes in its frontier. `is_estimate`: measured on some of its records, reckoned for the rest."""
+
+    bytes: int
+    is_estimate: bool = True
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """A crawl's counters, read in one step. `outcomes`, `rejected` and `notes` count by name.
 
-    `reason` says why the crawl was paused or cancelled, if that is known. `feeders_lost`: feeders that have not fed the
-    start to its end and are gone. `kinds` counts the tasks that wait, queued or delayed, by their kind; it is
-    empty in a crawl that never had another kind than `http`. `due_in`: seconds until the first of the delayed tasks is
-    due; 0: one is, or there is none."""
+    `reason` says why the crawl was paused, cancelled or stopped, if that is known. `feeders_lost`: feeders that have
+    not fed the start to its end and are gone. `kinds` counts the tasks that wait, queued or delayed, by their kind; it
+    is empty in a crawl that never had another kind than `http`. `due_in`: seconds until the first of the delayed tasks
+    is due; 0: one is, or there is none. `ran`: the seconds in which workers were there while it was running."""
 
     state: CrawlState
     feeding: bool = False
@@ -369,6 +398,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     feeders_lost: int = 0
     kinds: dict[str, int] = msgspec.field(default_factory=dict)
     due_in: float = 0.0
+    ran: float = 0.0
 
     @property
     def left(self) -> int:

@@ -1,4 +1,4 @@
-"""Settings that are written as texts: rates, durations, limits of failures, kinds, networks, machines."""
+"""Settings that are written as texts: rates, durations, sizes, limits of failures, kinds, networks, machines."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ MIN_BLOOM_ERROR, MAX_BLOOM_ERROR = 1e-9, 0.1
 MIN_REVISIT_SECONDS: Final = 1.0
 _DURATION = re.compile(r"(?:(\d{1,9}(?:\.\d{1,6})?)([smhdw]))?")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_SIZE = re.compile(r"(?:(\d{1,9}(?:\.\d{1,6})?) ?([kKMG]i?)B?)?")
+_FACTORS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "ki": 2.0**10, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
 _MACHINE = re.compile(r"([1-9]\d{0,3}) cores? (\d{1,6}(?:\.\d{1,6})?) GB (\d{1,6}(?:\.\d{1,6})?)/h")
 _KIND = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 _FAILURES = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)%|(\d{1,12})")
@@ -40,6 +42,14 @@ def parse_duration(text: str) -> float:
     if match is None:
         raise SettingError(f"duration {text!r} is not understood: write it as 90s, 30m, 1h, 7d or 2w")
     return float(match[1]) * _UNITS[match[2]] if match[1] else 0.0
+
+
+def parse_size(text: str) -> int:
+    """Bytes: "500MB", "2GB" or "512MiB"; an empty text is 0."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise SettingError(f"size {text!r} is not understood: write it as 500MB, 2GB or 512MiB")
+    return int(float(match[1]) * _FACTORS[match[2]]) if match[1] else 0
 
 
 def parse_revisit(text: str) -> float:

@@ -29,23 +29,29 @@ from shoal.setting_values import (
     parse_rate,
     parse_revisit,
     parse_revisit_bounds,
+    parse_size,
 )
 
 MIB = 1024 * 1024
-# The addresses of frontier and store are no settings of a crawl; the command line reads these variables itself.
+# The places of a crawl are no settings of it; the command line reads these variables itself.
 CONFIG_FILE: Final = "shoal.toml"
 FRONTIER_VARIABLE, STORE_VARIABLE, PIPE_VARIABLE = "SHOAL_FRONTIER", "SHOAL_STORE", "SHOAL_PIPE"
-INBOX_VARIABLE = "SHOAL_INBOX"
+ARCHIVE_VARIABLE, SINK_VARIABLE, INBOX_VARIABLE = "SHOAL_ARCHIVE", "SHOAL_SINK", "SHOAL_INBOX"
+PLACE_VARIABLES: Final = {
+    "frontier": FRONTIER_VARIABLE,
+    "store": STORE_VARIABLE,
+    "archive": ARCHIVE_VARIABLE,
+    "pipe": PIPE_VARIABLE,
+    "sink": SINK_VARIABLE,
+    "inbox": INBOX_VARIABLE,
+}
 TOKEN_VARIABLE, READER_VARIABLE = "SHOAL_TOKEN", "SHOAL_READER_TOKEN"
 WEBHOOK_VARIABLE = "SHOAL_WEBHOOK_SECRET"
 # Nor is how a process logs: its workers do it in the same way.
 LOG_FORMAT_VARIABLE, LOG_LEVEL_VARIABLE, LOG_MARK_VARIABLE = "SHOAL_LOG_FORMAT", "SHOAL_LOG_LEVEL", "SHOAL_LOG_MARK"
 NO_SETTINGS: Final = frozenset(
     {
-        FRONTIER_VARIABLE,
-        STORE_VARIABLE,
-        PIPE_VARIABLE,
-        INBOX_VARIABLE,
+        *PLACE_VARIABLES.values(),
         TOKEN_VARIABLE,
         READER_VARIABLE,
         WEBHOOK_VARIABLE,
@@ -118,7 +124,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     pace: Annotated[
         Literal["fixed", "adaptive"], _help("adaptive: slower when a host struggles, back to `rate` slowly")
     ] = "adaptive"
-    concurrency: Annotated[Positive, _help("requests that a worker has on their way at once")] = 32
+    concurrency: Annotated[
+        Positive, _help("requests that a worker has on their way at once, over all crawls that it works on")
+    ] = 32
+    priority: Annotated[
+        Annotated[int, Meta(ge=-1000, le=1000)],
+        _help("where workers have several crawls, and where crawls share a host, the higher one goes first"),
+    ] = 0
 
     allow: Annotated[
         tuple[str, ...],
@@ -174,6 +186,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             " may be fetched again; empty: for ever; a running crawl may change the length, not turn it on or off"
         ),
     ] = ""
+
+    keep_crawls: Annotated[
+        Count,
+        _help(
+            "ended crawls of the spider that stay in the frontier, the newest ones; older ones are removed from there,"
+            " their items, log and archived pages stay; 0: no limit"
+        ),
+    ] = 10
+    crawl_ttl: Annotated[
+        str,
+        _help(
+            "how long an ended crawl stays in the frontier, such as 30d; the spider's newest one stays longer; empty:"
+            " for ever"
+        ),
+    ] = "30d"
+    known_ttl: Annotated[
+        str,
+        _help(
+            "how long a finished crawl remembers its URLs, such as 14d: for what is added to it late and for"
+            " `--skip-known` of the next one; its counters and dead letters stay; empty: for ever"
+        ),
+    ] = "14d"
 
     revisit: Annotated[
         str,
@@ -320,6 +354,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     keep_versions: Annotated[bool, _help("keep every version of an item")] = False
     retention: Annotated[str, _help('how long lines of the fetch log are kept, such as "90d"; empty: for ever')] = ""
     store_connections: Annotated[Positive, _help("connections of one worker to a database server")] = 2
+    worker_max_pages: Annotated[
+        Count, _help("pages after which a worker process retires and a new one takes its place; 0: never")
+    ] = 0
+    worker_max_seconds: Annotated[
+        str, _help("time after which a worker process retires: 90s, 30m, 6h, 1d; empty: never")
+    ] = ""
+    worker_max_memory: Annotated[
+        str, _help("memory with which a worker process retires: 500MB, 2GB; empty: as much as it likes")
+    ] = ""
     trace_share: Annotated[
         Annotated[float, Meta(ge=0, le=1)],
         _help("share of the pages whose journey is traced, where OTEL_EXPORTER_OTLP_ENDPOINT names a collector"),
@@ -391,6 +434,9 @@ _CHECKS: dict[str, Callable[[str], object]] = {
     "revisit": parse_revisit,
     "revisit_bounds": parse_revisit_bounds,
 }
+_DURATIONS: Final = frozenset(
+    {"crawl_ttl", "dedup_ttl", "exit_patience", "freshness", "known_ttl", "retention", "worker_max_seconds"}
+)
 _CHECKS_OF_MANY: dict[str, Callable[[Sequence[str]], object]] = {
     "allow_addresses": check_networks,
     "machines": parse_machines,
@@ -399,6 +445,8 @@ _CHECKS_OF_MANY: dict[str, Callable[[Sequence[str]], object]] = {
 
 def _convert(name: str, value: Any, origin: str) -> Any:
     field = FIELDS.get(name)
+    if field is None and name in PLACE_VARIABLES:
+        raise SettingError(f"{name!r} ({origin}) is a place, no setting: set {PLACE_VARIABLES[name]}, or give --{name}")
     if field is None:
         hint = did_you_mean(name, FIELDS, otherwise="`shoal settings` lists them all")
         raise SettingError(f"unknown setting {name!r} ({origin}); {hint}")
@@ -413,8 +461,10 @@ def _convert(name: str, value: Any, origin: str) -> Any:
         raise SettingError(f"setting {name!r} ({origin}): {_expected(field.type, error)}, got {value!r}") from None
     if name in _CHECKS:
         _CHECKS[name](converted)
-    if name in ("dedup_ttl", "exit_patience", "freshness", "retention"):
-        _check_duration(name, converted, origin)
+    if name in _DURATIONS:
+        _check_written(name, converted, origin, parse_duration)
+    if name == "worker_max_memory":
+        _check_written(name, converted, origin, parse_size)
     if name in _CHECKS_OF_MANY:
         _CHECKS_OF_MANY[name](converted)
     return converted
@@ -432,9 +482,9 @@ def _words(kind: Any) -> tuple[str, ...]:
     return parts if get_origin(kind) is Literal else tuple(word for part in parts for word in _words(part))
 
 
-def _check_duration(name: str, text: str, origin: str) -> None:
+def _check_written(name: str, text: str, origin: str, parse: Callable[[str], object]) -> None:
     try:
-        parse_duration(text)
+        parse(text)
     except SettingError as error:
         raise SettingError(f"setting {name!r} ({origin}): {error}") from None
 

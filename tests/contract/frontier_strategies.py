@@ -19,6 +19,7 @@ from shoal.model import (
     Handed,
     LaneUpdate,
     Lease,
+    Limit,
     Pool,
     Released,
     Result,
@@ -92,6 +93,12 @@ uses = st.builds(
     elapsed=st.sampled_from([0.0, 0.5]),
     session=st.sampled_from([None, None, b"", b"cookies"]),
 )
+limits = st.sampled_from(
+    [
+        Limit(of="note", note="items", most=4, why="max_items 4 reached"),
+        Limit(of="ran", most=20.0, why="max_seconds 20 reached"),
+    ]
+)
 changed_crawls = st.builds(
     Crawl,
     id=crawl_names,
@@ -105,6 +112,7 @@ changed_crawls = st.builds(
     pools=st.lists(pools, max_size=2, unique_by=lambda pool: pool.name).map(tuple),
     settings=st.sampled_from([{}, {"depth": 3}]),
     dedup_ttl=st.sampled_from([0.0, 3.0, 8.0, 20.0]),
+    limits=st.lists(limits, max_size=2).map(tuple),
 )
 maybe_updates = st.none() | updates
 filters = st.builds(

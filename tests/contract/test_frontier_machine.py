@@ -292,7 +292,7 @@ class FrontierMachine(RuleBasedStateMachine):
         """One of the rare verbs: they share a rule so that a run is mostly work."""
         match data.draw(st.sampled_from(["state", "resume", "feeding", "extend", "reopen", "point", "delete"])):
             case "state":
-                state = data.draw(st.sampled_from([CrawlState.PAUSED, CrawlState.CANCELLED]))
+                state = data.draw(st.sampled_from([CrawlState.PAUSED, CrawlState.CANCELLED, CrawlState.STOPPED]))
                 reason = data.draw(st.sampled_from(["", "the handler fails"]))
                 self.both(lambda frontier: frontier.set_state(crawl, state, reason=reason))
             case "resume":

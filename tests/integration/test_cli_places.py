@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from command_line import Folder
+from command_line import SECONDS, Folder
 
 from shoal.frontier import open_frontier
 from shoal.processes.crawl_record import CrawlRecord, record_of
@@ -254,6 +255,40 @@ def test_a_worker_does_not_keep_pages_of_a_crawl_that_keeps_none(folder: Folder,
     resumed = folder.run("run", name, "--archive", "pages")
     assert "raw pages are kept from now on" in resumed.stderr
     assert folder.json("status", "books-1")["archive"] == f"{folder.path}/pages"
+
+
+def test_places_come_from_their_variables_in_every_command_and_flags_win(
+    folder: Folder, site: SiteProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = {
+        "SHOAL_FRONTIER": "tasks.db",
+        "SHOAL_STORE": "items.db",
+        "SHOAL_ARCHIVE": "pages",
+        "SHOAL_SINK": "a.jsonl",
+    }
+
+    def run(*line: str, code: int = 0) -> str:
+        environ = {name: text for name, text in os.environ.items() if not name.startswith("SHOAL_")} | places
+        with folder.start(*line, env=environ) as process:
+            out, err = process.communicate(timeout=SECONDS)
+        assert process.returncode == code, f"{line}: {out}\n{err}"
+        return out + err
+
+    spider = folder.spider(site.url)
+    run("run", spider, "--workers", "2")
+    assert set(names(folder)) == {"books.py", "tasks.db", "items.db", "pages", "a.jsonl"}
+    assert len((folder.path / "a.jsonl").read_text().splitlines()) == ITEMS
+    assert run("sql", "SELECT count(*) AS n FROM items", "--json") == f'{{"n":{ITEMS}}}\n'
+    assert run("store", "tidy", "--retention", "30d") == "0 log lines dropped from items.db\n"
+    assert "a.jsonl" in run("sink", "status")
+    assert "200" in run("page", f"{site.url}catalogue/page-1.html", "--list")
+    assert "there is no other.db here" in run("sql", "SELECT 1", "--store", "other.db", code=2)
+    shown = json.loads(run("settings", "--json"))
+    assert [shown[name]["from"] for name in ("archive", "pipe")] == ["SHOAL_ARCHIVE", "default"]
+    assert (shown["store"]["value"], shown["store"]["from"]) == ("items.db", "SHOAL_STORE")
+    places["SHOAL_ARCHIVE"] = "own"
+    add_page(folder, site, "--frontier", "tasks.db", book=3)
+    assert "not in own: leave out --archive and SHOAL_ARCHIVE, or" in run("worker", spider, "--burst", code=2)
 
 
 def test_a_worker_keeps_the_stores_of_several_crawls_apart(

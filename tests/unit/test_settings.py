@@ -52,6 +52,7 @@ def test_the_environment_speaks_in_text() -> None:
 
 def test_where_a_crawl_lives_is_no_setting_of_it() -> None:
     assert environment_layer({"SHOAL_FRONTIER": "redis://h/0", "SHOAL_STORE": "x.db"}) == ("environment", {})
+    assert environment_layer({"SHOAL_ARCHIVE": "pages", "SHOAL_SINK": "a.jsonl"}) == ("environment", {})
     assert environment_layer({"SHOAL_WEBHOOK_SECRET": "word"}) == ("environment", {})
 
 
@@ -59,6 +60,7 @@ def test_where_a_crawl_lives_is_no_setting_of_it() -> None:
     ("layer", "line"),
     [
         ({"max_dept": 3}, r"unknown setting 'max_dept' \(here\); did you mean 'max_depth'\?"),
+        ({"store": "items.db"}, r"'store' \(here\) is a place, no setting: set SHOAL_STORE, or give --store"),
         ({"zzzz": 3}, r"`shoal settings` lists them all"),
         ({"max_depth": -1}, r"setting 'max_depth' \(here\): expected `int` >= 0, got -1"),
         ({"max_depth": "many"}, r"setting 'max_depth'"),

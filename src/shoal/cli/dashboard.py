@@ -12,12 +12,20 @@ from collections.abc import AsyncIterator, Callable
 
 from shoal.errors import UsageError
 from shoal.processes.opening import Places
-from shoal.settings import FRONTIER_VARIABLE, PIPE_VARIABLE, READER_VARIABLE, STORE_VARIABLE, TOKEN_VARIABLE
+from shoal.settings import (
+    ARCHIVE_VARIABLE,
+    FRONTIER_VARIABLE,
+    PIPE_VARIABLE,
+    READER_VARIABLE,
+    SINK_VARIABLE,
+    STORE_VARIABLE,
+    TOKEN_VARIABLE,
+)
 
 USUAL_PORT = 8642
 START_SECONDS = 60.0
 END_SECONDS = 5.0
-_OWN = (TOKEN_VARIABLE, READER_VARIABLE, PIPE_VARIABLE)
+_OWN = (TOKEN_VARIABLE, READER_VARIABLE, PIPE_VARIABLE, SINK_VARIABLE)
 
 
 def check_extra() -> None:
@@ -52,7 +60,6 @@ async def dashboard_beside(places: Places, *, say: Callable[[str], None]) -> Asy
 async def _serve(places: Places, port: int) -> tuple[asyncio.subprocess.Process, str]:
     """The process and its URL; empty if it has none."""
     command = [sys.executable, "-m", "shoal", "serve", "--port", str(port), "--json", "--parent", str(os.getpid())]
-    command += ["--archive", places.archive] if places.archive else []
     process = await asyncio.create_subprocess_exec(
         *command, env=_environment(places), stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, start_new_session=True
     )
@@ -71,7 +78,12 @@ def _environment(places: Places) -> dict[str, str]:
     """The places go by the environment: a command line shows its passwords to everybody. Tokens and pipes
     are for servers that others reach."""
     kept = {name: text for name, text in os.environ.items() if name not in _OWN}
-    return {**kept, FRONTIER_VARIABLE: places.frontier, STORE_VARIABLE: places.store}
+    return {
+        **kept,
+        FRONTIER_VARIABLE: places.frontier,
+        STORE_VARIABLE: places.store,
+        ARCHIVE_VARIABLE: places.archive or "",
+    }
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -17,6 +17,7 @@ import click
 
 from shoal.cli.display.lines import say_on
 from shoal.cli.main import INTERRUPTED, Entry
+from shoal.errors import UsageError
 from shoal.processes.black_box import BlackBox
 from shoal.processes.deaths import Comebacks, Death, Watched, death_of
 from shoal.processes.machine import is_stopped
@@ -36,12 +37,15 @@ _PARENT_DEATH_SIGNAL: Final = 1  # Linux's number for prctl
 _SHOW_CURSOR: Final = "\x1b[?25h"
 
 
-def guarded(work: Callable[[Watched | None], int], *, is_worker: bool = True) -> int:
-    """Do the work in a child process with a guardian; where that cannot be, or no worker is in this process, here."""
+def guarded(work: Callable[[Watched | None], int], *, is_worker: bool = True, replaces: bool = False) -> int:
+    """Do the work in a child process with a guardian; where that cannot be, or no worker is in this process, here.
+    `replaces`: a child that retires is followed by the next."""
     entry = click.get_current_context().find_root().obj
     if not is_worker or not isinstance(entry, Entry) or not can_guard():
+        if replaces:
+            raise UsageError("--replace: no worker can be replaced here; let what starts this one start the next")
         return work(None)
-    return Guardian(entry).run(work)
+    return Guardian(entry, replaces=replaces).run(work)
 
 
 def can_guard() -> bool:
@@ -51,10 +55,12 @@ def can_guard() -> bool:
 
 
 class Guardian:
-    """Runs the work in one child process after the other until one ends in order."""
+    """Runs the work in one child process after the other until one ends in order; if it `replaces` those that retire,
+    until one ends that has not."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Entry, *, replaces: bool = False) -> None:
         self._entry = entry
+        self._replaces = replaces
         self._say = say_on(sys.stderr)
         self._comebacks = Comebacks()
         self._former: tuple[Death, ...] = ()
@@ -82,6 +88,8 @@ class Guardian:
                 return work(watched)
             code, cause = self._wait(pid, box)
             death = self._death(pid, code, box, cause)
+            if death is None and self._is_replaced(code, box):
+                continue
             if death is None:
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
                 return _same_end(code)
@@ -89,6 +97,14 @@ class Guardian:
             if not self._goes_on(death, box, pause):
                 return 1
             self._pause(pause or 0.0)
+
+    def _is_replaced(self, code: int, box: BlackBox) -> bool:
+        """Whether the child has retired, and another one takes its place."""
+        reading = box.read()
+        if not self._replaces or self._asked or code != 0 or not reading.retired:
+            return False
+        self._former = () if reading.has_reclaimed else self._former
+        return True
 
     def _death(self, pid: int, code: int, box: BlackBox, cause: str) -> Death | None:
         """How the child died; None: its end is the end of the run, in order or as people asked for."""

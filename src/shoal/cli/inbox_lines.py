@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from shoal.cli.display.numbers import several
 from shoal.cli.next_commands import command, quote
 from shoal.errors import UsageError
+from shoal.frontier.rules.dropped_keys import keys_dropped
 from shoal.processes.beginning import crawls_of, own_crawls
 from shoal.processes.crawl_record import is_unfinished, record_of
 from shoal.processes.opening import Places, inbox_at, inbox_beside
@@ -112,6 +113,8 @@ def unread_line(found: Unread, *, places: Places) -> str:
             "Push to the name of a crawl or of a spider, or start a worker with that spider: `shoal worker FILE`"
         )
     spider = quote(record_of(crawl).spider or FILE) if crawl.settings else FILE
+    if not found.is_of_spider and crawl.keys != "known":
+        return f"{entries} in the inbox of {crawl.id}: {keys_dropped(crawl.id)}"
     if not found.is_of_spider:
         worker = command(f"worker {spider} --crawl {quote(crawl.id)} --burst", places)
         return f"{entries} in the inbox of {crawl.id}, which nobody has taken: {worker} takes them"

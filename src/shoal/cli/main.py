@@ -49,6 +49,7 @@ COMMANDS = {
     "resume": "steer",
     "cancel": "steer",
     "pace": "steer",
+    "priority": "steer",
     "why": "why",
     "dead": "dead_letters",
     "alerts": "alert_list",

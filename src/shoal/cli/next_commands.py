@@ -22,7 +22,7 @@ from shoal.processes.crawl_record import record_of
 from shoal.processes.opening import Places
 from shoal.processes.result_places import DEFAULT_FILE, default_store
 from shoal.secrecy import masked
-from shoal.settings import FRONTIER_VARIABLE, STORE_VARIABLE, Settings
+from shoal.settings import ARCHIVE_VARIABLE, FRONTIER_VARIABLE, STORE_VARIABLE, Settings
 
 # Spiders that come with shoal: their start is not in their file, so that no line made here could run them again.
 OWN_SPIDERS = "shoal."
@@ -128,7 +128,7 @@ def _places(places: Places, environ: Mapping[str, str], *, knows_crawl: bool) ->
     is_assumed = knows_crawl and not named and not places.other_store and masked(store) == store
     if not is_assumed and store != (named or default_store(places.frontier)):
         yield "--store", store
-    if places.archive is not None:
+    if places.archive is not None and places.archive != environ.get(ARCHIVE_VARIABLE):
         yield "--archive", places.archive
 
 

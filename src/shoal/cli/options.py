@@ -14,12 +14,14 @@ from shoal.pipes import is_pipe
 from shoal.processes.result_places import DEFAULT_FILE, check_place, check_store_exists, file_of
 from shoal.secrecy import masked
 from shoal.settings import (
+    ARCHIVE_VARIABLE,
     FIELDS,
     FRONTIER_VARIABLE,
     INBOX_VARIABLE,
     LOG_FORMAT_VARIABLE,
     LOG_LEVEL_VARIABLE,
     PIPE_VARIABLE,
+    SINK_VARIABLE,
     STORE_VARIABLE,
 )
 
@@ -35,6 +37,10 @@ _VALUES = (
     (("--concurrency",), "concurrency", "N"),
     (("--depth", "--max-depth"), "max_depth", "N"),
     (("--max-pages",), "max_pages", "N"),
+    (("--priority",), "priority", "N"),
+    (("--worker-max-pages",), "worker_max_pages", "N"),
+    (("--worker-max-seconds",), "worker_max_seconds", "TIME"),
+    (("--worker-max-memory",), "worker_max_memory", "SIZE"),
     (("--user-agent",), "user_agent", "TEXT"),
     (("--proxies",), "proxies", "FILE"),
 )
@@ -119,8 +125,7 @@ def _place_flags(*, store: bool, archive: bool, works: bool) -> Iterator[Callabl
         )
     if archive:
         what = "Where raw pages are kept, if at all" if works else "Where the raw pages are"
-        text = f"{what}: a folder, s3://…, gs://… or az://…  [default: the crawl's]"
-        yield click.option("--archive", metavar="URL", callback=checked_place, help=text)
+        yield archive_option(f"{what}: a folder, s3://…, gs://… or az://…", default="the crawl's")
     if store:
         default = "the crawl's; of a new one, as --frontier" if works else "the crawl's"
         text = f"Where the items are.  [env var: {STORE_VARIABLE}; default: {default}]"
@@ -137,14 +142,20 @@ def _place_flags(*, store: bool, archive: bool, works: bool) -> Iterator[Callabl
     )
 
 
+def archive_option(text: str, *, default: str) -> Callable[[Command], Command]:
+    """--archive, passed as `archive`."""
+    text = f"{text}  [env var: {ARCHIVE_VARIABLE}; default: {default}]"
+    return click.option("--archive", metavar="URL", callback=checked_place, envvar=ARCHIVE_VARIABLE, help=text)
+
+
 def pipe_option(text: str) -> Callable[[Command], Command]:
     """--pipe, passed as `pipe`; checked, not opened."""
 
-    def checked(_: click.Context, option: click.Parameter, url: str | None) -> str | None:
+    def checked(context: click.Context, option: click.Parameter, url: str | None) -> str | None:
         if url:
             from shoal.pipes import open_pipe
 
-            check_place(url, where="--pipe")
+            check_place(url, where=_given_by(context, option))
             open_pipe(url)
         return url
 
@@ -207,8 +218,9 @@ def inbox_option(command: Command) -> Command:
 
 
 def sink_option(text: str) -> Callable[[Command], Command]:
-    """--sink, passed as `sinks`."""
-    return click.option("--sink", "sinks", metavar="URL", multiple=True, help=text)
+    """--sink, passed as `sinks`. The variable may name several, separated by spaces."""
+    text = f"{text}  [env var: {SINK_VARIABLE}]"
+    return click.option("--sink", "sinks", metavar="URL", multiple=True, envvar=SINK_VARIABLE, help=text)
 
 
 def dashboard_option(command: Command) -> Command:
@@ -346,23 +358,34 @@ def check_exists(places: Places) -> None:
 
 def store_option(command: Command) -> Command:
     """--store alone, for commands that need no frontier."""
-    text = "Where the items are."
     return click.option(
-        "--store", metavar="URL", default=DEFAULT_FILE, show_default=True, callback=checked_place, help=text
+        "--store",
+        metavar="URL",
+        default=DEFAULT_FILE,
+        show_default=True,
+        envvar=STORE_VARIABLE,
+        show_envvar=True,
+        callback=checked_place,
+        help="Where the items are.",
     )(command)
 
 
 def checked_place(context: click.Context, option: click.Parameter, url: str | None) -> str | None:
     """The URL, unless it is a server's without its scheme: taken for a file name, its password would be shown."""
     if url:
-        is_variable = context.get_parameter_source(option.name or "") is click.core.ParameterSource.ENVIRONMENT
-        where = str(option.envvar) if is_variable else f"--{option.name}"
+        where = _given_by(context, option)
         check_place(url, where=where)
         if is_pipe(url):
             raise UsageError(
                 f"{where} {masked(url)} is a pipe: give it to `shoal serve --pipe` and `shoal worker --pipe`"
             )
     return url
+
+
+def _given_by(context: click.Context, option: click.Parameter) -> str:
+    """The variable or the flag that has named a place."""
+    is_variable = context.get_parameter_source(option.name or "") is click.core.ParameterSource.ENVIRONMENT
+    return str(option.envvar) if is_variable else f"--{option.name}"
 
 
 def described(name: str) -> str:

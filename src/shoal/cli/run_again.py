@@ -52,7 +52,7 @@ async def ended_crawl(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl 
         screen.say(f"{last.id} is {last.state}: a new crawl begins; {resume} lets the old one go on")
         return None
     ends = await open_ends(last, frontier=frontier, places=job.places, anew=job.anew)
-    ends += ["this run stays"] if job.stay and not job.anew else []
+    ends += ["this run stays"] if job.stay and not job.anew and last.keys == "known" else []
     if ends:
         screen.say(f"{last.id} was finished, but {' and '.join(ends)}: it goes on")
         await frontier.set_feeding(last.id, REVIVER, seconds=FEEDER_SECONDS)
@@ -60,7 +60,7 @@ async def ended_crawl(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl 
     if job.watched is not None and job.watched.has_begun:
         # This very run has finished it, in a process that died afterwards: only its end is left to do.
         return last
-    if job.anew or is_another_start(last, job.spider, reference=job.reference):
+    if job.anew or job.stay or is_another_start(last, job.spider, reference=job.reference):
         return None
     try:
         places_to_join(last, job.places, adds_archive=True)

@@ -81,7 +81,7 @@ class RunSinks:
 
 def sink_faults(ends: Sequence[SinkEnd], places: Places) -> list[str]:
     """Why a run is a failure though its crawl is none: sinks lack changes. What sends these."""
-    named = [] if places.store == os.environ.get(STORE_VARIABLE, DEFAULT_FILE) else [("--store", places.store)]
+    named = [] if places.store == (os.environ.get(STORE_VARIABLE) or DEFAULT_FILE) else [("--store", places.store)]
     send = pasted([("sink send", named)])
     return [
         f"{waiting_line(end.waiting, end.sink, end.trouble)}; when it is back: {send}"

@@ -8,11 +8,12 @@ from urllib.parse import quote
 
 from shoal.errors import UsageError
 from shoal.secrecy import masked
-from shoal.settings import FRONTIER_VARIABLE, PIPE_VARIABLE, READER_VARIABLE, STORE_VARIABLE, TOKEN_VARIABLE
+from shoal.variables import FILE, PASSWORD_FILE, VARIABLES
 
-PLACES = (FRONTIER_VARIABLE, STORE_VARIABLE, PIPE_VARIABLE)
-VALUES = (*PLACES, TOKEN_VARIABLE, READER_VARIABLE)
-FILE, PASSWORD_FILE = "_FILE", "_PASSWORD_FILE"
+VALUES, PLACES = (
+    tuple(name for name, variable in VARIABLES.items() if ending in variable.endings)
+    for ending in (FILE, PASSWORD_FILE)
+)
 SECRET_FILE_VARIABLES = (*(name + FILE for name in VALUES), *(name + PASSWORD_FILE for name in PLACES))
 
 

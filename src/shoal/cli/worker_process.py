@@ -16,12 +16,13 @@ import msgspec
 
 from shoal.archive.base import Archive
 from shoal.cli.display.lines import Say, SpiderOutput, say_on
-from shoal.cli.inbox_lines import fed_line, say_inboxes, with_inbox
+from shoal.cli.inbox_lines import say_inboxes, with_inbox
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.next_commands import begin_again, command, quote
 from shoal.cli.stopping import Stopping, stop_without
 from shoal.cli.which import choose
 from shoal.cli.worker_code import WorkerCode
+from shoal.cli.worker_inboxes import WorkerInboxes
 from shoal.crawl import listener_at, settings_of, worker_for
 from shoal.error_text import several
 from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError, UsageError
@@ -29,19 +30,19 @@ from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.pipes import is_pipe
 from shoal.policy.verdicts import faults_of
-from shoal.processes.beginning import RunOf, begin_run
 from shoal.processes.black_box import BlackBox
+from shoal.processes.clearing import clearing_beside
+from shoal.processes.common_slots import CommonSlots
 from shoal.processes.crawl_record import belongs_to, is_unfinished, owner_of, record_of, with_refusals
 from shoal.processes.deaths import Watched, reclaim_former
-from shoal.processes.joining import places_of_new, places_to_join, results_of
+from shoal.processes.joining import places_to_join, results_of
 from shoal.processes.listener import Listener
 from shoal.processes.opening import Places, SharedResults, frontier_at, shared_results, waiting_for
 from shoal.processes.outages import SaidOnce, until_reachable
 from shoal.processes.result_places import path_of
+from shoal.processes.retirement import Idleness, Leaving, Limits, Retirement
 from shoal.processes.solitude import Solitude
-from shoal.processes.sources import has_start
 from shoal.processes.states_seen import StatesSeen
-from shoal.processes.staying import Stayer, staying
 from shoal.processes.worker_parts import Shared
 from shoal.secrecy import masked
 from shoal.settings import Settings
@@ -61,7 +62,9 @@ LOOK_SHARE = 0.05
 class WorkerJob:
     """The options of `shoal worker`. `parent` is the process id of the coordinator, for a worker of its fleet.
     `other_code`: another code of the spider than the crawl's is meant. `inbox`: a folder that is watched.
-    `watched`: its coordinator or its guardian watches this process."""
+    `watched`: its coordinator or its guardian watches this process. After `max_…` it retires, None: as its spiders'
+    settings have it; `replaced`: a new one takes its place then. It ends when it had no work for `idle_seconds`; 0:
+    never."""
 
     reference: str
     places: Places
@@ -75,6 +78,11 @@ class WorkerJob:
     other_code: bool = False
     inbox: str | None = None
     watched: Watched | None = None
+    max_pages: int | None = None
+    max_seconds: float | None = None
+    max_memory: int | None = None
+    replaced: bool = False
+    idle_seconds: float = 0.0
 
     @property
     def box(self) -> BlackBox | None:
@@ -84,7 +92,8 @@ class WorkerJob:
 async def work_on_crawls(job: WorkerJob) -> int:
     """Work until told to stop, or with `burst` until the crawls are finished."""
     spiders = {spider_name(spider): spider for spider in load_spiders(job.reference)}
-    job = replace(job, places=with_inbox(job.places, job.inbox, spiders=list(spiders.values())))
+    if job.parent is None:
+        job = replace(job, places=with_inbox(job.places, job.inbox, spiders=list(spiders.values())))
     say = SaidOnce(say_on(sys.stderr))
     # Now: the files may change while servers are waited for.
     code = WorkerCode(job.reference, places=job.places, is_told=job.other_code or job.parent is not None, say=say)
@@ -130,6 +139,9 @@ async def _work(
         await reclaim_former(job.watched, frontier=frontier, say=say)
         if job.metrics is not None:
             frontier = stack.enter_context(_metrics_told(job.metrics, frontier, say))
+        if job.parent is None and not is_pipe(places.frontier):
+            # In a fleet the coordinator does it; at the other end of a pipe, too.
+            await stack.enter_async_context(clearing_beside(places, frontier=frontier, say=say))
         process = WorkerProcess(job, spiders=spiders, code=code, frontier=frontier, results=results, say=say)
         await process.run(stop, listener=listener)
         # In a fleet the coordinator judges the crawl.
@@ -161,6 +173,12 @@ def _patience(job: WorkerJob, url: str, say: Say) -> Say | None:
     return waiting_for(url, say) if job.parent is None else say
 
 
+def _limits(job: WorkerJob, spiders: Iterable[type[Spider]]) -> Limits:
+    """When this process retires: as it was told, else by the strictest of its spiders' settings."""
+    own = Limits.strictest([Limits.of(settings_of(spider, {}).values) for spider in spiders])
+    return own.unless_told(pages=job.max_pages, seconds=job.max_seconds, memory=job.max_memory)
+
+
 def _connections(spiders: Iterable[type[Spider]]) -> int:
     return max((settings_of(spider, {}).values.store_connections for spider in spiders), default=STORE_CONNECTIONS)
 
@@ -189,21 +207,60 @@ class WorkerProcess:
         self._left_alone: set[str] = set()
         self._worked: dict[str, Crawl] = {}
         self._states = StatesSeen()
-        beside = partial(frontier_at, job.places.frontier)
-        self._stayer = Stayer(frontier, say=say)
-        self._shared = Shared(job.box or BlackBox.private(), Solitude(), beside, self._code.loaded.digest)
+        self._inboxes = WorkerInboxes(
+            job, spiders=spiders, code=code.loaded, frontier=frontier, results=results, say=say
+        )
+        self._solitude = Solitude()
+        self._retirement = Retirement(_limits(job, spiders.values()), in_hand=lambda: self._solitude.in_hand)
+        self._idleness = Idleness(job.idle_seconds)
+        self._slots = CommonSlots(retirement=self._retirement)
+        self._shared = Shared(
+            job.box or BlackBox.private(),
+            self._solitude,
+            partial(frontier_at, job.places.frontier),
+            self._code.loaded.digest,
+            self._slots,
+            self._retirement,
+        )
 
     async def run(self, stop: asyncio.Event, *, listener: Listener) -> None:
-        """Work until told to stop, or with `burst` until nothing is left. Pushed URLs are taken in meanwhile."""
-        stopped = asyncio.create_task(stop.wait())
-        has_waited = False
+        """Work until told to stop, until it retires, or with `burst` until nothing is left. Pushed URLs are taken in
+        meanwhile."""
+        self._retirement.check_memory()
+        leaving = Leaving(stop, self._retirement)
+        beside = [asyncio.create_task(part) for part in (self._retirement.watch(), leaving.watch())]
         try:
-            while not stop.is_set():
+            await self._work(leaving.is_due, stop, listener=listener)
+        finally:
+            for task in (*beside, *self._running.values()):
+                task.cancel()
+            await asyncio.gather(*beside, *self._running.values(), return_exceptions=True)
+            await self._inboxes.leave()
+        if self._retirement.reason and not stop.is_set():
+            await self._retire(stop)
+
+    async def _retire(self, stop: asyncio.Event) -> None:
+        """Say why this process ends, to people and to the one that starts the next. With `burst` there is no next one
+        if the crawls are finished."""
+        if self._job.burst and not any(is_unfinished(crawl.state) for crawl in self._mine(await self._crawls(stop))):
+            return
+        if self._job.box is not None:
+            self._job.box.retire(self._retirement.reason)
+        follows = "; a new worker takes its place" if self._job.replaced else ""
+        self._tell(f"retired {self._retirement.reason}{follows}")
+
+    async def _work(self, leaving: asyncio.Event, stop: asyncio.Event, *, listener: Listener) -> None:
+        left = asyncio.create_task(leaving.wait())
+        has_waited = False
+        pause = 0.0
+        try:
+            while not leaving.is_set():
                 began = time.monotonic()
                 try:
                     crawls = self._unfinished(await self._look(listener, stop))
-                    await self._keep_open(crawls)
+                    await self._inboxes.keep_open(crawl for crawl in crawls if crawl.id in self._running)
                     for crawl in crawls:
+                        self._slots.prioritise(crawl.id, crawl.priority)
                         if crawl.id in self._running:
                             self._code.notice(crawl)
                         elif self._code.admits(crawl, is_alone=not self._running):
@@ -214,19 +271,27 @@ class WorkerProcess:
                     raise
                 if not self._running and self._job.burst:
                     return
+                if self._is_idle(pause):
+                    self._retirement.leave()
+                    break
                 if not self._running and not has_waited:
-                    self._say(f"waiting for a crawl of {self._names()}{self._or_for_urls()}")
+                    self._say(f"waiting for a crawl of {self._names()}{self._inboxes.or_for_urls()}")
                     has_waited = True
                 pause = pause_after(time.monotonic() - began)
-                await asyncio.wait([stopped, *self._running.values()], timeout=pause, return_when=FIRST_COMPLETED)
+                await asyncio.wait([left, *self._running.values()], timeout=pause, return_when=FIRST_COMPLETED)
                 self._forget_ended()
             await asyncio.gather(*self._running.values())
         finally:
-            stopped.cancel()
-            for task in self._running.values():
-                task.cancel()
-            await asyncio.gather(stopped, *self._running.values(), return_exceptions=True)
-            await self._stayer.leave()
+            left.cancel()
+
+    def _is_idle(self, pause: float) -> bool:
+        """Whether there was no work for as long as this worker waits for it."""
+        is_over = self._idleness.is_over(
+            in_hand=self._solitude.in_hand, pages=self._retirement.pages, within=pause + LOOK_SECONDS
+        )
+        if is_over:
+            self._say(f"ends: no work for {self._job.idle_seconds:g} s (--idle-seconds)")
+        return is_over
 
     async def faults(self) -> list[str]:
         """Why crawls that this process worked on and that are finished are failures, a line each."""
@@ -254,45 +319,8 @@ class WorkerProcess:
         # Also for finished crawls: a pushed URL sets them running again.
         mine = self._mine(crawls)
         taken = await listener.take_in(mine)
-        begun = await self._begin_for_inboxes(mine, listener)
+        begun = await self._inboxes.begin(mine, listener)
         return await self._crawls(stop) if taken or begun else crawls
-
-    async def _begin_for_inboxes(self, crawls: list[Crawl], listener: Listener) -> int:
-        """Begin a crawl for each spider that has none and for which URLs were pushed under its name."""
-        if self._job.burst or self._job.crawl_id is not None:
-            return 0
-        busy = {crawl.spider for crawl in crawls if is_unfinished(crawl.state)}
-        idle = [name for name in self._spiders if name not in busy]
-        begun = 0
-        for name in await listener.spiders_waiting(idle):
-            try:
-                begun += await listener.begin_for(name, partial(self._begin, name)) is not None
-            except UsageError as error:
-                # The other crawls are not to suffer from this one.
-                self._say(f"URLs pushed for {name} wait in its inbox, no crawl can begin: {error}")
-        return begun
-
-    async def _begin(self, name: str) -> Crawl:
-        """Begin a crawl of this spider that stays open for what is pushed."""
-        kind, places = self._spiders[name], places_of_new(self._job.places)
-        spider, settings = made(kind), settings_of(kind, {}).values
-        reference = self._job.reference
-        if len(self._spiders) > 1:
-            reference = f"{reference}:{kind.__name__}"
-        store = await self._results.store(places.store, wait=self._patience(places.store))
-        run = RunOf(reference, places, store, code=self._code.loaded, stays=True)
-        crawl, _ = await begin_run(self._frontier, spider, settings=settings, run=run)
-        self._say(f"beginning {crawl.id} in {masked(places.frontier)}: URLs were pushed for {name}")
-        return crawl
-
-    async def _keep_open(self, crawls: list[Crawl]) -> None:
-        """Keep those of these crawls open that wait for what is pushed. Behind a pipe its coordinator does."""
-        if self._stays:
-            await self._stayer.hold(staying(crawl for crawl in crawls if crawl.id in self._running))
-
-    @property
-    def _stays(self) -> bool:
-        return not self._job.burst and not is_pipe(self._job.places.frontier)
 
     async def _take_up(self, crawl: Crawl, stop: asyncio.Event) -> None:
         """Begin to work on a crawl, with the store and the archive that it has."""
@@ -309,8 +337,7 @@ class WorkerProcess:
         archive = await self._results.archive(places.archive, wait=self._patience(places.archive or ""), stop=stop)
         if places.other_store:
             await self._remember(crawl, places)
-        if self._stays and staying([crawl]):
-            await self._stayer.hold_also(crawl.id)
+        await self._inboxes.keep_open_also(crawl)
         self._tell(f"took up {crawl.id} (store {masked(places.store)})")
         self._running[crawl.id] = asyncio.create_task(self._work_on(crawl, stop, store=store, archive=archive))
         self._worked[crawl.id] = crawl
@@ -413,13 +440,6 @@ class WorkerProcess:
         if crawl.spider not in self._spiders and len(self._spiders) == 1:
             self._spiders[crawl.spider] = next(iter(self._spiders.values()))
         return crawl
-
-    def _or_for_urls(self) -> str:
-        """How to feed spiders that have no start of their own."""
-        fed = [name for name, kind in self._spiders.items() if not has_start(kind)]
-        if not fed or self._job.crawl_id is not None or is_pipe(self._job.places.frontier):
-            return ""
-        return f", or for URLs: {', '.join(fed_line(name, self._job.places) for name in fed)}"
 
     def _names(self) -> str:
         return " or ".join(repr(name) for name in self._spiders)

@@ -6,6 +6,7 @@ Every method is one atomic step (`settle`: one per result) and safe to repeat af
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from shoal.model import (
     DIRECT,
     HTTP,
     Crawl,
+    CrawlSize,
     CrawlState,
     DeadCount,
     DeadFilter,
@@ -39,18 +41,20 @@ class Frontier(Protocol):
     """Where tasks live. Times passed in and out are seconds from now, never clock times."""
 
     async def open_crawl(self, crawl: Crawl) -> Crawl:
-        """Create the crawl. If a crawl has this id already, it takes over settings, budgets, rules and pace, and lanes
-        whose pace was the crawl's own follow it. Its state, tasks and counters stay, and so do `dedup` and whether
-        keys expire: only the length of a `dedup_ttl` may change."""
+        """Create the crawl. If a crawl has this id already, it takes over settings, budgets, limits, rules and pace,
+        and lanes whose pace was the crawl's own follow it. Its state, tasks and counters stay, and so do `dedup` and
+        whether keys expire: only the length of a `dedup_ttl` may change."""
 
     async def crawls(self) -> list[Crawl]:
         """All crawls, newest first."""
 
     async def set_state(self, crawl: str, state: CrawlState, *, reason: str = "") -> None:
-        """Pause, resume or cancel. Holds from the next lease on; settles still work. `reason` is for people to read.
+        """Pause, resume, cancel or stop. Holds from the next lease on; settles still work. `reason` is for people to
+        read.
 
-        Cancelling turns queued and delayed tasks into cancelled ones; resuming turns them back. A finished crawl
-        stays finished, and a paused crawl keeps the reason it was paused for."""
+        Cancelling turns queued and delayed tasks into cancelled ones; resuming turns them back. A stopped crawl has
+        ended, and keeps its tasks as they are. A finished crawl stays finished, and a paused or stopped crawl keeps the
+        reason it was paused or stopped for."""
 
     async def set_feeding(self, crawl: str, feeder: str, *, seconds: float, makes_up: float | None = None) -> None:
         """This feeder feeds the crawl for `seconds` more; 0: it has fed everything. While any feeder's time is not
@@ -62,8 +66,24 @@ class Frontier(Protocol):
         A feeder whose name begins with STAYER feeds nothing of its own: it keeps the crawl open for what comes from
         outside, and is forgotten when its time is over."""
 
-    async def delete_crawl(self, crawl: str) -> None:
-        """Remove a crawl with all its keys, lanes, letters and its history."""
+    async def delete_crawl(self, crawl: str, *, seconds: float = math.inf) -> bool:
+        """Remove a crawl with all its keys, lanes, letters and its history, in bounded steps between which other
+        processes work. From the first one on, no other verb sees the crawl. False: `seconds` are over and more is left;
+        call again. One step is made in any case. True: it is gone, or there was none.
+
+        A process that dies meanwhile leaves the crawl half deleted: `half_deleted` names it, the next call goes on, and
+        a new crawl of its name first removes the rest."""
+
+    async def half_deleted(self) -> list[str]:
+        """The crawls whose deletion has begun and is not at its end."""
+
+    async def size(self, crawl: str) -> CrawlSize:
+        """About how many bytes the crawl takes in the frontier, in bounded time, however large it is."""
+
+    async def drop_keys(self, crawl: str, *, seconds: float = math.inf) -> bool:
+        """Forget which URLs a finished crawl knows, in bounded steps as `delete_crawl`. Its record, counters, dead
+        letters and history stay. From the first step on a change that needs the keys is refused, for good: put, bury,
+        know, requeue_dead and set_feeding would fetch again what was done. A crawl that is not finished is refused."""
 
     async def put(
         self,
@@ -98,6 +118,12 @@ class Frontier(Protocol):
         Keys that are known already stay as they are. Where keys expire, the time of a new one begins now. The state of
         the crawl stays. One step per bounded number of keys: repeat a call that failed."""
 
+    async def know_from(self, crawl: str, earlier: str) -> int:
+        """Mark the keys that another crawl has done as known in this one, as `know` does; gives how many were new. Keys
+        of tasks of the other crawl that wait, are leased, cancelled or dead are left out. In bounded steps; repeating
+        it is harmless. Another crawl that cannot list its keys is refused: they were dropped, or are in a Bloom
+        filter."""
+
     async def lease(  # noqa: PLR0913 -- what a worker asks for
         self,
         crawls: Sequence[str],
@@ -120,7 +146,9 @@ class Frontier(Protocol):
         lease ends. `finished` names the crawls of this call that have nothing left to do.
 
         A lane that goes "via" a pool lends only as its exits allow; each lease names the exit to use. A crawl whose
-        cost has reached its budget is paused.
+        cost has reached its budget is paused. A running crawl that has work left and has reached one of its `limits`
+        is stopped for that reason, before anything is lent: results that were settled before count. A stopped crawl is
+        among `finished` as soon as nothing is leased.
 
         `landed` are leases of these crawls whose requests were answered: from this call on they no longer count in
         the caps of their lanes. The leases stand, their exits stay in use and an opening lane stays closed until they

@@ -38,7 +38,9 @@ _PAGES: Final = struct.Struct("<Q")
 _PAGES_AT: Final = _HEAD_AT + _HEAD.size
 _NAMES_AT: Final = _PAGES_AT + _PAGES.size
 _SLOTS_AT: Final = _NAMES_AT + NAMES * _NAME.size
-_SIZE: Final = _SLOTS_AT + SLOTS * _SLOT.size
+_RETIRED: Final = struct.Struct("<96s")
+_RETIRED_AT: Final = _SLOTS_AT + SLOTS * _SLOT.size
+_SIZE: Final = _RETIRED_AT + _RETIRED.size
 
 
 class RunningPage(NamedTuple):
@@ -65,6 +67,7 @@ class Reading(NamedTuple):
     - `patience` is the longest that a handler may take; 0: as long as it likes; None: no worker is at work
     - `stops` counts the signals by which people asked for an end
     - `pages_before` is how many pages of the crawl had ended when the process began
+    - `retired` says why the process leaves its place to a new one; empty: it does not
     """
 
     moves: int
@@ -79,6 +82,7 @@ class Reading(NamedTuple):
     writes_output: bool
     workers: tuple[str, ...]
     running: tuple[RunningPage, ...]
+    retired: str = ""
 
     @property
     def suspects(self) -> tuple[RunningPage, ...]:
@@ -152,6 +156,10 @@ class BlackBox:
     def end(self) -> None:
         """The process ends in order: its exit code is its own."""
         self._memory[_ENDED] = 1
+
+    def retire(self, reason: str) -> None:
+        """The process ends because it has done enough: a new one is to take its place."""
+        _RETIRED.pack_into(self._memory, _RETIRED_AT, reason.encode())
 
     def begin_crawl(self, *, pages: int) -> None:
         """The crawl is in the frontier, with so many pages that ended before: whoever comes after this process resumes
@@ -263,6 +271,7 @@ class BlackBox:
             writes_output=writes_output,
             workers=tuple(filter(None, workers)),
             running=tuple(running),
+            retired=_text(_RETIRED.unpack_from(memory, _RETIRED_AT)[0]),
         )
 
 

@@ -11,6 +11,7 @@ import msgspec
 from shoal.errors import StorageBroken, UsageError
 from shoal.exits.configuration import PoolSpec
 from shoal.exits.pools import default_pool, pool_of, usable_pools
+from shoal.frontier.rules.priorities import effective_weight
 from shoal.key_forms import KEY_RULES
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.policy.politeness import lent_interval
@@ -38,7 +39,8 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     worked on it: a run that is started twice works on one crawl. `before` are the earlier crawls of the spider whose
     archived pages this one asks for only if they have changed, newest first. `code` is that of the latest run's
     spider, and so are `handlers`, their names; empty: they are not known. `stays`: it is fed from outside, and kept
-    open by the processes that wait for that."""
+    open by the processes that wait for that. `skips_known`: it was begun to skip what earlier crawls of the spider have
+    done, those in `known_from`. `priority` is the setting of that name, unless people have changed it since."""
 
     settings: Settings
     start_lanes: list[str] = msgspec.field(default_factory=list)
@@ -55,6 +57,9 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     code: SpiderCode = NO_CODE
     stays: bool = False
     handlers: tuple[str, ...] = ()
+    skips_known: bool = False
+    known_from: tuple[str, ...] = ()
+    priority: int = 0
 
 
 def record_of(crawl: Crawl) -> CrawlRecord:
@@ -101,6 +106,20 @@ def code_known(crawl: Crawl) -> SpiderCode:
     return record_of(crawl).code if crawl.settings else NO_CODE
 
 
+def with_priority(crawl: Crawl, priority: int) -> Crawl:
+    """The crawl with another priority: also its weight at hosts that it shares follows."""
+    record = msgspec.structs.replace(record_of(crawl), priority=priority)
+    return msgspec.structs.replace(crawl, settings=msgspec.to_builtins(record), weight=effective_weight(1.0, priority))
+
+
+def _priority(settings: Settings, former: Crawl | None) -> int:
+    """What people have changed stands until the setting changes."""
+    if former is None or not former.settings:
+        return settings.priority
+    record = record_of(former)
+    return record.priority if record.settings.priority == settings.priority else settings.priority
+
+
 def has_store_server(crawl: Crawl) -> bool:
     """Whether results go to a server, which takes several writers at once; a file has one at a time."""
     store = results_known(crawl).store
@@ -135,7 +154,8 @@ def check_arguments(crawl: Crawl, spider: Spider) -> None:
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Where a crawl comes from and its results go: the reference by which worker processes load the spider, the file
     that it leads to, the places, the run of a schedule, the earlier crawls whose pages may be asked for again,
-    the code, and whether it is fed from outside."""
+    the code, and whether it is fed from outside. `known_from`: the earlier crawls whose URLs are skipped; None: none
+    are to be."""
 
     reference: str
     source: SpiderSource = SpiderSource()
@@ -144,6 +164,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     before: tuple[str, ...] = ()
     code: SpiderCode = NO_CODE
     stays: bool = False
+    known_from: tuple[str, ...] | None = None
 
 
 def describe_crawl(
@@ -173,6 +194,9 @@ def describe_crawl(
         code=origin.code,
         stays=origin.stays,
         handlers=handler_names(type(spider)),
+        skips_known=origin.known_from is not None if former is None else record_of(former).skips_known,
+        known_from=(origin.known_from or ()) if former is None else record_of(former).known_from,
+        priority=_priority(settings, former),
     )
     return Crawl(
         id=crawl_id,
@@ -190,6 +214,7 @@ def describe_crawl(
         feeding=True,
         dedup=settings.dedup,
         dedup_ttl=parse_duration(settings.dedup_ttl),
+        weight=effective_weight(1.0, record.priority),
         pools=tuple(pool_of(spec, settings=settings) for spec in usable_pools(pools, spider).values()),
     )
 

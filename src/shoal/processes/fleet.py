@@ -35,7 +35,8 @@ class Start(NamedTuple):
 
 
 class Fleet:
-    """Keeps one worker running under each of `names` until it is done or `stop` is set.
+    """Keeps one worker running under each of `names` until it is done or `stop` is set. One that retires is followed by
+    the next at once.
 
     `reclaim` is called with the name of a worker that died, and how, before a new one takes its place: "NAME.2", then
     "NAME.3". Under the name of the dead one nobody would see that a worker was lost. One that is silent for longer than
@@ -86,9 +87,12 @@ class Fleet:
                 return
             began = asyncio.get_running_loop().time()
             name = place if life == 1 else f"{place}.{life}"
-            code, death = await self._live(name, place)
-            if stop.is_set() or (code == 0 and death is None):
+            code, death, retired = await self._live(name, place)
+            if stop.is_set() or (code == 0 and death is None and not retired):
                 return
+            if code == 0 and death is None:
+                self._say(f"worker {name} retired {retired}; a new one takes its place")
+                continue
             await self._reclaim(name, death or Death(f"code {code}", (name,)))
             lived = asyncio.get_running_loop().time() - began
             if death is None:
@@ -106,8 +110,8 @@ class Fleet:
                 async with asyncio.timeout(LONGEST_PAUSE_SECONDS if pause is None else pause):
                     await stop.wait()
 
-    async def _live(self, name: str, place: str) -> tuple[int, Death | None]:
-        """Run one process to its end; gives its exit code, and how it died if it did."""
+    async def _live(self, name: str, place: str) -> tuple[int, Death | None, str]:
+        """Run one process to its end; gives its exit code, how it died if it did, and why it retired if it did."""
         box = BlackBox.to_pass_on()
         try:
             # A session of its own: Ctrl-C reaches only the coordinator, which then asks each worker once.
@@ -127,7 +131,8 @@ class Fleet:
                 code = await self._exit_code(process)
             finally:
                 watching.cancel()
-            return code, death_of(code, box.read(), cause="".join(causes))
+            reading = box.read()
+            return code, death_of(code, reading, cause="".join(causes)), reading.retired
         finally:
             box.close()
 

@@ -24,7 +24,7 @@ from shoal.processes.result_places import (
     remember,
 )
 from shoal.secrecy import masked
-from shoal.settings import STORE_VARIABLE
+from shoal.settings import ARCHIVE_VARIABLE, STORE_VARIABLE
 
 MEANT = "add --other-store if both are meant"
 
@@ -162,9 +162,13 @@ def _archive_to_join(crawl: str, results: ResultPlaces, places: Places, *, adds:
     if places.other_store or (archive is not None and is_same(archive, named)) or (archive is None and adds):
         return named
     if archive is None:
-        raise UsageError(f"{crawl} keeps no raw pages: leave out --archive, or run the crawl again with it; or {MEANT}")
+        raise UsageError(
+            f"{crawl} keeps no raw pages: leave out --archive and {ARCHIVE_VARIABLE}, or run the crawl again with it;"
+            f" or {MEANT}"
+        )
     raise UsageError(
-        f"the raw pages of {crawl} lie in {archive.shown}, not in {masked(named)}: leave out --archive, or {MEANT}"
+        f"the raw pages of {crawl} lie in {archive.shown}, not in {masked(named)}: leave out --archive and"
+        f" {ARCHIVE_VARIABLE}, or {MEANT}"
     )
 
 

@@ -13,6 +13,7 @@ import msgspec
 from shoal.errors import ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import MAX_PRIORITY
+from shoal.frontier.rules.dropped_keys import keys_dropped
 from shoal.journey.intake import Found, Intake
 from shoal.model import Crawl, CrawlState, Render, Task
 from shoal.processes.crawl_record import is_unfinished, with_refusals
@@ -142,6 +143,7 @@ class Listener:
         self._clock = clock
         self._lock = asyncio.Lock()
         self._said: set[str] = set()
+        self._closed: set[str] = set()
 
     async def listen(self, crawl: Crawl) -> NoReturn:
         """Take entries in as they come, until cancelled."""
@@ -167,7 +169,7 @@ class Listener:
         taken, pairs = 0, inboxes_of(crawls)
         waiting = set(await until_reachable(partial(self._inbox.waiting, [name for name, _ in pairs]), say=self._say))
         for name, crawl in pairs:
-            if name not in waiting:
+            if name not in waiting or self._is_closed(crawl):
                 continue
             try:
                 async with self._lock:
@@ -188,7 +190,8 @@ class Listener:
         async with self._lock:
             names = [name for name, _ in pairs]
             waiting = set(await until_reachable(partial(self._inbox.waiting, names), say=self._say))
-            return sum([await self._take_in(name, crawl) for name, crawl in pairs if name in waiting])
+            taken = [(name, crawl) for name, crawl in pairs if name in waiting and not self._is_closed(crawl)]
+            return sum([await self._take_in(name, crawl) for name, crawl in taken])
 
     async def spiders_waiting(self, spiders: Sequence[str]) -> list[str]:
         """Those of these spiders that have entries under their own name."""
@@ -223,6 +226,13 @@ class Listener:
         """How many entries wait for the crawl, those that a process holds included."""
         names = [name for name, _ in inboxes_of([crawl])]
         return sum((await until_reachable(partial(self._inbox.count, names), say=self._say)).values())
+
+    def _is_closed(self, crawl: Crawl) -> bool:
+        """Whether a crawl takes no more URLs. What was pushed stays in its inbox, and `shoal status` shows it."""
+        if crawl.keys != "known" and crawl.id not in self._closed:
+            self._closed.add(crawl.id)
+            self._say(f"URLs pushed into {crawl.id} are not taken in: {keys_dropped(crawl.id)}")
+        return crawl.keys != "known"
 
     async def _take_in(self, name: str, crawl: Crawl) -> int:
         intake, total = self._intake_of(crawl), 0

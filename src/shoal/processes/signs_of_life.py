@@ -29,12 +29,13 @@ Reach = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 class Doing(NamedTuple):
     """What a worker does right now: pages in hand, requests on their way at once since the last look, pages done, what
-    hinders it."""
+    hinders it, and how many requests it may have on their way."""
 
     busy: int
     most: int
     pages: int
     troubles: tuple[str, ...]
+    slots: int
 
 
 class Identity(NamedTuple):
@@ -43,7 +44,6 @@ class Identity(NamedTuple):
     worker: str
     crawl: str
     pid: int
-    slots: int
 
 
 class SignsOfLife:
@@ -110,7 +110,7 @@ class SignsOfLife:
             host=socket.gethostname(),
             pid=self._who.pid,
             version=__version__,
-            slots=self._who.slots,
+            slots=doing.slots,
             busy=doing.busy,
             pages=doing.pages,
             pages_per_second=rate,

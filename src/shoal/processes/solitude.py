@@ -30,6 +30,11 @@ class Solitude:
         # By identity: what two workers hold may be equal.
         self._holdings = [one for one in self._holdings if one is not held]
 
+    @property
+    def in_hand(self) -> int:
+        """How many leases the workers of this process hold."""
+        return sum(len(held) for held in self._holdings)
+
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
         """A worker asks for leases, which it does not hold yet."""

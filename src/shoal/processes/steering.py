@@ -1,4 +1,4 @@
-"""Changes to a crawl that people ask for, by a command or over HTTP: its state, the pace of a host."""
+"""Changes to a crawl that people ask for, by a command or over HTTP: its state, its priority, the pace of a host."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import STAGE, VIA, Crawl, CrawlState, DeadFilter, LaneUpdate, Progress
 from shoal.policy.politeness import lent_interval
+from shoal.processes.crawl_record import with_priority
 from shoal.processes.lane_reasons import PACE_CHANGED
 from shoal.processes.stats import spent_budget
 from shoal.setting_values import parse_rate
@@ -61,6 +62,14 @@ async def clear_dead(
         if told is not None:
             told(total)
     return total
+
+
+async def set_priority(crawl: Crawl, priority: int, *, frontier: Frontier) -> int:
+    """Give a crawl another priority, from the next lease on; gives the one before."""
+    if not crawl.settings:
+        raise UsageError(f"{crawl.id} was begun by a program that keeps no settings with it: it has no priority")
+    await frontier.open_crawl(with_priority(crawl, priority))
+    return crawl.priority
 
 
 async def set_pace(crawl: Crawl, lane: str, rate: str, *, frontier: Frontier) -> float:

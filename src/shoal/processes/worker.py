@@ -26,6 +26,7 @@ from shoal.processes.lease_calls import LeaseCalls
 from shoal.processes.outages import STORAGE_PATIENCE_SECONDS, Outages, until_reachable
 from shoal.processes.page_log import PageLog
 from shoal.processes.renewals import Renewals
+from shoal.processes.retirement import Leaving
 from shoal.processes.signs_of_life import Doing, Identity, SignsOfLife
 from shoal.processes.slots import Slots
 from shoal.processes.solitude import Solitude
@@ -79,7 +80,8 @@ class Worker:
             stored=None if self._log is None else self._log.stored,
         )
         self._working: dict[int, asyncio.Task[None]] = {}
-        self._slots = Slots(settings.concurrency, in_hand=self._working)
+        self._slots = Slots(settings.concurrency, in_hand=self._working, crawl=crawl, common=parts.slots)
+        self._retirement = parts.retirement
         self._turns = Turns()
         self._held: dict[int, Lease] = {}
         self._box = parts.box or BlackBox.private().worker(name, patience=settings.handler_seconds)
@@ -97,7 +99,7 @@ class Worker:
         self._awaits_leases = False
         self._epoch = 0
         self._pages = 0
-        who = Identity(name, crawl, self._box.box.pid, settings.concurrency)
+        who = Identity(name, crawl, self._box.box.pid)
         self._signs = SignsOfLife(who, parts=parts, reach=self._reach, look=self._doing)
         self._calls = LeaseCalls(self._slots, signs=self._signs, monotonic=parts.monotonic)
         self._has_settled = asyncio.Event()
@@ -111,12 +113,13 @@ class Worker:
         self._events.tell(logging.INFO, "worker started", slots=self._settings.concurrency)
         await self._spider.started()
         writing = asyncio.create_task(self._writer.run())
-        leasing = asyncio.create_task(self._lease_until(stop))
+        leaving = Leaving(stop, self._retirement)
+        leasing = asyncio.create_task(self._lease_until(leaving.is_due))
         self._box.open()
         self._solitude.join(self._held)
         renewing = self._renewals.run(self._reach, self._lose)
         beside = [asyncio.create_task(part) for part in (renewing, self._signs.run(), self._tick())]
-        stopping = asyncio.create_task(self._stop_leasing_on(stop, leasing))
+        stopping = asyncio.create_task(self._stop_leasing_on(leaving, leasing))
         try:
             # The first part to end, also by an error, ends the worker: its leases run out and another worker gets them.
             await asyncio.wait([leasing, writing, *beside], return_when=asyncio.FIRST_COMPLETED)
@@ -125,7 +128,7 @@ class Worker:
                     part.result()
             if not leasing.cancelled():
                 await leasing
-            await self._finish_in_grace()
+            await self._finish_pages(leaving)
             await self._wait_for_last_write(writing)
             for part in beside:
                 part.cancel()
@@ -138,6 +141,7 @@ class Worker:
             await asyncio.gather(*parts, return_exceptions=True)
             self._box.close()
             self._solitude.quit(self._held)
+            self._slots.quit()
             await self._spider.finished()
             self._events.tell(logging.INFO, "worker left", pages=self._pages)
         return self._pages
@@ -150,15 +154,16 @@ class Worker:
         while not stop.is_set():
             if self._journey.failing.reason:
                 await self._pause_crawl(self._journey.failing.reason)
-            free = self._slots.free
+            free = self._slots.room() if self._writer.has_room else 0
             if not await self._is_time_to_ask(free):
                 continue
             if not self._solitude.is_free.is_set():
                 self._writer.flush()
+                self._slots.content()
                 await _wait(self._solitude.is_free, LONGEST_WAIT_SECONDS)
                 continue
             self._has_settled.clear()
-            with self._solitude.asking():
+            with self._solitude.asking(), self._slots.asking(free):
                 batch = await self._lease_when_reachable(free, stop)
                 if batch is None:
                     return
@@ -167,6 +172,8 @@ class Worker:
                     return
                 self._begin(batch)
             self._lacks_work = len(batch.leases) < free
+            if self._lacks_work:
+                self._slots.content()
             if batch.leases and batch.leases[0].alone:
                 await self._until_settled(batch.leases[0], stop)
             elif self._lacks_work:
@@ -180,7 +187,7 @@ class Worker:
             self._held[lease.token] = lease
             self._slots.take(lease)
             self._working[lease.token] = asyncio.create_task(self._work(lease, batch.at + lease.wait))
-        if batch.leases and self._slots.taken >= self._slots.size:
+        if batch.leases and self._slots.is_full:
             self._tally.waiting_for_slots.begin()
 
     async def _is_time_to_ask(self, free: int) -> bool:
@@ -188,6 +195,7 @@ class Worker:
         if not self._writer.has_room:
             # Not for slots any more, but for the store.
             self._tally.waiting_for_slots.end()
+            self._slots.content()
         if free <= 0 or not self._writer.has_room:
             await self._slots.until_free(LONGEST_WAIT_SECONDS)
             return False
@@ -359,7 +367,10 @@ class Worker:
                     if task.key not in report.refused:
                         self._known.add(task.key)
         self._slots.forget(result.lease.token for result in results)
-        self._box.box.settle(len(results) - sum(isinstance(result, Released) for result in results))
+        pages = len(results) - sum(isinstance(result, Released) for result in results)
+        self._box.box.settle(pages)
+        if self._retirement is not None:
+            self._retirement.settled(pages)
         self._has_settled.set()
         self._slots.wake()
 
@@ -386,22 +397,23 @@ class Worker:
 
     def _doing(self) -> Doing:
         # What has landed is not on the way any more, but in hand: it counts as well, up to what people gave.
-        busy = min(len(self._working), self._slots.size)
-        return Doing(busy, self._slots.most_since(), self._pages, (*self._outages.lines(), *self._troubles.lines()))
+        busy, most = min(len(self._working), self._slots.size), self._slots.most_since()
+        # Those that other crawls of the process hold are not its own to use.
+        slots = max(busy, most, 1) if self._slots.is_full else self._slots.size
+        return Doing(busy, most, self._pages, (*self._outages.lines(), *self._troubles.lines()), slots)
 
-    async def _stop_leasing_on(self, stop: asyncio.Event, leasing: asyncio.Task[None]) -> None:
-        await stop.wait()
+    async def _stop_leasing_on(self, leaving: Leaving, leasing: asyncio.Task[None]) -> None:
+        await leaving.watch()
         self._slots.wake()
         self._has_settled.set()
         # A server that does not answer must not delay the end; leases that it may have lent run out.
         await asyncio.wait([leasing], timeout=LAST_ANSWER_SECONDS)
         leasing.cancel()
 
-    async def _finish_in_grace(self) -> None:
-        """Finish the pages in hand within the grace period, release the other leases, write everything."""
+    async def _finish_pages(self, leaving: Leaving) -> None:
+        """Finish the pages in hand in the time that they have, release the other leases, write everything."""
         await self._release(self._waiting)
-        if self._working:
-            await asyncio.wait(self._working.values(), timeout=self._settings.grace_seconds)
+        await leaving.finish([*self._working.values()], grace_seconds=self._settings.grace_seconds)
         await self._release(self._working)
         self._writer.close()
 

@@ -15,7 +15,9 @@ from shoal.journey.recent_keys import RecentKeys
 from shoal.journey.results import Finished
 from shoal.model import HTTP, Lease, Result, SettleReport
 from shoal.processes.black_box import BlackBox, WorkerBox
+from shoal.processes.common_slots import CommonSlots
 from shoal.processes.renewals import OpenFrontier
+from shoal.processes.retirement import Retirement
 from shoal.processes.solitude import Solitude
 from shoal.processes.tally import Tally
 from shoal.spider import Spider
@@ -24,12 +26,15 @@ from shoal.store.base import Store
 
 class Shared(NamedTuple):
     """What the workers of one process share: the black box that its parent sees, the solitude of pages that were lent
-    alone, a second connection to the frontier, and the digest of the spider's code."""
+    alone, a second connection to the frontier, the digest of the spider's code, the slots that they have in common, and
+    when the process retires."""
 
     box: BlackBox
     solitude: Solitude
     beside: OpenFrontier | None = None
     code: str = ""
+    slots: CommonSlots | None = None
+    retirement: Retirement | None = None
 
 
 class PageJourney(Protocol):
@@ -49,7 +54,8 @@ class WorkerParts:
     """What a worker is built from. `say` takes one line for people.
 
     `box` is where the worker leaves traces for the one who finds it dead; `beside` opens a second connection to the
-    frontier, for renewals while a handler blocks the event loop. `solitude` is shared by the workers of one process.
+    frontier, for renewals while a handler blocks the event loop. `solitude`, `slots` and `retirement` are shared by the
+    workers of one process.
 
     `settled`, if it is there, is told of the results that the frontier has confirmed, and what it said of them. `kinds`
     are those of the tasks that the worker does, `code` is the digest of its spider's code.
@@ -68,6 +74,8 @@ class WorkerParts:
     box: WorkerBox | None = None
     beside: OpenFrontier | None = None
     solitude: Solitude | None = None
+    slots: CommonSlots | None = None
+    retirement: Retirement | None = None
     kinds: tuple[str, ...] = (HTTP,)
     code: str = ""
     settled: Callable[[list[Result], SettleReport], None] | None = None

@@ -18,7 +18,7 @@ from shoal.serve.events import Watching
 from shoal.serve.feeding import feed_sinks
 from shoal.serve.gate import HEADERS, Gate
 from shoal.serve.gone_keeping import mark_gone
-from shoal.serve.keeping import keep_histories, keep_schedules, keep_watch
+from shoal.serve.keeping import keep_clear, keep_histories, keep_schedules, keep_watch
 from shoal.serve.openapi import document
 from shoal.serve.operation_table import OPERATIONS
 from shoal.serve.operations import PREFIX, routes
@@ -45,6 +45,7 @@ def build_app(parts: Parts, *, say: Callable[[str], None] = _silent) -> Starlett
             keep_schedules(parts, say=say),
             feed_sinks(parts, say=say),
             mark_gone(parts, say=say),
+            keep_clear(parts, say=say),
         )
         keeping = [asyncio.create_task(part) for part in duties]
         yield

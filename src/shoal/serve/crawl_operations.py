@@ -1,18 +1,19 @@
-"""Crawls over HTTP: listed, looked at, paused, resumed, cancelled, deleted."""
+"""Crawls over HTTP: listed, looked at, paused, resumed, cancelled, given a priority, deleted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from shoal.errors import UsageError
+from shoal.frontier.base import Frontier
 from shoal.model import Crawl, CrawlState
 from shoal.processes.advice import Advice
 from shoal.processes.crew import at_work
-from shoal.processes.steering import check_change
+from shoal.processes.steering import check_change, set_priority
 from shoal.serve.answers import Refusal
 from shoal.serve.operations import Call
 from shoal.serve.paging import cursor, position
-from shoal.serve.shapes import CrawlDetail, Crawls, CrawlSummary
+from shoal.serve.shapes import CrawlDetail, Crawls, CrawlSummary, PriorityGiven
 
 
 async def list_crawls(call: Call) -> Crawls:
@@ -54,6 +55,17 @@ async def show_crawl(call: Call) -> CrawlDetail:
         return await call.parts.board.detail(crawl, frontier)
 
 
+async def prioritise_crawl(call: Call) -> CrawlSummary:
+    """Change the priority of a crawl over others, from the next lease on."""
+    given: PriorityGiven = call.body
+    async with call.changing() as (frontier, crawl):
+        try:
+            await set_priority(crawl, given.priority, frontier=frontier)
+        except UsageError as error:
+            raise Refusal(409, str(error)) from None
+        return await _changed(call, crawl, frontier=frontier)
+
+
 async def pause_crawl(call: Call) -> CrawlSummary:
     """Nothing new is fetched until the crawl is resumed; pages in flight are finished."""
     return await _set_state(call, CrawlState.PAUSED)
@@ -76,9 +88,14 @@ async def _set_state(call: Call, state: CrawlState) -> CrawlSummary:
         except UsageError as error:
             raise Refusal(409, str(error)) from None
         await frontier.set_state(crawl.id, state)
-        call.parts.board.expire(crawl.id)
-        changed = next(one for one in await call.parts.board.crawls(frontier) if one.id == crawl.id)
-        return await call.parts.board.summary(changed, frontier)
+        return await _changed(call, crawl, frontier=frontier)
+
+
+async def _changed(call: Call, crawl: Crawl, *, frontier: Frontier) -> CrawlSummary:
+    """The crawl as it is after a change."""
+    call.parts.board.expire(crawl.id)
+    changed = next(one for one in await call.parts.board.crawls(frontier) if one.id == crawl.id)
+    return await call.parts.board.summary(changed, frontier)
 
 
 async def delete_crawl(call: Call) -> None:

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from functools import partial
 
 from shoal.error_text import line_of
-from shoal.errors import ShoalError
+from shoal.errors import ServerUnreachable, ShoalError
 from shoal.frontier.base import Frontier
 from shoal.frontier.rules.constants import POINT_SECONDS
 from shoal.model import CrawlState
 from shoal.processes.alerts.watchman import Watchman, alerts_now, local_paths
+from shoal.processes.clearing import Clearing
 from shoal.processes.history import Historian
+from shoal.processes.opening import inbox_at
 from shoal.processes.schedules.timekeeper import Timekeeper
 from shoal.serve.parts import Parts
 from shoal.serve.shapes import Alert
@@ -25,6 +27,7 @@ LOOK_SECONDS = 120.0
 SCHEDULE_SECONDS = 10.0
 TICK_SECONDS = 1.0
 STAND_BY_SECONDS = 3.0
+CLEARING_SECONDS = 60.0
 
 
 async def keep_histories(parts: Parts) -> None:
@@ -95,6 +98,23 @@ async def keep_schedules(parts: Parts, *, say: Callable[[str], None]) -> None:
         with contextlib.suppress(ShoalError, OSError):
             async with parts.frontier.asking() as frontier:
                 await timekeeper.finish(frontier)
+
+
+async def keep_clear(parts: Parts, *, say: Callable[[str], None]) -> None:
+    """Remove what ended crawls leave in the frontier, until cancelled. Of several processes that do, one does it."""
+    said = ""
+    while True:
+        try:
+            # One that takes longer goes on with the rest at the next look.
+            async with parts.frontier.asking(seconds=LOOK_SECONDS) as frontier:
+                await Clearing(frontier, inbox=partial(inbox_at, parts.places), say=say).look()
+            said = ""
+        except (ShoalError, OSError) as error:
+            line = f"ended crawls are not cleared away: {error}"
+            if not isinstance(error, ServerUnreachable) and line != said:
+                say(line)
+            said = line
+        await asyncio.sleep(CLEARING_SECONDS)
 
 
 async def firing(parts: Parts) -> list[Alert]:

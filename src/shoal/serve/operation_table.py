@@ -13,6 +13,7 @@ from shoal.serve.crawl_operations import (
     delete_crawl,
     list_crawls,
     pause_crawl,
+    prioritise_crawl,
     resume_crawl,
     show_advice,
     show_crawl,
@@ -84,6 +85,7 @@ OPERATIONS = (
     _change("/pause", pause_crawl, shapes.CrawlSummary),
     _change("/resume", resume_crawl, shapes.CrawlSummary),
     _change("/cancel", cancel_crawl, shapes.CrawlSummary),
+    _change("/priority", prioritise_crawl, shapes.CrawlSummary, shapes.PriorityGiven),
     Operation(
         method="POST",
         path=f"{ONE}/rerun",

@@ -85,6 +85,7 @@ class CrawlSummary(Shape, frozen=True, kw_only=True):
     id: str
     spider: str
     state: CrawlState
+    priority: Annotated[int, msgspec.Meta(description="over other crawls")] = 0
     reason: str = ""
     refusal: str = ""
     created: Moment = 0.0
@@ -223,6 +224,10 @@ class WorkerShown(Shape, frozen=True, kw_only=True):
 
 class Workers(Shape, frozen=True, kw_only=True):
     workers: list[WorkerShown]
+
+
+class PriorityGiven(Given, frozen=True, kw_only=True):
+    priority: Annotated[int, msgspec.Meta(ge=-1000, le=1000, description="over other crawls; 0 is the usual one")]
 
 
 class HostsWanted(Page, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from shoal.settings import (
     LOG_MARK_VARIABLE,
     PIPE_VARIABLE,
     READER_VARIABLE,
+    SINK_VARIABLE,
     STORE_VARIABLE,
     TOKEN_VARIABLE,
 )
@@ -31,7 +32,7 @@ LOGS = "shoal-logs"
 LONGEST_LOG = 64 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.py(:[A-Za-z_]\w*)?")
 _BEGUN = re.compile(r"^(?:shoal: )?(?:beginning|resuming) (\S+) in ", re.MULTILINE)
-_OWN = (TOKEN_VARIABLE, READER_VARIABLE, LOG_FORMAT_VARIABLE, LOG_MARK_VARIABLE, PIPE_VARIABLE)
+_OWN = (TOKEN_VARIABLE, READER_VARIABLE, LOG_FORMAT_VARIABLE, LOG_MARK_VARIABLE, PIPE_VARIABLE, SINK_VARIABLE)
 NO_FOLDER = "no spider may be started here: start `shoal serve` with --spiders FOLDER"
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from shoal.errors import UsageError
+from shoal.store.item_views import Views
 from shoal.store.outgoing import Outbox
 
 
@@ -196,6 +197,10 @@ class Store(Protocol):
     @property
     def outbox(self) -> Outbox:
         """The changes of items that wait for the sinks of their spider."""
+
+    @property
+    def views(self) -> Views:
+        """The items in columns of their own. A store without SQL tables of its own refuses, and says what does it."""
 
     async def write(
         self,

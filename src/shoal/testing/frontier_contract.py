@@ -23,12 +23,14 @@ from shoal.testing.contract.frontier.kind_promises import KindPromises
 from shoal.testing.contract.frontier.known_promises import KnownPromises
 from shoal.testing.contract.frontier.landing_promises import LandingPromises
 from shoal.testing.contract.frontier.lease_promises import LeasePromises
+from shoal.testing.contract.frontier.life_promises import LifePromises
 from shoal.testing.contract.frontier.lost_promises import LostPromises
 from shoal.testing.contract.frontier.pool_promises import PoolPromises
 from shoal.testing.contract.frontier.put_promises import PutPromises
 from shoal.testing.contract.frontier.reason_promises import ReasonPromises
 from shoal.testing.contract.frontier.settle_promises import SettlePromises
 from shoal.testing.contract.frontier.stage_promises import StagePromises
+from shoal.testing.contract.frontier.stop_promises import StopPromises
 from shoal.testing.contract.frontier.ttl_promises import TtlPromises
 from shoal.testing.contract.frontier.visit_promises import VisitPromises
 
@@ -36,6 +38,7 @@ from shoal.testing.contract.frontier.visit_promises import VisitPromises
 class FrontierContract(
     PutPromises,
     KnownPromises,
+    LifePromises,
     LeasePromises,
     LandingPromises,
     LostPromises,
@@ -45,6 +48,7 @@ class FrontierContract(
     AccountPromises,
     PoolPromises,
     ControlPromises,
+    StopPromises,
     FeedingPromises,
     TtlPromises,
     HistoryPromises,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import tempfile
@@ -19,6 +20,7 @@ from shoal.cli.display.screen import Screen
 from shoal.cli.options import checked_place, json_option
 from shoal.errors import ShoalError, UsageError
 from shoal.near_names import did_you_mean
+from shoal.settings import PLACE_VARIABLES
 
 if TYPE_CHECKING:
     from shoal.testing.chaos.plan import Deed
@@ -94,7 +96,8 @@ def chaos(*, seed: int | None, runs: int, as_json: bool, deeds: str, **options: 
     Crawls a site of its own, of which every page is known. Workers, a feeder and the servers that were started for the
     run are killed, stopped and cut off; some pages kill each worker that handles them, or hang. Then every page is
     looked up. Exit code 0 only if nothing was lost, nothing is stored twice, no page is a dead letter that need not
-    be, and the pace was kept by the site's own clock.
+    be, and the pace was kept by the site's own clock. It attacks no place that SHOAL_FRONTIER, SHOAL_STORE or
+    SHOAL_PIPE names: only those of its flags.
 
     \b
     Example: shoal chaos --kills 30 --workers 4
@@ -102,6 +105,9 @@ def chaos(*, seed: int | None, runs: int, as_json: bool, deeds: str, **options: 
     """
     from shoal.testing.chaos.report import total
 
+    # What is attacked is named on the command line: a fleet's own servers, which these variables name, never are.
+    for variable in PLACE_VARIABLES.values():
+        os.environ.pop(variable, None)
     screen = Screen()
     chosen = _chosen(deeds)
     first = random.randrange(10**6) if seed is None else seed  # noqa: S311 -- variety, not secrets

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import Command, argument_option, checked_place, kinds_with, setting_options, sink_option
+from shoal.cli.options import Command, archive_option, argument_option, kinds_with, setting_options, sink_option
 from shoal.errors import UsageError
 from shoal.secrecy import masked
 
@@ -45,7 +45,7 @@ def deploy_options(command: Command) -> Command:
         setting_options,
         click.option("--force", is_flag=True, help="Replace files that are there; passwords stay as they are."),
         sink_option("A sink of the crawl, as of `shoal run`; repeatable."),
-        click.option("--archive", metavar="URL", callback=checked_place, help="Where raw pages are kept: s3://…"),
+        archive_option("Where raw pages are kept: s3://…", default="none"),
         kinds_with("Workers for each of these kinds.  [default: one group, for the spider's kind]"),
         click.option(
             "--workers", metavar="N", type=click.IntRange(1), default=2, show_default=True, help="Workers at first."

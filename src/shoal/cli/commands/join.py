@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.cli.options import inbox_option, kinds_option, log_options, place_options
+from shoal.cli.worker_limits import limit_options
 from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
@@ -33,11 +34,20 @@ BROKEN = 70
 @click.option("--parent", type=int, hidden=True, help="Stop when this process is no longer the parent.")
 @click.option("--black-box", type=int, hidden=True, help="The descriptor of memory that the parent reads.")
 @click.option("--metrics", metavar="[HOST:]PORT", help="Tell metrics for Prometheus there.  [default: nowhere]")
+@limit_options
 @click.option("--burst", is_flag=True, help="End when the crawl is finished instead of waiting for the next.")
 @log_options
 @click.pass_obj
 def worker(
-    entry: Entry | None, /, spider: str, *, places: Places, pipe: str | None, black_box: int | None, **options: Any
+    entry: Entry | None,
+    /,
+    spider: str,
+    *,
+    places: Places,
+    pipe: str | None,
+    black_box: int | None,
+    replaces: bool,
+    **options: Any,
 ) -> int:
     """Join the fleet and work until told to stop.
 
@@ -57,7 +67,11 @@ def worker(
             if entry is not None:
                 entry.box = watched.box
         try:
-            return run(work_on_crawls(WorkerJob(reference=spider, places=places, watched=watched, **options)))
+            return run(
+                work_on_crawls(
+                    WorkerJob(reference=spider, places=places, watched=watched, replaced=replaces, **options)
+                )
+            )
         except (ShoalError, KeyboardInterrupt, BrokenPipeError):
             raise
         except Exception:
@@ -65,4 +79,4 @@ def worker(
             return BROKEN
 
     # In a fleet the coordinator is the parent, and watches.
-    return guarded(work, is_worker=options["parent"] is None)
+    return guarded(work, is_worker=options["parent"] is None, replaces=replaces)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -9,6 +11,8 @@ import click
 from shoal.cli.display.screen import Screen
 from shoal.cli.options import described, json_option, setting_options
 from shoal.secrecy import masked
+from shoal.settings import PLACE_VARIABLES
+from shoal.variables import VARIABLES
 
 SHOWN = 3
 
@@ -19,7 +23,7 @@ SHOWN = 3
 @json_option
 def settings(spider: str | None, *, flags: dict[str, Any], as_json: bool) -> None:
     """Every setting, its value, and where it came from: the default, shoal.toml, SHOAL_… in the environment,
-    the spider, or the command line.
+    the spider, or the command line. The places at the end are no settings: commands take them as flags.
 
     \b
     Example: shoal settings books.py --rate 2/s
@@ -39,10 +43,28 @@ def settings(spider: str | None, *, flags: dict[str, Any], as_json: bool) -> Non
                 name: {"value": value, "from": resolved.origins[name], "help": described(name)}
                 for name, value in values.items()
             }
+            | {
+                name: {"value": value, "from": origin, "help": VARIABLES[PLACE_VARIABLES[name]].text}
+                for name, (value, origin) in _places(os.environ).items()
+            }
         )
         return
     rows = [(name, _written(value), resolved.origins[name], described(name)) for name, value in values.items()]
+    rows += [
+        (name, value, origin, VARIABLES[PLACE_VARIABLES[name]].text)
+        for name, (value, origin) in _places(os.environ).items()
+    ]
     screen.table(("setting", "value", "from", "what it is for"), rows, whole=("setting",))
+
+
+def _places(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Every place that commands take without a flag, without passwords, and where it came from."""
+    return {
+        name: (" ".join(map(masked, environ[variable].split(" "))), variable)
+        if environ.get(variable)
+        else (VARIABLES[variable].default or "none", "default")
+        for name, variable in PLACE_VARIABLES.items()
+    }
 
 
 def _without_secrets(value: Any) -> Any:

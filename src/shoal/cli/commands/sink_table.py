@@ -10,10 +10,9 @@ import click
 
 from shoal.cli.display.numbers import count, duration, moment, moment_given, several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import checked_place, json_with
+from shoal.cli.options import json_with, store_option
 from shoal.errors import UsageError
-from shoal.processes.result_places import DEFAULT_FILE, check_store_exists
-from shoal.settings import STORE_VARIABLE
+from shoal.processes.result_places import check_store_exists
 
 if TYPE_CHECKING:
     from shoal.processes.sink_pump import SinkPump
@@ -22,22 +21,8 @@ if TYPE_CHECKING:
     from shoal.store.outgoing import SinkState
 
 T = TypeVar("T")
-Command = Callable[..., Any]
 
 FIELDS = ("id", "spider", "sink", "waiting", "oldest", "sent", "sent_at", "trouble", "trouble_since")
-
-
-def _store_option(command: Command) -> Command:
-    return click.option(
-        "--store",
-        metavar="URL",
-        default=DEFAULT_FILE,
-        show_default=True,
-        envvar=STORE_VARIABLE,
-        show_envvar=True,
-        callback=checked_place,
-        help="Where the items are.",
-    )(command)
 
 
 @click.group(short_help="Where items flow on to: what waits, what failed, send again.")
@@ -51,7 +36,7 @@ def sink() -> None:
 
 @sink.command(short_help="Show each sink: what was sent, what waits and why.")
 @click.option("--spider", metavar="NAME", help="Only the sinks of this spider.")
-@_store_option
+@store_option
 @json_with(*FIELDS)
 def status(*, store: str, spider: str | None, as_json: bool) -> None:
     """Show each sink: what was sent, what waits and why.
@@ -79,7 +64,7 @@ def status(*, store: str, spider: str | None, as_json: bool) -> None:
 @sink.command(short_help="Send what waits, without a crawl.")
 @click.argument("sinks", metavar="[SINK]...", nargs=-1)
 @click.option("--follow", is_flag=True, help="Go on until Ctrl-C: send what comes, wait for sinks that are away.")
-@_store_option
+@store_option
 @json_with("sink", "sent", "waiting", "trouble")
 def send(sinks: tuple[str, ...], *, store: str, follow: bool, as_json: bool) -> int:
     """Send what waits, without a crawl. SINK is an id of `shoal sink status`, or a sink's URL with its password; none:
@@ -99,7 +84,7 @@ def send(sinks: tuple[str, ...], *, store: str, follow: bool, as_json: bool) -> 
 @sink.command(short_help="Send all items once more, as they are now.")
 @click.argument("sink", metavar="[SINK]", required=False)
 @click.option("--since", metavar="TIME", help="Only items that changed since then: 2h or 7d ago, or a date.")
-@_store_option
+@store_option
 @json_with("sink", "sent", "waiting", "trouble")
 def replay(sink: str | None, *, store: str, since: str | None, as_json: bool) -> int:
     """Send all items once more, as they are now: each as new, with its present version, behind what waits. SINK is an
@@ -123,7 +108,7 @@ def replay(sink: str | None, *, store: str, since: str | None, as_json: bool) ->
 @sink.command(short_help="End a sink and drop what waits for it.")
 @click.argument("sink", metavar="[SINK]", required=False)
 @click.option("--yes", is_flag=True, help="Also if changes wait for it: they are dropped.")
-@_store_option
+@store_option
 @json_with("sink", "dropped")
 def remove(sink: str | None, *, store: str, yes: bool, as_json: bool) -> None:
     """End a sink. SINK is an id of `shoal sink status`, or a sink's URL; it can be left out where there is only one.

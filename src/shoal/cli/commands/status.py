@@ -142,6 +142,7 @@ def document(view: View) -> dict[str, Any]:
         "crawl": crawl.id,
         "spider": crawl.spider,
         "state": progress.state,
+        "priority": crawl.priority,
         "created": crawl.created,
         "finished": crawl.finished,
         "progress": progress,
@@ -192,7 +193,8 @@ def show_view(view: View, screen: Screen) -> None:
         screen.line(NOT_FED)
     if not screen.out.is_terminal and (line := set_aside(progress)):
         screen.line(line)
-    screen.pairs([*where_results_lie(view), *code_pairs(view)], indent="")
+    priority = [("priority:", str(crawl.priority))] if crawl.priority else []
+    screen.pairs([*priority, *where_results_lie(view), *code_pairs(view)], indent="")
     outcomes = sorted(progress.outcomes.items(), key=lambda pair: -pair[1])
     if outcomes:
         screen.line()

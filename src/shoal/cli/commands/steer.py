@@ -1,4 +1,4 @@
-"""`shoal pause`, `resume`, `cancel` and `pace`: change a crawl while it runs."""
+"""`shoal pause`, `resume`, `cancel`, `pace` and `priority`: change a crawl while it runs."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LANES_READ = 5_000
 NEAR_SHOWN = 3
+MOST_PRIORITY = 1000
 STEERED = ("crawl", "state", "left", "in_flight", "cancelled")
 RUN_AGAIN = "a running worker continues it; if none runs, repeat the command that began it"
 
@@ -44,6 +45,22 @@ class Paced(msgspec.Struct, frozen=True, kw_only=True):
     rate: str
     is_known: bool
     near: list[str] = []
+
+
+class Prioritised(msgspec.Struct, frozen=True, kw_only=True):
+    """A crawl with a new priority, for scripts, and the one before."""
+
+    crawl: str
+    priority: int
+    before: int
+
+
+class NumberLast(click.Command):
+    """A command whose last argument is a number, also one below zero, which click takes for an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        below = [one for one in args if one[:1] == "-" and one[1:].isdigit()]
+        return super().parse_args(ctx, [one for one in args if one not in below] + (["--", *below] if below else []))
 
 
 @click.command(short_help="Pause a crawl: nothing new is fetched until resume.")
@@ -104,6 +121,27 @@ def pace(host: str, rate: str, crawl: str | None, *, places: Places, as_json: bo
     from shoal.cli.loop import run
 
     run(_pace(host, rate, crawl, places=places, as_json=as_json))
+
+
+@click.command(cls=NumberLast, short_help="Change the priority of a crawl over others.")
+@click.argument("crawl")
+@click.argument("number", metavar="N", type=click.IntRange(-MOST_PRIORITY, MOST_PRIORITY))
+@place_options(store=False)
+@json_with("crawl", "priority", "before")
+def priority(crawl: str, number: int, *, places: Places, as_json: bool) -> None:
+    """Change the priority of a crawl over others, from the next lease on; 0 is that of crawls that name none.
+
+    Workers that have several crawls give the highest nine of ten slots while it has work for them, and the others take
+    turns at the rest. At a host that crawls share, a crawl of priority 1 starts nine requests for each one of a crawl
+    of priority 0.
+
+    \b
+    Example: shoal priority books-1 5
+             shoal priority archive-7 -1
+    """
+    from shoal.cli.loop import run
+
+    run(_prioritise(crawl, number, places=places, as_json=as_json))
 
 
 def _steer(crawl: str | None, state: CrawlState, *, places: Places, as_json: bool, yes: bool = False) -> None:
@@ -182,6 +220,22 @@ async def _pace(host: str, rate: str, name: str | None, *, places: Places, as_js
         via = quote(f"{lane}{VIA}{crawl.pools[0].name}")
         own = command(f"pace {via} {quote(rate)} {quote(crawl.id)}", places)
         screen.line(f"requests to it via a pool have their own pace: {own}")
+
+
+async def _prioritise(name: str, number: int, *, places: Places, as_json: bool) -> None:
+    from shoal.cli.which import chosen_crawl
+    from shoal.processes.crawl_record import is_unfinished
+    from shoal.processes.steering import set_priority
+
+    async with chosen_crawl(places, name) as (frontier, crawl):
+        before = await set_priority(crawl, number, frontier=frontier)
+    screen = Screen()
+    if as_json:
+        screen.json(Prioritised(crawl=crawl.id, priority=number, before=before))
+        return
+    screen.line(f"{crawl.id} has priority {number} from the next lease on; it had {before}")
+    if not is_unfinished(crawl.state):
+        screen.say(f"warning: {crawl.id} is {crawl.state}: its priority holds when it runs again")
 
 
 async def _hosts(frontier: Frontier, crawl: Crawl) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from shoal.model import (
     DIRECT,
     HTTP,
     Crawl,
+    CrawlSize,
     CrawlState,
     DeadCount,
     DeadFilter,
@@ -77,8 +79,17 @@ class PipedFrontier:
     async def set_feeding(self, crawl: str, feeder: str, *, seconds: float, makes_up: float | None = None) -> None:
         await self._ask("set_feeding", object, crawl=crawl, feeder=feeder, seconds=seconds, makes_up=makes_up)
 
-    async def delete_crawl(self, crawl: str) -> None:
-        await self._ask("delete_crawl", object, crawl=crawl)
+    async def delete_crawl(self, crawl: str, *, seconds: float = math.inf) -> bool:
+        return await self._ask("delete_crawl", bool, crawl=crawl, seconds=seconds)
+
+    async def half_deleted(self) -> list[str]:
+        return await self._ask("half_deleted", list[str])
+
+    async def size(self, crawl: str) -> CrawlSize:
+        return await self._ask("size", CrawlSize, crawl=crawl)
+
+    async def drop_keys(self, crawl: str, *, seconds: float = math.inf) -> bool:
+        return await self._ask("drop_keys", bool, crawl=crawl, seconds=seconds)
 
     async def put(
         self,
@@ -95,6 +106,9 @@ class PipedFrontier:
 
     async def know(self, crawl: str, keys: Sequence[int]) -> int:
         return await self._ask("know", int, crawl=crawl, keys=list(keys))
+
+    async def know_from(self, crawl: str, earlier: str) -> int:
+        return await self._ask("know_from", int, crawl=crawl, earlier=earlier)
 
     async def lease(  # noqa: PLR0913 -- as the contract has it
         self,

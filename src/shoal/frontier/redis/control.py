@@ -11,6 +11,7 @@ from redis.exceptions import ResponseError
 from shoal.error_text import several
 from shoal.errors import UsageError
 from shoal.frontier.redis.connection import Argument
+from shoal.frontier.redis.deletion import delete_crawl, keys_of
 from shoal.frontier.redis.exit_views import check_pools
 from shoal.frontier.redis.layout import LAYOUT_VERSION, UNKNOWN_LAYOUT
 from shoal.frontier.redis.lost_crawl import CRAWLS, LAST_NUMBER
@@ -18,16 +19,16 @@ from shoal.frontier.redis.mend import UNREADABLE
 from shoal.frontier.redis.server_checks import warn
 from shoal.frontier.redis.shard_runner import (
     SHARDS,
-    WORKERS,
     WRONG_TYPE,
     ShardRunner,
     layout_of,
     other_layout,
 )
 from shoal.frontier.redis.shards import Shard, prefix_of
-from shoal.frontier.redis.views import beats, state_of, waiting_among
+from shoal.frontier.redis.views import state_of, waiting_among
 from shoal.frontier.redis.wire import KEY, decode_crawl, decode_dead, encode_pools, number, pairs
 from shoal.frontier.rules.exits import check_exits
+from shoal.frontier.rules.limits import encoded
 from shoal.frontier.rules.unreadable import spider_in, unreadable_crawl
 from shoal.model import Crawl, CrawlState, DeadCount, DeadFilter, DeadLetter
 from shoal.setting_values import check_dedup
@@ -93,7 +94,15 @@ async def _open_shard(
     while True:
         async with runner.connections.borrow() as connection:
             answer = await connection.run(
-                "open", shard.prefix, given, walked, *fields, shard.number, shard.of, LAYOUT_VERSION
+                "open",
+                shard.prefix,
+                given,
+                walked,
+                *fields,
+                shard.number,
+                shard.of,
+                LAYOUT_VERSION,
+                encoded(crawl.limits),
             )
             if answer[0] == b"none" and shard.of == 1 and await runner.learn(crawl.id):
                 return {}
@@ -206,8 +215,8 @@ def _described(records: Sequence[Mapping[bytes, bytes]]) -> Crawl:
         return crawl
     state = state_of([record[b"state"] for record in records])
     ends = [float(record.get(b"finished", 0)) for record in records]
-    is_over = state in (CrawlState.FINISHED, CrawlState.CANCELLED)
-    return msgspec.structs.replace(crawl, state=state, finished=max(ends) if is_over else None)
+    is_over = state in (CrawlState.FINISHED, CrawlState.CANCELLED, CrawlState.STOPPED)
+    return msgspec.structs.replace(crawl, state=state, finished=max(ends) if is_over else None, keys=keys_of(records))
 
 
 async def set_state(runner: ShardRunner, crawl: str, state: CrawlState, *, reason: str) -> None:
@@ -223,41 +232,25 @@ async def set_state(runner: ShardRunner, crawl: str, state: CrawlState, *, reaso
         await _set_state(runner, shard, state, reason=reason)
 
 
-async def _set_state(runner: ShardRunner, shard: Shard, state: CrawlState, *, reason: str) -> None:
+async def stop(runner: ShardRunner, shards: Sequence[Shard], *, reason: str) -> None:
+    """Stop a crawl in several shards, unless somebody has given it another state meanwhile."""
+    for shard in shards:
+        await _set_state(runner, shard, CrawlState.STOPPED, reason=reason, from_running=True)
+
+
+async def _set_state(
+    runner: ShardRunner, shard: Shard, state: CrawlState, *, reason: str, from_running: bool = False
+) -> None:
     """A shard that is finished takes the new state, too, as long as its crawl is not."""
     walked = 0
     while True:
-        answer = await runner.change_in(shard, "state", str(state), walked, int(shard.of > 1), reason)
+        args = (str(state), walked, int(shard.of > 1), reason, int(from_running))
+        answer = await runner.change_in(shard, "state", *args)
         if answer[0] == b"ok":
             return
         if answer[0] == b"walk":
             await _walk(runner, shard, "resume", answer[1])
             walked = 1
-
-
-async def delete_crawl(runner: ShardRunner, crawl: str) -> None:
-    """Also deletes a crawl of an older layout: this layout has all its keys. A newer layout may have other keys."""
-    await runner.learn(crawl)
-    shards = await runner.all_shards(crawl)
-    version = await runner.version_of(crawl)
-    if version is not None and version > LAYOUT_VERSION:
-        raise other_layout(crawl, version, shown=runner.connections.shown)
-    async with runner.connections.borrow(seconds=None) as connection:
-        if len(shards) > 1:
-            # Half of it may be gone when we die: the next client that opens it deletes the rest first.
-            await connection.call("HSET", SHARDS, crawl, -len(shards))
-        for shard in shards:
-            while await connection.run("delete", shard.prefix) == b"1":
-                pass
-        if len(shards) > 1:
-            await connection.call("HDEL", SHARDS, crawl)
-        await connection.call("SREM", CRAWLS, crawl)
-        gone = [beat.worker for beat in await beats(connection) if beat.crawl == crawl]
-        for worker in gone:
-            await connection.call("ZREM", WORKERS + "seen", worker)
-            await connection.call("HDEL", WORKERS + "beats", worker)
-        await connection.call("UNLINK", f"{WORKERS}beats:{crawl}", f"{WORKERS}seen:{crawl}")
-    runner.forget_layout(crawl)
 
 
 async def forget(runner: ShardRunner, crawl: str, keys: Sequence[int]) -> None:

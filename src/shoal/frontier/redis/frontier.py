@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
-from shoal.frontier.redis import control, points, views
+from shoal.frontier.redis import control, deletion, points, views
 from shoal.frontier.redis import exit_views as exits
 from shoal.frontier.redis.connections import RedisConnections
+from shoal.frontier.redis.earlier_keys import know_from
 from shoal.frontier.redis.known_keys import know
 from shoal.frontier.redis.lease import Terms, evict, lease
 from shoal.frontier.redis.mend import Mend
@@ -24,6 +26,7 @@ from shoal.model import (
     DIRECT,
     HTTP,
     Crawl,
+    CrawlSize,
     CrawlState,
     DeadCount,
     DeadFilter,
@@ -102,8 +105,18 @@ class RedisFrontier:
             crawl, "feeding", feeder, number(seconds), "" if makes_up is None else number(makes_up)
         )
 
-    async def delete_crawl(self, crawl: str) -> None:
-        await control.delete_crawl(self._runner, crawl)
+    async def delete_crawl(self, crawl: str, *, seconds: float = math.inf) -> bool:
+        return await deletion.delete_crawl(self._runner, crawl, seconds=seconds)
+
+    async def half_deleted(self) -> list[str]:
+        return await deletion.half_deleted(self._runner)
+
+    async def size(self, crawl: str) -> CrawlSize:
+        answers = await self._runner.read_all(crawl, "size")
+        return CrawlSize(bytes=sum(int(answer[1]) for answer in answers))
+
+    async def drop_keys(self, crawl: str, *, seconds: float = math.inf) -> bool:
+        return await deletion.drop_keys(self._runner, crawl, seconds=seconds)
 
     async def put(
         self,
@@ -120,6 +133,9 @@ class RedisFrontier:
 
     async def know(self, crawl: str, keys: Sequence[int]) -> int:
         return await know(self._runner, crawl, keys)
+
+    async def know_from(self, crawl: str, earlier: str) -> int:
+        return await know_from(self._runner, crawl, earlier)
 
     async def lease(  # noqa: PLR0913 -- as the contract has it
         self,

@@ -11,12 +11,14 @@ from typing import Any
 import msgspec
 
 from shoal.frontier.redis.connection import Argument
+from shoal.frontier.redis.control import stop
 from shoal.frontier.redis.mend import UNREADABLE
 from shoal.frontier.redis.outbox import Outbox
 from shoal.frontier.redis.shard_runner import Call, ShardRunner
 from shoal.frontier.redis.shards import Shard, shard_of
 from shoal.frontier.redis.wire import KEY, decode_task, number
 from shoal.frontier.rules.fairness import share_out
+from shoal.frontier.rules.limits import decoded
 from shoal.frontier.rules.tasks import is_suspect
 from shoal.model import DIRECT, HTTP, VIA, Lease, LeaseBatch
 
@@ -144,9 +146,11 @@ async def _lease_many(runner: ShardRunner, shards: Sequence[Shard], terms: Terms
     survey = (limit, number(terms.horizon), terms.limit, number(terms.seconds), terms.asked)
     landing = _land(shards, terms.landed)
     surveys = await _ask_each(runner, dict.fromkeys(shards, ("survey", survey)), before=landing)
+    if await _stop_if_reached(runner, surveys):
+        surveys = await _ask_each(runner, dict.fromkeys(shards, ("survey", survey)))
     ready = []
     for shard, answer in surveys.items():
-        for start, age, lane, room in zip(*(answer[5 + column :: 4] for column in range(4)), strict=True):
+        for start, age, lane, room in zip(*(answer[6 + column :: 4] for column in range(4)), strict=True):
             ready.append((float(start), age, shard, lane, int(room)))
     ready.sort(key=lambda entry: entry[:2])
     del ready[terms.limit :]
@@ -170,6 +174,24 @@ async def _lease_many(runner: ShardRunner, shards: Sequence[Shard], terms: Terms
     lent.was_overtaken = sum((lease.crawl, lease.task.lane) in direct for lease in lent.leases) < shared_out
     lent.leases.sort(key=lambda lease: ranks[lease.crawl, lease.task.lane])
     return lent
+
+
+async def _stop_if_reached(runner: ShardRunner, surveys: Mapping[Shard, list[Any]]) -> bool:
+    """Stop the crawls that have reached a limit over all their shards; gives whether there are any."""
+    looks: dict[Shard, bytes] = {shard: answer[5] for shard, answer in surveys.items() if len(answer) > 5 and answer[5]}
+    are_stopped = False
+    for crawl in {shard.crawl for shard in looks}:
+        shards = [shard for shard in surveys if shard.crawl == crawl]
+        found = [looks[shard] for shard in shards if shard in looks]
+        limits = decoded(found[0].partition(b"\n")[2])
+        columns = zip(*(map(float, look.partition(b"\n")[0].split()) for look in found), strict=True)
+        left, *values = columns
+        come_to = [sum(each) if limit.of == "note" else max(each) for limit, each in zip(limits, values, strict=True)]
+        why = next((limit.why for limit, value in zip(limits, come_to, strict=True) if value >= limit.most), "")
+        if why and sum(left):
+            await stop(runner, shards, reason=why)
+            are_stopped = True
+    return are_stopped
 
 
 async def _ask_lanes(

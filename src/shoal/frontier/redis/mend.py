@@ -23,6 +23,7 @@ from shoal.frontier.redis.server_checks import warn
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.redis.wire import decode_dead, decode_held, decode_later, decode_task, decode_tries, pairs
 from shoal.frontier.rules.constants import LATEST_TIME, PARKED
+from shoal.frontier.rules.limits import decoded
 from shoal.frontier.rules.tasks import bad_record_key
 from shoal.frontier.rules.unreadable import aside_line
 from shoal.model import Crawl, CrawlState, Pool, Task
@@ -45,7 +46,17 @@ _TYPES = {
 _KIND = re.compile(rb"[^,:]+")
 _OF_A_LANE = {"q": b"zset", "rests": b"zset", "uses": b"hash", "shape": b"hash"}
 _OF_KEYS = {"seen:": b"set", "past:": b"set", "bloom:": b"string"}
-_MAY_LACK = {b"clock_shift", b"clock_last", b"dedup_ttl", b"max_cost", b"cost", b"filters", b"spent", b"finished"}
+_MAY_LACK = {
+    b"clock_shift",
+    b"clock_last",
+    b"dedup_ttl",
+    b"max_cost",
+    b"cost",
+    b"filters",
+    b"spent",
+    b"finished",
+    b"ran",
+}
 _OF_TASKS = ("held", "later", "dead")
 _LANE = struct.Struct(">13d")
 _ROSTER, _MORE, _FLIGHT_BYTES, _NEXT_BYTES = struct.Struct("<III"), struct.Struct("<IIIIddd"), 5, 12
@@ -126,6 +137,8 @@ class _Look:
             await self._replace("crawl", "state", fields.get(b"state"), str(CrawlState.RUNNING))
         if b"pools" in fields and not _reads(_POOLS.decode, fields[b"pools"]):
             await self._aside("crawl", b"pools", fields[b"pools"])
+        if not _reads(decoded, fields.get(b"limits", b"")):
+            await self._aside("crawl", b"limits", fields[b"limits"])
         if not _is_number(fields.get(b"buckets", b"1")):
             await self._replace("crawl", "buckets", fields[b"buckets"], str(await self._buckets()))
         await self._at_kinds(fields.get(b"kinds", b""))

@@ -16,6 +16,7 @@ from shoal.frontier.redis.lost_crawl import CRAWLS, lost_crawl
 from shoal.frontier.redis.mend import UNREADABLE
 from shoal.frontier.redis.server_checks import warn
 from shoal.frontier.redis.shards import Shard, shard_of, shards_of
+from shoal.frontier.rules.dropped_keys import keys_dropped
 from shoal.frontier.rules.unreadable import unreadable_crawl
 
 SHARDS = (
@@ -247,6 +248,9 @@ class ShardRunner:
             pending = [index for index in pending if needs_repair(answers[index])]
             for shard in dict.fromkeys(calls[index][0] for index in pending):
                 await self.repair(shard)
+        for index, (shard, _, _) in enumerate(calls):
+            if answers[index][0] == b"keys":
+                raise keys_dropped(shard.crawl)
         return [answers[index] for index in range(len(calls))]
 
     async def readable(self, crawl: str, read: Callable[[], Awaitable[T]]) -> T:

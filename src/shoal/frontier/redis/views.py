@@ -50,7 +50,7 @@ async def progress(runner: ShardRunner, crawl: str) -> Progress:
         notes.update(_numbers(answer[9]))
         counters["queued"] += answer[7]
     state = state_of([answer[1] for answer in answers])
-    is_held = state in (CrawlState.PAUSED, CrawlState.CANCELLED)
+    is_held = state in (CrawlState.PAUSED, CrawlState.CANCELLED, CrawlState.STOPPED)
     return Progress(
         state=state,
         feeding=answers[0][2] == b"1",
@@ -66,6 +66,7 @@ async def progress(runner: ShardRunner, crawl: str) -> Progress:
         due_in=min((float(answer[13]) for answer in answers if answer[13]), default=0.0)
         if counters["delayed"]
         else 0.0,
+        ran=max(float(answer[14]) for answer in answers),
     )
 
 

@@ -14,6 +14,7 @@ from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.layout import SEQUENCES, VERDICTS
 from shoal.frontier.redis.shards import Shard
 from shoal.frontier.rules.constants import LONGEST_WHY
+from shoal.frontier.rules.limits import decoded
 from shoal.frontier.rules.tasks import bounded_priority
 from shoal.model import DIRECT, HTTP, Crawl, DeadLetter, ExitUse, LaneUpdate, Pool, Render, Task, Visit
 
@@ -303,12 +304,14 @@ def decode_crawl(fields: Mapping[bytes, bytes]) -> Crawl:
                 "cost": _number_in(fields, b"max_cost", 0.0),
             },
             "pools": msgspec.json.decode(fields.get(b"pools", b"[]")),
+            "limits": decoded(fields.get(b"limits", b"")),
             "settings": msgspec.json.decode(fields[b"settings"]),
             "feeding": fields.get(b"feeding") == b"1",
             "created": _number_in(fields, b"created", 0.0),
             "dedup": fields.get(b"dedup", b"exact").decode(),
             "dedup_ttl": _number_in(fields, b"dedup_ttl", 0.0),
             "finished": None if finished is None else _number_in(fields, b"finished", 0.0),
+            "keys": fields.get(b"keys", b"known").decode(),
         },
         Crawl,
     )

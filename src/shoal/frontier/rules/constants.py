@@ -39,6 +39,7 @@ LEARNT_SECONDS: Final = 30 * 86400  # how long the pace that a search has found 
 # The time of a crawl.
 STEP_SECONDS: Final = 0.25  # a clock that is further ahead than this was stepped
 CLOCK_SECONDS: Final = 1.0  # how often a crawl's latest time is noted
+LONGEST_BREAK: Final = 60.0  # between signs of workers; after a longer one nobody worked meanwhile
 AWAY_SHARE: Final = 2  # of a lease: half of it without a sign of any worker; leases are renewed every third
 
 # Tasks.

@@ -5,21 +5,23 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from shoal.errors import UsageError
 from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL, STAYER
 from shoal.frontier.rules.exits import check_exits
+from shoal.frontier.rules.limits import decoded, encoded
 from shoal.frontier.rules.tasks import DROPPED, losses_of_requeued, outcome_of
 from shoal.frontier.rules.unreadable import unreadable_crawl
 from shoal.frontier.sqlite import pool_exits
+from shoal.frontier.sqlite.deletion import DELETING
 from shoal.frontier.sqlite.expiry import change_ttl, expire_keys, forget_ended, retire
 from shoal.frontier.sqlite.frontier_rows import DEAD
 from shoal.frontier.sqlite.ledger import Ledger
 from shoal.frontier.sqlite.moment import Moment
-from shoal.frontier.sqlite.put import SEQUENCES
+from shoal.frontier.sqlite.put import ids_of
 from shoal.model import STAGE, VIA, Budgets, Crawl, CrawlState, DeadCount, DeadFilter, Pool
 
 _AMONG = "SELECT lane, reason FROM task WHERE crawl = :crawl AND state = 3 AND at >= :since AND at <= :until"
@@ -31,9 +33,10 @@ _COUNT_DEAD = (
 _HAS_MORE = f"SELECT EXISTS ({_AMONG} AND :key IS NULL LIMIT 1 OFFSET :most)"
 _CRAWLS = (
     "SELECT name, spider, state, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost,"
-    " settings, pools, feeding, dedup_ttl, created, finished FROM crawl"
+    " settings, pools, feeding, dedup_ttl, created, finished, limits, keys FROM crawl"
     " JOIN crawl_about ON crawl_about.crawl = crawl.id"
 )
+KEYS: Final = ("known", "dropping", "dropped")
 _SETTINGS = 10  # the index of the settings among these columns
 
 
@@ -45,15 +48,18 @@ def load(db: sqlite3.Connection, name: str, *, at: Moment) -> Ledger:
     return ledger
 
 
-def open_crawl(db: sqlite3.Connection, crawl: Crawl, *, at: Moment) -> Crawl:
+def open_crawl(db: sqlite3.Connection, crawl: Crawl, *, at: Moment) -> Crawl | None:
+    """The crawl; None: the rest of an older one of this name is to be removed first."""
     if crawl.dedup != "exact":
         raise UsageError(
             f"dedup {crawl.dedup!r} needs a Redis frontier: set dedup to exact, or use --frontier redis://…"
         )
     check_exits(crawl.pools)
-    found = db.execute("SELECT id, interval, cap FROM crawl WHERE name = ?", (crawl.id,)).fetchone()
+    found = db.execute("SELECT state, id, interval, cap FROM crawl WHERE name = ?", (crawl.id,)).fetchone()
+    if found and found[0] == DELETING:
+        return None
     if found:
-        _take_over(db, crawl, *found, at=at)
+        _take_over(db, crawl, *found[1:], at=at)
     else:
         _create(db, crawl, now=at.wall)
     return _crawl(db.execute(f"{_CRAWLS} WHERE name = ?", (crawl.id,)).fetchone())
@@ -64,10 +70,10 @@ def _take_over(db: sqlite3.Connection, crawl: Crawl, row_id: int, interval: floa
     budgets = crawl.budgets
     db.execute(
         "UPDATE crawl SET interval = ?, cap = ?, needs_rules = ?, max_pages = ?, max_per_lane = ?, max_per_shape = ?,"
-        " max_cost = ? WHERE id = ?",
+        " max_cost = ?, limits = ? WHERE id = ?",
         (
             crawl.interval, crawl.cap, crawl.needs_rules, budgets.pages, budgets.per_lane, budgets.per_shape,
-            budgets.cost, row_id,
+            budgets.cost, encoded(crawl.limits), row_id,
         ),
     )  # fmt: skip
     ledger = load(db, crawl.id, at=at)
@@ -109,11 +115,11 @@ def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
     row_id = db.execute(
         "INSERT INTO crawl (name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape,"
         " max_cost, cost, dedup_ttl, generation, turned, epoch, last_seq, last_token,"
-        " queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)",
+        " queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost, limits)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ?)",
         (
             crawl.id, str(crawl.state), crawl.feeding, crawl.interval, crawl.cap, crawl.needs_rules, budgets.pages,
-            budgets.per_lane, budgets.per_shape, budgets.cost, crawl.dedup_ttl, now,
+            budgets.per_lane, budgets.per_shape, budgets.cost, crawl.dedup_ttl, now, encoded(crawl.limits),
         ),
     ).lastrowid  # fmt: skip
     db.execute("UPDATE crawl SET epoch = id * ? WHERE id = ?", (EPOCHS_PER_CRAWL, row_id))
@@ -128,7 +134,9 @@ def _create(db: sqlite3.Connection, crawl: Crawl, *, now: float) -> None:
 
 def crawls(db: sqlite3.Connection, path: object) -> list[Crawl]:
     """All crawls, newest first. One whose settings cannot be read is listed as refused."""
-    return [_listed(row, path) for row in db.execute(f"{_CRAWLS} ORDER BY created DESC, id DESC")]
+    return [
+        _listed(row, path) for row in db.execute(f"{_CRAWLS} WHERE state <> 'deleting' ORDER BY created DESC, id DESC")
+    ]
 
 
 def _listed(row: tuple[Any, ...], path: object) -> Crawl:
@@ -151,12 +159,15 @@ def set_state(ledger: Ledger, state: CrawlState, *, reason: str) -> None:
     if state == CrawlState.CANCELLED:
         _cancel(ledger)
     crawl.state = state
+    crawl.finished = ledger.wall if state in (CrawlState.CANCELLED, CrawlState.STOPPED) else None
     ledger.db.execute("UPDATE crawl_about SET reason = ? WHERE crawl = ?", (reason, crawl.id))
     ledger.flush()
 
 
 def set_feeding(ledger: Ledger, feeder: str, *, seconds: float, makes_up: float | None) -> None:
     db, crawl, now = ledger.db, ledger.crawl, ledger.now
+    if seconds > 0:
+        ledger.check_keys()
     forget = "DELETE FROM feeder WHERE crawl = ? AND until <= ? AND (substr(name, 1, ?) = ?) = ?"
     db.execute(forget, (crawl.id, now, len(STAYER), STAYER, True))
     if makes_up is not None:
@@ -171,22 +182,6 @@ def set_feeding(ledger: Ledger, feeder: str, *, seconds: float, makes_up: float 
         others = db.execute("SELECT 1 FROM feeder WHERE crawl = ? AND until > ?", (crawl.id, now)).fetchone()
         crawl.feeding = int(others is not None)
     ledger.flush()
-
-
-def delete_crawl(db: sqlite3.Connection, name: str) -> None:
-    row = db.execute("SELECT id FROM crawl WHERE name = ?", (name,)).fetchone()
-    if row is None:
-        return
-    crawl = row[0]
-    lanes = "lane IN (SELECT id FROM lane WHERE crawl = ?)"
-    db.execute("DELETE FROM task WHERE id BETWEEN ? AND ?", ids_of(crawl))
-    db.execute(f"DELETE FROM shape WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
-    for table in ("lane_rules", "lane_rest", "lane_exit", "lane_why", "lane_kind"):
-        db.execute(f"DELETE FROM {table} WHERE {lanes}", (crawl,))  # noqa: S608 -- constant
-    for table in ("feeder", "exit", "pool_turn", "seen", "past", "lane", "counter", "sample", "point", "crawl_about"):
-        db.execute(f"DELETE FROM {table} WHERE crawl = ?", (crawl,))  # noqa: S608 -- constant
-    db.execute("DELETE FROM worker WHERE crawl = ?", (name,))
-    db.execute("DELETE FROM crawl WHERE id = ?", (crawl,))
 
 
 def forget(ledger: Ledger, keys: Sequence[int]) -> None:
@@ -209,6 +204,7 @@ def forget(ledger: Ledger, keys: Sequence[int]) -> None:
 def requeue_dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> int:
     rows = dead_rows(ledger, "task.id, task.lane, task.reason, task.kind", which, limit=limit, lendable=True)
     if rows:
+        ledger.check_keys()
         ledger.revive()
     changes = []
     for row_id, lane_id, reason, kind in rows:
@@ -282,7 +278,6 @@ def _cancel(ledger: Ledger) -> None:
     ledger.db.execute("UPDATE lane_kind SET waiting = 0 WHERE crawl = ?", (crawl.id,))
     crawl.cancelled += crawl.queued + crawl.delayed
     crawl.queued = crawl.delayed = 0
-    crawl.finished = ledger.wall
 
 
 def _restore(ledger: Ledger) -> None:
@@ -307,16 +302,26 @@ def _restore(ledger: Ledger) -> None:
     )
     crawl.delayed = crawl.cancelled - crawl.queued
     crawl.cancelled = 0
-    crawl.finished = None
-
-
-def ids_of(crawl: int) -> tuple[int, int]:
-    """The range of a crawl's task ids."""
-    return crawl * SEQUENCES, (crawl + 1) * SEQUENCES - 1
 
 
 def _crawl(row: tuple[Any, ...], known: dict[str, Any] | None = None) -> Crawl:
-    name, spider, state, interval, cap, needs_rules, *budgets, settings, pools, feeding, ttl, created, finished = row
+    (
+        name,
+        spider,
+        state,
+        interval,
+        cap,
+        needs_rules,
+        *budgets,
+        settings,
+        pools,
+        feeding,
+        ttl,
+        created,
+        finished,
+        limits,
+        keys,
+    ) = row
     return Crawl(
         id=name,
         spider=spider,
@@ -330,5 +335,7 @@ def _crawl(row: tuple[Any, ...], known: dict[str, Any] | None = None) -> Crawl:
         feeding=bool(feeding),
         created=created,
         finished=finished,
+        limits=decoded(limits),
         dedup_ttl=ttl,
+        keys=KEYS[keys],
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,8 @@ from shoal.errors import StorageError
 from shoal.frontier.rules.constants import MOST_COUNTED
 from shoal.frontier.rules.duties import DutyCall
 from shoal.frontier.sqlite import control, points, pool_exits, views
+from shoal.frontier.sqlite.deletion import delete_some, drop_some_keys, half_deleted
+from shoal.frontier.sqlite.earlier_keys import START, Position, check_earlier, done_keys, note_undone
 from shoal.frontier.sqlite.expiry import expire_keys
 from shoal.frontier.sqlite.lease import Stuck, Terms, lease
 from shoal.frontier.sqlite.ledger import Ledger
@@ -24,11 +27,13 @@ from shoal.frontier.sqlite.migrations import open_tables
 from shoal.frontier.sqlite.moment import Moment
 from shoal.frontier.sqlite.put import bury, know, put
 from shoal.frontier.sqlite.settle import extend, settle
+from shoal.frontier.sqlite.sizes import size
 from shoal.frontier.steady import SteadyTimes
 from shoal.model import (
     DIRECT,
     HTTP,
     Crawl,
+    CrawlSize,
     CrawlState,
     DeadCount,
     DeadFilter,
@@ -51,6 +56,7 @@ from shoal.model import (
 from shoal.sqlite_file import storage_errors, transaction
 
 T = TypeVar("T")
+LONGEST_PAUSE = 0.05  # between two steps of long work
 KNOWN_AT_ONCE = 5_000  # keys that one transaction marks as known
 MEND_REST = (
     20.0  # times as long as a walk over the crawls took that found nothing bad, before wrong input causes another
@@ -94,7 +100,9 @@ class SqliteFrontier:
         return frontier
 
     async def open_crawl(self, crawl: Crawl) -> Crawl:
-        return await self._write(lambda db, at: control.open_crawl(db, crawl, at=at))
+        while (opened := await self._write(lambda db, at: control.open_crawl(db, crawl, at=at))) is None:
+            await self.delete_crawl(crawl.id)
+        return opened
 
     async def crawls(self) -> list[Crawl]:
         return await self._read(lambda db, _: control.crawls(db, self._path))
@@ -107,8 +115,17 @@ class SqliteFrontier:
             crawl, lambda ledger: control.set_feeding(ledger, feeder, seconds=seconds, makes_up=makes_up)
         )
 
-    async def delete_crawl(self, crawl: str) -> None:
-        await self._write(lambda db, _: control.delete_crawl(db, crawl))
+    async def delete_crawl(self, crawl: str, *, seconds: float = math.inf) -> bool:
+        return await self._stepwise(lambda: self._write(lambda db, _: delete_some(db, crawl)), seconds=seconds)
+
+    async def half_deleted(self) -> list[str]:
+        return await self._read(lambda db, _: half_deleted(db))
+
+    async def size(self, crawl: str) -> CrawlSize:
+        return await self._look(crawl, size)
+
+    async def drop_keys(self, crawl: str, *, seconds: float = math.inf) -> bool:
+        return await self._stepwise(lambda: self._change(crawl, drop_some_keys), seconds=seconds)
 
     async def put(
         self,
@@ -146,6 +163,20 @@ class SqliteFrontier:
         # In parts: other processes wait while one writes.
         parts = [keys[start : start + KNOWN_AT_ONCE] for start in range(0, max(1, len(keys)), KNOWN_AT_ONCE)]
         return sum([await self._change(crawl, partial(work, part=part)) for part in parts])
+
+    async def know_from(self, crawl: str, earlier: str) -> int:
+        await self._look(earlier, check_earlier)
+        row = await self._look(earlier, lambda ledger: note_undone(ledger, None))
+        while row is not None:
+            row = await self._look(earlier, partial(note_undone, after=row))
+        position: Position | None = START
+        new = await self.know(crawl, [])
+        while position is not None:
+            keys, position = await self._look(earlier, partial(done_keys, after=position))
+            new += await self.know(crawl, keys)
+        # They may have been dropped meanwhile: then some are missing.
+        await self._look(earlier, check_earlier)
+        return new
 
     async def lease(  # noqa: PLR0913 -- as the contract has it
         self,
@@ -280,6 +311,18 @@ class SqliteFrontier:
         if self._closed:
             raise StorageError(f"the frontier at {self._path} is closed")
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def _stepwise(self, step: Callable[[], Awaitable[bool]], *, seconds: float) -> bool:
+        """Do steps until one says that it was the last, or the time is over. Others write in between."""
+        began = time.monotonic()
+        while True:
+            step_began = time.monotonic()
+            if await step():
+                return True
+            if time.monotonic() - began >= seconds:
+                return False
+            # SQLite gives its lock to whoever asks first: those who wait look again only now and then.
+            await asyncio.sleep(min(LONGEST_PAUSE, time.monotonic() - step_began))
 
     async def _write(self, work: Callable[[sqlite3.Connection, Moment], T], *, given: bool = True) -> T:
         return await self._run(lambda: self._in_transaction(work, given=given))

@@ -16,7 +16,7 @@ CRAWL_COLUMNS = (
     "id, name, state, feeding, interval, cap, needs_rules, max_pages, max_per_lane, max_per_shape, max_cost, cost,"
     " finished, dedup_ttl, generation, turned, epoch,"
     " last_seq, last_token, queued, delayed, leased, done, dead, cancelled, duplicates, stale, retried, lost,"
-    " clock_last, clock_shift, kinds"
+    " clock_last, clock_shift, kinds, ran, limits, keys"
 )
 LANE_COLUMNS = (
     "id, name, next_start, last_start, blocked_until, interval, base_interval, cap, in_flight, waiting, known, opener,"
@@ -60,6 +60,9 @@ class CrawlRow(msgspec.Struct):
     clock_last: float
     clock_shift: float
     kinds: str
+    ran: float
+    limits: str
+    keys: int
 
     @property
     def left(self) -> int:

@@ -19,6 +19,7 @@ from shoal.frontier.rules.constants import (
 from shoal.frontier.rules.exits import no_exit_reason
 from shoal.frontier.rules.fairness import share_out
 from shoal.frontier.rules.lanes import ask_again_in, needs_opening, starts_within
+from shoal.frontier.rules.limits import decoded, reached
 from shoal.frontier.rules.tasks import (
     has_spent,
     is_suspect,
@@ -87,6 +88,7 @@ def lease(db: sqlite3.Connection, crawls: Sequence[str], terms: Terms, *, at: Mo
             _bring_back(ledger)
         if reclaim_expired(ledger) + _wake(ledger):
             ledger.flush()
+        _stop_if_reached(ledger)
         _pause_if_spent(ledger)
     leases = _lend_from(_choose(ledgers, terms), terms, db=db)
     leases.sort(key=lambda lease: lease.wait)
@@ -131,6 +133,16 @@ def _pause_if_spent(ledger: Ledger) -> None:
     crawl = ledger.crawl
     if crawl.state == CrawlState.RUNNING and crawl.left and has_spent(crawl.cost, crawl.max_cost):
         crawl.state = CrawlState.PAUSED
+
+
+def _stop_if_reached(ledger: Ledger) -> None:
+    crawl = ledger.crawl
+    if not crawl.limits or crawl.state != CrawlState.RUNNING or not crawl.left:
+        return
+    limit = reached(decoded(crawl.limits), note=ledger.noted, ran=crawl.ran, wall=ledger.wall)
+    if limit is not None:
+        crawl.state, crawl.finished = CrawlState.STOPPED, ledger.wall
+        ledger.db.execute("UPDATE crawl_about SET reason = ? WHERE crawl = ?", (limit.why, crawl.id))
 
 
 def _wake(ledger: Ledger) -> int:
@@ -317,6 +329,8 @@ def _give_up(ledger: Ledger, lane: LaneRow, exits: LaneExits, terms: Terms) -> N
 def _finish(ledger: Ledger) -> bool:
     """Whether the crawl has nothing left to do; a running one is finished from now on."""
     crawl = ledger.crawl
+    if crawl.state == CrawlState.STOPPED:
+        return not crawl.leased
     if crawl.left or crawl.state == CrawlState.PAUSED or ledger.is_fed:
         return False
     if crawl.state == CrawlState.RUNNING:

@@ -11,7 +11,9 @@ import msgspec
 
 from shoal.frontier.rules.constants import LONGEST_WHY, MAX_SAMPLES, STAGE_CAP, STAYER
 from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
+from shoal.frontier.rules.dropped_keys import keys_dropped
 from shoal.frontier.rules.lanes import first_pace, takes_why
+from shoal.frontier.rules.limits import ran_since
 from shoal.frontier.sqlite.crawl_exits import CrawlExits
 from shoal.frontier.sqlite.frontier_rows import (
     CANCELLED,
@@ -37,6 +39,7 @@ WRITE_LANES = (
     " rules_version = new.column13, exits = new.column14, exits_next = new.column15"
     " FROM (VALUES {rows}) AS new WHERE lane.id = new.column1"
 )
+_LOAD = f"SELECT {CRAWL_COLUMNS} FROM crawl WHERE name = ? AND state <> 'deleting'"  # noqa: S608 -- constant
 REST, PACE = "rest", "pace"  # the kinds of `lane_why`
 WAITING = "waiting"  # the kind of the counters of tasks that are of another kind than http
 _SPARE = "UPDATE task SET at = ? WHERE crawl = ? AND state = 2 AND at > ? AND at <= ?"
@@ -66,7 +69,7 @@ class Ledger:
 
     @classmethod
     def load(cls, db: sqlite3.Connection, name: str, *, at: Moment) -> Ledger | None:
-        row = db.execute(f"SELECT {CRAWL_COLUMNS} FROM crawl WHERE name = ?", (name,)).fetchone()  # noqa: S608 -- constant
+        row = db.execute(_LOAD, (name,)).fetchone()
         return None if row is None else cls(db, CrawlRow(*row), at=at)
 
     def note_presence(self, *, seconds: float) -> bool:
@@ -78,6 +81,8 @@ class Ledger:
             self.db.execute(_SPARE, (ends, crawl.id, last, ends))
         if not is_noted(self.now, last=last):
             return False
+        if crawl.state == CrawlState.RUNNING:
+            crawl.ran += ran_since(self.now, last=last)
         crawl.clock_last = self.now
         return True
 
@@ -211,6 +216,12 @@ class Ledger:
         for name, amount in counts.items():
             self.tally("note", name, amount)
 
+    def noted(self, name: str) -> int:
+        """The sum of a note, as it is stored."""
+        select = "SELECT value FROM counter WHERE crawl = ? AND kind = 'note' AND name = ?"
+        row = self.db.execute(select, (self.crawl.id, name)).fetchone()
+        return 0 if row is None else int(row[0])
+
     def sample(self, reason: str, url: str) -> None:
         self._samples.append((reason, url))
 
@@ -242,6 +253,11 @@ class Ledger:
         select = "SELECT count(*) FROM feeder WHERE crawl = ? AND until <= ? AND substr(name, 1, ?) <> ?"
         return int(self.db.execute(select, (self.crawl.id, self.now, len(STAYER), STAYER)).fetchone()[0])
 
+    def check_keys(self) -> None:
+        """Refuse a change that needs the keys, if they were dropped."""
+        if self.crawl.keys:
+            raise keys_dropped(self.crawl.name)
+
     def revive(self) -> None:
         """A task or a source came into the crawl: a finished one runs again."""
         if self.crawl.state == CrawlState.FINISHED:
@@ -261,11 +277,12 @@ class Ledger:
         self.db.execute(
             "UPDATE crawl SET state = ?, feeding = ?, cost = ?, finished = ?, epoch = ?, last_seq = ?, last_token = ?,"
             " queued = ?, delayed = ?, leased = ?, done = ?, dead = ?, cancelled = ?, duplicates = ?, stale = ?,"
-            " retried = ?, lost = ?, clock_last = ? WHERE id = ?",
+            " retried = ?, lost = ?, clock_last = ?, ran = ? WHERE id = ?",
             (
                 str(crawl.state), crawl.feeding, crawl.cost, crawl.finished, crawl.epoch, crawl.last_seq,
                 crawl.last_token, crawl.queued, crawl.delayed, crawl.leased, crawl.done, crawl.dead, crawl.cancelled,
-                crawl.duplicates, crawl.stale, crawl.retried, crawl.lost, crawl.clock_last, crawl.id,
+                crawl.duplicates, crawl.stale, crawl.retried, crawl.lost, crawl.clock_last, crawl.ran,
+                crawl.id,
             ),
         )  # fmt: skip
         if self._lanes:

@@ -58,7 +58,7 @@ def reclaim_unknown(db: sqlite3.Connection, worker: str, known: Set[int], *, at:
 
 def _lenders(db: sqlite3.Connection, *, at: Moment) -> Iterator[Ledger]:
     """The crawls that have leases. A step of the clock is noticed in all crawls: loading one does that."""
-    for (name,) in db.execute("SELECT name FROM crawl").fetchall():
+    for (name,) in db.execute("SELECT name FROM crawl WHERE state <> 'deleting'").fetchall():
         ledger = Ledger.load(db, name, at=at)
         if ledger and ledger.crawl.leased > 0:
             yield ledger

@@ -14,15 +14,15 @@ from typing import Any, Final
 
 import msgspec
 
+from shoal.frontier.rules.limits import decoded
 from shoal.frontier.rules.tasks import BAD_RECORD, KNOWN_KEYS, SET_ASIDE, outcome_of
 from shoal.frontier.rules.unreadable import aside_line
 from shoal.frontier.sqlite import roster
-from shoal.frontier.sqlite.control import ids_of
 from shoal.frontier.sqlite.frontier_rows import CANCELLED, COUNTS, DEAD, LEASED, QUEUED
 from shoal.frontier.sqlite.kind_queues import HTTP_NUMBER, REFRESH_ALL
 from shoal.frontier.sqlite.lease import DECODER
 from shoal.frontier.sqlite.ledger import WAITING
-from shoal.frontier.sqlite.put import SEQUENCES
+from shoal.frontier.sqlite.put import SEQUENCES, ids_of
 from shoal.model import DIRECT, HTTP, Crawl, CrawlState, Pool, Task
 
 # What working with a damaged record raises.
@@ -34,6 +34,7 @@ _CRAWL_NUMBERS = (
     "feeding", "interval", "cap", "needs_rules", "max_pages", "max_per_lane", "max_per_shape", "max_cost", "cost",
     "dedup_ttl", "generation", "turned", "epoch", "last_seq", "last_token", "queued", "delayed", "leased", "done",
     "dead", "cancelled", "duplicates", "stale", "retried", "lost", "clock_last", "clock_shift",
+    "ran",
 )  # fmt: skip
 _LANE_NUMBERS = (
     "next_start", "last_start", "blocked_until", "interval", "base_interval", "cap", "in_flight", "waiting", "known",
@@ -63,7 +64,7 @@ _LOG = logging.getLogger("shoal.frontier")
 
 def mend(db: sqlite3.Connection, *, now: float) -> int:
     """Go through all crawls; gives how many records were set aside or corrected. In a transaction of the caller."""
-    crawls = db.execute("SELECT id, name FROM crawl").fetchall()
+    crawls = db.execute("SELECT id, name FROM crawl WHERE state <> 'deleting'").fetchall()
     return sum(_Mend(db, row_id, name, now=now).run() for row_id, name in crawls)
 
 
@@ -118,6 +119,9 @@ class _Mend:
                 (value, self._crawl),
             )
             self._aside["crawl"] += changed.rowcount
+        if not _reads(decoded, self._one("SELECT limits FROM crawl WHERE id = ?", self._crawl)):
+            self._aside["crawl"] += 1
+            self._db.execute("UPDATE crawl SET limits = '' WHERE id = ?", (self._crawl,))
         kinds = self._one("SELECT kinds FROM crawl WHERE id = ?", self._crawl)
         self._kinds = kinds.split(",") if kinds and isinstance(kinds, str) else []
         gone = self._db.execute("DELETE FROM feeder WHERE crawl = ? AND typeof(until) <> 'real'", (self._crawl,))
@@ -254,7 +258,7 @@ class _Mend:
             f"UPDATE crawl SET {assignments} WHERE id = ? AND ({differs})",  # noqa: S608 -- constants
             (*counts, self._crawl, *counts),
         ).rowcount
-        if self._aside["crawl"] and not self._one("SELECT dedup_ttl FROM crawl WHERE id = ?", self._crawl):
+        if self._aside["crawl"] and not self._one("SELECT dedup_ttl OR keys FROM crawl WHERE id = ?", self._crawl):
             # A key whose task has no row any more is done, unless it never had one.
             keys = self._one("SELECT count(*) FROM seen WHERE crawl = ?", self._crawl)
             without = "SELECT value FROM counter WHERE crawl = ? AND kind = 'note' AND name = ?"

@@ -43,8 +43,14 @@ _HASTEN = (
 KNOWN = "SELECT json_group_array(value) FROM json_each(?) CROSS JOIN seen ON seen.crawl = ? AND seen.key = value"
 
 
+def ids_of(crawl: int) -> tuple[int, int]:
+    """The range of a crawl's task ids."""
+    return crawl * SEQUENCES, (crawl + 1) * SEQUENCES - 1
+
+
 def put(ledger: Ledger, tasks: list[Task]) -> PutReport:
     """Let in each task whose key is new and that fits the budgets."""
+    ledger.check_keys()
     return put_found(ledger, tasks)[0]
 
 
@@ -56,12 +62,14 @@ def put_found(ledger: Ledger, tasks: list[Task]) -> tuple[PutReport, list[int]]:
 
 def bury(ledger: Ledger, letters: Sequence[tuple[Task, str]]) -> PutReport:
     """Let them in as a put does, but as dead letters. Of letters with the same key, the first one counts."""
+    ledger.check_keys()
     reasons = {task.key: reason for task, reason in reversed(letters)}
     return _let_in([task for task, _ in letters], _Intake(ledger, reasons)) if letters else PutReport()
 
 
 def know(ledger: Ledger, keys: Sequence[int]) -> int:
     """Mark keys as known without a task. Call `expire_keys` first."""
+    ledger.check_keys()
     known = _known_among(ledger, list(keys))
     new = [key for key in dict.fromkeys(keys) if key not in known]
     if ledger.crawl.dedup_ttl:

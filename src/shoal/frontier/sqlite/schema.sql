@@ -4,6 +4,9 @@
 -- A crawl and its counters. A counter changes in the same transaction as the tasks it counts.
 -- feeding: 1 while it is fed; with no row in feeder, it was opened to be fed and no feeder has come yet.
 -- kinds: the kinds of its tasks besides http, with commas between them, in the order in which they came.
+-- ran: the seconds in which workers were there while it was running. limits: what stops it, as JSON; empty: nothing does.
+-- keys: 1 from the moment that its keys are being dropped, 2 when they are gone.
+-- state 'deleting': nobody sees it any more, and its rows are being removed.
 -- clock_last: the latest time at which leases were asked for. clock_shift: what is added to the clock, which was stepped.
 CREATE TABLE crawl (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -37,7 +40,10 @@ CREATE TABLE crawl (
     lost INTEGER NOT NULL,
     clock_last REAL NOT NULL DEFAULT 0,
     clock_shift REAL NOT NULL DEFAULT 0,
-    kinds TEXT NOT NULL DEFAULT ''
+    kinds TEXT NOT NULL DEFAULT '',
+    ran REAL NOT NULL DEFAULT 0,
+    limits TEXT NOT NULL DEFAULT '',
+    keys INTEGER NOT NULL DEFAULT 0
 );
 
 -- The processes that feed a crawl's start, each until a time by which it must have said so again. One that has fed everything has
@@ -50,7 +56,7 @@ CREATE TABLE feeder (
 ) WITHOUT ROWID;
 
 -- What a crawl was opened with, beside its pace and budgets. Apart, so that the counters' row stays short.
--- reason: why it was paused or cancelled, if that is known. rolls: every exit that each pool ever had; an exit's position there is its index, which never changes.
+-- reason: why it was paused, cancelled or stopped, if that is known. rolls: every exit that each pool ever had; an exit's position there is its index, which never changes.
 CREATE TABLE crawl_about (
     crawl INTEGER PRIMARY KEY,
     spider TEXT NOT NULL,

@@ -12,11 +12,12 @@ import msgspec
 
 from shoal.frontier.rules.constants import WORKERS_KEPT, WORKERS_KEPT_SECONDS
 from shoal.frontier.rules.lanes import shows_why
-from shoal.frontier.sqlite.control import dead_rows, ids_of
+from shoal.frontier.sqlite.control import dead_rows
 from shoal.frontier.sqlite.expiry import known_ended
 from shoal.frontier.sqlite.frontier_rows import DELAYED, LANE_COLUMNS, LEASED, LaneRow
 from shoal.frontier.sqlite.lease import DECODER
 from shoal.frontier.sqlite.ledger import PACE, REST, WAITING, Ledger
+from shoal.frontier.sqlite.put import ids_of
 from shoal.model import (
     HTTP,
     CrawlState,
@@ -62,6 +63,7 @@ def progress(ledger: Ledger) -> Progress:
         feeders_lost=ledger.feeders_lost,
         kinds=_kinds(ledger, named[WAITING]),
         due_in=_due_in(ledger),
+        ran=crawl.ran,
     )
 
 
@@ -85,8 +87,8 @@ def _kinds(ledger: Ledger, waiting: Mapping[str, int]) -> dict[str, int]:
 
 
 def _reason(ledger: Ledger) -> str:
-    """Why the crawl was paused or cancelled."""
-    if ledger.crawl.state not in (CrawlState.PAUSED, CrawlState.CANCELLED):
+    """Why the crawl was paused, cancelled or stopped."""
+    if ledger.crawl.state in (CrawlState.RUNNING, CrawlState.FINISHED):
         return ""
     row = ledger.db.execute("SELECT reason FROM crawl_about WHERE crawl = ?", (ledger.crawl.id,)).fetchone()
     return str(row[0])
@@ -150,12 +152,15 @@ def dead(ledger: Ledger, which: DeadFilter, *, limit: int) -> list[DeadLetter]:
 
 def look_up(ledger: Ledger, key: int) -> TaskStatus:
     """For people, not for crawls: where the key is known, looks through the crawl's tasks."""
-    crawl = ledger.crawl.id
-    if ledger.db.execute("SELECT 1 FROM seen WHERE crawl = ? AND key = ?", (crawl, key)).fetchone() is None:
+    crawl, is_dropped = ledger.crawl.id, bool(ledger.crawl.keys)
+    select = "SELECT 1 FROM seen WHERE crawl = ? AND key = ?"
+    if not is_dropped and ledger.db.execute(select, (crawl, key)).fetchone() is None:
         return TaskStatus(state=TaskState.DONE if known_ended(ledger, [key]) else TaskState.UNKNOWN)
     select = f"SELECT {_STATUS} FROM task WHERE id BETWEEN ? AND ? AND key = ?"  # noqa: S608 -- constant
     row = ledger.db.execute(select, (*ids_of(crawl), key)).fetchone()
-    return TaskStatus(state=TaskState.DONE) if row is None else _status(ledger, row)
+    if row is None:
+        return TaskStatus(state=TaskState.UNKNOWN if is_dropped else TaskState.DONE)
+    return _status(ledger, row)
 
 
 def tasks_of(ledger: Ledger, url: str, *, lanes: Sequence[str]) -> list[TaskStatus]:

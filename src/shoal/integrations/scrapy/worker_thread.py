@@ -27,6 +27,7 @@ from shoal.journey.results import Keeping, Records
 from shoal.model import CrawlState, Lease, Progress, Task
 from shoal.policy.notes import ITEMS
 from shoal.processes.black_box import BlackBox
+from shoal.processes.clearing import clearing_beside
 from shoal.processes.coordinator import Coordinator
 from shoal.processes.feeder import RENEW_SECONDS
 from shoal.processes.opening import frontier_at, store_at
@@ -138,7 +139,8 @@ class WorkerThread:
                 work.offer = partial(self._call, self._reports.offered)
                 work.drop = partial(self._call, self._reports.dropped)
                 work.tell_finished = partial(self._call, self._reports.finished)
-                await work.run(self._wanted, self._stop)
+                async with clearing_beside(self._wanted.places, frontier=frontier, say=self._say):
+                    await work.run(self._wanted, self._stop)
                 await work.conclude(self._wanted.feeds)
 
     async def _make_store(self, store: str) -> None:

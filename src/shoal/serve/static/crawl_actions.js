@@ -1,4 +1,4 @@
-/** What people do to a crawl: start, pause, resume, cancel, re-run, delete, add URLs. */
+/** What people do to a crawl: start, pause, resume, cancel, put before others, re-run, delete, add URLs. */
 
 import { addUrls, change, crawlPath } from "./api.js";
 import { ask, field } from "./dialogs.js";
@@ -30,9 +30,10 @@ export function crawlButtons(app, crawl, { latest, changed, all = false }) {
   const rerun = make("Re-run", (one) => confirmRerun(app, one));
   const remove = make("Delete", (one) => confirmDelete(app, one, changed), true);
   const add = make("Add URLs", (one) => addDialog(app, one));
+  const priority = make("Priority", (one) => priorityDialog(app, one, changed));
   if (crawl.refusal) return [remove];
-  if (crawl.state === "running") return [pause, ...(all ? [add] : []), cancel];
-  if (crawl.state === "paused") return [resume, ...(all ? [add] : []), cancel];
+  if (crawl.state === "running") return [pause, ...(all ? [add, priority] : []), cancel];
+  if (crawl.state === "paused") return [resume, ...(all ? [add, priority] : []), cancel];
   return [rerun, remove];
 }
 
@@ -134,6 +135,25 @@ function addDialog(app, crawl) {
       const answer = await addUrls(crawl.id, `${urls.value.trim()}\n`);
       const rejected = Object.values(/** @type {Record<string, number>} */ (answer.rejected)).reduce((sum, one) => sum + one, 0);
       app.announce(`${several(answer.taken, "URL")} taken: ${count(answer.new)} new, ${count(answer.duplicates)} known already, ${count(rejected)} kept out`);
+    },
+  });
+}
+
+/**
+ * @param {App} app
+ * @param {CrawlSummary} crawl
+ * @param {Changed} changed
+ */
+function priorityDialog(app, crawl, changed) {
+  const number = h("input", { name: "priority", type: "number", min: -1000, max: 1000, step: 1, value: crawl.priority, required: true });
+  return ask({
+    title: `Priority of ${crawl.id}`,
+    body: [field("Priority", number, "over other crawls of the same workers and hosts: the higher one goes first, 0 is the usual one")],
+    act: "Set",
+    run: async (form) => {
+      const priority = Number(form.get("priority"));
+      changed(await change("POST", `${crawlPath(crawl.id)}/priority`, { priority }));
+      app.announce(`${crawl.id} has priority ${priority}`);
     },
   });
 }

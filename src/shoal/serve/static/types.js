@@ -8,7 +8,7 @@
  * @typedef {{id: string, spider: string, state: CrawlState, reason: string, refusal: string, created: number,
  *   finished: number | null, counts: Counts, cost: number, budget: number | null, rate: number, eta_seconds: number | null,
  *   last_hosts: LastHost[], bound: string, workers: number, other_code: number, errors: number,
- *   kinds: {kind: string, waiting: number, workers: number}[]}} CrawlSummary
+ *   kinds: {kind: string, waiting: number, workers: number}[], priority: number}} CrawlSummary
  * @typedef {CrawlSummary & {outcomes: Record<string, number>, rejected: Record<string, number>,
  *   notes: Record<string, number>, settings: Record<string, unknown>, places: Record<string, unknown>}} CrawlDetail
  * @typedef {{name: string, crawl: string, line: string, since: number}} Alert

@@ -30,6 +30,7 @@ from shoal.store.base import (
     StoredItem,
 )
 from shoal.store.checks import mended, storable, storable_looks
+from shoal.store.files.item_views import NoViews
 from shoal.store.files.outbox import FilesOutbox, read_sinks
 from shoal.store.files.segments import (
     FETCHES,
@@ -89,6 +90,7 @@ class FilesStore:
         self._reading = asyncio.Lock()
         self._is_open = True
         self.outbox = FilesOutbox(folder, up_to_date=self._with_items, opened=self._opened)
+        self.views = NoViews(folder)
 
     @classmethod
     async def open(cls, folder: Path, *, open_index: OpenIndex, clock: Callable[[], float] = time.time) -> FilesStore:

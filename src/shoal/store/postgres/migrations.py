@@ -11,7 +11,7 @@ from shoal.errors import StorageError
 from shoal.store.postgres.connection import Connection, PostgresLink
 
 # Each step takes a schema one version further. New steps go to the end; a step never changes.
-STEPS = ("schema.sql", "from_1.sql", "from_2.sql", "from_3.sql", "from_4.sql")
+STEPS = ("schema.sql", "from_1.sql", "from_2.sql", "from_3.sql", "from_4.sql", "from_5.sql")
 LOCK_SECONDS = 2
 REST_SECONDS = 60.0
 LINES_PER_STEP = 5000

@@ -26,6 +26,7 @@ from shoal.store.postgres import presence
 from shoal.store.postgres import read as postgres_read
 from shoal.store.postgres.address import parse_address
 from shoal.store.postgres.connection import Connection, PostgresLink, RowRefused, in_our_words
+from shoal.store.postgres.item_views import PostgresViews
 from shoal.store.postgres.migrations import Weeks, week_of
 from shoal.store.postgres.outbox import PostgresOutbox
 from shoal.store.postgres.write import kept_time, write_fetches, write_items
@@ -42,6 +43,7 @@ class PostgresStore:
         self._link = link
         self._weeks = Weeks(link)
         self.outbox = PostgresOutbox(link)
+        self.views = PostgresViews(link)
 
     @classmethod
     async def open(cls, url: str, *, connections: int = 2) -> PostgresStore:

@@ -25,6 +25,7 @@ from shoal.store.base import (
 from shoal.store.checks import mended, storable, storable_keys, storable_looks
 from shoal.store.differing import check_moments
 from shoal.store.sqlite import differences, presence, read, write
+from shoal.store.sqlite.item_views import SqliteViews
 from shoal.store.sqlite.outbox import SqliteOutbox
 
 LOG_TABLES = ("fetch", "earlier_fetch")
@@ -52,6 +53,7 @@ class SqliteStore:
         self._clock = clock
         self._is_open = True
         self.outbox = SqliteOutbox(connection, run=self._run, clock=clock)
+        self.views = SqliteViews(connection, run=self._run)
 
     @classmethod
     async def open(

@@ -23,7 +23,9 @@ from shoal.frontier.rules.constants import (
     SUSPECT_LOSSES,
 )
 from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
+from shoal.frontier.rules.dropped_keys import keys_dropped, not_finished
 from shoal.frontier.rules.exits import no_exit_reason
+from shoal.frontier.rules.limits import ran_since
 from shoal.frontier.rules.tasks import (
     DROPPED,
     KNOWN_KEYS,
@@ -198,6 +200,7 @@ class ModelCrawl:
     clock_last: float = 0.0
     clock_shift: float = 0.0
     next_shift: float = 0.0
+    ran: float = 0.0
     state: CrawlState = CrawlState.RUNNING
     feeding: bool = False
     feeders: dict[str, float] = field(default_factory=dict)
@@ -238,6 +241,8 @@ class ModelCrawl:
                 task.at = ends if last < task.at <= ends else task.at
         if not is_noted(self.now, last=last):
             return False
+        if self.state == CrawlState.RUNNING:
+            self.ran += ran_since(self.now, last=last)
         self.clock_last = self.now
         return True
 
@@ -273,6 +278,19 @@ class ModelCrawl:
     def forget(self, key: int) -> None:
         self.seen.discard(key)
         self.ended.pop(key, None)
+
+    def drop_keys(self) -> None:
+        """Forget the keys of a finished crawl, for good."""
+        if self.crawl.keys == "known" and self.state != CrawlState.FINISHED:
+            raise not_finished(self.crawl.id, self.state)
+        self.crawl = msgspec.structs.replace(self.crawl, keys="dropped")
+        self.seen.clear()
+        self.ended.clear()
+
+    def check_keys(self) -> None:
+        """Refuse a change that needs the keys, if they were dropped."""
+        if self.crawl.keys != "known":
+            raise keys_dropped(self.crawl.id)
 
     def know(self, key: int) -> bool:
         """The key is known without a task; gives whether it is new."""

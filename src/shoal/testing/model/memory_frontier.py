@@ -6,6 +6,7 @@ It keeps everything in dicts and looks through all of them at every call. It is 
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -19,6 +20,7 @@ from shoal.frontier.rules.constants import (
     WORKERS_KEPT,
     WORKERS_KEPT_SECONDS,
 )
+from shoal.frontier.rules.dropped_keys import DROPPED, no_keys_to_know
 from shoal.frontier.rules.duties import DutyCall
 from shoal.frontier.rules.exits import check_exits
 from shoal.frontier.rules.tasks import TOO_MANY_KINDS, losses_of_requeued, outcome_of
@@ -27,6 +29,7 @@ from shoal.model import (
     DIRECT,
     HTTP,
     Crawl,
+    CrawlSize,
     CrawlState,
     DeadCount,
     DeadFilter,
@@ -63,6 +66,7 @@ from shoal.testing.model.memory_lease import (
     reclaim_and_wake,
     room,
     shares,
+    stop_if_reached,
 )
 from shoal.testing.model.memory_put import admit, lane_of
 
@@ -113,25 +117,40 @@ class MemoryFrontier:
             raise UsageError("a crawl finishes by itself: pause, resume or cancel it")
         if one.state in (CrawlState.FINISHED, state):
             return
-        before, one.state, one.reason = one.state, state, reason
+        before, one.state, one.reason, one.finished = one.state, state, reason, None
         if before == CrawlState.CANCELLED:
-            one.finished = None
             for task in one.in_state(TaskState.CANCELLED):
                 at = task.at
                 one.wait(task, at - one.now)
                 task.at = at
-        if state == CrawlState.CANCELLED:
+        if state in (CrawlState.CANCELLED, CrawlState.STOPPED):
             one.finished = one.wall
+        if state == CrawlState.CANCELLED:
             for task in one.in_state(TaskState.QUEUED) + one.in_state(TaskState.DELAYED):
                 task.state = TaskState.CANCELLED
 
     async def set_feeding(self, crawl: str, feeder: str, *, seconds: float, makes_up: float | None = None) -> None:
+        if seconds > 0:
+            self._crawl(crawl).check_keys()
         self._crawl(crawl).set_feeding(feeder, seconds, makes_up=makes_up)
 
-    async def delete_crawl(self, crawl: str) -> None:
+    async def delete_crawl(self, crawl: str, *, seconds: float = math.inf) -> bool:
         self._crawls.pop(crawl, None)
         for name in [name for name, beat in self._beats.items() if beat.crawl == crawl]:
             del self._beats[name]
+        return True
+
+    async def half_deleted(self) -> list[str]:
+        return []
+
+    async def size(self, crawl: str) -> CrawlSize:
+        one = self._look(crawl)
+        packed = msgspec.msgpack.encode([task.task for task in one.tasks.values()])
+        return CrawlSize(bytes=1 + len(packed) + 8 * len(one.seen))
+
+    async def drop_keys(self, crawl: str, *, seconds: float = math.inf) -> bool:
+        self._crawl(crawl).drop_keys()
+        return True
 
     async def put(
         self,
@@ -143,6 +162,7 @@ class MemoryFrontier:
     ) -> PutReport:
         one = self._crawl(crawl)
         msgspec.msgpack.encode(tasks)
+        one.check_keys()
         one.expire_keys()
         one.reject(rejected or {}, samples)
         return admit(one, tasks)[0]
@@ -150,13 +170,21 @@ class MemoryFrontier:
     async def bury(self, crawl: str, letters: Sequence[tuple[Task, str]]) -> PutReport:
         one = self._crawl(crawl)
         msgspec.msgpack.encode(letters)
+        one.check_keys()
         one.expire_keys()
         return admit(one, [task for task, _ in letters], reasons=[reason for _, reason in letters])[0]
 
     async def know(self, crawl: str, keys: Sequence[int]) -> int:
         one = self._crawl(crawl)
+        one.check_keys()
         one.expire_keys()
         return sum([one.know(key) for key in keys])
+
+    async def know_from(self, crawl: str, earlier: str) -> int:
+        other = self._look(earlier)
+        if other.crawl.keys != "known":
+            raise no_keys_to_know(earlier, DROPPED)
+        return await self.know(crawl, [key for key in other.seen if other.knows(key) and key not in other.tasks])
 
     async def lease(  # noqa: PLR0913 -- as the contract has it
         self,
@@ -181,6 +209,7 @@ class MemoryFrontier:
             if one.note_presence(seconds):
                 bring_back(one)
             reclaim_and_wake(one)
+            stop_if_reached(one)
             pause_if_spent(one)
         able = [(one, lane) for one in ours for lane in ready_lanes(one, kinds)]
         ready = [(one, lane) for one, lane in able if one.next_start(lane) <= one.now + horizon]
@@ -322,6 +351,8 @@ class MemoryFrontier:
     async def requeue_dead(self, crawl: str, which: DeadFilter, *, limit: int = 1000) -> int:
         one = self._crawl(crawl)
         letters = [task for task in matching_dead(one, which) if task.task.max_attempts > 0][:limit]
+        if letters:
+            one.check_keys()
         for task in letters:
             one.revive()
             one.outcomes[outcome_of(task.reason)] -= 1

@@ -15,6 +15,7 @@ from shoal.frontier.rules.constants import (
     MIN_ASK_AGAIN,
     TOKENS_PER_MILLISECOND,
 )
+from shoal.frontier.rules.limits import reached
 from shoal.model import DIRECT, STAGE, CrawlState, Lease, TaskState
 from shoal.testing.model.memory_crawl import ModelCrawl, ModelLane, ModelTask
 from shoal.testing.model.memory_exits import ModelUse
@@ -70,6 +71,12 @@ def pause_if_spent(one: ModelCrawl) -> None:
     budget = one.crawl.budgets.cost
     if one.state == CrawlState.RUNNING and budget and one.pools.cost >= budget and one.left:
         one.state = CrawlState.PAUSED
+
+
+def stop_if_reached(one: ModelCrawl) -> None:
+    limit = reached(one.crawl.limits, note=one.notes.__getitem__, ran=one.ran, wall=one.wall)
+    if limit is not None and one.state == CrawlState.RUNNING and one.left:
+        one.state, one.reason, one.finished = CrawlState.STOPPED, limit.why, one.wall
 
 
 def room(one: ModelCrawl, lane: ModelLane, terms: Terms) -> int:
@@ -154,6 +161,8 @@ def _lend(one: ModelCrawl, task: ModelTask, terms: Terms, use: ModelUse | None =
 
 
 def finish(one: ModelCrawl) -> bool:
+    if one.state == CrawlState.STOPPED:
+        return not one.in_state(TaskState.LEASED)
     if one.left or one.is_fed or one.state == CrawlState.PAUSED:
         return False
     if one.state == CrawlState.RUNNING:

@@ -9,6 +9,8 @@ from shoal.frontier.rules.constants import STAYER
 from shoal.model import HTTP, CrawlState, LaneStatus, Progress, TaskState, TaskStatus
 from shoal.testing.model.memory_crawl import ModelCrawl
 
+HELD = (CrawlState.PAUSED, CrawlState.CANCELLED, CrawlState.STOPPED)
+
 
 def progress(one: ModelCrawl) -> Progress:
     return Progress(
@@ -29,10 +31,11 @@ def progress(one: ModelCrawl) -> Progress:
         epoch=one.epoch,
         cost=one.pools.cost,
         notes={name: value for name, value in one.notes.items() if value},
-        reason=one.reason if one.state in (CrawlState.PAUSED, CrawlState.CANCELLED) else "",
+        reason=one.reason if one.state in HELD else "",
         feeders_lost=sum(until <= one.now for name, until in one.feeders.items() if not name.startswith(STAYER)),
         kinds=_kinds(one),
         due_in=min((max(0.0, task.at - one.now) for task in one.in_state(TaskState.DELAYED)), default=0.0),
+        ran=one.ran,
     )
 
 

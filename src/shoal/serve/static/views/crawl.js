@@ -91,7 +91,7 @@ export class CrawlView {
   /** @param {CrawlDetail} crawl */
   #figures(crawl) {
     refill(this.heading, crawl.id, " ", badge(crawl.state));
-    refill(this.under, `spider ${crawl.spider}, begun ${moment(crawl.created)}${crawl.finished ? `, finished ${moment(crawl.finished)}` : ""}`);
+    refill(this.under, `spider ${crawl.spider}, begun ${moment(crawl.created)}${crawl.finished ? `, finished ${moment(crawl.finished)}` : ""}${crawl.priority ? `, priority ${crawl.priority}` : ""}`);
     const changed = (/** @type {CrawlSummary | null} */ answer) => {
       if (answer === null) this.app.go("/");
       else this.#take({ ...(this.crawl ?? crawl), ...answer });

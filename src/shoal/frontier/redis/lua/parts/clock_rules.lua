@@ -22,6 +22,12 @@ function clock_rules.is_noted(time, last)
   return time >= last + CLOCK_SECONDS
 end
 
+-- twin: rules/limits.py ran_since
+function clock_rules.ran_since(time, last)
+  if last > 0 and last <= time and time <= last + LONGEST_BREAK then return time - last end
+  return 0
+end
+
 -- twin: rules/crawl_time.py was_away
 function clock_rules.was_away(time, last, expected, seconds)
   return expected ~= nil and last > 0 and time - last > seconds / AWAY_SHARE + CLOCK_SECONDS

@@ -15,6 +15,10 @@ function note_presence(seconds)
     write_in_parts('ZADD', P .. 'leases', changes)
   end
   local is_noted = clock_rules.is_noted(now, last)
-  if is_noted then call('HSET', P .. 'crawl', 'clock_last', format('%.17g', now)) end
+  if is_noted then
+    local ran = crawl.state == 'running' and clock_rules.ran_since(now, last) or 0
+    crawl.ran = crawl.ran + ran
+    call('HSET', P .. 'crawl', 'clock_last', format('%.17g', now), 'ran', format('%.17g', crawl.ran))
+  end
   return is_noted
 end

@@ -81,15 +81,17 @@ function bring_back_lanes()
   end
 end
 
--- "1" when the crawl has nothing left to do; a running one is then finished from here on. Counters are saved.
+-- "1" when the crawl has nothing left to do, or is stopped and nothing is leased; a running one is then finished from here on. Counters
+-- are saved.
 -- Of a crawl in several shards: "q" and its moves so far when this shard is quiet, "o" when entries of its outbox were left behind.
 function ending()
-  local left = sum_of_counts('queued', 'delayed', 'leased')
+  local is_stopped = crawl.state == 'stopped'
+  local left = is_stopped and sum_of_counts('leased') or sum_of_counts('queued', 'delayed', 'leased')
   if is_sharded then
     local oldest = unpack(call('ZRANGE', P .. 'outbox', 0, 0))
     if oldest then return is_left_behind(oldest) and 'o' or '0' end
   end
-  if left ~= 0 or crawl.state == 'paused' or is_fed() then return '0' end
+  if left ~= 0 or crawl.state == 'paused' or (is_fed() and not is_stopped) then return '0' end
   if is_sharded then return 'q' .. moves_so_far() end
   if crawl.state == 'running' then
     call('HSET', P .. 'crawl', 'state', 'finished', 'finished', wall)

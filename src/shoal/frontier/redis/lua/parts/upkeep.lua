@@ -1,7 +1,7 @@
 -- needs: tasks
--- gives: reclaim_expired wake_due pause_if_spent
+-- gives: reclaim_expired wake_due pause_if_spent stop_if_reached limits_so_far
 -- What a lease call does before it lends: reclaims expired leases, wakes delayed tasks that are due, pauses a crawl that has spent
--- its budget of cost.
+-- its budget of cost, stops one that has reached a limit.
 
 function reclaim_expired()
   local keys = call('ZRANGEBYSCORE', P .. 'leases', '-inf', now, 'LIMIT', 0, MAX_RECLAIMED)
@@ -32,12 +32,51 @@ function wake_due()
   call('HDEL', P .. 'visits', unpack(keys))
 end
 
+-- How many tasks are left, those counted whose counters are not saved yet.
+local function left_now()
+  local left = sum_of_counts('queued', 'delayed', 'leased')
+  for _, name in ipairs({'queued', 'delayed', 'leased'}) do left = left + (counted[name] or 0) end
+  return left
+end
+
+local function has_limits()
+  return crawl.state == 'running' and crawl.limits and crawl.limits ~= ''
+end
+
+-- What a limit looks at: {of, most, why, note} as rules/limits.py has it.
+local function come_to(limit)
+  if limit[1] == 'note' then return tonumber(call('HGET', P .. 'notes', limit[4])) or 0 end
+  return limit[1] == 'ran' and crawl.ran or wall
+end
+
+-- A crawl with work left that has reached one of its limits is stopped, for the reason that the limit names.
+-- twin: rules/limits.py reached
+function stop_if_reached()
+  if not has_limits() then return end
+  for _, limit in ipairs(cjson.decode(crawl.limits)) do
+    if come_to(limit) >= limit[2] then
+      if left_now() > 0 then
+        crawl.state = 'stopped'
+        call('HSET', P .. 'crawl', 'state', 'stopped', 'reason', limit[3], 'finished', wall)
+      end
+      return
+    end
+  end
+end
+
+-- Of a shard: the tasks left in it, and what each limit looks at there; then the limits. "" where there are none. Whether the crawl
+-- has reached one is for the caller to add up.
+function limits_so_far()
+  if not has_limits() then return '' end
+  local numbers = {format('%.0f', left_now())}
+  for i, limit in ipairs(cjson.decode(crawl.limits)) do numbers[i + 1] = format('%.17g', come_to(limit)) end
+  return table.concat(numbers, ' ') .. '\n' .. crawl.limits
+end
+
 -- A crawl that has spent its budget is paused until the budget is raised; a crawl without work left is finished instead.
 function pause_if_spent()
   if crawl.state ~= 'running' or not task_rules.has_spent(crawl.cost, crawl.max_cost) then return end
-  local left = sum_of_counts('queued', 'delayed', 'leased')
-  for _, name in ipairs({'queued', 'delayed', 'leased'}) do left = left + (counted[name] or 0) end
-  if left > 0 then
+  if left_now() > 0 then
     crawl.state = 'paused'
     call('HSET', P .. 'crawl', 'state', 'paused')
   end

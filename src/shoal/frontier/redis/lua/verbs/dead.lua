@@ -10,7 +10,8 @@
 -- ARGV[8]  earliest time of death, or "-inf"
 -- ARGV[9]  key (8 bytes), or ""
 -- ARGV[10] latest time of death, or "+inf"
--- Reply    {"ok", how many to skip next time, "1" when nothing is left to look at, number found, the letters when listing; when
+-- Reply    {"keys"}: letters to requeue, but the crawl's keys were dropped;
+--          {"ok", how many to skip next time, "1" when nothing is left to look at, number found, the letters when listing; when
 --          counting, how many letters there are of that time}
 local verb, skip, limit = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local is_look = verb == 'list' or verb == 'count'
@@ -63,6 +64,7 @@ if is_look then
   return {'ok', skip + looked_at, is_last and '1' or '0', #found, verb == 'list' and found or letters_there()}
 end
 
+if verb == 'requeue' and #found > 0 and crawl.keys then return {'keys'} end
 if verb == 'requeue' then
   for _, letter in ipairs(found) do
     wait(need_lane(letter.lane), letter.order, letter.task, 0, kind_names and kind_of(letter.task))

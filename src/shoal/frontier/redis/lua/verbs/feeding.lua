@@ -4,11 +4,12 @@
 -- ARGV[3]  feeder
 -- ARGV[4]  seconds, "0" or less: it has fed everything
 -- ARGV[5]  it makes up for the others whose time is over within so many seconds; "": for none
--- Reply    {"ok"}
+-- Reply    {"ok"}, or {"keys"}: the crawl's keys were dropped
 --
 -- feeders  feeder → until when it feeds. One that has fed everything is not there: one whose time is over is lost, unless it
 --          only kept the crawl open (STAYER)
 local feeder, seconds, makes_up = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+if seconds > 0 and crawl.keys then return {'keys'} end
 local function forget(feeders)
   for _, one in ipairs(feeders) do call('ZREM', P .. 'feeders', one) end
 end

@@ -3,9 +3,10 @@
 --
 -- ARGV[3]  "learn", or "ask": only look which of them are known
 -- ARGV[4…] key in decimals, key (8 bytes), "1" if it is counted for people where it is new; … for each
--- Reply    {"ok", {"1" if the key was not known here, …}, number of keys that were counted}
+-- Reply    {"keys"}: the crawl's keys were dropped; {"ok", {"1" if the key was not known here, …}, number of keys that were counted}
 --
 -- Field `untasked` of count: keys of this shard that became known without a task.
+if crawl.keys then return {'keys'} end
 local learns = ARGV[3] == 'learn'
 if ttl and learns then expire_keys() end
 local news, learnt, noted = {}, 0, 0

@@ -16,6 +16,7 @@ if note_presence(terms.seconds) then bring_back_lanes() end
 reclaim_expired()
 wake_due()
 save_lanes()
+stop_if_reached()
 pause_if_spent()
 lanes, lane_list = {}, {}
 

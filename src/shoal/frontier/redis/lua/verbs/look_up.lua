@@ -11,7 +11,7 @@ if bloom_error then
 else
   is_known = set_of(bucket_at(low_of_task(key)), decimals)
 end
-if not is_known then return {'ok', 'unknown'} end
+if not is_known and not crawl.keys then return {'ok', 'unknown'} end
 local held = call('HGET', P .. 'held', key)
 if held then
   local ends = tonumber(call('ZSCORE', P .. 'leases', key) or now)
@@ -19,4 +19,5 @@ if held then
 end
 local letter = call('HGET', P .. 'dead', key)
 if letter then return {'ok', 'dead', letter} end
+if crawl.keys then return {'ok', 'unknown'} end
 return {'ok', 'known', crawl.state}

@@ -13,6 +13,7 @@
 -- ARGV[19]    the budget of cost
 -- ARGV[20]    which shard, ARGV[21] of how many: of a new crawl alone
 -- ARGV[22]    the layout version of a new crawl
+-- ARGV[23]    what stops it (see stop_if_reached), as JSON; "" is nothing
 -- Reply       {"none"}: does not exist, a number is needed; {"deleting"}: delete the rest first;
 --             {"pace", old interval, old cap}: walk the lanes first; {"ttl"}: change the ttl first (see ttl);
 --             {"ok", {field, value, …}}
@@ -43,5 +44,5 @@ else
   if shift ~= (tonumber(old.clock_shift) or 0) then call('HSET', key, 'clock_shift', format('%.17g', shift)) end
 end
 call('HSET', key, 'interval', interval, 'cap', cap, 'needs_rules', needs_rules, 'pages', pages, 'per_lane', per_lane,
-  'per_shape', per_shape, 'settings', settings, 'max_cost', max_cost)
+  'per_shape', per_shape, 'settings', settings, 'max_cost', max_cost, 'limits', ARGV[23])
 return {'ok', call('HGETALL', key)}

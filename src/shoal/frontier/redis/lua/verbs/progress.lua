@@ -4,7 +4,7 @@
 -- Reply  {"ok", state, feeding ("1"), epoch, {counter, value, …}, {outcome, value, …}, {rejection, value, …},
 --        number of links on their way to other shards, cost, {note, value, …}, reason of the state, number of
 --        feeders that are lost, the kinds of its tasks besides http, with commas between them, seconds until the first
---        delayed task is due, "" if there is none}
+--          delayed task is due, "" if there is none; seconds in which workers were there while it was running}
 --
 -- count     counter → value: a counter per state of tasks, and more (see count)
 -- outcomes  outcome → number of tasks
@@ -17,5 +17,5 @@ return {
   call('HGETALL', P .. 'outcomes'), call('HGETALL', P .. 'rejected'), is_sharded and call('ZCARD', P .. 'outbox') or 0,
   format('%.17g', crawl.cost), call('HGETALL', P .. 'notes'), call('HGET', P .. 'crawl', 'reason') or '',
   #feeders_over(false, now), table.concat(kind_names or {}, ','),
-  first and exact(math.max(0, first - now)) or '',
+  first and exact(math.max(0, first - now)) or '', exact(crawl.ran),
 }

@@ -7,7 +7,8 @@
 -- then     number of reasons: none, or one for each task; the reasons
 -- then     of a shard, when the caller asked for allowance: generation, allowance, how much of it to keep, "1" if there
 --          will be no more (see grant)
--- Reply    {"ok", epoch, new, duplicates, {index, reason, …} refused, {index, …} merged, {index, …} without allowance}
+-- Reply    {"keys"}: the crawl's keys were dropped; {"ok", epoch, new, duplicates, {index, reason, …} refused, {index, …} merged, {index, …} without allowance}
+if crawl.keys then return {'keys'} end
 local FIRST_REJECTION = 4
 local rejections = tonumber(ARGV[3])
 local at = read_labels(FIRST_REJECTION + 2 * rejections)

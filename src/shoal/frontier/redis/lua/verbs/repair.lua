@@ -272,6 +272,8 @@ function steps.finish()
   -- Tasks whose records could not be read have ended, but are not done; keys that are known without a task never were one.
   local others = (tonumber(stored.aside) or 0) + (tonumber(stored.untasked) or 0)
   local done = keys + (tonumber(stored.forgotten) or 0) + expired - live - others
+  -- The keys of a crawl that was finished may have been dropped since: what it counted stands.
+  if crawl.keys then done = tonumber(call('HGET', P .. 'count', 'done')) or 0 end
   call('HSET', P .. 'count', 'queued', is_cancelled and 0 or waiting, 'delayed', is_cancelled and 0 or later, 'cancelled',
     is_cancelled and waiting + later or 0, 'leased', leased, 'dead', dead, 'seen', ttl and live or keys, 'done', math.max(0, done),
     'sequence', format('%.0f', math.max(last, tonumber(stored.sequence) or 0)))

@@ -1,16 +1,17 @@
 -- needs: tasks
--- state: pause, resume or cancel a crawl. A finished crawl stays finished.
+-- state: pause, resume, cancel or stop a crawl. A finished crawl stays finished.
 -- Cancelling moves no task: tasks that wait are counted as cancelled instead.
 --
 -- ARGV[3]  the new state
 -- ARGV[4]  "1" when the lanes were walked, which leaving the cancelled state takes (see walk)
 -- ARGV[5]  "1" for a shard that is finished while its crawl is not: it takes the new state too
 -- ARGV[6]  the reason, for people to read
+-- ARGV[7]  "1": only a crawl, or a shard, that is running or finished
 -- Reply    {"ok"}, {"walk", now}: walk the lanes first, {"again"}: the same call once more
 local state, has_walked, may_leave_finished = ARGV[3], ARGV[4] == '1', ARGV[5] == '1'
 if crawl.state == 'finished' and not may_leave_finished or crawl.state == state then return {'ok'} end
+if ARGV[7] == '1' and crawl.state ~= 'running' and crawl.state ~= 'finished' then return {'ok'} end
 note_move()
-if crawl.state == 'finished' then call('HDEL', P .. 'crawl', 'finished') end
 
 if is_cancelled then
   if not has_walked then return {'walk', format('%.17g', now)} end
@@ -29,12 +30,15 @@ if is_cancelled then
   if #due == MAX_WOKEN then return {'again'} end
   local cancelled, delayed = tonumber(call('HGET', P .. 'count', 'cancelled') or 0), call('ZCARD', P .. 'later')
   call('HSET', P .. 'count', 'queued', format('%.0f', cancelled - delayed), 'delayed', delayed, 'cancelled', 0)
-  call('HDEL', P .. 'crawl', 'finished')
 end
 if state == 'cancelled' then
   local total = sum_of_counts('queued', 'delayed', 'cancelled')
   call('HSET', P .. 'count', 'queued', 0, 'delayed', 0, 'cancelled', format('%.0f', total))
+end
+if state == 'cancelled' or state == 'stopped' then
   call('HSET', P .. 'crawl', 'finished', wall)
+else
+  call('HDEL', P .. 'crawl', 'finished')
 end
 call('HSET', P .. 'crawl', 'state', state, 'reason', ARGV[6])
 return {'ok'}

@@ -8,13 +8,16 @@
 -- ARGV[6]  seconds a lease lasts
 -- ARGV[7]  the kinds of the tasks (see asked_kinds)
 -- Reply    {"ok", epoch, ask again in seconds and the crawl's time (see ask_again), finished (see ending), "1" if the first lane's next
---          task is a suspect; starts in seconds, age (8 bytes), lane, room, … for each lane}
+--          task is a suspect, of a shard what its limits look at (see limits_so_far); starts in seconds, age (8 bytes), lane, room, …
+--          for each lane}
 local limit, horizon, limit_per_lane, kinds = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), asked_kinds(ARGV[7])
 if ttl then expire_keys() end
 if note_presence(tonumber(ARGV[6])) then bring_back_lanes() end
 reclaim_expired()
 wake_due()
 save_lanes()
+local limits = is_sharded and limits_so_far() or ''
+if not is_sharded then stop_if_reached() end
 pause_if_spent()
 save_counts()
 lanes, lane_list = {}, {}
@@ -27,7 +30,7 @@ end
 
 local ready = ready_lanes(kinds, limit, horizon)
 local finished = ending()
-local reply = {'ok', crawl.epoch, ask_again(kinds), finished, ready[1] and begins_with_suspect(ready[1]) and '1' or '0'}
+local reply = {'ok', crawl.epoch, ask_again(kinds), finished, ready[1] and begins_with_suspect(ready[1]) and '1' or '0', limits}
 for _, lane in ipairs(ready) do
   reply[#reply + 1] = format('%.17g', math.max(lane.next_start, lane.exits_next) - now)
   reply[#reply + 1] = pack('>d', lane.age)

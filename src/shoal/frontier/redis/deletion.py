@@ -1,0 +1,91 @@
+"""Crawls that are removed, and keys that are dropped: script by script, each of them a bounded step."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from redis.exceptions import ResponseError
+
+from shoal.frontier.redis.layout import LAYOUT_VERSION
+from shoal.frontier.redis.lost_crawl import CRAWLS
+from shoal.frontier.redis.shard_runner import SHARDS, WORKERS, ShardRunner, other_layout
+from shoal.frontier.redis.views import beats, state_of
+from shoal.frontier.rules.dropped_keys import not_finished
+from shoal.model import CrawlState
+
+
+async def delete_crawl(runner: ShardRunner, crawl: str, *, seconds: float = math.inf) -> bool:
+    """Also deletes a crawl of an older layout: this layout has all its keys. A newer layout may have other keys."""
+    began = time.monotonic()
+    await runner.learn(crawl)
+    shards = await runner.all_shards(crawl)
+    version = await runner.version_of(crawl)
+    if version is not None and version > LAYOUT_VERSION:
+        raise other_layout(crawl, version, shown=runner.connections.shown)
+    async with runner.connections.borrow(seconds=None) as connection:
+        if len(shards) > 1:
+            # Half of it may be gone when we die: the next client that opens it deletes the rest first.
+            await connection.call("HSET", SHARDS, crawl, -len(shards))
+        # One step in each shard first: from then on none of them lends anything.
+        left = [shard for shard in shards if await connection.run("delete", shard.prefix) == b"1"]
+        while left:
+            if time.monotonic() - began >= seconds:
+                runner.forget_layout(crawl)
+                return False
+            if await connection.run("delete", left[0].prefix) != b"1":
+                left.pop(0)
+        if len(shards) > 1:
+            await connection.call("HDEL", SHARDS, crawl)
+        await connection.call("SREM", CRAWLS, crawl)
+        gone = [beat.worker for beat in await beats(connection) if beat.crawl == crawl]
+        for worker in gone:
+            await connection.call("ZREM", WORKERS + "seen", worker)
+            await connection.call("HDEL", WORKERS + "beats", worker)
+        await connection.call("UNLINK", f"{WORKERS}beats:{crawl}", f"{WORKERS}seen:{crawl}")
+    runner.forget_layout(crawl)
+    return True
+
+
+async def half_deleted(runner: ShardRunner) -> list[str]:
+    """Those whose record says so, and those of several shards of which the first ones are gone already."""
+    names = await runner.all_crawls()
+    async with runner.connections.borrow() as connection:
+        for name in names:
+            await connection.send("HGET", (await runner.all_shards(name))[0].prefix + "crawl", "state")
+            await connection.send("HGET", SHARDS, name)
+        answers = await connection.answers_or_errors()
+    states, numbers = answers[::2], answers[1::2]
+    return [
+        name
+        for name, state, number in zip(names, states, numbers, strict=True)
+        if not isinstance(state, ResponseError) and (state == b"deleting" or (number or b"").startswith(b"-"))
+    ]
+
+
+async def drop_keys(runner: ShardRunner, crawl: str, *, seconds: float) -> bool:
+    """First every shard is marked: from then on none of them can run again. A process that dies before that leaves
+    marks without a dropped key, which the next call takes away where the crawl is not finished."""
+    began = time.monotonic()
+    shards = await runner.existing_shards(crawl)
+    marked = [await runner.change_in(shard, "drop_keys", "mark") for shard in shards]
+    if any(answer[2] == b"0" for answer in marked):
+        for shard in shards:
+            await runner.change_in(shard, "drop_keys", "unmark")
+        state = state_of([answer[1] for answer in marked])
+        raise not_finished(crawl, CrawlState.RUNNING if state is CrawlState.FINISHED else state)
+    for shard in shards:
+        while (await runner.change_in(shard, "drop_keys", "drop"))[3] == b"1":
+            if time.monotonic() - began >= seconds:
+                return False
+    return True
+
+
+def keys_of(records: Sequence[Mapping[bytes, bytes]]) -> Literal["known", "dropping", "dropped"]:
+    """Whether a crawl knows its keys, by the records of its shards."""
+    found = {record.get(b"keys", b"known") for record in records}
+    if found == {b"dropped"}:
+        return "dropped"
+    return "known" if found == {b"known"} else "dropping"

@@ -1,0 +1,55 @@
+-- needs: crawl key_names
+-- size: about how many bytes this shard takes. The server measures a bounded number of its keys; the rest is reckoned from those.
+--
+-- Reply  {"ok", bytes}
+local MAX_LANES, MAX_SETS = 20, 20
+
+local function bytes_of(name)
+  return call('MEMORY', 'USAGE', P .. name) or 0
+end
+
+local total, kinds = 0, kinds_of_record()
+for _, name in ipairs(FIXED_NAMES) do total = total + bytes_of(name) end
+total = total + bytes_of('lanes')
+for _, kind in ipairs(kinds) do total = total + bytes_of('ready:' .. kind) end
+for _, name in ipairs(call('HKEYS', P .. 'pools')) do total = total + bytes_of('pool:' .. name) end
+
+-- What lanes have besides their queues.
+local _, page = unpack(call('HSCAN', P .. 'lanes', 0, 'COUNT', MAX_LANES))
+local sampled, beside = math.min(MAX_LANES, #page / 2), 0
+local looked_at = {}
+for i = 1, sampled do
+  local lane = page[2 * i - 1]
+  looked_at[lane] = true
+  for _, name in ipairs({'shape:', 'uses:', 'rests:'}) do beside = beside + bytes_of(name .. lane) end
+end
+if sampled > 0 then total = total + beside * call('HLEN', P .. 'lanes') / sampled end
+
+-- Queues by the tasks in them: some have most of the tasks.
+for _, lane in ipairs(call('ZREVRANGE', P .. 'busy', 0, MAX_LANES - 1)) do looked_at[lane] = true end
+local in_queues, measured = 0, 0
+for lane in pairs(looked_at) do
+  local queues = {'q:' .. lane}
+  for _, kind in ipairs(kinds) do queues[#queues + 1] = 'kq:' .. kind .. ':' .. lane end
+  for _, queue in ipairs(queues) do
+    local tasks = call('ZCARD', P .. queue)
+    if tasks > 0 then in_queues, measured = in_queues + tasks, measured + bytes_of(queue) end
+  end
+end
+local waiting = sum_of_counts('queued', 'cancelled') - (is_cancelled and call('ZCARD', P .. 'later') or 0)
+if in_queues > 0 then total = total + measured * math.max(1, waiting / in_queues) end
+
+-- Sets of keys, here and there.
+local kept = read_fields('turns', 'swept', 'generation')
+local buckets = tonumber(crawl.buckets) or 0
+local step = math.max(1, math.floor(buckets / MAX_SETS))
+local sets, measured_sets = 0, 0
+for bucket = 0, buckets - 1, step do
+  sets, measured_sets = sets + 1, measured_sets + bytes_of('seen:' .. bucket)
+  for number = tonumber(kept.swept) or 0, tonumber(kept.generation) or -1 do
+    measured_sets = measured_sets + bytes_of('past:' .. number .. ':' .. bucket)
+  end
+end
+if sets > 0 then total = total + measured_sets * buckets / sets end
+for number = 1, tonumber(crawl.filters) or 1 do total = total + bytes_of('bloom:' .. number) end
+return {'ok', format('%.0f', total)}

@@ -1,0 +1,110 @@
+"""What becomes of crawls that have ended: when their URL keys are dropped, and when they leave the frontier.
+
+By the settings of the spider's newest crawl. Only of the frontier: items, fetch log and archived pages stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from shoal.model import Crawl, CrawlState
+from shoal.processes.crawl_record import CrawlRecord, record_of
+from shoal.setting_values import parse_duration
+from shoal.settings import Settings
+
+ENDED: Final = (CrawlState.FINISHED, CrawlState.CANCELLED)
+
+
+class Fate(msgspec.Struct, frozen=True, kw_only=True):
+    """What will become of one crawl. `removed_at` is when it may leave the frontier, by the setting in `removed_by`;
+    None: as things are, it stays, for the reason in `stays`. `keys_dropped_at`: the same of its keys; None: they stay,
+    or are gone already."""
+
+    removed_at: float | None = None
+    removed_by: str = ""
+    stays: str = ""
+    keys_dropped_at: float | None = None
+    keys_dropped_by: str = ""
+
+
+def fates(crawls: Sequence[Crawl]) -> dict[str, Fate]:
+    """What will become of each crawl of a frontier. Crawls that this shoal must leave alone stay."""
+    readable = [crawl for crawl in crawls if crawl.settings and not crawl.refusal]
+    needed = _needed(readable)
+    found = {crawl.id: Fate(stays="it is left alone") for crawl in crawls}
+    for group in _by_spider(readable):
+        settings = _settings_of(group)
+        ended = sorted((one for one in group if one.state in ENDED), key=_end_of, reverse=True)
+        for crawl in group:
+            if crawl.state not in ENDED:
+                found[crawl.id] = Fate(stays=f"it is {crawl.state}")
+        for rank, crawl in enumerate(ended):
+            found[crawl.id] = _fate(crawl, rank, settings, needed_by=needed.get(crawl.id, ""))
+    return found
+
+
+def _fate(crawl: Crawl, rank: int, settings: Settings | None, *, needed_by: str) -> Fate:
+    if settings is None:
+        return Fate(stays="its spider was not run by this version of shoal yet")
+    keys_at, keys_by = _keys_dropped(crawl, rank, settings, needed_by=needed_by)
+    fate = Fate(keys_dropped_at=keys_at, keys_dropped_by=keys_by)
+    if needed_by:
+        return msgspec.structs.replace(fate, stays=f"{needed_by} needs it")
+    if rank == 0:
+        return msgspec.structs.replace(fate, stays="it is the newest of its spider")
+    if settings.keep_crawls and rank >= settings.keep_crawls:
+        by = f"keep_crawls = {settings.keep_crawls}"
+        return msgspec.structs.replace(fate, removed_at=_end_of(crawl), removed_by=by)
+    if ttl := parse_duration(settings.crawl_ttl):
+        by = f"crawl_ttl = {settings.crawl_ttl}"
+        return msgspec.structs.replace(fate, removed_at=_end_of(crawl) + ttl, removed_by=by)
+    return msgspec.structs.replace(fate, stays="no setting removes it")
+
+
+def _keys_dropped(crawl: Crawl, rank: int, settings: Settings, *, needed_by: str) -> tuple[float | None, str]:
+    """A cancelled crawl may be resumed, and needs its keys for that. The next crawl of a spider that skips what it knew
+    needs those of the newest one."""
+    ttl = parse_duration(settings.known_ttl)
+    is_source = rank == 0 and record_of(crawl).skips_known
+    if crawl.state is not CrawlState.FINISHED or crawl.keys == "dropped" or not ttl or is_source or needed_by:
+        return None, ""
+    return _end_of(crawl) + ttl, f"known_ttl = {settings.known_ttl}"
+
+
+def _needed(crawls: Iterable[Crawl]) -> dict[str, str]:
+    """The crawls that unfinished ones need, each with one that does: they ask for its pages only if they have changed,
+    or still have to learn its keys."""
+    found: dict[str, str] = {}
+    for crawl in crawls:
+        if crawl.state not in ENDED:
+            record = record_of(crawl)
+            found |= dict.fromkeys((*record.before, *record.known_from), crawl.id)
+    return found
+
+
+def _by_spider(crawls: Iterable[Crawl]) -> list[list[Crawl]]:
+    """The crawls of each spider's file. Two files may have a spider of one name; on machines with other folders the
+    file's name tells which is which."""
+    groups: dict[tuple[str, str], list[Crawl]] = {}
+    for crawl in crawls:
+        groups.setdefault((crawl.spider, _file_of(record_of(crawl))), []).append(crawl)
+    return list(groups.values())
+
+
+def _file_of(record: CrawlRecord) -> str:
+    path = record.source.path or record.spider
+    return path.replace("\\", "/").rpartition("/")[2].partition(":")[0]
+
+
+def _settings_of(group: Sequence[Crawl]) -> Settings | None:
+    """Those of the spider's newest crawl; None where an older shoal has begun it, which knew no such settings: an
+    upgrade alone removes nothing."""
+    newest = max(group, key=lambda crawl: crawl.created)
+    written = newest.settings.get("settings")
+    return record_of(newest).settings if isinstance(written, dict) and "keep_crawls" in written else None
+
+
+def _end_of(crawl: Crawl) -> float:
+    return crawl.created if crawl.finished is None else crawl.finished

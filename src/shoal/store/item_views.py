@@ -1,0 +1,177 @@
+"""The items of a spider in columns of their own: a view over them, or a table that follows them.
+
+A value that does not fit the type of its column is NULL there, and `_misfit` names the column: nothing is dropped in
+silence. What a field may be called is decided by those who write the pages: every name is quoted where it is used."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Final, Literal, Protocol
+
+import msgspec
+
+from shoal.errors import UsageError
+
+# text: a JSON string. mixed: any value, as text. decimal: a number or its text, as Decimal is stored. time, date: texts
+# by ISO 8601; a time without a zone is UTC. json: any value.
+Kind = Literal["text", "mixed", "integer", "number", "decimal", "boolean", "time", "date", "json"]
+
+# A row of PostgreSQL that keeps this many long texts outside of it still fits into its disk page.
+MAX_COLUMNS: Final = 300
+NAME_BYTES: Final = 63
+MISFIT: Final = "_misfit"
+# Of every view and table. A field of this name gets another one.
+OWN_COLUMNS: Final = (
+    "_key",
+    "_url",
+    "_crawl",
+    "_first_seen",
+    "_last_seen",
+    "_changed_at",
+    "_version",
+    "_gone_at",
+    MISFIT,
+)
+# They move with every visit: a table that had them would be written as often.
+ONLY_IN_VIEWS: Final = frozenset({"_crawl", "_last_seen"})
+# Weeks of the log are made later under such names.
+_RESERVED: Final = ("fetches_", "sqlite_", "pg_")
+
+
+class ViewColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """A field of the items as a column."""
+
+    field: str
+    name: str
+    kind: Kind
+    indexed: bool = False
+
+
+class ItemView(msgspec.Struct, frozen=True, kw_only=True):
+    """A view, or a table, of a spider's items. `origin`: what its columns were taken from, for people. `filled`: a table
+    has every item that was there when it was made; those that came since it has anyway."""
+
+    name: str
+    spider: str
+    columns: tuple[ViewColumn, ...]
+    is_table: bool = False
+    origin: str = ""
+    filled: bool = True
+
+
+class ViewCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many rows a view has, how many of them have a value that does not fit, and how many such values by column."""
+
+    rows: int
+    misfits: int
+    by_column: dict[str, int]
+
+
+class Views(Protocol):
+    """The views and tables of a store."""
+
+    async def all(self) -> list[ItemView]:
+        """Those there are, by name."""
+
+    async def make(self, view: ItemView) -> None:
+        """Make the view, or change the one of this name and kind to these columns, in one transaction. A table follows
+        the items from then on, in the transaction of each write; `fill` brings what was there before. Making the same
+        again changes nothing. Refuses a name that something else has."""
+
+    def fill(self, name: str) -> AsyncIterator[int]:
+        """Bring the items that are there into a table, in bounded steps; each gives how many items it brought. Goes on
+        where another process was killed, and is over at once when the table is filled."""
+
+    async def count(self, name: str) -> ViewCount:
+        """The rows, and what does not fit."""
+
+    async def drop(self, name: str) -> bool:
+        """Drop a view or a table; gives whether there was one. The items stay."""
+
+
+def named_columns(fields: Iterable[tuple[str, Kind]], *, indexed: Sequence[str] = ()) -> tuple[ViewColumn, ...]:
+    """A column for each field, with names that differ also where upper and lower case are the same."""
+    taken = set(OWN_COLUMNS)
+    columns = []
+    for field, kind in fields:
+        name = _free_name(field, taken)
+        taken.add(name.casefold())
+        columns.append(ViewColumn(field=field, name=name, kind=kind, indexed=field in indexed))
+    return tuple(columns)
+
+
+def _free_name(field: str, taken: set[str]) -> str:
+    plain = "".join(letter if letter.isprintable() else "_" for letter in field) or "_"
+    number, name = 1, _cut(plain, NAME_BYTES)
+    while name.casefold() in taken:
+        number += 1
+        ending = f"_{number}"
+        name = _cut(plain, NAME_BYTES - len(ending)) + ending
+    return name
+
+
+def _cut(text: str, octets: int) -> str:
+    return text.encode()[:octets].decode(errors="ignore")
+
+
+def in_former_order(columns: Sequence[ViewColumn], former: Sequence[ViewColumn]) -> tuple[ViewColumn, ...]:
+    """The columns, those that were there before in their former order, and then the others."""
+    position = {column.name: index for index, column in enumerate(former)}
+    return tuple(sorted(columns, key=lambda column: position.get(column.name, len(position))))
+
+
+def check_view(view: ItemView) -> None:
+    """Refuse a view that no store can have."""
+    name = view.name
+    if not name or not name.isprintable() or len(name.encode()) > NAME_BYTES or name.lower().startswith(_RESERVED):
+        raise UsageError(f"{name[:100]!r} cannot be the name of a view: give another one with --name")
+    if not view.columns:
+        raise UsageError(f"the items of {view.spider} have no fields: there is nothing to make columns of")
+    if len(view.columns) > MAX_COLUMNS:
+        raise UsageError(
+            f"{len(view.columns)} columns are more than the {MAX_COLUMNS} that a view may have: name fewer"
+        )
+    for column in view.columns:
+        if column.indexed and not view.is_table:
+            raise UsageError("an index needs a table: add --table, or leave out --index")
+        if column.indexed and column.kind == "json":
+            raise UsageError(
+                f"{column.field!r} holds lists or objects, which cannot be indexed: leave it out of --index"
+            )
+
+
+def check_former(view: ItemView, former: ItemView) -> None:
+    """Refuse to turn a view into something else."""
+    drop = f"drop it first (shoal store view {view.spider} --name {view.name} --drop), or give another --name"
+    if former.spider != view.spider:
+        raise UsageError(f"{view.name} is of the spider {former.spider}, not of {view.spider}: {drop}")
+    if former.is_table != view.is_table:
+        raise UsageError(f"{view.name} is a {'table' if former.is_table else 'view'} already: {drop}")
+
+
+def name_is_taken(name: str) -> UsageError:
+    """The error of a name that is not a view's."""
+    return UsageError(f"the store has something else that is named {name}: give another name with --name")
+
+
+def no_such_view(name: str) -> UsageError:
+    """The error of a view that is not there."""
+    return UsageError(f"there is no view {name!r}: `shoal store views` lists them")
+
+
+def own_columns(*, is_table: bool) -> tuple[str, ...]:
+    """The columns that do not come from fields, without `_misfit`."""
+    return tuple(name for name in OWN_COLUMNS if name != MISFIT and not (is_table and name in ONLY_IN_VIEWS))
+
+
+def counted(rows: Iterable[tuple[str | None, int]]) -> ViewCount:
+    """The count of a view from its values of `_misfit`, each with how often it is there."""
+    total = misfits = 0
+    by_column: dict[str, int] = {}
+    for names, number in rows:
+        total += number
+        if names is not None:
+            misfits += number
+            for name in msgspec.json.decode(names, type=list[str]):
+                by_column[name] = by_column.get(name, 0) + number
+    return ViewCount(rows=total, misfits=misfits, by_column=by_column)

@@ -1,0 +1,171 @@
+"""The statements of views and tables of items in SQLite. Pure functions; every name and text is quoted here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Final
+
+from shoal.store.item_views import MISFIT, ItemView, Kind, ViewColumn, own_columns
+
+_OWN: Final = {
+    "_key": ("item.key", "TEXT PRIMARY KEY"),
+    "_url": ("item.url", "TEXT NOT NULL"),
+    "_crawl": ("item.crawl", "TEXT NOT NULL"),
+    "_first_seen": ("item.first_seen", "REAL NOT NULL"),
+    "_last_seen": ("item.last_seen", "REAL NOT NULL"),
+    "_changed_at": ("coalesce(item.changed_at, item.first_seen)", "REAL NOT NULL"),
+    "_version": ("item.version", "INTEGER NOT NULL"),
+    "_gone_at": ("item.gone_at", "REAL"),
+}
+_TYPES: Final[dict[Kind, str]] = {
+    "text": "TEXT",
+    "mixed": "TEXT",
+    "integer": "INTEGER",
+    "number": "REAL",
+    "decimal": "NUMERIC",
+    "boolean": "INTEGER",
+    "time": "TEXT",
+    "date": "TEXT",
+    "json": "TEXT",
+}
+# Other names may be spelled with escapes, which a path does not match in all versions of SQLite.
+_PLAIN: Final = re.compile(r"[ !#-\[\]-~]+")
+# Without a modifier SQLite takes the 30th of February for a day.
+_DAY: Final = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
+# {v}: the value as SQLite has it; {t}: its type in JSON; {j}: it as JSON.
+_CONVERTED: Final[dict[Kind, str]] = {
+    "text": "CASE WHEN {t} = 'text' THEN {v} END",
+    "mixed": "CASE WHEN {t} = 'text' THEN {v} WHEN {t} <> 'null' THEN {j} END",
+    "integer": "CASE WHEN {t} = 'integer' AND typeof({v}) = 'integer' THEN {v}"
+    " WHEN {t} = 'real' AND {v} >= -9223372036854775808.0 AND {v} < 9223372036854775808.0 AND {v} = CAST({v} AS INTEGER)"
+    " THEN CAST({v} AS INTEGER) END",
+    "number": "CASE WHEN {t} IN ('integer', 'real') THEN CAST({v} AS REAL) END",
+    "decimal": "CASE WHEN {t} IN ('integer', 'real') THEN {v}"
+    " WHEN {t} = 'text' AND length({v}) <= 1000 AND ltrim(substr({v}, 1, 1), '+-') || substr({v}, 2) GLOB '[0-9]*'"
+    " AND substr({v}, 2) NOT GLOB '*[^0-9.]*' AND {v} NOT GLOB '*.*.*' THEN CAST({v} AS NUMERIC) END",
+    "boolean": "CASE WHEN {t} IN ('true', 'false') THEN {t} = 'true' END",
+    "time": f"CASE WHEN {{t}} = 'text' AND {{v}} GLOB '{_DAY}*'"
+    " AND {v} >= '0001' AND date(substr({v}, 1, 10), '+0 days') = substr({v}, 1, 10)"
+    " THEN strftime('%Y-%m-%dT%H:%M:%fZ', {v}) END",
+    "date": f"CASE WHEN {{t}} = 'text' AND {{v}} GLOB '{_DAY}' AND {{v}} >= '0001'"
+    " AND date({v}, '+0 days') = {v} THEN {v} END",
+    "json": "CASE WHEN {t} <> 'null' THEN {j} END",
+}
+
+
+def identifier(name: str) -> str:
+    """A name in a statement."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A text in a statement."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def selected(view: ItemView, *, where: str) -> str:
+    """The query that gives the rows of a view or a table from `item`."""
+    own = [f"{_OWN[name][0]} AS {identifier(name)}" for name in own_columns(is_table=view.is_table)]
+    fields = [f"{_converted(column)} AS {identifier(column.name)}" for column in view.columns]
+    columns = ", ".join([*own, *fields, f"{_misfits(view)} AS {identifier(MISFIT)}"])
+    return f"SELECT {columns} FROM item WHERE item.spider = {literal(view.spider)}{where}"  # noqa: S608 -- all quoted
+
+
+def view_statement(view: ItemView) -> str:
+    """The view."""
+    return f"CREATE VIEW {identifier(view.name)} AS {selected(view, where='')}"
+
+
+def table_statement(view: ItemView) -> str:
+    """The table, still empty."""
+    own = [f"{identifier(name)} {_OWN[name][1]}" for name in own_columns(is_table=True)]
+    fields = [column_definition(column) for column in view.columns]
+    return f"CREATE TABLE {identifier(view.name)} ({', '.join([*own, *fields, f'{identifier(MISFIT)} TEXT'])})"
+
+
+def column_definition(column: ViewColumn) -> str:
+    """A column with its type."""
+    return f"{identifier(column.name)} {_TYPES[column.kind]}"
+
+
+def index_name(view: ItemView, column: ViewColumn) -> str:
+    """The name of the index on a column."""
+    return f"index_{_digest(view.name, column.name)}"
+
+
+def index_statement(view: ItemView, column: ViewColumn) -> str:
+    """The index on a column."""
+    return f"CREATE INDEX {index_name(view, column)} ON {identifier(view.name)} ({identifier(column.name)})"
+
+
+def upsert(view: ItemView, *, where: str) -> str:
+    """Brings rows of `item` into the table."""
+    names = [identifier(name) for name in _table_columns(view)]
+    changes = ", ".join(f"{name} = excluded.{name}" for name in names[1:])
+    return (
+        f"INSERT INTO {identifier(view.name)} ({', '.join(names)}) {selected(view, where=where)}"
+        f' ON CONFLICT ("_key") DO UPDATE SET {changes}'
+    )
+
+
+def trigger_names(view: ItemView) -> tuple[str, str, str]:
+    """The names of the triggers by which the table follows `item`."""
+    digest = _digest(view.name)
+    return f"view_{digest}_new", f"view_{digest}_changed", f"view_{digest}_deleted"
+
+
+def trigger_statements(view: ItemView) -> list[str]:
+    """The triggers by which the table follows `item`, in the transaction of each write."""
+    new, changed, deleted = trigger_names(view)
+    spider = literal(view.spider)
+    take = f"BEGIN {upsert(view, where=' AND item.id = NEW.id')}; END"
+    return [
+        f"CREATE TRIGGER {new} AFTER INSERT ON item WHEN NEW.spider = {spider} {take}",
+        f"CREATE TRIGGER {changed} AFTER UPDATE ON item WHEN NEW.spider = {spider} AND (NEW.version <> OLD.version"
+        f" OR NEW.url <> OLD.url OR NEW.gone_at IS NOT OLD.gone_at) {take}",
+        f"CREATE TRIGGER {deleted} AFTER DELETE ON item WHEN OLD.spider = {spider} BEGIN"
+        f' DELETE FROM {identifier(view.name)} WHERE "_key" = OLD.key; END',  # noqa: S608 -- all quoted
+    ]
+
+
+def _table_columns(view: ItemView) -> list[str]:
+    return [*own_columns(is_table=True), *(column.name for column in view.columns), MISFIT]
+
+
+def _converted(column: ViewColumn) -> str:
+    return _CONVERTED[column.kind].format(**_parts(column.field))
+
+
+def _misfits(view: ItemView) -> str:
+    pieces = []
+    for column in view.columns:
+        kind = _parts(column.field)["t"]
+        name = literal("," + json.dumps(column.name, ensure_ascii=False))
+        pieces.append(f"iif({kind} <> 'null' AND {_converted(column)} IS NULL, {name}, '')")
+    return f"nullif('[' || substr({' || '.join(pieces)}, 2) || ']', '[]')"
+
+
+def _parts(field: str) -> dict[str, str]:
+    if _PLAIN.fullmatch(field):
+        path = literal(f'$."{field}"')
+        return {
+            "v": f"json_extract(item.data, {path})",
+            "t": f"json_type(item.data, {path})",
+            "j": f"item.data -> {path}",
+        }
+    found = f"FROM json_each(item.data) AS field WHERE field.key = {literal(field)} LIMIT 1"
+    as_json = (
+        "CASE WHEN field.type IN ('true', 'false') THEN field.type WHEN field.type IN ('object', 'array')"
+        " THEN field.value ELSE json_quote(field.value) END"
+    )
+    return {
+        "v": f"(SELECT field.value {found})",
+        "t": f"(SELECT field.type {found})",
+        "j": f"(SELECT {as_json} {found})",
+    }
+
+
+def _digest(*names: str) -> str:
+    return hashlib.sha256("\0".join(names).encode()).hexdigest()[:16]
