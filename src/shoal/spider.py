@@ -83,11 +83,17 @@ class Sitemap(msgspec.Struct, frozen=True):
     - `handler`: the method that handles each page; None: `parse`
     - `revisit`: how long after a visit it is read again, as "1h", and so are the sitemaps that it names; None: the
       setting `revisit`. Of pages that are visited again, those that it says changed are then visited at once
+    - `priority`, `depth`, `pool`, `meta`: those of each page, as in a `Request`; the file itself has the same priority
+      and goes through the same pool
     """
 
     url: str
     handler: Callable[..., Any] | str | None = None
     revisit: str | None = None
+    priority: int = 0
+    depth: int = 0
+    pool: str | None = None
+    meta: dict[str, Any] | None = None
 
 
 class Pages(msgspec.Struct, frozen=True):
@@ -97,12 +103,17 @@ class Pages(msgspec.Struct, frozen=True):
     - `last`: the last number, or the selector of an element on the first page that names it or links to the last page
     - `first`: the first number
     - `handler`: the method that handles each page; None: `parse`
+    - `priority`, `depth`, `pool`, `meta`: those of each page, as in a `Request`
     """
 
     template: str
     last: int | str
     first: int = 1
     handler: Callable[..., Any] | str | None = None
+    priority: int = 0
+    depth: int = 0
+    pool: str | None = None
+    meta: dict[str, Any] | None = None
 
 
 class UrlFile(msgspec.Struct, frozen=True):
@@ -110,19 +121,29 @@ class UrlFile(msgspec.Struct, frozen=True):
 
     - `path`: the file, relative to the current folder
     - `handler`: the method that handles each page; None: `parse`
+    - `priority`, `depth`, `pool`, `meta`: those of each page, as in a `Request`
     """
 
     path: str
     handler: Callable[..., Any] | str | None = None
+    priority: int = 0
+    depth: int = 0
+    pool: str | None = None
+    meta: dict[str, Any] | None = None
 
 
 class Stdin(msgspec.Struct, frozen=True):
     """Start from the URLs on standard input, one a line.
 
     - `handler`: the method that handles each page; None: `parse`
+    - `priority`, `depth`, `pool`, `meta`: those of each page, as in a `Request`
     """
 
     handler: Callable[..., Any] | str | None = None
+    priority: int = 0
+    depth: int = 0
+    pool: str | None = None
+    meta: dict[str, Any] | None = None
 
 
 Source = str | Request | Sitemap | Pages | UrlFile | Stdin
