@@ -174,3 +174,70 @@ def test_what_was_pushed_is_in_the_inbox_or_in_the_frontier_whenever_its_taker_d
         ended(worker)
     ((_, progress),) = outside.crawls()
     assert (progress.known, progress.feeders_lost) == (len(urls), 0)
+
+
+def test_status_names_inboxes_that_nobody_reads(outside: Outside) -> None:
+    outside.push("books", f"{outside.url}?1")
+    with outside.folder.start("worker", "books.py", *outside.places) as worker:
+        outside.wait_for(done=1)
+        ended(worker)
+    outside.push("books", f"{outside.url}?2", f"{outside.url}?3")
+    outside.push("boks", f"{outside.url}?4")
+    outside.push("books-1", f"{outside.url}?5")
+    said = outside.folder.run("status", "--frontier", outside.frontier).stderr
+    place = "shoal-inbox/boks" if outside.frontier == "shoal.db" else "shoal:inbox:boks"
+    assert (
+        f"1 entry in {place}: 'boks' is no crawl and no spider that this frontier knows: did you mean 'books'?" in said
+    )
+    # Its newest crawl is the one that takes both.
+    assert "2 entries in the inbox of the spider books" in said
+    assert "1 entry in the inbox of books-1, which nobody has taken: " in said
+    one = outside.folder.run("status", "books", "--json", "--frontier", outside.frontier)
+    assert ("boks" in one.stderr, "the spider books" in one.stderr) == (False, True)
+    assert json.loads(one.stdout)["crawl"] == "books-1"
+    # The line can be pasted.
+    (line,) = [line for line in said.splitlines() if "the spider books" in line]
+    assert "run books.py --stay" in line
+    with stay(outside) as run:
+        outside.wait_for(done=4)
+        ended(run)
+    assert "boks" in outside.folder.run("status", "--frontier", outside.frontier).stderr
+
+
+def test_a_spider_without_a_start_is_refused_where_nothing_is_to_come(outside: Outside) -> None:
+    refusal = outside.folder.refusal("run", "books.py", *outside.places)
+    assert (
+        "Books has no start: give it a `start` URL or a list of them, or --stay waits for URLs from outside" in refusal
+    )
+
+
+def test_a_folder_of_its_own_is_watched_where_the_frontier_is_a_file(outside: Outside) -> None:
+    if outside.frontier != "shoal.db":
+        refusal = outside.folder.refusal("run", "books.py", "--stay", "--inbox", "incoming", *outside.places)
+        assert "--inbox incoming: a folder is watched where the frontier is a file" in refusal
+        return
+    with stay(outside, "--inbox", "incoming") as run:
+        wait_until(lambda: (outside.folder.path / "incoming").is_dir(), otherwise="the folder was not made")
+        (outside.folder.path / "urls.txt").write_text(f"{outside.url}?1\nno url\n")
+        (outside.folder.path / "urls.txt").rename(outside.folder.path / "incoming" / "urls.txt")
+        outside.wait_for(done=1)
+        wait_until(lambda: (outside.folder.path / "incoming/done/urls.txt").exists(), otherwise="it was not moved")
+        ended(run)
+    assert outside.crawls()[0][1].dead == 1
+
+
+def test_entries_for_a_spider_with_a_crawl_that_ended_begin_the_next_one(outside: Outside) -> None:
+    with stay(outside) as run:
+        outside.push("books", f"{outside.url}?1")
+        outside.wait_for(done=1)
+        ended(run)
+    outside.folder.run("run", "books.py", *outside.places)
+    with outside.folder.start("worker", "books.py", *outside.places) as worker:
+        outside.push("books", f"{outside.url}?1")
+        outside.wait_for(done=2, crawls=2)
+        _, said = ended(worker)
+    assert "beginning books-2" in said
+    assert [(crawl.id, progress.state) for crawl, progress in outside.crawls()] == [
+        ("books-2", "running"),
+        ("books-1", "finished"),
+    ]

@@ -50,3 +50,15 @@ async def unread_inboxes(
         near = "" if meant else nearest(name, [*newest, *(crawl.id for crawl in crawls)])
         found.append(Unread(name=name, place=inbox.place(name), entries=entries, crawl=meant, near=near))
     return found
+
+
+async def pushed_by_crawl(crawls: Sequence[Crawl], *, inbox: Inbox) -> dict[str, int]:
+    """How many entries wait for each of these crawls, newest first; without those for which none do. Those under the
+    name of a spider wait for its newest unfinished crawl, else for the next one: they count for its newest."""
+    takers = dict(inboxes_of(crawls))
+    for crawl in crawls:
+        takers.setdefault(crawl.spider, crawl)
+    found: dict[str, int] = {}
+    for name, number in (await inbox.count(list(takers))).items():
+        found[takers[name].id] = found.get(takers[name].id, 0) + number
+    return found
