@@ -62,6 +62,7 @@ from shoal.processes.retirement import Limits
 from shoal.processes.served_kinds import check_stages, handled_elsewhere, kinds_of
 from shoal.processes.solitude import Solitude
 from shoal.processes.sources import reads_input, start_lanes
+from shoal.processes.staying import Stayer
 from shoal.processes.tally import CountedFetcher, Tally
 from shoal.processes.traces import Traces, wants_traces
 from shoal.processes.worker import Worker
@@ -403,13 +404,15 @@ def fleet_for(  # noqa: PLR0913 -- what a fleet has of its coordinator
 
 class WorkPlace(NamedTuple):
     """Where a crawl's results go: its places, and its store, opened; who watches this process, if anybody does; which
-    alerts are watched for; and the kinds of tasks that are done here, if not those of the spider."""
+    alerts are watched for; the kinds of tasks that are done here, if not those of the spider; and whether the crawl is
+    kept open for what comes from outside, until this process is told to stop."""
 
     places: Places
     store: Store
     watched: Watched | None = None
     alerts: AlertConfig | None = None
     kinds: tuple[str, ...] = ()
+    stays: bool = False
 
 
 @asynccontextmanager
@@ -469,13 +472,16 @@ async def run_crawl(
 
     await reclaim_former(at.watched, frontier=frontier, say=say)
     await coordinator.reclaim_from_exited_workers()
+    stayer = Stayer(frontier, say=say) if at.stays else None
+    if stayer is not None:
+        await stayer.hold([crawl.id])
     await coordinator.feeder.begin()
     async with (
         watching(at, frontier=frontier, say=say, stop=stop),
         clearing_beside(places, frontier=frontier, say=say),
         listener_at(places, frontier=frontier, say=say) as listener,
     ):
-        feeding = asyncio.create_task(coordinator.feeder.feed(spider, intake=intake_of(crawl)))
+        feeding = asyncio.create_task(_feed(coordinator, spider, stayer))
         if box is not None and reads_input(spider):
             box.read_input(is_reading=True)
             feeding.add_done_callback(lambda _: box.read_input(is_reading=False))
@@ -491,7 +497,7 @@ async def run_crawl(
         beside = [asyncio.create_task(part) for part in parts]
         try:
             await _until(work(), feeding)
-            while not stop.is_set() and await _has_more(coordinator, listener, feeding=feeding, stop=stop):
+            while not stop.is_set() and await _has_more(coordinator, listener, stayer, feeding=feeding, stop=stop):
                 await _until(work(), feeding)
         finally:
             for task in (feeding, *beside):
@@ -499,19 +505,41 @@ async def run_crawl(
             await asyncio.gather(feeding, *beside, return_exceptions=True)
             if not coordinator.feeder.has_ended:
                 await coordinator.feeder.give_up()
+            if stayer is not None:
+                await stayer.leave()
             await coordinator.end_history()
 
 
+async def _feed(coordinator: Coordinator, spider: Spider, stayer: Stayer | None) -> None:
+    """Feed the start; where the crawl is kept open, that goes on until cancelled."""
+    staying = None if stayer is None else asyncio.create_task(stayer.stay(coordinator.crawl.id))
+    try:
+        await coordinator.feeder.feed(spider, intake=intake_of(coordinator.crawl))
+        if staying is not None:
+            await staying
+    finally:
+        if staying is not None:
+            staying.cancel()
+            await asyncio.gather(staying, return_exceptions=True)
+
+
 async def _has_more(
-    coordinator: Coordinator, listener: Listener, *, feeding: asyncio.Task[None], stop: asyncio.Event
+    coordinator: Coordinator,
+    listener: Listener,
+    stayer: Stayer | None,
+    *,
+    feeding: asyncio.Task[None],
+    stop: asyncio.Event,
 ) -> bool:
-    """Whether there is more to do though the workers found nothing left: this run has more to feed, but stood still for
-    so long that nobody waited for it, or URLs were pushed at the last moment."""
+    """Whether there is more to do though the workers found nothing left: this run has more to feed, or stays, but stood
+    still for so long that nobody waited for it, or URLs were pushed at the last moment."""
     if feeding.done():
         feeding.result()
         await listener.take_in_all(coordinator.crawl, stop=stop)
-    else:
+    elif not coordinator.feeder.has_ended:
         await coordinator.feeder.go_on()
+    elif stayer is not None:
+        await stayer.hold([coordinator.crawl.id], now=True)
     return is_unfinished((await coordinator.progress()).state)
 
 

@@ -85,11 +85,17 @@ class Sitemap(msgspec.Struct, frozen=True):
     - `handler`: the method that handles each page; None: `parse`
     - `revisit`: how long after a visit it is read again, as "1h", and so are the sitemaps that it names; None: the
       setting `revisit`. Of pages that are visited again, those that it says changed are then visited at once
+    - `priority`, `depth`, `pool`, `meta`: those of each page, as in a `Request`; the file itself has the same priority
+      and goes through the same pool
     """
 
     url: str
     handler: Callable[..., Any] | str | None = None
     revisit: str | None = None
+    priority: int = 0
+    depth: int = 0
+    pool: str | None = None
+    meta: dict[str, Any] | None = None
 
 
 class Pages(msgspec.Struct, frozen=True):
@@ -99,12 +105,17 @@ class Pages(msgspec.Struct, frozen=True):
     - `last`: the last number, or the selector of an element on the first page that names it or links to the last page
     - `first`: the first number
     - `handler`: the method that handles each page; None: `parse`
+    - `priority`, `depth`, `pool`, `meta`: those of each page, as in a `Request`
     """
 
     template: str
     last: int | str
     first: int = 1
     handler: Callable[..., Any] | str | None = None
+    priority: int = 0
+    depth: int = 0
+    pool: str | None = None
+    meta: dict[str, Any] | None = None
 
 
 class UrlFile(msgspec.Struct, frozen=True):
@@ -112,19 +123,29 @@ class UrlFile(msgspec.Struct, frozen=True):
 
     - `path`: the file, relative to the current folder
     - `handler`: the method that handles each page; None: `parse`
+    - `priority`, `depth`, `pool`, `meta`: those of each page, as in a `Request`
     """
 
     path: str
     handler: Callable[..., Any] | str | None = None
+    priority: int = 0
+    depth: int = 0
+    pool: str | None = None
+    meta: dict[str, Any] | None = None
 
 
 class Stdin(msgspec.Struct, frozen=True):
     """Start from the URLs on standard input, one a line.
 
     - `handler`: the method that handles each page; None: `parse`
+    - `priority`, `depth`, `pool`, `meta`: those of each page, as in a `Request`
     """
 
     handler: Callable[..., Any] | str | None = None
+    priority: int = 0
+    depth: int = 0
+    pool: str | None = None
+    meta: dict[str, Any] | None = None
 
 
 Source = str | Request | Sitemap | Pages | UrlFile | Stdin
@@ -260,9 +281,15 @@ def check_handler(spider: Spider, name: str) -> None:
         if line := _dropped_return(handler):
             raise UsageError(f"{kind.__name__}.{name} yields, so what it returns in line {line} is lost: yield it, too")
         return
-    known = [own for own in dir(kind) if not hasattr(Spider, own) and callable(getattr(kind, own))]
-    hint = did_you_mean(name, [*known, "parse"] if has_parse else known, otherwise="write one, or name another")
+    hint = did_you_mean(name, handler_names(kind), otherwise="write one, or name another")
     raise UsageError(f"{kind.__name__} has no handler {name!r}: {hint}")
+
+
+def handler_names(spider: type[Spider]) -> tuple[str, ...]:
+    """The methods of a spider that can handle pages, by name."""
+    own = [name for name in dir(spider) if not hasattr(Spider, name) and callable(getattr(spider, name, None))]
+    has_parse = spider.parse is not Spider.parse
+    return (*own, "parse") if has_parse else tuple(own)
 
 
 def _dropped_return(handler: Callable[..., Any]) -> int:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from shoal.settings import (
     ARCHIVE_VARIABLE,
     FRONTIER_VARIABLE,
+    INBOX_VARIABLE,
     LOG_FORMAT_VARIABLE,
     LOG_LEVEL_VARIABLE,
     LOG_MARK_VARIABLE,
@@ -41,6 +42,9 @@ VARIABLES: Final = {
     ARCHIVE_VARIABLE: Variable("--archive", "where raw pages are kept", (FILE,), "the crawl's"),
     PIPE_VARIABLE: Variable("--pipe", "the pipe between workers and their coordinator", (FILE, PASSWORD_FILE)),
     SINK_VARIABLE: Variable("--sink", "where each item flows on to; several with spaces between them", (FILE,)),
+    INBOX_VARIABLE: Variable(
+        "--inbox", "the folder that a spider is fed from", (FILE,), "shoal-inbox/SPIDER beside the file of the frontier"
+    ),
     TOKEN_VARIABLE: Variable("--token-file", "the token that callers of `shoal serve` need", (FILE,)),
     READER_VARIABLE: Variable("--reader-token-file", "a token that may only look", (FILE,)),
     WEBHOOK_VARIABLE: Variable("", "the secret that messages to webhooks are signed with", (FILE,)),

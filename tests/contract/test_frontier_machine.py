@@ -38,6 +38,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shoal.frontier.base import Frontier
 from shoal.frontier.redis.frontier import RedisFrontier
+from shoal.frontier.rules.constants import STAYER
 from shoal.frontier.sqlite.frontier import SqliteFrontier
 from shoal.model import (
     VISITS,
@@ -301,7 +302,8 @@ class FrontierMachine(RuleBasedStateMachine):
             case "resume":
                 self.both(lambda frontier: frontier.set_state(crawl, CrawlState.RUNNING))
             case "feeding":
-                feeder, seconds = data.draw(st.sampled_from("fg")), data.draw(st.sampled_from([0.0, 0.5, 5.0]))
+                feeder = data.draw(st.sampled_from(["f", "g", f"{STAYER}w"]))
+                seconds = data.draw(st.sampled_from([0.0, 0.5, 5.0]))
                 makes_up = data.draw(st.sampled_from([None, 0.0, 1.0, 5.0]))
                 self.both(lambda frontier: frontier.set_feeding(crawl, feeder, seconds=seconds, makes_up=makes_up))
             case "extend":

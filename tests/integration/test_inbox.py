@@ -297,11 +297,78 @@ async def test_a_frontier_without_an_inbox_has_nothing_waiting() -> None:
         (b'{"url": "https://a.test/", "handler": "__init__"}', "'__init__' is not the name of a handler"),
         (b'{"url": "https://a.test/", "priority": 99999999999}', "<= 4194303"),
         (b"https://a.test/\xff", "utf-8"),
+        (b'{"url": "https://a.test/", "delay": -1}', ">= 0"),
+        (b'{"url": "https://a.test/", "delay": "soon"}', "duration 'soon' is not understood"),
+        (b'{"url": "https://a.test/", "delay": "nan"}', "a delay is between 0 and 3650 days"),
+        (b'{"url": "https://a.test/", "max_attempts": 0}', ">= 1"),
+        (b'{"url": "https://a.test/", "revisit": "often"}', "duration 'often' is not understood"),
+        (b'{"url": "https://a.test/", "body": "a", "json": 1}', "it has body and json"),
     ],
 )
 def test_an_entry_that_is_no_request_is_refused_with_the_reason(entry: bytes, reason: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(reason)):
+    with pytest.raises((ValueError, UsageError), match=re.escape(reason)):
         request_of(entry)
+
+
+def test_an_entry_may_wait_and_has_what_every_request_has() -> None:
+    given = {"url": "https://a.test/", "delay": "10m", "max_attempts": 9, "json": {"a": 1}, "revisit": "24h"}
+    request = request_of(json.dumps(given).encode())
+    assert (request.delay, request.max_attempts, request.json, request.revisit) == (600.0, 9, {"a": 1}, "24h")
+    assert request_of(b'{"url": "https://a.test/", "delay": 90}').delay == 90.0
+
+
+async def test_entries_under_a_spiders_name_go_to_its_newest_unfinished_crawl(
+    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+) -> None:
+    first = await opened_crawl(frontier)
+    second = await frontier.open_crawl(msgspec.structs.replace(first, id="books-2"))
+    other = await frontier.open_crawl(msgspec.structs.replace(first, id="shop-1", spider="books-1"))
+    ended = msgspec.structs.replace(second, id="books-3", state=CrawlState.FINISHED)
+    server.call("LPUSH", "shoal:inbox:books", "https://a.test/1", '{"url": "https://a.test/2", "delay": 60}')
+    # The name of a crawl and of a spider: the crawl's.
+    server.call("LPUSH", INBOX, "https://a.test/3")
+    assert await inbox.names() == ["books", "books-1"]
+    assert await listener_for(inbox, frontier).take_in([ended, other, second, first]) == 3
+    counts = {crawl.id: await frontier.progress(crawl.id) for crawl in (first, second, other)}
+    assert [(one.queued, one.delayed) for one in counts.values()] == [(1, 0), (1, 1), (0, 0)]
+    assert (await inbox.names(), server.call("KEYS", "shoal:*inbox*")) == ([], [])
+
+
+async def test_one_of_several_processes_begins_the_crawl_of_what_was_pushed(
+    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+) -> None:
+    other = RedisInbox(server.url, taker_seconds=60.0)
+    server.call("LPUSH", "shoal:inbox:books", *(f"https://a.test/{number}" for number in range(BATCH + 1)))
+    listeners = [listener_for(one, frontier) for one in (inbox, other)]
+    began: list[str] = []
+
+    async def begin() -> Crawl:
+        began.append(CRAWL)
+        assert await listeners[1].begin_for("books", begin) is None
+        return await opened_crawl(frontier)
+
+    crawl = await listeners[0].begin_for("books", begin)
+    assert crawl is not None
+    assert began == [CRAWL]
+    assert (await frontier.progress(CRAWL)).queued == BATCH
+    assert await listeners[1].take_in([crawl]) == 1
+    await other.close()
+
+
+async def test_what_was_pushed_waits_where_no_crawl_can_begin(
+    server: RedisServer, inbox: RedisInbox, frontier: RedisFrontier
+) -> None:
+    server.call("LPUSH", "shoal:inbox:books", "https://a.test/1")
+
+    async def refuse() -> Crawl:
+        raise UsageError("no such pool")
+
+    listener = listener_for(inbox, frontier)
+    with pytest.raises(UsageError, match="no such pool"):
+        await listener.begin_for("books", refuse)
+    assert await inbox.count(["books"]) == {"books": 1}
+    assert await listener.begin_for("books", lambda: opened_crawl(frontier)) is not None
+    assert (await frontier.progress(CRAWL)).queued == 1
 
 
 async def finished_with(frontier: RedisFrontier, **counts: int) -> None:

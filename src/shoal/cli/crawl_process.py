@@ -22,12 +22,13 @@ from shoal.cli.display.progress import Display
 from shoal.cli.display.screen import Screen
 from shoal.cli.display.slips import slips_of
 from shoal.cli.display.summary import Summary, next_step, show_summary
+from shoal.cli.inbox_lines import say_old_inboxes, waits_line
 from shoal.cli.item_owners import Owners, owners_line, owners_of
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.next_commands import begin_again
 from shoal.cli.options import check_json_output
 from shoal.cli.reading import has_frontier, say_what_is_elsewhere
-from shoal.cli.run_again import changes_of, ended_crawl, say_late_work, say_of_known, say_old_inboxes
+from shoal.cli.run_again import changes_of, ended_crawl, say_late_work, say_of_known
 from shoal.cli.run_sinks import RunSinks, sink_faults
 from shoal.cli.run_stopped import begins_anew, stopped_crawl_of
 from shoal.cli.stopping import Stopping
@@ -74,7 +75,7 @@ class Job:
     any dead letter is a failure. `again` is the command that resumes the crawl, without `shoal`. `dashboard`: with a
     page to watch it. `watched`: a guardian watches this process, and may have watched others before it. `scheduled`:
     the run of a schedule that this is. `kinds` of tasks that it does; empty: the spider's. `code`: the spider's, as it
-    was loaded."""
+    was loaded. `stay`: do not finish, wait for what comes from outside."""
 
     spider: Spider
     reference: str
@@ -97,16 +98,18 @@ class Job:
     scheduled: str = ""
     kinds: tuple[str, ...] = ()
     code: SpiderCode = NO_CODE
+    stay: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The numbers before and after a run."""
+    """The numbers before and after a run. `stayed`: it was told to stop while it had nothing left to do."""
 
     before: Progress
     after: Progress
     seconds: float
     interrupted: bool
+    stayed: bool = False
 
 
 async def run_job(job: Job) -> int:
@@ -133,13 +136,14 @@ def exit_code(summary: Summary) -> int:
     """The exit code of a crawl that ended like this."""
     if summary.interrupted:
         return INTERRUPTED
-    return int(summary.is_failure or summary.state not in (CrawlState.FINISHED, CrawlState.STOPPED))
+    has_ended = summary.stayed or summary.state in (CrawlState.FINISHED, CrawlState.STOPPED)
+    return int(summary.is_failure or not has_ended)
 
 
 async def work(job: Job, screen: Screen) -> Summary:
     """Run to the end, or until told to stop; the items are written to a file then, if one was named."""
     beside = _dashboard(screen.say) if job.dashboard else contextlib.nullcontext
-    check_start(job.spider)
+    check_start(job.spider, stays=job.stay or has_frontier(job.places))
     check_targets(job.output)
     compiled(job.skip_stored)
     # A mistake in them is refused before anything begins.
@@ -152,6 +156,7 @@ async def work(job: Job, screen: Screen) -> Summary:
         for crawl in await until_reachable(lambda: crawls_of(job.spider, frontier=frontier), say=say):
             if crawl.refusal:
                 say(crawl.refusal)
+        await until_reachable(lambda: _check_start(job, frontier=frontier), say=say)
         if not job.fresh:
             ended = await until_reachable(lambda: stopped_crawl_of(job, frontier=frontier, screen=screen), say=say)
             if ended is None:
@@ -169,6 +174,13 @@ async def work(job: Job, screen: Screen) -> Summary:
             beside(places),
         ):
             return await _work(job, screen, sinks, frontier=frontier, store=store, wait=say)
+
+
+async def _check_start(job: Job, *, frontier: Frontier) -> None:
+    """Refuse a spider without a start that does not stay, unless there is a crawl of it to bring to its end."""
+    crawls = [] if job.fresh or job.stay else await crawls_of(job.spider, frontier=frontier)
+    former = resumable_crawl(crawls, reference=job.reference, places=job.places, anew=begins_anew(job))
+    check_start(job.spider, stays=job.stay or former is not None)
 
 
 def _dashboard(say: Say) -> Callable[[Places], AbstractAsyncContextManager[None]]:
@@ -244,6 +256,8 @@ async def _work(job: Job, screen: Screen, sinks: RunSinks, *, frontier: Frontier
                 number = await _skip_stored(crawl, job, frontier=frontier, store=store, say=display.say)
                 display.say(skipped_line(number))
             await say_old_inboxes(crawl, job, frontier=frontier, say=display.say)
+            if job.stay:
+                display.say(waits_line(crawl, job.places))
         if before is not None and (names := differences(record_of(before).code, job.code)):
             display.say(f"the code of its spider has changed since it was run last, the new code is used: {names}")
         say = SaidOnce(display.say)
@@ -314,6 +328,7 @@ async def _begin(job: Job, *, frontier: Frontier, store: Store) -> tuple[Crawl, 
         code=job.code,
         skips_known=job.skip_known,
         anew=begins_anew(job),
+        stays=job.stay,
     )
     if not job.fresh:
         return await begin_run(frontier, job.spider, settings=job.settings, run=run)
@@ -361,7 +376,7 @@ async def _run(
                 await run_crawl(
                     crawl,
                     job.spider,
-                    at=WorkPlace(job.places, store, job.watched, job.alerts, job.kinds),
+                    at=WorkPlace(job.places, store, job.watched, job.alerts, job.kinds, job.stay),
                     workers=job.workers,
                     coordinator=coordinator,
                     stop=stopping.stop,
@@ -371,7 +386,10 @@ async def _run(
         seconds = time.monotonic() - began
         after = await coordinator.progress(stop=stopping.stop)
     interrupted = stopping.stop.is_set() and is_unfinished(after.state) and not is_stopped(after)
-    return Reading(before=before, after=after, seconds=seconds, interrupted=interrupted)
+    # Told to stop, it has left nothing undone.
+    stayed = interrupted and job.stay and coordinator.feeder.has_ended and not after.left
+    interrupted = interrupted and not stayed
+    return Reading(before=before, after=after, seconds=seconds, interrupted=interrupted, stayed=stayed)
 
 
 def _announce(crawl: Crawl, before: Crawl | None, job: Job, *, display: Display) -> None:
@@ -421,6 +439,7 @@ def _sum_up(crawl: Crawl, reading: Reading, *, owners: Owners, places: Places) -
             is_whole=has_all_items(crawl, places) and not owners.others,
         ),
         set_aside=set_aside(after),
+        stayed=reading.stayed,
         bad_sitemaps=sorted(name.removeprefix(SITEMAP) for name in after.notes if name.startswith(SITEMAP)),
     )
 

@@ -81,7 +81,9 @@ def run_line(spider: str, flags: Mapping[str, Any], **options: Any) -> str:
     words += [f"--kinds {','.join(options['kinds'])}"] if options.get("kinds") else []
     words += [f"--exits {quote(os.environ[EXITS_VARIABLE])}"] if os.environ.get(EXITS_VARIABLE) else []
     words += [f"--skip-stored {quote(options['skip_stored'])}"] if options.get("skip_stored") else []
-    words += [flag for flag, name in (("--strict", "strict"), ("--json", "as_json")) if options[name]]
+    words += [f"--inbox {quote(options['inbox'])}"] if options.get("inbox") else []
+    switches = (("--strict", "strict"), ("--json", "as_json"), ("--stay", "stay"))
+    words += [flag for flag, name in switches if options.get(name)]
     return " ".join([*words, *_options(flags)])
 
 

@@ -19,6 +19,7 @@ from shoal.settings import (
     EXITS_VARIABLE,
     FIELDS,
     FRONTIER_VARIABLE,
+    INBOX_VARIABLE,
     LOG_FORMAT_VARIABLE,
     LOG_LEVEL_VARIABLE,
     PIPE_VARIABLE,
@@ -235,6 +236,15 @@ def run_options(command: Command) -> Command:
     ):
         command = decorate(command)
     return command
+
+
+def inbox_option(command: Command) -> Command:
+    """--inbox, passed as `inbox`."""
+    text = (
+        "The folder into which programs put files of URLs or JSON lines, where the frontier is a file."
+        f"  [env var: {INBOX_VARIABLE}; default: shoal-inbox/SPIDER beside it]"
+    )
+    return click.option("--inbox", metavar="FOLDER", envvar=INBOX_VARIABLE, help=text)(command)
 
 
 def sink_option(text: str) -> Callable[[Command], Command]:

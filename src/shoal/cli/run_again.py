@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from shoal.cli.display.numbers import duration, moment, several
+from shoal.cli.inbox_lines import say_inboxes
 from shoal.cli.next_commands import OWN_SPIDERS, command, quote
 from shoal.cli.run_stopped import begins_anew
 from shoal.errors import ShoalError, UsageError
@@ -52,14 +53,16 @@ async def ended_crawl(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl 
         resume = command(f"resume {quote(last.id)}", job.places)
         screen.say(f"{last.id} is {last.state}: a new crawl begins; {resume} lets the old one go on")
         return None
-    if ends := await open_ends(last, frontier=frontier, places=job.places, anew=job.anew):
+    ends = await open_ends(last, frontier=frontier, places=job.places, anew=job.anew)
+    ends += ["this run stays"] if job.stay and not job.anew and last.keys == "known" else []
+    if ends:
         screen.say(f"{last.id} was finished, but {' and '.join(ends)}: it goes on")
         await frontier.set_feeding(last.id, REVIVER, seconds=FEEDER_SECONDS)
         return None
     if job.watched is not None and job.watched.has_begun:
         # This very run has finished it, in a process that died afterwards: only its end is left to do.
         return last
-    if job.anew or is_another_start(last, job.spider, reference=job.reference):
+    if job.anew or job.stay or is_another_start(last, job.spider, reference=job.reference):
         return None
     try:
         places_to_join(last, job.places, adds_archive=True)
@@ -69,6 +72,7 @@ async def ended_crawl(job: Job, *, frontier: Frontier, screen: Screen) -> Crawl 
     if is_wanted_anew(line):
         return None
     screen.say(line)
+    await say_inboxes([last], places=job.places, say=screen.say)
     return last
 
 
@@ -137,29 +141,6 @@ def is_wanted_anew(line: str) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     return click.confirm(f"{line}. Begin one now?", default=False, err=True)
-
-
-async def say_inboxes(crawls: Sequence[Crawl], *, places: Places, say: Say) -> None:
-    """Say which of these crawls have entries in their inbox that nobody took, with the command that takes them."""
-    async with inbox_at(places) as inbox:
-        counts = await inbox.count([crawl.id for crawl in crawls])
-    for crawl in crawls:
-        if crawl.id in counts:
-            say(inbox_line(crawl, counts[crawl.id], places=places))
-
-
-def inbox_line(crawl: Crawl, number: int, *, places: Places) -> str:
-    """That entries wait in the inbox of a crawl on which nobody works."""
-    worker = command(f"worker {quote(record_of(crawl).spider)} --crawl {quote(crawl.id)} --burst", places)
-    return f"{several(number, 'entry')} in the inbox of {crawl.id}, which nobody has taken: {worker} takes them"
-
-
-async def say_old_inboxes(crawl: Crawl, job: Job, *, frontier: Frontier, say: Say) -> None:
-    """Say which ended crawls of the spider's file have entries in their inbox: this run does not take them."""
-    crawls = await crawls_of(job.spider, frontier=frontier)
-    mine = own_crawls(crawls, reference=job.reference, places=job.places)
-    ended = [one for one in mine if one.id != crawl.id and not is_unfinished(one.state)]
-    await say_inboxes(ended, places=job.places, say=say)
 
 
 async def say_late_work(name: str, *, places: Places, again: str, say: Say) -> None:

@@ -9,19 +9,20 @@ import time
 from asyncio import FIRST_COMPLETED
 from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
 
 from shoal.archive.base import Archive
 from shoal.cli.display.lines import Say, SpiderOutput, say_on
+from shoal.cli.inbox_lines import say_inboxes, with_inbox
 from shoal.cli.main import INTERRUPTED
 from shoal.cli.next_commands import begin_again, command, quote
-from shoal.cli.run_again import say_inboxes
 from shoal.cli.stopping import Stopping, stop_without
 from shoal.cli.which import choose
 from shoal.cli.worker_code import WorkerCode
+from shoal.cli.worker_inboxes import WorkerInboxes
 from shoal.crawl import listener_at, settings_of, worker_for
 from shoal.error_text import several
 from shoal.errors import CrawlLost, ServerUnreachable, ShoalError, StorageError, UsageError
@@ -60,9 +61,10 @@ LOOK_SHARE = 0.05
 @dataclass(frozen=True, kw_only=True)
 class WorkerJob:
     """The options of `shoal worker`. `parent` is the process id of the coordinator, for a worker of its fleet.
-    `other_code`: another code of the spider than the crawl's is meant. `watched`: its coordinator or its guardian
-    watches this process. After `max_…` it retires, None: as its spiders' settings have it; `replaced`: a new one takes
-    its place then. It ends when it had no work for `idle_seconds`; 0: never."""
+    `other_code`: another code of the spider than the crawl's is meant. `inbox`: a folder that is watched.
+    `watched`: its coordinator or its guardian watches this process. After `max_…` it retires, None: as its spiders'
+    settings have it; `replaced`: a new one takes its place then. It ends when it had no work for `idle_seconds`; 0:
+    never."""
 
     reference: str
     places: Places
@@ -74,6 +76,7 @@ class WorkerJob:
     metrics: str | None = None
     kinds: tuple[str, ...] = ()
     other_code: bool = False
+    inbox: str | None = None
     watched: Watched | None = None
     max_pages: int | None = None
     max_seconds: float | None = None
@@ -89,6 +92,8 @@ class WorkerJob:
 async def work_on_crawls(job: WorkerJob) -> int:
     """Work until told to stop, or with `burst` until the crawls are finished."""
     spiders = {spider_name(spider): spider for spider in load_spiders(job.reference)}
+    if job.parent is None:
+        job = replace(job, places=with_inbox(job.places, job.inbox, spiders=list(spiders.values())))
     say = SaidOnce(say_on(sys.stderr))
     # Now: the files may change while servers are waited for.
     code = WorkerCode(job.reference, places=job.places, is_told=job.other_code or job.parent is not None, say=say)
@@ -202,6 +207,9 @@ class WorkerProcess:
         self._left_alone: set[str] = set()
         self._worked: dict[str, Crawl] = {}
         self._states = StatesSeen()
+        self._inboxes = WorkerInboxes(
+            job, spiders=spiders, code=code.loaded, frontier=frontier, results=results, say=say
+        )
         self._solitude = Solitude()
         self._retirement = Retirement(_limits(job, spiders.values()), in_hand=lambda: self._solitude.in_hand)
         self._idleness = Idleness(job.idle_seconds)
@@ -227,6 +235,7 @@ class WorkerProcess:
             for task in (*beside, *self._running.values()):
                 task.cancel()
             await asyncio.gather(*beside, *self._running.values(), return_exceptions=True)
+            await self._inboxes.leave()
         if self._retirement.reason and not stop.is_set():
             await self._retire(stop)
 
@@ -248,7 +257,9 @@ class WorkerProcess:
             while not leaving.is_set():
                 began = time.monotonic()
                 try:
-                    for crawl in self._unfinished(await self._look(listener, stop)):
+                    crawls = self._unfinished(await self._look(listener, stop))
+                    await self._inboxes.keep_open(crawl for crawl in crawls if crawl.id in self._running)
+                    for crawl in crawls:
                         self._slots.prioritise(crawl.id, crawl.priority)
                         if crawl.id in self._running:
                             self._code.notice(crawl)
@@ -264,7 +275,7 @@ class WorkerProcess:
                     self._retirement.leave()
                     break
                 if not self._running and not has_waited:
-                    self._say(f"waiting for a crawl of {self._names()}")
+                    self._say(f"waiting for a crawl of {self._names()}{self._inboxes.or_for_urls()}")
                     has_waited = True
                 pause = pause_after(time.monotonic() - began)
                 await asyncio.wait([left, *self._running.values()], timeout=pause, return_when=FIRST_COMPLETED)
@@ -306,8 +317,10 @@ class WorkerProcess:
             if crawl.id in self._worked:
                 self._states.see(crawl.id, crawl.state)
         # Also for finished crawls: a pushed URL sets them running again.
-        taken = await listener.take_in(self._mine(crawls))
-        return await self._crawls(stop) if taken else crawls
+        mine = self._mine(crawls)
+        taken = await listener.take_in(mine)
+        begun = await self._inboxes.begin(mine, listener)
+        return await self._crawls(stop) if taken or begun else crawls
 
     async def _take_up(self, crawl: Crawl, stop: asyncio.Event) -> None:
         """Begin to work on a crawl, with the store and the archive that it has."""
@@ -324,6 +337,7 @@ class WorkerProcess:
         archive = await self._results.archive(places.archive, wait=self._patience(places.archive or ""), stop=stop)
         if places.other_store:
             await self._remember(crawl, places)
+        await self._inboxes.keep_open_also(crawl)
         self._tell(f"took up {crawl.id} (store {masked(places.store)})")
         self._running[crawl.id] = asyncio.create_task(self._work_on(crawl, stop, store=store, archive=archive))
         self._worked[crawl.id] = crawl

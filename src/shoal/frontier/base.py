@@ -62,7 +62,10 @@ class Frontier(Protocol):
         over, the crawl is not finished, however empty it looks; a finished one runs again.
 
         A feeder whose time is over without that 0 is lost, and counted. `makes_up`: this one feeds again what others
-        have left out, so those whose time is over within so many seconds are neither waited for nor counted."""
+        have left out, so those whose time is over within so many seconds are neither waited for nor counted.
+
+        A feeder whose name begins with STAYER feeds nothing of its own: it keeps the crawl open for what comes from
+        outside, and is forgotten when its time is over."""
 
     async def delete_crawl(self, crawl: str, *, seconds: float = math.inf) -> bool:
         """Remove a crawl with all its keys, lanes, letters and its history, in bounded steps between which other

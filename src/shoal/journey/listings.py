@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 
 from shoal.journey.intake import Found, Intake
 from shoal.journey.sitemaps import Sitemap, modified_at, parse_sitemap, sitemaps_in_robots
@@ -28,6 +29,14 @@ async def take_sitemap(page: Page, found: Found, *, intake: Intake) -> str:
 
     Gives the problem of the file, in a line; empty if it has none."""
     handler, task = page.meta["handler"], page.task
+    request_for = partial(
+        Request,
+        handler=handler,
+        depth=task.depth,
+        priority=task.priority,
+        pool=page.meta.get("pool"),
+        meta=page.meta.get("meta"),
+    )
     if page.url.endswith("/robots.txt"):
         sitemap = _of_robots(page.content[: intake.settings.max_robots_bytes], page.url)
     else:
@@ -42,8 +51,7 @@ async def take_sitemap(page: Page, found: Found, *, intake: Intake) -> str:
     for number, url in enumerate(sitemap.pages):
         if number % 1000 == 0:
             await asyncio.sleep(0)
-        request = Request(url, handler=handler, depth=task.depth)
-        intake.request(request, found, parent=task, base=page.url, hastens=url in changed)
+        intake.request(request_for(url), found, parent=task, base=page.url, hastens=url in changed)
     return sitemap.problem
 
 
@@ -86,7 +94,16 @@ async def _take_nested(urls: list[str], page: Page, found: Found, *, intake: Int
         is_elsewhere = link.lane != lane_of(page.url)
         elsewhere += is_elsewhere
         scoped = is_elsewhere and (level > 1 or elsewhere > MOST_ELSEWHERE)
-        request = Request(url, handler=SITEMAP, meta=meta, depth=task.depth, render=False, revisit=revisit)
+        request = Request(
+            url,
+            handler=SITEMAP,
+            meta=meta,
+            depth=task.depth,
+            priority=task.priority,
+            pool=meta.get("pool"),
+            render=False,
+            revisit=revisit,
+        )
         intake.request(request, found, parent=task, base=page.url, scoped=scoped)
 
 
@@ -107,6 +124,7 @@ async def take_page_range(page: Page, found: Found, *, intake: Intake) -> None:
             meta=options["meta"] or None,
             depth=task.depth,
             priority=task.priority,
+            pool=options.get("pool"),
         )
         intake.request(request, found, parent=task, base=page.url)
 

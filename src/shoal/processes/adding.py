@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
+from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
 from shoal.journey.intake import Found, Intake
-from shoal.model import DUPLICATE
+from shoal.model import DUPLICATE, Crawl
+from shoal.near_names import did_you_mean
+from shoal.processes.crawl_record import record_of
+from shoal.processes.listener import request_of
 from shoal.spider import Request
 
 BATCH = 500
+NO_FIELDS: Final[Mapping[str, Any]] = {}
 
 
 class Added(msgspec.Struct, kw_only=True):
@@ -22,6 +28,63 @@ class Added(msgspec.Struct, kw_only=True):
     new: int = 0
     duplicates: int = 0
     rejected: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class Lines:
+    """The requests in lines: a URL each, or a JSON object as in the inbox. `fields` are those of each line that does
+    not say otherwise. Empty lines and comments are passed over. A line that is no request raises UsageError."""
+
+    def __init__(self, crawl: Crawl, *, intake: Intake, fields: Mapping[str, Any] = NO_FIELDS) -> None:
+        self._handlers = record_of(crawl).handlers
+        self._crawl = crawl.id
+        self._intake = intake
+        self._fields = dict(fields)
+        self.check_handler(self._fields.get("handler"))
+        self.request("https://example.com/")  # what a field can be wrong in, it is wrong in for every URL
+
+    @property
+    def knows_handlers(self) -> bool:
+        """Whether the crawl's record tells the handlers of its spider."""
+        return bool(self._handlers)
+
+    def requests(self, lines: Iterable[str], *, source: str) -> Iterator[Request]:
+        """The request of each line. `source` is named in the refusal of one."""
+        for number, line in enumerate(lines, start=1):
+            text = line.strip()
+            if not text or text.startswith("#"):
+                continue
+            if not text.startswith("{"):
+                yield Request(text, **self._fields)
+                continue
+            try:
+                yield self._object(text)
+            except (ValueError, UsageError) as error:
+                raise UsageError(f"line {number} of {source} is no request: {error}") from None
+
+    def request(self, url: str) -> Request:
+        """The request for one URL. Refuses fields that the crawl could not keep."""
+        request = Request(url, **self._fields)
+        self._intake.task_of(request, Found(), parent=None, base=url, scoped=False)
+        return request
+
+    def check_handler(self, name: str | None) -> None:
+        """Refuse a handler that the crawl's spider does not have, as far as its record tells."""
+        if name is not None and self._handlers and name not in self._handlers:
+            hint = did_you_mean(name, self._handlers, otherwise=f"it has {', '.join(self._handlers)}")
+            raise UsageError(f"the spider of {self._crawl} has no handler {name!r}: {hint}")
+
+    def _object(self, text: str) -> Request:
+        given = msgspec.json.decode(text, type=dict[str, Any])
+        request = request_of(msgspec.json.encode({**self._fields, **given}))
+        self.check_handler(given.get("handler"))
+        self._intake.task_of(request, Found(), parent=None, base=request.url, scoped=False)
+        return request
+
+
+async def has_room(crawl: str, *, frontier: Frontier, max_pending: int) -> bool:
+    """Whether fewer than `max_pending` tasks wait in the crawl."""
+    progress = await frontier.progress(crawl)
+    return progress.queued + progress.delayed < max_pending
 
 
 async def add_requests(requests: Sequence[Request], added: Added, *, intake: Intake, frontier: Frontier) -> None:

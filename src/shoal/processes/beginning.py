@@ -61,7 +61,7 @@ async def begin(
 class RunOf(NamedTuple):
     """Where a run comes from: see `begin`. `scheduled` names the run of a schedule, empty for those of people.
     `code` is the spider's, as it was loaded. `anew`: a crawl that was stopped is not resumed. `skips_known`: a new
-    crawl takes no URL that an earlier one has done."""
+    crawl takes no URL that an earlier one has done. `stays`: it waits for what comes from outside."""
 
     reference: str
     places: Places | None = None
@@ -70,6 +70,7 @@ class RunOf(NamedTuple):
     code: SpiderCode = NO_CODE
     skips_known: bool = False
     anew: bool = False
+    stays: bool = False
 
 
 async def begin_run(
@@ -212,11 +213,11 @@ def _skipping(origin: Origin, crawls: Sequence[Crawl], settings: Settings) -> Or
 def _origin(run: RunOf, *, former: Crawl | None = None) -> Origin:
     reference, places, scheduled, code = run.reference, run.places, run.scheduled, run.code
     if places is None:
-        return Origin(reference=reference, scheduled=scheduled, code=code)
+        return Origin(reference=reference, scheduled=scheduled, code=code, stays=run.stays)
     known = None if former is None else results_known(former)
     source = source_of(reference, frontier=places.frontier)
     results = results_of(places, known)
-    return Origin(reference=reference, source=source, results=results, scheduled=scheduled, code=code)
+    return Origin(reference=reference, source=source, results=results, scheduled=scheduled, code=code, stays=run.stays)
 
 
 def _described(

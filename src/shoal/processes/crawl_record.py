@@ -23,7 +23,7 @@ from shoal.processes.spider_code import NO_CODE, SpiderCode
 from shoal.processes.spider_source import SpiderSource, is_same_spider, shown_source
 from shoal.setting_values import parse_duration, parse_rate
 from shoal.settings import Settings
-from shoal.spider import Spider, spider_name
+from shoal.spider import Spider, handler_names, spider_name
 from shoal.urls import UrlRules
 
 MOST_RUNS = 20
@@ -40,8 +40,9 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     crawl took over the queue of another crawler; empty: it did not. `scheduled` are the latest runs of schedules that
     worked on it: a run that is started twice works on one crawl. `before` are the earlier crawls of the spider whose
     archived pages this one asks for only if they have changed, newest first. `code` is that of the latest run's
-    spider. `skips_known`: it was begun to skip what earlier crawls of the spider have done, those in `known_from`.
-    `priority` is the setting of that name, unless people have changed it since."""
+    spider, and so are `handlers`, their names; empty: they are not known. `stays`: it is fed from outside, and kept
+    open by the processes that wait for that. `skips_known`: it was begun to skip what earlier crawls of the spider have
+    done, those in `known_from`. `priority` is the setting of that name, unless people have changed it since."""
 
     settings: Settings
     start_lanes: list[str] = msgspec.field(default_factory=list)
@@ -56,6 +57,8 @@ class CrawlRecord(msgspec.Struct, frozen=True, kw_only=True):
     scheduled: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     code: SpiderCode = NO_CODE
+    stays: bool = False
+    handlers: tuple[str, ...] = ()
     skips_known: bool = False
     known_from: tuple[str, ...] = ()
     priority: int = 0
@@ -152,8 +155,9 @@ def check_arguments(crawl: Crawl, spider: Spider) -> None:
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Where a crawl comes from and its results go: the reference by which worker processes load the spider, the file
-    that it leads to, the places, the run of a schedule, the earlier crawls whose pages may be asked for again, and
-    the code. `known_from`: the earlier crawls whose URLs are skipped; None: none are to be."""
+    that it leads to, the places, the run of a schedule, the earlier crawls whose pages may be asked for again,
+    the code, and whether it is fed from outside. `known_from`: the earlier crawls whose URLs are skipped; None: none
+    are to be."""
 
     reference: str
     source: SpiderSource = SpiderSource()
@@ -161,6 +165,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     scheduled: str = ""
     before: tuple[str, ...] = ()
     code: SpiderCode = NO_CODE
+    stays: bool = False
     known_from: tuple[str, ...] | None = None
 
 
@@ -189,6 +194,8 @@ def describe_crawl(
         scheduled=_runs(former, origin.scheduled),
         before=origin.before if former is None else record_of(former).before,
         code=origin.code,
+        stays=origin.stays,
+        handlers=handler_names(type(spider)),
         skips_known=origin.known_from is not None if former is None else record_of(former).skips_known,
         known_from=(origin.known_from or ()) if former is None else record_of(former).known_from,
         priority=_priority(settings, former),

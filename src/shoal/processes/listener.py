@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, NoReturn, Protocol
 
@@ -16,10 +16,12 @@ from shoal.frontier.rules.constants import MAX_PRIORITY
 from shoal.frontier.rules.dropped_keys import keys_dropped
 from shoal.journey.intake import Found, Intake
 from shoal.model import Crawl, CrawlState, Render, Task
-from shoal.processes.crawl_record import with_refusals
+from shoal.processes.crawl_record import is_unfinished, with_refusals
 from shoal.processes.outages import until_reachable
+from shoal.processes.staying import Stayer, staying
 from shoal.scope import REASONS
 from shoal.secrecy import masked_text
+from shoal.setting_values import parse_duration, parse_revisit
 from shoal.spider import Request
 from shoal.urls import fingerprint
 
@@ -29,6 +31,7 @@ LOOK_SECONDS = 0.5
 HELD_SECONDS = 60.0  # longer than an inbox lets a dead taker keep its entries
 LONGEST_SHOWN = 2048
 LONGEST_REASON = 500
+LONGEST_DELAY = 3650 * 86_400
 LANE = "@inbox"  # of entries that name no host
 # Not a URL, or one that may never be fetched: its sender must hear of it. Other rules only count.
 UNUSABLE = frozenset({"invalid_url", "scheme", "credentials", "url_too_long"})
@@ -38,24 +41,31 @@ Depth = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 
 class Inbox(Protocol):
-    """Lists, one per crawl, that any program may push to. The entries of a taker that dies go to the next one."""
+    """Lists that any program may push to, each with the name of a crawl or of a spider. The entries of a taker that
+    dies go to the next one."""
 
-    async def waiting(self, crawls: Sequence[str]) -> list[str]:
-        """The crawls among these whose inbox has entries."""
+    def place(self, name: str) -> str:
+        """Where programs push, for people: a list, or a folder."""
 
-    async def count(self, crawls: Sequence[str]) -> dict[str, int]:
-        """How many entries the inbox of each of these crawls has, taken ones included; without those that have none."""
+    async def names(self) -> list[str]:
+        """The names that have entries, whoever is meant by them. Looks through a whole server: for people."""
 
-    async def take(self, crawl: str, limit: int) -> list[bytes]:
+    async def waiting(self, names: Sequence[str]) -> list[str]:
+        """Those of these names that have entries."""
+
+    async def count(self, names: Sequence[str]) -> dict[str, int]:
+        """How many entries each of these names has, taken ones included; without those that have none."""
+
+    async def take(self, name: str, limit: int) -> list[bytes]:
         """Up to `limit` entries, oldest first; none while another process holds some.
 
         Gives the same entries again until they are forgotten."""
 
-    async def forget(self, crawl: str) -> None:
+    async def forget(self, name: str) -> None:
         """The entries that were taken are in the frontier now."""
 
-    async def delete(self, crawl: str) -> None:
-        """Remove the crawl's entries, taken or not."""
+    async def delete(self, name: str) -> None:
+        """Remove the entries, taken or not."""
 
     async def close(self) -> None:
         """Let go of connections."""
@@ -64,19 +74,25 @@ class Inbox(Protocol):
 class NoInbox:
     """The inbox of a frontier that other programs cannot push to: always empty."""
 
-    async def waiting(self, crawls: Sequence[str]) -> list[str]:
+    def place(self, name: str) -> str:
+        return ""
+
+    async def names(self) -> list[str]:
         return []
 
-    async def count(self, crawls: Sequence[str]) -> dict[str, int]:
+    async def waiting(self, names: Sequence[str]) -> list[str]:
+        return []
+
+    async def count(self, names: Sequence[str]) -> dict[str, int]:
         return {}
 
-    async def take(self, crawl: str, limit: int) -> list[bytes]:
+    async def take(self, name: str, limit: int) -> list[bytes]:
         return []
 
-    async def forget(self, crawl: str) -> None:
+    async def forget(self, name: str) -> None:
         """Nothing was taken."""
 
-    async def delete(self, crawl: str) -> None:
+    async def delete(self, name: str) -> None:
         """There is nothing."""
 
     async def close(self) -> None:
@@ -100,6 +116,10 @@ class Entry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     kind: str | None = None
     region: str | None = None
     render: bool | Render | None = None
+    delay: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_DELAY)] | str = 0.0
+    max_attempts: Annotated[int, msgspec.Meta(ge=1, le=65_535)] | None = None
+    json: Any = None
+    revisit: str | None = None
 
 
 _DECODER = msgspec.json.Decoder(Entry)
@@ -123,6 +143,7 @@ class Listener:
         self._say = say
         self._clock = clock
         self._lock = asyncio.Lock()
+        self._said: set[str] = set()
         self._closed: set[str] = set()
 
     async def listen(self, crawl: Crawl) -> NoReturn:
@@ -132,38 +153,62 @@ class Listener:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def listen_to_all(self) -> None:
-        """Take the entries of every crawl in as they come, until cancelled. Those that cannot be taken in are told of,
-        and stay where they are; other crawls do not wait for them."""
-        said: set[str] = set()
-        # Other programs cannot push to it, and never will.
-        while not isinstance(self._inbox, NoInbox):
-            taken = 0
-            crawls = [crawl for crawl in await self._crawls() if crawl.settings and not crawl.refusal]
-            names = [crawl.id for crawl in crawls]
-            waiting = set(await until_reachable(partial(self._inbox.waiting, names), say=self._say))
-            for crawl in crawls:
-                if crawl.id not in waiting:
-                    continue
-                try:
-                    taken += await self.take_in([crawl])
-                except ShoalError as error:
-                    if (line := f"URLs pushed into {crawl.id} are not taken in: {error}") not in said:
-                        said.add(line)
-                        self._say(line)
-            if not taken:
-                await asyncio.sleep(LOOK_SECONDS)
+        """Take the entries of every crawl in as they come, until cancelled, and keep those open that stay. Entries that
+        cannot be taken in are told of, and stay where they are; other crawls do not wait for them."""
+        stayer = Stayer(self._frontier, say=self._say)
+        try:
+            # Other programs cannot push to that one, and never will.
+            while not isinstance(self._inbox, NoInbox):
+                crawls = [crawl for crawl in await self._crawls() if crawl.settings and not crawl.refusal]
+                await stayer.hold(staying(crawls))
+                if not await self._take_in_each(crawls):
+                    await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            await stayer.leave()
+
+    async def _take_in_each(self, crawls: Sequence[Crawl]) -> int:
+        taken, pairs = 0, inboxes_of(crawls)
+        waiting = set(await until_reachable(partial(self._inbox.waiting, [name for name, _ in pairs]), say=self._say))
+        for name, crawl in pairs:
+            if name not in waiting or self._is_closed(crawl):
+                continue
+            try:
+                async with self._lock:
+                    taken += await self._take_in(name, crawl)
+            except ShoalError as error:
+                if (line := f"URLs pushed into {name} are not taken in: {error}") not in self._said:
+                    self._said.add(line)
+                    self._say(line)
+        return taken
 
     async def _crawls(self) -> list[Crawl]:
         return with_refusals(await until_reachable(self._frontier.crawls, say=self._say))
 
     async def take_in(self, crawls: Sequence[Crawl]) -> int:
-        """Put a bounded number of the entries that wait for these crawls; gives how many."""
-        names = [crawl.id for crawl in crawls]
+        """Put a bounded number of the entries that wait for these crawls, and for their spiders; gives how many."""
+        pairs = inboxes_of(crawls)
         # One at a time: an inbox forgets whatever was taken last, also if another part of this process took it.
         async with self._lock:
+            names = [name for name, _ in pairs]
             waiting = set(await until_reachable(partial(self._inbox.waiting, names), say=self._say))
-            taken = [crawl for crawl in crawls if crawl.id in waiting and not self._is_closed(crawl)]
-            return sum([await self._take_in(crawl) for crawl in taken])
+            taken = [(name, crawl) for name, crawl in pairs if name in waiting and not self._is_closed(crawl)]
+            return sum([await self._take_in(name, crawl) for name, crawl in taken])
+
+    async def spiders_waiting(self, spiders: Sequence[str]) -> list[str]:
+        """Those of these spiders that have entries under their own name."""
+        return await until_reachable(partial(self._inbox.waiting, spiders), say=self._say)
+
+    async def begin_for(self, spider: str, begin: Callable[[], Awaitable[Crawl]]) -> Crawl | None:
+        """Begin a crawl for the entries of a spider that has none, and put the first of them; None where another
+        process has taken them: that one begins it."""
+        async with self._lock:
+            entries = await until_reachable(partial(self._inbox.take, spider, BATCH), say=self._say)
+            if not entries:
+                return None
+            crawl = await begin()
+            await self._put(crawl.id, entries, self._intake_of(crawl))
+            await until_reachable(partial(self._inbox.forget, spider), say=self._say)
+            return crawl
 
     async def take_in_all(self, crawl: Crawl, *, stop: asyncio.Event) -> None:
         """Put all entries that wait for a crawl that is about to end. Those that another process holds are waited for,
@@ -180,8 +225,8 @@ class Listener:
 
     async def waiting(self, crawl: Crawl) -> int:
         """How many entries wait for the crawl, those that a process holds included."""
-        counts = await until_reachable(partial(self._inbox.count, [crawl.id]), say=self._say)
-        return counts.get(crawl.id, 0)
+        names = [name for name, _ in inboxes_of([crawl])]
+        return sum((await until_reachable(partial(self._inbox.count, names), say=self._say)).values())
 
     def _is_closed(self, crawl: Crawl) -> bool:
         """Whether a crawl takes no more URLs. What was pushed stays in its inbox, and `shoal status` shows it."""
@@ -190,16 +235,16 @@ class Listener:
             self._say(f"URLs pushed into {crawl.id} are not taken in: {keys_dropped(crawl.id)}")
         return crawl.keys != "known"
 
-    async def _take_in(self, crawl: Crawl) -> int:
+    async def _take_in(self, name: str, crawl: Crawl) -> int:
         intake, total = self._intake_of(crawl), 0
         for _ in range(MOST_BATCHES):
             if not await self._has_room(crawl.id, intake.settings.max_pending):
                 break
-            entries = await until_reachable(partial(self._inbox.take, crawl.id, BATCH), say=self._say)
+            entries = await until_reachable(partial(self._inbox.take, name, BATCH), say=self._say)
             if not entries:
                 break
             await self._put(crawl.id, entries, intake)
-            await until_reachable(partial(self._inbox.forget, crawl.id), say=self._say)
+            await until_reachable(partial(self._inbox.forget, name), say=self._say)
             total += len(entries)
         return total
 
@@ -223,6 +268,16 @@ class Listener:
             await until_reachable(put, say=self._say)
 
 
+def inboxes_of(crawls: Sequence[Crawl]) -> list[tuple[str, Crawl]]:
+    """The names of the inboxes of these crawls, newest first: each has its own, and the newest unfinished one of a
+    spider has the spider's as well. A name that means both is the crawl's."""
+    found = {crawl.id: crawl for crawl in crawls}
+    for crawl in crawls:
+        if is_unfinished(crawl.state):
+            found.setdefault(crawl.spider, crawl)
+    return list(found.items())
+
+
 def request_of(entry: bytes) -> Request:
     """The request in an entry: a URL, or a JSON object. Raises ValueError with the reason."""
     text = entry.decode("utf-8", "strict").strip()
@@ -231,7 +286,23 @@ def request_of(entry: bytes) -> Request:
     given = _DECODER.decode(text)
     if not given.handler.isidentifier() or given.handler.startswith("_"):
         raise ValueError(f"{given.handler!r} is not the name of a handler")
-    return Request(**msgspec.structs.asdict(given))
+    if given.body is not None and given.json is not None:
+        raise ValueError("it has body and json: give one of them")
+    delay = given.delay if isinstance(given.delay, float) else parse_delay(given.delay)
+    if given.revisit is not None:
+        parse_revisit(given.revisit)
+    return Request(**{**msgspec.structs.asdict(given), "delay": delay})
+
+
+def parse_delay(text: str) -> float:
+    """Seconds: a number, or a duration such as "10m"."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = parse_duration(text)
+    if not 0 <= seconds <= LONGEST_DELAY:
+        raise ValueError(f"a delay is between 0 and {LONGEST_DELAY // 86400} days, not {text}")
+    return seconds
 
 
 def _take(request: Request, intake: Intake, found: Found) -> None:

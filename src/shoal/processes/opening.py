@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ from shoal.frontier import REDIS_SCHEMES, open_frontier
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
 from shoal.processes.outages import until_reachable
+from shoal.processes.result_places import file_of
 from shoal.store import STORE_CONNECTIONS, open_store
 from shoal.store.base import Store
 
@@ -39,12 +41,14 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     """Where a crawl lives: the URLs of its frontier and its store, and of the archive if raw pages are kept.
 
     `store` is empty until the crawl is known, if none was named: then it is the crawl's own. `other_store`: a store or
-    an archive that is not the crawl's is meant."""
+    an archive that is not the crawl's is meant. `inboxes` are folders of spiders that lie elsewhere than beside the
+    frontier's file."""
 
     frontier: str
     store: str = ""
     archive: str | None = None
     other_store: bool = False
+    inboxes: dict[str, str] = {}
 
 
 def waiting_for(url: str, say: Say) -> Say | None:
@@ -153,6 +157,11 @@ def inbox_beside(places: Places) -> Inbox:
         from shoal.frontier.redis.inbox import RedisInbox
 
         return RedisInbox(places.frontier)
+    if (file := file_of(places.frontier)) is not None:
+        from shoal.processes.folder_inbox import FOLDER, FolderInbox
+
+        own = {name: Path(folder) for name, folder in places.inboxes.items()}
+        return FolderInbox(Path(file).parent / FOLDER, own=own)
     from shoal.processes.listener import NoInbox
 
     return NoInbox()

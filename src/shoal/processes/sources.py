@@ -28,6 +28,8 @@ ARRIVING_BYTES = 65_536
 ARRIVING_CHUNKS = 4
 START_LANES = 1000
 
+FIELDS = ("priority", "depth", "pool", "meta")  # of each page of a source, as in a request
+
 Say = Callable[[str], None]
 
 
@@ -73,6 +75,8 @@ def _mark_of(source: Any) -> str:
     if isinstance(source, str):
         return source
     named = [str(getattr(source, name, "")) for name in ("url", "method", "body", "template", "first", "last", "path")]
+    # Only where they are given: the marks of crawls that began without them stay the same.
+    named += [f"{name}={value}" for name in FIELDS if (value := getattr(source, name, None))]
     return " ".join([type(source).__name__, *named, handler_name(getattr(source, "handler", None)) or ""])
 
 
@@ -81,10 +85,17 @@ def reads_input(spider: Spider) -> bool:
     return any(isinstance(source, Stdin) for source in _listed(spider))
 
 
-def check_start(spider: Spider) -> None:
-    """Refuse a spider without a start, or whose start is no URL or names a handler it lacks, before all else."""
-    if not callable(spider.start) and not hasattr(spider.start, "__aiter__") and not spider.start:
-        hint = ", in place of start_urls" if hasattr(spider, "start_urls") else ""
+def has_start(spider: Spider | type[Spider]) -> bool:
+    """Whether a spider has URLs of its own to start from, as far as it can be told without reading them."""
+    return callable(spider.start) or hasattr(spider.start, "__aiter__") or bool(spider.start)
+
+
+def check_start(spider: Spider, *, stays: bool = False) -> None:
+    """Refuse a spider whose start is no URL or names a handler it lacks, before all else; and one without a start,
+    unless it `stays` for what comes from outside."""
+    is_slip = hasattr(spider, "start_urls")
+    if not has_start(spider) and (is_slip or not stays):
+        hint = ", in place of start_urls" if is_slip else ", or --stay waits for URLs from outside"
         raise UsageError(f"{type(spider).__name__} has no start: give it a `start` URL or a list of them{hint}")
     start_lanes(spider)
     names = HandlerNames(spider)
@@ -150,7 +161,7 @@ async def _wait_for_room(frontier: Frontier, crawl: str, max_pending: int, *, sa
 async def _expand(source: Any) -> AsyncIterator[Request | None]:
     if isinstance(source, Stdin):
         async for lines in _arriving(sys.stdin):
-            for request in _lines(lines, source.handler):
+            for request in _lines(lines, source):
                 yield request
             yield None
     else:
@@ -169,7 +180,7 @@ def _expand_at_once(source: Any) -> Iterator[Request]:
         yield from _pages_requests(source)
     elif isinstance(source, UrlFile):
         with _open_file(source.path) as file:
-            yield from _lines(file, source.handler)
+            yield from _lines(file, source)
     else:
         raise _no_source(source)
 
@@ -202,9 +213,14 @@ def _no_source(source: Any) -> UsageError:
 def _sitemap_request(source: Sitemap) -> Request:
     url = canonical(source.url)
     bare = url.count("/") == 3 and url.endswith("/")
-    meta = {"handler": handler_name(source.handler) or "parse"}
+    meta: dict[str, Any] = {"handler": handler_name(source.handler) or "parse"}
+    meta |= {name: value for name, value in (("meta", source.meta), ("pool", source.pool)) if value}
     return Request(
-        url + "robots.txt" if bare else url, handler=SITEMAP, meta=meta, render=False, revisit=source.revisit
+        url + "robots.txt" if bare else url,
+        handler=SITEMAP,
+        render=False,
+        revisit=source.revisit,
+        **{**_fields(source), "meta": meta},
     )
 
 
@@ -214,16 +230,24 @@ def _pages_requests(source: Pages) -> Iterator[Request]:
     if isinstance(source.last, int):
         # The numbers are known: no page has to wait for the first one, nor is lost with it.
         for number in range(source.first, max(source.first, source.last) + 1):
-            yield Request(source.template.replace("{}", str(number)), handler=source.handler)
+            yield Request(source.template.replace("{}", str(number)), handler=source.handler, **_fields(source))
         return
     meta = {
         "handler": handler_name(source.handler) or "parse",
         "template": source.template,
         "first": source.first,
         "last": source.last,
-        "meta": {},
+        "meta": source.meta or {},
     }
-    yield Request(source.template.replace("{}", str(source.first)), handler=PAGES, meta=meta)
+    if source.pool:
+        meta["pool"] = source.pool
+    first = source.template.replace("{}", str(source.first))
+    yield Request(first, handler=PAGES, **{**_fields(source), "meta": meta})
+
+
+def _fields(source: Sitemap | Pages | UrlFile | Stdin) -> dict[str, Any]:
+    """What the requests of a source have in common."""
+    return {name: getattr(source, name) for name in FIELDS}
 
 
 def _open_file(path: str) -> TextIO:
@@ -233,8 +257,9 @@ def _open_file(path: str) -> TextIO:
         raise UsageError(f"the URL file {path} cannot be read: {error.strerror}") from None
 
 
-def _lines(lines: Iterable[str], handler: Any) -> Iterator[Request]:
+def _lines(lines: Iterable[str], source: UrlFile | Stdin) -> Iterator[Request]:
+    fields = _fields(source)
     for line in lines:
         url = line.strip()
         if url and not url.startswith("#"):
-            yield Request(url, handler=handler)
+            yield Request(url, handler=source.handler, **fields)

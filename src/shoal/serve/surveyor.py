@@ -13,6 +13,7 @@ from shoal.processes.crawl_record import with_refusals
 from shoal.processes.crawl_survey import Survey, surveyed
 from shoal.processes.listener import Inbox
 from shoal.processes.shared_workers import shared, with_parts
+from shoal.processes.unread_inboxes import pushed_by_crawl
 
 SURVEY_SECONDS = 5.0
 OLDEST_SECONDS = 600.0
@@ -36,7 +37,7 @@ class Surveyor:
             crawls = usable(await frontier.crawls())
             if self._clock() - self._taken < SURVEY_SECONDS:
                 return
-            pushed = await inbox.count([crawl.id for crawl in crawls])
+            pushed = await pushed_by_crawl(crawls, inbox=inbox)
             before = {survey.crawl.id: survey for survey in self.surveys}
             surveys = [
                 await self._survey(crawl, before.get(crawl.id), frontier, pushed=pushed.get(crawl.id, 0))

@@ -12,12 +12,13 @@ from shoal.errors import ShoalError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.journey.intake import Intake
 from shoal.model import Crawl, CrawlState
-from shoal.processes.adding import BATCH, Added, add_requests
+from shoal.processes.adding import BATCH, Added, Lines, add_requests
 from shoal.processes.listener import request_of
 from shoal.serve.answers import Refusal, json_answer, refusal_of
 from shoal.serve.operations import Call
 from shoal.serve.shapes import AddedUrls
 from shoal.spider import Request as Wanted
+from shoal.spider import handler_name
 
 TEXT, LINES = "text/plain", "application/x-ndjson"
 MOST_LINE = 64 * 1024
@@ -51,6 +52,7 @@ class Taking:
         self._crawl = crawl
         self._is_json = is_json
         self._intake: Intake = intake_of(crawl)
+        self._lines = Lines(crawl, intake=self._intake)
         self._added = Added(crawl=crawl.id)
         self._taken = 0
 
@@ -93,7 +95,9 @@ class Taking:
         try:
             if not line.lstrip().startswith(b"{"):
                 raise ValueError("it is no JSON object")
-            return request_of(line)
+            request = request_of(line)
+            self._lines.check_handler(handler_name(request.handler))
+            return request
         except (ValueError, UsageError) as error:
             raise Refusal(422, f"line {number} is no request: {error}") from None
 

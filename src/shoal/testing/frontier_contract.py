@@ -16,6 +16,7 @@ from shoal.testing.contract.frontier.account_promises import AccountPromises
 from shoal.testing.contract.frontier.bad_record_promises import BadRecordPromises
 from shoal.testing.contract.frontier.clock_promises import ClockPromises
 from shoal.testing.contract.frontier.control_promises import ControlPromises
+from shoal.testing.contract.frontier.delay_promises import DelayPromises
 from shoal.testing.contract.frontier.exit_promises import ExitPromises
 from shoal.testing.contract.frontier.feeding_promises import FeedingPromises
 from shoal.testing.contract.frontier.history_promises import HistoryPromises
@@ -38,6 +39,7 @@ from shoal.testing.contract.frontier.visit_promises import VisitPromises
 
 class FrontierContract(
     PutPromises,
+    DelayPromises,
     KnownPromises,
     LifePromises,
     LeasePromises,

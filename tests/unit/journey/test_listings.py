@@ -88,6 +88,19 @@ async def test_a_sitemap_gives_pages_and_further_sitemaps() -> None:
     assert nested.meta == {"handler": "item", "level": 1}
 
 
+async def test_what_a_start_says_of_a_sitemaps_pages_goes_to_those_of_its_sitemaps_as_well() -> None:
+    options = {"handler": "item", "meta": {"shop": "a"}, "pool": "direct"}
+    for body, handler, meta in (
+        (b"<urlset><url><loc>https://a.test/p</loc></url></urlset>", "item", {"shop": "a"}),
+        (b"<sitemapindex><sitemap><loc>https://a.test/2.xml</loc></sitemap></sitemapindex>", SITEMAP, None),
+    ):
+        page = make_page(body, url="https://a.test/map.xml", handler=SITEMAP, meta=options, priority=6, depth=2)
+        harvest = await handlers(Forms()).run(page)
+        [task] = harvest.found.tasks.values()
+        assert (task.handler, task.priority, task.depth, task.pool) == (handler, 6, 2, "direct")
+        assert task.meta == (meta or {**options, "level": 1})
+
+
 async def test_a_sitemap_that_nobody_asked_for_names_others_of_its_host_only() -> None:
     index = index_of("https://cdn.test/1.xml", "https://victim.test/2.xml", "https://a.test/3.xml")
     harvest = await take_sitemap(index, "https://cdn.test/index.xml", level=1, allow=("a.test",))

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from shoal import Page, Request, Sitemap, Spider, Stdin, UrlFile
@@ -14,7 +15,7 @@ from shoal.errors import StorageError, UsageError
 from shoal.journey.intake import Intake
 from shoal.journey.listings import PAGES, SITEMAP
 from shoal.model import Crawl
-from shoal.processes.sources import check_start, feed, requests_of, start_lanes
+from shoal.processes.sources import check_start, feed, requests_of, start_lanes, start_mark
 from shoal.settings import Settings
 from shoal.spider import Pages
 from shoal.testing.clock import FakeClock
@@ -104,6 +105,32 @@ async def test_a_page_range_with_a_known_end_needs_no_first_page() -> None:
     assert await urls(Pages("https://a.test/{}", last=1, first=5)) == ["https://a.test/5"]
 
 
+async def test_sources_say_what_each_of_their_pages_has(tmp_path: Path) -> None:
+    path = tmp_path / "urls.txt"
+    path.write_text("https://a.test/1\n")
+    meta = {"shop": "a"}
+    for source in (
+        UrlFile(str(path), priority=3, depth=2, pool="slow", meta=meta),
+        Pages("https://a.test/{}", last=1, priority=3, depth=2, pool="slow", meta=meta),
+    ):
+        [given] = await requests(source)
+        assert (given.priority, given.depth, given.pool, given.meta) == (3, 2, "slow", meta)
+    [listing] = await requests(Pages("https://a.test/{}", "a.last", priority=3, depth=2, pool="slow", meta=meta))
+    assert (listing.priority, listing.depth, listing.pool) == (3, 2, "slow")
+    assert listing.meta is not None
+    assert (listing.meta["meta"], listing.meta["pool"]) == (meta, "slow")
+    [sitemap] = await requests(Sitemap("https://a.test/map.xml", priority=3, depth=2, pool="slow", meta=meta))
+    assert (sitemap.priority, sitemap.depth, sitemap.pool) == (3, 2, "slow")
+    assert sitemap.meta == {"handler": "parse", "meta": meta, "pool": "slow"}
+
+
+def test_the_mark_of_a_start_changes_with_what_its_pages_have() -> None:
+    sources = [Pages("https://a.test/{}", last=3), Sitemap("https://a.test/"), UrlFile("urls.txt")]
+    for source in sources:
+        others = [msgspec.structs.replace(source, **{name: value}) for name, value in (("priority", 1), ("pool", "p"))]
+        assert len({start_mark(spider_from([one])) for one in (source, *others)}) == 3
+
+
 async def test_a_page_range_with_an_unknown_end_begins_with_its_first_page() -> None:
     [first] = await requests(Pages("https://a.test/{}", last="a.last", first=0))
     assert (first.url, first.handler) == ("https://a.test/0", PAGES)
@@ -115,7 +142,7 @@ async def test_a_page_range_with_an_unknown_end_begins_with_its_first_page() -> 
 @pytest.mark.parametrize(
     ("start", "line"),
     [
-        ((), "Made has no start: give it a `start` URL or a list of them$"),
+        ((), "Made has no start: give it a `start` URL or a list of them, or --stay waits"),
         ("", "Made has no start"),
         (5, "start holds a int"),
         ([5], "start holds a int"),

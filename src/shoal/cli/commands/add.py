@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,59 +19,136 @@ from shoal.cli.options import json_with, place_options
 
 if TYPE_CHECKING:
     from shoal.frontier.base import Frontier
+    from shoal.journey.intake import Intake
     from shoal.model import Crawl
-    from shoal.processes.adding import Added
+    from shoal.processes.adding import Added, Lines
     from shoal.processes.opening import Places
     from shoal.spider import Request
 
 STDIN = "-"
+FULL_SECONDS = 0.5
 
 
 @click.command(short_help="Add URLs to a crawl, running or finished.")
 @click.argument("crawl_or_url", metavar="[CRAWL]", required=False)
 @click.argument("urls", metavar="URL...|-", nargs=-1)
+@click.option(
+    "-f", "--file", "file", metavar="FILE", help="Also add the lines of this file; checked before any is added."
+)
+@click.option("--handler", metavar="NAME", help="The method that handles the pages.  [default: parse]")
+@click.option("--priority", metavar="N", type=int, help="Among the tasks of a host, a higher number goes first.")
+@click.option("--depth", metavar="N", type=click.IntRange(0), help="Links away from a start URL.  [default: 0]")
+@click.option("--pool", metavar="NAME", help="The pool whose exits they go through.  [default: the spider's pool]")
 @click.option("--kind", metavar="NAME", help="Only workers that do this kind get them.  [default: the spider's kind]")
+@click.option(
+    "--meta",
+    metavar="NAME=TEXT",
+    multiple=True,
+    help="What the handler finds in page.meta; repeatable. Or a JSON object.",
+)
+@click.option("--delay", metavar="TIME", help="How long they wait at least before they are fetched: 90s, 10m, 2h.")
+@click.option("--max-attempts", metavar="N", type=click.IntRange(1), help="Attempts before they are dead letters.")
 @place_options(store=False)
 @json_with("crawl", "new", "duplicates", "rejected")
-def add(crawl_or_url: str | None, urls: tuple[str, ...], *, kind: str | None, places: Places, as_json: bool) -> None:
+def add(
+    crawl_or_url: str | None,
+    urls: tuple[str, ...],
+    *,
+    file: str | None,
+    meta: tuple[str, ...],
+    places: Places,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Add URLs to a crawl, running or finished; - reads them from standard input, one per line.
+
+    A line may be a JSON object with the fields of a request. While max_pending tasks wait, the rest is held back.
 
     \b
     Example: shoal add books-1 https://books.toscrape.com/catalogue/page-7.html
-             zcat urls.gz | shoal add books -
-             shoal add books-1 https://books.toscrape.com/map --kind browser
+             zcat urls.gz | shoal add books - --priority 5 --meta from=sales
+             shoal add books -f urls.txt --handler book --delay 10m
     """
     from shoal.cli.loop import run
-    from shoal.setting_values import check_kind
 
-    if kind is not None:
-        check_kind(kind, what="--kind")
     crawl = crawl_or_url
     if crawl_or_url is not None and ("://" in crawl_or_url or crawl_or_url == STDIN):
         crawl, urls = None, (crawl_or_url, *urls)
-    if not urls:
+    if not urls and file is None:
         raise click.UsageError(
             "Give the URLs to add, or - to read them from standard input", click.get_current_context()
         )
+    fields = {name: value for name, value in {**options, **_checked(options, meta)}.items() if value is not None}
     screen = Screen()
-    report = run(_add(crawl, _given(urls), kind=kind, places=places, screen=screen))
+    report = run(_add(crawl, urls, file, fields=fields, places=places, screen=screen))
     if as_json:
         screen.json(report)
     else:
         _show(report, screen)
 
 
+def _checked(options: dict[str, Any], meta: tuple[str, ...]) -> dict[str, Any]:
+    """The fields whose texts have a form of their own. A slip is refused before anything is opened."""
+    from shoal.errors import UsageError
+    from shoal.frontier.rules.constants import MAX_PRIORITY
+    from shoal.processes.listener import parse_delay
+    from shoal.setting_values import check_kind
+
+    if options["kind"] is not None:
+        check_kind(options["kind"], what="--kind")
+    if options["priority"] is not None and abs(options["priority"]) > MAX_PRIORITY:
+        raise UsageError(f"--priority {options['priority']} is not between {-MAX_PRIORITY} and {MAX_PRIORITY}")
+    delay = options["delay"]
+    try:
+        return {"meta": _meta(meta), "delay": None if delay is None else parse_delay(delay)}
+    except ValueError as error:
+        raise UsageError(f"--delay {delay}: {error}") from None
+
+
+def _meta(given: tuple[str, ...]) -> dict[str, Any] | None:
+    """The `meta` of NAME=TEXT pairs and JSON objects, the later ones first."""
+    import msgspec
+
+    from shoal.errors import UsageError
+
+    found: dict[str, Any] = {}
+    for one in given:
+        name, sign, text = one.partition("=")
+        if one.lstrip().startswith("{"):
+            try:
+                found |= msgspec.json.decode(one, type=dict[str, Any])
+            except msgspec.DecodeError as error:
+                raise UsageError(f"--meta {one} is no JSON object: {error}") from None
+        elif sign and name:
+            found[name] = text
+        else:
+            raise UsageError(f"--meta {one}: write it as --meta NAME=TEXT, or as a JSON object")
+    return found or None
+
+
 async def _add(
-    crawl_name: str | None, urls: Iterable[str], *, kind: str | None, places: Places, screen: Screen
+    crawl_name: str | None,
+    urls: tuple[str, ...],
+    file: str | None,
+    *,
+    fields: dict[str, Any],
+    places: Places,
+    screen: Screen,
 ) -> Added:
     from shoal.cli.which import chosen_crawl
-    from shoal.spider import Request
+    from shoal.crawl import intake_of
+    from shoal.processes.adding import Lines
 
     async with chosen_crawl(places, crawl_name) as (frontier, crawl):
+        intake = intake_of(crawl)
+        lines = Lines(crawl, intake=intake, fields=fields)
+        if "handler" in fields and not lines.knows_handlers:
+            screen.say(f"{crawl.id} does not say which handlers it has: {fields['handler']!r} is not checked")
+        requests = _given(urls, file, lines)
         with Counting.on(screen) as counting:
-            requests = (Request(url, kind=kind) for url in urls)
-            added = await _put(requests, crawl, frontier=frontier, counting=counting)
-        if added.new and (line := await _nobody_line(crawl, kind, frontier=frontier)):
+            room = Room(crawl, frontier=frontier, most=intake.settings.max_pending, screen=screen, counting=counting)
+            added = await _put(requests, crawl, intake=intake, frontier=frontier, room=room)
+        if added.new and (line := await _nobody_line(crawl, fields.get("kind"), frontier=frontier)):
             screen.say(line)
         return added
 
@@ -85,41 +165,86 @@ async def _nobody_line(crawl: Crawl, kind: str | None, *, frontier: Frontier) ->
     return "" if workers else f"nobody works on {crawl.id} now: run the command that began it again"
 
 
-async def _put(requests: Iterable[Request], crawl: Crawl, *, frontier: Frontier, counting: Counting) -> Added:
-    from shoal.crawl import intake_of
-    from shoal.processes.adding import Added, add_requests
+class Room:
+    """Waits while a crawl has as many tasks as it may have waiting, and says so."""
 
-    intake = intake_of(crawl)
+    def __init__(self, crawl: Crawl, *, frontier: Frontier, most: int, screen: Screen, counting: Counting) -> None:
+        self.counting = counting
+        self._crawl = crawl.id
+        self._frontier = frontier
+        self._most = most
+        self._screen = screen
+        self._has_said = False
+
+    async def wait(self) -> None:
+        from shoal.processes.adding import has_room
+
+        while not await has_room(self._crawl, frontier=self._frontier, max_pending=self._most):
+            if not self._has_said:
+                self._has_said = True
+                self._screen.say(
+                    f"{count(self._most)} tasks wait in {self._crawl} (max_pending): the rest is held back"
+                )
+            await asyncio.sleep(FULL_SECONDS)
+
+
+async def _put(requests: Iterator[Request], crawl: Crawl, *, intake: Intake, frontier: Frontier, room: Room) -> Added:
+    from shoal.errors import UsageError
+    from shoal.processes.adding import BATCH, Added, add_requests
+
     added = Added(crawl=crawl.id)
-    for batch in _batches(requests):
+    refusal: UsageError | None = None
+    while refusal is None:
+        batch: list[Request] = []
+        try:
+            for request in itertools.islice(requests, BATCH):
+                batch.append(request)
+        except UsageError as error:
+            refusal = error
+        if not batch:
+            break
+        await room.wait()
         await add_requests(batch, added, intake=intake, frontier=frontier)
-        counting.show(partial(_line, added))
+        room.counting.show(partial(_line, added))
+    if refusal is not None:
+        raise UsageError(f"{refusal}; of those before it, {_line(added)}: correct it and send all again") from None
     return added
 
 
-def _given(urls: Iterable[str]) -> Iterator[str]:
-    """The URLs to add. A wrong one on the command line is refused, one on standard input is only counted."""
+def _given(urls: tuple[str, ...], file: str | None, lines: Lines) -> Iterator[Request]:
+    """The requests to add. A wrong URL on the command line and a wrong line of a file are refused before anything is
+    added; a wrong URL on standard input is only counted."""
     from shoal.urls import canonical
 
-    for url in [url if url == STDIN else canonical(url) for url in urls]:
+    named = [url if url == STDIN else canonical(url) for url in urls]
+    if file is not None:
+        for _ in lines.requests(_read(file), source=file):
+            pass
+    return _requests(named, file, lines)
+
+
+def _requests(urls: list[str], file: str | None, lines: Lines) -> Iterator[Request]:
+    for url in urls:
         if url == STDIN:
-            lines = (line.decode("utf-8", "replace").strip() for line in sys.stdin.buffer)
-            yield from (line for line in lines if line and not line.startswith("#"))
+            arriving = (line.decode("utf-8", "replace") for line in sys.stdin.buffer)
+            yield from lines.requests(arriving, source="standard input")
         else:
-            yield url
+            yield lines.request(url)
+    if file is not None:
+        yield from lines.requests(_read(file), source=file)
 
 
-def _batches(requests: Iterable[Request]) -> Iterator[list[Request]]:
-    from shoal.processes.adding import BATCH
+def _read(file: str) -> Iterator[str]:
+    from shoal.errors import UsageError
 
-    batch: list[Request] = []
-    for request in requests:
-        batch.append(request)
-        if len(batch) >= BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+    path = Path(file)
+    if path.exists() and not path.is_file():
+        raise UsageError(f"--file {file} is no file: `shoal add CRAWL - < {file}` reads it as it comes")
+    try:
+        with path.open(encoding="utf-8", errors="replace") as opened:
+            yield from opened
+    except OSError as error:
+        raise UsageError(f"--file {file} cannot be read: {error.strerror}") from None
 
 
 def _line(added: Added) -> str:

@@ -60,6 +60,7 @@ async def _advise(name: str | None, *, places: Places, seconds: float, deadline:
     from shoal.processes.crawl_survey import measured, surveyed
     from shoal.processes.deadline_plan import plan_for, plan_lines
     from shoal.processes.opening import inbox_at
+    from shoal.processes.unread_inboxes import pushed_by_crawl
     from shoal.setting_values import parse_duration
 
     limit = parse_duration(deadline) if deadline is not None else 0.0
@@ -73,7 +74,7 @@ async def _advise(name: str | None, *, places: Places, seconds: float, deadline:
             with Counting.on(screen) as counting:
                 await counting.during(asyncio.sleep(seconds), f"measuring {crawl.id} for {seconds:g} s")
         async with inbox_at(places) as inbox:
-            pushed = await inbox.count([crawl.id])
+            pushed = await pushed_by_crawl([crawl], inbox=inbox)
         now = await surveyed(crawl, frontier=frontier, pushed=pushed.get(crawl.id, 0))
     advice, done = advice_on(before, now), measured(before, now)
     plan = plan_for(now, advice, done, seconds=limit, machines=machines) if limit else None

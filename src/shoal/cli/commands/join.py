@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli.options import exits_option, kinds_option, log_options, place_options
+from shoal.cli.options import exits_option, inbox_option, kinds_option, log_options, place_options
 from shoal.cli.worker_limits import limit_options
 from shoal.errors import ShoalError
 
@@ -28,6 +28,7 @@ BROKEN = 70
 )
 @kinds_option
 @exits_option
+@inbox_option
 @click.option("--other-code", is_flag=True, help="Work though the spider's files differ from the crawl's.")
 @click.option("--name", hidden=True, help="The worker's name.")
 @click.option("--store-connections", type=int, hidden=True, help="Connections to the store's server.")

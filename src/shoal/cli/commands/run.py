@@ -9,6 +9,7 @@ import click
 from shoal.cli.options import (
     argument_option,
     exits_option,
+    inbox_option,
     json_option,
     kinds_option,
     log_options,
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 @click.argument("spider", metavar="FILE[:SPIDER]")
 @argument_option
 @click.option("--scheduled", metavar="RUN", default="", hidden=True, help="The run of a schedule that this is.")
+@click.option(
+    "--stay",
+    is_flag=True,
+    help="Do not finish: wait for URLs from outside (see --inbox and `shoal add`) until told to stop.",
+)
+@inbox_option
 @run_options
 @kinds_option
 @exits_option
@@ -33,16 +40,20 @@ if TYPE_CHECKING:
 @setting_options
 @log_options
 @json_option
-def run(spider: str, *, places: Places, flags: dict[str, Any], arguments: dict[str, str], **options: Any) -> int:
+def run(
+    spider: str, *, places: Places, inbox: str | None, flags: dict[str, Any], arguments: dict[str, str], **options: Any
+) -> int:
     """Run a spider to the end; run it again to resume.
 
     \b
     Example: shoal run books.py --workers 4 -o books.csv
+             shoal run books.py --stay --inbox incoming/
     """
     from shoal.cli.guardian import guarded
 
     def work(watched: Watched | None) -> int:
         from shoal.cli.crawl_process import Job, run_job
+        from shoal.cli.inbox_lines import with_inbox
         from shoal.cli.loop import run as run_loop
         from shoal.cli.next_commands import run_line
         from shoal.crawl import settings_of
@@ -56,8 +67,8 @@ def run(spider: str, *, places: Places, flags: dict[str, Any], arguments: dict[s
             spider=made(kind, arguments),
             reference=spider,
             settings=settings,
-            places=places,
-            again=run_line(spider, flags, arguments=arguments, **options),
+            places=with_inbox(places, inbox, spiders=[kind]),
+            again=run_line(spider, flags, arguments=arguments, inbox=inbox, **options),
             watched=watched,
             code=code,
             **options,

@@ -71,7 +71,9 @@ async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
 
     screen = Screen()
     async with stores_of_crawls(places, say=screen.say) as (frontier, store_of):
-        chosen = choose_all(await frontier.crawls(), name, say=screen.say)
+        crawls = await frontier.crawls()
+        await _say_unread(crawls, name, places=places, frontier=frontier, screen=screen)
+        chosen = choose_all(crawls, name, say=screen.say)
         if len(chosen) > 1:
             rows = await _read(frontier, chosen if as_json else chosen[:CRAWLS_SHOWN], screen)
             if not as_json:
@@ -87,6 +89,18 @@ async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
     else:
         show_view(views[0], screen)
         _show_next(views[0].snapshot, screen, places=places)
+
+
+async def _say_unread(
+    crawls: Sequence[Crawl], name: str | None, *, places: Places, frontier: Frontier, screen: Screen
+) -> None:
+    from shoal.cli.inbox_lines import say_unread
+    from shoal.processes.crawl_record import with_refusals
+
+    usable = [crawl for crawl in with_refusals(crawls) if not crawl.refusal]
+    only = next((crawl for crawl in usable if name in (crawl.id, crawl.spider)), None)
+    if name is None or only is not None:
+        await say_unread(usable, places=places, frontier=frontier, only=only, say=screen.say)
 
 
 async def _look(crawl: Crawl, *, frontier: Frontier, store_of: StoreOf, screen: Screen) -> View:

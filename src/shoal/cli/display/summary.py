@@ -56,7 +56,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of a run. `pages` and `seconds` are of this run, the counts of the whole crawl.
 
     `failures` says why pages failed, the most frequent reason first; `faults` why the crawl is a failure, a sentence
-    each; `reason` why it is paused or stopped."""
+    each; `reason` why it is paused or stopped. `stayed`: it was told to stop while it waited for what comes from
+    outside, and had nothing left to do."""
 
     crawl: str
     spider: str
@@ -86,6 +87,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     bad_sitemaps: list[str] = msgspec.field(default_factory=list)
     set_aside: str = ""
     sinks: list[SinkEnd] = msgspec.field(default_factory=list)
+    stayed: bool = False
 
     @property
     def is_failure(self) -> bool:
@@ -107,7 +109,13 @@ def show_summary(summary: Summary, screen: Screen, *, places: Places, more: Iter
 
 def headline(summary: Summary) -> str:
     """The run in one line."""
-    how = "interrupted" if summary.interrupted else str(summary.state)
+    how = (
+        "interrupted"
+        if summary.interrupted
+        else "stopped, nothing left to do"
+        if summary.stayed
+        else str(summary.state)
+    )
     took = f"{duration(summary.seconds)} ({per_second(summary.pages_per_second)})"
     return f"{summary.crawl} {how}: {several(summary.pages, 'page')} in {took}"
 

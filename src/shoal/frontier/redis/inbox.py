@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 
 from shoal.frontier.redis.connections import RedisConnections
 from shoal.frontier.redis.scripts import shipped_scripts
 from shoal.frontier.redis.server_checks import warn
 
+PREFIX = "shoal:inbox:"
 TAKER_SECONDS = 30.0
+KEYS_PER_STEP = 1000
+LOOKED_SECONDS = 10.0
+MOST_NAMES = 1000
 
 
-def inbox_keys(crawl: str) -> tuple[str, str, str]:
+def inbox_keys(name: str) -> tuple[str, str, str]:
     """The inbox, its taken entries and their taker. The braces keep the three keys in one slot of a Cluster."""
-    inbox = f"shoal:inbox:{crawl}"
+    inbox = f"{PREFIX}{name}"
     return inbox, f"shoal:{{{inbox}}}:taken", f"shoal:{{{inbox}}}:taker"
 
 
@@ -29,48 +34,63 @@ class RedisInbox:
         scripts = shipped_scripts()
         self._take, self._forget = scripts["inbox_take"].text, scripts["inbox_forget"].text
 
-    async def waiting(self, crawls: Sequence[str]) -> list[str]:
-        if not crawls:
+    def place(self, name: str) -> str:
+        return inbox_keys(name)[0]
+
+    async def names(self) -> list[str]:
+        found: dict[str, None] = {}
+        until = time.monotonic() + LOOKED_SECONDS
+        for node in await self._connections.nodes():
+            async with self._connections.borrow_from(node) as connection:
+                cursor: bytes | int = -1
+                while cursor not in (b"0", 0) and len(found) < MOST_NAMES and time.monotonic() < until:
+                    step = 0 if cursor == -1 else cursor
+                    cursor, keys = await connection.call("SCAN", step, "MATCH", f"{PREFIX}*", "COUNT", KEYS_PER_STEP)
+                    found |= dict.fromkeys(key.decode(errors="replace").removeprefix(PREFIX) for key in keys)
+        return await self.waiting(sorted(found))
+
+    async def waiting(self, names: Sequence[str]) -> list[str]:
+        if not names:
             return []
         async with self._connections.borrow() as connection:
-            for crawl in crawls:
-                for key in inbox_keys(crawl)[:2]:
+            for name in names:
+                for key in inbox_keys(name)[:2]:
                     await connection.send("TYPE", key)
             kinds = await connection.answers()
         found = []
-        for crawl, pushed, taken in zip(crawls, kinds[::2], kinds[1::2], strict=True):
+        for name, pushed, taken in zip(names, kinds[::2], kinds[1::2], strict=True):
             if _text(pushed) not in ("list", "none"):
-                self._complain(inbox_keys(crawl)[0], _text(pushed))
+                self._complain(inbox_keys(name)[0], _text(pushed))
             elif "list" in (_text(pushed), _text(taken)):
-                found.append(crawl)
+                found.append(name)
         return found
 
-    async def count(self, crawls: Sequence[str]) -> dict[str, int]:
-        found = await self.waiting(crawls)
+    async def count(self, names: Sequence[str]) -> dict[str, int]:
+        found = await self.waiting(names)
         if not found:
             return {}
         async with self._connections.borrow() as connection:
-            for crawl in found:
-                for key in inbox_keys(crawl)[:2]:
+            for name in found:
+                for key in inbox_keys(name)[:2]:
                     await connection.send("LLEN", key)
             lengths = await connection.answers()
         numbers = (pushed + taken for pushed, taken in zip(lengths[::2], lengths[1::2], strict=True))
-        return {crawl: number for crawl, number in zip(found, numbers, strict=True) if number}
+        return {name: number for name, number in zip(found, numbers, strict=True) if number}
 
-    async def take(self, crawl: str, limit: int) -> list[bytes]:
+    async def take(self, name: str, limit: int) -> list[bytes]:
         async with self._connections.borrow() as connection:
             answer: list[bytes] = await connection.call(
-                "EVAL", self._take, 3, *inbox_keys(crawl), self._me, self._milliseconds, limit
+                "EVAL", self._take, 3, *inbox_keys(name), self._me, self._milliseconds, limit
             )
         return answer[::-1]
 
-    async def forget(self, crawl: str) -> None:
+    async def forget(self, name: str) -> None:
         async with self._connections.borrow() as connection:
-            await connection.call("EVAL", self._forget, 2, *inbox_keys(crawl)[1:], self._me)
+            await connection.call("EVAL", self._forget, 2, *inbox_keys(name)[1:], self._me)
 
-    async def delete(self, crawl: str) -> None:
+    async def delete(self, name: str) -> None:
         async with self._connections.borrow() as connection:
-            await connection.call("DEL", *inbox_keys(crawl))
+            await connection.call("DEL", *inbox_keys(name))
 
     async def close(self) -> None:
         await self._connections.close()

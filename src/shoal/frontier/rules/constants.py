@@ -57,6 +57,7 @@ KEPT_GENERATIONS: Final = 3  # keys are known through their generation and the n
 
 # Feeders.
 FEEDER_SECONDS: Final = 30.0  # how long a feeder may be silent before it counts as lost
+STAYER: Final = "stays "  # begins the name of one that only keeps the crawl open: nothing is lost with it
 
 # What one call does at most, so that it stays short; the next call does the rest.
 MAX_RECLAIMED: Final = 200  # expired leases

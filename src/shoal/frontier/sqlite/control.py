@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from shoal.errors import UsageError
-from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL
+from shoal.frontier.rules.constants import EPOCHS_PER_CRAWL, STAYER
 from shoal.frontier.rules.exits import check_exits
 from shoal.frontier.rules.limits import decoded, encoded
 from shoal.frontier.rules.tasks import DROPPED, losses_of_requeued, outcome_of
@@ -168,8 +168,10 @@ def set_feeding(ledger: Ledger, feeder: str, *, seconds: float, makes_up: float 
     db, crawl, now = ledger.db, ledger.crawl, ledger.now
     if seconds > 0:
         ledger.check_keys()
+    forget = "DELETE FROM feeder WHERE crawl = ? AND until <= ? AND (substr(name, 1, ?) = ?) = ?"
+    db.execute(forget, (crawl.id, now, len(STAYER), STAYER, True))
     if makes_up is not None:
-        db.execute("DELETE FROM feeder WHERE crawl = ? AND until <= ?", (crawl.id, now + makes_up))
+        db.execute(forget, (crawl.id, now + makes_up, len(STAYER), STAYER, False))
     if seconds > 0:
         insert = "INSERT OR REPLACE INTO feeder (crawl, name, until) VALUES (?, ?, ?)"
         db.execute(insert, (crawl.id, feeder, now + seconds))

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.frontier.rules.constants import LONGEST_WHY, MAX_SAMPLES, STAGE_CAP
+from shoal.frontier.rules.constants import LONGEST_WHY, MAX_SAMPLES, STAGE_CAP, STAYER
 from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
 from shoal.frontier.rules.dropped_keys import keys_dropped
 from shoal.frontier.rules.lanes import first_pace, takes_why
@@ -255,8 +255,8 @@ class Ledger:
     @property
     def feeders_lost(self) -> int:
         """How many feeders are gone without having fed everything."""
-        select = "SELECT count(*) FROM feeder WHERE crawl = ? AND until <= ?"
-        return int(self.db.execute(select, (self.crawl.id, self.now)).fetchone()[0])
+        select = "SELECT count(*) FROM feeder WHERE crawl = ? AND until <= ? AND substr(name, 1, ?) <> ?"
+        return int(self.db.execute(select, (self.crawl.id, self.now, len(STAYER), STAYER)).fetchone()[0])
 
     def check_keys(self) -> None:
         """Refuse a change that needs the keys, if they were dropped."""

@@ -19,6 +19,7 @@ from shoal.frontier.rules.constants import (
     MAX_SAMPLES,
     SAME_INTERVAL,
     SHORT_REST,
+    STAYER,
     SUSPECT_LOSSES,
 )
 from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
@@ -433,8 +434,12 @@ class ModelCrawl:
         return self.feeding and any(until > self.now for until in self.feeders.values() or [math.inf])
 
     def set_feeding(self, feeder: str, seconds: float, *, makes_up: float | None) -> None:
-        if makes_up is not None:
-            self.feeders = {name: until for name, until in self.feeders.items() if until > self.now + makes_up}
+        lost = self.now + makes_up if makes_up is not None else -math.inf
+        self.feeders = {
+            name: until
+            for name, until in self.feeders.items()
+            if until > (self.now if name.startswith(STAYER) else lost)
+        }
         self.feeders.pop(feeder, None)
         if seconds > 0:
             self.feeders[feeder] = self.now + seconds

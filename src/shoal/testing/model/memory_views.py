@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from shoal.frontier.rules.constants import STAYER
 from shoal.model import HTTP, CrawlState, LaneStatus, Progress, TaskState, TaskStatus
 from shoal.testing.model.memory_crawl import ModelCrawl
 
@@ -31,7 +32,7 @@ def progress(one: ModelCrawl) -> Progress:
         cost=one.pools.cost,
         notes={name: value for name, value in one.notes.items() if value},
         reason=one.reason if one.state in HELD else "",
-        feeders_lost=sum(until <= one.now for until in one.feeders.values()),
+        feeders_lost=sum(until <= one.now for name, until in one.feeders.items() if not name.startswith(STAYER)),
         kinds=_kinds(one),
         due_in=min((max(0.0, task.at - one.now) for task in one.in_state(TaskState.DELAYED)), default=0.0),
         ran=one.ran,

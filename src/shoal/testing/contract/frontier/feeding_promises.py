@@ -6,11 +6,13 @@ import pytest
 
 from shoal.errors import UsageError
 from shoal.frontier.base import Frontier
+from shoal.frontier.rules.constants import STAYER
 from shoal.model import Crawl, CrawlState, Done
 from shoal.testing.clock import FakeClock
 from shoal.testing.contract.frontier.case import CRAWL, FrontierCase, make_task, take, take_one
 
 A, B = "a", "b"
+OPEN = f"{STAYER}worker"
 
 
 async def is_finished(frontier: Frontier, crawl: str = CRAWL) -> bool:
@@ -119,6 +121,30 @@ class FeedingPromises(FrontierCase):
         await frontier.set_feeding(CRAWL, B, seconds=5.0, makes_up=5.0)
         clock.advance(6.0)
         assert (await frontier.progress(CRAWL)).feeders_lost == 1
+
+    async def test_one_that_keeps_a_crawl_open_is_not_missed_when_its_time_is_over(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await frontier.set_feeding(CRAWL, OPEN, seconds=10.0)
+        await frontier.set_feeding(CRAWL, A, seconds=5.0)
+        clock.advance(9.0)
+        assert not await is_finished(frontier)
+        clock.advance(2.0)
+        assert (await frontier.progress(CRAWL)).feeders_lost == 1
+        assert await is_finished(frontier)
+        await frontier.set_feeding(CRAWL, OPEN, seconds=10.0)
+        assert (await frontier.progress(CRAWL)).state == CrawlState.RUNNING
+        assert (await frontier.progress(CRAWL)).feeders_lost == 1
+
+    async def test_no_feeder_makes_up_for_one_that_keeps_a_crawl_open(
+        self, frontier: Frontier, clock: FakeClock
+    ) -> None:
+        await frontier.set_feeding(CRAWL, OPEN, seconds=10.0)
+        await frontier.set_feeding(CRAWL, A, seconds=0, makes_up=20.0)
+        assert not await is_finished(frontier)
+        clock.advance(11.0)
+        await frontier.set_feeding(CRAWL, B, seconds=0)
+        assert await is_finished(frontier)
 
     async def test_the_end_of_a_feeder_may_be_said_twice(self, frontier: Frontier) -> None:
         await frontier.set_feeding(CRAWL, A, seconds=10.0)

@@ -1,6 +1,6 @@
 -- needs: server clock_rules
 -- gives: crawl is_cancelled is_sharded TASK_STATES counted count save_counts sum_of_counts tally note_move moves_so_far
--- gives: revive exact feeders_left is_fed wall time_of_crawl kind_names is_kind count_kind
+-- gives: revive exact feeders_left feeders_over is_fed wall time_of_crawl kind_names is_kind count_kind
 -- The crawl's record and its counters.
 --
 -- ARGV[2]  the server's run_id as the caller knows it; "": run even if the crawl was not checked since a restart
@@ -87,6 +87,15 @@ end
 -- How many feeders have time left.
 function feeders_left()
   return call('ZCOUNT', P .. 'feeders', '(' .. exact(now), '+inf')
+end
+
+-- The feeders whose time is over by then: those that only kept the crawl open, or the others, which are lost.
+function feeders_over(stayed, time)
+  local found = {}
+  for _, feeder in ipairs(call('ZRANGEBYSCORE', P .. 'feeders', '-inf', exact(time))) do
+    if (string.sub(feeder, 1, #STAYER) == STAYER) == stayed then found[#found + 1] = feeder end
+  end
+  return found
 end
 
 -- Whether the crawl is fed. One that was opened to be fed, also by a release without feeders, waits for its first feeder.

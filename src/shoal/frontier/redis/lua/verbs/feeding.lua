@@ -6,10 +6,15 @@
 -- ARGV[5]  it makes up for the others whose time is over within so many seconds; "": for none
 -- Reply    {"ok"}, or {"keys"}: the crawl's keys were dropped
 --
--- feeders  feeder → until when it feeds. One that has fed everything is not there: one whose time is over is lost
+-- feeders  feeder → until when it feeds. One that has fed everything is not there: one whose time is over is lost, unless it
+--          only kept the crawl open (STAYER)
 local feeder, seconds, makes_up = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 if seconds > 0 and crawl.keys then return {'keys'} end
-if makes_up then call('ZREMRANGEBYSCORE', P .. 'feeders', '-inf', exact(now + makes_up)) end
+local function forget(feeders)
+  for _, one in ipairs(feeders) do call('ZREM', P .. 'feeders', one) end
+end
+forget(feeders_over(true, now))
+if makes_up then forget(feeders_over(false, now + makes_up)) end
 if seconds > 0 then
   call('ZADD', P .. 'feeders', exact(now + seconds), feeder)
   call('HSET', P .. 'crawl', 'feeding', 1)

@@ -16,6 +16,6 @@ return {
   'ok', crawl.state, is_fed() and '1' or '0', crawl.epoch, call('HGETALL', P .. 'count'),
   call('HGETALL', P .. 'outcomes'), call('HGETALL', P .. 'rejected'), is_sharded and call('ZCARD', P .. 'outbox') or 0,
   format('%.17g', crawl.cost), call('HGETALL', P .. 'notes'), call('HGET', P .. 'crawl', 'reason') or '',
-  call('ZCOUNT', P .. 'feeders', '-inf', exact(now)), table.concat(kind_names or {}, ','),
+  #feeders_over(false, now), table.concat(kind_names or {}, ','),
   first and exact(math.max(0, first - now)) or '', exact(crawl.ran),
 }

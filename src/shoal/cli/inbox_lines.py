@@ -1,0 +1,124 @@
+"""What people read of inboxes: where to push, what waits there, and what takes it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shoal.cli.display.numbers import several
+from shoal.cli.next_commands import command, quote
+from shoal.errors import UsageError
+from shoal.frontier.rules.dropped_keys import keys_dropped
+from shoal.processes.beginning import crawls_of, own_crawls
+from shoal.processes.crawl_record import is_unfinished, record_of
+from shoal.processes.opening import Places, inbox_at, inbox_beside
+from shoal.processes.result_places import file_of
+from shoal.processes.unread_inboxes import Unread, unread_inboxes
+from shoal.spider import Spider, spider_name
+
+if TYPE_CHECKING:
+    from shoal.cli.crawl_process import Job
+    from shoal.frontier.base import Frontier
+    from shoal.model import Crawl
+
+Say = Callable[[str], None]
+
+FILE = "FILE"  # of a spider that no crawl was begun from
+
+
+def with_inbox(places: Places, folder: str | None, *, spiders: Sequence[type[Spider]]) -> Places:
+    """The places with the folder of --inbox as that of the spider. Refuses a folder that nobody would watch."""
+    import msgspec
+
+    if not folder:
+        return places
+    if file_of(places.frontier) is None:
+        raise UsageError(
+            f"--inbox {folder}: a folder is watched where the frontier is a file; here programs push to shoal:inbox:"
+            f"{spider_name(spiders[0])}: leave --inbox out"
+        )
+    if len(spiders) > 1:
+        names = ", ".join(spider.__name__ for spider in spiders)
+        raise UsageError(
+            f"--inbox {folder} is the folder of one spider, and the file has {names}: name one, as FILE:NAME"
+        )
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise UsageError(f"--inbox {folder} is no folder")
+    return msgspec.structs.replace(places, inboxes={spider_name(spiders[0]): folder})
+
+
+def waits_line(crawl: Crawl, places: Places) -> str:
+    """That a run stays, and how to feed it. The folder is made, so that there is one to put files into."""
+    push = fed_line(crawl.spider, places)
+    add = command(f"add {quote(crawl.id)} URL", places)
+    return f"{crawl.id} stays until it is told to stop: {push}, or `{add}`"
+
+
+def fed_line(name: str, places: Places) -> str:
+    """How to feed the inbox of a spider. A folder is made, so that there is one to put files into."""
+    place = inbox_beside(places).place(name)
+    if file_of(places.frontier) is None:
+        return f"push URLs to {place}"
+    try:
+        Path(place).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"the inbox {place} cannot be made: {error.strerror}: --inbox FOLDER names another") from None
+    return f"move files of URLs into {place}{os.sep}"
+
+
+async def say_inboxes(crawls: Sequence[Crawl], *, places: Places, say: Say) -> None:
+    """Say which of these crawls, and of their spiders, have entries in their inbox that nobody took, with the command
+    that takes them."""
+    newest: dict[str, Crawl] = {}
+    for crawl in crawls:
+        newest.setdefault(crawl.spider, crawl)
+        newest[crawl.id] = crawl
+    async with inbox_at(places) as inbox:
+        counts = await inbox.count(list(newest))
+        for name, number in counts.items():
+            found = Unread(name=name, place=inbox.place(name), entries=number, crawl=newest[name])
+            say(unread_line(found, places=places))
+
+
+async def say_old_inboxes(crawl: Crawl, job: Job, *, frontier: Frontier, say: Say) -> None:
+    """Say which ended crawls of the spider's file have entries in their inbox: this run does not take them."""
+    crawls = await crawls_of(job.spider, frontier=frontier)
+    mine = own_crawls(crawls, reference=job.reference, places=job.places)
+    ended = [one for one in mine if one.id != crawl.id and not is_unfinished(one.state)]
+    async with inbox_at(job.places) as inbox:
+        for name, number in (await inbox.count([one.id for one in ended])).items():
+            old = next(one for one in ended if one.id == name)
+            found = Unread(name=name, place=inbox.place(name), entries=number, crawl=old)
+            say(unread_line(found, places=job.places))
+
+
+async def say_unread(
+    crawls: Sequence[Crawl], *, places: Places, frontier: Frontier, only: Crawl | None, say: Say
+) -> None:
+    """Say which inboxes have entries that nobody takes now; `only` those of one crawl."""
+    async with inbox_at(places) as inbox:
+        for found in await unread_inboxes(crawls, inbox=inbox, frontier=frontier, only=only):
+            say(unread_line(found, places=places))
+
+
+def unread_line(found: Unread, *, places: Places) -> str:
+    """That entries wait which nobody takes, and what does."""
+    entries, crawl = several(found.entries, "entry"), found.crawl
+    if crawl is None:
+        meant = f"did you mean {found.near!r}? " if found.near else ""
+        return (
+            f"{entries} in {found.place}: {found.name!r} is no crawl and no spider that this frontier knows: {meant}"
+            "Push to the name of a crawl or of a spider, or start a worker with that spider: `shoal worker FILE`"
+        )
+    spider = quote(record_of(crawl).spider or FILE) if crawl.settings else FILE
+    if not found.is_of_spider and crawl.keys != "known":
+        return f"{entries} in the inbox of {crawl.id}: {keys_dropped(crawl.id)}"
+    if not found.is_of_spider:
+        worker = command(f"worker {spider} --crawl {quote(crawl.id)} --burst", places)
+        return f"{entries} in the inbox of {crawl.id}, which nobody has taken: {worker} takes them"
+    run = command(f"run {spider} --stay", places)
+    return (
+        f"{entries} in the inbox of the spider {found.name} ({found.place}), which nobody has taken: {run} takes them"
+    )

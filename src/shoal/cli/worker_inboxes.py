@@ -1,0 +1,101 @@
+"""What a worker process does for spiders that are fed from outside: begins their crawls, and keeps them open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from shoal.cli.inbox_lines import fed_line
+from shoal.crawl import settings_of
+from shoal.errors import UsageError
+from shoal.frontier.base import Frontier
+from shoal.model import Crawl
+from shoal.pipes import is_pipe
+from shoal.processes.beginning import RunOf, begin_run
+from shoal.processes.crawl_record import is_unfinished
+from shoal.processes.joining import places_of_new
+from shoal.processes.listener import Listener
+from shoal.processes.opening import SharedResults, waiting_for
+from shoal.processes.sources import has_start
+from shoal.processes.spider_code import SpiderCode
+from shoal.processes.staying import Stayer, staying
+from shoal.secrecy import masked
+from shoal.spider import Spider
+from shoal.spider_file import made
+
+if TYPE_CHECKING:
+    from shoal.cli.worker_process import WorkerJob
+
+
+class WorkerInboxes:
+    """The inboxes of the spiders that a worker process serves. One that ends with its crawls (`burst`), or is behind a
+    pipe, leaves them to others."""
+
+    def __init__(
+        self,
+        job: WorkerJob,
+        *,
+        spiders: Mapping[str, type[Spider]],
+        code: SpiderCode,
+        frontier: Frontier,
+        results: SharedResults,
+        say: Callable[[str], None],
+    ) -> None:
+        self._job = job
+        self._spiders = spiders
+        self._code = code
+        self._frontier = frontier
+        self._results = results
+        self._say = say
+        self._stays = not job.burst and not is_pipe(job.places.frontier)
+        self._stayer = Stayer(frontier, say=say)
+
+    async def begin(self, crawls: Sequence[Crawl], listener: Listener) -> int:
+        """Begin a crawl for each spider that has none among these and for which URLs were pushed; gives how many."""
+        if not self._stays or self._job.crawl_id is not None:
+            return 0
+        busy = {crawl.spider for crawl in crawls if is_unfinished(crawl.state)}
+        idle = [name for name in self._spiders if name not in busy]
+        begun = 0
+        for name in await listener.spiders_waiting(idle):
+            try:
+                begun += await listener.begin_for(name, partial(self._begin, name)) is not None
+            except UsageError as error:
+                # The other crawls are not to suffer from this one.
+                self._say(f"URLs pushed for {name} wait in its inbox, no crawl can begin: {error}")
+        return begun
+
+    async def keep_open(self, crawls: Iterable[Crawl]) -> None:
+        """Keep those of these crawls open that wait for what is pushed, and no others."""
+        if self._stays:
+            await self._stayer.hold(staying(crawls))
+
+    async def keep_open_also(self, crawl: Crawl) -> None:
+        """The same for one more."""
+        if self._stays and staying([crawl]):
+            await self._stayer.hold_also(crawl.id)
+
+    async def leave(self) -> None:
+        """Let all of them end."""
+        await self._stayer.leave()
+
+    def or_for_urls(self) -> str:
+        """How to feed spiders that have no start of their own."""
+        fed = [name for name, kind in self._spiders.items() if not has_start(kind)]
+        if not fed or not self._stays or self._job.crawl_id is not None:
+            return ""
+        return f", or for URLs: {', '.join(fed_line(name, self._job.places) for name in fed)}"
+
+    async def _begin(self, name: str) -> Crawl:
+        """Begin a crawl of this spider that stays open for what is pushed."""
+        kind, places = self._spiders[name], places_of_new(self._job.places)
+        spider, settings = made(kind), settings_of(kind, {}).values
+        reference = self._job.reference
+        if len(self._spiders) > 1:
+            reference = f"{reference}:{kind.__name__}"
+        store = await self._results.store(places.store, wait=waiting_for(places.store, self._say))
+        run = RunOf(reference, places, store, code=self._code, stays=True)
+        crawl, _ = await begin_run(self._frontier, spider, settings=settings, run=run)
+        self._say(f"beginning {crawl.id} in {masked(places.frontier)}: URLs were pushed for {name}")
+        return crawl

@@ -1,0 +1,216 @@
+"""The inbox beside a frontier in a file: folders into which programs put files of URLs or JSON lines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Final
+from urllib.parse import quote, unquote
+
+from shoal.error_text import line_of
+
+FOLDER: Final = "shoal-inbox"
+DONE: Final = "done"
+LOCK: Final = ".lock"
+# A file that was written to a moment ago may not be whole.
+QUIET_SECONDS: Final = 1.0
+UNFINISHED: Final = (".tmp", ".part")
+LONGEST_LINE: Final = 1 << 20
+
+_LOG = logging.getLogger("shoal.inbox")
+
+
+@dataclass
+class _Reading:
+    """A file that is being taken in: its lines that were taken, and the lock that keeps others from its folder."""
+
+    path: Path
+    file: BinaryIO
+    lock: int
+    taken: list[bytes] = field(default_factory=list)
+    lines: int = 0  # of it that are in the frontier
+
+    def close(self) -> None:
+        self.file.close()
+        os.close(self.lock)
+
+
+class FolderInbox:
+    """Keeps the contract of `Inbox`: a folder for each name, taken from by one process at a time.
+
+    A file stays where it is until all its lines are in the frontier; then it is moved to `done/`. So one whose taker
+    died half-way is taken once more from its beginning. `own` names folders that lie elsewhere."""
+
+    def __init__(
+        self, base: Path, *, own: Mapping[str, Path] | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._base = base
+        self._own = dict(own or {})
+        self._clock = clock
+        self._reading: dict[str, _Reading] = {}
+        self._warned: set[str] = set()
+
+    def place(self, name: str) -> str:
+        return str(self.folder(name))
+
+    def folder(self, name: str) -> Path:
+        """The folder of a crawl or a spider."""
+        return self._own.get(name) or self._base / _file_name(name)
+
+    async def names(self) -> list[str]:
+        with contextlib.suppress(OSError):
+            found = [unquote(path.name) for path in sorted(self._base.iterdir()) if path.is_dir()]
+            return await self.waiting(list(dict.fromkeys([*self._own, *found])))
+        return await self.waiting(list(self._own))
+
+    async def waiting(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if next(self._files(name), None) is not None]
+
+    async def count(self, names: Sequence[str]) -> dict[str, int]:
+        counts = await asyncio.to_thread(lambda: {name: self._count(name) for name in names})
+        return {name: number for name, number in counts.items() if number}
+
+    async def take(self, name: str, limit: int) -> list[bytes]:
+        reading = self._reading.get(name)
+        if reading is not None and reading.taken:
+            return reading.taken
+        while (reading := self._reading.get(name) or self._begin(name)) is not None:
+            self._reading[name] = reading
+            reading.taken = list(_entries(reading.file, limit))
+            if reading.taken:
+                return reading.taken
+            self._end(name)
+        return []
+
+    async def forget(self, name: str) -> None:
+        reading = self._reading.get(name)
+        if reading is None:
+            return
+        reading.lines += len(reading.taken)
+        reading.taken = []
+        if not reading.file.peek(1):  # type: ignore[attr-defined]  # a buffered reader
+            self._end(name)
+
+    async def delete(self, name: str) -> None:
+        """Set the files aside, as if they had been taken: they are people's own."""
+        if (lock := self._locked(self.folder(name))) is None:
+            return
+        try:
+            for path in list(self._files(name)):
+                self._set_aside(path)
+        finally:
+            os.close(lock)
+
+    async def close(self) -> None:
+        for reading in self._reading.values():
+            reading.close()
+        self._reading.clear()
+
+    def _files(self, name: str) -> Iterator[Path]:
+        """The files that programs have put there, oldest first."""
+        folder, found = self.folder(name), list[tuple[float, str, Path]]()
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith(".") or entry.name.endswith(UNFINISHED) or str(entry.path) in self._warned:
+                    continue
+                # No links: lines of a file that its sender cannot read would be shown as dead letters.
+                if entry.is_file(follow_symlinks=False):
+                    found.append((entry.stat().st_mtime, entry.name, Path(entry.path)))
+        yield from (path for _, _, path in sorted(found))
+
+    def _begin(self, name: str) -> _Reading | None:
+        """Open the next file that is whole, unless another process takes from this folder."""
+        if next(self._files(name), None) is None or (lock := self._locked(self.folder(name))) is None:
+            return None
+        for path in self._files(name):
+            try:
+                if 0 <= self._clock() - path.stat().st_mtime < QUIET_SECONDS:
+                    continue
+                return _Reading(path, path.open("rb"), lock)
+            except OSError as error:
+                self._complain(path, f"it cannot be read: {line_of(error)}")
+        os.close(lock)
+        return None
+
+    def _end(self, name: str) -> None:
+        """Set aside a file whose lines are all in the frontier."""
+        reading = self._reading.pop(name)
+        self._set_aside(reading.path)
+        reading.close()
+
+    def _set_aside(self, path: Path) -> None:
+        done = path.parent / DONE
+        try:
+            done.mkdir(exist_ok=True)
+            path.rename(_free(done / path.name))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            # Not again and again: its lines are known by now.
+            self._complain(path, f"it was taken in, but cannot be moved to {DONE}/: {line_of(error)}")
+
+    def _locked(self, folder: Path) -> int | None:
+        """The lock of a folder; the system lets go of it when its process ends, however that ends."""
+        try:
+            lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._complain(folder, f"nothing is taken from it: {line_of(error)}")
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            return None
+        return lock
+
+    def _count(self, name: str) -> int:
+        reading, number = self._reading.get(name), 0
+        for path in self._files(name):
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                number += sum(1 for _ in _entries(file, None))
+            if reading is not None and reading.path == path:
+                number -= reading.lines
+        return max(0, number)
+
+    def _complain(self, path: Path, problem: str) -> None:
+        if str(path) not in self._warned:
+            self._warned.add(str(path))
+            _LOG.warning("%s: %s", path, problem)
+
+
+def _entries(file: BinaryIO, limit: int | None) -> Iterator[bytes]:
+    """The next lines that are no comments; of one that is far too long, its beginning."""
+    number = 0
+    while limit is None or number < limit:
+        line = file.readline(LONGEST_LINE)
+        if not line:
+            return
+        rest = line
+        while len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):
+            rest = file.readline(LONGEST_LINE)
+        line = line.strip()
+        if line and not line.startswith(b"#"):
+            number += 1
+            yield line
+
+
+def _free(path: Path) -> Path:
+    number, found = 1, path
+    while found.exists():
+        number += 1
+        found = path.with_name(f"{path.name}.{number}")
+    return found
+
+
+def _file_name(name: str) -> str:
+    """The name as that of a folder: it leads nowhere else."""
+    return quote(name, safe=" ").replace(".", "%2E") if name.startswith(".") else quote(name, safe=" ")
