@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -485,16 +485,7 @@ async def run_crawl(
         if box is not None and reads_input(spider):
             box.read_input(is_reading=True)
             feeding.add_done_callback(lambda _: box.read_input(is_reading=False))
-        retention = parse_duration(record_of(crawl).settings.retention)
-        parts = (
-            coordinator.watch(),
-            coordinator.keep_history(),
-            coordinator.feeder.make_up(),
-            listener.listen(crawl),
-            coordinator.tidy(at.store, retention=retention),
-            coordinator.mark_gone(at.store),
-        )
-        beside = [asyncio.create_task(part) for part in parts]
+        beside = [asyncio.create_task(part) for part in _upkeep(crawl, at.store, coordinator, listener)]
         try:
             await _until(work(), feeding)
             while not stop.is_set() and await _has_more(coordinator, listener, stayer, feeding=feeding, stop=stop):
@@ -521,6 +512,20 @@ async def _feed(coordinator: Coordinator, spider: Spider, stayer: Stayer | None)
         if staying is not None:
             staying.cancel()
             await asyncio.gather(staying, return_exceptions=True)
+
+
+def _upkeep(
+    crawl: Crawl, store: Store, coordinator: Coordinator, listener: Listener
+) -> list[Coroutine[Any, Any, None]]:
+    """What a coordinator does beside the work, until that ends."""
+    return [
+        coordinator.watch(),
+        coordinator.keep_history(),
+        coordinator.feeder.make_up(),
+        listener.listen(crawl),
+        coordinator.tidy(store, retention=parse_duration(record_of(crawl).settings.retention)),
+        coordinator.mark_gone(store),
+    ]
 
 
 async def _has_more(
