@@ -464,10 +464,7 @@ async def run_crawl(
                 await coordinator.progress(stop=stop)
                 raise
         else:
-            async with (
-                archive_of(places) as archive,
-                with_parts(archive=archive) as worker,
-            ):
+            async with archive_of(places) as archive, with_parts(archive=archive) as worker:
                 await worker.run(stop)
 
     await reclaim_former(at.watched, frontier=frontier, say=say)

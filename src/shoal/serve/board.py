@@ -84,7 +84,8 @@ class Board:
     async def detail(self, crawl: Crawl, frontier: Frontier) -> CrawlDetail:
         """The crawl with everything that is counted."""
         snapshot = await self._look(crawl, frontier)
-        return detail_of(crawl, snapshot)
+        taken = None if crawl.refusal else (await frontier.size(crawl.id)).bytes
+        return msgspec.structs.replace(detail_of(crawl, snapshot), bytes=taken)
 
     def forget(self, crawl: str) -> None:
         """The crawl is gone."""

@@ -121,6 +121,9 @@ class CrawlDetail(CrawlSummary, frozen=True, kw_only=True):
     arguments: dict[str, str] = {}
     settings: dict[str, Any] = {}
     places: ResultPlacesShown = ResultPlacesShown()
+    bytes: Annotated[
+        int | None, msgspec.Meta(description="what it takes in the frontier, an estimate; null: not known")
+    ] = None
 
 
 class Crawls(Shape, frozen=True, kw_only=True):
