@@ -409,6 +409,15 @@ IS_NOTED = [
     ((1000.0, 1000.0), False),
 ]
 
+# now, the latest time that was noted → the seconds in which workers were there
+RAN_SINCE = [
+    ((1000.0, 999.0), 1.0),
+    ((1000.0, 940.0), 60.0),
+    ((1000.0, 939.5), 0.0),  # nobody worked meanwhile
+    ((1000.0, 0.0), 0.0),  # nothing was noted yet
+    ((1000.0, 1001.0), 0.0),
+]
+
 # time, last time noted, expected by the caller, seconds of a lease → whether the frontier was away
 WAS_AWAY = [
     ((1000.0, 999.0, 1000.0, 60.0), False),

@@ -13,7 +13,7 @@ import rule_cases
 from rule_cases import NOW
 
 from shoal.frontier.rules import exits, fairness, keys, lanes, tasks
-from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
+from shoal.frontier.rules.crawl_time import is_noted, ran_since, reckon, was_away
 from shoal.frontier.rules.exits import Parking, Quarantine
 from shoal.frontier.rules.lanes import Pace, bring_back, possible_start
 from shoal.frontier.sqlite.frontier import SqliteFrontier
@@ -277,6 +277,11 @@ def test_a_crawls_time_is_noted_about_once_a_second(given: Any, expected: bool) 
 def test_a_frontier_was_away_when_nobody_asked_for_half_a_lease(given: Any, expected: bool) -> None:
     now, last, reckoned, seconds = given
     assert was_away(now, last=last, expected=reckoned, seconds=seconds) == expected
+
+
+@pytest.mark.parametrize(("given", "seconds"), rule_cases.RAN_SINCE)
+def test_a_crawl_ran_while_workers_asked_without_a_long_break(given: Any, seconds: float) -> None:
+    assert ran_since(given[0], last=given[1]) == seconds
 
 
 @pytest.mark.parametrize(("given", "expected"), rule_cases.POSSIBLE_START)

@@ -98,6 +98,7 @@ DRIVERS = {
     "RECKON": ("clock_rules", "return clock_rules.reckon(a, b, c, d)"),
     "IS_NOTED": ("clock_rules", "return clock_rules.is_noted(a, b)"),
     "WAS_AWAY": ("clock_rules", "return clock_rules.was_away(a, b, c, d)"),
+    "RAN_SINCE": ("clock_rules", "return clock_rules.ran_since(a, b)"),
     "POSSIBLE_START": (
         "lane_rules",
         "local lane = lane_of(a) lane.in_flight = b return lane_rules.possible_start(lane)",

@@ -32,11 +32,11 @@ from shoal.journey.start_notes import StartNotes
 from shoal.markup import MarkupLimits, UnfitMarkup
 from shoal.model import Dead, Done, LaneUpdate, Lease, Released, Retry, Task
 from shoal.page import Page, TurnedAway
-from shoal.policy.limits import SPIDER
 from shoal.policy.notes import RAISED, NoteNames
 from shoal.policy.politeness import Moods
 from shoal.policy.retries import Verdict, backoff, judge, plan
 from shoal.policy.revisit_times import RevisitRule
+from shoal.policy.stop_limits import SPIDER
 from shoal.settings import Settings
 from shoal.store.base import FetchRow, all_item_keys
 from shoal.urls import spelling_turn

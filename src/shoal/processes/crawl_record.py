@@ -15,8 +15,8 @@ from shoal.exits.pools import default_pool, pool_of, usable_pools
 from shoal.frontier.rules.priorities import effective_weight
 from shoal.key_forms import KEY_RULES
 from shoal.model import Budgets, Crawl, CrawlState
-from shoal.policy.limits import limits_of
 from shoal.policy.politeness import lent_interval
+from shoal.policy.stop_limits import limits_of
 from shoal.processes.result_places import ResultPlaces
 from shoal.processes.sources import start_lanes, start_mark
 from shoal.processes.spider_code import NO_CODE, SpiderCode

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from shoal.error_text import several
 from shoal.exits.figures import clock_time
 from shoal.model import CrawlState
-from shoal.policy.limits import deadline_of
+from shoal.policy.stop_limits import deadline_of
 from shoal.processes.advice_words import hours
 from shoal.processes.stats import Snapshot, seconds_left
 

@@ -241,7 +241,7 @@ def _places_shown(place: RememberedPlace, others: Sequence[str]) -> str:
 def _show_next(snapshot: Snapshot, screen: Screen, *, places: Places) -> None:
     """The command that lets a crawl go on whose budget is spent."""
     from shoal.cli.next_commands import run_again
-    from shoal.policy.limits import raised, reached_by
+    from shoal.policy.stop_limits import raised, reached_by
     from shoal.processes.stats import raised_budget, spent_budget
 
     if spent_budget(snapshot.crawl, snapshot.progress):

@@ -14,7 +14,7 @@ from shoal.cli.display.slips import Slips, slip_lines
 from shoal.cli.next_commands import command, commands, quote
 from shoal.frontier.rules.tasks import BAD_RECORD
 from shoal.model import CrawlState
-from shoal.policy.limits import raised_of
+from shoal.policy.stop_limits import raised_of
 from shoal.policy.verdicts import Failure, code_line_in, shown_failures
 from shoal.processes.opening import Places
 from shoal.processes.sink_pump import SinkEnd

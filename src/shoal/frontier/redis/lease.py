@@ -13,7 +13,7 @@ import msgspec
 from shoal.frontier.redis.connection import Argument
 from shoal.frontier.redis.control import stop
 from shoal.frontier.redis.mend import UNREADABLE
-from shoal.frontier.redis.offers import offer_first, offering, take_over
+from shoal.frontier.redis.offered_exits import offer_first, offering, take_over
 from shoal.frontier.redis.outbox import Outbox
 from shoal.frontier.redis.shard_runner import Call, ShardRunner
 from shoal.frontier.redis.shards import Shard, shard_of

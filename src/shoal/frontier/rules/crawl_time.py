@@ -5,7 +5,7 @@ its own steady clock how far the crawl's time can have come: what the clock is a
 
 from __future__ import annotations
 
-from shoal.frontier.rules.constants import AWAY_SHARE, CLOCK_SECONDS, STEP_SECONDS
+from shoal.frontier.rules.constants import AWAY_SHARE, CLOCK_SECONDS, LONGEST_BREAK, STEP_SECONDS
 
 
 def reckon(clock: float, *, last: float, shift: float, expected: float | None) -> tuple[float, float]:
@@ -37,3 +37,9 @@ def was_away(now: float, *, last: float, expected: float | None, seconds: float)
     The latest time may be older than the latest call by as much as it is noted seldom: else short leases would never
     end."""
     return expected is not None and last > 0 and now - last > seconds / AWAY_SHARE + CLOCK_SECONDS
+
+
+def ran_since(now: float, *, last: float) -> float:
+    """The seconds since the last time that workers were there, as far as they were there all the time: they ask or
+    renew at least every LONGEST_BREAK. In a longer break nobody worked."""
+    return now - last if 0 < last <= now <= last + LONGEST_BREAK else 0.0

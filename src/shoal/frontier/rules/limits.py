@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from shoal.frontier.rules.constants import LONGEST_BREAK
 from shoal.model import Limit
 
 _LIMITS = msgspec.json.Decoder(tuple[Limit, ...])
@@ -28,9 +27,3 @@ def reached(limits: Sequence[Limit], *, note: Callable[[str], float], ran: float
         if (note(limit.note) if limit.of == "note" else ran if limit.of == "ran" else wall) >= limit.most:
             return limit
     return None
-
-
-def ran_since(now: float, *, last: float) -> float:
-    """The seconds since the last time that workers were there, as far as they were there all the time: they ask or
-    renew at least every LONGEST_BREAK. In a longer break nobody worked."""
-    return now - last if 0 < last <= now <= last + LONGEST_BREAK else 0.0

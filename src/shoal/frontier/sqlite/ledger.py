@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 
 from shoal.frontier.rules.constants import LONGEST_WHY, MAX_SAMPLES, STAGE_CAP, STAYER
-from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
+from shoal.frontier.rules.crawl_time import is_noted, ran_since, reckon, was_away
 from shoal.frontier.rules.dropped_keys import keys_dropped
 from shoal.frontier.rules.lanes import first_pace, takes_why
-from shoal.frontier.rules.limits import ran_since
 from shoal.frontier.sqlite.crawl_exits import CrawlExits
 from shoal.frontier.sqlite.frontier_rows import (
     CANCELLED,

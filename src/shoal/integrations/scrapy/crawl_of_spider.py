@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -15,6 +16,7 @@ from shoal.integrations.scrapy.fingerprints import PROJECT, check_form
 from shoal.integrations.scrapy.project_pools import ProjectPools
 from shoal.model import Budgets, Crawl, CrawlState
 from shoal.policy.politeness import lent_interval
+from shoal.policy.stop_limits import limits_of
 from shoal.processes.crawl_record import CrawlRecord, is_unfinished, next_id, record_of, results_known, with_refusals
 from shoal.processes.crew import at_work
 from shoal.processes.joining import places_of_new, places_to_join, results_of
@@ -84,7 +86,7 @@ async def join(
         arguments=wanted.arguments,
         fingerprints="" if former is None else record_of(former).fingerprints,
     )
-    crawl = await frontier.open_crawl(_described(crawl_id, wanted, record))
+    crawl = await frontier.open_crawl(_described(crawl_id, wanted, record, former=former))
     await frontier.set_state(crawl.id, CrawlState.RUNNING)
     exits = exits_by_name(wanted.pools.specs)
     return JoinedCrawl(crawl=crawl, places=places, settings=wanted.settings, exits=exits, is_new=former is None)
@@ -140,9 +142,10 @@ async def crawl_to_fill(
 def _former(crawls: list[Crawl], wanted: ScrapyCrawl) -> Crawl | None:
     if wanted.crawl:
         return next((crawl for crawl in crawls if crawl.id == wanted.crawl), None)
-    return next(
-        (crawl for crawl in crawls if (wanted.goes_on or is_unfinished(crawl.state)) and not crawl.refusal), None
-    )
+    usable = [crawl for crawl in crawls if not crawl.refusal]
+    unfinished = (crawl for crawl in usable if wanted.goes_on or is_unfinished(crawl.state))
+    stopped = (crawl for crawl in usable[:1] if crawl.state is CrawlState.STOPPED)
+    return next(unfinished, None) or next(stopped, None)
 
 
 def _check(former: Crawl, wanted: ScrapyCrawl) -> None:
@@ -172,7 +175,7 @@ def _check_pools(former: Crawl, wanted: ScrapyCrawl) -> None:
         )
 
 
-def _described(crawl_id: str, wanted: ScrapyCrawl, record: CrawlRecord) -> Crawl:
+def _described(crawl_id: str, wanted: ScrapyCrawl, record: CrawlRecord, *, former: Crawl | None = None) -> Crawl:
     settings = wanted.settings
     return Crawl(
         id=crawl_id,
@@ -190,4 +193,5 @@ def _described(crawl_id: str, wanted: ScrapyCrawl, record: CrawlRecord) -> Crawl
         dedup=settings.dedup,
         dedup_ttl=parse_duration(settings.dedup_ttl),
         pools=tuple(pool_of(spec, settings=settings) for spec in wanted.pools.specs.values()),
+        limits=limits_of(settings, now=time.time(), former=former),
     )

@@ -64,6 +64,7 @@ NO_EFFECT: dict[str, str] = {
     "max_ratio": "DOWNLOAD_MAXSIZE limits what a page is decompressed to",
     "max_tags": _PARSING,
     "max_nesting": _PARSING,
+    "max_bytes": "bytes are counted of shoal's own pages; SHOAL_MAX_ITEMS and SHOAL_MAX_SECONDS stop a crawl",
     "handler_seconds": "a callback has no deadline in Scrapy",
     "stop_after_failures": "CLOSESPIDER_ERRORCOUNT ends a spider that fails",
     "max_failures": "a run of Scrapy has no exit code for failed pages: shoal status shows them",

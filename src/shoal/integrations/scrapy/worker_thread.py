@@ -233,6 +233,11 @@ class _Work:
                 f"{self._crawl.id} was cancelled: {progress.cancelled:,} tasks are set aside; shoal resume"
                 f" {self._crawl.id} takes them up again"
             )
+        if progress.state is CrawlState.STOPPED:
+            self._say(
+                f"{self._crawl.id} is stopped: {progress.reason}; the same command with a higher limit resumes it"
+            )
+            return True
         return progress.is_finished
 
     async def _progress(self) -> Progress:
@@ -294,7 +299,7 @@ class _Work:
             if self._inflow.watches_left or time.monotonic() >= looks_at:
                 looks_at, progress = time.monotonic() + STATE_SECONDS, await self._progress()
                 self._inflow.left = progress.left
-                if progress.state is CrawlState.CANCELLED:
+                if progress.state in (CrawlState.CANCELLED, CrawlState.STOPPED):
                     await self._coordinator.feeder.give_up()
                     return
             await asyncio.sleep(RENEW_SECONDS)

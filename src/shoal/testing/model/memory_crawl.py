@@ -22,10 +22,9 @@ from shoal.frontier.rules.constants import (
     STAYER,
     SUSPECT_LOSSES,
 )
-from shoal.frontier.rules.crawl_time import is_noted, reckon, was_away
+from shoal.frontier.rules.crawl_time import is_noted, ran_since, reckon, was_away
 from shoal.frontier.rules.dropped_keys import keys_dropped, not_finished
 from shoal.frontier.rules.exits import no_exit_reason
-from shoal.frontier.rules.limits import ran_since
 from shoal.frontier.rules.tasks import (
     DROPPED,
     KNOWN_KEYS,

@@ -22,7 +22,7 @@ function clock_rules.is_noted(time, last)
   return time >= last + CLOCK_SECONDS
 end
 
--- twin: rules/limits.py ran_since
+-- twin: rules/crawl_time.py ran_since
 function clock_rules.ran_since(time, last)
   if last > 0 and last <= time and time <= last + LONGEST_BREAK then return time - last end
   return 0

@@ -49,8 +49,7 @@ local function come_to(limit)
   return limit[1] == 'ran' and crawl.ran or wall
 end
 
--- A crawl with work left that has reached one of its limits is stopped, for the reason that the limit names.
--- twin: rules/limits.py reached
+-- A crawl with work left that has reached one of its limits, as rules/limits.py has it, is stopped for the reason that the limit names.
 function stop_if_reached()
   if not has_limits() then return end
   for _, limit in ipairs(cjson.decode(crawl.limits)) do
