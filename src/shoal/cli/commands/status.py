@@ -11,8 +11,9 @@ import msgspec
 
 from shoal.cli.display.numbers import count, duration, moment, several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import check_exists, check_store_exists, crawl_argument, json_option, place_options
+from shoal.cli.options import check_exists, crawl_argument, json_option, place_options
 from shoal.errors import UsageError
+from shoal.processes.result_places import check_store_exists
 
 if TYPE_CHECKING:
     from shoal.frontier.base import Frontier
