@@ -134,6 +134,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Annotated[int, Meta(ge=-1000, le=1000)],
         _help("where workers have several crawls, and where crawls share a host, the higher one goes first"),
     ] = 0
+    weight: Annotated[
+        Annotated[float, Meta(ge=0.001, le=1000)],
+        _help("a crawl's share of a host that it shares with other crawls: one of weight 2 starts twice as much there"),
+    ] = 1.0
+    pace_scope: Annotated[
+        Literal["host", "crawl"],
+        _help(
+            "host: crawls of one frontier keep the limits of a host together, the strictest of theirs; crawl: this one"
+            " keeps its own, whatever others send there; decided when a crawl begins"
+        ),
+    ] = "host"
 
     allow: Annotated[
         tuple[str, ...],

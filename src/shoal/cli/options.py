@@ -44,6 +44,8 @@ _VALUES = (
     (("--max-seconds",), "max_seconds", "TIME"),
     (("--deadline",), "deadline", "TIME"),
     (("--priority",), "priority", "N"),
+    (("--weight",), "weight", "N"),
+    (("--pace-scope",), "pace_scope", "host|crawl"),
     (("--worker-max-pages",), "worker_max_pages", "N"),
     (("--worker-max-seconds",), "worker_max_seconds", "TIME"),
     (("--worker-max-memory",), "worker_max_memory", "SIZE"),
