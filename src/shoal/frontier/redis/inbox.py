@@ -1,4 +1,4 @@
-"""The inbox beside the Redis frontier: `redis-cli LPUSH shoal:inbox:CRAWL https://…` from any language."""
+"""The inbox beside the Redis frontier: `redis-cli LPUSH shoal:inbox:NAME https://…` from any language."""
 
 from __future__ import annotations
 
