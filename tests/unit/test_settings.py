@@ -124,6 +124,23 @@ def test_reads_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "value"),
+    [
+        ("max_bytes", "5GB", 5_000_000_000),
+        ("max_bytes", "5000", 5000),
+        ("max_seconds", "2h", 7200.0),
+        ("max_seconds", "90.5", 90.5),
+        ("max_seconds", 90, 90.0),
+        ("worker_max_seconds", "6h", "6h"),
+        ("worker_max_seconds", "3600", "3600s"),
+        ("worker_max_seconds", 3600, "3600s"),
+    ],
+)
+def test_a_time_and_a_size_may_have_a_unit(name: str, given: Any, value: Any) -> None:
+    assert getattr(resolve([("x", {name: given})]).values, name) == value
+
+
 def test_a_dedup_ttl_must_be_a_duration() -> None:
     assert resolve([("command line", {"dedup_ttl": "3d"})]).values.dedup_ttl == "3d"
     with pytest.raises(SettingError, match="write it as 90s"):
