@@ -406,6 +406,11 @@ def _announce(crawl: Crawl, before: Crawl | None, job: Job, *, display: Display)
         display.say(
             "whether its URLs expire was decided when it began: dedup_ttl takes effect in a new crawl (--fresh)"
         )
+    if crawl.pace_scope != job.settings.pace_scope:
+        display.say(
+            "whether it keeps the limits of hosts together with other crawls was decided when it began:"
+            " pace_scope takes effect in a new crawl (--fresh)"
+        )
 
 
 def _sum_up(crawl: Crawl, reading: Reading, *, owners: Owners, places: Places) -> Summary:

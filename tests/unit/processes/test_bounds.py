@@ -13,7 +13,15 @@ from shoal.processes.bounds import Look, bound_of
 
 ASKED = lent_interval(1.0)
 RING = Pool(name="ring", exits=("ring/x", "ring/y"), interval=lent_interval(2.0))
-SHOP = Pool(name="shop", exits=("shop/anna",), interval=0.0, exclusive=True, has_own_rate=False, host_interval=ASKED)
+SHOP = Pool(
+    name="shop",
+    exits=("shop/anna",),
+    interval=0.0,
+    exclusive=True,
+    has_own_rate=False,
+    host_interval=ASKED,
+    written_in="accounts",
+)
 HOST_PACED = Pool(name="host", exits=("host/x",), interval=0.0, host_interval=lent_interval(0.1))
 CRAWL = Crawl(id="c", spider="s", interval=ASKED, needs_rules=True, pools=(RING, SHOP, HOST_PACED))
 REFUSED = "login refused: shop/anna: the spider's login returned False"
