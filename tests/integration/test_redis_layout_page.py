@@ -307,7 +307,7 @@ def keys_in_lua() -> set[str]:
 
 
 def keys_in_python() -> set[str]:
-    found = {CRAWLS, LAST_NUMBER, SHARDS, SHARING, REWRITTEN, f"{REWRITTEN}:RUN_ID", *inbox_keys("CRAWL")}
+    found = {CRAWLS, LAST_NUMBER, SHARDS, SHARING, REWRITTEN, f"{REWRITTEN}:RUN_ID", *inbox_keys("NAME")}
     for path in (ROOT / "src" / "shoal" / "frontier" / "redis").glob("*.py"):
         text = path.read_text(encoding="utf-8")
         found |= set(re.findall(r'prefix(?:_of\(\w+\))? \+ "(\w+)"', text))
