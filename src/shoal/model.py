@@ -576,7 +576,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     before that. `most` is how many requests it had on their way at once since its last sign. `figures` are those of
     its work on this crawl, `cores` those that its machine lets it use, 0 where that is not known. `kinds` are those of
     the tasks that it does. `code` is the digest of the spider's code that it has loaded, empty where that is not
-    known."""
+    known. `offers`: how many exits of its machine it offers, by POOL@MACHINE."""
 
     worker: str
     crawl: str
@@ -599,6 +599,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     cores: int = 0
     kinds: tuple[str, ...] = (HTTP,)
     code: str = ""
+    offers: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Duty(NamedTuple):

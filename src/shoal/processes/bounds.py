@@ -71,7 +71,7 @@ def bound_of(look: Look) -> str:
         return "workers: none is at work"
     lacking = unserved(progress, workers)
     if lacking and sum(one.waiting for one in lacking) == progress.left:
-        return f"workers: {unserved_line(lacking, look.crawl)}"
+        return f"workers: {unserved_line(lacking, look.crawl, workers)}"
     if look.quiet_seconds > QUIET_SECONDS:
         return _quiet(look)
     if outage := _trouble(workers, is_outage) or _silent(workers) or _trouble(workers, _is_lacking):
