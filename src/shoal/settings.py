@@ -10,7 +10,7 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -134,6 +134,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Annotated[int, Meta(ge=-1000, le=1000)],
         _help("where workers have several crawls, and where crawls share a host, the higher one goes first"),
     ] = 0
+    weight: Annotated[
+        Annotated[float, Meta(ge=0.001, le=1000)],
+        _help("a crawl's share of a host that it shares with other crawls: one of weight 2 starts twice as much there"),
+    ] = 1.0
+    pace_scope: Annotated[
+        Literal["host", "crawl"],
+        _help(
+            "host: crawls of one frontier keep the limits of a host together, the strictest of theirs; crawl: this one"
+            " keeps its own, whatever others send there; decided when a crawl begins"
+        ),
+    ] = "host"
 
     allow: Annotated[
         tuple[str, ...],
@@ -153,13 +164,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_bytes: Annotated[
         Count,
         _help(
-            "bytes of pages, after decompression, after which a crawl is stopped; counted from when it is set; 0: no"
-            " limit"
+            "bytes of pages, after decompression, after which a crawl is stopped, such as 5GB; counted from when it is"
+            " set; 0: no limit"
         ),
     ] = 0
     max_seconds: Annotated[
         Seconds,
-        _help("seconds of work, over all runs, after which a crawl is stopped; time without workers does not count"),
+        _help(
+            "seconds of work, or such as 2h, over all runs, after which a crawl is stopped; time without workers does"
+            " not count"
+        ),
     ] = 0.0
     deadline: Annotated[
         str,
@@ -466,6 +480,8 @@ def _is_setting(variable: str) -> bool:
     return variable.startswith("SHOAL_") and variable not in NO_SETTINGS
 
 
+Value = TypeVar("Value")
+
 _CHECKS: dict[str, Callable[[str], object]] = {
     "rate": parse_rate,
     "dedup": check_dedup,
@@ -478,6 +494,8 @@ _CHECKS: dict[str, Callable[[str], object]] = {
 _DURATIONS: Final = frozenset(
     {"crawl_ttl", "dedup_ttl", "exit_patience", "freshness", "known_ttl", "retention", "worker_max_seconds"}
 )
+# Numbers that people may write with a unit.
+_WITH_UNIT: dict[str, Callable[[str], float]] = {"max_bytes": parse_size, "max_seconds": parse_duration}
 _CHECKS_OF_MANY: dict[str, Callable[[Sequence[str]], object]] = {
     "allow_addresses": check_networks,
     "machines": parse_machines,
@@ -492,10 +510,7 @@ def _convert(name: str, value: Any, origin: str) -> Any:
         hint = did_you_mean(name, FIELDS, otherwise="`shoal settings` lists them all")
         raise SettingError(f"unknown setting {name!r} ({origin}); {hint}")
     is_text = isinstance(value, str)
-    if is_text and isinstance(field.default, tuple):
-        value = [part.strip() for part in value.split(",") if part.strip()]
-    if name == "max_failures" and type(value) in (int, float):
-        value = str(value)
+    value = _as_written(name, value, origin)
     try:
         converted = msgspec.convert(value, field.type, strict=not is_text)
     except msgspec.ValidationError as error:
@@ -511,6 +526,19 @@ def _convert(name: str, value: Any, origin: str) -> Any:
     return converted
 
 
+def _as_written(name: str, value: Any, origin: str) -> Any:
+    """A value with what its setting lets people write: lists as texts, numbers with units, texts as bare numbers."""
+    if isinstance(value, str) and isinstance(FIELDS[name].default, tuple):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    if name == "max_failures" and type(value) in (int, float):
+        return str(value)
+    if name == "worker_max_seconds" and _is_bare(str(value)):
+        return f"{value}s"
+    if isinstance(value, str) and name in _WITH_UNIT and not _is_bare(value):
+        return _check_written(name, value, origin, _WITH_UNIT[name])
+    return value
+
+
 def _expected(kind: Any, error: msgspec.ValidationError) -> str:
     """What a setting takes: one of its words, or what the validation says."""
     words = _words(kind)
@@ -523,9 +551,14 @@ def _words(kind: Any) -> tuple[str, ...]:
     return parts if get_origin(kind) is Literal else tuple(word for part in parts for word in _words(part))
 
 
-def _check_written(name: str, text: str, origin: str, parse: Callable[[str], object]) -> None:
+def _is_bare(text: str) -> bool:
+    """Whether it is a number without a unit."""
+    return text.replace(".", "", 1).isdecimal()
+
+
+def _check_written(name: str, text: str, origin: str, parse: Callable[[str], Value]) -> Value:
     try:
-        parse(text)
+        return parse(text)
     except SettingError as error:
         raise SettingError(f"setting {name!r} ({origin}): {error}") from None
 

@@ -85,8 +85,10 @@ class Sitemap(msgspec.Struct, frozen=True):
     - `handler`: the method that handles each page; None: `parse`
     - `revisit`: how long after a visit it is read again, as "1h", and so are the sitemaps that it names; None: the
       setting `revisit`. Of pages that are visited again, those that it says changed are then visited at once
-    - `priority`, `depth`, `pool`, `meta`: those of each page, as in a `Request`; the file itself has the same priority
-      and goes through the same pool
+    - `priority`: of each page; pages of a higher one are fetched first; the file itself has it, too
+    - `depth`: of each page, as if it had been found after so many links
+    - `pool`: the pool of exits that each page goes through; None: the spider's; the file itself goes through it, too
+    - `meta`: what the handler gets with each page
     """
 
     url: str
@@ -105,7 +107,10 @@ class Pages(msgspec.Struct, frozen=True):
     - `last`: the last number, or the selector of an element on the first page that names it or links to the last page
     - `first`: the first number
     - `handler`: the method that handles each page; None: `parse`
-    - `priority`, `depth`, `pool`, `meta`: those of each page, as in a `Request`
+    - `priority`: of each page; pages of a higher one are fetched first
+    - `depth`: of each page, as if it had been found after so many links
+    - `pool`: the pool of exits that each page goes through; None: the spider's
+    - `meta`: what the handler gets with each page
     """
 
     template: str
@@ -123,7 +128,10 @@ class UrlFile(msgspec.Struct, frozen=True):
 
     - `path`: the file, relative to the current folder
     - `handler`: the method that handles each page; None: `parse`
-    - `priority`, `depth`, `pool`, `meta`: those of each page, as in a `Request`
+    - `priority`: of each page; pages of a higher one are fetched first
+    - `depth`: of each page, as if it had been found after so many links
+    - `pool`: the pool of exits that each page goes through; None: the spider's
+    - `meta`: what the handler gets with each page
     """
 
     path: str
@@ -138,7 +146,10 @@ class Stdin(msgspec.Struct, frozen=True):
     """Start from the URLs on standard input, one a line.
 
     - `handler`: the method that handles each page; None: `parse`
-    - `priority`, `depth`, `pool`, `meta`: those of each page, as in a `Request`
+    - `priority`: of each page; pages of a higher one are fetched first
+    - `depth`: of each page, as if it had been found after so many links
+    - `pool`: the pool of exits that each page goes through; None: the spider's
+    - `meta`: what the handler gets with each page
     """
 
     handler: Callable[..., Any] | str | None = None

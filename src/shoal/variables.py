@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from shoal.settings import (
     ARCHIVE_VARIABLE,
+    EXITS_VARIABLE,
     FRONTIER_VARIABLE,
     INBOX_VARIABLE,
     LOG_FORMAT_VARIABLE,
@@ -45,6 +46,7 @@ VARIABLES: Final = {
     INBOX_VARIABLE: Variable(
         "--inbox", "the folder that a spider is fed from", (FILE,), "shoal-inbox/SPIDER beside the file of the frontier"
     ),
+    EXITS_VARIABLE: Variable("--exits", "the file of the exits that only this machine has"),
     TOKEN_VARIABLE: Variable("--token-file", "the token that callers of `shoal serve` need", (FILE,)),
     READER_VARIABLE: Variable("--reader-token-file", "a token that may only look", (FILE,)),
     WEBHOOK_VARIABLE: Variable("", "the secret that messages to webhooks are signed with", (FILE,)),

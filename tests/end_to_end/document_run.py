@@ -29,6 +29,7 @@ LOOKING = {"status", "why", "dead", "export", "sql", "page", "diff", "settings",
 SHELL = {"|", "<", ">", "&&"}
 # Commands that go on until they are told to stop.
 ENDLESS = {"serve", "worker"}
+GOES_ON = {"--follow", "--stay"}
 STOPPED = {0, 128 + signal.SIGINT, 128 + signal.SIGTERM}
 EXIT_CODE = re.compile(r"# exit code (\d+)")
 
@@ -164,7 +165,7 @@ def typed(block: Block) -> list[str]:
 
 
 def is_endless(line: str) -> bool:
-    return any(words[0] in ENDLESS or "--follow" in words for words in shoal_words(line))
+    return any(words[0] in ENDLESS or GOES_ON & set(words) for words in shoal_words(line))
 
 
 def without_comment(line: str) -> str:

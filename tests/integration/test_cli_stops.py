@@ -90,7 +90,8 @@ def test_a_crawl_is_stopped_at_its_deadline_and_the_next_run_has_the_next_one(
     [
         ("--deadline", "6am", "deadline '6am' is not understood: write it as 06:00"),
         ("--max-items", "-1", "setting 'max_items' (command line)"),
-        ("--max-seconds", "1h", "setting 'max_seconds' (command line)"),
+        ("--max-seconds", "1 hour", "setting 'max_seconds' (command line): duration '1 hour' is not understood"),
+        ("--max-bytes", "10kk", "setting 'max_bytes' (command line): size '10kk' is not understood"),
     ],
 )
 def test_a_limit_that_is_none_is_refused_where_it_is_given(

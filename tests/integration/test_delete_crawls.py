@@ -72,7 +72,7 @@ def test_crawls_are_listed_with_their_bytes_and_their_end(folder: Folder, site: 
     assert [line.split()[:2] for line in table.splitlines()[1:]] == [["books-2", "finished"], ["books-1", "finished"]]
     # By how long the commands took, a day is whole or lacks a moment.
     keys, removal = r"(13 d 23 h|14 d 00 h) \(known_ttl = 14d\)", r"(23 h 59 m|1 d 00 h) \(crawl_ttl = 1d\)"
-    assert re.search(f"stays: it is the newest of its spider, forgets its URLs in {keys}", table)
+    assert re.search(f"stays: of its spider it is the last that ended, forgets its URLs in {keys}", table)
     assert re.search(f"is removed in {removal}", table)
     newest, oldest = folder.json("crawls")
     assert (newest["crawl"], newest["pages"], newest["left"], newest["is_estimate"]) == ("books-2", PAGES, 0, True)

@@ -204,6 +204,23 @@ def test_status_names_inboxes_that_nobody_reads(outside: Outside) -> None:
     assert "boks" in outside.folder.run("status", "--frontier", outside.frontier).stderr
 
 
+def test_a_slip_in_a_name_is_seen_before_any_crawl_has_begun(outside: Outside) -> None:
+    outside.push("boks", f"{outside.url}?1")
+    place = "shoal-inbox/boks" if outside.frontier == "shoal.db" else "shoal:inbox:boks"
+    seen = f"1 entry in {place}: 'boks' is no crawl and no spider that this frontier knows: "
+    for options in ([], ["boks"]):
+        said = outside.folder.run("status", *options, "--frontier", outside.frontier, code=2).stderr
+        assert f"{seen}Nobody reads an inbox here now: `shoal worker FILE` reads that of its spider" in said
+    with outside.folder.start("worker", "books.py", *outside.places) as worker:
+
+        def is_told() -> bool:
+            said = outside.folder.run("status", "--frontier", outside.frontier, code=2).stderr
+            return f"{seen}did you mean 'books'? Read here: books" in said
+
+        wait_until(is_told, otherwise="the slip is not told")
+        ended(worker)
+
+
 def test_a_spider_without_a_start_is_refused_where_nothing_is_to_come(outside: Outside) -> None:
     refusal = outside.folder.refusal("run", "books.py", *outside.places)
     assert (

@@ -185,6 +185,8 @@ async def test_entries_are_counted_also_those_that_a_taker_holds(server: RedisSe
     assert await inbox.count([CRAWL, "another"]) == {CRAWL: 3}
     await inbox.forget(CRAWL)
     assert await inbox.count([CRAWL]) == {CRAWL: 1}
+    await inbox.take(CRAWL, 2)  # the last one: nothing is left in the list itself
+    assert (await inbox.names(), await inbox.count([CRAWL])) == ([CRAWL], {CRAWL: 1})
     assert await NoInbox().count([CRAWL]) == {}
 
 

@@ -12,7 +12,15 @@ from shoal.cli.commands import crawl_site, demo
 from shoal.errors import UsageError
 from shoal.model import Crawl, CrawlState
 from shoal.processes.beginning import RunOf, begin, begin_afresh
-from shoal.processes.crawl_record import next_id, record_of, spider_of, url_rules_of
+from shoal.processes.crawl_record import (
+    Origin,
+    describe_crawl,
+    next_id,
+    record_of,
+    spider_of,
+    url_rules_of,
+    with_priority,
+)
 from shoal.processes.opening import Places
 from shoal.settings import Settings
 from shoal.spider_file import load_spider
@@ -110,3 +118,18 @@ def test_references_that_crawls_in_the_wild_remember_still_load(reference: str) 
     """Crawls keep these texts: worker processes of a crawl that is resumed load its spider by them."""
     assert reference in (crawl_site.REFERENCE, demo.REFERENCE)
     assert load_spider(reference).__name__ == reference.partition(":")[2]
+
+
+def test_the_weight_at_shared_hosts_may_change_whenever_a_crawl_is_opened() -> None:
+    def described(settings: Settings, former: Crawl | None = None) -> Crawl:
+        origin = Origin(reference="books.py")
+        return describe_crawl("books-1", Books(), settings=settings, origin=origin, pools={}, former=former)
+
+    first = described(Settings())
+    assert (first.weight, first.pace_scope) == (1.0, "host")
+    heavier = described(Settings(weight=2.5, pace_scope="crawl"), first)
+    assert (heavier.weight, heavier.pace_scope) == (2.5, "crawl")
+    # Nine for a priority of 1, times its weight: whichever of the two is changed.
+    assert with_priority(heavier, 1).weight == 22.5
+    assert described(Settings(weight=2.0, priority=1), heavier).weight == 18.0
+    assert described(Settings(weight=2.0), with_priority(heavier, 1)).weight == 18.0

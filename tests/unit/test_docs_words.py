@@ -22,7 +22,7 @@ ROWS = [
 ]
 CODE = re.compile(r"`([^`]+)`")
 # Arguments of `follow` and `Request`, an attribute of a spider, kinds and keys: names that are in no table.
-OURS = {"priority=", "start", "shoal:inbox:CRAWL", "browser", "priority=10", "priority=0", "nice"}
+OURS = {"priority=", "start", "shoal:inbox:SPIDER", "browser", "priority=10", "priority=0", "nice"}
 ASKED_FOR = (
     "visibility timeout", "ack", "prefetch", "consumer group", "token bucket", "AutoThrottle", "dead letter queue",
     "CONCURRENT_REQUESTS_PER_DOMAIN", "DOWNLOAD_DELAY", "SCHEDULER_PERSIST", "dupefilter", "BRPOP",

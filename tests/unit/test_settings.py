@@ -73,6 +73,9 @@ def test_where_a_crawl_lives_is_no_setting_of_it() -> None:
         ({"same_page": ["slash"]}, r"expected 'trailing_slash' or 'index', got \['slash'\]"),
         ({"obey_robots": "perhaps"}, r"setting 'obey_robots'"),
         ({"handle_statuses": ["x"]}, r"setting 'handle_statuses'"),
+        ({"weight": 0}, r"setting 'weight' \(here\): expected `float` >= 0.001, got 0"),
+        ({"weight": "nan"}, r"setting 'weight' \(here\): expected `float` >= 0.001, got 'nan'"),
+        ({"pace_scope": "site"}, r"setting 'pace_scope' \(here\): expected 'host' or 'crawl', got 'site'"),
         ({"machines": ["4 cores"]}, r"machines entry '4 cores' is not understood: write it as 4 cores 8 GB 0.18/h"),
         ({"rate": "fast"}, r"write it as 4/s, 30/m, 100/h or unlimited"),
     ],
@@ -121,6 +124,23 @@ def test_reads_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "value"),
+    [
+        ("max_bytes", "5GB", 5_000_000_000),
+        ("max_bytes", "5000", 5000),
+        ("max_seconds", "2h", 7200.0),
+        ("max_seconds", "90.5", 90.5),
+        ("max_seconds", 90, 90.0),
+        ("worker_max_seconds", "6h", "6h"),
+        ("worker_max_seconds", "3600", "3600s"),
+        ("worker_max_seconds", 3600, "3600s"),
+    ],
+)
+def test_a_time_and_a_size_may_have_a_unit(name: str, given: Any, value: Any) -> None:
+    assert getattr(resolve([("x", {name: given})]).values, name) == value
+
+
 def test_a_dedup_ttl_must_be_a_duration() -> None:
     assert resolve([("command line", {"dedup_ttl": "3d"})]).values.dedup_ttl == "3d"
     with pytest.raises(SettingError, match="write it as 90s"):
@@ -165,6 +185,8 @@ def test_networks_that_are_none_are_refused_with_an_example() -> None:
         ("alow_private", True, "allow_private"),
         ("alow_privat", True, "allow_private"),
         ("max_page", 10, "max_pages"),
+        ("weigth", 2, "weight"),
+        ("pace_scop", "crawl", "pace_scope"),
         ("maxdepth", 3, "max_depth"),
         ("concurency", 3, "concurrency"),
         ("USER_AGENT", "me", "user_agent"),

@@ -47,6 +47,7 @@ from shoal.processes.coordinator import Coordinator
 from shoal.processes.crawl_record import is_unfinished, owner_of, record_of
 from shoal.processes.deaths import Watched
 from shoal.processes.earlier_pages import learn_earlier
+from shoal.processes.inbox_readers import ReaderNotes
 from shoal.processes.joining import has_all_items, places_of_new, places_to_join, shares_store
 from shoal.processes.opening import Places, Say, archive_of, frontier_at, store_at, waiting_for
 from shoal.processes.outages import SaidOnce, until_reachable
@@ -262,6 +263,7 @@ async def _work(job: Job, screen: Screen, sinks: RunSinks, *, frontier: Frontier
             await say_old_inboxes(crawl, job, frontier=frontier, say=display.say)
             if job.stay:
                 display.say(waits_line(crawl, job.places))
+                await until_reachable(lambda: ReaderNotes(frontier).renew(job.places.inboxes), say=display.say)
         if before is not None and (names := differences(record_of(before).code, job.code)):
             display.say(f"the code of its spider has changed since it was run last, the new code is used: {names}")
         say = SaidOnce(display.say)
@@ -409,6 +411,11 @@ def _announce(crawl: Crawl, before: Crawl | None, job: Job, *, display: Display)
     if bool(crawl.dedup_ttl) != bool(parse_duration(job.settings.dedup_ttl)):
         display.say(
             "whether its URLs expire was decided when it began: dedup_ttl takes effect in a new crawl (--fresh)"
+        )
+    if crawl.pace_scope != job.settings.pace_scope:
+        display.say(
+            "whether it keeps the limits of hosts together with other crawls was decided when it began:"
+            " pace_scope takes effect in a new crawl (--fresh)"
         )
 
 

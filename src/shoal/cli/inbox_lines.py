@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from shoal.cli.display.numbers import several
 from shoal.cli.next_commands import command, quote
@@ -13,6 +16,7 @@ from shoal.errors import UsageError
 from shoal.frontier.rules.dropped_keys import keys_dropped
 from shoal.processes.beginning import crawls_of, own_crawls
 from shoal.processes.crawl_record import is_unfinished, record_of
+from shoal.processes.inbox_readers import read_now, read_readers
 from shoal.processes.opening import Places, inbox_at, inbox_beside
 from shoal.processes.result_places import file_of
 from shoal.processes.unread_inboxes import Unread, unread_inboxes
@@ -25,13 +29,12 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 
+MOST_NAMED: Final = 8
 FILE = "FILE"  # of a spider that no crawl was begun from
 
 
 def with_inbox(places: Places, folder: str | None, *, spiders: Sequence[type[Spider]]) -> Places:
     """The places with the folder of --inbox as that of the spider. Refuses a folder that nobody would watch."""
-    import msgspec
-
     if not folder:
         return places
     if file_of(places.frontier) is None:
@@ -95,23 +98,37 @@ async def say_old_inboxes(crawl: Crawl, job: Job, *, frontier: Frontier, say: Sa
 
 
 async def say_unread(
-    crawls: Sequence[Crawl], *, places: Places, frontier: Frontier, only: Crawl | None, say: Say
+    crawls: Sequence[Crawl], *, places: Places, frontier: Frontier | None, named: Sequence[str] = (), say: Say
 ) -> None:
-    """Say which inboxes have entries that nobody takes now; `only` those of one crawl."""
-    async with inbox_at(places) as inbox:
-        for found in await unread_inboxes(crawls, inbox=inbox, frontier=frontier, only=only):
-            say(unread_line(found, places=places))
+    """Say which inboxes have entries that nobody takes now; `named`: only these. A file that is not there yet is no
+    `frontier`."""
+    readers = {} if frontier is None else await read_readers(frontier)
+    folders = {name: reader.folder for name, reader in readers.items() if reader.folder}
+    waiting = read_now(readers, now=time.time())
+    async with inbox_at(msgspec.structs.replace(places, inboxes={**folders, **places.inboxes})) as inbox:
+        found = await unread_inboxes(crawls, inbox=inbox, frontier=frontier, named=named, waiting=waiting)
+        for one in found:
+            say(unread_line(one, places=places))
+
+
+def _unknown_line(found: Unread, entries: str) -> str:
+    """That entries wait under a name that nobody knows here, and what may have been meant."""
+    meant = f"did you mean {found.near!r}? " if found.near else ""
+    read = (
+        f"Read here: {', '.join(found.read[:MOST_NAMED])}{' and more' if len(found.read) > MOST_NAMED else ''}"
+        if found.read
+        else "Nobody reads an inbox here now: `shoal worker FILE` reads that of its spider"
+    )
+    return (
+        f"{entries} in {found.place}: {found.name!r} is no crawl and no spider that this frontier knows: {meant}{read}"
+    )
 
 
 def unread_line(found: Unread, *, places: Places) -> str:
     """That entries wait which nobody takes, and what does."""
     entries, crawl = several(found.entries, "entry"), found.crawl
     if crawl is None:
-        meant = f"did you mean {found.near!r}? " if found.near else ""
-        return (
-            f"{entries} in {found.place}: {found.name!r} is no crawl and no spider that this frontier knows: {meant}"
-            "Push to the name of a crawl or of a spider, or start a worker with that spider: `shoal worker FILE`"
-        )
+        return _unknown_line(found, entries)
     spider = quote(record_of(crawl).spider or FILE) if crawl.settings else FILE
     if not found.is_of_spider and crawl.keys != "known":
         return f"{entries} in the inbox of {crawl.id}: {keys_dropped(crawl.id)}"

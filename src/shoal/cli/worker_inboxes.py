@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from shoal.cli.inbox_lines import fed_line
 from shoal.crawl import settings_of
-from shoal.errors import UsageError
+from shoal.errors import ServerUnreachable, StorageError, UsageError
 from shoal.frontier.base import Frontier
 from shoal.model import Crawl
 from shoal.pipes import is_pipe
-from shoal.processes.beginning import RunOf, begin_run
+from shoal.processes.beginning import RunOf, begin_run, crawls_of, unfinished_crawl
 from shoal.processes.crawl_record import is_unfinished
+from shoal.processes.inbox_readers import ReaderNotes
 from shoal.processes.joining import places_of_new
 from shoal.processes.listener import Listener
 from shoal.processes.opening import SharedResults, waiting_for
@@ -50,11 +52,15 @@ class WorkerInboxes:
         self._say = say
         self._stays = not job.burst and not is_pipe(job.places.frontier)
         self._stayer = Stayer(frontier, say=say)
+        self._notes = ReaderNotes(frontier)
 
     async def begin(self, crawls: Sequence[Crawl], listener: Listener) -> int:
         """Begin a crawl for each spider that has none among these and for which URLs were pushed; gives how many."""
         if not self._stays or self._job.crawl_id is not None:
             return 0
+        # So that `shoal status` can tell a slip in a name from one that is read.
+        with contextlib.suppress(ServerUnreachable, StorageError):
+            await self._notes.renew({name: self._job.places.inboxes.get(name, "") for name in self._spiders})
         busy = {crawl.spider for crawl in crawls if is_unfinished(crawl.state)}
         idle = [name for name in self._spiders if name not in busy]
         begun = 0
@@ -88,12 +94,15 @@ class WorkerInboxes:
         return f", or for URLs: {', '.join(fed_line(name, self._job.places) for name in fed)}"
 
     async def _begin(self, name: str) -> Crawl:
-        """Begin a crawl of this spider that stays open for what is pushed."""
+        """Begin a crawl of this spider that stays open for what is pushed, unless one has begun since the last look."""
         kind, places = self._spiders[name], places_of_new(self._job.places)
         spider, settings = made(kind), settings_of(kind, {}).values
         reference = self._job.reference
         if len(self._spiders) > 1:
             reference = f"{reference}:{kind.__name__}"
+        crawls = await crawls_of(spider, frontier=self._frontier)
+        if (running := unfinished_crawl(crawls, reference=reference, places=places)) is not None:
+            return running
         store = await self._results.store(places.store, wait=waiting_for(places.store, self._say))
         run = RunOf(reference, places, store, code=self._code, stays=True)
         crawl, _ = await begin_run(self._frontier, spider, settings=settings, run=run)

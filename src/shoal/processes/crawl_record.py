@@ -111,7 +111,8 @@ def code_known(crawl: Crawl) -> SpiderCode:
 def with_priority(crawl: Crawl, priority: int) -> Crawl:
     """The crawl with another priority: also its weight at hosts that it shares follows."""
     record = msgspec.structs.replace(record_of(crawl), priority=priority)
-    return msgspec.structs.replace(crawl, settings=msgspec.to_builtins(record), weight=effective_weight(1.0, priority))
+    weight = effective_weight(record.settings.weight, priority)
+    return msgspec.structs.replace(crawl, settings=msgspec.to_builtins(record), weight=weight)
 
 
 def _priority(settings: Settings, former: Crawl | None) -> int:
@@ -216,7 +217,8 @@ def describe_crawl(
         feeding=True,
         dedup=settings.dedup,
         dedup_ttl=parse_duration(settings.dedup_ttl),
-        weight=effective_weight(1.0, record.priority),
+        pace_scope=settings.pace_scope,
+        weight=effective_weight(settings.weight, record.priority),
         pools=tuple(pool_of(spec, settings=settings) for spec in usable_pools(pools, spider).values()),
         limits=limits_of(settings, now=time.time(), former=former),
     )

@@ -53,7 +53,7 @@ def _fate(crawl: Crawl, rank: int, settings: Settings | None, *, needer: str) ->
     if needer:
         return msgspec.structs.replace(fate, stays=f"{needer} needs it")
     if rank == 0:
-        return msgspec.structs.replace(fate, stays="it is the newest of its spider")
+        return msgspec.structs.replace(fate, stays="of its spider it is the last that ended")
     if settings.keep_crawls and rank >= settings.keep_crawls:
         by = f"keep_crawls = {settings.keep_crawls}"
         return msgspec.structs.replace(fate, removed_at=_end_of(crawl), removed_by=by)

@@ -9,7 +9,7 @@ from typing import Final
 WEEK_SECONDS: Final = 7 * 86_400
 MONDAY_SECONDS: Final = 4 * 86_400  # the first Monday of 1970
 # How many lines are moved in one step: they are in memory at once, and dropped in one transaction.
-LINES_PER_PART: Final = 50_000
+LINES_PER_PART: Final = 20_000
 _FIRST_MONDAY: Final = date(1970, 1, 5)
 
 

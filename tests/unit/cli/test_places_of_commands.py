@@ -14,7 +14,14 @@ from shoal.variables import VARIABLES
 
 # Attacks what it is given: never what a fleet's variables name.
 ATTACKS = "shoal chaos"
-URLS = {"frontier": "other.db", "store": "items.db", "archive": "pages", "pipe": "amqp://h/", "sink": "a.jsonl"}
+URLS = {
+    "frontier": "other.db",
+    "store": "items.db",
+    "archive": "pages",
+    "pipe": "amqp://h/",
+    "sink": "a.jsonl",
+    "inbox": "incoming",
+}
 # URLs that are no places of a crawl.
 OTHER_URLS = {"--from", "--url"}
 

@@ -36,7 +36,7 @@ def test_the_newest_ended_crawls_stay_and_the_others_go_at_once() -> None:
     assert removed(crawls, at=10 * DAY) == [f"books-{number}" for number in range(7)]
     assert fates(crawls)["books-0"].removed_by == "keep_crawls = 3"
     assert fates(crawls)["books-9"] == Fate(
-        stays="it is the newest of its spider", keys_dropped_at=23.5 * DAY, keys_dropped_by="known_ttl = 14d"
+        stays="of its spider it is the last that ended", keys_dropped_at=23.5 * DAY, keys_dropped_by="known_ttl = 14d"
     )
     assert fates(crawls)["books-8"].stays == "no setting removes it"
 

@@ -39,6 +39,7 @@ FULL_SECONDS = 0.5
 @click.option("--priority", metavar="N", type=int, help="Among the tasks of a host, a higher number goes first.")
 @click.option("--depth", metavar="N", type=click.IntRange(0), help="Links away from a start URL.  [default: 0]")
 @click.option("--pool", metavar="NAME", help="The pool whose exits they go through.  [default: the spider's pool]")
+@click.option("--region", metavar="NAME", help="Instead of a pool: through exits that workers offer for this region.")
 @click.option("--kind", metavar="NAME", help="Only workers that do this kind get them.  [default: the spider's kind]")
 @click.option(
     "--meta",
@@ -90,12 +91,15 @@ def add(
 def _checked(options: dict[str, Any], meta: tuple[str, ...]) -> dict[str, Any]:
     """The fields whose texts have a form of their own. A slip is refused before anything is opened."""
     from shoal.errors import UsageError
+    from shoal.exits.regions import check_region
     from shoal.frontier.rules.constants import MAX_PRIORITY
     from shoal.processes.listener import parse_delay
     from shoal.setting_values import check_kind
 
     if options["kind"] is not None:
         check_kind(options["kind"], what="--kind")
+    if options["region"] is not None:
+        check_region(options["region"], what="--region")
     if options["priority"] is not None and abs(options["priority"]) > MAX_PRIORITY:
         raise UsageError(f"--priority {options['priority']} is not between {-MAX_PRIORITY} and {MAX_PRIORITY}")
     delay = options["delay"]
@@ -148,20 +152,22 @@ async def _add(
         with Counting.on(screen) as counting:
             room = Room(crawl, frontier=frontier, most=intake.settings.max_pending, screen=screen, counting=counting)
             added = await _put(requests, crawl, intake=intake, frontier=frontier, room=room)
-        if added.new and (line := await _nobody_line(crawl, fields.get("kind"), frontier=frontier)):
+        if added.new and (line := await _nobody_line(crawl, fields, frontier=frontier)):
             screen.say(line)
         return added
 
 
-async def _nobody_line(crawl: Crawl, kind: str | None, *, frontier: Frontier) -> str:
+async def _nobody_line(crawl: Crawl, fields: dict[str, Any], *, frontier: Frontier) -> str:
     """That no worker does what was added, and what to start; empty where one does. Workers may have left as the URLs
     came in."""
     from shoal.processes.crew import at_work
     from shoal.processes.served_kinds import unserved, unserved_line
 
     workers = await at_work(crawl.id, frontier=frontier)
-    if (workers or kind) and (missing := unserved(await frontier.progress(crawl.id), workers)):
-        return unserved_line(missing, crawl)
+    if (workers or fields.keys() & {"kind", "region"}) and (
+        missing := unserved(await frontier.progress(crawl.id), workers)
+    ):
+        return unserved_line(missing, crawl, workers)
     return "" if workers else f"nobody works on {crawl.id} now: run the command that began it again"
 
 

@@ -11,8 +11,9 @@ import msgspec
 
 from shoal.cli.display.numbers import count, duration, moment, several
 from shoal.cli.display.screen import Screen
-from shoal.cli.options import crawl_argument, json_option, place_options
+from shoal.cli.options import check_exists, crawl_argument, json_option, place_options
 from shoal.errors import UsageError
+from shoal.processes.result_places import check_store_exists
 
 if TYPE_CHECKING:
     from shoal.frontier.base import Frontier
@@ -51,7 +52,7 @@ LANES_READ = 2000
 
 @click.command(short_help="Counts, rate, time left, lanes and workers of a crawl.")
 @crawl_argument
-@place_options()
+@place_options(exists=False)
 @json_option
 def status(crawl: str | None, *, places: Places, as_json: bool) -> None:
     """Counts, rate, time left, lanes and workers of a crawl; without CRAWL, of all crawls.
@@ -65,11 +66,16 @@ def status(crawl: str | None, *, places: Places, as_json: bool) -> None:
 
 
 async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
-    from shoal.cli.reading import stores_of_crawls
+    from shoal.cli.reading import has_frontier, stores_of_crawls
     from shoal.cli.which import choose_all
     from shoal.processes.pipe_notes import unreadable_lines
 
     screen = Screen()
+    if not has_frontier(places):
+        await _say_unread([], name, places=places, frontier=None, screen=screen)
+        check_exists(places)
+    if places.store:
+        check_store_exists(places.store)
     async with stores_of_crawls(places, say=screen.say) as (frontier, store_of):
         crawls = await frontier.crawls()
         await _say_unread(crawls, name, places=places, frontier=frontier, screen=screen)
@@ -92,15 +98,15 @@ async def _status(name: str | None, *, places: Places, as_json: bool) -> None:
 
 
 async def _say_unread(
-    crawls: Sequence[Crawl], name: str | None, *, places: Places, frontier: Frontier, screen: Screen
+    crawls: Sequence[Crawl], name: str | None, *, places: Places, frontier: Frontier | None, screen: Screen
 ) -> None:
     from shoal.cli.inbox_lines import say_unread
     from shoal.processes.crawl_record import with_refusals
 
     usable = [crawl for crawl in with_refusals(crawls) if not crawl.refusal]
     only = next((crawl for crawl in usable if name in (crawl.id, crawl.spider)), None)
-    if name is None or only is not None:
-        await say_unread(usable, places=places, frontier=frontier, only=only, say=screen.say)
+    named = [only.id, only.spider] if only else [name] if name else []
+    await say_unread(usable, places=places, frontier=frontier, named=named, say=screen.say)
 
 
 async def _look(crawl: Crawl, *, frontier: Frontier, store_of: StoreOf, screen: Screen) -> View:

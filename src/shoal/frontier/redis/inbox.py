@@ -1,4 +1,4 @@
-"""The inbox beside the Redis frontier: `redis-cli LPUSH shoal:inbox:CRAWL https://…` from any language."""
+"""The inbox beside the Redis frontier: `redis-cli LPUSH shoal:inbox:NAME https://…` from any language."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from shoal.frontier.redis.scripts import shipped_scripts
 from shoal.frontier.redis.server_checks import warn
 
 PREFIX = "shoal:inbox:"
+TAKEN = (f"shoal:{{{PREFIX}", "}:taken")  # before the name, and after it
 TAKER_SECONDS = 30.0
+ANY_INBOX = "shoal:*inbox:*"  # also the entries that a taker took with it when it died
 KEYS_PER_STEP = 1000
 LOOKED_SECONDS = 10.0
 MOST_NAMES = 1000
@@ -20,7 +22,7 @@ MOST_NAMES = 1000
 def inbox_keys(name: str) -> tuple[str, str, str]:
     """The inbox, its taken entries and their taker. The braces keep the three keys in one slot of a Cluster."""
     inbox = f"{PREFIX}{name}"
-    return inbox, f"shoal:{{{inbox}}}:taken", f"shoal:{{{inbox}}}:taker"
+    return inbox, name.join(TAKEN), f"shoal:{{{inbox}}}:taker"
 
 
 class RedisInbox:
@@ -45,8 +47,8 @@ class RedisInbox:
                 cursor: bytes | int = -1
                 while cursor not in (b"0", 0) and len(found) < MOST_NAMES and time.monotonic() < until:
                     step = 0 if cursor == -1 else cursor
-                    cursor, keys = await connection.call("SCAN", step, "MATCH", f"{PREFIX}*", "COUNT", KEYS_PER_STEP)
-                    found |= dict.fromkeys(key.decode(errors="replace").removeprefix(PREFIX) for key in keys)
+                    cursor, keys = await connection.call("SCAN", step, "MATCH", ANY_INBOX, "COUNT", KEYS_PER_STEP)
+                    found |= dict.fromkeys(name for key in keys if (name := _name_of(key.decode(errors="replace"))))
         return await self.waiting(sorted(found))
 
     async def waiting(self, names: Sequence[str]) -> list[str]:
@@ -99,6 +101,14 @@ class RedisInbox:
         if key not in self._warned:
             self._warned.add(key)
             warn(f"{key} is a {kind}, not a list: DEL it and push with LPUSH")
+
+
+def _name_of(key: str) -> str:
+    """The name whose inbox, or whose taken entries, this key holds; empty: another key."""
+    if key.startswith(PREFIX):
+        return key.removeprefix(PREFIX)
+    before, after = TAKEN
+    return key[len(before) : -len(after)] if key.startswith(before) and key.endswith(after) else ""
 
 
 def _text(kind: bytes | str) -> str:

@@ -217,7 +217,7 @@ class WeekPromises:
         assert [one.archive for one in await store.log_weeks.moved()] == ["s3://other"]
 
     async def test_a_large_week_goes_in_bounded_parts(self, store: Store) -> None:
-        """Two seconds: more lines than one part has."""
+        """A second: more lines than one part has."""
         files, number = Files(), LINES_PER_PART + 1000
         for start in range(0, number, 10_000):
             await store.write([], [fetch(key) for key in range(start, min(number, start + 10_000))])
