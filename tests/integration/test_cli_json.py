@@ -136,7 +136,6 @@ def test_a_store_that_is_made_ready_or_tidied(crawl: str) -> None:
         "moved": 0,
         "archive": None,
     }
-    assert answer("store", "weeks") == []
 
 
 def test_a_warc_file(crawl: str) -> None:
