@@ -203,6 +203,7 @@ def describe_crawl(
         id=crawl_id,
         spider=spider_name(type(spider)),
         interval=lent_interval(parse_rate(settings.rate)),
+        searches=settings.pace == "search",
         cap=settings.per_host,
         needs_rules=settings.obey_robots,
         budgets=Budgets(
