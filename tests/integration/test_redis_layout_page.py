@@ -19,6 +19,7 @@ from shoal.frontier.redis.repair import REWRITTEN
 from shoal.frontier.redis.scripts import LuaFolder
 from shoal.frontier.redis.shard_runner import SHARDS, WORKERS
 from shoal.frontier.redis.shards import shard_of
+from shoal.frontier.redis.sharing import SHARING
 from shoal.model import (
     Budgets,
     Crawl,
@@ -201,7 +202,9 @@ async def crawl_of_kinds(server: RedisServer, frontier: RedisFrontier, clock: Fa
 async def crawl_in_shards(server: RedisServer, clock: FakeClock) -> None:
     """Links from one shard to another, and a budget that is shared out."""
     frontier = await RedisFrontier.open(f"{server.url}?shards=2", clock=clock)
-    await frontier.open_crawl(Crawl(id="wide", spider="s", interval=0.0, cap=50, budgets=Budgets(pages=100)))
+    await frontier.open_crawl(
+        Crawl(id="wide", spider="s", interval=0.0, cap=50, pace_scope="crawl", budgets=Budgets(pages=100))
+    )
     await frontier.put("wide", [make_task(1, HOME)])
     (lease,) = await take(frontier, "wide")
     await frontier.settle([Done(lease=lease, found=[make_task(number, AWAY) for number in range(2, 9)])])
@@ -304,7 +307,7 @@ def keys_in_lua() -> set[str]:
 
 
 def keys_in_python() -> set[str]:
-    found = {CRAWLS, LAST_NUMBER, SHARDS, REWRITTEN, f"{REWRITTEN}:RUN_ID", *inbox_keys("NAME")}
+    found = {CRAWLS, LAST_NUMBER, SHARDS, SHARING, REWRITTEN, f"{REWRITTEN}:RUN_ID", *inbox_keys("NAME")}
     for path in (ROOT / "src" / "shoal" / "frontier" / "redis").glob("*.py"):
         text = path.read_text(encoding="utf-8")
         found |= set(re.findall(r'prefix(?:_of\(\w+\))? \+ "(\w+)"', text))

@@ -13,6 +13,7 @@ from shoal.frontier.redis.layout import LAYOUT_VERSION
 from shoal.frontier.redis.lost_crawl import CRAWLS
 from shoal.frontier.redis.shard_runner import SHARDS, WORKERS, ShardRunner, other_layout
 from shoal.frontier.redis.shards import former_prefix_of, former_shards_of, prefix_of
+from shoal.frontier.redis.sharing import SHARING
 from shoal.frontier.redis.views import beats, state_of
 from shoal.frontier.rules.dropped_keys import not_finished
 from shoal.model import CrawlState
@@ -42,6 +43,7 @@ async def delete_crawl(runner: ShardRunner, crawl: str, *, seconds: float = math
                 left.pop(0)
         if len(shards) > 1:
             await connection.call("HDEL", SHARDS, crawl)
+        await connection.call("HDEL", SHARING, crawl)
         await connection.call("SREM", CRAWLS, crawl)
         gone = [beat.worker for beat in await beats(connection) if beat.crawl == crawl]
         for worker in gone:

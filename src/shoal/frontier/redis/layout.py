@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shoal.frontier.rules import constants, tasks
+from shoal.frontier.rules import constants, hosts, tasks
 from shoal.model import NO_EXIT, REGION, STAGE, VIA
 
 # The version of the keys of a crawl and of their contents: field `layout` of its record. Raise it when scripts of the
@@ -25,6 +25,9 @@ VERDICTS: Final = ("ok", "blocked", "failed", "used", "unused")  # a report name
 # By the name that scripts use. Only the names that a script uses are written into it.
 CONSTANTS: Final[dict[str, Constant]] = {
     **{name: value for name, value in vars(constants).items() if name.isupper()},
+    "APART": hosts.APART,
+    "ALONE": hosts.ALONE,
+    "SHARED": hosts.SHARED,
     "SEQUENCES": SEQUENCES,
     "VERDICTS": VERDICTS,
     **{name: value for name, value in vars(tasks).items() if name.isupper() and isinstance(value, str)},
